@@ -1,0 +1,1 @@
+"""Async I/O for Spark."""

@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: Apache-2.0
+//! When it happens: the tokio driver, the clock, dispatch, cancellation.

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The queue that lets results out as they complete, between watermarks.
+
+use std::collections::VecDeque;
+use std::num::NonZeroUsize;
+
+use super::segment::{ClosingWatermark, Segment};
+use super::slots::{NONE, Slots, index_of};
+use super::{CompleteError, Completed, Entry, EntryId, QueueFull, StreamElementQueue};
+use crate::element::{StreamElement, Watermark};
+
+/// Emits results in the order of completion; no record crosses a watermark.
+///
+/// Counterpart of Flink's `UnorderedStreamElementQueue`. Only the first segment
+/// emits; its watermark follows its last record.
+///
+/// ```text
+///   first segment               last segment
+///   [ E2 E1 | pending: E3 ] W1  [ E5 E4 | pending: ]     next out: E2, then E1
+///     completed                   completed, held back by W1
+/// ```
+///
+/// Records live in slots; the completed ones of a segment are a linked list
+/// through these slots, so completing is two index operations.
+#[derive(Debug)]
+pub struct UnorderedStreamElementQueue<T, R> {
+    slots: Slots<Record<T, R>>,
+    /// Oldest first, never empty; only the last one is open.
+    segments: VecDeque<Segment>,
+    /// Number of the first segment.
+    first_segment: u64,
+    /// Elements that arrived so far.
+    sequence: u64,
+    /// Records held.
+    records: usize,
+    /// Bound on `records`.
+    capacity: NonZeroUsize,
+}
+
+/// A record of the queue.
+#[derive(Debug)]
+struct Record<T, R> {
+    /// Its place in the order of arrival.
+    sequence: u64,
+    /// Number of its segment.
+    segment: u64,
+    value: T,
+    /// `None` while pending.
+    result: Option<R>,
+}
+
+impl<T, R> UnorderedStreamElementQueue<T, R> {
+    /// Makes an empty queue for at most `capacity` records.
+    pub fn new(capacity: NonZeroUsize) -> Self {
+        Self {
+            slots: Slots::new(),
+            segments: VecDeque::from([Segment::new()]),
+            first_segment: 0,
+            sequence: 0,
+            records: 0,
+            capacity,
+        }
+    }
+
+    fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+}
+
+impl<T, R> StreamElementQueue<T, R> for UnorderedStreamElementQueue<T, R> {
+    fn try_put(&mut self, value: T) -> Result<EntryId, QueueFull<T>> {
+        if self.records == self.capacity.get() {
+            return Err(QueueFull { element: value, capacity: self.capacity });
+        }
+        let sequence = self.next_sequence();
+        let segment = self.first_segment + self.segments.len() as u64 - 1;
+        if let Some(last) = self.segments.back_mut() {
+            last.pending += 1;
+        }
+        self.records += 1;
+        Ok(self.slots.insert(Record { sequence, segment, value, result: None }))
+    }
+
+    fn put_watermark(&mut self, watermark: Watermark) {
+        let sequence = self.next_sequence();
+        let last = self.segments.len() - 1;
+        // An empty last segment stands right behind the previous watermark.
+        let raised = if self.segments[last].has_no_records() && last > 0 {
+            self.segments[last - 1].watermark.as_mut()
+        } else {
+            None
+        };
+        if let Some(previous) = raised {
+            previous.watermark = previous.watermark.max(watermark);
+        } else {
+            self.segments[last].watermark = Some(ClosingWatermark { watermark, sequence });
+            self.segments.push_back(Segment::new());
+        }
+    }
+
+    fn complete(&mut self, id: EntryId, result: R) -> Result<(), CompleteError<R>> {
+        let Some(record) = self.slots.get_mut(id) else {
+            return Err(CompleteError::Unknown { id, result });
+        };
+        if record.result.is_some() {
+            return Err(CompleteError::AlreadyCompleted { id, result });
+        }
+        record.result = Some(result);
+        #[expect(clippy::cast_possible_truncation, reason = "segments are in memory")]
+        let segment = &mut self.segments[(record.segment - self.first_segment) as usize];
+        segment.pending -= 1;
+        let index = index_of(id);
+        if segment.first_completed == NONE {
+            segment.first_completed = index;
+        } else {
+            self.slots.link(segment.last_completed, index);
+        }
+        segment.last_completed = index;
+        Ok(())
+    }
+
+    fn get_mut(&mut self, id: EntryId) -> Option<&mut T> {
+        self.slots.get_mut(id).map(|record| &mut record.value)
+    }
+
+    fn has_completed(&self) -> bool {
+        self.segments.front().is_some_and(|first| {
+            first.first_completed != NONE || (first.pending == 0 && first.watermark.is_some())
+        })
+    }
+
+    fn pop_completed(&mut self) -> Option<StreamElement<Completed<T, R>>> {
+        let first = self.segments.front_mut()?;
+        if first.first_completed == NONE {
+            let closing = if first.pending == 0 { first.watermark? } else { return None };
+            self.segments.pop_front();
+            self.first_segment += 1;
+            return Some(StreamElement::Watermark(closing.watermark));
+        }
+        let (record, next) = self.slots.remove(first.first_completed)?;
+        first.first_completed = next;
+        self.records -= 1;
+        Some(StreamElement::Record(Completed { value: record.value, result: record.result? }))
+    }
+
+    fn values(&self) -> Vec<StreamElement<Entry<'_, T, R>>> {
+        let records = self.slots.iter().map(|(id, record)| {
+            let result = record.result.as_ref();
+            let entry = Entry { id, value: &record.value, result };
+            (record.sequence, StreamElement::Record(entry))
+        });
+        let watermarks = self.segments.iter().filter_map(|segment| {
+            segment.watermark.map(|it| (it.sequence, StreamElement::Watermark(it.watermark)))
+        });
+        let mut numbered: Vec<_> = records.chain(watermarks).collect();
+        numbered.sort_unstable_by_key(|(sequence, _)| *sequence);
+        numbered.into_iter().map(|(_, element)| element).collect()
+    }
+
+    fn len(&self) -> usize {
+        self.records
+    }
+
+    fn is_empty(&self) -> bool {
+        self.records == 0 && self.segments.len() == 1
+    }
+
+    fn capacity(&self) -> NonZeroUsize {
+        self.capacity
+    }
+}

@@ -21,14 +21,14 @@
 pub mod element;
 pub mod error;
 pub mod mailbox;
-//pub mod operator;
+pub mod operator;
 pub mod queue;
 pub mod retry;
 mod sync;
 pub mod time;
-//pub mod timer;
+pub mod timer;
 
 pub use element::{Key, StreamElement, StreamRecord, Timestamp, Watermark};
 pub use error::ErrorKind;
-//pub use operator::AsyncWaitOperator;
+pub use operator::AsyncWaitOperator;
 pub use time::ProcessingTime;

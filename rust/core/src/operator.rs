@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The operator that calls a function for every record and awaits the results.
+
+use std::collections::VecDeque;
+
+mod action;
+mod config;
+mod in_flight;
+mod metrics;
+mod result_handler;
+mod snapshot;
+mod snapshot_codec;
+mod state;
+
+pub use action::{Actions, AttemptId, Completion, Emitted, Failure, Invocation, Retry};
+pub use config::{Config, EndOfInput, FailurePolicy, OutputMode};
+pub use metrics::Metrics;
+pub use snapshot::{Snapshot, SnapshotRecord, SnapshotState};
+pub use snapshot_codec::{SnapshotError, decode_snapshot, encode_snapshot};
+
+use crate::element::{Key, StreamElement, StreamRecord, Watermark};
+use crate::queue::{
+    AnyStreamElementQueue, Completed, EntryId, KeyOrderedStreamElementQueue,
+    OrderedStreamElementQueue, QueueFull, Start, StreamElementQueue, UnorderedStreamElementQueue,
+};
+use crate::time::ProcessingTime;
+use crate::timer::{DeadlineList, DelayedRetries};
+use in_flight::{InFlight, Phase};
+use state::Replayed;
+
+/// The outcome that a record waits in the queue with.
+type Outcome<R, F> = Result<R, Failure<F>>;
+
+/// Calls a function for each record, many at a time, and emits the results.
+///
+/// Counterpart of Flink's `AsyncWaitOperator`, without its threads: the driver
+/// tells it of records, completions and time, and carries out the [`Actions`]
+/// that it asks for. `E` is a record's value, `R` its results, `F` a failure of
+/// the function.
+///
+/// ```text
+///  process_element --> [ queue: Waiting > Running > BackOff .. Completed ] --> pop_output
+///                             |   ^             (timers: poll_timeout, handle_time)
+///                     Actions v   | handle_completion
+///                          the function
+/// ```
+///
+/// A record takes a slot of `capacity` from admission to emission, and one of
+/// `max_concurrency` permits while an attempt runs. Of the outcomes of its
+/// attempts and of its timeout exactly one counts.
+#[derive(Debug)]
+pub struct AsyncWaitOperator<E, R, F> {
+    config: Config,
+    queue: AnyStreamElementQueue<InFlight<E>, Outcome<R, F>>,
+    /// Attempts that run, so permits taken.
+    running: usize,
+    /// Records that wait for a permit, in arrival order.
+    waiting: VecDeque<EntryId>,
+    /// Records whose back-off is over and who wait for a permit; they go first.
+    due_retries: VecDeque<EntryId>,
+    /// Ends of records' timeouts.
+    deadlines: DeadlineList<EntryId>,
+    /// Ends of attempts' timeouts.
+    attempt_deadlines: DeadlineList<AttemptId>,
+    /// Ends of back-offs.
+    retries: DelayedRetries<AttemptId>,
+    /// Records in back-off.
+    backing_off: usize,
+    /// Restored elements that were not admitted yet, oldest first.
+    replay: VecDeque<StreamElement<Replayed<E, R, F>>>,
+    /// What the driver has to carry out.
+    actions: Actions<E>,
+    /// Whether the input has ended.
+    input_ended: bool,
+    /// The record that failed the operator.
+    failed: Option<Emitted<E, (), F>>,
+    /// Whether the operator failed or was closed: completions are ignored.
+    is_closed: bool,
+    metrics: Metrics,
+}
+
+impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
+    /// Makes an operator that holds nothing.
+    pub fn new(config: Config) -> Self {
+        let queue = match config.mode {
+            OutputMode::Ordered => {
+                AnyStreamElementQueue::Ordered(OrderedStreamElementQueue::new(config.capacity))
+            }
+            OutputMode::Unordered => {
+                AnyStreamElementQueue::Unordered(UnorderedStreamElementQueue::new(config.capacity))
+            }
+            OutputMode::KeyOrdered => AnyStreamElementQueue::KeyOrdered(
+                KeyOrderedStreamElementQueue::new(config.capacity),
+            ),
+        };
+        Self {
+            config,
+            queue,
+            running: 0,
+            waiting: VecDeque::new(),
+            due_retries: VecDeque::new(),
+            deadlines: DeadlineList::new(),
+            attempt_deadlines: DeadlineList::new(),
+            retries: DelayedRetries::new(),
+            backing_off: 0,
+            replay: VecDeque::new(),
+            actions: Actions::default(),
+            input_ended: false,
+            failed: None,
+            is_closed: false,
+            metrics: Metrics::default(),
+        }
+    }
+
+    /// Returns whether [`process_element`](Self::process_element) would take a record.
+    pub fn has_capacity(&self) -> bool {
+        self.free_slots() > 0
+    }
+
+    /// Returns how many records [`process_element`](Self::process_element) would take.
+    pub fn free_slots(&self) -> usize {
+        if self.is_closed || !self.replay.is_empty() {
+            return 0;
+        }
+        self.config.capacity.get() - self.queue.len()
+    }
+
+    /// Admits a record and starts its first attempt as soon as a permit is free.
+    ///
+    /// Its timeout starts `now`. `key` matters in key-ordered mode only.
+    ///
+    /// # Errors
+    ///
+    /// [`QueueFull`] gives the record back while `capacity` records are held,
+    /// while restored records are replayed, and after a failure or close.
+    pub fn process_element(
+        &mut self,
+        record: StreamRecord<E>,
+        key: Option<Key>,
+        now: ProcessingTime,
+    ) -> Result<(), QueueFull<StreamRecord<E>>> {
+        if self.is_closed || !self.replay.is_empty() {
+            return Err(QueueFull { element: record, capacity: self.config.capacity });
+        }
+        let in_flight = InFlight {
+            record,
+            phase: Phase::Waiting,
+            attempt: 0,
+            admitted_at: now,
+            deadline: self.config.timeout.map(|timeout| now + timeout),
+            since: now,
+        };
+        self.admit(in_flight, key, now)
+            .map_err(|full| QueueFull { element: full.element.record, capacity: full.capacity })
+    }
+
+    /// Puts a record into the queue, arms its timeout and makes it ready unless it is blocked.
+    fn admit(
+        &mut self,
+        in_flight: InFlight<E>,
+        key: Option<Key>,
+        now: ProcessingTime,
+    ) -> Result<(), QueueFull<InFlight<E>>> {
+        let deadline = in_flight.deadline;
+        let (id, start) = self.queue.try_put_keyed(in_flight, key)?;
+        self.metrics.admitted += 1;
+        if let Some(deadline) = deadline {
+            self.deadlines.push(deadline, id);
+        }
+        match start {
+            Start::Now => self.make_ready(id, now),
+            Start::Blocked => self.block(id),
+        }
+        Ok(())
+    }
+
+    /// Appends a watermark behind the records admitted so far.
+    pub fn process_watermark(&mut self, watermark: Watermark) {
+        if self.is_closed {
+            return;
+        }
+        if self.replay.is_empty() {
+            self.queue.put_watermark(watermark);
+        } else {
+            self.replay.push_back(StreamElement::Watermark(watermark));
+        }
+    }
+
+    /// Tells that no further record will come.
+    ///
+    /// Everything held is awaited; [`is_finished`](Self::is_finished) tells when it is done.
+    pub fn end_input(&mut self, now: ProcessingTime) {
+        self.input_ended = true;
+        if self.config.at_end_of_input == EndOfInput::LastAttempt {
+            self.hurry_retries(now);
+        }
+    }
+
+    /// Removes the next element that may leave.
+    ///
+    /// Call it until it returns `None` or the output is full; each record that
+    /// leaves frees a slot.
+    pub fn pop_output(&mut self) -> Option<StreamElement<Emitted<E, R, F>>> {
+        let element = self.queue.pop_completed()?;
+        Some(element.map(|Completed { value, result }| {
+            self.metrics.emitted += 1;
+            Emitted { record: value.record, attempts: value.attempt, outcome: result }
+        }))
+    }
+
+    /// Returns whether [`pop_output`](Self::pop_output) would return an element.
+    pub fn has_output(&self) -> bool {
+        self.queue.has_completed()
+    }
+
+    /// Returns what is to be carried out; the driver swaps in empty vectors.
+    pub fn actions(&mut self) -> &mut Actions<E> {
+        &mut self.actions
+    }
+
+    /// Returns whether input has ended and everything was emitted, or a failure was reached.
+    pub fn is_finished(&self) -> bool {
+        if self.is_closed {
+            return !self.has_output();
+        }
+        self.input_ended && self.replay.is_empty() && self.queue.is_empty()
+    }
+
+    /// Returns the record that failed the operator, if one did.
+    ///
+    /// Records before it may still be waiting in [`pop_output`](Self::pop_output).
+    pub fn failure(&self) -> Option<&Emitted<E, (), F>> {
+        self.failed.as_ref()
+    }
+
+    /// Takes the record that failed the operator.
+    pub fn take_failure(&mut self) -> Option<Emitted<E, (), F>> {
+        self.failed.take()
+    }
+
+    /// Cancels all calls in flight. Later completions are ignored. Idempotent.
+    pub fn close(&mut self) {
+        if self.is_closed {
+            return;
+        }
+        self.is_closed = true;
+        self.actions.invoke.clear();
+        self.actions.ask_timeout.clear();
+        for element in self.queue.values() {
+            let StreamElement::Record(entry) = element else { continue };
+            if entry.value.phase == Phase::Running {
+                let attempt = AttemptId { entry: entry.id, attempt: entry.value.attempt };
+                self.actions.cancel.push(attempt);
+                self.metrics.cancelled += 1;
+            }
+        }
+        self.running = 0;
+    }
+
+    /// Returns totals and levels.
+    pub fn metrics(&self, now: ProcessingTime) -> Metrics {
+        let ages = self.queue.values().into_iter().filter_map(|element| match element {
+            StreamElement::Record(entry) => Some(now.saturating_since(entry.value.admitted_at)),
+            StreamElement::Watermark(_) => None,
+        });
+        Metrics {
+            in_flight: self.running,
+            queue_size: self.queue.len(),
+            oldest_age: ages.max().unwrap_or_default(),
+            ..self.metrics
+        }
+    }
+
+    /// Returns the number of records held, pending and completed.
+    pub fn queue_size(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Returns the number of attempts that run.
+    pub fn in_flight(&self) -> usize {
+        self.running
+    }
+
+    /// Returns the number of records in back-off.
+    pub fn pending_retries(&self) -> usize {
+        self.backing_off
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the operator asks of its driver, and what comes back.
+
+use std::time::Duration;
+
+use crate::element::StreamRecord;
+use crate::queue::EntryId;
+
+/// One attempt to call the function for one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttemptId {
+    /// The record.
+    pub entry: EntryId,
+    /// From 1; [`AttemptId::TIMEOUT`] for the question what a timeout shall emit.
+    pub attempt: u32,
+}
+
+impl AttemptId {
+    /// The number of the pseudo-attempt that asks for the outcome of a timeout.
+    pub const TIMEOUT: u32 = u32::MAX;
+}
+
+/// A call to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Invocation<E> {
+    /// Names the call in its completion.
+    pub attempt: AttemptId,
+    /// The record's value.
+    pub value: E,
+}
+
+/// What the driver carries out after it told the operator something.
+///
+/// Vectors instead of single values: the driver swaps in empty ones and works
+/// through a burst at a time.
+#[derive(Debug)]
+pub struct Actions<E> {
+    /// Calls to start, in this order.
+    pub invoke: Vec<Invocation<E>>,
+    /// Timed-out records whose outcome the function is asked for.
+    pub ask_timeout: Vec<Invocation<E>>,
+    /// Calls whose outcome no longer matters. Carried out after `invoke`.
+    pub cancel: Vec<AttemptId>,
+}
+
+impl<E> Actions<E> {
+    /// Returns whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.invoke.is_empty() && self.ask_timeout.is_empty() && self.cancel.is_empty()
+    }
+}
+
+impl<E> Default for Actions<E> {
+    fn default() -> Self {
+        Self { invoke: Vec::new(), ask_timeout: Vec::new(), cancel: Vec::new() }
+    }
+}
+
+/// Whether the outcome of an attempt asks for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// The outcome is final.
+    No,
+    /// A retry predicate matched: try again after the strategy's delay.
+    Yes,
+    /// Try again after this delay, which the callee asked for.
+    After(Duration),
+}
+
+/// The end of one attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion<R, F> {
+    /// Results (0..n as one value), or the function's failure.
+    pub outcome: Result<R, F>,
+    /// What the retry predicates say of the outcome.
+    pub retry: Retry,
+}
+
+/// Why a record has no results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure<F> {
+    /// The function failed, and the failure was not to be retried.
+    Function(F),
+    /// The function failed, and no further attempt was left.
+    RetriesExhausted(F),
+    /// The record's time passed, or that of its last permitted attempt.
+    TimedOut,
+}
+
+/// A record that leaves the operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Emitted<E, R, F> {
+    /// The input; all its results carry its timestamp.
+    pub record: StreamRecord<E>,
+    /// Attempts started.
+    pub attempts: u32,
+    /// The results, or why there are none.
+    pub outcome: Result<R, Failure<F>>,
+}

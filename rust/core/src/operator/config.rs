@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The settings of an operator.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use crate::retry::AsyncRetryStrategy;
+
+/// In which order results leave. Counterpart of Flink's `OutputMode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputMode {
+    /// The order of arrival.
+    Ordered,
+    /// The order of completion; no record crosses a watermark.
+    Unordered,
+    /// As unordered, with one call at a time per key and order kept per key.
+    KeyOrdered,
+}
+
+/// What the final failure of a record does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailurePolicy {
+    /// Fails the operator: what may leave before the record leaves, calls in
+    /// flight are cancelled, nothing else happens.
+    FailTask,
+    /// The record is emitted in its place, with the failure as its outcome.
+    Emit,
+}
+
+/// What the end of input does to retries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndOfInput {
+    /// Each record in back-off gets one immediate attempt, and every outcome is
+    /// final. Flink's behaviour: a job that is being drained shall end soon.
+    LastAttempt,
+    /// Retries go on as before. For finite inputs: the last rows of a partition
+    /// are as worth retrying as its first.
+    KeepRetrying,
+}
+
+/// The settings of an [`AsyncWaitOperator`](super::AsyncWaitOperator).
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// In which order results leave.
+    pub mode: OutputMode,
+    /// Records admitted and not yet emitted.
+    pub capacity: NonZeroUsize,
+    /// Calls in flight at once.
+    pub max_concurrency: NonZeroUsize,
+    /// Time for a record from its admission, all attempts together.
+    pub timeout: Option<Duration>,
+    /// Time for one attempt; an attempt beyond it is cancelled and may be retried.
+    pub attempt_timeout: Option<Duration>,
+    /// `None`: the first outcome is final.
+    pub retry: Option<AsyncRetryStrategy>,
+    /// Whether a timed-out record asks the function what to emit instead of failing.
+    pub asks_on_timeout: bool,
+    /// What a final failure does.
+    pub on_failure: FailurePolicy,
+    /// What the end of input does to retries.
+    pub at_end_of_input: EndOfInput,
+    /// Varies the jitter of the back-off.
+    pub seed: u64,
+}
+
+impl Config {
+    /// Makes settings with Flink's defaults: no timeout, no retry, a failure fails the task.
+    pub fn new(mode: OutputMode, capacity: NonZeroUsize) -> Self {
+        Self {
+            mode,
+            capacity,
+            max_concurrency: capacity,
+            timeout: None,
+            attempt_timeout: None,
+            retry: None,
+            asks_on_timeout: false,
+            on_failure: FailurePolicy::FailTask,
+            at_end_of_input: EndOfInput::LastAttempt,
+            seed: 0,
+        }
+    }
+}

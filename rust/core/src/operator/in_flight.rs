@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A record between admission and emission.
+
+use super::action::AttemptId;
+use crate::element::StreamRecord;
+use crate::time::ProcessingTime;
+
+/// What a record that is not completed waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The completion of an earlier record of its key.
+    Blocked,
+    /// A concurrency permit.
+    Waiting,
+    /// The outcome of the current attempt; holds a permit.
+    Running,
+    /// The time of its next attempt.
+    BackOff,
+    /// What the function says of its timeout.
+    TimedOut,
+    /// Its emission.
+    Completed,
+}
+
+/// A record with the state of its attempts.
+///
+/// ```text
+///   Blocked --> Waiting --> Running --> Completed
+///                  ^           |            ^
+///                  |           v            |
+///                  +------- BackOff      TimedOut   (from every state on its left)
+/// ```
+#[derive(Debug)]
+pub(super) struct InFlight<E> {
+    pub(super) record: StreamRecord<E>,
+    pub(super) phase: Phase,
+    /// Attempts started.
+    pub(super) attempt: u32,
+    pub(super) admitted_at: ProcessingTime,
+    /// End of the record's timeout.
+    pub(super) deadline: Option<ProcessingTime>,
+    /// Running: start of the attempt. Back-off: time of the next one.
+    pub(super) since: ProcessingTime,
+}
+
+impl<E> InFlight<E> {
+    /// Returns whether the outcome of `attempt` is awaited.
+    pub(super) fn awaits(&self, attempt: AttemptId) -> bool {
+        match self.phase {
+            Phase::Running => self.attempt == attempt.attempt,
+            Phase::TimedOut => attempt.attempt == AttemptId::TIMEOUT,
+            _ => false,
+        }
+    }
+}

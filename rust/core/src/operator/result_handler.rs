@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a completion, a deadline or a free permit does to a record.
+//!
+//! Counterpart of `ResultHandler` and `RetryableResultHandlerDelegator` in
+//! Flink's `AsyncWaitOperator`. Every path to a final outcome ends in `finish`,
+//! so "first completion wins" is decided in one place.
+
+use std::time::Duration;
+
+use super::action::{AttemptId, Completion, Emitted, Failure, Invocation, Retry};
+use super::in_flight::Phase;
+use super::{AsyncWaitOperator, EndOfInput, FailurePolicy, Outcome};
+use crate::queue::{EntryId, StreamElementQueue};
+use crate::retry::mix;
+use crate::time::ProcessingTime;
+
+impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
+    /// Takes the outcome of an attempt; returns how long the attempt ran.
+    ///
+    /// Returns `None` and changes nothing if the outcome is no longer awaited:
+    /// the attempt was completed before, replaced, timed out or cancelled.
+    pub fn handle_completion(
+        &mut self,
+        attempt: AttemptId,
+        completion: Completion<R, F>,
+        now: ProcessingTime,
+    ) -> Option<Duration> {
+        if self.is_closed {
+            return None;
+        }
+        let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.awaits(attempt))?;
+        if in_flight.phase == Phase::TimedOut {
+            let outcome = completion.outcome.map_err(Failure::Function);
+            self.finish(attempt.entry, outcome, now);
+            return None;
+        }
+        let latency = now.saturating_since(in_flight.since);
+        self.running -= 1;
+        let asks_for_retry = completion.retry != Retry::No;
+        if !(asks_for_retry && self.back_off(attempt, completion.retry, now)) {
+            let outcome = completion.outcome.map_err(|error| match self.config.retry {
+                Some(_) if asks_for_retry => Failure::RetriesExhausted(error),
+                _ => Failure::Function(error),
+            });
+            self.finish(attempt.entry, outcome, now);
+        }
+        self.start_waiting(now);
+        Some(latency)
+    }
+
+    /// Moves a record to back-off, unless its attempt was the last one.
+    fn back_off(&mut self, attempt: AttemptId, retry: Retry, now: ProcessingTime) -> bool {
+        let Some(strategy) = self.config.retry else { return false };
+        if !strategy.can_retry(attempt.attempt) || self.is_draining() {
+            return false;
+        }
+        let random = mix(self.config.seed, attempt.entry.as_u64(), attempt.attempt);
+        let delay = match retry {
+            Retry::After(delay) => delay,
+            Retry::Yes | Retry::No => strategy.backoff(attempt.attempt, random),
+        };
+        self.back_off_until(attempt, now + delay);
+        true
+    }
+
+    /// Lets a record wait for its next attempt.
+    pub(super) fn back_off_until(&mut self, attempt: AttemptId, due: ProcessingTime) {
+        let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
+        in_flight.phase = Phase::BackOff;
+        in_flight.since = due;
+        self.retries.push(due, attempt);
+        self.backing_off += 1;
+    }
+
+    /// Returns whether every outcome is final because the input has ended.
+    fn is_draining(&self) -> bool {
+        self.input_ended && self.config.at_end_of_input == EndOfInput::LastAttempt
+    }
+
+    /// Stores the final outcome of a record, or fails the operator with it.
+    pub(super) fn finish(&mut self, id: EntryId, outcome: Outcome<R, F>, now: ProcessingTime) {
+        let Some(in_flight) = self.queue.get_mut(id) else { return };
+        in_flight.phase = Phase::Completed;
+        let outcome = match outcome {
+            Ok(results) => Ok(results),
+            Err(failure) => {
+                self.metrics.failures += 1;
+                if self.config.on_failure == FailurePolicy::FailTask {
+                    let record = in_flight.record.clone();
+                    let attempts = in_flight.attempt;
+                    self.failed = Some(Emitted { record, attempts, outcome: Err(failure) });
+                    self.close();
+                    return;
+                }
+                Err(failure)
+            }
+        };
+        if let Ok(Some(successor)) = self.queue.complete_keyed(id, outcome) {
+            // A record that asked for the outcome of its timeout is not started.
+            let is_blocked = |phase| phase == Phase::Blocked;
+            if self.queue.get_mut(successor).is_some_and(|it| is_blocked(it.phase)) {
+                self.make_ready(successor, now);
+            }
+        }
+    }
+
+    /// Starts the first attempt of a record, or lets it wait for a permit.
+    pub(super) fn make_ready(&mut self, id: EntryId, now: ProcessingTime) {
+        if self.running < self.config.max_concurrency.get()
+            && self.waiting.is_empty()
+            && self.due_retries.is_empty()
+        {
+            return self.start(id, now);
+        }
+        if let Some(in_flight) = self.queue.get_mut(id) {
+            in_flight.phase = Phase::Waiting;
+        }
+        self.waiting.push_back(id);
+    }
+
+    /// Lets a record wait for an earlier one of its key.
+    pub(super) fn block(&mut self, id: EntryId) {
+        if let Some(in_flight) = self.queue.get_mut(id) {
+            in_flight.phase = Phase::Blocked;
+        }
+    }
+
+    /// Hands free permits to records that wait, retries first: they arrived earlier.
+    pub(super) fn start_waiting(&mut self, now: ProcessingTime) {
+        while self.running < self.config.max_concurrency.get() && !self.is_closed {
+            let next = self.due_retries.pop_front().or_else(|| self.waiting.pop_front());
+            let Some(id) = next else { return };
+            let is_waiting = |phase| phase == Phase::Waiting;
+            if self.queue.get_mut(id).is_some_and(|it| is_waiting(it.phase)) {
+                self.start(id, now);
+            }
+        }
+    }
+
+    /// Starts the next attempt of a record.
+    fn start(&mut self, id: EntryId, now: ProcessingTime) {
+        let Some(in_flight) = self.queue.get_mut(id) else { return };
+        in_flight.phase = Phase::Running;
+        in_flight.attempt += 1;
+        in_flight.since = now;
+        let attempt = AttemptId { entry: id, attempt: in_flight.attempt };
+        let value = in_flight.record.value.clone();
+        self.running += 1;
+        self.metrics.attempts += 1;
+        self.metrics.retries += u64::from(attempt.attempt > 1);
+        if let Some(timeout) = self.config.attempt_timeout {
+            self.attempt_deadlines.push(now + timeout, attempt);
+        }
+        self.actions.invoke.push(Invocation { attempt, value });
+    }
+
+    /// Lets every deadline and every retry that is due take effect.
+    pub fn handle_time(&mut self, now: ProcessingTime) {
+        while let Some(id) = self.deadlines.pop_due(now) {
+            self.time_out(id, now);
+        }
+        while let Some(attempt) = self.attempt_deadlines.pop_due(now) {
+            self.time_out_attempt(attempt, now);
+        }
+        while let Some(attempt) = self.retries.pop_due(now) {
+            self.retry(attempt);
+        }
+        self.start_waiting(now);
+    }
+
+    /// Returns when [`handle_time`](Self::handle_time) has something to do.
+    pub fn poll_timeout(&mut self) -> Option<ProcessingTime> {
+        if self.is_closed {
+            return None;
+        }
+        let queue = &mut self.queue;
+        let held = queue.len();
+        let row = self
+            .deadlines
+            .next(held, |id| queue.get_mut(id).is_some_and(|it| has_deadline(it.phase)));
+        let attempt = self.attempt_deadlines.next(held, |attempt| {
+            queue.get_mut(attempt.entry).is_some_and(|it| it.awaits(attempt))
+        });
+        let retry = self.retries.next(|attempt| {
+            queue.get_mut(attempt.entry).is_some_and(|it| it.phase == Phase::BackOff)
+        });
+        [row, attempt, retry].into_iter().flatten().min()
+    }
+
+    /// Returns the number of records and attempts whose timeout is armed.
+    pub fn active_timers(&mut self) -> usize {
+        let queue = &mut self.queue;
+        if self.is_closed {
+            return 0;
+        }
+        self.deadlines.count(|id| queue.get_mut(id).is_some_and(|it| has_deadline(it.phase)))
+            + self
+                .attempt_deadlines
+                .count(|attempt| queue.get_mut(attempt.entry).is_some_and(|it| it.awaits(attempt)))
+            + self.backing_off
+    }
+
+    /// Ends a record whose time has passed: cancels its attempt, asks or fails.
+    fn time_out(&mut self, id: EntryId, now: ProcessingTime) {
+        if self.is_closed {
+            return;
+        }
+        let Some(in_flight) = self.queue.get_mut(id) else { return };
+        if !has_deadline(in_flight.phase) {
+            return;
+        }
+        self.metrics.timeouts += 1;
+        match in_flight.phase {
+            Phase::Running => {
+                let attempt = AttemptId { entry: id, attempt: in_flight.attempt };
+                self.actions.cancel.push(attempt);
+                self.running -= 1;
+                self.metrics.cancelled += 1;
+            }
+            Phase::BackOff => self.backing_off -= 1,
+            _ => {}
+        }
+        if !self.config.asks_on_timeout {
+            return self.finish(id, Err(Failure::TimedOut), now);
+        }
+        in_flight.phase = Phase::TimedOut;
+        let attempt = AttemptId { entry: id, attempt: AttemptId::TIMEOUT };
+        let value = in_flight.record.value.clone();
+        self.actions.ask_timeout.push(Invocation { attempt, value });
+    }
+
+    /// Ends an attempt that took too long; the record may get another one.
+    fn time_out_attempt(&mut self, attempt: AttemptId, now: ProcessingTime) {
+        let is_running = self.queue.get_mut(attempt.entry).is_some_and(|it| it.awaits(attempt));
+        if self.is_closed || !is_running {
+            return;
+        }
+        self.actions.cancel.push(attempt);
+        self.running -= 1;
+        self.metrics.cancelled += 1;
+        if !self.back_off(attempt, Retry::Yes, now) {
+            self.metrics.timeouts += 1;
+            self.finish(attempt.entry, Err(Failure::TimedOut), now);
+        }
+    }
+
+    /// Ends a back-off: the next attempt waits for a permit.
+    fn retry(&mut self, attempt: AttemptId) {
+        let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
+        if in_flight.phase != Phase::BackOff || in_flight.attempt != attempt.attempt {
+            return;
+        }
+        in_flight.phase = Phase::Waiting;
+        self.backing_off -= 1;
+        self.due_retries.push_back(attempt.entry);
+    }
+
+    /// Ends every back-off at once, earliest first.
+    pub(super) fn hurry_retries(&mut self, now: ProcessingTime) {
+        for attempt in self.retries.drain() {
+            self.retry(attempt);
+        }
+        self.start_waiting(now);
+    }
+}
+
+/// Returns whether a record in `phase` can still time out.
+const fn has_deadline(phase: Phase) -> bool {
+    !matches!(phase, Phase::TimedOut | Phase::Completed)
+}

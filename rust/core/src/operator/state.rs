@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Taking and restoring a snapshot.
+
+use std::time::Duration;
+
+use super::in_flight::{InFlight, Phase};
+use super::snapshot::{Snapshot, SnapshotRecord, SnapshotState};
+use super::{AsyncWaitOperator, AttemptId, Config, Outcome};
+use crate::element::{Key, StreamElement};
+use crate::queue::{Entry, EntryId, Start, StreamElementQueue};
+use crate::time::ProcessingTime;
+
+/// A restored record that waits for a slot.
+#[derive(Debug)]
+pub(super) struct Replayed<E, R, F> {
+    pub(super) record: SnapshotRecord<E, R, F>,
+    pub(super) key: Option<Key>,
+}
+
+impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
+    /// Returns everything that was admitted and not emitted, without a change to it.
+    pub fn snapshot(&self, now: ProcessingTime) -> Snapshot<E, R, F> {
+        let held = self.queue.values().into_iter().map(|it| it.map(|entry| record_of(&entry, now)));
+        let waiting =
+            self.replay.iter().map(|it| it.as_ref().map(|replayed| replayed.record.clone()));
+        held.chain(waiting).collect()
+    }
+
+    /// Makes an operator that holds what `snapshot` held.
+    ///
+    /// Its elements are admitted in order as slots are free, so a snapshot of a
+    /// larger capacity fits; new records come behind them. `key_of` gives the
+    /// key of a record in key-ordered mode.
+    pub fn restore(
+        config: Config,
+        snapshot: Snapshot<E, R, F>,
+        mut key_of: impl FnMut(&E) -> Option<Key>,
+        now: ProcessingTime,
+    ) -> Self {
+        let mut operator = Self::new(config);
+        let elements = snapshot.into_iter().map(|element| {
+            element.map(|record| Replayed { key: key_of(&record.record.value), record })
+        });
+        operator.replay = elements.collect();
+        operator.replay(now);
+        operator
+    }
+
+    /// Admits restored elements while slots are free.
+    ///
+    /// Call it after [`pop_output`](Self::pop_output) made room, until
+    /// [`is_replaying`](Self::is_replaying) is false.
+    pub fn replay(&mut self, now: ProcessingTime) {
+        while !self.is_closed {
+            let is_full = self.queue.len() == self.config.capacity.get();
+            match self.replay.front() {
+                Some(StreamElement::Record(_)) if is_full => return,
+                None => return,
+                Some(_) => {}
+            }
+            match self.replay.pop_front() {
+                Some(StreamElement::Watermark(watermark)) => self.queue.put_watermark(watermark),
+                Some(StreamElement::Record(replayed)) => self.replay_record(replayed, now),
+                None => return,
+            }
+        }
+    }
+
+    /// Returns whether restored elements wait for a slot.
+    pub fn is_replaying(&self) -> bool {
+        !self.replay.is_empty()
+    }
+
+    /// Admits one restored record; a slot is free.
+    fn replay_record(&mut self, replayed: Replayed<E, R, F>, now: ProcessingTime) {
+        let Replayed { record: SnapshotRecord { record, attempts, state }, key } = replayed;
+        let in_flight = InFlight {
+            record,
+            phase: Phase::Waiting,
+            attempt: attempts,
+            admitted_at: now,
+            deadline: None,
+            since: now,
+        };
+        let Ok((id, start)) = self.queue.try_put_keyed(in_flight, key) else { return };
+        self.metrics.admitted += 1;
+        match state {
+            SnapshotState::Completed(outcome) => self.finish(id, outcome, now),
+            SnapshotState::Pending { time_left, backoff_left, was_running } => {
+                // What was running is run again under the same number.
+                let attempt = attempts.saturating_sub(u32::from(was_running));
+                self.resume(AttemptId { entry: id, attempt }, time_left, now);
+                match (start, backoff_left) {
+                    _ if self.is_timed_out(id, now) => self.handle_time(now),
+                    (Start::Blocked, _) => self.block(id),
+                    (Start::Now, Some(rest)) => {
+                        self.back_off_until(AttemptId { entry: id, attempt }, now + rest);
+                    }
+                    (Start::Now, None) => self.make_ready(id, now),
+                }
+            }
+        }
+    }
+
+    /// Restores the attempt number of a pending record and what is left of its timeout.
+    fn resume(&mut self, attempt: AttemptId, time_left: Option<Duration>, now: ProcessingTime) {
+        let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
+        in_flight.attempt = attempt.attempt;
+        let Some(timeout) = self.config.timeout else { return };
+        let deadline = now + time_left.unwrap_or(timeout).min(timeout);
+        in_flight.deadline = Some(deadline);
+        self.deadlines.push(deadline, attempt.entry);
+    }
+
+    /// Returns whether no time was left: the record must not be called again.
+    fn is_timed_out(&mut self, id: EntryId, now: ProcessingTime) -> bool {
+        self.queue.get_mut(id).is_some_and(|it| it.deadline.is_some_and(|end| end <= now))
+    }
+}
+
+/// Copies a record of the queue.
+fn record_of<E: Clone, R: Clone, F: Clone>(
+    entry: &Entry<'_, InFlight<E>, Outcome<R, F>>,
+    now: ProcessingTime,
+) -> SnapshotRecord<E, R, F> {
+    let in_flight = entry.value;
+    let state = match entry.result {
+        Some(outcome) => SnapshotState::Completed(outcome.clone()),
+        None => SnapshotState::Pending {
+            time_left: in_flight.deadline.map(|deadline| deadline.saturating_since(now)),
+            backoff_left: (in_flight.phase == Phase::BackOff)
+                .then(|| in_flight.since.saturating_since(now)),
+            was_running: in_flight.phase == Phase::Running,
+        },
+    };
+    SnapshotRecord { record: in_flight.record.clone(), attempts: in_flight.attempt, state }
+}

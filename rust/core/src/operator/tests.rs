@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use super::*;
+use crate::element::Timestamp;
+use crate::retry::AsyncRetryStrategy;
+
+type Operator = AsyncWaitOperator<char, char, &'static str>;
+
+/// An operator of `capacity` with a timeout of 10 ns, changed by `change`.
+fn operator(mode: OutputMode, capacity: usize, change: impl FnOnce(&mut Config)) -> Operator {
+    let mut config = Config::new(mode, NonZeroUsize::new(capacity).unwrap());
+    config.timeout = Some(Duration::from_nanos(10));
+    change(&mut config);
+    AsyncWaitOperator::new(config)
+}
+
+fn at(nanos: u64) -> ProcessingTime {
+    ProcessingTime::from_nanos(nanos)
+}
+
+fn retry_twice(config: &mut Config) {
+    config.retry = Some(AsyncRetryStrategy::fixed_delay(2, Duration::from_nanos(3)));
+}
+
+/// Admits each letter at `nanos`; returns the attempts that started.
+fn put(operator: &mut Operator, letters: &str, nanos: u64) -> Vec<AttemptId> {
+    for letter in letters.chars() {
+        operator.process_element(StreamRecord::new(letter, None), None, at(nanos)).unwrap();
+    }
+    started(operator)
+}
+
+fn started(operator: &mut Operator) -> Vec<AttemptId> {
+    operator.actions().invoke.drain(..).map(|it| it.attempt).collect()
+}
+
+fn reply(operator: &mut Operator, attempt: AttemptId, result: char, nanos: u64) {
+    let completion = Completion { outcome: Ok(result), retry: Retry::No };
+    operator.handle_completion(attempt, completion, at(nanos));
+}
+
+fn fail(operator: &mut Operator, attempt: AttemptId, retry: Retry, nanos: u64) {
+    operator.handle_completion(attempt, Completion { outcome: Err("down"), retry }, at(nanos));
+}
+
+/// Removes all output: results, `!` for a failure, `|` for a watermark.
+fn output(operator: &mut Operator) -> String {
+    std::iter::from_fn(|| operator.pop_output())
+        .map(|element| match element {
+            StreamElement::Watermark(_) => '|',
+            StreamElement::Record(emitted) => emitted.outcome.unwrap_or('!'),
+        })
+        .collect()
+}
+
+#[test]
+fn a_record_beyond_the_concurrency_waits_inside_the_queue() {
+    let mut operator =
+        operator(OutputMode::Unordered, 3, |it| it.max_concurrency = NonZeroUsize::MIN);
+    let first = put(&mut operator, "abc", 0);
+    assert_eq!(first.len(), 1);
+    assert_eq!(operator.queue_size(), 3);
+
+    reply(&mut operator, first[0], 'A', 1);
+
+    assert_eq!(started(&mut operator).len(), 1);
+    assert_eq!(output(&mut operator), "A");
+}
+
+#[test]
+fn capacity_counts_completed_records_until_they_are_emitted() {
+    let mut operator = operator(OutputMode::Ordered, 1, |_| {});
+    let first = put(&mut operator, "a", 0);
+    reply(&mut operator, first[0], 'A', 1);
+    let refused = operator.process_element(StreamRecord::new('b', None), None, at(1));
+    assert_eq!(refused.unwrap_err().element.value, 'b');
+
+    assert_eq!(output(&mut operator), "A");
+
+    assert_eq!(put(&mut operator, "b", 2).len(), 1);
+}
+
+#[test]
+fn a_timeout_cancels_the_call_and_its_late_reply_is_ignored() {
+    let mut operator = operator(OutputMode::Ordered, 2, |it| it.on_failure = FailurePolicy::Emit);
+    let attempts = put(&mut operator, "a", 0);
+    assert_eq!(operator.poll_timeout(), Some(at(10)));
+
+    operator.handle_time(at(10));
+    reply(&mut operator, attempts[0], 'A', 11);
+
+    assert_eq!(operator.actions().cancel, attempts);
+    assert_eq!(output(&mut operator), "!");
+    assert_eq!(operator.metrics(at(11)).timeouts, 1);
+}
+
+#[test]
+fn a_timeout_that_asks_takes_the_answer_and_nothing_else() {
+    let mut operator = operator(OutputMode::Ordered, 1, |it| it.asks_on_timeout = true);
+    let attempts = put(&mut operator, "a", 0);
+    operator.handle_time(at(10));
+    let asked = operator.actions().ask_timeout.pop().unwrap().attempt;
+
+    reply(&mut operator, attempts[0], 'A', 11);
+    assert_eq!(output(&mut operator), "");
+    reply(&mut operator, asked, '?', 12);
+
+    assert_eq!(output(&mut operator), "?");
+}
+
+#[test]
+fn a_failed_attempt_is_repeated_after_its_delay_and_keeps_its_slot() {
+    let mut operator = operator(OutputMode::Ordered, 1, retry_twice);
+    let first = put(&mut operator, "a", 0);
+
+    fail(&mut operator, first[0], Retry::Yes, 1);
+    assert!(!operator.has_capacity());
+    assert_eq!((operator.in_flight(), operator.pending_retries()), (0, 1));
+    assert_eq!(operator.poll_timeout(), Some(at(4)));
+    operator.handle_time(at(4));
+
+    assert_eq!(started(&mut operator)[0].attempt, 2);
+}
+
+#[test]
+fn retry_after_overrides_the_computed_delay() {
+    let mut operator = operator(OutputMode::Ordered, 1, retry_twice);
+    let first = put(&mut operator, "a", 0);
+
+    fail(&mut operator, first[0], Retry::After(Duration::from_nanos(7)), 1);
+
+    assert_eq!(operator.poll_timeout(), Some(at(8)));
+}
+
+#[test]
+fn a_reply_of_an_older_attempt_is_ignored() {
+    let mut operator = operator(OutputMode::Ordered, 1, retry_twice);
+    let first = put(&mut operator, "a", 0);
+    fail(&mut operator, first[0], Retry::Yes, 0);
+    operator.handle_time(at(3));
+    let second = started(&mut operator);
+
+    reply(&mut operator, first[0], 'X', 4);
+    assert_eq!(output(&mut operator), "");
+    reply(&mut operator, second[0], 'A', 5);
+
+    assert_eq!(output(&mut operator), "A");
+}
+
+#[test]
+fn the_last_permitted_attempt_is_final() {
+    let mut operator = operator(OutputMode::Ordered, 1, |config| {
+        retry_twice(config);
+        config.on_failure = FailurePolicy::Emit;
+    });
+    let mut attempts = put(&mut operator, "a", 0);
+    for nanos in [0, 3, 6] {
+        operator.handle_time(at(nanos));
+        attempts.extend(started(&mut operator));
+        fail(&mut operator, *attempts.last().unwrap(), Retry::Yes, nanos);
+    }
+
+    assert_eq!(attempts.len(), 3);
+    assert_eq!(output(&mut operator), "!");
+}
+
+#[test]
+fn an_attempt_beyond_its_time_is_cancelled_and_repeated() {
+    let mut operator = operator(OutputMode::Ordered, 1, |config| {
+        retry_twice(config);
+        config.attempt_timeout = Some(Duration::from_nanos(2));
+    });
+    let first = put(&mut operator, "a", 0);
+
+    operator.handle_time(at(2));
+    assert_eq!(operator.actions().cancel, first);
+    operator.handle_time(at(5));
+
+    assert_eq!(started(&mut operator)[0].attempt, 2);
+}
+
+#[test]
+fn a_failure_lets_out_what_completed_before_it_and_cancels_the_rest() {
+    let mut operator = operator(OutputMode::Ordered, 4, |_| {});
+    let attempts = put(&mut operator, "abcd", 0);
+    reply(&mut operator, attempts[0], 'A', 1);
+    reply(&mut operator, attempts[2], 'C', 1);
+
+    fail(&mut operator, attempts[1], Retry::No, 2);
+
+    assert_eq!(operator.actions().cancel, [attempts[3]]);
+    assert_eq!(output(&mut operator), "A");
+    assert!(operator.is_finished());
+    assert_eq!(operator.failure().unwrap().record.value, 'b');
+}
+
+#[test]
+fn end_of_input_fires_delayed_retries_at_once_and_their_outcome_is_final() {
+    let mut operator = operator(OutputMode::Ordered, 2, |config| {
+        retry_twice(config);
+        config.on_failure = FailurePolicy::Emit;
+    });
+    let attempts = put(&mut operator, "ab", 0);
+    fail(&mut operator, attempts[0], Retry::Yes, 1);
+
+    operator.end_input(at(1));
+    let last = started(&mut operator);
+    assert_eq!((last.len(), last[0].attempt), (1, 2));
+    fail(&mut operator, last[0], Retry::Yes, 2);
+    reply(&mut operator, attempts[1], 'B', 2);
+
+    assert_eq!(output(&mut operator), "!B");
+    assert!(operator.is_finished());
+}
+
+#[test]
+fn a_finite_input_may_keep_its_retries() {
+    let mut operator = operator(OutputMode::Ordered, 1, |config| {
+        retry_twice(config);
+        config.at_end_of_input = EndOfInput::KeepRetrying;
+    });
+    let attempts = put(&mut operator, "a", 0);
+    operator.end_input(at(0));
+
+    fail(&mut operator, attempts[0], Retry::Yes, 1);
+
+    assert_eq!(operator.pending_retries(), 1);
+    assert!(!operator.is_finished());
+}
+
+#[test]
+fn a_key_is_served_by_one_call_at_a_time() {
+    let mut operator = operator(OutputMode::KeyOrdered, 3, |_| {});
+    for letter in "abc".chars() {
+        let key = Some(Key(u64::from(letter == 'c')));
+        operator.process_element(StreamRecord::new(letter, None), key, at(0)).unwrap();
+    }
+    let first = started(&mut operator);
+    assert_eq!(first.len(), 2);
+
+    reply(&mut operator, first[1], 'C', 1);
+    reply(&mut operator, first[0], 'A', 1);
+    let second = started(&mut operator);
+    reply(&mut operator, second[0], 'B', 1);
+
+    assert_eq!(output(&mut operator), "CAB");
+}
+
+#[test]
+fn a_snapshot_keeps_arrival_order_results_and_the_time_left() {
+    let mut source = operator(OutputMode::Unordered, 3, |_| {});
+    let attempts = put(&mut source, "ab", 0);
+    source.process_watermark(Watermark(Timestamp(1)));
+    put(&mut source, "c", 4);
+    reply(&mut source, attempts[1], 'B', 5);
+    let snapshot = source.snapshot(at(6));
+    let config = source.config.clone();
+
+    let mut restored = AsyncWaitOperator::restore(config, snapshot, |_| None, at(100));
+
+    assert_eq!(started(&mut restored).len(), 2);
+    assert_eq!(restored.poll_timeout(), Some(at(104)));
+    assert_eq!(output(&mut restored), "B");
+}
+
+#[test]
+fn a_snapshot_fits_into_a_smaller_capacity() {
+    let mut source = operator(OutputMode::Ordered, 3, |_| {});
+    put(&mut source, "abc", 0);
+    let config = Config { capacity: NonZeroUsize::MIN, ..source.config.clone() };
+
+    let mut restored = AsyncWaitOperator::restore(config, source.snapshot(at(0)), |_| None, at(0));
+    let mut emitted = String::new();
+    while restored.queue_size() > 0 {
+        assert!(!restored.has_capacity() && restored.queue_size() == 1);
+        let attempt = started(&mut restored)[0];
+        reply(&mut restored, attempt, 'x', 1);
+        emitted += &output(&mut restored);
+        restored.replay(at(1));
+    }
+
+    assert_eq!(emitted, "xxx");
+}

@@ -12,7 +12,7 @@ mod snapshot;
 mod snapshot_codec;
 mod state;
 
-pub use action::{Actions, AttemptId, Completion, Emitted, Failure, Invocation, Retry};
+pub use action::{Actions, AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry};
 pub use config::{Config, EndOfInput, FailurePolicy, OutputMode};
 pub use metrics::Metrics;
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotState};

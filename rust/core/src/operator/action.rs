@@ -76,6 +76,19 @@ pub struct Completion<R, F> {
     pub retry: Retry,
 }
 
+/// What became of a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handled {
+    /// Nothing: the attempt was completed before, replaced, timed out or cancelled.
+    Ignored,
+    /// The record is in back-off; the outcome is forgotten. The attempt ran this long.
+    Retried(Duration),
+    /// The outcome is the record's. The attempt ran this long.
+    Final(Duration),
+    /// The outcome, which the function gave for a timeout, is the record's.
+    TimeoutAnswered,
+}
+
 /// Why a record has no results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure<F> {

@@ -5,9 +5,7 @@
 //! Flink's `AsyncWaitOperator`. Every path to a final outcome ends in `finish`,
 //! so "first completion wins" is decided in one place.
 
-use std::time::Duration;
-
-use super::action::{AttemptId, Completion, Emitted, Failure, Invocation, Retry};
+use super::action::{AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry};
 use super::in_flight::Phase;
 use super::{AsyncWaitOperator, EndOfInput, FailurePolicy, Outcome};
 use crate::queue::{EntryId, StreamElementQueue};
@@ -15,37 +13,37 @@ use crate::retry::mix;
 use crate::time::ProcessingTime;
 
 impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
-    /// Takes the outcome of an attempt; returns how long the attempt ran.
-    ///
-    /// Returns `None` and changes nothing if the outcome is no longer awaited:
-    /// the attempt was completed before, replaced, timed out or cancelled.
+    /// Takes the outcome of an attempt, unless it is no longer awaited.
     pub fn handle_completion(
         &mut self,
         attempt: AttemptId,
         completion: Completion<R, F>,
         now: ProcessingTime,
-    ) -> Option<Duration> {
-        if self.is_closed {
-            return None;
-        }
-        let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.awaits(attempt))?;
+    ) -> Handled {
+        let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.awaits(attempt));
+        let Some(in_flight) = in_flight.filter(|_| !self.is_closed) else {
+            return Handled::Ignored;
+        };
         if in_flight.phase == Phase::TimedOut {
             let outcome = completion.outcome.map_err(Failure::Function);
             self.finish(attempt.entry, outcome, now);
-            return None;
+            return Handled::TimeoutAnswered;
         }
         let latency = now.saturating_since(in_flight.since);
         self.running -= 1;
         let asks_for_retry = completion.retry != Retry::No;
-        if !(asks_for_retry && self.back_off(attempt, completion.retry, now)) {
+        let handled = if asks_for_retry && self.back_off(attempt, completion.retry, now) {
+            Handled::Retried(latency)
+        } else {
             let outcome = completion.outcome.map_err(|error| match self.config.retry {
                 Some(_) if asks_for_retry => Failure::RetriesExhausted(error),
                 _ => Failure::Function(error),
             });
             self.finish(attempt.entry, outcome, now);
-        }
+            Handled::Final(latency)
+        };
         self.start_waiting(now);
-        Some(latency)
+        handled
     }
 
     /// Moves a record to back-off, unless its attempt was the last one.

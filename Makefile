@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The front door: `make` lists what there is. Each target does its own set-up on a fresh checkout
+# (virtual environment, locked packages, extension module, Java), once.
+
+PYTHON ?= python3
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+VENV35 := .venv-spark35
+PY := $(VENV)/bin/python
+PY35 := $(VENV35)/bin/python
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --require-hashes
+EXTENSION := python/sparkawait/_core.abi3.so
+RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
+	$(shell find rust \( -name '*.rs' -o -name '*.toml' \) -not -path '*/tests/*')
+
+# PyO3's build script runs again, and with it everything that depends on it, when one of these
+# changes; set here once, clippy, the tests and maturin share one build.
+export PYO3_PYTHON := $(CURDIR)/$(VENV)/bin/python
+export PYO3_BUILD_EXTENSION_MODULE := 1
+# Workers of Spark find the same Python and the modules of tests.
+export PYTHONPATH := $(CURDIR)
+
+# The oldest and the newest Java that a line of Spark runs on.
+JAVA := JAVA_HOME="$$(tools/java-home $(VENV) 17 25)"; export JAVA_HOME;
+JAVA35 := JAVA_HOME="$$(tools/java-home $(VENV35) 8 21)"; export JAVA_HOME;
+
+.PHONY: help
+help: ## list the targets
+	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | \
+		while IFS=$$'\t' read -r target text; do printf '%-14s %s\n' "$$target" "$$text"; done
+
+.PHONY: demo
+demo: release ## enrich flights with weather: plain, and through sparkawait
+	$(JAVA) $(PY) -m sparkawait.cli demo
+
+.PHONY: dev
+dev: $(VENV)/.dev ## build the extension module for development into .venv
+
+.PHONY: release
+release: $(VENV)/.release ## build the extension module, optimised, into .venv
+
+.PHONY: wheel
+wheel: $(VENV)/.packages ## build the wheel into dist/
+	$(VENV)/bin/maturin build --release --out dist
+
+.PHONY: check
+check: lint test docs loom ## all that has to pass before a change lands
+
+.PHONY: test
+test: test-rust test-python test-spark ## all tests: Rust, Python, Spark, and Spark 3.5 where its Python is found
+	@if tools/python-for-spark35 $(PYTHON) >/dev/null 2>&1; then $(MAKE) test-spark35; \
+	else echo "Spark 3.5 is not tested: it runs on Python 3.10 to 3.12, and none of them is on PATH"; fi
+
+.PHONY: test-rust
+test-rust: $(VENV)/.packages ## the tests of the crates, doc tests included
+	cargo test --workspace --locked --quiet
+
+.PHONY: test-python
+test-python: dev ## the Python tests that need no Spark, and the examples in docstrings
+	$(PY) -m pytest --quiet -m "not spark"
+
+.PHONY: test-spark
+test-spark: dev ## the tests on the newest Spark
+	$(JAVA) $(PY) -m pytest --quiet -m spark
+
+.PHONY: test-spark35
+test-spark35: dev $(VENV35)/.packages ## the tests of the Spark functions on the oldest Spark, 3.5
+	$(JAVA35) $(PY35) -m pytest --quiet -m "spark and not newest_spark" tests/spark
+
+.PHONY: loom
+loom: | need-rust ## check every interleaving of the mailbox's inbox
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom LOOM_MAX_PREEMPTIONS=3 \
+		cargo test --package sparkawait-core --locked --release --test loom_inbox
+
+.PHONY: miri
+miri: | need-rust ## run the tests of the core under Miri (nightly Rust with the component miri)
+	@cargo +nightly miri --version >/dev/null 2>&1 || { \
+		echo "error: Miri is not installed; run \`rustup toolchain install nightly --component miri\`" >&2; exit 1; }
+	CARGO_TARGET_DIR=target/miri PROPTEST_CASES=4 MIRIFLAGS=-Zmiri-disable-isolation \
+		cargo +nightly miri test --package sparkawait-core --locked --lib
+
+.PHONY: lint
+lint: dev ## format, clippy, layers, ruff, types, stubs, licences
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/basedpyright
+	$(PY) -m mypy.stubtest sparkawait._core
+	$(PY) -m pytest --quiet tests/meta -m "not spark"
+
+.PHONY: fmt
+fmt: $(VENV)/.packages ## rewrite files into the project's format
+	cargo fmt --all
+	$(VENV)/bin/ruff check --fix --exit-zero
+	$(VENV)/bin/ruff format
+
+.PHONY: docs
+docs: dev ## build the documentation into docs/site and run every example
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+	cargo test --workspace --doc --locked --quiet
+	$(PY) -m pytest --quiet --doctest-modules python
+	$(JAVA) $(PY) -m pytest --quiet tests/meta/test_readme.py
+	rm -rf docs/site
+	$(VENV)/bin/pdoc --docformat google --output-directory docs/site sparkawait
+	cp -r target/doc docs/site/rust
+
+.PHONY: bench
+bench: release ## run the benches in Rust and Python; numbers go to benches/out
+	mkdir -p benches/out
+	cargo bench --workspace --locked | tee benches/out/rust.txt
+	if [ -f benches/python/run.py ]; then $(JAVA) $(PY) benches/python/run.py --out benches/out; fi
+
+.PHONY: lock
+lock: $(VENV)/.packages ## write requirements/*.lock anew from pyproject.toml
+	$(PY) -m venv target/uv
+	target/uv/bin/pip install --quiet uv
+	for group in dev spark35 java; do \
+		target/uv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.10 --group $$group \
+			--generate-hashes --no-emit-index-url --no-header --no-annotate --output-file requirements/$$group.lock; \
+	done
+
+.PHONY: clean
+clean: ## remove everything that make has made
+	rm -rf target dist docs/site benches/out $(VENV) $(VENV35) $(EXTENSION)
+	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
+	rm -rf .pytest_cache .ruff_cache .mypy_cache .hypothesis spark-warehouse
+
+# --- Set-up -------------------------------------------------------------------------------------
+
+.PHONY: need-rust
+need-rust:
+	@tools/need-rust
+
+$(VENV)/.packages: requirements/dev.lock | need-rust
+	@tools/need-python $(PYTHON)
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) $(PIP_INSTALL) --requirement requirements/dev.lock
+	@touch $@
+
+# One file of the extension module serves both profiles, so the stamp of one removes the other's;
+# Cargo keeps both builds.
+$(VENV)/.dev: $(VENV)/.packages $(RUST_SOURCES)
+	$(VENV)/bin/maturin develop --quiet
+	@rm -f $(VENV)/.release
+	@touch $@
+
+$(VENV)/.release: $(VENV)/.packages $(RUST_SOURCES)
+	$(VENV)/bin/maturin develop --quiet --release
+	@rm -f $(VENV)/.dev
+	@touch $@
+
+# The extension module is built for the stable ABI, so Spark 3.5 is tested with the file that is
+# there: its environment needs only the package's path and metadata.
+$(VENV35)/.packages: requirements/spark35.lock
+	python="$$(tools/python-for-spark35 $(PYTHON))"; test -x $(PY35) || "$$python" -m venv $(VENV35)
+	$(PY35) $(PIP_INSTALL) --requirement requirements/spark35.lock
+	echo "$(CURDIR)/python" >"$$($(PY35) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/sparkawait.pth"
+	@touch $@

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which crate may depend on which."""
+
+import pytest
+
+from tests.meta.repository import cargo_metadata, run
+
+# crate: crates of this workspace that it may depend on, and what must not be anywhere below it.
+LAYERS = {
+    "sparkawait-core": (set(), {"tokio", "arrow", "pyo3"}),
+    "sparkawait-arrow": ({"sparkawait-core"}, {"tokio", "pyo3"}),
+    "sparkawait-runtime": ({"sparkawait-core"}, {"arrow", "pyo3"}),
+    "sparkawait-connect": (
+        {"sparkawait-core", "sparkawait-arrow", "sparkawait-runtime"},
+        {"pyo3"},
+    ),
+    "sparkawait-python": (
+        {"sparkawait-core", "sparkawait-arrow", "sparkawait-runtime", "sparkawait-connect"},
+        set(),
+    ),
+    "sparkawait-benches": (set(), set()),  # no library code; its benches use the public API
+}
+
+
+def packages_below(crate: str, *arguments: str) -> list[str]:
+    tree = run(
+        "cargo", "tree", "--locked", "-p", crate, "-e", "normal", "--prefix", "none", *arguments
+    )
+    return [line.split()[0] for line in tree.splitlines()][1:]
+
+
+def test_every_crate_has_a_place_in_the_table():
+    assert {package["name"] for package in cargo_metadata("--no-deps")["packages"]} == set(LAYERS)
+
+
+def test_the_core_depends_on_nothing_but_std():
+    assert packages_below("sparkawait-core", "--depth", "1") == []
+
+
+@pytest.mark.parametrize("crate", LAYERS)
+def test_dependencies_follow_the_table(crate: str):
+    allowed, forbidden = LAYERS[crate]
+    below = set(packages_below(crate))
+    ours = {name for name in below if name.startswith("sparkawait-")}
+    # pyo3-ffi and arrow-array count as pyo3 and arrow.
+    families = {name.split("-")[0] for name in below} - {"sparkawait"}
+    assert ours <= allowed
+    assert families & forbidden == set()

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No file grows past what a reader takes in, and each says what licence it has.
+
+The length of functions is clippy's and ruff's business.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.meta.repository import ROOT, tracked_files
+
+MAX_RUST_CODE_LINES = 500
+MAX_PYTHON_MODULE_LINES = 400
+MAX_TEST_FILE_LINES = 500
+
+LICENCE = "SPDX-License-Identifier: Apache-2.0"
+
+
+def code_lines(path: Path) -> int:
+    """Lines that are neither blank nor a comment; Rust sources of this project have no `/* */`."""
+    lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+    return sum(1 for line in lines if line and not line.startswith("//"))
+
+
+def all_lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "count", "at_most"),
+    [
+        ("*.rs", code_lines, MAX_RUST_CODE_LINES),
+        ("python/*.py", all_lines, MAX_PYTHON_MODULE_LINES),
+        ("tests/*.py", all_lines, MAX_TEST_FILE_LINES),
+    ],
+    ids=["rust", "python", "tests"],
+)
+def test_no_file_is_too_long(pattern, count, at_most):
+    lengths = {path.relative_to(ROOT).as_posix(): count(path) for path in tracked_files(pattern)}
+    assert {name: length for name, length in lengths.items() if length > at_most} == {}
+
+
+def test_every_source_file_names_the_licence_first():
+    sources = tracked_files("*.rs", "*.py", "*.pyi")
+    nameless = [path for path in sources if LICENCE not in path.read_text(encoding="utf-8")[:200]]
+    assert [path.relative_to(ROOT).as_posix() for path in nameless] == []

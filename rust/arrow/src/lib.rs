@@ -1,2 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Record batches to elements, and results back to record batches.
+//!
+//! The operator of `sparkawait_core` handles one row at a time; Arrow is fast
+//! only on whole columns. This crate stands between them: a row is a [`RowRef`]
+//! of eight bytes into a batch that is held here, a row's results are a
+//! [`ResultRows`] into a chunk that is held here, and columns are touched once
+//! per output batch, with kernels over runs of rows.
+//!
+//! ```text
+//!  input batch ─► InputRows ──RowRef──► operator ──RowRef─┐
+//!                     ▲                                   ▼
+//!                     │ releases rows              OutputAssembler ─► output batch
+//!                     ▼                                   ▲
+//!  result chunk ─► ResultChunks ───────ResultRows─────────┘
+//! ```
+//!
+//! [`RowExchange`] owns the three. Everything is `&mut self` and belongs to the
+//! task thread; batches leave as `Arc<InputBatch>` for other threads to read.
+
+mod conform;
+mod error;
+mod event_time;
+mod gather;
+mod input_rows;
+mod key_columns;
+mod output_assembler;
+mod output_schema;
+mod result_chunks;
+mod row_exchange;
+mod row_failure;
+mod run_list;
+mod slab;
+
+pub use error::{Error, Side};
+pub use event_time::EventTime;
+pub use input_rows::{BatchRows, InputBatch, InputRows, RowRef};
+pub use key_columns::KeyColumns;
+pub use output_assembler::OutputAssembler;
+pub use output_schema::{ERROR_COLUMN, OnError, OutputColumns, output_schema};
+pub use result_chunks::{ResultChunks, ResultRows};
+pub use row_exchange::RowExchange;
+pub use row_failure::RowFailure;

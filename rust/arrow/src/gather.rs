@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Output columns built from runs of rows with Arrow's kernels.
+//!
+//! The work per row is done once per window, not once per column. Belongs to
+//! the task thread.
+
+use arrow::{
+    array::{Array, ArrayRef, RecordBatch, new_null_array},
+    compute::{concat, interleave},
+    datatypes::DataType,
+    error::ArrowError,
+};
+
+use crate::run_list::{Run, Window};
+
+/// Mean rows per contiguous piece from which `concat` of slices is cheaper than
+/// `interleave` of single rows (bench `arrow`, group `kernels`). Too low and each
+/// slice costs more than its rows; too high and long runs are copied row by row.
+const CONCAT_FROM_MEAN_RUN: usize = 8;
+
+/// Maps handles of batches to positions, and back to nothing after each use.
+///
+/// Kept between windows for its memory.
+#[derive(Debug, Default)]
+pub(crate) struct Positions {
+    /// Indexed by handle; [`Positions::UNUSED`] between windows.
+    of_handle: Vec<u32>,
+}
+
+impl Positions {
+    const UNUSED: u32 = u32::MAX;
+
+    /// The position of `handle`, or `next` from now on.
+    fn get_or_insert(&mut self, handle: u32, next: u32) -> u32 {
+        let handle = handle as usize;
+        if handle >= self.of_handle.len() {
+            self.of_handle.resize(handle + 1, Self::UNUSED);
+        }
+        let position = &mut self.of_handle[handle];
+        if *position == Self::UNUSED {
+            *position = next;
+        }
+        *position
+    }
+
+    fn forget(&mut self, runs: &[Run]) {
+        for run in runs.iter().filter(|run| !run.is_nulls()) {
+            self.of_handle[run.source as usize] = Self::UNUSED;
+        }
+    }
+}
+
+/// The rows of one window, ready to be gathered column by column.
+#[derive(Debug)]
+pub(crate) struct Gather<'a> {
+    /// The batches that the window uses, each once.
+    sources: Vec<&'a RecordBatch>,
+    /// Runs whose `source` is a position in `sources`, or [`Run::NULLS`].
+    runs: Vec<Run>,
+    /// Some rows are null in every column.
+    has_nulls: bool,
+    plan: Plan,
+}
+
+#[derive(Debug)]
+enum Plan {
+    /// One run of neighbouring rows: no copy.
+    Slice(Run),
+    /// Long runs: copied run by run.
+    Concat,
+    /// Short runs: copied row by row, from (source, row). The source after the
+    /// last one is a row of nulls.
+    Interleave(Vec<(usize, usize)>),
+}
+
+impl<'a> Gather<'a> {
+    /// Prepares `window`, whose handles are looked up with `batch`.
+    pub(crate) fn new(
+        window: &Window,
+        positions: &mut Positions,
+        batch: impl Fn(u32) -> &'a RecordBatch,
+    ) -> Self {
+        let (mut sources, mut runs) = (Vec::new(), window.runs.clone());
+        let has_nulls = runs.iter().any(Run::is_nulls);
+        for run in runs.iter_mut().filter(|run| !run.is_nulls()) {
+            // At most one source per row of a window.
+            let next = u32::try_from(sources.len()).unwrap_or(u32::MAX);
+            let position = positions.get_or_insert(run.source, next);
+            if position == next {
+                sources.push(batch(run.source));
+            }
+            run.source = position;
+        }
+        positions.forget(&window.runs);
+        let plan = Plan::of(&runs, window.rows, sources.len());
+        Self { sources, runs, has_nulls, plan }
+    }
+
+    /// Builds the column at `index` of every source, which has type `data_type`.
+    pub(crate) fn column(
+        &self,
+        index: usize,
+        data_type: &DataType,
+    ) -> Result<ArrayRef, ArrowError> {
+        match &self.plan {
+            Plan::Slice(run) => Ok(self.piece(run, index, data_type)),
+            Plan::Concat => {
+                let pieces: Vec<_> =
+                    self.runs.iter().map(|run| self.piece(run, index, data_type)).collect();
+                concat(&pieces.iter().map(AsRef::as_ref).collect::<Vec<_>>())
+            }
+            Plan::Interleave(rows) => {
+                let nulls = self.has_nulls.then(|| new_null_array(data_type, 1));
+                let columns = self.sources.iter().map(|batch| batch.column(index).as_ref());
+                let values: Vec<&dyn Array> = columns.chain(nulls.as_deref()).collect();
+                interleave(&values, rows)
+            }
+        }
+    }
+
+    /// The rows of `run`, without a copy.
+    fn piece(&self, run: &Run, index: usize, data_type: &DataType) -> ArrayRef {
+        if run.is_nulls() {
+            return new_null_array(data_type, run.len as usize);
+        }
+        let column = self.sources[run.source as usize].column(index);
+        if run.len as usize == column.len() {
+            return ArrayRef::clone(column);
+        }
+        column.slice(run.start as usize, run.len as usize)
+    }
+}
+
+impl Plan {
+    fn of(runs: &[Run], rows: usize, sources: usize) -> Self {
+        match runs {
+            [run] if run.pieces() == 1 => return Self::Slice(*run),
+            _ => {}
+        }
+        let repeats = runs.iter().any(|run| run.pieces() > 1);
+        if !repeats && rows >= runs.len() * CONCAT_FROM_MEAN_RUN {
+            return Self::Concat;
+        }
+        let mut places = Vec::with_capacity(rows);
+        for run in runs {
+            let source = if run.is_nulls() { sources } else { run.source as usize };
+            places.extend((0..run.len).map(|i| (source, (run.start + i * run.step) as usize)));
+        }
+        Self::Interleave(places)
+    }
+}

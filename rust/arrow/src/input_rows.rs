@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The input batches whose rows are still needed.
+//!
+//! Invariant: a batch is held as long as one of its rows is unreleased, and no
+//! longer. Belongs to the task thread; an [`InputBatch`] may be read by any.
+
+use std::{fmt, ops::Range, sync::Arc};
+
+use arrow::{array::RecordBatch, datatypes::SchemaRef};
+
+use crate::{
+    conform::Conform,
+    error::{Error, Side},
+    slab::Slab,
+};
+
+/// A row of a held input batch: the element that the operator handles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RowRef {
+    /// Handle of the batch.
+    pub batch: u32,
+    /// Position in the batch.
+    pub row: u32,
+}
+
+/// An input batch and its place in the task's input.
+#[non_exhaustive]
+pub struct InputBatch {
+    /// Columns of exactly the declared types.
+    pub batch: RecordBatch,
+    /// Rows that the task received before this batch.
+    pub base_ordinal: u64,
+}
+
+/// Shows the size only: row contents do not belong in logs.
+impl fmt::Debug for InputBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InputBatch")
+            .field("rows", &self.batch.num_rows())
+            .field("base_ordinal", &self.base_ordinal)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The rows of one accepted batch, first to last.
+///
+/// Borrows nothing, so it can be kept as the cursor of rows that wait for
+/// admission.
+#[derive(Clone, Debug)]
+pub struct BatchRows {
+    batch: u32,
+    rows: Range<u32>,
+}
+
+impl BatchRows {
+    /// Handle of the batch; means nothing when no row is left.
+    pub fn batch(&self) -> u32 {
+        self.batch
+    }
+
+    /// Whether every row has been handed out.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+}
+
+impl Iterator for BatchRows {
+    type Item = RowRef;
+
+    #[inline]
+    fn next(&mut self) -> Option<RowRef> {
+        self.rows.next().map(|row| RowRef { batch: self.batch, row })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.rows.size_hint()
+    }
+}
+
+impl ExactSizeIterator for BatchRows {}
+
+/// Holds the input batches of a task, each until its last row is released.
+///
+/// One slow row keeps its whole batch alive; the operator's capacity bounds how
+/// many batches that can be.
+#[derive(Debug)]
+pub struct InputRows {
+    conform: Conform,
+    held: Slab<Arc<InputBatch>>,
+    /// Rows accepted so far.
+    accepted: u64,
+}
+
+impl InputRows {
+    /// Creates a table for batches of `schema`.
+    pub fn new(schema: SchemaRef) -> Self {
+        Self { conform: Conform::new(Side::Input, schema), held: Slab::new(), accepted: 0 }
+    }
+
+    /// The schema that every batch must have.
+    pub fn schema(&self) -> &SchemaRef {
+        self.conform.schema()
+    }
+
+    /// Holds `batch` and returns its rows; a batch without rows is not held.
+    ///
+    /// Its columns must have the names and types of the schema. Names and
+    /// nullability inside of lists and maps may differ and are set right.
+    ///
+    /// # Errors
+    ///
+    /// When a column does not fit the schema, or is null where the schema has
+    /// no nulls. Nothing is held then.
+    pub fn accept(&mut self, batch: RecordBatch) -> Result<BatchRows, Error> {
+        let rows = batch.num_rows();
+        let len = u32::try_from(rows).map_err(|_| Error::TooManyRows { rows })?;
+        let batch = self.conform.conform(batch)?;
+        if len == 0 {
+            return Ok(BatchRows { batch: 0, rows: 0..0 });
+        }
+        let input = Arc::new(InputBatch { batch, base_ordinal: self.accepted });
+        self.accepted += u64::from(len);
+        Ok(BatchRows { batch: self.held.insert(input, len), rows: 0..len })
+    }
+
+    /// The batch under a handle.
+    ///
+    /// # Panics
+    ///
+    /// When all rows of the batch have been released.
+    pub fn batch(&self, batch: u32) -> &Arc<InputBatch> {
+        self.held.get(batch)
+    }
+
+    /// Position of a row in the input of its task, counted from 0.
+    ///
+    /// # Panics
+    ///
+    /// When all rows of the batch have been released.
+    pub fn ordinal(&self, row: RowRef) -> u64 {
+        self.batch(row.batch).base_ordinal + u64::from(row.row)
+    }
+
+    /// Says that `rows` further rows of a batch are not needed any more.
+    ///
+    /// The batch is dropped with its last row, unless someone shares it.
+    pub fn release(&mut self, batch: u32, rows: u32) {
+        self.held.release(batch, rows);
+    }
+
+    /// Batches held at the moment.
+    pub fn held_batches(&self) -> usize {
+        self.held.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::{
+        array::{ArrayRef, Int64Array, record_batch},
+        datatypes::{DataType, Field, Schema},
+    };
+
+    use super::*;
+
+    fn rows_of(values: &[i64]) -> RecordBatch {
+        let column: ArrayRef = Arc::new(Int64Array::from(values.to_vec()));
+        RecordBatch::try_from_iter_with_nullable([("x", column, true)]).unwrap()
+    }
+
+    fn table() -> InputRows {
+        InputRows::new(rows_of(&[]).schema())
+    }
+
+    #[test]
+    fn a_row_reference_is_eight_bytes() {
+        assert_eq!(size_of::<RowRef>(), 8);
+    }
+
+    #[test]
+    fn ordinal_counts_the_rows_of_earlier_batches() {
+        let mut input = table();
+        input.accept(rows_of(&[1, 2, 3])).unwrap();
+
+        let ordinals: Vec<_> =
+            input.accept(rows_of(&[4, 5])).unwrap().map(|row| input.ordinal(row)).collect();
+
+        assert_eq!(ordinals, [3, 4]);
+    }
+
+    #[test]
+    fn batch_is_dropped_with_its_last_row() {
+        let mut input = table();
+        let rows = input.accept(rows_of(&[1, 2])).unwrap();
+        let batch = Arc::downgrade(input.batch(rows.batch()));
+
+        input.release(rows.batch(), 1);
+        assert!(batch.upgrade().is_some());
+
+        input.release(rows.batch(), 1);
+        assert!(batch.upgrade().is_none());
+    }
+
+    #[test]
+    fn batch_without_rows_is_not_held() {
+        let mut input = table();
+
+        let mut rows = input.accept(rows_of(&[])).unwrap();
+
+        assert!(rows.is_empty());
+        assert_eq!((rows.next(), input.held_batches()), (None, 0));
+    }
+
+    #[test]
+    fn column_of_another_type_is_refused_by_name() {
+        let error = table().accept(record_batch!(("x", Utf8, ["a"])).unwrap()).unwrap_err();
+
+        assert_eq!(
+            error.to_string(),
+            "input column `x`: the declared schema says `Int64`, the batch has `Utf8`"
+        );
+    }
+
+    #[test]
+    fn column_of_another_name_is_refused() {
+        let error = table().accept(record_batch!(("y", Int64, [1])).unwrap()).unwrap_err();
+
+        assert_eq!(
+            error.to_string(),
+            "input column 0: the declared schema says `x`, the batch says `y`"
+        );
+    }
+
+    #[test]
+    fn null_in_a_column_declared_without_nulls_is_refused() {
+        let schema = Schema::new(vec![Field::new("x", DataType::Int64, false)]);
+        let mut input = InputRows::new(Arc::new(schema));
+
+        let error = input.accept(record_batch!(("x", Int64, [Some(1), None])).unwrap());
+
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "input column `x` is declared without nulls, but has 1"
+        );
+    }
+
+    #[test]
+    fn debug_shows_no_row_contents() {
+        let mut input = table();
+        let rows = input.accept(rows_of(&[421_337])).unwrap();
+
+        assert!(!format!("{:?}", input.batch(rows.batch())).contains("421337"));
+    }
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The keys of key-ordered mode, computed for a whole batch at once.
+
+use std::hash::BuildHasher;
+
+use arrow::{
+    array::{Array, ArrayRef, RecordBatch},
+    buffer::NullBuffer,
+    datatypes::Schema,
+    row::{RowConverter, Rows, SortField},
+};
+use foldhash::fast::FixedState;
+use sparkawait_core::Key;
+
+use crate::error::Error;
+
+/// Fixed, so that a row has the same key in every worker and after a restart.
+const SEED: u64 = 0x5eed_0f4b_7e5a_11ed;
+
+/// Computes the [`Key`] of each row from the values of some columns.
+///
+/// A key is a 64-bit hash of the values. Rows whose values differ but hash alike
+/// are served one after the other: that costs parallelism, never order. Values
+/// are compared as stored, so `-0.0` and `0.0` are two keys.
+#[derive(Debug)]
+pub struct KeyColumns {
+    /// Positions in the input schema.
+    columns: Vec<usize>,
+    converter: RowConverter,
+    hasher: FixedState,
+    /// Encoded values of the last batch; kept for its memory.
+    encoded: Rows,
+}
+
+impl KeyColumns {
+    /// Looks the columns `names` up in `schema`.
+    ///
+    /// # Errors
+    ///
+    /// When no name is given, a name is unknown or ambiguous, or the type of a
+    /// column cannot be a key.
+    pub fn new<S: AsRef<str>>(schema: &Schema, names: &[S]) -> Result<Self, Error> {
+        if names.is_empty() {
+            return Err(Error::NoKeyColumns);
+        }
+        let columns = names
+            .iter()
+            .map(|name| column_named(schema, name.as_ref()))
+            .collect::<Result<Vec<_>, Error>>()?;
+        let fields = columns.iter().map(|&i| sort_field(schema, i)).collect::<Result<_, _>>()?;
+        let converter = RowConverter::new(fields).map_err(Error::KeyEncoding)?;
+        let encoded = converter.empty_rows(0, 0);
+        Ok(Self { columns, converter, hasher: FixedState::with_seed(SEED), encoded })
+    }
+
+    /// The key of each row of `batch`; `None` where a key column is null.
+    ///
+    /// # Errors
+    ///
+    /// When `batch` does not have the schema that the columns were looked up in.
+    pub fn keys(&mut self, batch: &RecordBatch) -> Result<Vec<Option<Key>>, Error> {
+        let columns: Vec<ArrayRef> =
+            self.columns.iter().map(|&i| ArrayRef::clone(batch.column(i))).collect();
+        self.encoded.clear();
+        self.converter.append(&mut self.encoded, &columns).map_err(Error::KeyEncoding)?;
+        let nulls = columns.iter().fold(None, |nulls, column| {
+            NullBuffer::union(nulls.as_ref(), column.logical_nulls().as_ref())
+        });
+        let key = |row: usize| Key(self.hasher.hash_one(self.encoded.row(row).data()));
+        Ok((0..batch.num_rows())
+            .map(|row| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)).then(|| key(row)))
+            .collect())
+    }
+}
+
+fn sort_field(schema: &Schema, column: usize) -> Result<SortField, Error> {
+    let field = schema.field(column);
+    let sort_field = SortField::new(field.data_type().clone());
+    if RowConverter::supports_fields(std::slice::from_ref(&sort_field)) {
+        return Ok(sort_field);
+    }
+    Err(Error::KeyType { column: field.name().clone(), data_type: field.data_type().clone() })
+}
+
+/// Finds the one input column that is called `name`.
+pub(crate) fn column_named(schema: &Schema, name: &str) -> Result<usize, Error> {
+    let fields = schema.fields();
+    let mut found = fields.iter().enumerate().filter(|(_, field)| field.name() == name);
+    match (found.next(), found.count()) {
+        (Some((position, _)), 0) => Ok(position),
+        (Some(_), others) => {
+            Err(Error::AmbiguousColumn { column: name.to_owned(), count: others + 1 })
+        }
+        (None, _) => {
+            let names: Vec<_> = fields.iter().map(|field| format!("`{}`", field.name())).collect();
+            Err(Error::UnknownColumn { column: name.to_owned(), available: names.join(", ") })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::{
+        array::record_batch,
+        datatypes::{DataType, Field},
+    };
+
+    use super::*;
+
+    fn keys(batch: &RecordBatch, names: &[&str]) -> Vec<Option<Key>> {
+        KeyColumns::new(batch.schema_ref(), names).unwrap().keys(batch).unwrap()
+    }
+
+    #[test]
+    fn equal_values_have_equal_keys_in_every_batch() {
+        let first = record_batch!(("a", Int64, [1, 2, 1]), ("b", Utf8, ["x", "x", "x"])).unwrap();
+        let second = record_batch!(("a", Int64, [2]), ("b", Utf8, ["x"])).unwrap();
+        let mut columns = KeyColumns::new(first.schema_ref(), &["a", "b"]).unwrap();
+
+        let (first, second) = (columns.keys(&first).unwrap(), columns.keys(&second).unwrap());
+
+        assert_eq!(first[0], first[2]);
+        assert_eq!(first[1], second[0]);
+        assert_ne!(first[0], first[1]);
+    }
+
+    #[test]
+    fn a_null_in_any_key_column_makes_the_key_null() {
+        let batch = record_batch!(
+            ("a", Int64, [Some(1), None, Some(1)]),
+            ("b", Utf8, [Some("x"), Some("x"), None])
+        )
+        .unwrap();
+
+        let keys = keys(&batch, &["a", "b"]);
+
+        assert!(keys[0].is_some());
+        assert_eq!(keys[1..], [None, None]);
+    }
+
+    #[test]
+    fn values_of_neighbouring_columns_are_not_confused() {
+        let batch = record_batch!(("a", Utf8, ["xy", "x"]), ("b", Utf8, ["z", "yz"])).unwrap();
+
+        let keys = keys(&batch, &["a", "b"]);
+
+        assert_ne!(keys[0], keys[1]);
+    }
+
+    #[test]
+    fn sliced_batch_has_the_keys_of_its_rows() {
+        let batch = record_batch!(("a", Int64, [Some(1), None, Some(3), Some(4)])).unwrap();
+
+        assert_eq!(keys(&batch.slice(1, 3), &["a"]), keys(&batch, &["a"])[1..]);
+    }
+
+    #[test]
+    fn unknown_key_column_is_refused_with_the_names_that_exist() {
+        let batch = record_batch!(("a", Int64, [1]), ("b", Int64, [1])).unwrap();
+
+        let error = KeyColumns::new(batch.schema_ref(), &["c"]).unwrap_err();
+
+        assert_eq!(error.to_string(), "column `c` is not in the input; it has `a`, `b`");
+    }
+
+    #[test]
+    fn ambiguous_key_column_is_refused() {
+        let field = Field::new("a", DataType::Int64, true);
+
+        let error = KeyColumns::new(&Schema::new(vec![field.clone(), field]), &["a"]).unwrap_err();
+
+        assert_eq!(error.to_string(), "column `a` is ambiguous: 2 input columns have this name");
+    }
+
+    #[test]
+    fn missing_key_is_refused() {
+        let error = KeyColumns::new::<&str>(&Schema::empty(), &[]).unwrap_err();
+
+        assert_eq!(error.to_string(), "key must name at least one column");
+    }
+}

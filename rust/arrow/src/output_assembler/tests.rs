@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+use arrow::{
+    array::{Array, AsArray, record_batch},
+    datatypes::{DataType, Field, Int64Type},
+};
+
+use super::*;
+
+/// An assembler with its tables, for rows `x: int64` and results `y: int64`.
+struct Rig {
+    inputs: InputRows,
+    chunks: ResultChunks,
+    assembler: OutputAssembler,
+}
+
+impl Rig {
+    fn new(output: OutputColumns, on_error: OnError) -> Self {
+        let field = |name: &str, nullable| Field::new(name, DataType::Int64, nullable);
+        Self::with_schemas(
+            Schema::new(vec![field("x", true)]),
+            Schema::new(vec![field("y", false)]),
+            output,
+            on_error,
+        )
+    }
+
+    fn with_schemas(
+        input: Schema,
+        result: Schema,
+        output: OutputColumns,
+        on_error: OnError,
+    ) -> Self {
+        let assembler = OutputAssembler::new(&input, &result, output, on_error).unwrap();
+        let (inputs, chunks) = (InputRows::new(input.into()), ResultChunks::new(result.into()));
+        Self { inputs, chunks, assembler }
+    }
+
+    fn input(&mut self, count: i64) -> Vec<RowRef> {
+        let values: Vec<i64> = (0..count).collect();
+        let batch = record_batch!(("x", Int64, values)).unwrap();
+        self.inputs.accept(batch).unwrap().collect()
+    }
+
+    fn results(&mut self, count: i64) -> ResultRows {
+        let values: Vec<i64> = (100..100 + count).collect();
+        self.chunks.accept(record_batch!(("y", Int64, values)).unwrap()).unwrap()
+    }
+
+    fn push(&mut self, row: RowRef, results: ResultRows) {
+        self.assembler.push(&mut self.inputs, row, results);
+    }
+
+    fn fail(&mut self, row: RowRef) -> Result<(), RowFailure> {
+        let failure = RowFailure { kind: "k".into(), message: "m".to_owned(), attempts: 1 };
+        self.assembler.push_failure(&mut self.inputs, row, failure)
+    }
+
+    fn take(&mut self, max_rows: usize) -> Option<RecordBatch> {
+        self.assembler.take(&mut self.inputs, &mut self.chunks, max_rows).unwrap()
+    }
+
+    fn held(&self) -> (usize, usize) {
+        (self.inputs.held_batches(), self.chunks.held_chunks())
+    }
+}
+
+fn ints(batch: &RecordBatch, column: usize) -> Vec<Option<i64>> {
+    batch.column(column).as_primitive::<Int64Type>().iter().collect()
+}
+
+#[test]
+fn ordered_rows_of_one_batch_and_one_chunk_are_not_copied() {
+    let mut rig = Rig::new(OutputColumns::Append, OnError::Fail);
+    let rows = rig.input(6);
+    let mut results = rig.results(6);
+    let address = |batch: &RecordBatch| batch.column(0).to_data().buffers()[0].as_ptr() as usize;
+    let came_in = address(&rig.inputs.batch(rows[0].batch).batch);
+    for row in rows {
+        rig.push(row, results.split_front(1));
+    }
+    rig.take(2).unwrap();
+
+    let batch = rig.take(4).unwrap();
+
+    let offset = 2 * size_of::<i64>();
+    assert_eq!(address(&batch), came_in + offset);
+    assert_eq!(ints(&batch, 1), (102..106).map(Some).collect::<Vec<_>>());
+}
+
+#[test]
+fn input_row_is_repeated_for_each_of_its_results() {
+    let mut rig = Rig::new(OutputColumns::Append, OnError::Fail);
+    let rows = rig.input(2);
+    let mut results = rig.results(4);
+    rig.push(rows[1], results.split_front(3));
+    rig.push(rows[0], results.split_front(1));
+
+    let (first, second) = (rig.take(2).unwrap(), rig.take(9).unwrap());
+
+    assert_eq!((ints(&first, 0), ints(&first, 1)), (vec![Some(1); 2], vec![Some(100), Some(101)]));
+    assert_eq!(ints(&second, 0), [Some(1), Some(0)]);
+    assert_eq!(rig.held(), (0, 0));
+}
+
+#[test]
+fn row_without_results_is_left_out_and_released() {
+    let mut rig = Rig::new(OutputColumns::Append, OnError::Fail);
+    let rows = rig.input(1);
+
+    rig.push(rows[0], ResultRows::EMPTY);
+
+    assert_eq!((rig.assembler.row_count(), rig.held()), (0, (0, 0)));
+    assert_eq!(rig.take(10), None);
+}
+
+#[test]
+fn chunk_is_freed_as_soon_as_its_last_row_is_out() {
+    let mut rig = Rig::new(OutputColumns::Append, OnError::Fail);
+    for row in rig.input(3) {
+        let results = rig.results(1);
+        rig.push(row, results);
+    }
+
+    rig.take(2).unwrap();
+
+    assert_eq!(rig.held(), (1, 1));
+}
+
+#[test]
+fn failed_row_has_null_results_with_null() {
+    let mut rig = Rig::new(OutputColumns::Append, OnError::Null);
+    let rows = rig.input(3);
+    let results = rig.results(1);
+    rig.fail(rows[2]).unwrap();
+    rig.push(rows[0], results);
+    rig.fail(rows[1]).unwrap();
+
+    let batch = rig.take(10).unwrap();
+
+    assert_eq!(ints(&batch, 0), [Some(2), Some(0), Some(1)]);
+    assert_eq!(ints(&batch, 1), [None, Some(100), None]);
+    assert_eq!(rig.held(), (0, 0));
+}
+
+#[test]
+fn failed_row_is_left_out_with_drop() {
+    let mut rig = Rig::new(OutputColumns::Append, OnError::Drop);
+    let rows = rig.input(1);
+
+    rig.fail(rows[0]).unwrap();
+
+    assert_eq!((rig.take(10), rig.held()), (None, (0, 0)));
+}
+
+#[test]
+fn failure_is_handed_back_with_fail() {
+    let mut rig = Rig::new(OutputColumns::Append, OnError::Fail);
+    let rows = rig.input(1);
+
+    assert_eq!(rig.fail(rows[0]).unwrap_err().message, "m");
+}
+
+#[test]
+fn captured_failure_stays_with_its_row_across_batches() {
+    let mut rig = Rig::new(OutputColumns::Replace, OnError::Capture);
+    let rows = rig.input(4);
+    let mut results = rig.results(2);
+    rig.push(rows[0], results.split_front(1));
+    rig.fail(rows[1]).unwrap();
+    rig.push(rows[2], results.split_front(1));
+    rig.fail(rows[3]).unwrap();
+
+    let batches = [rig.take(3).unwrap(), rig.take(3).unwrap()];
+
+    let errors = batches.each_ref().map(|batch| {
+        let column = batch.column_by_name("error").unwrap();
+        (0..batch.num_rows()).map(|row| column.is_valid(row)).collect::<Vec<_>>()
+    });
+    assert_eq!(errors, [vec![false, true, false], vec![true]]);
+    assert_eq!(ints(&batches[0], 0), [Some(100), None, Some(101)]);
+}
+
+#[test]
+fn batch_of_failures_only_is_built() {
+    for on_error in [OnError::Null, OnError::Capture] {
+        let mut rig = Rig::new(OutputColumns::Append, on_error);
+        for row in rig.input(3) {
+            rig.fail(row).unwrap();
+        }
+
+        assert_eq!(ints(&rig.take(9).unwrap(), 1), [None; 3]);
+    }
+}
+
+#[test]
+fn rows_without_columns_are_counted() {
+    let mut rig =
+        Rig::with_schemas(Schema::empty(), Schema::empty(), OutputColumns::Append, OnError::Fail);
+    let of_rows = |count| {
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        RecordBatch::try_new_with_options(Schema::empty().into(), vec![], &options).unwrap()
+    };
+    let rows: Vec<_> = rig.inputs.accept(of_rows(3)).unwrap().collect();
+    let mut results = rig.chunks.accept(of_rows(4)).unwrap();
+    rig.push(rows[2], results.split_front(2));
+    rig.push(rows[0], results.split_front(1));
+    rig.push(rows[1], results.split_front(1));
+
+    let counts = [rig.take(3), rig.take(3), rig.take(3)].map(|b| b.map(|b| b.num_rows()));
+
+    assert_eq!(counts, [Some(3), Some(1), None]);
+}
+
+#[test]
+fn assembler_is_full_from_the_given_row_count_on() {
+    let mut rig = Rig::new(OutputColumns::Append, OnError::Null);
+    let rows = rig.input(2);
+    rig.fail(rows[0]).unwrap();
+
+    assert_eq!((rig.assembler.is_full(1), rig.assembler.is_full(2)), (true, false));
+}
+
+#[test]
+fn taking_no_rows_takes_nothing() {
+    let mut rig = Rig::new(OutputColumns::Append, OnError::Null);
+    let rows = rig.input(1);
+    rig.fail(rows[0]).unwrap();
+
+    assert_eq!(rig.take(0), None);
+    assert_eq!(rig.assembler.row_count(), 1);
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The way of rows through a task: batches in, rows out, results in, batches out.
+//!
+//! Belongs to the task thread.
+
+use arrow::{array::RecordBatch, datatypes::SchemaRef};
+
+use crate::{
+    error::Error,
+    input_rows::{BatchRows, InputRows, RowRef},
+    output_assembler::OutputAssembler,
+    output_schema::{OnError, OutputColumns},
+    result_chunks::{ResultChunks, ResultRows},
+    row_failure::RowFailure,
+};
+
+/// Owns the input rows, the results and the output of one task.
+///
+/// Each accepted row ends with exactly one [`push`](Self::push) or
+/// [`push_failure`](Self::push_failure), and all accepted results with a `push`
+/// or a [`discard`](Self::discard); then nothing is held once the output is taken.
+///
+/// # Examples
+///
+/// ```
+/// use arrow::array::record_batch;
+/// use sparkawait_arrow::{OnError, OutputColumns, RowExchange};
+///
+/// let input = record_batch!(("x", Int64, [1, 2]))?;
+/// let results = record_batch!(("y", Utf8, ["one", "two"]))?;
+/// let (input_schema, result_schema) = (input.schema(), results.schema());
+/// let mut exchange =
+///     RowExchange::new(input_schema, result_schema, OutputColumns::Append, OnError::Fail)?;
+///
+/// let rows = exchange.accept_input(input)?;
+/// let mut answers = exchange.accept_results(results)?;
+/// for row in rows {
+///     exchange.push(row, answers.split_front(1));
+/// }
+///
+/// let output = exchange.take(8192)?.unwrap();
+/// assert_eq!((output.num_rows(), output.num_columns()), (2, 2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct RowExchange {
+    inputs: InputRows,
+    chunks: ResultChunks,
+    output: OutputAssembler,
+}
+
+impl RowExchange {
+    /// Creates an exchange between batches of `input` and results of `result`.
+    ///
+    /// # Errors
+    ///
+    /// When two output columns would have the same name.
+    pub fn new(
+        input: SchemaRef,
+        result: SchemaRef,
+        output: OutputColumns,
+        on_error: OnError,
+    ) -> Result<Self, Error> {
+        let output = OutputAssembler::new(&input, &result, output, on_error)?;
+        Ok(Self { inputs: InputRows::new(input), chunks: ResultChunks::new(result), output })
+    }
+
+    /// The schema of every output batch.
+    pub fn output_schema(&self) -> &SchemaRef {
+        self.output.schema()
+    }
+
+    /// The input batches held.
+    pub fn inputs(&self) -> &InputRows {
+        &self.inputs
+    }
+
+    /// The result chunks held.
+    pub fn chunks(&self) -> &ResultChunks {
+        &self.chunks
+    }
+
+    /// Holds an input batch and returns its rows.
+    ///
+    /// # Errors
+    ///
+    /// As [`InputRows::accept`].
+    pub fn accept_input(&mut self, batch: RecordBatch) -> Result<BatchRows, Error> {
+        self.inputs.accept(batch)
+    }
+
+    /// Holds a chunk of results and returns all of its rows.
+    ///
+    /// # Errors
+    ///
+    /// As [`ResultChunks::accept`].
+    pub fn accept_results(&mut self, chunk: RecordBatch) -> Result<ResultRows, Error> {
+        self.chunks.accept(chunk)
+    }
+
+    /// Drops results that nobody waits for.
+    pub fn discard(&mut self, results: ResultRows) {
+        self.chunks.discard(results);
+    }
+
+    /// Puts `row` out with its results, after everything that was put out before.
+    #[inline]
+    pub fn push(&mut self, row: RowRef, results: ResultRows) {
+        self.output.push(&mut self.inputs, row, results);
+    }
+
+    /// Ends a row that has failed, as [`OnError`] says.
+    ///
+    /// # Errors
+    ///
+    /// Hands `failure` back with [`OnError::Fail`]: the task is to fail with it.
+    pub fn push_failure(&mut self, row: RowRef, failure: RowFailure) -> Result<(), RowFailure> {
+        self.output.push_failure(&mut self.inputs, row, failure)
+    }
+
+    /// Output rows waiting to be taken.
+    pub fn row_count(&self) -> usize {
+        self.output.row_count()
+    }
+
+    /// Whether a batch of `max_rows_per_batch` rows can be taken.
+    pub fn is_full(&self, max_rows_per_batch: usize) -> bool {
+        self.output.is_full(max_rows_per_batch)
+    }
+
+    /// Takes a batch of the first rows, at most `max_rows`; never an empty one.
+    ///
+    /// # Errors
+    ///
+    /// As [`OutputAssembler::take`].
+    pub fn take(&mut self, max_rows: usize) -> Result<Option<RecordBatch>, Error> {
+        self.output.take(&mut self.inputs, &mut self.chunks, max_rows)
+    }
+}

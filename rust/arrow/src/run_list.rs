@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where the rows of the output come from, as runs of neighbouring rows.
+//!
+//! Invariant: runs are in output order, none is empty, and two runs that could
+//! be one are one. Belongs to the task thread.
+
+use std::collections::VecDeque;
+
+/// Rows of one held batch or chunk, or rows of nulls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// Handle of the batch or chunk, or [`Run::NULLS`].
+    pub(crate) source: u32,
+    /// The first row.
+    pub(crate) start: u32,
+    /// Output rows; never 0.
+    pub(crate) len: u32,
+    /// 1 for neighbouring rows, 0 for the row `start` over and over.
+    pub(crate) step: u32,
+}
+
+impl Run {
+    /// The source of rows that are null in every column.
+    pub(crate) const NULLS: u32 = u32::MAX;
+
+    pub(crate) fn is_nulls(&self) -> bool {
+        self.source == Self::NULLS
+    }
+
+    /// How many contiguous pieces the run is copied in.
+    pub(crate) fn pieces(&self) -> usize {
+        if self.step == 0 && !self.is_nulls() { self.len as usize } else { 1 }
+    }
+}
+
+/// A queue of output rows, stored as runs.
+///
+/// One entry takes 16 bytes, whatever its length: rows that arrive in order
+/// over one source take no memory at all.
+#[derive(Debug, Default)]
+pub(crate) struct RunList {
+    /// Oldest first.
+    runs: VecDeque<Run>,
+}
+
+impl RunList {
+    /// Appends `len` rows of `source` from `start` on.
+    #[inline]
+    pub(crate) fn push(&mut self, source: u32, start: u32, len: u32) {
+        debug_assert!(len > 0, "a run has at least one row");
+        if let Some(last) = self.runs.back_mut()
+            && last.source == source
+            && last.step == 1
+            && last.start + last.len == start
+        {
+            last.len += len;
+            return;
+        }
+        self.runs.push_back(Run { source, start, len, step: 1 });
+    }
+
+    /// Appends the row `row` of `source` `times` times.
+    #[inline]
+    pub(crate) fn push_repeated(&mut self, source: u32, row: u32, times: u32) {
+        if times == 1 {
+            self.push(source, row, 1);
+        } else {
+            self.runs.push_back(Run { source, start: row, len: times, step: 0 });
+        }
+    }
+
+    /// Appends a row of nulls.
+    pub(crate) fn push_null(&mut self) {
+        match self.runs.back_mut() {
+            Some(last) if last.is_nulls() && last.len < u32::MAX => last.len += 1,
+            _ => self.runs.push_back(Run { source: Run::NULLS, start: 0, len: 1, step: 0 }),
+        }
+    }
+
+    /// Takes the first `rows` rows, splitting a run if need be.
+    ///
+    /// The list has at least as many rows.
+    pub(crate) fn take(&mut self, rows: usize) -> Window {
+        let mut window = Window { runs: Vec::new(), rows, open_repeat: false };
+        let mut missing = rows;
+        while missing > 0
+            && let Some(first) = self.runs.front_mut()
+        {
+            let len = u32::try_from(missing).unwrap_or(u32::MAX).min(first.len);
+            window.runs.push(Run { len, ..*first });
+            missing -= len as usize;
+            first.start += first.step * len;
+            first.len -= len;
+            if first.len == 0 {
+                self.runs.pop_front();
+            } else {
+                window.open_repeat = first.step == 0;
+            }
+        }
+        debug_assert!(missing == 0, "{missing} of {rows} rows are not in the list");
+        window
+    }
+}
+
+/// The runs of one output batch.
+#[derive(Debug)]
+pub(crate) struct Window {
+    /// First to last.
+    pub(crate) runs: Vec<Run>,
+    /// Rows of all runs.
+    pub(crate) rows: usize,
+    /// The row of the last run is repeated in the next window too.
+    open_repeat: bool,
+}
+
+impl Window {
+    /// Calls `release` with each source and how many of its rows end here.
+    ///
+    /// A repeated row ends with its last repetition.
+    pub(crate) fn release_rows(&self, mut release: impl FnMut(u32, u32)) {
+        let last = self.runs.len().wrapping_sub(1);
+        for (i, run) in self.runs.iter().enumerate().filter(|(_, run)| !run.is_nulls()) {
+            match run.step {
+                0 if i == last && self.open_repeat => {}
+                0 => release(run.source, 1),
+                _ => release(run.source, run.len),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn released(window: &Window) -> Vec<(u32, u32)> {
+        let mut released = Vec::new();
+        window.release_rows(|source, rows| released.push((source, rows)));
+        released
+    }
+
+    #[test]
+    fn neighbouring_rows_are_one_run() {
+        let mut list = RunList::default();
+        for row in 4..9 {
+            list.push(2, row, 1);
+        }
+
+        assert_eq!(list.take(5).runs, [Run { source: 2, start: 4, len: 5, step: 1 }]);
+    }
+
+    #[test]
+    fn rows_of_other_sources_or_places_start_a_new_run() {
+        let mut list = RunList::default();
+        for (source, row) in [(0, 0), (1, 1), (1, 3), (1, 2), (1, 2)] {
+            list.push(source, row, 1);
+        }
+
+        assert_eq!(list.take(5).runs.len(), 5);
+    }
+
+    #[test]
+    fn split_run_goes_on_where_it_was_cut() {
+        let mut list = RunList::default();
+        list.push(0, 10, 5);
+
+        let (first, second) = (list.take(2), list.take(3));
+
+        assert_eq!((first.runs[0].start, first.runs[0].len), (10, 2));
+        assert_eq!((second.runs[0].start, second.runs[0].len), (12, 3));
+        assert_eq!((released(&first), released(&second)), (vec![(0, 2)], vec![(0, 3)]));
+    }
+
+    #[test]
+    fn repeated_row_is_released_once_with_its_last_repetition() {
+        let mut list = RunList::default();
+        list.push_repeated(0, 7, 3);
+        list.push(0, 8, 1);
+
+        let (first, second) = (list.take(2), list.take(2));
+
+        assert_eq!(released(&first), []);
+        assert_eq!(released(&second), [(0, 1), (0, 1)]);
+        assert_eq!(second.runs[0], Run { source: 0, start: 7, len: 1, step: 0 });
+    }
+
+    #[test]
+    fn nulls_are_one_run_and_release_nothing() {
+        let mut list = RunList::default();
+        list.push_null();
+        list.push_null();
+
+        let window = list.take(2);
+
+        assert_eq!(window.runs.len(), 1);
+        assert_eq!(released(&window), []);
+    }
+}

@@ -2,9 +2,10 @@
 //! How long a pretended service takes to answer.
 //!
 //! A [`Latency`] describes a distribution, a [`LatencySampler`] draws from it
-//! with a seed: the same seed gives the same delays. Nothing here reads a clock
-//! but [`sleep`]. A sampler is owned by one thread at a time.
+//! with a seed: the same seed gives the same delays. Only [`sleep`] reads a
+//! clock. A sampler is owned by one thread at a time.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -16,8 +17,18 @@ use tokio::time::Instant;
 /// has no end, and a timer must not overflow.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Half a tick of tokio's timer, whose resolution is one millisecond.
-const HALF_TICK: Duration = Duration::from_micros(500);
+/// The resolution of tokio's timer.
+const TICK: Duration = Duration::from_millis(1);
+
+/// Sleeps that the mean lateness of the timer looks back on. With fewer it
+/// follows chance, with many more the first second of a test is off.
+const MEMORY: u32 = 32;
+
+thread_local! {
+    /// How late the timer of this thread usually is. Begins with what rounding
+    /// up costs.
+    static LATENESS: Cell<Duration> = const { Cell::new(Duration::from_micros(500)) };
+}
 
 /// A distribution of delays.
 ///
@@ -176,13 +187,15 @@ impl LatencySampler {
     }
 }
 
-/// Sleeps for `delay`, rounded to the *nearest* tick of tokio's timer.
+/// Sleeps for `delay` on average, each time to a tick of tokio's timer.
 ///
-/// The timer has ticks of a millisecond and rounds every deadline up, so that a
-/// plain `tokio::time::sleep` takes half a tick too long on average: 10 % of a
-/// delay of 5 ms. Half a tick is taken off first, so that single delays are off
-/// by half a tick in either direction and long runs are not off at all. A
-/// thread that has nothing else to do wakes up to one tick late nevertheless.
+/// The timer has ticks of a millisecond and rounds every deadline up, and a
+/// thread with nothing else to do wakes up to another tick late: a plain
+/// `tokio::time::sleep` for 5 ms takes 6 ms. How late the timer usually
+/// is, is measured, and that much is taken off the delay beforehand: a single
+/// delay is off by a tick at most, the mean of many is not. Lateness of more
+/// than a tick means that the processor is busy, and is not made up for.
+///
 /// A delay of zero does not yield.
 ///
 /// # Cancel safety
@@ -193,8 +206,10 @@ pub async fn sleep(delay: Duration) {
         return;
     }
     let now = Instant::now();
-    let deadline = (now + delay).checked_sub(HALF_TICK).unwrap_or(now);
+    let deadline = (now + delay).checked_sub(LATENESS.get()).unwrap_or(now);
     tokio::time::sleep_until(deadline).await;
+    let late = deadline.elapsed().min(2 * TICK);
+    LATENESS.set(((LATENESS.get() * (MEMORY - 1) + late) / MEMORY).min(TICK));
 }
 
 #[cfg(test)]

@@ -1,2 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When it happens: the tokio driver, the clock, dispatch, cancellation.
+//! When things happen: drives the operator with a clock, a mailbox and tokio.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`driver`] | the mailbox loop of a task |
+//! | [`exchange`] | what the loop moves, and the function that it calls |
+//! | [`mail`] | what other threads tell the task |
+//! | [`feeder`] | the bounded hand-over of input from another thread |
+//! | [`clock`], [`parker`] | the monotonic clock, and waiting for a wake-up |
+//! | [`metrics`] | what a task publishes |
+//! | [`tokio_runtime`] | one tokio runtime per process |
+//!
+//! The crate is generic in what flows: it knows neither Arrow nor Python.
+
+pub mod clock;
+pub mod driver;
+pub mod exchange;
+pub mod feeder;
+pub mod mail;
+pub mod metrics;
+pub mod parker;
+pub mod tokio_runtime;
+
+pub use driver::{Driver, DriverConfig, Mailbox, Turn};
+pub use exchange::{AsyncFunction, Exchange};
+pub use feeder::Feeder;
+pub use mail::ReplySender;
+pub use metrics::{MetricsReader, TaskMetrics};

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Why a call failed, and why a task failed.
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sparkawait_core::ErrorKind;
+
+/// A cause that came from outside and is handed back as it was.
+pub type Cause = Arc<dyn StdError + Send + Sync>;
+
+/// Why a call failed.
+#[derive(Clone, Debug)]
+pub struct CallFailure {
+    /// The stable code.
+    pub kind: ErrorKind,
+    /// For the error column; may quote the cause.
+    pub message: String,
+    /// Names what went wrong without any content of a row, for logs and messages.
+    pub summary: String,
+    /// What the function raised.
+    pub cause: Option<Cause>,
+}
+
+/// Why a task failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TaskError {
+    /// A row failed for good, and failures fail the task.
+    #[error("`{function}` failed for row {row} of partition {partition} after {attempts}: {}", .failure.summary, attempts = plural(*.attempts))]
+    Row {
+        /// Name of the function.
+        function: String,
+        /// Position of the row in its task, from 0.
+        row: u64,
+        /// The partition.
+        partition: u32,
+        /// Attempts started.
+        attempts: u32,
+        /// What the last attempt came to.
+        failure: Box<CallFailure>,
+    },
+    /// A row's time passed.
+    #[error("`{function}` timed out for row {row} of partition {partition} after {timeout:?} and {attempts}; raise `timeout` or give `on_timeout`", attempts = plural(*.attempts))]
+    TimedOut {
+        /// Name of the function.
+        function: String,
+        /// Position of the row in its task, from 0.
+        row: u64,
+        /// The partition.
+        partition: u32,
+        /// Attempts started.
+        attempts: u32,
+        /// The timeout that passed.
+        timeout: Duration,
+    },
+    /// Input or results do not fit their schema.
+    #[error(transparent)]
+    Arrow(#[from] sparkawait_arrow::Error),
+    /// A failure from outside, handed back as it was.
+    #[error("{0}")]
+    External(Cause),
+}
+
+/// Returns "1 attempt", "2 attempts", ..
+fn plural(attempts: u32) -> String {
+    format!("{attempts} attempt{}", if attempts == 1 { "" } else { "s" })
+}

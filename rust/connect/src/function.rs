@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The calls that a native function gets, and the replies that it gives.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use sparkawait_arrow::InputBatch;
+use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_runtime::ReplySender;
+
+use crate::error::CallFailure;
+use crate::exchange::TaskExchange;
+
+/// Where a function sends its replies.
+pub type Replies = ReplySender<TaskExchange>;
+
+/// The function of a task, as the driver sees it.
+pub type TaskFunction = Box<dyn sparkawait_runtime::AsyncFunction<Calls>>;
+
+/// A burst of calls.
+#[derive(Debug)]
+pub struct Calls {
+    /// The input batches that the rows are in.
+    pub batches: Vec<Arc<InputBatch>>,
+    /// One for each row, in the order of admission.
+    pub calls: Vec<Call>,
+}
+
+impl Calls {
+    /// Returns the position of a call's row in its task.
+    pub fn ordinal(&self, call: &Call) -> u64 {
+        self.batches[call.batch as usize].base_ordinal + u64::from(call.row)
+    }
+}
+
+/// One attempt to call the function for one row.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// Names the call in its reply.
+    pub attempt: AttemptId,
+    /// Index into [`Calls::batches`].
+    pub batch: u32,
+    /// Index into the rows of that batch.
+    pub row: u32,
+}
+
+/// The outcomes of some calls; as many as possible at a time.
+#[derive(Debug, Default)]
+pub struct ReplyGroup {
+    /// Calls that returned.
+    pub results: Option<ResultGroup>,
+    /// Calls that failed.
+    pub failures: Vec<FailedCall>,
+}
+
+/// The results of some calls, concatenated in the order of `attempts`.
+#[derive(Debug)]
+pub struct ResultGroup {
+    /// The calls.
+    pub attempts: Vec<AttemptId>,
+    /// Result rows of each call; `None`: one each.
+    pub counts: Option<Vec<u32>>,
+    /// Whether the results of a call ask for another attempt; `None`: none do.
+    pub retries: Option<Vec<bool>>,
+    /// The result rows, in the task's result schema.
+    pub rows: RecordBatch,
+}
+
+/// A call that failed.
+#[derive(Debug)]
+pub struct FailedCall {
+    /// The call.
+    pub attempt: AttemptId,
+    /// Why.
+    pub failure: Box<CallFailure>,
+    /// Whether it is worth another attempt.
+    pub retry: Retry,
+}

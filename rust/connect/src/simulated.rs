@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A function that only takes time.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::{Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use sparkawait_core::ErrorKind;
+use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_runtime::AsyncFunction;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{Instant, sleep_until};
+
+use crate::error::CallFailure;
+use crate::function::{Calls, FailedCall, Replies, ReplyGroup, ResultGroup};
+use crate::latency::{InvalidLatency, Latency, LatencySampler};
+
+/// Half of the tick of tokio's timer. A call ends at the tick nearest to its
+/// due time; ending at the next one would add half a millisecond to each.
+const HALF_TICK: Duration = Duration::from_micros(500);
+
+/// What a simulated function does.
+#[derive(Clone, Debug)]
+pub struct SimulatedConfig {
+    /// How long a call takes.
+    pub latency: Latency,
+    /// Share of the calls that fail.
+    pub error_rate: f64,
+    /// Determines latencies and failures, in the order of the calls.
+    pub seed: u64,
+}
+
+/// A native function that waits and returns the row's position in its task.
+///
+/// Serves tests and benches: it shows what the operator costs, and what a
+/// latency does to throughput. All of its calls live in one tokio task, which a
+/// burst of calls reaches by one message and leaves by one reply.
+#[derive(Debug)]
+pub struct Simulated {
+    commands: UnboundedSender<Command>,
+}
+
+/// What the task thread tells the tokio task.
+#[derive(Debug)]
+enum Command {
+    Invoke(Calls),
+    Cancel(Vec<AttemptId>),
+}
+
+impl Simulated {
+    /// Returns the schema of the results: one column `ordinal: int64`.
+    pub fn result_schema() -> SchemaRef {
+        Arc::new(Schema::new(vec![Field::new("ordinal", DataType::Int64, true)]))
+    }
+
+    /// Starts the function on `runtime`. It ends when it is dropped or closed.
+    ///
+    /// # Errors
+    ///
+    /// The latency's parameters are out of range.
+    pub fn start(
+        config: SimulatedConfig,
+        replies: Replies,
+        runtime: &Handle,
+    ) -> Result<Self, InvalidLatency> {
+        let (commands, receiver) = unbounded_channel();
+        let calls = RunningCalls {
+            is_immediate: config.latency == Latency::None,
+            latency: LatencySampler::new(config.latency, config.seed)?,
+            error_rate: config.error_rate,
+            random: StdRng::seed_from_u64(config.seed ^ 0x5EED),
+            due: BinaryHeap::new(),
+            schema: Self::result_schema(),
+            replies,
+        };
+        runtime.spawn(calls.run(receiver));
+        Ok(Self { commands })
+    }
+}
+
+impl AsyncFunction<Calls> for Simulated {
+    fn invoke(&mut self, calls: Calls) {
+        // Refused only after `close`, when nobody waits for a reply.
+        let _ = self.commands.send(Command::Invoke(calls));
+    }
+
+    fn ask_timeout(&mut self, _calls: Calls) {
+        // It declares no timeout handler, so it is never asked.
+    }
+
+    fn cancel(&mut self, attempts: Vec<AttemptId>) {
+        let _ = self.commands.send(Command::Cancel(attempts));
+    }
+
+    fn close(&mut self) {
+        self.commands = unbounded_channel().0;
+    }
+}
+
+/// The calls that have not ended.
+struct RunningCalls {
+    latency: LatencySampler,
+    /// Whether calls end in the moment they start.
+    is_immediate: bool,
+    error_rate: f64,
+    random: StdRng,
+    /// Due time, attempt and ordinal of each call, earliest first.
+    due: BinaryHeap<Reverse<(Instant, AttemptId, i64)>>,
+    schema: SchemaRef,
+    replies: Replies,
+}
+
+impl RunningCalls {
+    /// Serves commands until the function is closed.
+    async fn run(mut self, mut commands: UnboundedReceiver<Command>) {
+        loop {
+            let next = self.due.peek().map(|Reverse((due, ..))| *due);
+            let command = tokio::select! {
+                biased;
+                command = commands.recv() => match command {
+                    Some(command) => command,
+                    None => return,
+                },
+                () = wait_until(next) => {
+                    self.end_due();
+                    continue;
+                }
+            };
+            self.obey(command);
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Cancel(attempts) => {
+                let cancelled: HashSet<AttemptId> = attempts.into_iter().collect();
+                self.due.retain(|Reverse((_, attempt, _))| !cancelled.contains(attempt));
+            }
+            Command::Invoke(calls) => {
+                let ordinals = calls.calls.iter().map(|call| {
+                    let ordinal = i64::try_from(calls.ordinal(call)).unwrap_or(i64::MAX);
+                    (call.attempt, ordinal)
+                });
+                if self.is_immediate {
+                    let (attempts, ordinals) = ordinals.unzip();
+                    return self.reply(attempts, ordinals);
+                }
+                let now = Instant::now();
+                for (attempt, ordinal) in ordinals {
+                    self.due.push(Reverse((now + self.latency.sample(), attempt, ordinal)));
+                }
+            }
+        }
+    }
+
+    /// Ends the calls whose time has come.
+    fn end_due(&mut self) {
+        let horizon = Instant::now() + HALF_TICK;
+        let (mut attempts, mut ordinals) = (Vec::new(), Vec::new());
+        while self.due.peek().is_some_and(|Reverse((due, ..))| *due <= horizon) {
+            if let Some(Reverse((_, attempt, ordinal))) = self.due.pop() {
+                attempts.push(attempt);
+                ordinals.push(ordinal);
+            }
+        }
+        self.reply(attempts, ordinals);
+    }
+
+    /// Answers some calls with their ordinals, but for those that fail.
+    fn reply(&mut self, mut attempts: Vec<AttemptId>, mut ordinals: Vec<i64>) {
+        let mut group = ReplyGroup::default();
+        if self.error_rate > 0.0 {
+            let fails: Vec<bool> =
+                attempts.iter().map(|_| self.random.random_bool(self.error_rate)).collect();
+            let failed = attempts.iter().zip(&fails).filter(|(_, fails)| **fails);
+            group.failures = failed.map(|(attempt, _)| simulated_failure(*attempt)).collect();
+            keep_unless(&mut attempts, &fails);
+            keep_unless(&mut ordinals, &fails);
+        }
+        let column = Arc::new(Int64Array::from(ordinals));
+        // One nullable int64 column always fits its schema.
+        let rows = RecordBatch::try_new(SchemaRef::clone(&self.schema), vec![column]).ok();
+        group.results = rows.filter(|rows| rows.num_rows() > 0).map(|rows| ResultGroup {
+            attempts,
+            counts: None,
+            retries: None,
+            rows,
+        });
+        self.replies.send(group);
+    }
+}
+
+/// Removes the values whose flag is set.
+fn keep_unless<T>(values: &mut Vec<T>, flags: &[bool]) {
+    let mut flags = flags.iter();
+    values.retain(|_| flags.next().is_none_or(|flag| !flag));
+}
+
+fn simulated_failure(attempt: AttemptId) -> FailedCall {
+    let text = "simulated failure".to_owned();
+    let failure = CallFailure {
+        kind: ErrorKind::UserFunctionFailed,
+        message: text.clone(),
+        summary: text,
+        cause: None,
+    };
+    FailedCall { attempt, failure: Box::new(failure), retry: Retry::Yes }
+}
+
+/// Waits for the tick nearest to `due`; for ever if there is none.
+async fn wait_until(due: Option<Instant>) {
+    match due {
+        // The timer rounds up to a tick, so it is aimed half a tick early.
+        Some(due) => sleep_until(due.checked_sub(HALF_TICK).unwrap_or(due)).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The operator of one task over record batches.
+
+use sparkawait_core::operator::Config;
+use sparkawait_runtime::clock::MonotonicClock;
+use sparkawait_runtime::{Driver, DriverConfig, Feeder, Mailbox};
+
+use crate::error::TaskError;
+use crate::exchange::{RowConfig, TaskExchange};
+use crate::function::{Replies, TaskFunction};
+
+/// Drives a task's operator.
+pub type TaskDriver = Driver<TaskExchange, TaskFunction>;
+
+/// Takes a task's input.
+pub type TaskFeeder = Feeder<TaskExchange>;
+
+/// Everything that a task is told.
+#[derive(Clone, Debug)]
+pub struct TaskConfig {
+    /// What the operator does.
+    pub operator: Config,
+    /// How output batches are cut.
+    pub driver: DriverConfig,
+    /// What the rows look like.
+    pub rows: RowConfig,
+}
+
+/// Builds a task around the function that `function` makes.
+///
+/// # Errors
+///
+/// Columns that do not exist, clash, or have an unfit type, or whatever
+/// `function` fails with.
+pub fn build<E: From<TaskError>>(
+    config: TaskConfig,
+    function: impl FnOnce(Replies) -> Result<TaskFunction, E>,
+) -> Result<(TaskDriver, TaskFeeder), E> {
+    let mailbox = Mailbox::new();
+    let function = function(mailbox.reply_sender())?;
+    let exchange = TaskExchange::new(config.rows)?;
+    let clock = MonotonicClock::start();
+    Ok(Driver::new(mailbox, config.operator, config.driver, exchange, function, clock))
+}

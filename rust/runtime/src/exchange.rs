@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the driver moves, and the function that it calls.
+
+use sparkawait_core::element::{Key, StreamElement, StreamRecord};
+use sparkawait_core::operator::{AttemptId, Completion, Emitted, Handled, Invocation};
+
+/// An element of the input: a record with its key, or a watermark.
+pub type InputElement<E> = StreamElement<(StreamRecord<E>, Option<Key>)>;
+
+/// Turns what arrives into elements, and emitted elements into what leaves.
+///
+/// Called by the task thread only. Everything here happens once per batch or
+/// once per burst, but for `next_element`, `emit` and the completions inside a
+/// reply, which happen per row and must cost nanoseconds.
+pub trait Exchange {
+    /// A record's value, as small as an index.
+    type Element: Clone;
+    /// The results of a record, as small as an index range.
+    type Results;
+    /// Why the function failed for a record.
+    type Failure;
+    /// What the feeder hands over: a batch of records.
+    type Input: Send;
+    /// Calls to start, with all that the function needs.
+    type Calls: Send;
+    /// What the function hands back: the outcomes of a burst of calls.
+    type Reply: Send;
+    /// What leaves: a batch of results.
+    type Output;
+    /// Why the task failed.
+    type Error: Send;
+
+    /// Takes a batch of input.
+    ///
+    /// # Errors
+    ///
+    /// The batch does not fit those before it; the task fails.
+    fn accept(&mut self, input: Self::Input) -> Result<(), Self::Error>;
+
+    /// Returns the next element of the input taken so far.
+    fn next_element(&mut self) -> Option<InputElement<Self::Element>>;
+
+    /// Returns whether [`next_element`](Self::next_element) would return one.
+    fn has_element(&self) -> bool;
+
+    /// Makes the calls for a burst of invocations.
+    fn calls(&mut self, invocations: Vec<Invocation<Self::Element>>) -> Self::Calls;
+
+    /// Tells `complete` of each outcome in a reply, and forgets those it ignores.
+    ///
+    /// # Errors
+    ///
+    /// The function broke its own promise (a schema, say); the task fails.
+    fn accept_reply(
+        &mut self,
+        reply: Self::Reply,
+        complete: impl FnMut(AttemptId, Completion<Self::Results, Self::Failure>) -> Handled,
+    ) -> Result<(), Self::Error>;
+
+    /// Appends an element to the output; watermarks may be dropped.
+    fn emit(
+        &mut self,
+        element: StreamElement<Emitted<Self::Element, Self::Results, Self::Failure>>,
+    );
+
+    /// Returns the number of rows that wait in the output.
+    fn output_rows(&self) -> usize;
+
+    /// Builds a batch of at most `max_rows` rows from the output, if it has any.
+    ///
+    /// # Errors
+    ///
+    /// The rows do not fit into a batch; the task fails.
+    fn take_output(&mut self, max_rows: usize) -> Result<Option<Self::Output>, Self::Error>;
+
+    /// Returns the number of records that left without a result although their call returned.
+    fn dropped(&self) -> u64;
+
+    /// Describes the record that failed the operator.
+    fn failure(&mut self, failed: Emitted<Self::Element, (), Self::Failure>) -> Self::Error;
+}
+
+/// The function that an operator calls. Lives on the task thread, works elsewhere.
+///
+/// Every call is answered exactly once through the [`ReplySender`] that the
+/// function was built with, unless it is cancelled; answers to cancelled calls
+/// are ignored.
+///
+/// [`ReplySender`]: crate::ReplySender
+pub trait AsyncFunction<C>: Send {
+    /// Starts a burst of calls. Must not block.
+    fn invoke(&mut self, calls: C);
+
+    /// Asks what each of these timed-out records shall emit. Must not block.
+    fn ask_timeout(&mut self, calls: C);
+
+    /// Ends calls whose outcome no longer matters. Must not block.
+    fn cancel(&mut self, attempts: Vec<AttemptId>);
+
+    /// Ends all calls. No reply follows.
+    fn close(&mut self);
+}
+
+impl<C, F: AsyncFunction<C> + ?Sized> AsyncFunction<C> for Box<F> {
+    fn invoke(&mut self, calls: C) {
+        (**self).invoke(calls);
+    }
+
+    fn ask_timeout(&mut self, calls: C) {
+        (**self).ask_timeout(calls);
+    }
+
+    fn cancel(&mut self, attempts: Vec<AttemptId>) {
+        (**self).cancel(attempts);
+    }
+
+    fn close(&mut self) {
+        (**self).close();
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What other threads tell a task.
+
+use std::fmt;
+use std::sync::Arc;
+
+use sparkawait_core::mailbox::{Inbox, Mail};
+
+use crate::exchange::Exchange;
+
+/// The priority of all mail: a task has one operator, so nothing is to be filtered.
+const PRIORITY: i32 = 0;
+
+/// A letter to the task thread. Bursts travel as one.
+pub(crate) enum TaskMail<X: Exchange> {
+    /// A batch of input.
+    Input(X::Input),
+    /// No batch will follow.
+    EndOfInput,
+    /// The outcomes of a burst of calls.
+    Replies(X::Reply),
+    /// Input or function failed as a whole.
+    Failed(X::Error),
+}
+
+impl<X: Exchange> TaskMail<X> {
+    /// Names the mail where it is refused.
+    const fn description(&self) -> &'static str {
+        match self {
+            Self::Input(_) => "take a batch of input",
+            Self::EndOfInput => "end the input",
+            Self::Replies(_) => "complete a burst of calls",
+            Self::Failed(_) => "fail the task",
+        }
+    }
+}
+
+impl<X: Exchange> fmt::Debug for TaskMail<X> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.description())
+    }
+}
+
+/// The shared end of a task's mailbox.
+pub(crate) struct TaskInbox<X: Exchange> {
+    inbox: Arc<Inbox<TaskMail<X>>>,
+}
+
+impl<X: Exchange> TaskInbox<X> {
+    pub(crate) fn new(inbox: Arc<Inbox<TaskMail<X>>>) -> Self {
+        Self { inbox }
+    }
+
+    /// Sends `mail`; returns false if the task has ended.
+    pub(crate) fn put(&self, mail: TaskMail<X>) -> bool {
+        let description = mail.description();
+        self.inbox.put(Mail::new(mail, PRIORITY, description)).is_ok()
+    }
+}
+
+impl<X: Exchange> Clone for TaskInbox<X> {
+    fn clone(&self) -> Self {
+        Self { inbox: Arc::clone(&self.inbox) }
+    }
+}
+
+/// Sends the outcomes of calls to the task, from any thread.
+///
+/// Counterpart of Flink's `ResultFuture`, for a burst of calls at a time. An
+/// outcome that arrives after the task has ended is dropped silently.
+pub struct ReplySender<X: Exchange> {
+    inbox: TaskInbox<X>,
+}
+
+impl<X: Exchange> ReplySender<X> {
+    pub(crate) fn new(inbox: TaskInbox<X>) -> Self {
+        Self { inbox }
+    }
+
+    /// Sends the outcomes of some calls; returns false if the task has ended.
+    pub fn send(&self, reply: X::Reply) -> bool {
+        self.inbox.put(TaskMail::Replies(reply))
+    }
+
+    /// Fails the task, because the function cannot go on at all.
+    pub fn fail(&self, error: X::Error) -> bool {
+        self.inbox.put(TaskMail::Failed(error))
+    }
+}
+
+impl<X: Exchange> Clone for ReplySender<X> {
+    fn clone(&self) -> Self {
+        Self { inbox: self.inbox.clone() }
+    }
+}
+
+impl<X: Exchange> fmt::Debug for ReplySender<X> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplySender").finish_non_exhaustive()
+    }
+}

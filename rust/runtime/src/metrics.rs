@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a task publishes about itself.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use sparkawait_core::operator::Metrics;
+
+/// Two significant digits: a percentile is off by 1 % at most.
+const SIGNIFICANT_DIGITS: u8 = 2;
+
+/// The operator's counters with the latencies of its calls.
+#[derive(Clone, Debug)]
+pub struct TaskMetrics {
+    /// Counters and levels of the operator.
+    pub operator: Metrics,
+    /// Records that left without a result although their call returned.
+    pub dropped: u64,
+    /// Durations of attempts that counted, as (upper bound, number) of each bucket.
+    pub call_latency: Vec<(Duration, u64)>,
+}
+
+/// Records call latencies; attempts that ended together are one recording.
+pub(crate) struct LatencyRecorder {
+    /// In microseconds.
+    histogram: Option<Histogram<u64>>,
+    /// Latency and number of the attempts not recorded yet.
+    run: (u64, u64),
+}
+
+impl LatencyRecorder {
+    pub(crate) fn new() -> Self {
+        Self { histogram: Histogram::new(SIGNIFICANT_DIGITS).ok(), run: (0, 0) }
+    }
+
+    pub(crate) fn record(&mut self, latency: Duration) {
+        let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+        if micros != self.run.0 {
+            self.flush();
+            self.run.0 = micros;
+        }
+        self.run.1 += 1;
+    }
+
+    fn flush(&mut self) {
+        let (micros, count) = std::mem::take(&mut self.run);
+        if let Some(histogram) = self.histogram.as_mut().filter(|_| count > 0) {
+            // An auto-resizing histogram refuses nothing below 2^64.
+            let _ = histogram.record_n(micros, count);
+        }
+    }
+
+    pub(crate) fn buckets(&mut self) -> Vec<(Duration, u64)> {
+        self.flush();
+        let recorded = self.histogram.iter().flat_map(Histogram::iter_recorded);
+        recorded
+            .map(|it| (Duration::from_micros(it.value_iterated_to()), it.count_at_value()))
+            .collect()
+    }
+}
+
+impl fmt::Debug for LatencyRecorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LatencyRecorder").finish_non_exhaustive()
+    }
+}
+
+/// Reads the metrics that a task published last, from any thread.
+#[derive(Clone, Debug, Default)]
+pub struct MetricsReader {
+    published: Arc<Mutex<Option<TaskMetrics>>>,
+}
+
+impl MetricsReader {
+    /// Returns the metrics as of the end of the task's last turn.
+    pub fn read(&self) -> Option<TaskMetrics> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn publish(&self, metrics: TaskMetrics) {
+        *self.published.lock().unwrap_or_else(PoisonError::into_inner) = Some(metrics);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_latencies_of_a_burst_are_counted_together() {
+        let mut recorder = LatencyRecorder::new();
+        for micros in [10, 10, 20, 10] {
+            recorder.record(Duration::from_micros(micros));
+        }
+
+        let buckets = recorder.buckets();
+
+        let expected = [(10, 3), (20, 1)].map(|(us, n)| (Duration::from_micros(us), n));
+        assert_eq!(buckets, expected);
+    }
+}

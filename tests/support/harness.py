@@ -17,9 +17,10 @@ def double(value: int) -> list[int]:
 
 
 def put(harness: OperatorTestHarness, *values: Any) -> None:
-    """Puts each value, with itself as its timestamp, into a queue that has room."""
+    """Puts values into a queue that has room; the timestamp of an int is itself."""
     for value in values:
-        assert harness.process_element(value, timestamp=value)
+        timestamp = value if isinstance(value, int) else None
+        assert harness.process_element(value, timestamp=timestamp)
 
 
 def put_blocking(

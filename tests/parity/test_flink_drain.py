@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import pytest
-from support.harness import assert_idle, put, running
 
 from sparkawait import retry
 from sparkawait.testing import OperatorTestHarness
+from tests.support.harness import assert_idle, put, running
 
 ON_EMPTY = retry.fixed_delay(2, 0.010, if_result=retry.if_empty)
 

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import pytest
-from support.harness import answer, assert_failed_with, assert_idle, calls, fail, put
 
 from sparkawait import retry
 from sparkawait.exceptions import AsyncFunctionError, ElementTimeoutError
 from sparkawait.testing import OperatorTestHarness
+from tests.support.harness import answer, assert_failed_with, assert_idle, calls, fail, put
 
 ON_EXCEPTION = retry.fixed_delay(2, 0.010, if_exception=Exception)
 ON_EMPTY = retry.fixed_delay(2, 0.010, if_result=retry.if_empty)

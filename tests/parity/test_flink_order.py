@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import pytest
-from support.harness import (
+
+from sparkawait.testing import OperatorTestHarness
+from tests.support.harness import (
     answer,
     complete,
     double,
@@ -17,8 +19,6 @@ from support.harness import (
     running,
     watermark,
 )
-
-from sparkawait.testing import OperatorTestHarness
 
 
 def test_event_time_ordered() -> None:

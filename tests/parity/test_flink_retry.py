@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from support.harness import answer, calls, double, fail, put, records, running
 
 from sparkawait import retry
 from sparkawait.testing import OperatorTestHarness
+from tests.support.harness import answer, calls, double, fail, put, records, running
 
 ON_EMPTY = retry.fixed_delay(2, 0.010, if_result=retry.if_empty)
 ON_EXCEPTION = retry.fixed_delay(2, 0.010, if_exception=Exception)

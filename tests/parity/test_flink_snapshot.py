@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from support.harness import answer, calls, complete, double, finish, put, records, results
-
 from sparkawait.testing import OperatorTestHarness
+from tests.support.harness import answer, calls, complete, double, finish, put, records, results
 
 
 def test_state_snapshot_and_restore() -> None:

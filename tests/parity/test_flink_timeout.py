@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import pytest
-from support.harness import (
+
+from sparkawait import retry
+from sparkawait.exceptions import ElementTimeoutError
+from sparkawait.testing import OperatorTestHarness
+from tests.support.harness import (
     assert_idle,
     call_of,
     complete,
@@ -15,10 +19,6 @@ from support.harness import (
     records,
     running,
 )
-
-from sparkawait import retry
-from sparkawait.exceptions import ElementTimeoutError
-from sparkawait.testing import OperatorTestHarness
 
 
 def test_async_timeout_failure() -> None:
@@ -71,7 +71,7 @@ def test_timeout_after_complete() -> None:
     """AWO-11 testTimeoutAfterComplete: a reply that waits as mail beats the timer (FLINK-22573)."""
     timed_out: list[int] = []
     harness = OperatorTestHarness(
-        mode="unordered", capacity=1, timeout=1.0, on_timeout=lambda value: timed_out.append(value)
+        mode="unordered", capacity=1, timeout=1.0, on_timeout=timed_out.append
     )
     put(harness, 1)
 

@@ -106,7 +106,12 @@ class OperatorModel:
 
     def _reply(self, value: int, attempt: int, results: list[Any] | None) -> None:
         record = next((record for record in self.pending if record.value == value), None)
-        if self.failed or record is None or record.attempt != attempt or record.back_off is not None:
+        if (
+            self.failed
+            or record is None
+            or record.attempt != attempt
+            or record.back_off is not None
+        ):
             return
         if not results and attempt <= self.max_retries and not self.input_ended:
             record.attempt += 1

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from support.harness import calls, complete, fail, put, running
-
 from sparkawait import retry
 from sparkawait.testing import OperatorTestHarness
+from tests.support.harness import calls, complete, fail, put, running
 
 
 def values_running(harness: OperatorTestHarness) -> list[object]:

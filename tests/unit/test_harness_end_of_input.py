@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import pytest
-from support.harness import (
+
+from sparkawait import retry
+from sparkawait.exceptions import ElementTimeoutError
+from sparkawait.testing import OperatorTestHarness
+from tests.support.harness import (
     answer,
     assert_failed_with,
     calls,
@@ -16,10 +20,6 @@ from support.harness import (
     results,
     watermark,
 )
-
-from sparkawait import retry
-from sparkawait.exceptions import ElementTimeoutError
-from sparkawait.testing import OperatorTestHarness
 
 MODES = ["ordered", "unordered", "key_ordered"]
 

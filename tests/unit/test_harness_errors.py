@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import pytest
-from support.harness import (
+
+from sparkawait.exceptions import AsyncFunctionError, ErrorKind, ResultError
+from sparkawait.testing import OperatorTestHarness
+from tests.support.harness import (
     assert_failed_with,
     assert_idle,
     call_of,
@@ -15,9 +18,6 @@ from support.harness import (
     results,
     running,
 )
-
-from sparkawait.exceptions import AsyncFunctionError, ErrorKind, ResultError
-from sparkawait.testing import OperatorTestHarness
 
 MODES = ["ordered", "unordered", "key_ordered"]
 

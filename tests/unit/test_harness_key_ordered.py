@@ -6,7 +6,9 @@ The key of a value is its first letter; values that begin with ``-`` have no key
 
 from __future__ import annotations
 
-from support.harness import (
+from sparkawait import retry
+from sparkawait.testing import OperatorTestHarness
+from tests.support.harness import (
     call_of,
     calls,
     complete,
@@ -17,9 +19,6 @@ from support.harness import (
     running,
     watermark,
 )
-
-from sparkawait import retry
-from sparkawait.testing import OperatorTestHarness
 
 
 def options(**changes: object) -> dict[str, object]:

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import pytest
-from support.harness import put
 
 from sparkawait import retry
 from sparkawait.exceptions import ConfigurationError, ErrorKind, OperatorStateError
 from sparkawait.testing import OperatorTestHarness
+from tests.support.harness import put
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,15 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.operator_model import OperatorModel
 
 from sparkawait import retry
 from sparkawait.testing import OperatorTestHarness
+from tests.support.operator_model import OperatorModel
 
 DELAY = 3
 TIMEOUT = 12
 MAX_RETRIES = 2
+KINDS = ["one", "one", "two", "none", "error"]
 
 
 def key_of(value: int) -> int | None:
@@ -50,7 +51,7 @@ class OperatorMachine(RuleBasedStateMachine):
         retries=st.booleans(),
         has_fallback=st.booleans(),
     )
-    def open(  # noqa: PLR0913 - one argument per option
+    def open(
         self,
         mode: str,
         capacity: int,
@@ -120,7 +121,9 @@ class OperatorMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.harness.invocations)
     @rule(
-        data=st.data(), kind=st.sampled_from(["one", "one", "two", "none", "error"]), now=st.booleans()
+        data=st.data(),
+        kind=st.sampled_from(["one", "one", "two", "none", "error"]),
+        now=st.booleans(),
     )
     def reply(self, data: st.DataObject, kind: str, now: bool) -> None:
         """Lets any call return, also one that did so before or was cancelled."""

@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import pytest
-from support.harness import (
+
+from sparkawait import retry
+from sparkawait.exceptions import AsyncFunctionError, ErrorKind
+from sparkawait.testing import OperatorTestHarness
+from tests.support.harness import (
     assert_failed_with,
     assert_idle,
     call_of,
@@ -15,10 +19,6 @@ from support.harness import (
     results,
     running,
 )
-
-from sparkawait import retry
-from sparkawait.exceptions import AsyncFunctionError, ErrorKind
-from sparkawait.testing import OperatorTestHarness
 
 MODES = ["ordered", "unordered", "key_ordered"]
 

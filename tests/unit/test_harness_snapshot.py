@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import pytest
-from support.harness import (
+
+from sparkawait import retry
+from sparkawait.exceptions import SnapshotError
+from sparkawait.testing import OperatorTestHarness
+from tests.support.harness import (
     answer,
     calls,
     complete,
@@ -17,10 +21,6 @@ from support.harness import (
     running,
     watermark,
 )
-
-from sparkawait import retry
-from sparkawait.exceptions import SnapshotError
-from sparkawait.testing import OperatorTestHarness
 
 MODES = ["ordered", "unordered", "key_ordered"]
 

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import pytest
-from support.harness import complete, put, record, watermark
 
 from sparkawait.testing import OperatorTestHarness
+from tests.support.harness import complete, put, record, watermark
 
 MODES = ["ordered", "unordered", "key_ordered"]
 

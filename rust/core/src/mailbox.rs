@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The mailbox of a task: how other threads hand work to the one that runs it.
+//!
+//! | type | what it is | which thread |
+//! |---|---|---|
+//! | [`Mail`] | a piece of work, with its priority | any |
+//! | [`Inbox`] | where mail is put | any, behind an `Arc` |
+//! | [`TaskMailbox`] | where mail is taken: urgent mail, the batch, then the inbox | the mailbox thread |
+//! | [`MailboxProcessor`] | the loop: which mail runs next, when the default action does | the mailbox thread |
+//!
+//! Nothing here blocks. A call that finds nothing to run *arms the waker* in the
+//! critical section in which it looked, and says so ([`Step::Park`]); the driver
+//! then waits, for a deadline of its own too if it likes.
+//!
+//! "The mailbox thread" is whoever holds `&mut`, which the compiler checks where
+//! Flink compares threads. Flink's `runExclusively` has no counterpart: each
+//! thing it is used for is one call here.
+//!
+//! A mailbox has no bound of its own. What is sent through it has: a reply
+//! belongs to an element that holds a slot of the operator's queue, and a batch
+//! of input to the feeder's read-ahead.
+
+mod control;
+mod inbox;
+mod mail;
+mod processor;
+mod side;
+mod task_mailbox;
+
+pub use control::Suspension;
+pub use inbox::Inbox;
+pub use mail::{MAX_PRIORITY, MIN_PRIORITY, Mail, MailboxClosed};
+pub use processor::{AlreadySuspended, Counters, MailboxProcessor, Step};
+pub use side::MailboxState;
+pub use task_mailbox::TaskMailbox;

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where mail is put: the only state of this crate that threads share.
+//!
+//! Any thread may call what is public here; the rest is for the mailbox thread.
+//! No user code runs under the lock, and the waker is called after its release.
+
+use std::fmt;
+use std::mem;
+use std::task::Waker;
+
+use super::control::{Control, Suspension};
+use super::mail::{Mail, MailboxClosed};
+use super::side::{MailboxState, Side};
+use crate::sync::{self, AtomicBool, Mutex, Ordering};
+
+/// Where any thread puts mail for the mailbox thread.
+///
+/// Counterpart of the `put` half of Flink's `TaskMailboxImpl`. A mail costs one
+/// lock, which is free in the absence of contention, and no allocation once the
+/// queue has grown. The waker is called at most once for each time that the
+/// mailbox thread arms it, so a burst of mail is one wake-up.
+///
+/// ```text
+///                     mailbox thread found nothing to run
+///            +---------+ --------------------------------> +-------+
+///            | running |                                   | armed |
+///            +---------+ <-------------------------------- +-------+
+///                     put, signal: calls the waker
+///                     mailbox thread looks again (deadline): does not
+/// ```
+///
+/// A wake-up must be remembered until the next wait if the mailbox thread has
+/// not begun to wait yet, as `std::thread::unpark` does.
+pub struct Inbox<M> {
+    /// What the mailbox thread has not taken.
+    shared: Mutex<Side<M>>,
+    /// Whether mail that is not urgent waits. Written under the lock; a reader
+    /// without it may be late, but whoever arms the waker looks under the lock.
+    has_mail: AtomicBool,
+    /// Whether urgent mail or a signal waits; as `has_mail`.
+    has_urgent: AtomicBool,
+    /// Called after an armed thread was given something.
+    waker: Waker,
+}
+
+impl<M> Inbox<M> {
+    pub(super) fn new(waker: Waker) -> Self {
+        Self {
+            shared: Mutex::new(Side::new()),
+            has_mail: AtomicBool::new(false),
+            has_urgent: AtomicBool::new(false),
+            waker,
+        }
+    }
+
+    /// Puts `mail` behind all other mail.
+    ///
+    /// # Errors
+    ///
+    /// [`MailboxClosed`] gives `mail` back unless the mailbox is open.
+    pub fn put(&self, mail: Mail<M>) -> Result<(), MailboxClosed<M>> {
+        self.deliver(mail, |shared, mail| shared.mails.push_back(mail)).map_err(MailboxClosed)
+    }
+
+    /// Puts `mail` before all mail but earlier urgent mail; it overtakes a batch that is being run.
+    ///
+    /// # Errors
+    ///
+    /// As [`put`](Self::put).
+    pub fn put_first(&self, mail: Mail<M>) -> Result<(), MailboxClosed<M>> {
+        self.deliver(mail, |shared, mail| shared.urgent.push_back(mail)).map_err(MailboxClosed)
+    }
+
+    /// Resumes the default action. Ignored if it was resumed before, or the mailbox is not open.
+    pub fn resume(&self, suspension: Suspension) {
+        self.signal(Control::resume(suspension));
+    }
+
+    /// Makes the loop return once, before the next mail. Ignored unless the mailbox is open.
+    pub fn suspend(&self) {
+        self.signal(Control::suspend());
+    }
+
+    /// Makes the loop return for good, before the next mail. Ignored unless the mailbox is open.
+    pub fn all_actions_completed(&self) {
+        self.signal(Control::all_actions_completed());
+    }
+
+    /// Returns the number of mails that the mailbox thread has not taken or moved to its batch.
+    pub fn len(&self) -> usize {
+        sync::lock(&self.shared).len()
+    }
+
+    /// Returns whether [`len`](Self::len) is zero.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether mail that is not urgent may wait.
+    pub(super) fn has_mail(&self) -> bool {
+        self.has_mail.load(Ordering::Relaxed)
+    }
+
+    /// Whether urgent mail or a signal may wait.
+    pub(super) fn has_urgent(&self) -> bool {
+        self.has_urgent.load(Ordering::Relaxed)
+    }
+
+    fn signal(&self, signal: Control) {
+        // A signal to a mailbox that is not open has nobody to act on it.
+        let _ = self.deliver(signal, |shared, signal| shared.control.merge(signal));
+    }
+
+    /// Stores `letter` if the mailbox is open, and wakes the mailbox thread if it is armed.
+    fn deliver<L>(&self, letter: L, store: impl FnOnce(&mut Side<M>, L)) -> Result<(), L> {
+        let was_armed = self.with_lock(|shared| {
+            if shared.state != MailboxState::Open {
+                return Err(letter);
+            }
+            store(shared, letter);
+            Ok(mem::take(&mut shared.is_armed))
+        })?;
+        if was_armed {
+            self.waker.wake_by_ref();
+        }
+        Ok(())
+    }
+
+    /// Runs `change` under the lock, which publishes what it did to those who look without.
+    pub(super) fn with_lock<R>(&self, change: impl FnOnce(&mut Side<M>) -> R) -> R {
+        let mut shared = sync::lock(&self.shared);
+        let answer = change(&mut shared);
+        let has_urgent = !shared.urgent.is_empty() || !shared.control.is_none();
+        self.has_urgent.store(has_urgent, Ordering::Relaxed);
+        self.has_mail.store(!shared.mails.is_empty(), Ordering::Relaxed);
+        answer
+    }
+}
+
+impl<M> fmt::Debug for Inbox<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inbox")
+            .field("has_mail", &self.has_mail())
+            .field("has_urgent", &self.has_urgent())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    use super::super::{MailboxProcessor, Step};
+    use super::*;
+
+    #[derive(Default)]
+    struct CountingWaker(AtomicUsize);
+
+    impl Wake for CountingWaker {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl CountingWaker {
+        fn count(&self) -> usize {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    /// A processor that has nothing to do, and the count of its wake-ups.
+    fn parked() -> (MailboxProcessor<u32>, Suspension, Arc<CountingWaker>) {
+        let waker = Arc::new(CountingWaker::default());
+        let mut processor = MailboxProcessor::new(Arc::clone(&waker).into());
+        let suspension = processor.suspend_default_action().unwrap();
+        assert_eq!(processor.next_step(), Step::Park);
+        (processor, suspension, waker)
+    }
+
+    fn mail(payload: u32) -> Mail<u32> {
+        Mail::new(payload, 0, "test")
+    }
+
+    #[test]
+    fn burst_of_mail_wakes_a_parked_thread_once() {
+        let (processor, _, waker) = parked();
+
+        for payload in 0..100 {
+            processor.inbox().put(mail(payload)).unwrap();
+        }
+
+        assert_eq!(waker.count(), 1);
+    }
+
+    #[test]
+    fn mail_for_a_running_thread_wakes_nobody() {
+        let (mut processor, _, waker) = parked();
+        processor.inbox().put(mail(0)).unwrap();
+        assert_eq!(processor.next_step(), Step::RunMail(mail(0)));
+
+        processor.inbox().put(mail(1)).unwrap();
+        processor.inbox().put_first(mail(2)).unwrap();
+
+        assert_eq!(waker.count(), 1);
+    }
+
+    #[test]
+    fn thread_that_was_woken_by_its_deadline_is_not_woken_again() {
+        let (mut processor, suspension, waker) = parked();
+        processor.resume(suspension);
+        assert_eq!(processor.next_step(), Step::DefaultAction);
+        assert_eq!(processor.next_step(), Step::DefaultAction);
+
+        processor.inbox().put(mail(0)).unwrap();
+
+        assert_eq!(waker.count(), 0);
+    }
+
+    #[test]
+    fn urgent_mail_and_signals_wake_a_parked_thread() {
+        let signals: [fn(&Inbox<u32>, Suspension); 4] = [
+            |inbox, _| inbox.put_first(mail(0)).unwrap(),
+            |inbox, suspension| inbox.resume(suspension),
+            |inbox, _| inbox.suspend(),
+            |inbox, _| inbox.all_actions_completed(),
+        ];
+        for signal in signals {
+            let (processor, suspension, waker) = parked();
+
+            signal(processor.inbox(), suspension);
+
+            assert_eq!(waker.count(), 1);
+        }
+    }
+
+    #[test]
+    fn put_after_quiesce_gives_the_mail_back_and_wakes_nobody() {
+        let (mut processor, _, waker) = parked();
+        processor.mailbox_mut().quiesce();
+
+        let refused = processor.inbox().put(mail(7)).unwrap_err();
+
+        assert_eq!(refused.0, mail(7));
+        assert_eq!(processor.inbox().put_first(mail(8)), Err(MailboxClosed(mail(8))));
+        assert_eq!(waker.count(), 0);
+    }
+
+    #[test]
+    fn dropped_mailbox_refuses_mail() {
+        let (processor, _, _) = parked();
+        let inbox = Arc::clone(processor.inbox());
+
+        drop(processor);
+
+        assert!(inbox.put(mail(7)).is_err());
+        assert_eq!(inbox.len(), 0);
+    }
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A piece of work for the mailbox thread.
+
+use std::fmt;
+
+/// The priority of work that no operator may run while it waits, as a checkpoint.
+pub const MIN_PRIORITY: i32 = -1;
+
+/// The priority of work that may always run.
+pub const MAX_PRIORITY: i32 = i32::MAX;
+
+/// A piece of work for the mailbox thread.
+///
+/// Counterpart of Flink's `Mail`; differs in carrying data instead of code, so
+/// that the driver's `match` decides what is run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Mail<M> {
+    /// What to do, in the driver's terms.
+    pub payload: M,
+    /// Index of the operator in its chain, downstream is larger. A filter: it changes no order.
+    pub priority: i32,
+    /// Whether an operator that waits leaves this mail to the main loop, whatever its priority.
+    pub is_deferrable: bool,
+    /// Names the mail in errors: "emit row 3" rather than what is in row 3.
+    pub description: &'static str,
+}
+
+impl<M> Mail<M> {
+    /// Makes a mail that is not deferrable.
+    pub const fn new(payload: M, priority: i32, description: &'static str) -> Self {
+        Self { payload, priority, is_deferrable: false, description }
+    }
+
+    /// Leaves the mail to the main loop.
+    #[must_use]
+    pub fn deferrable(self) -> Self {
+        Self { is_deferrable: true, ..self }
+    }
+
+    /// The priority that counts while an operator waits.
+    pub(super) const fn priority_in_yield(&self) -> i32 {
+        if self.is_deferrable { MIN_PRIORITY } else { self.priority }
+    }
+}
+
+/// Leaves the payload out: rows do not belong in logs.
+impl<M> fmt::Debug for Mail<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mail")
+            .field("description", &self.description)
+            .field("priority", &self.priority)
+            .field("is_deferrable", &self.is_deferrable)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The mailbox takes no more mail; gives back the one that was refused.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct MailboxClosed<M>(
+    /// The refused mail.
+    pub Mail<M>,
+);
+
+impl<M> fmt::Debug for MailboxClosed<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MailboxClosed").field(&self.0).finish()
+    }
+}
+
+impl<M> fmt::Display for MailboxClosed<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "mailbox is closed: `{}` was not run", self.0.description)
+    }
+}
+
+impl<M> std::error::Error for MailboxClosed<M> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_mail_is_named_without_its_payload() {
+        let refused = MailboxClosed(Mail::new("secret", 0, "emit row 3"));
+
+        assert_eq!(refused.to_string(), "mailbox is closed: `emit row 3` was not run");
+        assert!(!format!("{refused:?}").contains("secret"));
+    }
+}

@@ -29,9 +29,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
-use bytes::Bytes;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
+
+pub use bytes::Bytes;
 
 pub use self::error::LookupServerError;
 pub use self::faults::Faults;
@@ -64,8 +65,7 @@ pub struct LookupServerConfig {
 /// # Examples
 ///
 /// ```
-/// use bytes::Bytes;
-/// use sparkawait_connect::lookup_server::{LookupServer, LookupServerConfig};
+/// use sparkawait_connect::lookup_server::{Bytes, LookupServer, LookupServerConfig};
 ///
 /// let server = LookupServer::start(LookupServerConfig::default())?;
 /// server.add_table("airports", [("JFK".to_owned(), Bytes::from_static(b"{\"tz\": -5}"))]);

@@ -6,10 +6,9 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use sparkawait_connect::latency::Latency;
 use sparkawait_connect::lookup_server::{
-    Faults, LookupServer, LookupServerConfig, LookupServerError, Stats,
+    Bytes, Faults, LookupServer, LookupServerConfig, LookupServerError, Stats,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a pretended service takes to answer: distributions for `LookupServer` and `simulated`.
+
+Values only, for any thread. Ranges are checked by whoever draws from a distribution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparkawait.durations import Duration, parse_duration
+
+__all__ = [
+    "Constant",
+    "Latency",
+    "LatencyLike",
+    "LogNormal",
+    "Uniform",
+    "constant",
+    "log_normal",
+    "to_latency",
+    "uniform",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latency:
+    """A distribution of delays; made by `constant`, `uniform` or `log_normal`.
+
+    Attributes:
+        stragglers: Share of the delays that are multiplied, 0 to 1.
+        straggler_factor: What those are multiplied by, at least 1.
+    """
+
+    stragglers: float = 0.0
+    straggler_factor: float = 10.0
+
+    def to_tuple(self) -> tuple[str, float, float, float, float]:
+        """Returns the form in which the extension module takes it."""
+        raise NotImplementedError
+
+    def _with_stragglers(
+        self, kind: str, first: float, second: float
+    ) -> tuple[str, float, float, float, float]:
+        return kind, first, second, float(self.stragglers), float(self.straggler_factor)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constant(Latency):
+    """Always `delay` seconds."""
+
+    delay: float
+
+    def to_tuple(self) -> tuple[str, float, float, float, float]:
+        """Returns the form in which the extension module takes it."""
+        return self._with_stragglers("constant", self.delay, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uniform(Latency):
+    """Anything from `minimum` to `maximum` seconds, equally likely."""
+
+    minimum: float
+    maximum: float
+
+    def to_tuple(self) -> tuple[str, float, float, float, float]:
+        """Returns the form in which the extension module takes it."""
+        return self._with_stragglers("uniform", self.minimum, self.maximum)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogNormal(Latency):
+    """`median` seconds in the middle, with a tail as long as `sigma` is large."""
+
+    median: float
+    sigma: float
+
+    def to_tuple(self) -> tuple[str, float, float, float, float]:
+        """Returns the form in which the extension module takes it."""
+        return self._with_stragglers("log_normal", self.median, float(self.sigma))
+
+
+LatencyLike = Latency | Duration | None
+"""A distribution, a duration that is always the same, or `None` for no delay."""
+
+
+def constant(
+    delay: Duration, *, stragglers: float = 0.0, straggler_factor: float = 10.0
+) -> Latency:
+    """Returns a latency that is always the same.
+
+    Args:
+        delay: How long an answer takes.
+        stragglers: Share of the answers that take `straggler_factor` times as long.
+        straggler_factor: At least 1.
+
+    Raises:
+        ConfigurationError: If `delay` is no duration.
+    """
+    return Constant(
+        delay=parse_duration(delay, "delay"),
+        stragglers=stragglers,
+        straggler_factor=straggler_factor,
+    )
+
+
+def uniform(
+    minimum: Duration,
+    maximum: Duration,
+    *,
+    stragglers: float = 0.0,
+    straggler_factor: float = 10.0,
+) -> Latency:
+    """Returns a latency where every delay between two bounds is equally likely.
+
+    Args:
+        minimum: The shortest delay.
+        maximum: The longest delay, stragglers aside.
+        stragglers: Share of the answers that take `straggler_factor` times as long.
+        straggler_factor: At least 1.
+
+    Raises:
+        ConfigurationError: If a bound is no duration.
+    """
+    return Uniform(
+        minimum=parse_duration(minimum, "minimum"),
+        maximum=parse_duration(maximum, "maximum"),
+        stragglers=stragglers,
+        straggler_factor=straggler_factor,
+    )
+
+
+def log_normal(
+    median: Duration,
+    sigma: float = 0.5,
+    *,
+    stragglers: float = 0.0,
+    straggler_factor: float = 10.0,
+) -> Latency:
+    """Returns a latency whose logarithm is normally distributed, as it roughly is on a network.
+
+    Args:
+        median: Half of the delays are below this.
+        sigma: Standard deviation of the logarithm. With 0.5 the 99th percentile is 3.2 times the
+            median, with 1.0 it is 10 times the median.
+        stragglers: Share of the answers that take `straggler_factor` times as long.
+        straggler_factor: At least 1.
+
+    Raises:
+        ConfigurationError: If `median` is no duration.
+
+    Examples:
+        >>> log_normal("5ms", stragglers=0.01, straggler_factor=20).to_tuple()
+        ('log_normal', 0.005, 0.5, 0.01, 20.0)
+    """
+    return LogNormal(
+        median=parse_duration(median, "median"),
+        sigma=sigma,
+        stragglers=stragglers,
+        straggler_factor=straggler_factor,
+    )
+
+
+def to_latency(value: LatencyLike, name: str) -> Latency:
+    """Returns the distribution that `value` stands for.
+
+    Args:
+        value: A distribution, a duration, or `None` for no delay.
+        name: The argument it was given for, used in messages.
+
+    Raises:
+        ConfigurationError: If `value` is none of these.
+    """
+    if isinstance(value, Latency):
+        return value
+    return Constant(delay=0.0 if value is None else parse_duration(value, name))

@@ -1,1 +1,70 @@
-"""Async I/O for Spark."""
+# SPDX-License-Identifier: Apache-2.0
+"""Async I/O for Spark: call any external service for every row, thousands of calls in flight.
+
+`ordered_wait`, `unordered_wait`, `key_ordered_wait` and `async_udf` work on Spark DataFrames and
+need PySpark; `sparkawait.arrow` has the same over record batches and does not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sparkawait import arrow, retry
+from sparkawait.exceptions import (
+    AsyncFunctionError,
+    AsyncIOError,
+    ConfigurationError,
+    ElementTimeoutError,
+    ErrorKind,
+    InternalError,
+    OperatorStateError,
+    ResultError,
+    SnapshotError,
+)
+from sparkawait.functions import AsyncFunction, Batch, FunctionContext, async_function
+from sparkawait.retry import RetryAfter
+from sparkawait.watermark import WatermarkStrategy
+
+if TYPE_CHECKING:
+    from sparkawait.spark import async_udf, key_ordered_wait, ordered_wait, unordered_wait
+
+__all__ = [
+    "AsyncFunction",
+    "AsyncFunctionError",
+    "AsyncIOError",
+    "Batch",
+    "ConfigurationError",
+    "ElementTimeoutError",
+    "ErrorKind",
+    "FunctionContext",
+    "InternalError",
+    "OperatorStateError",
+    "ResultError",
+    "RetryAfter",
+    "SnapshotError",
+    "WatermarkStrategy",
+    "arrow",
+    "async_function",
+    "async_udf",
+    "key_ordered_wait",
+    "ordered_wait",
+    "retry",
+    "unordered_wait",
+]
+
+_SPARK = frozenset({"async_udf", "key_ordered_wait", "ordered_wait", "unordered_wait"})
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the Spark functions when they are asked for, so that the rest needs no PySpark."""
+    if name in _SPARK:
+        from sparkawait import spark
+
+        return getattr(spark, name)
+    msg = f"module `sparkawait` has no attribute `{name}`"
+    raise AttributeError(msg)
+
+
+def __dir__() -> list[str]:
+    """Lists the public names, the Spark functions included."""
+    return sorted(__all__)

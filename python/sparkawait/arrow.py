@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operator over any iterator of Arrow record batches; no Spark needed.
+
+Three threads take part: a feeder pulls the input ahead of need, the caller's thread runs the
+operator, and the process-wide event loop thread runs the functions. When the output generator ends,
+in whatever way, calls in flight are cancelled and the function is closed before control returns.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterable, Iterator
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from sparkawait.batching import BatchRunner
+from sparkawait.coroutines import CoroutineRunner
+from sparkawait.event_loop import event_loop_thread
+from sparkawait.exceptions import AsyncFunctionError, ErrorKind
+from sparkawait.feeder import Feeder, record_batches
+from sparkawait.functions import FunctionContext, NativeFunction
+from sparkawait.options import Options, resolve_unpickled
+from sparkawait.plan import Plan
+from sparkawait.runner import CANCEL_SECONDS
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from sparkawait._core import Port
+    from sparkawait.runner import Runner
+
+__all__ = ["key_ordered_wait", "ordered_wait", "run", "unordered_wait"]
+
+_logger = logging.getLogger("sparkawait")
+Metrics = dict[str, Any]
+
+CLOSE_SECONDS = 30.0
+"""How long `AsyncFunction.close` may take after the last row."""
+ABORT_SECONDS = 0.5
+"""The same after a failure or when the output is abandoned: such a task has to end within a
+second."""
+METRICS_SECONDS = 1.0
+"""How often metrics are reported while a task runs."""
+
+
+def ordered_wait(
+    batches: Iterable[pa.RecordBatch],
+    function: object,
+    **options: Unpack[Options],
+) -> Iterator[pa.RecordBatch]:
+    """Calls `function` for every row; the output has the order of the input.
+
+    Args:
+        batches: Record batches of one schema, of any length, pulled lazily and ahead of need;
+            or any object with ``__arrow_c_stream__``, such as a table.
+        function: An ``async def``, decorated with `sparkawait.async_function` or with ``schema=``
+            given here, an `AsyncFunction` or a native function.
+        **options: Of the wait functions, all optional:
+            ``schema``: columns that the function returns, overriding its own.
+            ``timeout`` (``"60s"``): for all attempts of a row, from admission; ``None`` = none.
+            ``attempt_timeout`` (``None``): for one attempt.
+            ``capacity`` (100): rows admitted and not yet emitted, completed ones included.
+            ``max_concurrency`` (= capacity): calls in flight.
+            ``retry`` (``None``): made by `sparkawait.retry`.
+            ``on_error`` (``"fail"``): ``"null"`` columns, ``"drop"`` the row, or ``"capture"`` into
+            a column ``error`` (kind, message, attempts).
+            ``on_timeout`` (``None``): fallback results, or a callable that gets the row.
+            ``output`` (``"append"``): ``"replace"`` leaves the input columns out.
+            ``watermark`` (``None``): a `sparkawait.WatermarkStrategy`; no effect on this order.
+            ``buffer_timeout`` (``"100ms"``): a partly filled output batch is emitted after it.
+            ``max_rows_per_batch`` (8192): most rows in an output batch.
+
+    Returns:
+        An iterator of non-empty batches, whose row counts do not follow those of the input.
+
+    Raises:
+        ConfigurationError: At once if an argument is wrong; from the iterator if it does not go
+            with the input.
+        AsyncFunctionError: From the iterator, if a row failed on its last attempt and `on_error`
+            is ``"fail"``. Rows that completed before it have been emitted.
+        ResultError: The same, if what the function returned does not fit its schema.
+    """
+    return _wait("ordered", batches, function, options)
+
+
+def unordered_wait(
+    batches: Iterable[pa.RecordBatch],
+    function: object,
+    **options: Unpack[Options],
+) -> Iterator[pa.RecordBatch]:
+    """Calls `function` for every row; rows are emitted as they complete.
+
+    With ``watermark=`` rows between two watermarks may overtake one another, and no row crosses a
+    watermark. Arguments, result and exceptions are those of `ordered_wait`.
+    """
+    return _wait("unordered", batches, function, options)
+
+
+def key_ordered_wait(
+    batches: Iterable[pa.RecordBatch],
+    function: object,
+    *,
+    key: str | list[str],
+    **options: Unpack[Options],
+) -> Iterator[pa.RecordBatch]:
+    """Calls `function` for every row, one at a time per key; each key keeps its order.
+
+    Rows with a null key have no order among themselves. Other arguments, result and exceptions are
+    those of `ordered_wait`.
+
+    Args:
+        batches: As in `ordered_wait`.
+        function: As in `ordered_wait`.
+        key: Column, or columns, of the key.
+        **options: As in `ordered_wait`.
+    """
+    return _wait("key_ordered", batches, function, {**options, "key": key})
+
+
+def _wait(
+    mode: str, batches: object, function: object, options: Options | dict[str, Any]
+) -> Iterator[pa.RecordBatch]:
+    source = record_batches(batches)
+    return run(resolve_unpickled(mode, function, input_schema=None, **options), source)
+
+
+def run(
+    plan: Plan,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    partition: int = 0,
+    on_metrics: Callable[[Metrics], None] | None = None,
+) -> Generator[pa.RecordBatch, None, None]:
+    """Carries `plan` out over `batches`, as one task.
+
+    Args:
+        plan: The checked call.
+        batches: Record batches of one schema; objects with ``__arrow_c_array__`` are converted.
+            None at all gives no output, and the function is not opened.
+        partition: Number of the partition, for messages and `FunctionContext`.
+        on_metrics: Called with the totals so far, now and then and when the task ends.
+
+    Yields:
+        Non-empty batches of ``plan.output_schema(input_schema)``.
+    """
+    from sparkawait._core import Task
+
+    feeder = Feeder(batches)
+    first = feeder.pull_first()
+    if first is None:
+        return
+    plan.check_input(first.schema)
+    task = Task(**plan.task_arguments(first.schema, partition))
+    context = FunctionContext(partition, f"{plan.function_name} ({partition})")
+    metrics = _MetricsReport(task.metrics, context, on_metrics)
+    closer = _Closer(plan, task.port, context)
+    finished = False
+    try:
+        closer.open()
+        feeder.start(task)
+        while (batch := task.next()) is not None:
+            yield batch
+            metrics.report_now_and_then()
+        finished = True
+    finally:
+        if not finished:
+            task.close()
+        error = closer.close(CLOSE_SECONDS if finished else ABORT_SECONDS)
+        task.close()
+        feeder.join()
+        metrics.report()
+        if error is not None:
+            closer.raise_or_log(error, raises=finished)
+
+
+def runner_class(plan: Plan) -> type[Runner]:
+    """Returns the runner that makes the calls of `plan`."""
+    return CoroutineRunner if plan.batch is None else BatchRunner
+
+
+class _Closer:
+    """Opens and closes the Python side of a task from the task's thread."""
+
+    def __init__(self, plan: Plan, port: Port, context: FunctionContext) -> None:
+        self._plan = plan
+        self._port = port
+        self._context = context
+        self._runner: Runner | None = None
+        self._thread = event_loop_thread()
+
+    def open(self) -> None:
+        plan = self._plan
+        if isinstance(plan.function, NativeFunction) and not plan.has_timeout_handler:
+            return
+        make_runner = runner_class(plan)
+        self._runner = make_runner(plan, self._port, self._thread.loop, self._context)
+        self._thread.watchdog.watch(make_runner.entry)
+        error = self._thread.run(self._runner.open())
+        if error is not None:
+            msg = f"`{plan.function_name}.open` failed: {type(error).__name__}: {error}"
+            raise AsyncFunctionError(msg, ErrorKind.OPEN_FAILED) from error
+
+    def close(self, grace: float) -> BaseException | None:
+        if self._runner is None:
+            return None
+        runner, self._runner = self._runner, None
+        self._thread.watchdog.unwatch()
+        if self._thread.is_current():
+            # An abandoned generator, collected on the loop's own thread, which cannot wait.
+            self._closing = self._thread.loop.create_task(runner.close(grace))
+            return None
+        try:
+            return self._thread.run(runner.close(grace), CANCEL_SECONDS + grace)
+        except Exception as error:  # noqa: BLE001 - above all a timeout: the loop is blocked
+            return error
+
+    def raise_or_log(self, error: BaseException, *, raises: bool) -> None:
+        name = f"{self._plan.function_name}.close"
+        if not raises:
+            _logger.warning("%s failed after the task had ended", name, exc_info=error)
+            return
+        msg = f"`{name}` failed: {type(error).__name__}: {error}"
+        raise AsyncFunctionError(msg, ErrorKind.CLOSE_FAILED) from error
+
+
+class _MetricsReport:
+    """Hands the metrics of the operator and of the function to whoever wants them."""
+
+    def __init__(
+        self,
+        metrics: Callable[[], Metrics],
+        context: FunctionContext,
+        on_metrics: Callable[[Metrics], None] | None,
+    ) -> None:
+        self._metrics = metrics
+        self._context = context
+        self._on_metrics = on_metrics
+        self._next = monotonic() + METRICS_SECONDS
+
+    def report_now_and_then(self) -> None:
+        if self._on_metrics is not None and monotonic() >= self._next:
+            self._next = monotonic() + METRICS_SECONDS
+            self.report()
+
+    def report(self) -> None:
+        if self._on_metrics is None:
+            return
+        own = {f"function.{name}": value for name, value in dict(self._context.metrics).items()}
+        self._on_metrics({**self._metrics(), **own})

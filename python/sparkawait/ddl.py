@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spark's DDL strings, such as ``"temp double, tags array<string>"``, as Arrow schemas.
+
+Follows Spark's grammar for column lists and types, and the Arrow types that PySpark uses for them,
+without needing PySpark. Pure functions, for any thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NoReturn
+
+import pyarrow as pa
+
+from sparkawait.exceptions import ConfigurationError, ErrorKind, add_note
+
+__all__ = ["parse_schema", "parse_type"]
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+        (?P<quoted>`(?:[^`]|``)*`)
+      | (?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
+      | (?P<word>\w+)
+      | (?P<sign>[<>(),:])
+      | (?P<end>$)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+
+_PRIMITIVES: dict[str, Callable[[], pa.DataType]] = {
+    **dict.fromkeys(("boolean", "bool"), pa.bool_),
+    **dict.fromkeys(("tinyint", "byte"), pa.int8),
+    **dict.fromkeys(("smallint", "short"), pa.int16),
+    **dict.fromkeys(("int", "integer"), pa.int32),
+    **dict.fromkeys(("bigint", "long"), pa.int64),
+    **dict.fromkeys(("float", "real"), pa.float32),
+    "double": pa.float64,
+    "string": pa.string,
+    "binary": pa.binary,
+    "date": pa.date32,
+    **dict.fromkeys(("timestamp", "timestamp_ltz"), lambda: pa.timestamp("us", tz="UTC")),
+    "timestamp_ntz": lambda: pa.timestamp("us"),
+    **dict.fromkeys(("void", "null"), pa.null),
+}
+_DAY_TIME = ("day", "hour", "minute", "second")
+_MAX_DECIMAL_PRECISION = 38
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b"}
+
+
+def parse_schema(text: str, name: str = "schema") -> pa.Schema:
+    """Parses a list of columns, or one ``struct<..>``, into an Arrow schema.
+
+    Comments are kept as field metadata under ``comment``.
+
+    Args:
+        text: Columns in Spark's DDL, such as ``"id bigint not null, name string"``.
+        name: The argument it was given for, used in messages.
+
+    Raises:
+        ConfigurationError: If `text` is no column list; a note shows where.
+    """
+    parser = _Parser(text, name)
+    if parser.is_word("struct") and parser.peek(1)[1] == "<":
+        fields = list(parser.data_type())
+    else:
+        fields = parser.fields()
+    parser.expect_end()
+    return pa.schema(fields)
+
+
+def parse_type(text: str, name: str = "schema") -> pa.DataType:
+    """Parses one type, such as ``"map<string, array<int>>"``.
+
+    Raises:
+        ConfigurationError: If `text` is no type of Spark, or one that Arrow does not carry.
+    """
+    parser = _Parser(text, name)
+    result = parser.data_type()
+    parser.expect_end()
+    return result
+
+
+class _Parser:
+    """Recursive descent over the tokens of one DDL string."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self._text = text
+        self._name = name
+        self._tokens: list[tuple[str, str, int]] = []
+        self._at = 0
+        position = 0
+        while True:
+            match = _TOKEN.match(text, position)
+            if match is None:
+                start = len(text) - len(text[position:].lstrip())
+                self._fail(f"unexpected {text[start]!r}; quote such names with backticks", start)
+            kind = match.lastgroup or "end"
+            self._tokens.append((kind, match.group(kind), match.start(kind)))
+            if kind == "end":
+                break
+            position = match.end()
+
+    # -- tokens
+
+    def peek(self, ahead: int = 0) -> tuple[str, str, int]:
+        return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
+
+    def next(self) -> tuple[str, str, int]:
+        token = self.peek()
+        self._at += 1
+        return token
+
+    def is_word(self, *words: str) -> bool:
+        kind, text, _ = self.peek()
+        return kind == "word" and text.lower() in words
+
+    def take_word(self, *words: str) -> bool:
+        if self.is_word(*words):
+            self._at += 1
+            return True
+        return False
+
+    def take_sign(self, sign: str) -> bool:
+        if self.peek()[:2] == ("sign", sign):
+            self._at += 1
+            return True
+        return False
+
+    def expect_sign(self, sign: str) -> None:
+        if not self.take_sign(sign):
+            self._fail(f"expected {sign!r}, got {self._found()}")
+
+    def expect_end(self) -> None:
+        if self.peek()[0] != "end":
+            self._fail(f"unexpected {self._found()}")
+
+    # -- grammar
+
+    def fields(self) -> list[pa.Field]:
+        fields = [self._field()]
+        while self.take_sign(","):
+            fields.append(self._field())
+        return fields
+
+    def data_type(self) -> pa.DataType:
+        kind, text, position = self.next()
+        if kind != "word":
+            self._at -= 1
+            self._fail(f"expected a type, got {self._found()}")
+        word = text.lower()
+        if word in _PRIMITIVES:
+            if word == "string" and self.take_word("collate"):
+                self.next()
+            return _PRIMITIVES[word]()
+        nested = {
+            "array": self._array,
+            "map": self._map,
+            "struct": self._struct,
+            "interval": self._interval,
+            **dict.fromkeys(("decimal", "dec", "numeric"), self._decimal),
+            **dict.fromkeys(("char", "character", "varchar"), self._char),
+        }
+        if word not in nested:
+            self._fail(f"unknown or unsupported type {text!r}", position)
+        return nested[word]()
+
+    def _field(self) -> pa.Field:
+        kind, text, _ = self.peek()
+        if kind == "quoted":
+            text = text[1:-1].replace("``", "`")
+        elif kind != "word":
+            self._fail(f"expected a column name, got {self._found()}")
+        self._at += 1
+        if not text:
+            self._at -= 1
+            self._fail("a column name must not be empty")
+        self.take_sign(":")
+        if self.peek()[0] == "end":
+            self._fail(f"column `{text}` has no type; write 'name type'")
+        data_type = self.data_type()
+        nullable = self._nullable()
+        comment = self._comment()
+        metadata = {"comment": comment} if comment is not None else None
+        return pa.field(text, data_type, nullable=nullable, metadata=metadata)
+
+    def _nullable(self) -> bool:
+        if not self.take_word("not"):
+            return True
+        if not self.take_word("null"):
+            self._fail(f"expected NULL after NOT, got {self._found()}")
+        return False
+
+    def _comment(self) -> str | None:
+        if not self.take_word("comment"):
+            return None
+        kind, text, _ = self.peek()
+        if kind != "string":
+            self._fail(f"expected a quoted comment, got {self._found()}")
+        self._at += 1
+        quote = text[0]
+        body = text[1:-1].replace(quote * 2, quote)
+        return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), body, flags=re.DOTALL)
+
+    def _array(self) -> pa.DataType:
+        self.expect_sign("<")
+        element = self.data_type()
+        self.expect_sign(">")
+        return pa.list_(pa.field("element", element))
+
+    def _map(self) -> pa.DataType:
+        self.expect_sign("<")
+        key = self.data_type()
+        self.expect_sign(",")
+        value = self.data_type()
+        self.expect_sign(">")
+        return pa.map_(key, value)
+
+    def _struct(self) -> pa.DataType:
+        self.expect_sign("<")
+        fields = [] if self.peek()[1] == ">" else self.fields()
+        self.expect_sign(">")
+        return pa.struct(fields)
+
+    def _decimal(self) -> pa.DataType:
+        position = self.peek()[2]
+        precision, scale = (
+            [*self._numbers(at_most=2), 10, 0][:2] if self._has_numbers() else (10, 0)
+        )
+        if not 1 <= precision <= _MAX_DECIMAL_PRECISION or scale > precision:
+            self._fail(
+                f"decimal({precision}, {scale}) must have 1 <= precision <= 38"
+                " and scale <= precision",
+                position,
+            )
+        return pa.decimal128(precision, scale)
+
+    def _char(self) -> pa.DataType:
+        if not self._has_numbers():
+            self._fail("char and varchar need a length, as in varchar(20)")
+        self._numbers(at_most=1)
+        return pa.string()
+
+    def _interval(self) -> pa.DataType:
+        position = self.peek()[2]
+        start = self.next()[1].lower()
+        end = self.next()[1].lower() if self.take_word("to") else start
+        if start not in _DAY_TIME or end not in _DAY_TIME:
+            self._fail("only day-time intervals are supported", position)
+        return pa.duration("us")
+
+    def _has_numbers(self) -> bool:
+        return self.peek()[:2] == ("sign", "(")
+
+    def _numbers(self, at_most: int) -> list[int]:
+        self.expect_sign("(")
+        numbers: list[int] = []
+        while True:
+            _, text, _ = self.peek()
+            if not text.isdecimal():
+                self._fail(f"expected a number, got {self._found()}")
+            numbers.append(int(text))
+            self._at += 1
+            if len(numbers) == at_most or not self.take_sign(","):
+                break
+        self.expect_sign(")")
+        return numbers
+
+    # -- errors
+
+    def _found(self) -> str:
+        kind, text, _ = self.peek()
+        return "the end" if kind == "end" else repr(text)
+
+    def _fail(self, problem: str, position: int | None = None) -> NoReturn:
+        at = self.peek()[2] if position is None else position
+        error = ConfigurationError(
+            f"`{self._name}` is no column list in Spark's DDL: {problem}", ErrorKind.SCHEMA_INVALID
+        )
+        add_note(error, f"{self._text}\n{' ' * at}^")
+        raise error

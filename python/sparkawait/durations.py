@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lengths of time as users write them, turned into seconds. Pure functions, for any thread."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import timedelta
+from numbers import Real
+
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+
+__all__ = ["Duration", "parse_duration", "positive_duration"]
+
+Duration = str | timedelta | float
+"""A length of time: ``"5s"``, ``"1.5 min"``, ``"1h 30min"``, a `timedelta`, or seconds."""
+
+_SECONDS = {
+    **dict.fromkeys(("ns", "nanosecond", "nanoseconds"), 1e-9),
+    **dict.fromkeys(("us", "µs", "μs", "microsecond", "microseconds"), 1e-6),
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1e-3),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+}
+_PART = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Zµμ]+)\s*")
+
+
+def parse_duration(value: object, name: str) -> float:
+    """Returns `value` in seconds.
+
+    Fractions of a millisecond are kept. The string form is one or more numbers with a unit, which
+    are added up.
+
+    Args:
+        value: ``"100ms"``, ``"1.5 min"``, ``"1h 30min"``, a `timedelta`, or a number of seconds.
+        name: The argument it was given for, used in messages.
+
+    Raises:
+        ConfigurationError: If `value` is none of these, negative or not finite.
+
+    Examples:
+        >>> parse_duration("1.5 min", "timeout")
+        90.0
+    """
+    seconds = _to_seconds(value, name)
+    if not math.isfinite(seconds):
+        msg = f"`{name}` must be finite, got {value!r}"
+        raise ConfigurationError(msg, ErrorKind.DURATION_INVALID)
+    if seconds < 0:
+        msg = f"`{name}` must not be negative, got {value!r}"
+        raise ConfigurationError(msg, ErrorKind.DURATION_INVALID)
+    return seconds
+
+
+def positive_duration(value: object, name: str, *, hint: str = "") -> float:
+    """Returns `value` in seconds and refuses zero.
+
+    Args:
+        value: As in `parse_duration`.
+        name: The argument it was given for, used in messages.
+        hint: What to write instead, appended to the message.
+
+    Raises:
+        ConfigurationError: If `value` is no duration, or not positive.
+    """
+    seconds = _to_seconds(value, name)
+    if not seconds > 0 or math.isinf(seconds):
+        msg = f"`{name}` must be positive and finite, got {value!r}{hint and f'; {hint}'}"
+        raise ConfigurationError(msg, ErrorKind.TIMEOUT_NOT_POSITIVE)
+    return seconds
+
+
+def _to_seconds(value: object, name: str) -> float:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Real) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str):
+        return _parse_text(value, name)
+    msg = (
+        f"`{name}` must be a string with a unit, a timedelta or a number of seconds,"
+        f" got `{type(value).__name__}`"
+    )
+    raise ConfigurationError(msg, ErrorKind.DURATION_INVALID)
+
+
+def _parse_text(text: str, name: str) -> float:
+    body = text.strip()
+    sign = -1.0 if body.startswith("-") else 1.0
+    body = body.removeprefix("-")
+    total, position = 0.0, 0
+    while match := _PART.match(body, position):
+        number, unit = match.groups()
+        if unit.lower() not in _SECONDS:
+            break
+        total += float(number) * _SECONDS[unit.lower()]
+        position = match.end()
+    if position == 0 or position != len(body):
+        msg = (
+            f"`{name}` is no duration: {text!r}; write a number and a unit"
+            " (ns, us, ms, s, min, h, d), as in '5s' or '100ms'"
+        )
+        raise ConfigurationError(msg, ErrorKind.DURATION_INVALID)
+    return sign * total

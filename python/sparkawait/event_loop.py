@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The asyncio loop on which all functions of a process run: one daemon thread, shared by its tasks.
+
+Started when the first task needs it, never at import, because Spark forks its workers. It stays for
+the life of the process, so that connection pools bound to it serve one task after another.
+`event_loop_thread` may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from sparkawait.watchdog import Watchdog
+
+__all__ = ["EventLoopThread", "event_loop_thread"]
+
+_T = TypeVar("_T")
+_logger = logging.getLogger("sparkawait")
+_STOP_SECONDS = 1.0
+"""How long the exit of the interpreter waits for the thread."""
+
+
+class EventLoopThread:
+    """A loop and the daemon thread that runs it, with uvloop when it is installed."""
+
+    def __init__(self) -> None:
+        """Starts the thread."""
+        self.loop = _new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="sparkawait-loop", daemon=True)
+        self._thread.start()
+        self.watchdog = Watchdog(self.loop, self._thread)
+
+    def run(self, coroutine: Coroutine[Any, Any, _T], timeout: float | None = None) -> _T:
+        """Runs `coroutine` on the loop and waits for its result.
+
+        Args:
+            coroutine: What to run; a plain coroutine of ours, which lets no exception pass that
+                would end the loop.
+            timeout: Longest wait in seconds; the coroutine is then cancelled.
+
+        Raises:
+            TimeoutError: If it did not end in time.
+        """
+        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        try:
+            return future.result(timeout)
+        except BaseException:
+            future.cancel()
+            raise
+
+    def is_current(self) -> bool:
+        """Tells whether the caller runs on the loop's thread, where waiting would dead-lock."""
+        return threading.current_thread() is self._thread
+
+    def stop(self) -> None:
+        """Ends the thread. For the exit of the interpreter, and for tests."""
+        self.loop.call_soon_threadsafe(self._end)
+        self._thread.join(_STOP_SECONDS)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self._ending = False
+        while not self._ending:
+            try:
+                self.loop.run_forever()
+            except (KeyboardInterrupt, SystemExit):
+                # Raised by a callback or background task of the user's; other tasks need the loop.
+                _logger.exception("exception in a callback on the event loop, which goes on")
+
+    def _end(self) -> None:
+        self._ending = True
+        self.loop.stop()
+
+
+_threads: dict[int, EventLoopThread] = {}
+"""By process id. A forked child keeps its parent's entry and never touches it: closing that loop
+would take file descriptors out of the epoll set that both share."""
+_lock = threading.Lock()
+
+
+def event_loop_thread() -> EventLoopThread:
+    """Returns the thread of this process, started if need be."""
+    thread = _threads.get(os.getpid())
+    if thread is None:
+        with _lock:
+            thread = _threads.get(os.getpid())
+            if thread is None:
+                thread = _threads[os.getpid()] = EventLoopThread()
+    return thread
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def _renew_lock() -> None:
+    """Replaces the lock in a forked child, where its holder does not exist."""
+    global _lock  # noqa: PLW0603 - one lock per process
+    _lock = threading.Lock()
+
+
+def _stop() -> None:
+    thread = _threads.get(os.getpid())
+    if thread is not None:
+        thread.stop()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+atexit.register(_stop)

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exceptions of sparkawait, one tree under `AsyncIOError`.
+
+They are written in Python and imported by the extension module, so that they pickle by name and are
+seen by type checkers. Each carries a `kind` from `ErrorKind`, which never changes its meaning.
+Any thread may raise them.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+__all__ = [
+    "AsyncFunctionError",
+    "AsyncIOError",
+    "ConfigurationError",
+    "ElementTimeoutError",
+    "ErrorKind",
+    "InternalError",
+    "OperatorStateError",
+    "ResultError",
+    "SnapshotError",
+]
+
+
+class ErrorKind(str, Enum):
+    """What went wrong, as a stable string. New kinds are appended, none is renamed or removed."""
+
+    CAPACITY_NOT_POSITIVE = "capacity-not-positive"
+    TIMEOUT_NOT_POSITIVE = "timeout-not-positive"
+    RETRY_NEEDS_TIMEOUT = "retry-needs-timeout"
+    USER_FUNCTION_FAILED = "user-function-failed"
+    RETRIES_EXHAUSTED = "retries-exhausted"
+    ELEMENT_TIMED_OUT = "element-timed-out"
+    RESULT_IS_NONE = "result-is-none"
+    RESULT_NOT_A_LIST = "result-not-a-list"
+    RESULT_SCHEMA_MISMATCH = "result-schema-mismatch"
+    OPERATOR_CLOSED = "operator-closed"
+    FORKED_PROCESS = "forked-process"
+    SNAPSHOT_VERSION_UNKNOWN = "snapshot-version-unknown"
+    SNAPSHOT_SCHEMA_MISMATCH = "snapshot-schema-mismatch"
+    INTERNAL = "internal"
+    DURATION_INVALID = "duration-invalid"
+    SCHEMA_INVALID = "schema-invalid"
+    SCHEMA_MISSING = "schema-missing"
+    COLUMN_CLASH = "column-clash"
+    COLUMN_MISSING = "column-missing"
+    COLUMN_NOT_A_TIMESTAMP = "column-not-a-timestamp"
+    FUNCTION_NOT_ASYNC = "function-not-async"
+    FUNCTION_INVALID = "function-invalid"
+    FUNCTION_NOT_PICKLABLE = "function-not-picklable"
+    MAX_CONCURRENCY_OUT_OF_RANGE = "max-concurrency-out-of-range"
+    ATTEMPT_TIMEOUT_TOO_LONG = "attempt-timeout-too-long"
+    BATCH_INVALID = "batch-invalid"
+    RETRY_INVALID = "retry-invalid"
+    FALLBACK_INVALID = "fallback-invalid"
+    WATERMARK_INVALID = "watermark-invalid"
+    OPTION_INVALID = "option-invalid"
+    OPTION_UNKNOWN = "option-unknown"
+    INPUT_INVALID = "input-invalid"
+    OPEN_FAILED = "open-failed"
+    CLOSE_FAILED = "close-failed"
+    BATCH_RESULT_COUNT_MISMATCH = "batch-result-count-mismatch"
+    SNAPSHOT_DAMAGED = "snapshot-damaged"
+
+    def __str__(self) -> str:
+        """Returns the stable string."""
+        return self.value
+
+
+class AsyncIOError(Exception):
+    """Base of all exceptions that sparkawait raises.
+
+    Args:
+        message: What happened, with the value and the rule.
+        kind: Stable name of the case.
+
+    Attributes:
+        kind: Stable name of the case, to be compared by programs.
+    """
+
+    kind: ErrorKind
+
+    def __init__(self, message: str, kind: ErrorKind | str) -> None:
+        """Takes the message and the kind."""
+        # One positional argument only: a subclass is also an OSError, which would read a second
+        # one as `strerror` and the message as `errno`.
+        super().__init__(message)
+        self.kind = ErrorKind(kind)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles by constructor arguments; attributes and notes travel beside them."""
+        return _rebuild, (type(self), str(self), self.kind.value), self.__dict__.copy()
+
+
+class ConfigurationError(AsyncIOError, ValueError):
+    """An argument is wrong. Raised before anything starts."""
+
+
+class AsyncFunctionError(AsyncIOError):
+    """The user's function failed on a row for good; `__cause__` is the exception it raised.
+
+    Args:
+        message: Which row failed, and how.
+        kind: Stable name of the case.
+        attempts: Calls made for the row, 0 when no row is concerned.
+
+    Attributes:
+        attempts: Calls made for the row, 0 when no row is concerned.
+    """
+
+    attempts: int
+
+    def __init__(self, message: str, kind: ErrorKind | str, *, attempts: int = 0) -> None:
+        """Takes the message, the kind and the number of calls made."""
+        super().__init__(message, kind)
+        self.attempts = attempts
+
+
+class ElementTimeoutError(AsyncFunctionError, TimeoutError):
+    """No attempt for a row finished within `timeout`."""
+
+
+class ResultError(AsyncIOError, TypeError):
+    """The function returned something that is not rows of its schema."""
+
+
+class OperatorStateError(AsyncIOError, RuntimeError):
+    """The operator was used when closed, before it was opened, or in another process."""
+
+
+class SnapshotError(AsyncIOError):
+    """A snapshot has an unknown version, another schema, or damaged bytes."""
+
+
+class InternalError(AsyncIOError):
+    """An invariant of sparkawait broke: please report it."""
+
+
+def _rebuild(cls: type[AsyncIOError], message: str, kind: str) -> AsyncIOError:
+    """Rebuilds a pickled exception; the attributes follow as state."""
+    return cls(message, kind)
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Attaches a PEP 678 note, which Python 3.10 keeps but does not print."""
+    notes = getattr(error, "__notes__", [])
+    error.__notes__ = [*notes, note]

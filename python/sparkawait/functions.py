@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users write: functions that are called for every row.
+
+An `AsyncFunction` is made on the driver, pickled, and called in the executor. There all of its
+methods run on the event loop thread of the worker process, never two at the same time but for what
+is awaited. A `NativeFunction` is carried out by the extension module instead.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+
+from sparkawait.durations import Duration, parse_duration
+from sparkawait.exceptions import ConfigurationError, ElementTimeoutError, ErrorKind
+from sparkawait.types import SchemaLike
+
+__all__ = [
+    "AsyncFunction",
+    "Batch",
+    "FunctionContext",
+    "NativeFunction",
+    "Row",
+    "async_function",
+]
+
+Row = Mapping[str, Any]
+"""One row: a read-only mapping by column name."""
+
+Results = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""What a function returns for a row: one mapping, or a list of 0..n mappings."""
+
+_Function = TypeVar("_Function", bound=Callable[..., Awaitable[Any]])
+
+
+@dataclass(frozen=True)
+class Batch:
+    """How rows are collected for `AsyncFunction.async_invoke_batch`.
+
+    A call is made when `max_rows` or `max_bytes` is reached, and at the latest `linger` after its
+    first row.
+
+    Args:
+        max_rows: Most rows in one call; no more than `capacity` rows are ever collected.
+        max_bytes: Sends a batch once its cells hold this many bytes; a larger single row is sent
+            alone. ``None`` does not look at bytes, which is faster.
+        linger: Longest time that a row waits for company: str with unit, timedelta or seconds.
+    """
+
+    max_rows: int = 100
+    max_bytes: int | None = None
+    linger: Duration = "10ms"
+
+    def __post_init__(self) -> None:
+        """Checks the values.
+
+        Raises:
+            ConfigurationError: If one of them is wrong.
+        """
+        _check_positive_int(self.max_rows, "max_rows")
+        if self.max_bytes is not None:
+            _check_positive_int(self.max_bytes, "max_bytes")
+        object.__setattr__(self, "linger", parse_duration(self.linger, "linger"))
+
+    @property
+    def linger_seconds(self) -> float:
+        """The linger in seconds."""
+        return parse_duration(self.linger, "linger")
+
+
+@dataclass
+class FunctionContext:
+    """What `AsyncFunction.open` is told about the task.
+
+    Attributes:
+        partition: Number of the partition that the task works on.
+        task_name: Name of the function and the partition, for logs.
+        metrics: Numbers counted by the function; reported with the operator's own when the task
+            ends.
+    """
+
+    partition: int
+    task_name: str
+    metrics: dict[str, float] = field(default_factory=dict[str, float])
+
+    def add_metric(self, name: str, amount: float = 1) -> None:
+        """Adds `amount` to the function's own metric `name`. To be called on the loop thread."""
+        self.metrics[name] = self.metrics.get(name, 0) + amount
+
+
+class AsyncFunction:
+    """Base of functions with a life cycle.
+
+    Counterpart of Flink's `RichAsyncFunction`. Override `async_invoke`, or `async_invoke_batch` to
+    be called with many rows at once. One instance serves one task; it is pickled on the driver, so
+    make connections in `open`, not in ``__init__``.
+
+    Context variables set by one call are not seen by the next; those set in `open` are seen by all.
+
+    Attributes:
+        schema: The columns that the function returns: a DDL string, a `pyarrow.Schema` or a
+            ``StructType``. The option ``schema=`` overrides it.
+        batch: How rows are collected, for `async_invoke_batch`.
+    """
+
+    schema: SchemaLike = None
+    batch: Batch | None = None
+
+    @property
+    def name(self) -> str:
+        """The name used in messages and metrics."""
+        return type(self).__qualname__
+
+    def open(self, context: FunctionContext) -> Awaitable[None] | None:
+        """Prepares the function, before any row. May be ``async def``."""
+
+    async def async_invoke(self, row: Row) -> Results:
+        """Returns the results of one row: a mapping, or a list of 0..n mappings.
+
+        An exception is a failure of this attempt; `sparkawait.RetryAfter` sets the delay of the
+        retry. The call is cancelled when it has timed out or the task ends.
+        """
+        raise NotImplementedError
+
+    async def async_invoke_batch(self, rows: Sequence[Row]) -> Sequence[Results]:
+        """Returns one result per row of `rows`, in their order."""
+        raise NotImplementedError
+
+    def timeout(self, row: Row) -> Results:  # noqa: ARG002 - for those who override it
+        """Returns the results of a row that timed out, in the form of `async_invoke`'s.
+
+        Not overridden, the timeout is the failure of the row. Runs on the event loop, so it must
+        not block. What it raises is the failure of the row, and never retried.
+        """
+        msg = "async function call has timed out"
+        raise ElementTimeoutError(msg, ErrorKind.ELEMENT_TIMED_OUT)
+
+    def close(self) -> Awaitable[None] | None:
+        """Releases what `open` made. Called once, whatever happened. May be ``async def``."""
+
+
+class FunctionFromCoroutine(AsyncFunction):
+    """An ``async def`` with a schema; still callable as the function it wraps."""
+
+    def __init__(
+        self,
+        function: Callable[..., Awaitable[Any]],
+        schema: SchemaLike = None,
+        batch: Batch | None = None,
+    ) -> None:
+        """Wraps `function`."""
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.schema = schema
+        self.batch = batch
+        # On the instance, so that a call costs no further coroutine.
+        setattr(self, "async_invoke" if batch is None else "async_invoke_batch", function)
+
+    @property
+    def name(self) -> str:
+        """The name of the wrapped function."""
+        return describe(self.function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[Any]:
+        """Calls the wrapped function, as a test of it would."""
+        return self.function(*args, **kwargs)
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Pickles by name where a plain function would be, so that its module's state is shared."""
+        module, name = getattr(self.function, "__module__", None), self.name
+        if module != "__main__" and getattr(sys.modules.get(module or ""), name, None) is self:
+            return name
+        return FunctionFromCoroutine, (self.function, self.schema, self.batch)
+
+
+class NativeFunction:
+    """Base of functions that the extension module carries out, without Python code per row.
+
+    Attributes:
+        result_schema: The columns that the function returns.
+    """
+
+    result_schema: pa.Schema
+
+    @property
+    def name(self) -> str:
+        """The name used in messages and metrics."""
+        return type(self).__qualname__
+
+    def _native(self) -> object:
+        """Builds the description that the extension module takes, in the executor."""
+        raise NotImplementedError
+
+
+class _Decorator(Protocol):
+    def __call__(self, function: _Function, /) -> FunctionFromCoroutine: ...
+
+
+def async_function(schema: SchemaLike, *, batch: Batch | None = None) -> _Decorator:
+    """Declares what an ``async def`` returns, so that it can be called for every row.
+
+    Args:
+        schema: The returned columns: a DDL string, a `pyarrow.Schema` or a ``StructType``.
+        batch: Calls the function with lists of rows; it returns one result per row.
+
+    Returns:
+        A decorator. The decorated function can still be called and awaited by itself.
+
+    Raises:
+        ConfigurationError: From the decorator, if the function is not ``async def``.
+
+    Examples:
+        >>> @async_function("doubled bigint")
+        ... async def double(row):
+        ...     return {"doubled": 2 * row["x"]}
+    """
+    if callable(schema):
+        msg = "`async_function` needs a schema; write @async_function('name type, ...')"
+        raise ConfigurationError(msg, ErrorKind.SCHEMA_MISSING)
+
+    def decorate(function: _Function, /) -> FunctionFromCoroutine:
+        return wrap_coroutine(function, schema, batch)
+
+    return decorate
+
+
+def wrap_coroutine(
+    function: object, schema: SchemaLike = None, batch: Batch | None = None
+) -> FunctionFromCoroutine:
+    """Wraps an ``async def``.
+
+    Raises:
+        ConfigurationError: If `function` is something else.
+    """
+    if not is_async(function):
+        msg = f"`{describe(function)}` must be a function defined with `async def`"
+        raise ConfigurationError(msg, ErrorKind.FUNCTION_NOT_ASYNC)
+    return FunctionFromCoroutine(function, schema, batch)  # pyright: ignore[reportArgumentType]
+
+
+def is_async(function: object) -> bool:
+    """Tells whether calling `function` returns a coroutine; looks through partials and objects."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - the method is wanted, not the answer
+    )
+
+
+def describe(function: object) -> str:
+    """Returns a name for messages that holds no argument and no address."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+def _check_positive_int(value: object, name: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        msg = f"`{name}` must be an int of at least 1, got {value!r}"
+        raise ConfigurationError(msg, ErrorKind.BATCH_INVALID)

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks every argument of the wait functions, before anything starts.
+
+Runs where the user calls, on the driver; a wrong value is named with the rule that it breaks.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn, TypedDict, cast
+
+import pyarrow as pa
+
+from sparkawait.durations import Duration, parse_duration, positive_duration
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.functions import (
+    AsyncFunction,
+    Batch,
+    NativeFunction,
+    describe,
+    is_async,
+    wrap_coroutine,
+)
+from sparkawait.plan import Mode, OnError, Output, Plan
+from sparkawait.retry import AsyncRetryStrategy
+from sparkawait.types import SchemaLike, to_schema
+from sparkawait.watermark import WatermarkStrategy
+
+__all__ = ["Options", "Plan", "resolve", "resolve_unpickled"]
+
+
+class Options(TypedDict, total=False):
+    """The keyword arguments that the wait functions share."""
+
+    schema: SchemaLike
+    timeout: Duration | None
+    attempt_timeout: Duration | None
+    capacity: int
+    max_concurrency: int | None
+    retry: AsyncRetryStrategy | None
+    on_error: OnError
+    on_timeout: Any
+    output: Output
+    watermark: WatermarkStrategy | None
+    buffer_timeout: Duration | None
+    max_rows_per_batch: int
+
+
+_DEFAULTS: dict[str, Any] = {
+    "schema": None,
+    "timeout": "60s",
+    "attempt_timeout": None,
+    "capacity": 100,
+    "max_concurrency": None,
+    "retry": None,
+    "on_error": "fail",
+    "on_timeout": None,
+    "output": "append",
+    "watermark": None,
+    "buffer_timeout": "100ms",
+    "max_rows_per_batch": 8192,
+}
+_MODES = ("ordered", "unordered", "key_ordered")
+_MAX_COUNT = 2**31 - 1  # capacity and batch length are 32-bit in the operator
+
+
+def resolve(
+    mode: str,
+    function: object,
+    *,
+    input_schema: pa.Schema | None,
+    **options: Any,
+) -> Plan:
+    """Checks `function` and `options` and returns them as a plan for the executors.
+
+    Args:
+        mode: ``"ordered"``, ``"unordered"`` or ``"key_ordered"``.
+        function: What the user gave.
+        input_schema: Schema of the input, or ``None`` when it is known only later.
+        **options: As `Options`, and ``key`` in the key-ordered mode.
+
+    Raises:
+        ConfigurationError: If anything is wrong, unpicklable functions included.
+    """
+    plan = resolve_unpickled(mode, function, input_schema=input_schema, **options)
+    _check_picklable(plan)
+    return plan
+
+
+def resolve_unpickled(
+    mode: str,
+    function: object,
+    *,
+    input_schema: pa.Schema | None,
+    **options: Any,
+) -> Plan:
+    """Does what `resolve` does for a plan that stays in this process."""
+    if mode not in _MODES:
+        _refuse(f"`mode` must be one of {_MODES}, got {mode!r}")
+    given = _with_defaults(mode, options)
+    checked_function = _function(function, given["schema"])
+    capacity = _count(given["capacity"], "capacity", ErrorKind.CAPACITY_NOT_POSITIVE)
+    timeout = _timeout(given["timeout"], "timeout")
+    plan = Plan(
+        mode=cast("Mode", mode),
+        function=checked_function,
+        declared_schema=_schema(checked_function, given["schema"]),
+        timeout=timeout,
+        attempt_timeout=_attempt_timeout(given["attempt_timeout"], timeout),
+        capacity=capacity,
+        max_concurrency=_max_concurrency(given["max_concurrency"], capacity),
+        retry=_retry(given["retry"], timeout, checked_function),
+        on_error=_one_of(given["on_error"], "on_error", ("fail", "null", "drop", "capture")),
+        on_timeout=given["on_timeout"],
+        output=_one_of(given["output"], "output", ("append", "replace")),
+        watermark=_watermark(given["watermark"]),
+        buffer_timeout=_buffer_timeout(given["buffer_timeout"]),
+        max_rows_per_batch=_count(given["max_rows_per_batch"], "max_rows_per_batch"),
+        key=_key(given["key"]) if mode == "key_ordered" else None,
+    )
+    _check_on_timeout(plan)
+    if input_schema is not None:
+        plan.check_input(input_schema)
+    return plan
+
+
+def _with_defaults(mode: str, options: dict[str, Any]) -> dict[str, Any]:
+    known = {**_DEFAULTS, "key": None} if mode == "key_ordered" else _DEFAULTS
+    for name in options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean `{close[0]}`?" if close else f"known are {', '.join(known)}"
+            if name == "key":
+                hint = "it belongs to key_ordered_wait"
+            _refuse(f"unknown option `{name}`; {hint}", ErrorKind.OPTION_UNKNOWN)
+    return {**known, **options}
+
+
+# -- the function
+
+
+def _function(function: object, schema: object) -> AsyncFunction | NativeFunction:
+    if isinstance(function, NativeFunction):
+        if schema is not None:
+            _refuse("`schema` cannot be given for a native function, which has its own")
+        return function
+    if isinstance(function, AsyncFunction):
+        _check_methods(function)
+        return function
+    if isinstance(function, type) and issubclass(function, (AsyncFunction, NativeFunction)):
+        name = function.__qualname__
+        _refuse(f"`{name}` is a class; pass an instance, {name}()", ErrorKind.FUNCTION_INVALID)
+    if not callable(function):
+        _refuse(
+            "`function` must be an `async def` or an AsyncFunction,"
+            f" got `{type(function).__name__}`",
+            ErrorKind.FUNCTION_INVALID,
+        )
+    return wrap_coroutine(function)
+
+
+def _check_methods(function: AsyncFunction) -> None:
+    name = function.name
+    if inspect.iscoroutinefunction(function.timeout):
+        _refuse(
+            f"`{name}.timeout` must be a plain function, which returns at once",
+            ErrorKind.FUNCTION_INVALID,
+        )
+    batch = cast("object", function.batch)
+    if batch is not None and not isinstance(batch, Batch):
+        _refuse(
+            f"`{name}.batch` must be a sparkawait.Batch, got {batch!r}", ErrorKind.BATCH_INVALID
+        )
+    method = "async_invoke" if batch is None else "async_invoke_batch"
+    bound = getattr(function, method)
+    if getattr(bound, "__func__", None) is getattr(AsyncFunction, method):
+        other = " (or set `batch` to use async_invoke_batch)" if batch is None else ""
+        _refuse(f"`{name}` must define `{method}`{other}", ErrorKind.FUNCTION_INVALID)
+    if not is_async(bound):
+        _refuse(f"`{name}.{method}` must be defined with `async def`", ErrorKind.FUNCTION_NOT_ASYNC)
+
+
+def _schema(function: AsyncFunction | NativeFunction, schema: object) -> pa.Schema:
+    if isinstance(function, NativeFunction):
+        return function.result_schema
+    declared = function.schema if schema is None else schema
+    if declared is None:
+        _refuse(
+            f"`{function.name}` has no schema; use @async_function('name type, ...'), set its"
+            " `schema`, or pass schema=",
+            ErrorKind.SCHEMA_MISSING,
+        )
+    return to_schema(declared)
+
+
+def _check_picklable(plan: Plan) -> None:
+    # The pickler that Spark will use; whoever resolves a plan for Spark has imported it.
+    pickler = sys.modules.get("pyspark.cloudpickle")
+    if pickler is None:
+        return
+    try:
+        pickler.dumps(plan)
+    except Exception as error:
+        msg = (
+            f"`{plan.function_name}` cannot be sent to the executors: {error};"
+            " make connections and locks in open(), not before"
+        )
+        raise ConfigurationError(msg, ErrorKind.FUNCTION_NOT_PICKLABLE) from error
+
+
+# -- the options
+
+
+def _count(value: object, name: str, kind: ErrorKind = ErrorKind.OPTION_INVALID) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        _refuse(f"`{name}` must be an int, got {value!r}", kind)
+    if value < 1:
+        _refuse(f"`{name}` must be at least 1, got {value!r}", kind)
+    if value > _MAX_COUNT:
+        _refuse(f"`{name}` must be at most {_MAX_COUNT}, got {value!r}", kind)
+    return value
+
+
+def _timeout(value: object, name: str) -> float | None:
+    return None if value is None else positive_duration(value, name, hint="None sets no bound")
+
+
+def _attempt_timeout(value: object, timeout: float | None) -> float | None:
+    seconds = _timeout(value, "attempt_timeout")
+    if seconds is not None and timeout is not None and seconds > timeout:
+        _refuse(
+            f"`attempt_timeout` must not be above `timeout`, got {seconds:g} s and {timeout:g} s",
+            ErrorKind.ATTEMPT_TIMEOUT_TOO_LONG,
+        )
+    return seconds
+
+
+def _max_concurrency(value: object, capacity: int) -> int:
+    if value is None:
+        return capacity
+    kind = ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE
+    concurrency = _count(value, "max_concurrency", kind)
+    if concurrency > capacity:
+        _refuse(
+            f"`max_concurrency` must not be above `capacity`, got {concurrency} and {capacity};"
+            " a call in flight takes a slot",
+            kind,
+        )
+    return concurrency
+
+
+def _retry(
+    value: object, timeout: float | None, function: AsyncFunction | NativeFunction
+) -> AsyncRetryStrategy | None:
+    if value is None:
+        return None
+    if not isinstance(value, AsyncRetryStrategy):
+        _refuse(
+            f"`retry` must be made by sparkawait.retry, got `{type(value).__name__}`",
+            ErrorKind.RETRY_INVALID,
+        )
+    if timeout is None:
+        _refuse("`retry` needs a `timeout`, got None", ErrorKind.RETRY_NEEDS_TIMEOUT)
+    has_predicate = value.if_result is not None or value.if_exception is not None
+    if has_predicate and isinstance(function, NativeFunction):
+        _refuse(
+            "`if_result` and `if_exception` cannot be used with a native function",
+            ErrorKind.RETRY_INVALID,
+        )
+    return value
+
+
+def _one_of(value: object, name: str, allowed: Sequence[str]) -> Any:
+    if not isinstance(value, str) or value not in allowed:
+        _refuse(f"`{name}` must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+    return value
+
+
+def _watermark(value: object) -> WatermarkStrategy | None:
+    if value is not None and not isinstance(value, WatermarkStrategy):
+        _refuse(
+            "`watermark` must be made by sparkawait.WatermarkStrategy,"
+            f" got `{type(value).__name__}`",
+            ErrorKind.WATERMARK_INVALID,
+        )
+    return value
+
+
+def _buffer_timeout(value: object) -> float | None:
+    return None if value is None else parse_duration(value, "buffer_timeout")
+
+
+def _key(value: object) -> tuple[str, ...]:
+    columns = cast("Sequence[object]", [value] if isinstance(value, str) else value)
+    if (
+        not isinstance(columns, (list, tuple))
+        or not columns
+        or not all(isinstance(column, str) for column in columns)
+    ):
+        _refuse(f"`key` must be a column name or a list of them, got {value!r}")
+    return tuple(cast("Sequence[str]", columns))
+
+
+def _check_on_timeout(plan: Plan) -> None:
+    fallback = plan.on_timeout
+    if fallback is None:
+        return
+    if plan.timeout is None:
+        _refuse("`on_timeout` needs a `timeout`, got None", ErrorKind.FALLBACK_INVALID)
+    if callable(fallback):
+        if is_async(fallback):
+            _refuse(
+                f"`on_timeout` must be a plain function, which returns at once,"
+                f" got `{describe(fallback)}`",
+                ErrorKind.FALLBACK_INVALID,
+            )
+        return
+    built = plan.result_builder().build([None], [fallback])
+    for _, error in built.failures:
+        msg = f"`on_timeout` does not fit the schema: {error}"
+        raise ConfigurationError(msg, ErrorKind.FALLBACK_INVALID) from error
+
+
+def _refuse(message: str, kind: ErrorKind = ErrorKind.OPTION_INVALID) -> NoReturn:
+    raise ConfigurationError(message, kind)

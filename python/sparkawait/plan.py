@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A call of one of the wait functions with everything checked, as it travels to the executors.
+
+Immutable and picklable; any thread may read it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.functions import AsyncFunction, Batch, NativeFunction
+from sparkawait.results import ResultBuilder
+from sparkawait.retry import AsyncRetryStrategy
+from sparkawait.types import duplicate
+from sparkawait.watermark import WatermarkStrategy
+
+__all__ = ["ERROR_FIELD", "Mode", "OnError", "Output", "Plan"]
+
+Mode = Literal["ordered", "unordered", "key_ordered"]
+OnError = Literal["fail", "null", "drop", "capture"]
+Output = Literal["append", "replace"]
+
+ERROR_FIELD = pa.field(
+    "error",
+    pa.struct([("kind", pa.string()), ("message", pa.string()), ("attempts", pa.int32())]),
+)
+"""The last column of the output with ``on_error="capture"``; null when the row succeeded."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One checked call. Made by `sparkawait.options.resolve`.
+
+    Attributes:
+        mode: Which order the output has.
+        function: What is called for every row.
+        declared_schema: The columns that the function returns, as it declared them.
+        timeout: Seconds for all attempts of a row; ``None`` for no bound.
+        attempt_timeout: Seconds for one attempt.
+        capacity: Rows admitted and not yet emitted.
+        max_concurrency: Calls in flight.
+        retry: Which failures are tried again.
+        on_error: What becomes of a row that failed for good.
+        on_timeout: Fallback results, or a callable that makes them; ``None`` if not given.
+        output: Whether the input columns are kept.
+        watermark: Where event time comes from.
+        buffer_timeout: Seconds after which a partly filled batch is emitted; ``None`` for never.
+        max_rows_per_batch: Most rows in an output batch.
+        key: Columns that make up the key, for the key-ordered mode.
+    """
+
+    mode: Mode
+    function: AsyncFunction | NativeFunction
+    declared_schema: pa.Schema
+    timeout: float | None
+    attempt_timeout: float | None
+    capacity: int
+    max_concurrency: int
+    retry: AsyncRetryStrategy | None
+    on_error: OnError
+    on_timeout: Any
+    output: Output
+    watermark: WatermarkStrategy | None
+    buffer_timeout: float | None
+    max_rows_per_batch: int
+    key: tuple[str, ...] | None
+
+    @property
+    def function_name(self) -> str:
+        """The function's name for messages."""
+        return self.function.name
+
+    @property
+    def batch(self) -> Batch | None:
+        """How rows are collected, for a batched function."""
+        return self.function.batch if isinstance(self.function, AsyncFunction) else None
+
+    @property
+    def has_timeout_handler(self) -> bool:
+        """Whether a row that timed out gets results from Python."""
+        if self.on_timeout is not None:
+            return True
+        function = self.function
+        return (
+            isinstance(function, AsyncFunction)
+            and type(function).timeout is not AsyncFunction.timeout
+        )
+
+    @cached_property
+    def result_schema(self) -> pa.Schema:
+        """The declared columns, nullable where a failed row leaves them empty."""
+        if self.on_error not in ("null", "capture"):
+            return self.declared_schema
+        fields = [field.with_nullable(True) for field in self.declared_schema]  # noqa: FBT003
+        return pa.schema(fields, metadata=self.declared_schema.metadata)
+
+    def result_builder(self) -> ResultBuilder:
+        """Returns a builder of result batches, which holds the function to what it declared."""
+        required = [field.name for field in self.declared_schema if not field.nullable]
+        return ResultBuilder(self.result_schema, required)
+
+    def output_schema(self, input_schema: pa.Schema) -> pa.Schema:
+        """Returns the schema of the output for input of `input_schema`.
+
+        Metadata of input fields and of the input schema is kept.
+
+        Raises:
+            ConfigurationError: If the input lacks a column that an option names, or two columns of
+                the output would have the same name.
+        """
+        self.check_input(input_schema)
+        kept = list(input_schema) if self.output == "append" else []
+        fields = [*kept, *self.result_schema]
+        if self.on_error == "capture":
+            fields.append(ERROR_FIELD)
+        metadata = input_schema.metadata if self.output == "append" else None
+        return pa.schema(fields, metadata=metadata)
+
+    def check_input(self, input_schema: pa.Schema) -> None:
+        """Checks the options that depend on the input.
+
+        Raises:
+            ConfigurationError: As `output_schema`.
+        """
+        twice = duplicate(input_schema.names)
+        if twice is not None:
+            msg = f"the input has column `{twice}` twice; rename one of them"
+            raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
+        for column in self.key or ():
+            _require_column(input_schema, column, "key")
+        if self.watermark is not None:
+            _require_timestamp(input_schema, self.watermark.column)
+        self._check_clash(input_schema)
+
+    def _check_clash(self, input_schema: pa.Schema) -> None:
+        returned = self.result_schema.names
+        if self.on_error == "capture" and ERROR_FIELD.name in returned:
+            msg = "returned column `error` clashes with the one of on_error='capture'; rename it"
+            raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
+        if self.output == "replace":
+            return
+        if self.on_error == "capture":
+            returned = [*returned, ERROR_FIELD.name]
+        for name in returned:
+            if name in input_schema.names:
+                msg = (
+                    f"returned column `{name}` is already a column of the input;"
+                    " rename one of them, or use output='replace'"
+                )
+                raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
+
+    def task_arguments(self, input_schema: pa.Schema, partition: int) -> dict[str, Any]:
+        """Returns the keyword arguments of `_core.Task`."""
+        native = self.function._native() if isinstance(self.function, NativeFunction) else None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        # Rows that wait for a batch are in flight for the operator; the runner bounds the calls.
+        concurrency = self.max_concurrency if self.batch is None else self.capacity
+        return {
+            "mode": self.mode,
+            "input_schema": input_schema,
+            "result_schema": self.result_schema,
+            "capacity": self.capacity,
+            "max_concurrency": concurrency,
+            "timeout": self.timeout,
+            "attempt_timeout": self.attempt_timeout,
+            "retry": self.retry and _retry_numbers(self.retry),
+            "key": None if self.key is None else list(self.key),
+            "on_error": self.on_error,
+            "output": self.output,
+            "has_timeout_handler": self.has_timeout_handler,
+            "watermark": self.watermark and (self.watermark.column, self.watermark.delay),
+            "buffer_timeout": self.buffer_timeout,
+            "max_rows_per_batch": self.max_rows_per_batch,
+            "partition": partition,
+            "function_name": self.function_name,
+            # From the system, because forked workers share the state of `random`.
+            "seed": int.from_bytes(os.urandom(8), "little"),
+            "native": native,
+        }
+
+
+def _retry_numbers(retry: AsyncRetryStrategy) -> tuple[int, float, float, float, bool]:
+    full = retry.jitter == "full"
+    return retry.max_retries, retry.initial, retry.maximum, retry.multiplier, full
+
+
+def _require_column(schema: pa.Schema, column: str, option: str) -> None:
+    if column not in schema.names:
+        msg = f"`{option}` names column `{column}`, which the input does not have"
+        raise ConfigurationError(msg, ErrorKind.COLUMN_MISSING)
+
+
+def _require_timestamp(schema: pa.Schema, column: str) -> None:
+    _require_column(schema, column, "watermark")
+    found = schema.field(column).type
+    if not pa.types.is_timestamp(found):
+        msg = f"`watermark` names column `{column}`, which is no timestamp but {found}"
+        raise ConfigurationError(msg, ErrorKind.COLUMN_NOT_A_TIMESTAMP)

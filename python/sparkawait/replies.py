@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Outcomes of calls on their way back to the operator, in groups.
+
+Finished rows are collected and handed over once per turn of the loop: columns, the crossing into
+Rust and the wake-up of the task thread are paid per group. Runs on the event loop thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+
+from sparkawait.exceptions import ErrorKind, ResultError
+from sparkawait.results import as_mappings
+from sparkawait.retry import RetryAfter
+
+if TYPE_CHECKING:
+    from sparkawait._core import Port, Row
+    from sparkawait.plan import Plan
+
+__all__ = ["Replies"]
+
+
+class Replies:
+    """Collects the outcomes of one task's calls.
+
+    Invariant: while `rows` is not empty, a flush is scheduled.
+    """
+
+    def __init__(self, plan: Plan, port: Port, loop: asyncio.AbstractEventLoop) -> None:
+        """Starts empty."""
+        self.rows: list[Row] = []
+        """Finished rows, in order of completion; always the same list."""
+        self.results: list[object] = []
+        """What the function returned for each of `rows`; always the same list."""
+        self._port = port
+        self._loop = loop
+        self._retry = plan.retry
+        self._builder = plan.result_builder()
+        self._context = Context()
+
+    def schedule(self) -> None:
+        """Has the rows flushed in the next turn; to be called before the first one is appended."""
+        self._loop.call_soon(self._flush, context=self._context)
+
+    def finish(self, row: Row, result: object) -> None:
+        """Takes what the function returned for `row`."""
+        if not self.rows:
+            self.schedule()
+        self.rows.append(row)
+        self.results.append(result)
+
+    def finish_last(self, row: Row, result: object) -> None:
+        """Takes the results of a row that timed out; they are final."""
+        self._complete([row], [result], final=True)
+
+    def fail(
+        self,
+        row: Row,
+        error: BaseException,
+        kind: ErrorKind = ErrorKind.USER_FUNCTION_FAILED,
+        *,
+        final: bool = False,
+    ) -> None:
+        """Takes the exception with which an attempt at `row` ended.
+
+        Args:
+            row: The row.
+            error: The exception; a predicate that raises replaces it.
+            kind: Stable name of the case.
+            final: Whether the row is not to be tried again, whatever the strategy says.
+        """
+        wants_retry, delay = False, None
+        if self._retry is not None and not final:
+            try:
+                wants_retry = self._retry.retries_exception(error)
+            except BaseException as raised:  # noqa: BLE001 - becomes the failure of the row
+                error = raised
+            if wants_retry and isinstance(error, RetryAfter):
+                delay = error.delay
+        self._port.fail(row, error, kind.value, wants_retry, delay)
+
+    def _flush(self) -> None:
+        rows, results = self.rows[:], self.results[:]
+        self.rows.clear()
+        self.results.clear()
+        self._complete(rows, results)
+
+    def _complete(self, rows: list[Row], results: list[object], *, final: bool = False) -> None:
+        try:
+            if self._retry is None or self._retry.if_result is None or final:
+                built = self._builder.build(rows, results)
+                good, retries, failures = built.rows, None, built.failures
+            else:
+                asked, asked_results, retry_of = self._ask(rows, results)
+                built = self._builder.build(asked, asked_results)
+                good, failures = built.rows, built.failures
+                retries = [retry_of[row] for row in good]
+            for row, error in failures:
+                self.fail(row, error, error.kind, final=final)
+            if good:
+                self._port.complete(good, built.batch, built.counts, retries)
+        except BaseException as error:  # noqa: BLE001 - a row without an outcome would hang
+            for row in rows:
+                self._port.fail(row, error, ErrorKind.INTERNAL.value, False, None)  # noqa: FBT003
+
+    def _ask(
+        self, rows: list[Row], results: list[object]
+    ) -> tuple[list[Row], list[Any], dict[Row, bool]]:
+        """Asks the result predicate about each row; where it raises, the row fails for good."""
+        assert self._retry is not None  # noqa: S101 - checked by the caller
+        retry_of: dict[Row, bool] = {}
+        asked: list[Any] = []
+        for row, result in zip(rows, results, strict=True):
+            try:
+                mappings = as_mappings(result)
+            except ResultError:
+                retry_of[row] = False  # fails when it is built
+            else:
+                try:
+                    retry_of[row] = self._retry.retries_result(mappings)
+                except BaseException as error:  # noqa: BLE001 - the failure of the row
+                    self.fail(row, error, final=True)
+                    continue
+            asked.append(result)
+        return list(retry_of), asked, retry_of

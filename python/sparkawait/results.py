@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users' functions return, turned into Arrow columns.
+
+Columns are built for many rows at once, in C; only when that fails are rows looked at one by one,
+so that a row that does not fit fails alone. No state changes after construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Generic, NamedTuple, TypeVar, cast
+
+import pyarrow as pa
+
+from sparkawait.exceptions import ErrorKind, ResultError
+
+__all__ = ["Built", "ResultBuilder", "as_mappings"]
+
+_RowT = TypeVar("_RowT")
+_Converter = Callable[[Any], Any]
+_ONLY_DICTS = {dict}
+
+
+class Built(NamedTuple, Generic[_RowT]):
+    """The results of many rows, ready for the operator."""
+
+    rows: list[_RowT]
+    """The rows whose results fit."""
+    mappings: list[list[Mapping[str, Any]]] | None
+    """Their results; ``None`` when each has exactly one, which is as it was given."""
+    batch: pa.RecordBatch
+    """All of the results, in the order of `rows`."""
+    failures: list[tuple[_RowT, ResultError]]
+    """The rows whose results do not fit."""
+
+    @property
+    def counts(self) -> list[int] | None:
+        """Results of each row; ``None`` when each has exactly one."""
+        return None if self.mappings is None else list(map(len, self.mappings))
+
+
+class ResultBuilder:
+    """Builds record batches of `schema` from mappings.
+
+    Args:
+        schema: The schema of the batches.
+        required: Columns that must not be null.
+    """
+
+    def __init__(self, schema: pa.Schema, required: Collection[str] = ()) -> None:
+        """Prepares one getter for all columns."""
+        self._schema = schema
+        self._names: list[str] = schema.names
+        self._types: list[pa.DataType] = schema.types
+        self._required = [schema.names.index(name) for name in required]
+        self._converters = [
+            (index, converter)
+            for index, data_type in enumerate(self._types)
+            if (converter := _converter(data_type)) is not None
+        ]
+        single = len(self._names) == 1
+        self._only = itemgetter(self._names[0]) if single else None
+        self._all = itemgetter(*self._names)
+        self._empty = pa.RecordBatch.from_arrays(
+            [pa.array([], type=data_type) for data_type in self._types], schema=schema
+        )
+
+    def build(self, rows: Sequence[_RowT], results: Sequence[object]) -> Built[_RowT]:
+        """Builds the batch of all `results`; rows that do not fit come back as failures.
+
+        Args:
+            rows: The row that each result belongs to.
+            results: What the function returned for each.
+        """
+        if set(map(type, results)) == _ONLY_DICTS:
+            try:
+                batch = self.to_batch(cast("Sequence[Mapping[str, Any]]", results))
+            except Exception:  # noqa: BLE001, S110 - found again below, row by row
+                pass
+            else:
+                return Built(list(rows), None, batch, [])
+        return self._build_slowly(rows, results)
+
+    def to_batch(self, mappings: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+        """Builds one row per mapping; one that does not fit makes it raise anything."""
+        if not mappings:
+            return self._empty
+        columns: list[Sequence[Any]]
+        if self._only is not None:
+            columns = [list(map(self._only, mappings))]
+        else:
+            columns = list(zip(*map(self._all, mappings), strict=True))
+        for index, convert in self._converters:
+            columns[index] = [convert(value) for value in columns[index]]
+        arrays = [
+            pa.array(column, type=data_type)
+            for column, data_type in zip(columns, self._types, strict=True)
+        ]
+        for index in self._required:
+            if arrays[index].null_count:
+                raise _null_error(self._names[index])
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _build_slowly(self, rows: Sequence[_RowT], results: Sequence[object]) -> Built[_RowT]:
+        fitting: list[tuple[_RowT, list[Mapping[str, Any]]]] = []
+        failures: list[tuple[_RowT, ResultError]] = []
+        for row, result in zip(rows, results, strict=True):
+            try:
+                fitting.append((row, as_mappings(result)))
+            except ResultError as error:
+                failures.append((row, error))
+        try:
+            batch = self.to_batch([one for _, many in fitting for one in many])
+        except Exception:  # noqa: BLE001 - whatever it is, it belongs to one of the rows
+            fitting, unfit = self._split(fitting)
+            failures += unfit
+            batch = self.to_batch([one for _, many in fitting for one in many])
+        return Built([row for row, _ in fitting], [many for _, many in fitting], batch, failures)
+
+    def _split(
+        self, candidates: Iterable[tuple[_RowT, list[Mapping[str, Any]]]]
+    ) -> tuple[list[tuple[_RowT, list[Mapping[str, Any]]]], list[tuple[_RowT, ResultError]]]:
+        fitting: list[tuple[_RowT, list[Mapping[str, Any]]]] = []
+        failures: list[tuple[_RowT, ResultError]] = []
+        for row, mappings in candidates:
+            try:
+                self.to_batch(mappings)
+            except Exception:  # noqa: BLE001 - explained by the error made here
+                failures.append((row, self._explain(mappings)))
+            else:
+                fitting.append((row, mappings))
+        return fitting, failures
+
+    def _explain(self, mappings: list[Mapping[str, Any]]) -> ResultError:
+        """Finds the first column that does not fit. Values stay out of the message."""
+        for mapping in mappings:
+            for field in self._schema:
+                error = _explain_cell(mapping, field, required=self._is_required(field.name))
+                if error is not None:
+                    return error
+        msg = "the result does not fit the schema"
+        return ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
+
+    def _is_required(self, name: str) -> bool:
+        return self._names.index(name) in self._required
+
+
+def as_mappings(result: object) -> list[Mapping[str, Any]]:
+    """Returns the rows that `result` stands for.
+
+    Args:
+        result: One mapping, or a list or tuple of 0..n mappings.
+
+    Raises:
+        ResultError: If it is anything else; says what to return.
+    """
+    if isinstance(result, Mapping):
+        return [cast("Mapping[str, Any]", result)]
+    if result is None:
+        msg = "the function returned None; return a mapping, or [] for no row"
+        raise ResultError(msg, ErrorKind.RESULT_IS_NONE)
+    if not isinstance(result, (list, tuple)):
+        msg = (
+            "the function must return a mapping or a list of mappings,"
+            f" got `{type(result).__name__}`"
+        )
+        raise ResultError(msg, ErrorKind.RESULT_NOT_A_LIST)
+    many = cast("Sequence[object]", result)
+    for index, one in enumerate(many):
+        if not isinstance(one, Mapping):
+            msg = f"item {index} of the returned list must be a mapping, got `{type(one).__name__}`"
+            raise ResultError(msg, ErrorKind.RESULT_NOT_A_LIST)
+    return list(cast("Sequence[Mapping[str, Any]]", many))
+
+
+def _explain_cell(
+    mapping: Mapping[str, Any], field: pa.Field, *, required: bool
+) -> ResultError | None:
+    name = field.name
+    try:
+        value = mapping[name]
+    except Exception:  # noqa: BLE001 - a mapping of the user's may raise anything
+        msg = f"column `{name}` is missing from the result"
+        return ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
+    convert = _converter(field.type)
+    try:
+        array = pa.array([value if convert is None else convert(value)], type=field.type)
+    except Exception:  # noqa: BLE001 - pyarrow's own message would hold the value
+        got = f"a value of type `{type(value).__name__}`"
+        msg = f"column `{name}` is declared as {field.type}, got {got}"
+        return ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
+    return _null_error(name) if required and array.null_count else None
+
+
+def _null_error(name: str) -> ResultError:
+    msg = f"column `{name}` is declared as not null, got None"
+    return ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
+
+
+def _converter(data_type: pa.DataType) -> _Converter | None:
+    """Returns what turns a mapping into the pairs that Arrow wants for a map, at any depth."""
+    if pa.types.is_map(data_type):
+        key, item = _converter(data_type.key_type), _converter(data_type.item_type)
+        return lambda value: _pairs(value, key, item)
+    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
+        element = _converter(data_type.value_type)
+        if element is not None:
+            return lambda value: None if value is None else [element(one) for one in value]
+    if pa.types.is_struct(data_type):
+        members = {f.name: c for f in data_type if (c := _converter(f.type)) is not None}
+        if members:
+            return lambda value: _members(value, members)
+    return None
+
+
+def _pairs(value: Any, key: _Converter | None, item: _Converter | None) -> Any:
+    if value is None:
+        return None
+    pairs: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, Mapping) else value
+    return [(key(k) if key else k, item(v) if item else v) for k, v in pairs]
+
+
+def _members(value: Any, members: Mapping[str, _Converter]) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {k: members[k](v) if k in members else v for k, v in value.items()}

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which failures are tried again, how often, and after how long.
+
+A strategy is an immutable value: the delay is computed from the attempt number, so that rows which
+are retried at the same time do not influence one another. Any thread may use it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from numbers import Real
+from typing import Any, Literal, cast
+
+from sparkawait.durations import Duration, parse_duration
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+
+__all__ = ["AsyncRetryStrategy", "RetryAfter", "exponential_backoff", "fixed_delay", "if_empty"]
+
+ResultPredicate = Callable[[list[Any]], bool]
+ExceptionPredicate = (
+    Callable[[BaseException], bool] | type[BaseException] | tuple[type[BaseException], ...]
+)
+_MAX_RETRIES = 2**31 - 1
+
+
+class RetryAfter(Exception):  # noqa: N818 - reads as an instruction: `raise RetryAfter("5s")`
+    """Raise it in an async function to have the call tried again after `delay`.
+
+    It asks for a retry whatever `if_exception` says, and replaces the delay that the strategy would
+    have taken. The number of retries and the row's `timeout` still hold. Without `retry=` it is a
+    failure like any other.
+
+    Args:
+        delay: A duration (str with unit, timedelta, seconds) or the value of an HTTP
+            ``Retry-After`` header: whole seconds or a date.
+        message: What the service said, for the error that is raised when no retry is left.
+
+    Attributes:
+        delay: Seconds to wait.
+    """
+
+    def __init__(self, delay: Duration, message: str | None = None) -> None:
+        """Takes the delay, in any form, and a message."""
+        self.delay = _header_delay(delay)
+        super().__init__(message or f"retry after {self.delay:g} s")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles by constructor arguments; attributes and notes travel beside them."""
+        return type(self), (self.delay, str(self)), self.__dict__.copy()
+
+
+@dataclass(frozen=True)
+class AsyncRetryStrategy:
+    """A retry rule. Make one with `fixed_delay` or `exponential_backoff`.
+
+    Counterpart of Flink's class of this name; differs in that a strategy without predicates retries
+    every exception, where Flink's never retries.
+
+    Attributes:
+        max_retries: Further attempts after the first.
+        initial: Seconds before the second attempt.
+        maximum: Longest delay in seconds.
+        multiplier: Factor between one delay and the next.
+        jitter: ``"full"`` draws each delay between 0 and the computed one, ``"none"`` takes it.
+        if_result: Says of the list of a row's results whether to try again.
+        if_exception: Says of the exception whether to try again.
+    """
+
+    max_retries: int
+    initial: float
+    maximum: float
+    multiplier: float
+    jitter: Literal["full", "none"]
+    if_result: ResultPredicate | None = None
+    if_exception: ExceptionPredicate | None = None
+
+    def can_retry(self, attempt: int) -> bool:
+        """Tells whether attempt number `attempt`, counted from 1, may be followed by another."""
+        return attempt <= self.max_retries
+
+    def get_backoff_time_millis(self, attempt: int) -> float:
+        """Returns the delay after attempt number `attempt`, before jitter, in milliseconds."""
+        # In logarithms, because `multiplier ** attempt` overflows where the result is `maximum`.
+        exponent = max(attempt - 1, 0)
+        if self.initial == 0 or exponent * math.log(self.multiplier) >= math.log(
+            max(self.maximum, self.initial) / self.initial
+        ):
+            seconds = self.maximum if self.initial and exponent else self.initial
+        else:
+            seconds = self.initial * self.multiplier**exponent
+        return min(seconds, self.maximum) * 1000.0
+
+    def retries_exception(self, error: BaseException) -> bool:
+        """Tells whether `error` asks for a retry; raises what the user's predicate raises."""
+        if isinstance(error, RetryAfter):
+            return True
+        predicate = self.if_exception
+        if predicate is None:
+            return self.if_result is None and isinstance(error, Exception)
+        if isinstance(predicate, (type, tuple)):
+            return isinstance(error, predicate)
+        return bool(predicate(error))
+
+    def retries_result(self, results: list[Any]) -> bool:
+        """Tells whether `results` ask for a retry; raises what the user's predicate raises."""
+        return self.if_result is not None and bool(self.if_result(results))
+
+
+def if_empty(results: list[Any]) -> bool:
+    """Retries a row for which the function returned an empty list, for `if_result`."""
+    return not results
+
+
+def fixed_delay(
+    max_retries: int,
+    delay: Duration,
+    *,
+    if_result: ResultPredicate | None = None,
+    if_exception: ExceptionPredicate | None = None,
+) -> AsyncRetryStrategy:
+    """Retries up to `max_retries` times, each after the same `delay`.
+
+    With neither predicate every exception is retried. With only `if_result`, exceptions are not.
+
+    Args:
+        max_retries: Further attempts after the first, at least 1.
+        delay: Time between attempts: str with unit, timedelta or seconds.
+        if_result: Called with the list of a row's results; true asks for a retry. See `if_empty`.
+        if_exception: An exception class, a tuple of classes, or a callable that gets the exception.
+
+    Raises:
+        ConfigurationError: If an argument is wrong.
+    """
+    seconds = parse_duration(delay, "delay")
+    return _checked(
+        AsyncRetryStrategy(max_retries, seconds, seconds, 1.0, "none", if_result, if_exception)
+    )
+
+
+def exponential_backoff(
+    max_retries: int,
+    initial: Duration,
+    maximum: Duration,
+    multiplier: float = 2,
+    *,
+    jitter: Literal["full", "none"] = "full",
+    if_result: ResultPredicate | None = None,
+    if_exception: ExceptionPredicate | None = None,
+) -> AsyncRetryStrategy:
+    """Retries up to `max_retries` times, with delays that grow by `multiplier` up to `maximum`.
+
+    Args:
+        max_retries: Further attempts after the first, at least 1.
+        initial: Delay before the second attempt: str with unit, timedelta or seconds.
+        maximum: Longest delay.
+        multiplier: Factor between one delay and the next, at least 1.
+        jitter: ``"full"`` draws each delay between 0 and the computed one, so that rows which
+            failed together do not come back together; ``"none"`` takes the computed delay.
+        if_result: Called with the list of a row's results; true asks for a retry. See `if_empty`.
+        if_exception: An exception class, a tuple of classes, or a callable that gets the exception.
+
+    Raises:
+        ConfigurationError: If an argument is wrong.
+    """
+    first = parse_duration(initial, "initial")
+    longest = parse_duration(maximum, "maximum")
+    if longest < first:
+        _refuse(f"`maximum` must not be below `initial`, got {maximum!r} and {initial!r}")
+    factor: object = multiplier
+    if not isinstance(factor, Real) or isinstance(factor, bool) or not 1 <= factor < math.inf:
+        _refuse(f"`multiplier` must be a number of at least 1, got {factor!r}")
+    if jitter not in ("full", "none"):
+        _refuse(f"`jitter` must be 'full' or 'none', got {jitter!r}")
+    return _checked(
+        AsyncRetryStrategy(
+            max_retries, first, longest, float(multiplier), jitter, if_result, if_exception
+        )
+    )
+
+
+def _checked(strategy: AsyncRetryStrategy) -> AsyncRetryStrategy:
+    retries: object = strategy.max_retries
+    if not isinstance(retries, int) or isinstance(retries, bool):
+        _refuse(f"`max_retries` must be an int, got {retries!r}")
+    if not 1 <= retries <= _MAX_RETRIES:
+        _refuse(f"`max_retries` must be between 1 and {_MAX_RETRIES}, got {retries!r}")
+    if strategy.if_result is not None and not callable(strategy.if_result):
+        _refuse(f"`if_result` must be callable, got {strategy.if_result!r}")
+    _check_exception_predicate(strategy.if_exception)
+    return strategy
+
+
+def _check_exception_predicate(predicate: object) -> None:
+    if isinstance(predicate, (type, tuple)):
+        members = cast(
+            "tuple[object, ...]", predicate if isinstance(predicate, tuple) else (predicate,)
+        )
+        for member in members:
+            if not (isinstance(member, type) and issubclass(member, BaseException)):
+                _refuse(f"`if_exception` must hold exception classes, got {member!r}")
+    elif predicate is not None and not callable(predicate):
+        _refuse(f"`if_exception` must be an exception class or callable, got {predicate!r}")
+
+
+def _refuse(message: str) -> None:
+    raise ConfigurationError(message, ErrorKind.RETRY_INVALID)
+
+
+def _header_delay(delay: object) -> float:
+    """Reads a duration, or either form of an HTTP ``Retry-After`` header."""
+    if isinstance(delay, str):
+        text = delay.strip()
+        if text.isdecimal():
+            return float(text)
+        try:
+            date = parsedate_to_datetime(text)
+        except (TypeError, ValueError):
+            return parse_duration(delay, "delay")
+        if date.tzinfo is None:
+            date = date.replace(tzinfo=timezone.utc)
+        return max(0.0, (date - datetime.now(timezone.utc)).total_seconds())
+    return parse_duration(delay, "delay")

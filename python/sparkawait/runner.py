@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python side of a task: takes calls from the operator's port and runs the user's function.
+
+Everything here runs on the event loop thread. How calls are made is left to the two subclasses, in
+`coroutines` and `batching`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from contextvars import copy_context
+from types import CodeType
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from sparkawait.replies import Replies
+
+if TYPE_CHECKING:
+    from sparkawait._core import Port, Row
+    from sparkawait.functions import AsyncFunction, FunctionContext
+    from sparkawait.plan import Plan
+
+__all__ = ["Runner"]
+
+_logger = logging.getLogger("sparkawait")
+CANCEL_SECONDS = 0.5
+"""How long calls get to end after they were cancelled; those that do not are left behind."""
+
+
+class Runner(ABC):
+    """Runs one task's function.
+
+    ```text
+      open() --> reading calls --> close()
+         |                           ^
+         +-- raised: no row is read -+        close of the function runs once on either way
+    ```
+
+    Attributes:
+        entry: The code that calls the user's function, for the watchdog.
+
+    Args:
+        plan: The call.
+        port: The connection to the operator.
+        loop: The running loop.
+        context: What the function's `open` is told.
+    """
+
+    entry: ClassVar[CodeType]
+
+    def __init__(
+        self,
+        plan: Plan,
+        port: Port,
+        loop: asyncio.AbstractEventLoop,
+        context: FunctionContext,
+    ) -> None:
+        """Reads nothing yet."""
+        self._function = cast("AsyncFunction", plan.function)
+        self._function_name = plan.function_name
+        self._on_timeout = _timeout_handler(plan)
+        self._port = port
+        self._loop = loop
+        self._function_context = context
+        self._replies = Replies(plan, port, loop)
+        self.context = copy_context()
+        self._reading = False
+        self._closed = False
+
+    async def open(self) -> BaseException | None:
+        """Opens the function and starts to read calls.
+
+        Returns:
+            What the function's `open` raised, whatever it was; no row is read then. Returned rather
+            than raised, since some exceptions would end the loop on their way.
+        """
+        try:
+            opened = self._function.open(self._function_context)
+            if inspect.isawaitable(opened):
+                await opened
+        except BaseException as error:  # noqa: BLE001 - returned
+            return error
+        # Calls see the context variables that `open` set.
+        self.context = copy_context()
+        self._loop.add_reader(self._port.fileno(), self._on_readable)
+        self._reading = True
+        return None
+
+    async def close(self, grace: float) -> BaseException | None:
+        """Cancels the calls in flight and closes the function. Further calls do nothing.
+
+        Args:
+            grace: Seconds that the function's `close` may take.
+
+        Returns:
+            What the function's `close` raised.
+        """
+        if self._closed:
+            return None
+        self._closed = True
+        self._stop_reading()
+        tasks = self._stop()
+        if tasks:
+            _, pending = await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
+            if pending:
+                _logger.warning(
+                    "calls did not end when cancelled, and are left behind: %d of %s",
+                    len(pending),
+                    self._function_name,
+                )
+        try:
+            closed = self._function.close()
+            if inspect.isawaitable(closed):
+                await asyncio.wait_for(closed, grace)
+        except BaseException as error:  # noqa: BLE001 - returned
+            return error
+        return None
+
+    @abstractmethod
+    def _start(self, calls: list[Row]) -> None:
+        """Starts a call for each row."""
+
+    @abstractmethod
+    def _cancel(self, ids: set[int]) -> None:
+        """Cancels these attempts; those that have ended are ignored."""
+
+    @abstractmethod
+    def _stop(self) -> Iterable[asyncio.Task[None]]:
+        """Cancels all calls and returns the tasks that have to end."""
+
+    def _on_readable(self) -> None:
+        taken = self._port.take()
+        if taken is None:
+            self._stop_reading()
+            self._stop()
+            return
+        calls, cancelled, timed_out = taken
+        if cancelled:
+            self._cancel(set(cancelled))
+        if calls:
+            self._start(calls)
+        for row in timed_out:
+            self._answer_timeout(row)
+
+    def _answer_timeout(self, row: Row) -> None:
+        try:
+            result = self._on_timeout(row)
+        except BaseException as error:  # noqa: BLE001 - the failure of the row
+            self._replies.fail(row, error, final=True)
+        else:
+            self._replies.finish_last(row, result)
+
+    def _stop_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._port.fileno())
+
+
+def _timeout_handler(plan: Plan) -> Callable[[Row], Any]:
+    fallback = plan.on_timeout
+    if fallback is None:
+        return cast("AsyncFunction", plan.function).timeout
+    if callable(fallback):
+        return cast("Callable[[Row], Any]", fallback)
+    return lambda _row: fallback

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schemas that users give, in any of three forms, as Arrow schemas.
+
+A PySpark `StructType` is read through its JSON form, so PySpark is never imported here.
+Pure functions, for any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pyarrow as pa
+
+from sparkawait.ddl import parse_schema, parse_type
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+
+__all__ = ["SchemaLike", "to_schema"]
+
+SchemaLike = Any
+"""A DDL string, a `pyarrow.Schema`, or a PySpark ``StructType``."""
+
+
+def to_schema(value: object, name: str = "schema") -> pa.Schema:
+    """Returns the Arrow schema that `value` describes.
+
+    Args:
+        value: A DDL string such as ``"temp double, wind double"``, a `pyarrow.Schema`, any object
+            with ``__arrow_c_schema__``, or a PySpark ``StructType``.
+        name: The argument it was given for, used in messages.
+
+    Raises:
+        ConfigurationError: If `value` is none of these, has no column, or has a column twice.
+
+    Examples:
+        >>> to_schema("id bigint not null, name string").names
+        ['id', 'name']
+    """
+    schema = _convert(value, name)
+    if not schema.names:
+        msg = f"`{name}` must have at least one column"
+        raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
+    twice = duplicate(schema.names)
+    if twice is not None:
+        msg = f"`{name}` has column `{twice}` twice"
+        raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
+    return schema
+
+
+def duplicate(names: list[str]) -> str | None:
+    """Returns the first name that appears a second time."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
+def _convert(value: object, name: str) -> pa.Schema:
+    if isinstance(value, pa.Schema):
+        return value
+    if isinstance(value, str):
+        return parse_schema(value, name)
+    json_value = cast("Callable[[], object] | None", getattr(value, "jsonValue", None))
+    if callable(json_value) and not isinstance(value, type):
+        return _struct_of_json(json_value(), name)
+    if hasattr(value, "__arrow_c_schema__"):
+        return pa.schema(value)
+    msg = (
+        f"`{name}` must be a DDL string, a pyarrow.Schema or a StructType,"
+        f" got `{type(value).__name__}`"
+    )
+    raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
+
+
+def _struct_of_json(value: object, name: str) -> pa.Schema:
+    data_type = _type_of_json(value, name)
+    if not pa.types.is_struct(data_type):
+        msg = f"`{name}` must be a StructType, got the Spark type {value!r}"
+        raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
+    return pa.schema(list(data_type))
+
+
+def _type_of_json(value: object, name: str) -> pa.DataType:
+    """Converts Spark's JSON form of a type, a string or a dict with ``type``."""
+    if isinstance(value, str):
+        return parse_type(value, name)
+    spec = cast("dict[str, Any]", value)
+    kind = spec["type"]
+    if kind == "struct":
+        return pa.struct([_field_of_json(field, name) for field in spec["fields"]])
+    if kind == "array":
+        element = _type_of_json(spec["elementType"], name)
+        return pa.list_(pa.field("element", element, nullable=spec["containsNull"]))
+    if kind == "map":
+        key = pa.field("key", _type_of_json(spec["keyType"], name), nullable=False)
+        item = _type_of_json(spec["valueType"], name)
+        return pa.map_(key, pa.field("value", item, nullable=spec["valueContainsNull"]))
+    if kind == "udt":
+        return _type_of_json(spec["sqlType"], name)
+    msg = f"`{name}` has a type that Arrow does not carry: {kind!r}"
+    raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
+
+
+def _field_of_json(spec: dict[str, Any], name: str) -> pa.Field:
+    comment = spec.get("metadata", {}).get("comment")
+    metadata = {"comment": comment} if comment is not None else None
+    data_type = _type_of_json(spec["type"], name)
+    return pa.field(spec["name"], data_type, nullable=spec["nullable"], metadata=metadata)

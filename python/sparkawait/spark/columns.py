@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A column function in the executor: arguments to rows, and one result per row to a column.
+
+```text
+  argument batches --> rows --> ordered operator --> results --> cut to the lengths of the batches
+        `lengths` remembers how long each one was --------------------^
+```
+
+Rows are packed on the feeder thread, everything else happens on the task thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkawait.exceptions import ConfigurationError, ErrorKind, InternalError, ResultError
+from sparkawait.plan import Plan
+from sparkawait.results import Built, ResultBuilder, as_mappings
+from sparkawait.spark.metrics import TaskMetrics
+from sparkawait.spark.partition import run_task
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
+
+__all__ = ["FOUND", "Arguments", "ColumnPlan", "ColumnTask"]
+
+_RowT = TypeVar("_RowT")
+FOUND = pa.field("sparkawait_found", pa.bool_())
+"""Tells a row without result from a result whose columns are all null."""
+_NOTHING: Mapping[str, Any] = {}
+
+
+class ColumnPlan(Plan):
+    """A plan whose function has exactly one result per row; none stands for null."""
+
+    @staticmethod
+    def of(plan: Plan) -> ColumnPlan:
+        """Returns the column form of `plan`."""
+        return ColumnPlan(**{field.name: getattr(plan, field.name) for field in fields(Plan)})
+
+    @cached_property
+    def result_schema(self) -> pa.Schema:
+        """The declared columns, all nullable, and the mark of rows that have a result."""
+        return pa.schema([*_nullable(self.declared_schema), FOUND])
+
+    def result_builder(self) -> ResultBuilder:
+        """Returns a builder that refuses more than one result per row."""
+        required = [field.name for field in self.declared_schema if not field.nullable]
+        return _OneResultBuilder(self.declared_schema, required)
+
+
+class _OneResultBuilder(ResultBuilder):
+    """Builds one row per row: its only result, or nulls."""
+
+    def __init__(self, declared: pa.Schema, required: Sequence[str]) -> None:
+        super().__init__(pa.schema(_nullable(declared)), required)
+
+    def build(self, rows: Sequence[_RowT], results: Sequence[object]) -> Built[_RowT]:
+        fitting: list[_RowT] = []
+        ones: list[object] = []
+        failures: list[tuple[_RowT, ResultError]] = []
+        for row, result in zip(rows, results, strict=True):
+            try:
+                ones.append(result if type(result) is dict else _only(result))
+            except ResultError as error:
+                failures.append((row, error))
+            else:
+                fitting.append(row)
+        built = super().build(fitting, ones)
+        return built._replace(failures=failures + built.failures)
+
+    def to_batch(self, mappings: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+        found = [mapping is not _NOTHING for mapping in mappings]
+        batch = super().to_batch([mapping for mapping in mappings if mapping is not _NOTHING])
+        if not all(found):
+            position = iter(range(batch.num_rows))
+            indices = [next(position) if one else None for one in found]
+            batch = batch.take(pa.array(indices, pa.int64()))
+        arrays = [*batch.columns, pa.array(found, FOUND.type)]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*batch.schema, FOUND]))
+
+
+def _only(result: object) -> Mapping[str, Any]:
+    many = as_mappings(result)
+    if len(many) > 1:
+        msg = f"a column function must return one result per row, got {len(many)}"
+        raise ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
+    return many[0] if many else _NOTHING
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """How the arguments of a column function make up a row.
+
+    Attributes:
+        names: Names of the arguments; ``None`` if they come with the data.
+        packed: Whether they arrive in one struct that was made for the call.
+        may_be_row: Whether a single packed argument is the row itself, if it is a struct.
+    """
+
+    names: tuple[str, ...] | None
+    packed: bool
+    may_be_row: bool
+
+    def to_rows(self, arguments: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:
+        """Returns the rows that one batch of arguments stands for.
+
+        Raises:
+            ConfigurationError: If the arguments are without names, or not as many as `names`.
+        """
+        arrays = list(arguments) if isinstance(arguments, tuple) else [arguments]
+        first = arrays[0]
+        if len(arrays) == 1 and pa.types.is_struct(first.type):
+            members = first.flatten()
+            is_row = self.may_be_row and len(members) == 1 and pa.types.is_struct(members[0].type)
+            if is_row:
+                return pa.RecordBatch.from_struct_array(members[0])
+            names = self.names if self.packed else None
+            return _batch(members, names or [field.name for field in first.type])
+        if self.names is None or len(self.names) != len(arrays):
+            self._refuse(len(arrays))
+        return _batch(arrays, self.names or ())
+
+    def _refuse(self, count: int) -> None:
+        if self.names is None:
+            msg = (
+                f"got {count} arguments without names; pass one named_struct(..),"
+                " or name them with async_udf(.., columns=[..])"
+            )
+        else:
+            msg = f"`columns` names {len(self.names)} arguments, got {count}"
+        raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+
+
+def _batch(arrays: Sequence[pa.Array], names: Sequence[str]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(list(arrays), names=list(names))
+
+
+class ColumnTask:
+    """A column function over one partition.
+
+    Args:
+        plan: The call.
+        arguments: How rows are made of the arguments.
+        accumulator: Takes the metrics of the task.
+    """
+
+    def __init__(
+        self, plan: ColumnPlan, arguments: Arguments, accumulator: Accumulator[TaskMetrics] | None
+    ) -> None:
+        """Starts nothing: this is the driver."""
+        self.plan = plan
+        self.arguments = arguments
+        self._accumulator = accumulator
+
+    def arrow_function(self) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
+        """Returns what Spark calls; the annotations tell it what to pass."""
+
+        def evaluate(arguments: Iterator[pa.Array]) -> Iterator[pa.Array]:
+            return self.run(map(self.arguments.to_rows, arguments))
+
+        evaluate.__name__ = self.plan.function_name
+        return evaluate
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Array]:
+        """Yields a column for each batch of rows, of the same length and in their order."""
+        lengths: deque[int] = deque()
+
+        def measured() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                lengths.append(batch.num_rows)
+                yield batch
+
+        output = run_task(self.plan, measured(), self._accumulator)
+        return _cut(map(self._to_column, output), lengths, self._to_column(self._empty()))
+
+    def _empty(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([], schema=self.plan.output_schema(pa.schema([])))
+
+    def _to_column(self, batch: pa.RecordBatch) -> pa.Array:
+        names = batch.schema.names
+        found = batch.column(names.index(FOUND.name))
+        kept = [index for index, name in enumerate(names) if name != FOUND.name]
+        if len(kept) == 1:
+            return batch.column(kept[0])
+        # With an error beside the results, every row has a value.
+        mask = None if self.plan.on_error == "capture" else pc.invert(pc.fill_null(found, False))  # noqa: FBT003
+        members = [batch.column(index) for index in kept]
+        member_fields = [batch.schema.field(index) for index in kept]
+        return pa.StructArray.from_arrays(members, fields=member_fields, mask=mask)
+
+
+def _cut(columns: Iterator[pa.Array], lengths: deque[int], empty: pa.Array) -> Iterator[pa.Array]:
+    """Cuts `columns` to `lengths`, which grows while columns are pulled."""
+    held: deque[pa.Array] = deque()
+    rows = 0
+    for column in columns:
+        held.append(column)
+        rows += len(column)
+        while lengths and lengths[0] <= rows:
+            length = lengths.popleft()
+            rows -= length
+            yield _take(held, length, empty)
+    if rows or any(lengths):
+        msg = f"{rows} results were left for batches of {list(lengths)} rows"
+        raise InternalError(msg, ErrorKind.INTERNAL)
+    for _ in lengths:
+        yield empty
+
+
+def _take(held: deque[pa.Array], length: int, empty: pa.Array) -> pa.Array:
+    """Takes the first `length` rows out of `held`."""
+    taken: list[pa.Array] = []
+    while length:
+        column = held.popleft()
+        if len(column) > length:
+            held.appendleft(column.slice(length))
+            column = column.slice(0, length)
+        taken.append(column)
+        length -= len(column)
+    if not taken:
+        return empty
+    return taken[0] if len(taken) == 1 else pa.concat_arrays(taken)
+
+
+def _nullable(schema: pa.Schema) -> list[pa.Field]:
+    return [field.with_nullable(True) for field in schema]  # noqa: FBT003

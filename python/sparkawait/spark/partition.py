@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs in the executor: one operator over the record batches of one partition.
+
+Made on the driver, pickled, and called once per task on the task thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+import sparkawait.arrow
+from sparkawait.plan import Plan
+from sparkawait.spark.connection import interrupted_by_hang_up
+from sparkawait.spark.metrics import TaskMetrics, of_one_task
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
+
+__all__ = ["PartitionTask", "run_task"]
+
+_logger = logging.getLogger("sparkawait")
+
+
+class PartitionTask:
+    """The function that is given to ``mapInArrow``.
+
+    Args:
+        plan: The call.
+        names: Names to give to the input columns; ``None`` if they have the right ones.
+        result_types: Types to cast returned columns to, by name.
+        accumulator: Takes the metrics of the task.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        names: Sequence[str] | None = None,
+        result_types: Mapping[str, pa.DataType] | None = None,
+        accumulator: Accumulator[TaskMetrics] | None = None,
+    ) -> None:
+        """Starts nothing: this is the driver."""
+        self._plan = plan
+        self._names = names
+        self._result_types = result_types or {}
+        self._accumulator = accumulator
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields the output of the partition whose rows `batches` are."""
+        if self._names is not None:
+            batches = map(self._rename, batches)
+        output = run_task(self._plan, batches, self._accumulator)
+        return map(self._cast, output) if self._result_types else output
+
+    def _rename(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(batch.columns, names=list(self._names or ()))
+
+    def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        fields, arrays = list(batch.schema), list(batch.columns)
+        for index, field in enumerate(fields):
+            wanted = self._result_types.get(field.name)
+            if wanted is not None and wanted != field.type:
+                fields[index] = field.with_type(wanted)
+                arrays[index] = arrays[index].cast(wanted)
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def run_task(
+    plan: Plan,
+    batches: Iterator[pa.RecordBatch],
+    accumulator: Accumulator[TaskMetrics] | None,
+) -> Iterator[pa.RecordBatch]:
+    """Runs `plan` over `batches` in a Spark task.
+
+    Closed early, or interrupted because Spark has hung up, it cancels every call in flight.
+    """
+    context = TaskContext.get()
+    partition = 0 if context is None else context.partitionId()
+
+    totals: dict[str, Any] = {}
+    try:
+        with interrupted_by_hang_up():
+            yield from sparkawait.arrow.run(
+                plan, batches, partition=partition, on_metrics=totals.update
+            )
+    finally:
+        _logger.info("%s, partition %d: %s", plan.function_name, partition, totals)
+        if accumulator is not None:
+            accumulator.add(of_one_task(totals))

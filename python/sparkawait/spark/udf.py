@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ordered wait as a column function, for ``select``, ``withColumn`` and SQL.
+
+To be used on the driver, from any thread.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark.sql import functions as F  # noqa: N812 - its customary name
+from pyspark.sql.types import DataType, StructType
+
+from sparkawait import options
+from sparkawait.durations import Duration
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.functions import NativeFunction
+from sparkawait.plan import OnError
+from sparkawait.retry import AsyncRetryStrategy
+from sparkawait.spark.columns import FOUND, Arguments, ColumnPlan, ColumnTask
+from sparkawait.spark.metrics import Metrics
+from sparkawait.spark.wait import conform, result_fields
+from sparkawait.types import SchemaLike
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+__all__ = ["AsyncUserDefinedFunction", "async_udf"]
+
+_HAS_ARROW_UDF = hasattr(F, "arrow_udf")
+"""Since Spark 4.1; before, columns pass through pandas."""
+
+
+def async_udf(
+    function: object,
+    *,
+    schema: SchemaLike = None,
+    timeout: Duration | None = "60s",
+    attempt_timeout: Duration | None = None,
+    capacity: int = 100,
+    max_concurrency: int | None = None,
+    retry: AsyncRetryStrategy | None = None,
+    on_error: OnError = "fail",
+    on_timeout: Any = None,
+    columns: Sequence[str] | None = None,
+    metrics: Metrics | None = None,
+) -> AsyncUserDefinedFunction:
+    """Makes a column function that calls `function` for every row, with many calls in flight.
+
+    The function must have one result per row; none, an empty list, becomes null. Its value is a
+    struct of the returned columns, or the column itself if there is one only. It is marked as
+    non-deterministic, so that Spark's optimiser does not call it twice for a row.
+
+    Use `ordered_wait` for functions with several results per row, or to drop rows that failed.
+
+    Args:
+        function: As for `ordered_wait`, but no native function.
+        schema: The columns that the function returns.
+        timeout: Time for one row, all attempts together, from its admission on.
+        attempt_timeout: Time for one attempt.
+        capacity: Rows per task that were admitted and are not yet emitted.
+        max_concurrency: Calls in flight per task; by default `capacity`.
+        retry: Which failures are tried again.
+        on_error: What becomes of a row that failed for good: ``"fail"``, ``"null"``, or
+            ``"capture"`` into a field ``error`` beside the returned columns.
+        on_timeout: Results for a row that timed out, or a callable that makes them.
+        columns: Names of the arguments in the row that the function gets. Without it they are
+            called as their columns; in SQL, pass one ``named_struct`` then.
+        metrics: Collects the metrics of all tasks; classic sessions only.
+
+    Returns:
+        A function of one or more columns. A single struct column is the row itself. It can be given
+        to ``spark.udf.register``.
+
+    Raises:
+        ConfigurationError: If an argument is wrong, ``on_error="drop"`` included.
+
+    Examples:
+        >>> weather = async_udf(fetch_weather, timeout="5s")  # doctest: +SKIP
+        >>> df.withColumn("weather", weather(df.origin, "hour"))  # doctest: +SKIP
+        >>> spark.udf.register("weather", weather)  # doctest: +SKIP
+        >>> spark.sql(
+        ...     "SELECT weather(named_struct('origin', origin, 'hour', hour)) FROM flights"
+        ... )  # doctest: +SKIP
+    """
+    if on_error == "drop":
+        msg = "`on_error` must not be 'drop' for a column function; use ordered_wait to drop rows"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    if isinstance(function, NativeFunction):
+        msg = (
+            f"`{function.name}` is a native function, which async_udf cannot call; use ordered_wait"
+        )
+        raise ConfigurationError(msg, ErrorKind.FUNCTION_INVALID)
+    plan = options.resolve(
+        "ordered",
+        function,
+        input_schema=None,
+        schema=schema,
+        timeout=timeout,
+        attempt_timeout=attempt_timeout,
+        capacity=capacity,
+        max_concurrency=max_concurrency,
+        retry=retry,
+        on_error=on_error,
+        on_timeout=on_timeout,
+        output="replace",
+    )
+    return AsyncUserDefinedFunction(ColumnPlan.of(conform(plan)), _names(columns), metrics)
+
+
+class AsyncUserDefinedFunction:
+    """What `async_udf` returns: called with columns, it returns a column.
+
+    Has the attributes by which Spark recognises a user defined function.
+    """
+
+    deterministic = False
+    evalType = (  # noqa: N815 - Spark's name
+        F.ArrowUDFType.SCALAR_ITER if _HAS_ARROW_UDF else F.PandasUDFType.SCALAR_ITER
+    )
+
+    def __init__(
+        self, plan: ColumnPlan, names: tuple[str, ...] | None, metrics: Metrics | None
+    ) -> None:
+        """Takes a checked plan."""
+        self._plan = plan
+        self._names = names
+        self._accumulator = None if metrics is None else metrics.accumulator()
+
+    def __call__(self, *columns: Column | str) -> Column:
+        """Returns the column of results for rows that are made of `columns`.
+
+        Raises:
+            ConfigurationError: If there is no column, or not as many as names were given.
+        """
+        if not columns or (self._names is not None and len(self._names) != len(columns)):
+            wanted = "at least one" if self._names is None else str(len(self._names))
+            name = self._plan.function_name
+            msg = f"`{name}` must be called with {wanted} columns, got {len(columns)}"
+            raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+        arguments = Arguments(self._names, packed=True, may_be_row=len(columns) == 1)
+        evaluate, row = self._evaluator(arguments), F.struct(*columns)
+        if _HAS_ARROW_UDF:
+            return _call(F.arrow_udf(evaluate, self.returnType), row)
+        # Pandas has fewer types than Spark, so the right ones are sent along.
+        return _call(
+            F.pandas_udf(evaluate, self.returnType), row, F.typeof(row), F.current_timezone()
+        )
+
+    @property
+    def func(self) -> Callable[..., Any]:
+        """What Spark calls in the executor when the function was registered for SQL."""
+        return self._evaluator(Arguments(self._names, packed=False, may_be_row=False))
+
+    @functools.cached_property
+    def returnType(self) -> DataType:  # noqa: N802 - Spark's name
+        """The type of a result."""
+        fields = [field for field in result_fields(self._plan) if field.name != FOUND.name]
+        return fields[0].dataType if len(fields) == 1 else StructType(fields)
+
+    def asNondeterministic(self) -> AsyncUserDefinedFunction:  # noqa: N802 - Spark's name
+        """Returns the function itself, which is non-deterministic."""
+        return self
+
+    def _evaluator(self, arguments: Arguments) -> Callable[..., Any]:
+        task = ColumnTask(self._plan, arguments, self._accumulator)
+        if _HAS_ARROW_UDF:
+            return task.arrow_function()
+        from sparkawait.spark.pandas_columns import pandas_function
+
+        return pandas_function(task)
+
+
+def _call(function: Any, *arguments: Column) -> Column:
+    """Calls a user defined function that must not be evaluated twice."""
+    return cast("Column", function.asNondeterministic()(*arguments))
+
+
+def _names(columns: object) -> tuple[str, ...] | None:
+    if columns is None:
+        return None
+    names = cast("Sequence[object]", columns)
+    if (
+        not isinstance(columns, (list, tuple))
+        or not names
+        or not all(isinstance(name, str) for name in names)
+        or len(set(names)) < len(names)
+    ):
+        msg = f"`columns` must be a list of distinct names, got {columns!r}"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    return tuple(cast("Sequence[str]", names))

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The three wait functions over DataFrames.
+
+They check their arguments and add one ``mapInArrow`` to the query; nothing is called before Spark
+runs it. To be called on the driver, from any thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from sparkawait import options
+from sparkawait.durations import Duration
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.functions import NativeFunction
+from sparkawait.plan import ERROR_FIELD, Mode, OnError, Output, Plan
+from sparkawait.retry import AsyncRetryStrategy
+from sparkawait.spark.metrics import Metrics
+from sparkawait.spark.partition import PartitionTask
+from sparkawait.spark.schemas import conformed, to_arrow, to_spark
+from sparkawait.types import SchemaLike
+from sparkawait.watermark import WatermarkStrategy
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["conform", "key_ordered_wait", "ordered_wait", "result_fields", "unordered_wait"]
+
+_PlanT = TypeVar("_PlanT", bound=Plan)
+
+
+def ordered_wait(
+    df: DataFrame,
+    function: object,
+    *,
+    schema: SchemaLike = None,
+    timeout: Duration | None = "60s",
+    attempt_timeout: Duration | None = None,
+    capacity: int = 100,
+    max_concurrency: int | None = None,
+    retry: AsyncRetryStrategy | None = None,
+    on_error: OnError = "fail",
+    on_timeout: Any = None,
+    output: Output = "append",
+    watermark: WatermarkStrategy | None = None,
+    buffer_timeout: Duration | None = "100ms",
+    max_rows_per_batch: int = 8192,
+    metrics: Metrics | None = None,
+) -> DataFrame:
+    """Calls `function` for every row of `df`; rows keep their order within a partition.
+
+    Counterpart of Flink's ``AsyncDataStream.orderedWait``. A slow call holds back the rows behind
+    it: set `capacity` above `max_concurrency` to let those be called for meanwhile.
+
+    Args:
+        df: A batch or streaming DataFrame, of a classic session or of Spark Connect.
+        function: What is called: an ``async def`` declared with `sparkawait.async_function`, an
+            `sparkawait.AsyncFunction`, or a native function.
+        schema: The columns that the function returns, if it does not say so itself or says
+            otherwise: a DDL string, a ``StructType`` or a `pyarrow.Schema`.
+        timeout: Time for one row, all attempts together, from its admission on; ``None`` for no
+            bound. Durations are strings such as ``"5s"``, timedeltas or seconds.
+        attempt_timeout: Time for one attempt.
+        capacity: Rows per task that were admitted and are not yet emitted.
+        max_concurrency: Calls in flight per task; by default `capacity`.
+        retry: Which failures are tried again, and when; see `sparkawait.retry`.
+        on_error: What becomes of a row that failed for good: ``"fail"`` fails the task, ``"null"``
+            leaves its returned columns null, ``"drop"`` drops it, ``"capture"`` adds a struct
+            column ``error`` with kind, message and attempts.
+        on_timeout: Results for a row that timed out, or a callable that makes them from the row;
+            without it a timeout is a failure.
+        output: ``"append"`` adds the returned columns to those of `df`, ``"replace"`` has the
+            returned columns only.
+        watermark: Where event time comes from. Has no effect on rows that keep their order.
+        buffer_timeout: An output batch that is not full is emitted after this time; ``None`` waits
+            until it is full.
+        max_rows_per_batch: Most rows of an output batch.
+        metrics: Collects the metrics of all tasks; classic sessions only.
+
+    Returns:
+        A lazy DataFrame with the same partitions. Field metadata of `df`, a watermark included, is
+        kept.
+
+    Raises:
+        ConfigurationError: If an argument is wrong. Raised here, not when the query runs.
+    """
+    return _wait(
+        df,
+        "ordered",
+        function,
+        metrics,
+        schema=schema,
+        timeout=timeout,
+        attempt_timeout=attempt_timeout,
+        capacity=capacity,
+        max_concurrency=max_concurrency,
+        retry=retry,
+        on_error=on_error,
+        on_timeout=on_timeout,
+        output=output,
+        watermark=watermark,
+        buffer_timeout=buffer_timeout,
+        max_rows_per_batch=max_rows_per_batch,
+    )
+
+
+def unordered_wait(
+    df: DataFrame,
+    function: object,
+    *,
+    schema: SchemaLike = None,
+    timeout: Duration | None = "60s",
+    attempt_timeout: Duration | None = None,
+    capacity: int = 100,
+    max_concurrency: int | None = None,
+    retry: AsyncRetryStrategy | None = None,
+    on_error: OnError = "fail",
+    on_timeout: Any = None,
+    output: Output = "append",
+    watermark: WatermarkStrategy | None = None,
+    buffer_timeout: Duration | None = "100ms",
+    max_rows_per_batch: int = 8192,
+    metrics: Metrics | None = None,
+) -> DataFrame:
+    """Calls `function` for every row of `df`; rows are emitted as their calls complete.
+
+    Counterpart of Flink's ``AsyncDataStream.unorderedWait``. With `watermark`, no row crosses a
+    watermark in either direction. The other arguments, the result and the errors are those of
+    `ordered_wait`.
+
+    Args:
+        df: See `ordered_wait`; the same for all arguments that are not listed.
+        function: What is called for every row.
+        schema: The columns that the function returns.
+        timeout: Time for one row, all attempts together.
+        attempt_timeout: Time for one attempt.
+        capacity: Rows per task that were admitted and are not yet emitted.
+        max_concurrency: Calls in flight per task.
+        retry: Which failures are tried again.
+        on_error: What becomes of a row that failed for good.
+        on_timeout: Results for a row that timed out.
+        output: Whether the input columns are kept.
+        watermark: Where event time comes from, made by `sparkawait.WatermarkStrategy`.
+        buffer_timeout: An output batch that is not full is emitted after this time.
+        max_rows_per_batch: Most rows of an output batch.
+        metrics: Collects the metrics of all tasks.
+    """
+    return _wait(
+        df,
+        "unordered",
+        function,
+        metrics,
+        schema=schema,
+        timeout=timeout,
+        attempt_timeout=attempt_timeout,
+        capacity=capacity,
+        max_concurrency=max_concurrency,
+        retry=retry,
+        on_error=on_error,
+        on_timeout=on_timeout,
+        output=output,
+        watermark=watermark,
+        buffer_timeout=buffer_timeout,
+        max_rows_per_batch=max_rows_per_batch,
+    )
+
+
+def key_ordered_wait(
+    df: DataFrame,
+    function: object,
+    *,
+    key: str | Sequence[str],
+    schema: SchemaLike = None,
+    timeout: Duration | None = "60s",
+    attempt_timeout: Duration | None = None,
+    capacity: int = 100,
+    max_concurrency: int | None = None,
+    retry: AsyncRetryStrategy | None = None,
+    on_error: OnError = "fail",
+    on_timeout: Any = None,
+    output: Output = "append",
+    watermark: WatermarkStrategy | None = None,
+    buffer_timeout: Duration | None = "100ms",
+    max_rows_per_batch: int = 8192,
+    metrics: Metrics | None = None,
+) -> DataFrame:
+    """Calls `function` for one row per key at a time; rows of a key keep their order.
+
+    Keys are called for in parallel. Order is kept within a partition: repartition by the key first
+    if rows of one key are spread over several. Rows with a null key are not ordered. The other
+    arguments, the result and the errors are those of `ordered_wait`.
+
+    Args:
+        df: See `ordered_wait`; the same for all arguments that are not listed.
+        function: What is called for every row.
+        key: The column, or columns, that make up the key.
+        schema: The columns that the function returns.
+        timeout: Time for one row, all attempts and the wait for its key together.
+        attempt_timeout: Time for one attempt.
+        capacity: Rows per task that were admitted and are not yet emitted.
+        max_concurrency: Calls in flight per task.
+        retry: Which failures are tried again.
+        on_error: What becomes of a row that failed for good.
+        on_timeout: Results for a row that timed out.
+        output: Whether the input columns are kept.
+        watermark: Where event time comes from, made by `sparkawait.WatermarkStrategy`.
+        buffer_timeout: An output batch that is not full is emitted after this time.
+        max_rows_per_batch: Most rows of an output batch.
+        metrics: Collects the metrics of all tasks.
+    """
+    return _wait(
+        df,
+        "key_ordered",
+        function,
+        metrics,
+        key=key,
+        schema=schema,
+        timeout=timeout,
+        attempt_timeout=attempt_timeout,
+        capacity=capacity,
+        max_concurrency=max_concurrency,
+        retry=retry,
+        on_error=on_error,
+        on_timeout=on_timeout,
+        output=output,
+        watermark=watermark,
+        buffer_timeout=buffer_timeout,
+        max_rows_per_batch=max_rows_per_batch,
+    )
+
+
+def _wait(
+    df: DataFrame,
+    mode: Mode,
+    function: object,
+    metrics: Metrics | None,
+    **given: Any,
+) -> DataFrame:
+    _check(df, metrics)
+    input_schema: StructType = df.schema
+    arrow_schema = to_arrow(input_schema)
+    plan = conform(options.resolve(mode, function, input_schema=arrow_schema, **given))
+    plan.output_schema(arrow_schema)  # refuses names that clash
+    kept = input_schema.fields if plan.output == "append" else []
+    renamed = _needs_safe_names(input_schema.names)
+    task = PartitionTask(
+        plan,
+        names=input_schema.names if renamed else None,
+        result_types=_casts(plan),
+        accumulator=None if metrics is None else metrics.accumulator(),
+    )
+    if renamed:
+        df = df.toDF(*(f"_{index}" for index in range(len(input_schema.names))))
+    return df.mapInArrow(task, StructType([*kept, *result_fields(plan)]))
+
+
+def _check(df: object, metrics: object) -> None:
+    if not hasattr(df, "mapInArrow"):
+        msg = f"`df` must be a DataFrame, got `{type(df).__name__}`"
+        raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+    if metrics is not None and not isinstance(metrics, Metrics):
+        msg = f"`metrics` must be a sparkawait.spark.Metrics, got `{type(metrics).__name__}`"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+
+
+def conform(plan: _PlanT) -> _PlanT:
+    """Has the function's results built with the Arrow types that Spark reads.
+
+    Raises:
+        ConfigurationError: If a returned column has a type that Spark does not know.
+    """
+    wanted = conformed(plan.declared_schema)
+    if isinstance(plan.function, NativeFunction) or wanted.equals(plan.declared_schema):
+        return plan
+    return dataclasses.replace(plan, declared_schema=wanted)
+
+
+def result_fields(plan: Plan) -> list[Any]:
+    """Returns the Spark fields that the operator adds to its input."""
+    fields = list(plan.result_schema)
+    if plan.on_error == "capture":
+        fields.append(ERROR_FIELD)
+    return to_spark(pa.schema(fields)).fields
+
+
+def _casts(plan: Plan) -> dict[str, pa.DataType]:
+    """Returns the columns of a native function that Spark wants in another type."""
+    declared = plan.declared_schema
+    return {
+        field.name: field.type
+        for field in conformed(declared)
+        if field.type != declared.field(field.name).type
+    }
+
+
+def _needs_safe_names(names: Sequence[str]) -> bool:
+    """Tells whether ``mapInArrow``, which looks its columns up by name, would not find them all."""
+    folded = {name.lower() for name in names}
+    return len(folded) < len(names) or any("." in name or "`" in name for name in names)

@@ -18,10 +18,6 @@ EXTENSION := python/sparkawait/_core.abi3.so
 RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 	$(shell find rust \( -name '*.rs' -o -name '*.toml' \) -not -path '*/tests/*')
 
-# PyO3's build script runs again, and with it everything that depends on it, when one of these
-# changes; set here once, clippy, the tests and maturin share one build.
-export PYO3_PYTHON := $(CURDIR)/$(VENV)/bin/python
-export PYO3_BUILD_EXTENSION_MODULE := 1
 # Workers of Spark find the same Python and the modules of tests.
 export PYTHONPATH := $(CURDIR)
 
@@ -138,28 +134,33 @@ clean: ## remove everything that make has made
 need-rust:
 	@tools/need-rust
 
+# The extension module is built in place and for the stable ABI, so every environment uses the one
+# file that is there, and needs only to be told where the package is.
+define tell_path
+echo "$(CURDIR)/python" >"$$($(1) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/sparkawait.pth"
+endef
+
 $(VENV)/.packages: requirements/dev.lock | need-rust
 	@tools/need-python $(PYTHON)
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) $(PIP_INSTALL) --requirement requirements/dev.lock
+	@$(call tell_path,$(PY))
 	@touch $@
 
 # One file of the extension module serves both profiles, so the stamp of one removes the other's;
 # Cargo keeps both builds.
 $(VENV)/.dev: $(VENV)/.packages $(RUST_SOURCES)
-	$(VENV)/bin/maturin develop --quiet
+	$(VENV)/bin/maturin develop --quiet --skip-install
 	@rm -f $(VENV)/.release
 	@touch $@
 
 $(VENV)/.release: $(VENV)/.packages $(RUST_SOURCES)
-	$(VENV)/bin/maturin develop --quiet --release
+	$(VENV)/bin/maturin develop --quiet --skip-install --release
 	@rm -f $(VENV)/.dev
 	@touch $@
 
-# The extension module is built for the stable ABI, so Spark 3.5 is tested with the file that is
-# there: its environment needs only the package's path and metadata.
 $(VENV35)/.packages: requirements/spark35.lock
 	python="$$(tools/python-for-spark35 $(PYTHON))"; test -x $(PY35) || "$$python" -m venv $(VENV35)
 	$(PY35) $(PIP_INSTALL) --requirement requirements/spark35.lock
-	echo "$(CURDIR)/python" >"$$($(PY35) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/sparkawait.pth"
+	@$(call tell_path,$(PY35))
 	@touch $@

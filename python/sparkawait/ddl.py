@@ -224,9 +224,8 @@ class _Parser:
 
     def _decimal(self) -> pa.DataType:
         position = self.peek()[2]
-        precision, scale = (
-            [*self._numbers(at_most=2), 10, 0][:2] if self._has_numbers() else (10, 0)
-        )
+        given = self._numbers(at_most=2) if self._has_numbers() else []
+        precision, scale = [*given, *(10, 0)[len(given) :]]
         if not 1 <= precision <= _MAX_DECIMAL_PRECISION or scale > precision:
             self._fail(
                 f"decimal({precision}, {scale}) must have 1 <= precision <= 38"

@@ -32,9 +32,9 @@ class EventLoopThread:
     def __init__(self) -> None:
         """Starts the thread."""
         self.loop = _new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="sparkawait-loop", daemon=True)
-        self._thread.start()
-        self.watchdog = Watchdog(self.loop, self._thread)
+        self.thread = threading.Thread(target=self._run, name="sparkawait-loop", daemon=True)
+        self.thread.start()
+        self.watchdog = Watchdog(self.loop, self.thread)
 
     def run(self, coroutine: Coroutine[Any, Any, _T], timeout: float | None = None) -> _T:
         """Runs `coroutine` on the loop and waits for its result.
@@ -56,12 +56,12 @@ class EventLoopThread:
 
     def is_current(self) -> bool:
         """Tells whether the caller runs on the loop's thread, where waiting would dead-lock."""
-        return threading.current_thread() is self._thread
+        return threading.current_thread() is self.thread
 
     def stop(self) -> None:
         """Ends the thread. For the exit of the interpreter, and for tests."""
         self.loop.call_soon_threadsafe(self._end)
-        self._thread.join(_STOP_SECONDS)
+        self.thread.join(_STOP_SECONDS)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)

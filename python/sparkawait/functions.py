@@ -246,6 +246,8 @@ def wrap_coroutine(
 
 def is_async(function: object) -> bool:
     """Tells whether calling `function` returns a coroutine; looks through partials and objects."""
+    if isinstance(function, FunctionFromCoroutine):
+        return True
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - the method is wanted, not the answer
     )

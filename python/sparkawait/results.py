@@ -7,18 +7,18 @@ so that a row that does not fit fails alone. No state changes after construction
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 
+from sparkawait.conversion import conversion_to
 from sparkawait.exceptions import ErrorKind, ResultError
 
 __all__ = ["Built", "ResultBuilder", "as_mappings"]
 
 _RowT = TypeVar("_RowT")
-_Converter = Callable[[Any], Any]
 _ONLY_DICTS = {dict}
 
 
@@ -54,10 +54,10 @@ class ResultBuilder:
         self._names: list[str] = schema.names
         self._types: list[pa.DataType] = schema.types
         self._required = [schema.names.index(name) for name in required]
-        self._converters = [
-            (index, converter)
+        self._conversions = [
+            (index, conversion)
             for index, data_type in enumerate(self._types)
-            if (converter := _converter(data_type)) is not None
+            if (conversion := conversion_to(data_type)) is not None
         ]
         single = len(self._names) == 1
         self._only = itemgetter(self._names[0]) if single else None
@@ -91,8 +91,8 @@ class ResultBuilder:
             columns = [list(map(self._only, mappings))]
         else:
             columns = list(zip(*map(self._all, mappings), strict=True))
-        for index, convert in self._converters:
-            columns[index] = [convert(value) for value in columns[index]]
+        for index, conversion in self._conversions:
+            columns[index] = conversion.all(columns[index])
         arrays = [
             pa.array(column, type=data_type)
             for column, data_type in zip(columns, self._types, strict=True)
@@ -183,9 +183,10 @@ def _explain_cell(
     except Exception:  # noqa: BLE001 - a mapping of the user's may raise anything
         msg = f"column `{name}` is missing from the result"
         return ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
-    convert = _converter(field.type)
+    conversion = conversion_to(field.type)
     try:
-        array = pa.array([value if convert is None else convert(value)], type=field.type)
+        values = [value] if conversion is None else conversion.all([value])
+        array = pa.array(values, type=field.type)
     except Exception:  # noqa: BLE001 - pyarrow's own message would hold the value
         got = f"a value of type `{type(value).__name__}`"
         msg = f"column `{name}` is declared as {field.type}, got {got}"
@@ -196,32 +197,3 @@ def _explain_cell(
 def _null_error(name: str) -> ResultError:
     msg = f"column `{name}` is declared as not null, got None"
     return ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
-
-
-def _converter(data_type: pa.DataType) -> _Converter | None:
-    """Returns what turns a mapping into the pairs that Arrow wants for a map, at any depth."""
-    if pa.types.is_map(data_type):
-        key, item = _converter(data_type.key_type), _converter(data_type.item_type)
-        return lambda value: _pairs(value, key, item)
-    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
-        element = _converter(data_type.value_type)
-        if element is not None:
-            return lambda value: None if value is None else [element(one) for one in value]
-    if pa.types.is_struct(data_type):
-        members = {f.name: c for f in data_type if (c := _converter(f.type)) is not None}
-        if members:
-            return lambda value: _members(value, members)
-    return None
-
-
-def _pairs(value: Any, key: _Converter | None, item: _Converter | None) -> Any:
-    if value is None:
-        return None
-    pairs: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, Mapping) else value
-    return [(key(k) if key else k, item(v) if item else v) for k, v in pairs]
-
-
-def _members(value: Any, members: Mapping[str, _Converter]) -> Any:
-    if not isinstance(value, Mapping):
-        return value
-    return {k: members[k](v) if k in members else v for k, v in value.items()}

@@ -16,10 +16,10 @@ from sparkawait.options import resolve_unpickled
 class FakeRow(dict):
     """A row as `_core.Row` is one: a mapping with an id, hashed by identity."""
 
-    def __init__(self, id, attempt=1, **cells):
+    def __init__(self, number, cells):
         super().__init__(cells)
-        self.id = id
-        self.attempt = attempt
+        self.id = number
+        self.attempt = 1
 
     __hash__ = object.__hash__
 
@@ -122,4 +122,4 @@ def session():
 @pytest.fixture
 def rows():
     """Makes rows with ids from 0 and a cell ``x``."""
-    return lambda count, first=0: [FakeRow(id=i, x=i) for i in range(first, first + count)]
+    return lambda count, first=0: [FakeRow(i, {"x": i}) for i in range(first, first + count)]

@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every wrong argument is refused before anything starts, with its value and its rule."""
+
+import sys
+import threading
+from datetime import timedelta
+
+import cloudpickle
+import pyarrow as pa
+import pytest
+
+from sparkawait import (
+    AsyncFunction,
+    Batch,
+    ConfigurationError,
+    ErrorKind,
+    WatermarkStrategy,
+    retry,
+)
+from sparkawait.functions import NativeFunction, async_function
+from sparkawait.options import resolve
+
+INPUT = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us")), ("name", pa.string())])
+
+
+@async_function("y bigint")
+async def double(row):
+    return {"y": 1}
+
+
+class Native(NativeFunction):
+    result_schema = pa.schema([("y", pa.int64())])
+
+    def _native(self):
+        return "spec"
+
+
+def plan(function=double, mode="ordered", input_schema=INPUT, **options):
+    return resolve(mode, function, input_schema=input_schema, **options)
+
+
+def watermark(column):
+    return WatermarkStrategy.for_bounded_out_of_orderness(column, "1s")
+
+
+def test_the_defaults_are_those_of_the_documentation():
+    made = plan()
+    assert (made.timeout, made.attempt_timeout) == (60.0, None)
+    assert (made.capacity, made.max_concurrency) == (100, 100)
+    assert (made.retry, made.on_error, made.on_timeout) == (None, "fail", None)
+    assert (made.output, made.watermark, made.key) == ("append", None, None)
+    assert (made.buffer_timeout, made.max_rows_per_batch) == (0.1, 8192)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"capacity": 0}, "capacity-not-positive", "`capacity` must be at least 1, got 0"),
+        ({"capacity": -5}, "capacity-not-positive", "got -5"),
+        ({"capacity": True}, "capacity-not-positive", "must be an int, got True"),
+        ({"capacity": "9"}, "capacity-not-positive", "must be an int, got '9'"),
+        ({"capacity": 1.0}, "capacity-not-positive", "must be an int, got 1.0"),
+        ({"capacity": 2**40}, "capacity-not-positive", "must be at most"),
+        ({"timeout": 0}, "timeout-not-positive", "None sets no bound"),
+        ({"timeout": "-1s"}, "timeout-not-positive", "`timeout` must be positive"),
+        ({"timeout": "soon"}, "duration-invalid", "'soon'"),
+        ({"timeout": []}, "duration-invalid", "got `list`"),
+        ({"attempt_timeout": 0}, "timeout-not-positive", "`attempt_timeout` must be positive"),
+        ({"attempt_timeout": "2m"}, "attempt-timeout-too-long", "120 s and 60 s"),
+        ({"max_concurrency": 0}, "max-concurrency-out-of-range", "at least 1, got 0"),
+        ({"max_concurrency": 101}, "max-concurrency-out-of-range", "101 and 100"),
+        ({"max_concurrency": False}, "max-concurrency-out-of-range", "must be an int"),
+        ({"retry": 3}, "retry-invalid", "made by sparkawait.retry, got `int`"),
+        (
+            {"retry": retry.fixed_delay(1, 0), "timeout": None},
+            "retry-needs-timeout",
+            "`retry` needs a `timeout`, got None",
+        ),
+        ({"on_error": "ignore"}, "option-invalid", "'fail', 'null', 'drop', 'capture'"),
+        ({"on_error": None}, "option-invalid", "got None"),
+        ({"output": "both"}, "option-invalid", "'append', 'replace', got 'both'"),
+        ({"watermark": "ts"}, "watermark-invalid", "got `str`"),
+        ({"watermark": watermark("nope")}, "column-missing", "column `nope`"),
+        ({"watermark": watermark("id")}, "column-not-a-timestamp", "no timestamp but int64"),
+        ({"buffer_timeout": -1}, "duration-invalid", "`buffer_timeout`"),
+        ({"max_rows_per_batch": 0}, "option-invalid", "at least 1, got 0"),
+        ({"max_rows_per_batch": "1"}, "option-invalid", "must be an int"),
+        ({"on_timeout": {"z": 1}}, "fallback-invalid", "column `y` is missing"),
+        ({"on_timeout": "y"}, "fallback-invalid", "`on_timeout` does not fit"),
+        ({"on_timeout": [], "timeout": None}, "fallback-invalid", "needs a `timeout`"),
+        ({"on_timeout": double}, "fallback-invalid", "plain function"),
+        ({"schema": "y"}, "schema-invalid", "has no type"),
+        ({"schema": "id int"}, "column-clash", "`id` is already a column of the input"),
+        ({"schema": "error int", "on_error": "capture"}, "column-clash", "`error` clashes"),
+        ({"capasity": 5}, "option-unknown", "did you mean `capacity`"),
+        ({"zzz": 5}, "option-unknown", "known are schema"),
+        ({"key": "id"}, "option-unknown", "key_ordered_wait"),
+    ],
+    ids=repr,
+)
+def test_a_wrong_option_is_refused(options, kind, message):
+    with pytest.raises(ConfigurationError) as info:
+        plan(**options)
+    assert info.value.kind == kind
+    assert message in str(info.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [
+        (None, "option-invalid"),
+        ([], "option-invalid"),
+        (5, "option-invalid"),
+        (["id", 5], "option-invalid"),
+        ("nope", "column-missing"),
+        (["id", "nope"], "column-missing"),
+    ],
+)
+def test_a_wrong_key_is_refused(key, kind):
+    with pytest.raises(ConfigurationError) as info:
+        plan(mode="key_ordered", key=key)
+    assert info.value.kind == kind
+
+
+def test_a_key_is_one_column_or_several():
+    assert plan(mode="key_ordered", key="id").key == ("id",)
+    assert plan(mode="key_ordered", key=["id", "name"]).key == ("id", "name")
+
+
+# -- functions
+
+
+class NotAsync(AsyncFunction):
+    schema = "y bigint"
+
+    def async_invoke(self, row):
+        return {"y": 1}
+
+
+class NoMethod(AsyncFunction):
+    schema = "y bigint"
+
+
+class NoBatchMethod(AsyncFunction):
+    schema = "y bigint"
+    batch = Batch()
+
+    async def async_invoke(self, row):
+        return {"y": 1}
+
+
+class AsyncTimeout(AsyncFunction):
+    schema = "y bigint"
+
+    async def async_invoke(self, row):
+        return {"y": 1}
+
+    async def timeout(self, row):
+        return []
+
+
+class WrongBatch(AsyncTimeout):
+    batch = 100
+    timeout = AsyncFunction.timeout
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "message"),
+    [
+        (None, "function-invalid", "got `NoneType`"),
+        (NotAsync, "function-invalid", "pass an instance, NotAsync()"),
+        (NotAsync(), "function-not-async", "`NotAsync.async_invoke` must be defined with"),
+        (NoMethod(), "function-invalid", "must define `async_invoke`"),
+        (NoBatchMethod(), "function-invalid", "must define `async_invoke_batch`"),
+        (AsyncTimeout(), "function-invalid", "`AsyncTimeout.timeout` must be a plain function"),
+        (WrongBatch(), "batch-invalid", "must be a sparkawait.Batch, got 100"),
+        (lambda row: {"y": 1}, "function-not-async", "async def"),
+        (print, "function-not-async", "`print`"),
+        (double.function, "schema-missing", "`double` has no schema"),
+    ],
+    ids=str,
+)
+def test_a_wrong_function_is_refused(function, kind, message):
+    with pytest.raises(ConfigurationError) as info:
+        plan(function)
+    assert info.value.kind == kind
+    assert message in str(info.value)
+
+
+def test_an_unpicklable_function_is_refused_where_spark_will_send_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyspark.cloudpickle", cloudpickle)
+    lock = threading.Lock()
+
+    @async_function("y bigint")
+    async def locked(row):
+        with lock:
+            return {"y": 1}
+
+    with pytest.raises(ConfigurationError, match=r"make connections and locks in open\(\)") as info:
+        plan(locked)
+    assert info.value.kind is ErrorKind.FUNCTION_NOT_PICKLABLE
+    assert isinstance(info.value.__cause__, TypeError)
+
+
+def test_a_plan_survives_pickling():
+    made = plan(
+        mode="key_ordered",
+        key="id",
+        watermark=watermark("ts"),
+        retry=retry.fixed_delay(3, "1s", if_exception=OSError),
+        on_timeout=lambda row: {"y": row["id"]},
+    )
+    assert made.has_timeout_handler
+    copy = cloudpickle.loads(cloudpickle.dumps(made))
+    assert copy.output_schema(INPUT) == made.output_schema(INPUT)
+    assert (copy.retry, copy.watermark, copy.key) == (made.retry, made.watermark, made.key)
+
+
+def test_a_plain_async_function_takes_its_schema_from_the_option():
+    assert plan(double.function, schema="z string").result_schema.names == ["z"]
+
+
+def test_the_option_schema_overrides_the_functions():
+    assert plan(double, schema="z string").result_schema.names == ["z"]
+
+
+def test_durations_are_in_seconds():
+    made = plan(timeout=timedelta(minutes=1), attempt_timeout="250ms", buffer_timeout=0)
+    assert (made.timeout, made.attempt_timeout, made.buffer_timeout) == (60.0, 0.25, 0.0)
+
+
+def test_no_timeout_and_no_buffer_timeout_are_none():
+    made = plan(timeout=None, buffer_timeout=None)
+    assert (made.timeout, made.buffer_timeout) == (None, None)
+
+
+# -- schemas
+
+
+def test_the_output_is_the_input_and_the_returned_columns():
+    metadata = {b"spark.watermarkDelayMs": b"1"}
+    schema = pa.schema([INPUT.field("ts").with_metadata(metadata)], metadata={"a": "b"})
+    output = plan().output_schema(schema)
+    assert output.names == ["ts", "y"]
+    assert output.field("ts").metadata == metadata
+    assert output.metadata == {b"a": b"b"}
+
+
+def test_replace_leaves_the_input_columns_out():
+    assert plan(output="replace", schema="id int").output_schema(INPUT).names == ["id"]
+
+
+def test_capture_adds_the_error_column():
+    output = plan(on_error="capture").output_schema(INPUT)
+    assert output.names[-1] == "error"
+    assert [field.name for field in output.field("error").type] == ["kind", "message", "attempts"]
+
+
+@pytest.mark.parametrize(
+    ("on_error", "nullable"), [("fail", False), ("drop", False), ("null", True), ("capture", True)]
+)
+def test_returned_columns_are_nullable_where_a_failed_row_leaves_them_empty(on_error, nullable):
+    made = plan(schema="y bigint not null", on_error=on_error)
+    assert made.output_schema(INPUT).field("y").nullable is nullable
+
+
+def test_an_input_with_a_column_twice_is_refused():
+    with pytest.raises(ConfigurationError, match="column `a` twice"):
+        plan(input_schema=pa.schema([("a", pa.int8()), ("a", pa.int8())]))
+
+
+def test_the_input_is_checked_later_when_it_is_not_known_yet():
+    made = plan(input_schema=None, schema="id int")
+    with pytest.raises(ConfigurationError, match="already a column"):
+        made.output_schema(INPUT)
+
+
+# -- native functions and the operator
+
+
+def test_a_native_function_describes_itself_in_the_executor():
+    assert plan(Native()).task_arguments(INPUT, 0)["native"] == "spec"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"schema": "y int"}, {"retry": retry.fixed_delay(1, 0, if_exception=OSError)}],
+    ids=["schema", "predicate"],
+)
+def test_python_options_are_refused_for_a_native_function(options):
+    with pytest.raises(ConfigurationError, match="native function"):
+        plan(Native(), **options)
+
+
+def test_the_operator_gets_plain_values():
+    made = plan(
+        mode="key_ordered",
+        key="id",
+        watermark=watermark("ts"),
+        retry=retry.exponential_backoff(3, "1s", "9s"),
+        max_concurrency=7,
+    )
+    arguments = made.task_arguments(INPUT, 4)
+    assert arguments["retry"] == (3, 1.0, 9.0, 2.0, True)
+    assert (arguments["key"], arguments["watermark"]) == (["id"], ("ts", 1.0))
+    assert (arguments["max_concurrency"], arguments["partition"]) == (7, 4)
+    assert arguments["function_name"] == "double"
+
+
+def test_rows_that_wait_for_a_batch_are_in_flight_for_the_operator():
+    batched = async_function("y bigint", batch=Batch(max_rows=9))(double.function)
+    arguments = plan(batched, max_concurrency=2).task_arguments(INPUT, 0)
+    assert arguments["max_concurrency"] == 100
+
+
+def test_each_task_has_its_own_seed():
+    assert plan().task_arguments(INPUT, 0)["seed"] != plan().task_arguments(INPUT, 0)["seed"]

@@ -127,14 +127,16 @@ class OperatorModel:
         self._settle()
 
     def advance(self, seconds: float) -> None:
-        """Takes the mail, then lets time pass: timeouts first, then back-offs."""
-        self.run()
+        """Lets time pass; mail that waits is older than the timeouts that are due."""
         late = [record for record in self.pending if self._pass_time(record, seconds)]
+        self.run()
         for record in late:
-            if not self.has_fallback:
-                self.failed = True
-            if not self.failed:
+            if self.failed or record.results is not None:
+                continue
+            if self.has_fallback:
                 self._complete(record, [("late", record.value)])
+            else:
+                self.failed = True
 
     def _pass_time(self, record: Record, seconds: float) -> bool:
         """Takes `seconds` off the times of a record; returns whether its timeout is over."""

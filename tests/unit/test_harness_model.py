@@ -10,6 +10,7 @@ import copy
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -21,7 +22,7 @@ from tests.support.operator_model import OperatorModel
 DELAY = 3
 TIMEOUT = 12
 MAX_RETRIES = 2
-KINDS = ["one", "one", "two", "none", "error"]
+KINDS = ["one", "one", "one", "one", "two", "none", "none", "error"]
 
 
 def key_of(value: int) -> int | None:
@@ -45,14 +46,15 @@ class OperatorMachine(RuleBasedStateMachine):
 
     @initialize(
         mode=st.sampled_from(["ordered", "unordered", "key_ordered"]),
-        capacity=st.integers(1, 5),
-        permits=st.integers(1, 5),
-        timeout=st.sampled_from([None, TIMEOUT]),
+        capacity=st.integers(1, 6),
+        permits=st.integers(1, 6),
+        timeout=st.sampled_from([None, TIMEOUT, TIMEOUT]),
         retries=st.booleans(),
-        has_fallback=st.booleans(),
+        has_fallback=st.sampled_from([True, True, False]),
     )
     def open(
         self,
+        *,
         mode: str,
         capacity: int,
         permits: int,
@@ -171,9 +173,17 @@ class OperatorMachine(RuleBasedStateMachine):
             before = self.emitted + self.harness.output
             self.saved = (copy.deepcopy(self.model), before, list(self.taken))
 
-    @rule(capacity=st.integers(1, 5))
+    @precondition(lambda self: not self.model.failed)
+    @rule(capacity=st.integers(1, 6))
+    def move(self, capacity: int) -> None:
+        """Goes on in another operator, from a snapshot of this one."""
+        self.take_snapshot()
+        self.restore(capacity)
+
+    @precondition(lambda self: self.model.failed)
+    @rule(capacity=st.integers(1, 6))
     def restore(self, capacity: int) -> None:
-        """Goes back to the last snapshot, as after a failure."""
+        """Goes back to the last snapshot."""
         model, self.emitted, taken = self.saved
         self.taken = list(taken)
         self.is_order_exact = model.mode == "ordered" or capacity >= model.capacity
@@ -258,6 +268,6 @@ class OperatorMachine(RuleBasedStateMachine):
 
 
 OperatorMachine.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None
+    max_examples=200, stateful_step_count=60, deadline=None
 )
-TestOperator = OperatorMachine.TestCase
+TestOperator = pytest.mark.timeout(300)(OperatorMachine.TestCase)  # time to shrink a failure

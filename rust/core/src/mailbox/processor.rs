@@ -113,11 +113,13 @@ impl<M> MailboxProcessor<M> {
     /// Decides what to do next.
     pub fn next_step(&mut self) -> Step<M> {
         loop {
+            // Received once a turn and checked at once: a signal that is received behind the
+            // check, with nothing to run, would be waited for although it is here.
             self.mailbox.receive_urgent();
             if self.must_leave() {
                 return Step::Finished;
             }
-            if let Some(mail) = self.mailbox.try_take_from_batch() {
+            if let Some(mail) = self.mailbox.pop_received() {
                 self.counters.mails += 1;
                 return Step::RunMail(mail);
             }

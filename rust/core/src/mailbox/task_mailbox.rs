@@ -77,7 +77,7 @@ impl<M> TaskMailbox<M> {
     /// Takes the next mail of the batch; urgent mail comes first, even if it is not in the batch.
     pub fn try_take_from_batch(&mut self) -> Option<Mail<M>> {
         self.receive_urgent();
-        self.batch.pop()
+        self.pop_received()
     }
 
     /// Takes the first mail of at least `priority`; deferrable mail counts as
@@ -133,14 +133,19 @@ impl<M> TaskMailbox<M> {
         }
     }
 
+    /// Takes the next mail that was received, urgent or of the batch.
+    pub(super) fn pop_received(&mut self) -> Option<Mail<M>> {
+        self.batch.pop()
+    }
+
     /// As [`create_batch`](Self::create_batch), but arms the waker when it returns `false`.
     ///
     /// Returns whether there is something to do: a mail, or a signal to the loop.
     pub(super) fn create_batch_or_arm(&mut self) -> bool {
         self.receive(|batch, inbox| {
-            let before = batch.control;
+            let has_signal = !inbox.control.is_none();
             batch.append_all(inbox);
-            batch.is_armed = batch.is_empty() && batch.control == before;
+            batch.is_armed = batch.is_empty() && !has_signal;
             !batch.is_armed
         })
     }

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Every interleaving of the inbox, up to a bound on preemptions.
+//!
+//! A lost wake-up leaves the mailbox thread waiting, which loom reports as a
+//! deadlock. Run with
+//! `RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test -p sparkawait-core --test loom_inbox --release --target-dir target/loom`.
+
+#![cfg(loom)]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Wake;
+
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+use sparkawait_core::mailbox::{Inbox, MIN_PRIORITY, Mail, MailboxProcessor, Step};
+
+/// A mail that tells who sent it, and its number among those.
+type Numbered = (usize, usize);
+
+/// How the runtime waits: a wake-up is remembered until somebody waits for it.
+struct Parker {
+    is_notified: Mutex<bool>,
+    condvar: Condvar,
+    /// Not modelled: only read after all threads ended.
+    wakes: AtomicUsize,
+}
+
+impl Parker {
+    fn park(&self) {
+        let mut is_notified = self.is_notified.lock().unwrap();
+        while !*is_notified {
+            is_notified = self.condvar.wait(is_notified).unwrap();
+        }
+        *is_notified = false;
+    }
+}
+
+impl Wake for Parker {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.wakes.fetch_add(1, Ordering::Relaxed);
+        *self.is_notified.lock().unwrap() = true;
+        self.condvar.notify_one();
+    }
+}
+
+/// The mailbox thread: a loop whose default action is suspended, and its parker.
+struct Consumer {
+    processor: MailboxProcessor<Numbered>,
+    parker: std::sync::Arc<Parker>,
+    parks: usize,
+}
+
+impl Consumer {
+    fn new() -> Self {
+        let parker = std::sync::Arc::new(Parker {
+            is_notified: Mutex::new(false),
+            condvar: Condvar::new(),
+            wakes: AtomicUsize::new(0),
+        });
+        let processor = MailboxProcessor::new(std::sync::Arc::clone(&parker).into());
+        Self { processor, parker, parks: 0 }
+    }
+
+    fn inbox(&self) -> Arc<Inbox<Numbered>> {
+        Arc::clone(self.processor.inbox())
+    }
+
+    /// The next step that is not a wait.
+    fn next_step(&mut self) -> Step<Numbered> {
+        loop {
+            match self.processor.next_step() {
+                Step::Park => self.park(),
+                step => return step,
+            }
+        }
+    }
+
+    fn yield_to_mailbox(&mut self, priority: i32) -> Step<Numbered> {
+        loop {
+            match self.processor.yield_to_mailbox(priority) {
+                Step::Park => self.park(),
+                step => return step,
+            }
+        }
+    }
+
+    fn park(&mut self) {
+        self.parks += 1;
+        self.parker.park();
+    }
+
+    fn run(&mut self, mails: usize) -> Vec<Numbered> {
+        (0..mails).map(|_| payload(self.next_step())).collect()
+    }
+}
+
+fn payload(step: Step<Numbered>) -> Numbered {
+    match step {
+        Step::RunMail(mail) => mail.payload,
+        step => panic!("expected a mail, got {step:?}"),
+    }
+}
+
+fn mail(producer: usize, number: usize) -> Mail<Numbered> {
+    Mail::new((producer, number), 0, "test")
+}
+
+/// Sends `count` mails from a thread of its own; returns those that were refused.
+fn produce(
+    inbox: Arc<Inbox<Numbered>>,
+    producer: usize,
+    count: usize,
+) -> thread::JoinHandle<Vec<Numbered>> {
+    thread::spawn(move || {
+        let refused = (0..count).filter_map(|number| inbox.put(mail(producer, number)).err());
+        refused.map(|refused| refused.0.payload).collect()
+    })
+}
+
+/// The numbers of one producer's mails, in the order in which they ran.
+fn numbers(mails: &[Numbered], producer: usize) -> Vec<usize> {
+    mails.iter().filter(|mail| mail.0 == producer).map(|mail| mail.1).collect()
+}
+
+#[test]
+fn no_mail_and_no_wake_up_is_lost_and_each_producer_keeps_its_order() {
+    loom::model(|| {
+        let mut consumer = Consumer::new();
+        consumer.processor.suspend_default_action().unwrap();
+        let first = produce(consumer.inbox(), 0, 2);
+        let second = produce(consumer.inbox(), 1, 1);
+
+        let mails = consumer.run(3);
+
+        assert!(first.join().unwrap().is_empty() && second.join().unwrap().is_empty());
+        assert_eq!(numbers(&mails, 0), [0, 1]);
+        assert_eq!(numbers(&mails, 1), [0]);
+        assert!(consumer.processor.mailbox().is_empty());
+    });
+}
+
+#[test]
+fn thread_is_woken_at_most_once_for_each_time_it_waits() {
+    loom::model(|| {
+        let mut consumer = Consumer::new();
+        consumer.processor.suspend_default_action().unwrap();
+        let producer = produce(consumer.inbox(), 0, 3);
+
+        consumer.run(3);
+        producer.join().unwrap();
+
+        assert_eq!(consumer.parker.wakes.load(Ordering::Relaxed), consumer.parks);
+    });
+}
+
+#[test]
+fn urgent_mail_arrives_in_its_order_and_wakes() {
+    loom::model(|| {
+        let mut consumer = Consumer::new();
+        consumer.processor.suspend_default_action().unwrap();
+        let normal = produce(consumer.inbox(), 0, 1);
+        let inbox = consumer.inbox();
+        let urgent = thread::spawn(move || {
+            inbox.put_first(mail(1, 0)).unwrap();
+            inbox.put_first(mail(1, 1)).unwrap();
+        });
+
+        let mails = consumer.run(3);
+
+        normal.join().unwrap();
+        urgent.join().unwrap();
+        assert_eq!(numbers(&mails, 0), [0]);
+        assert_eq!(numbers(&mails, 1), [0, 1]);
+    });
+}
+
+#[test]
+fn urgent_mail_from_another_thread_overtakes_the_batch() {
+    loom::model(|| {
+        let mut consumer = Consumer::new();
+        consumer.processor.inbox().put(mail(0, 0)).unwrap();
+        consumer.processor.inbox().put(mail(0, 1)).unwrap();
+        assert_eq!(payload(consumer.processor.next_step()), (0, 0));
+        let inbox = consumer.inbox();
+        let urgent = thread::spawn(move || inbox.put_first(mail(1, 0)).unwrap());
+        urgent.join().unwrap();
+
+        assert_eq!(consumer.run(2), [(1, 0), (0, 1)]);
+    });
+}
+
+#[test]
+fn close_gives_each_mail_to_exactly_one_side() {
+    loom::model(|| {
+        let mut consumer = Consumer::new();
+        let first = produce(consumer.inbox(), 0, 2);
+        let second = produce(consumer.inbox(), 1, 1);
+
+        let mut mails = Vec::new();
+        if let Some(mail) = consumer.processor.mailbox_mut().try_take(MIN_PRIORITY) {
+            mails.push(mail.payload);
+        }
+        mails.extend(consumer.processor.mailbox_mut().close().into_iter().map(|mail| mail.payload));
+
+        // Refused mail comes after accepted mail: the state never goes back.
+        mails.extend(first.join().unwrap());
+        mails.extend(second.join().unwrap());
+        assert_eq!(numbers(&mails, 0), [0, 1]);
+        assert_eq!(numbers(&mails, 1), [0]);
+        assert_eq!(consumer.processor.mailbox().len(), 0);
+    });
+}
+
+#[test]
+fn quiesce_runs_what_was_accepted_and_refuses_the_rest() {
+    loom::model(|| {
+        let mut consumer = Consumer::new();
+        let producer = produce(consumer.inbox(), 0, 3);
+
+        consumer.processor.mailbox_mut().quiesce();
+        let mut mails = Vec::new();
+        while let Step::RunMail(mail) = consumer.next_step() {
+            mails.push(mail.payload);
+        }
+
+        mails.extend(producer.join().unwrap());
+        assert_eq!(numbers(&mails, 0), [0, 1, 2]);
+    });
+}
+
+#[test]
+fn dropped_mailbox_gives_back_what_comes_later() {
+    loom::model(|| {
+        let consumer = Consumer::new();
+        let producer = produce(consumer.inbox(), 0, 2);
+
+        drop(consumer);
+
+        assert!([&[][..], &[(0, 1)], &[(0, 0), (0, 1)]].contains(&&producer.join().unwrap()[..]));
+    });
+}
+
+#[test]
+fn resume_from_another_thread_ends_the_wait() {
+    loom::model(|| {
+        let mut consumer = Consumer::new();
+        let suspension = consumer.processor.suspend_default_action().unwrap();
+        let inboxes = [consumer.inbox(), consumer.inbox()];
+        let threads = inboxes.map(|inbox| thread::spawn(move || inbox.resume(suspension)));
+
+        assert_eq!(consumer.next_step(), Step::DefaultAction);
+
+        // The second of the two resumes must not end the next suspension.
+        consumer.processor.suspend_default_action().unwrap();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(consumer.processor.next_step(), Step::Park);
+    });
+}
+
+#[test]
+fn resume_and_urgent_mail_at_once_lose_neither() {
+    loom::model(|| {
+        let mut consumer = Consumer::new();
+        let suspension = consumer.processor.suspend_default_action().unwrap();
+        let (resumes, sends) = (consumer.inbox(), consumer.inbox());
+        let resumer = thread::spawn(move || resumes.resume(suspension));
+        let sender = thread::spawn(move || sends.put_first(mail(0, 0)).unwrap());
+
+        let mut seen = (false, false);
+        while seen != (true, true) {
+            match consumer.next_step() {
+                Step::DefaultAction => {
+                    seen.0 = true;
+                    consumer.processor.suspend_default_action().unwrap();
+                }
+                step => seen.1 = payload(step) == (0, 0),
+            }
+        }
+
+        resumer.join().unwrap();
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn all_actions_completed_ends_a_waiting_loop() {
+    loom::model(|| {
+        let mut consumer = Consumer::new();
+        consumer.processor.suspend_default_action().unwrap();
+        let inbox = consumer.inbox();
+        let thread = thread::spawn(move || inbox.all_actions_completed());
+
+        assert_eq!(consumer.next_step(), Step::Finished);
+
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn waiting_operator_gets_its_mail_behind_mail_that_it_may_not_run() {
+    loom::model(|| {
+        let mut consumer = Consumer::new();
+        let low = produce(consumer.inbox(), 0, 2);
+        let inbox = consumer.inbox();
+        let high = thread::spawn(move || inbox.put(Mail { priority: 1, ..mail(1, 0) }).unwrap());
+
+        assert_eq!(payload(consumer.yield_to_mailbox(1)), (1, 0));
+
+        low.join().unwrap();
+        high.join().unwrap();
+        assert_eq!(consumer.run(2), [(0, 0), (0, 1)]);
+    });
+}

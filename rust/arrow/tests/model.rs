@@ -89,7 +89,7 @@ fn result_value(ordinal: u64, nth: u32) -> Option<String> {
 fn sliced_input(base: u64, rows: usize) -> RecordBatch {
     let padding = [Some(-1); 3].into_iter();
     let values = padding.chain((base..base + rows as u64).map(input_value)).chain([None]);
-    let column = Arc::new(Int64Array::from_iter(values));
+    let column = Arc::new(values.collect::<Int64Array>());
     RecordBatch::try_new(schema("x", DataType::Int64), vec![column]).unwrap().slice(3, rows)
 }
 

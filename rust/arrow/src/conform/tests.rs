@@ -60,7 +60,7 @@ fn other_representation_of_the_declared_type_is_cast() {
         let wide = cast(&small_ints(), &Int32).unwrap();
         let wide = cast(&wide, if got == Date32 { &Int32 } else { &Int64 }).unwrap();
         let text = matches!(got, Binary | LargeBinary).then_some(Utf8);
-        let wide = text.map_or(wide.clone(), |text| cast(&wide, &text).unwrap());
+        let wide = text.map_or(ArrayRef::clone(&wide), |text| cast(&wide, &text).unwrap());
         let column = cast(&wide, &got).unwrap();
 
         let result = as_result(column, expected.clone()).unwrap();

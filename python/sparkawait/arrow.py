@@ -28,7 +28,7 @@ from sparkawait.runner import CANCEL_SECONDS
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from sparkawait._core import Port
+    from sparkawait._core import Task
     from sparkawait.runner import Runner
 
 __all__ = ["key_ordered_wait", "ordered_wait", "run", "unordered_wait"]
@@ -155,7 +155,7 @@ def run(
     task = Task(**plan.task_arguments(first.schema, partition))
     context = FunctionContext(partition, f"{plan.function_name} ({partition})")
     metrics = _MetricsReport(task.metrics, context, on_metrics)
-    closer = _Closer(plan, task.port, context)
+    closer = _Closer(plan, task, context)
     finished = False
     try:
         closer.open()
@@ -183,19 +183,19 @@ def runner_class(plan: Plan) -> type[Runner]:
 class _Closer:
     """Opens and closes the Python side of a task from the task's thread."""
 
-    def __init__(self, plan: Plan, port: Port, context: FunctionContext) -> None:
+    def __init__(self, plan: Plan, task: Task, context: FunctionContext) -> None:
         self._plan = plan
-        self._port = port
+        self._task = task
         self._context = context
         self._runner: Runner | None = None
         self._thread = event_loop_thread()
 
     def open(self) -> None:
         plan = self._plan
-        if isinstance(plan.function, NativeFunction) and not plan.has_timeout_handler:
+        if isinstance(plan.function, NativeFunction):
             return
         make_runner = runner_class(plan)
-        self._runner = make_runner(plan, self._port, self._thread.loop, self._context)
+        self._runner = make_runner(plan, self._task.port, self._thread.loop, self._context)
         self._thread.watchdog.watch(make_runner.entry)
         error = self._thread.run(self._runner.open())
         if error is not None:

@@ -149,7 +149,8 @@ class BatchCall:
 
     async def _run(self) -> None:
         runner, rows = self._runner, self._rows
-        function_name = runner.function_name  # noqa: F841 - read by the watchdog
+        # Read by the watchdog.
+        function_name = runner.function_name  # noqa: F841  # pyright: ignore[reportUnusedVariable]
         try:
             results = await runner.invoke(rows)
             self._finish(results)

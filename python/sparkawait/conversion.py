@@ -1,4 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+# PyArrow's stubs leave much of its types open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+# pyright: reportMissingTypeArgument=false
 """What PyArrow would not take, or would take silently wrong, on its way into a column.
 
 PyArrow cuts 1.5 to 1 for an integer column, drops the time of day for a date, reads a number as

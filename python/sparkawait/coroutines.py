@@ -152,7 +152,8 @@ class Worker:
         """Calls the function for every pending row it can get, until it must not go on."""
         # Locals, as this is the loop that every row goes through.
         runner = self._runner
-        function_name = runner.function_name  # noqa: F841 - read by the watchdog
+        # Read by the watchdog.
+        function_name = runner.function_name  # noqa: F841  # pyright: ignore[reportUnusedVariable]
         pending, invoke, replies = runner.pending, runner.invoke, runner.replies
         rows, results, context = replies.rows, replies.results, runner.context
         try:

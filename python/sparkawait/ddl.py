@@ -1,4 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+# PyArrow's stubs leave much of its types open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+# pyright: reportMissingTypeArgument=false
 """Spark's DDL strings, such as ``"temp double, tags array<string>"``, as Arrow schemas.
 
 Follows Spark's grammar for column lists and types, and the Arrow types that PySpark uses for them,
@@ -9,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import pyarrow as pa
 
@@ -62,7 +66,7 @@ def parse_schema(text: str, name: str = "schema") -> pa.Schema:
     """
     parser = _Parser(text, name)
     if parser.is_word("struct") and parser.peek(1)[1] == "<":
-        fields = list(parser.data_type())
+        fields = list(cast("pa.StructType", parser.data_type()))
     else:
         fields = parser.fields()
     parser.expect_end()

@@ -75,7 +75,7 @@ def positive_duration(value: object, name: str, *, hint: str = "") -> float:
 def _to_seconds(value: object, name: str) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()
-    if isinstance(value, Real) and not isinstance(value, bool):
+    if not isinstance(value, bool) and isinstance(value, Real):
         return float(value)
     if isinstance(value, str):
         return _parse_text(value, name)

@@ -146,4 +146,4 @@ def _rebuild(cls: type[AsyncIOError], message: str, kind: str) -> AsyncIOError:
 def add_note(error: BaseException, note: str) -> None:
     """Attaches a PEP 678 note, which Python 3.10 keeps but does not print."""
     notes = getattr(error, "__notes__", [])
-    error.__notes__ = [*notes, note]
+    error.__notes__ = [*notes, note]  # pyright: ignore[reportAttributeAccessIssue]

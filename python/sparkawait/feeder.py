@@ -1,4 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+# PyArrow's stubs leave much of its types open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+# pyright: reportMissingTypeArgument=false
 """The thread that pulls the input ahead of need, so that its transfer overlaps with calls.
 
 How far ahead is bounded by the operator, whose `put` waits.
@@ -82,9 +86,10 @@ def record_batches(batches: object) -> Iterator[Any]:
     if isinstance(batches, pa.RecordBatch):
         return iter([batches])
     if hasattr(batches, "__arrow_c_stream__"):
+        stream = cast("Any", batches)
         if not hasattr(pa.RecordBatchReader, "from_stream"):  # PyArrow 14
-            return pa.RecordBatchReader._import_from_c_capsule(batches.__arrow_c_stream__())  # noqa: SLF001
-        return iter(pa.RecordBatchReader.from_stream(batches))
+            return pa.RecordBatchReader._import_from_c_capsule(stream.__arrow_c_stream__())  # noqa: SLF001
+        return iter(pa.RecordBatchReader.from_stream(stream))
     if isinstance(batches, Iterable):
         return iter(cast("Iterable[Any]", batches))
     msg = (

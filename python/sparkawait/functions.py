@@ -13,7 +13,7 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -36,7 +36,7 @@ Row = Mapping[str, Any]
 Results = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """What a function returns for a row: one mapping, or a list of 0..n mappings."""
 
-_Function = TypeVar("_Function", bound=Callable[..., Awaitable[Any]])
+_Coroutine = Callable[..., Awaitable[Any]]
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class FunctionFromCoroutine(AsyncFunction):
 
     def __init__(
         self,
-        function: Callable[..., Awaitable[Any]],
+        function: _Coroutine,
         schema: SchemaLike = None,
         batch: Batch | None = None,
     ) -> None:
@@ -198,11 +198,9 @@ class NativeFunction:
         raise NotImplementedError
 
 
-class _Decorator(Protocol):
-    def __call__(self, function: _Function, /) -> FunctionFromCoroutine: ...
-
-
-def async_function(schema: SchemaLike, *, batch: Batch | None = None) -> _Decorator:
+def async_function(
+    schema: SchemaLike, *, batch: Batch | None = None
+) -> Callable[[_Coroutine], FunctionFromCoroutine]:
     """Declares what an ``async def`` returns, so that it can be called for every row.
 
     Args:
@@ -224,7 +222,7 @@ def async_function(schema: SchemaLike, *, batch: Batch | None = None) -> _Decora
         msg = "`async_function` needs a schema; write @async_function('name type, ...')"
         raise ConfigurationError(msg, ErrorKind.SCHEMA_MISSING)
 
-    def decorate(function: _Function, /) -> FunctionFromCoroutine:
+    def decorate(function: _Coroutine) -> FunctionFromCoroutine:
         return wrap_coroutine(function, schema, batch)
 
     return decorate

@@ -1,4 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+# PyArrow's stubs leave much of its types open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+# pyright: reportMissingTypeArgument=false
 """Checks every argument of the wait functions, before anything starts.
 
 Runs where the user calls, on the driver; a wrong value is named with the rule that it breaks.
@@ -24,7 +28,7 @@ from sparkawait.functions import (
     is_async,
     wrap_coroutine,
 )
-from sparkawait.plan import Mode, OnError, Output, Plan
+from sparkawait.plan import OnError, Output, Plan
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.types import SchemaLike, to_schema
 from sparkawait.watermark import WatermarkStrategy
@@ -105,7 +109,7 @@ def resolve_unpickled(
     capacity = _count(given["capacity"], "capacity", ErrorKind.CAPACITY_NOT_POSITIVE)
     timeout = _timeout(given["timeout"], "timeout")
     plan = Plan(
-        mode=cast("Mode", mode),
+        mode=mode,
         function=checked_function,
         declared_schema=_schema(checked_function, given["schema"]),
         timeout=timeout,
@@ -308,6 +312,8 @@ def _check_on_timeout(plan: Plan) -> None:
     fallback = plan.on_timeout
     if fallback is None:
         return
+    if isinstance(plan.function, NativeFunction):
+        _refuse("`on_timeout` cannot be used with a native function", ErrorKind.FALLBACK_INVALID)
     if plan.timeout is None:
         _refuse("`on_timeout` needs a `timeout`, got None", ErrorKind.FALLBACK_INVALID)
     if callable(fallback):

@@ -1,4 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+# PyArrow's stubs leave much of its types open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+# pyright: reportMissingTypeArgument=false
 """A call of one of the wait functions with everything checked, as it travels to the executors.
 
 Immutable and picklable; any thread may read it.
@@ -9,7 +13,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pyarrow as pa
 
@@ -98,7 +102,7 @@ class Plan:
         if self.on_error not in ("null", "capture"):
             return self.declared_schema
         fields = [field.with_nullable(True) for field in self.declared_schema]  # noqa: FBT003
-        return pa.schema(fields, metadata=self.declared_schema.metadata)
+        return pa.schema(fields, metadata=cast("Any", self.declared_schema.metadata))
 
     def result_builder(self) -> ResultBuilder:
         """Returns a builder of result batches, which holds the function to what it declared."""
@@ -120,7 +124,7 @@ class Plan:
         if self.on_error == "capture":
             fields.append(ERROR_FIELD)
         metadata = input_schema.metadata if self.output == "append" else None
-        return pa.schema(fields, metadata=metadata)
+        return pa.schema(fields, metadata=cast("Any", metadata))
 
     def check_input(self, input_schema: pa.Schema) -> None:
         """Checks the options that depend on the input.

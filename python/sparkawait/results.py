@@ -1,4 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+# PyArrow's stubs leave much of its types open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+# pyright: reportMissingTypeArgument=false
 """What users' functions return, turned into Arrow columns.
 
 Columns are built for many rows at once, in C; only when that fails are rows looked at one by one,

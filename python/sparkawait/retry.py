@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
-from numbers import Real
-from typing import Any, Literal, cast
+from typing import Any, Literal, NoReturn, cast
 
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
@@ -170,8 +169,12 @@ def exponential_backoff(
     longest = parse_duration(maximum, "maximum")
     if longest < first:
         _refuse(f"`maximum` must not be below `initial`, got {maximum!r} and {initial!r}")
-    factor: object = multiplier
-    if not isinstance(factor, Real) or isinstance(factor, bool) or not 1 <= factor < math.inf:
+    factor = cast("object", multiplier)
+    if (
+        isinstance(factor, bool)
+        or not isinstance(factor, (int, float))
+        or not 1 <= factor < math.inf
+    ):
         _refuse(f"`multiplier` must be a number of at least 1, got {factor!r}")
     if jitter not in ("full", "none"):
         _refuse(f"`jitter` must be 'full' or 'none', got {jitter!r}")
@@ -183,8 +186,8 @@ def exponential_backoff(
 
 
 def _checked(strategy: AsyncRetryStrategy) -> AsyncRetryStrategy:
-    retries: object = strategy.max_retries
-    if not isinstance(retries, int) or isinstance(retries, bool):
+    retries = cast("object", strategy.max_retries)
+    if isinstance(retries, bool) or not isinstance(retries, int):
         _refuse(f"`max_retries` must be an int, got {retries!r}")
     if not 1 <= retries <= _MAX_RETRIES:
         _refuse(f"`max_retries` must be between 1 and {_MAX_RETRIES}, got {retries!r}")
@@ -206,7 +209,7 @@ def _check_exception_predicate(predicate: object) -> None:
         _refuse(f"`if_exception` must be an exception class or callable, got {predicate!r}")
 
 
-def _refuse(message: str) -> None:
+def _refuse(message: str) -> NoReturn:
     raise ConfigurationError(message, ErrorKind.RETRY_INVALID)
 
 

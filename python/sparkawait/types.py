@@ -1,4 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+# PyArrow's stubs leave much of its types open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+# pyright: reportMissingTypeArgument=false
 """The schemas that users give, in any of three forms, as Arrow schemas.
 
 A PySpark `StructType` is read through its JSON form, so PySpark is never imported here.
@@ -66,7 +70,7 @@ def _convert(value: object, name: str) -> pa.Schema:
     if callable(json_value) and not isinstance(value, type):
         return _struct_of_json(json_value(), name)
     if hasattr(value, "__arrow_c_schema__"):
-        return pa.schema(value)
+        return pa.schema(cast("Any", value))
     msg = (
         f"`{name}` must be a DDL string, a pyarrow.Schema or a StructType,"
         f" got `{type(value).__name__}`"
@@ -94,9 +98,10 @@ def _type_of_json(value: object, name: str) -> pa.DataType:
         element = _type_of_json(spec["elementType"], name)
         return pa.list_(pa.field("element", element, nullable=spec["containsNull"]))
     if kind == "map":
-        key = pa.field("key", _type_of_json(spec["keyType"], name), nullable=False)
+        key = _type_of_json(spec["keyType"], name)
         item = _type_of_json(spec["valueType"], name)
-        return pa.map_(key, pa.field("value", item, nullable=spec["valueContainsNull"]))
+        value_field = pa.field("value", item, nullable=spec["valueContainsNull"])
+        return pa.map_(key, cast("Any", value_field))
     if kind == "udt":
         return _type_of_json(spec["sqlType"], name)
     msg = f"`{name}` has a type that Arrow does not carry: {kind!r}"

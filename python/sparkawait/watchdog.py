@@ -80,7 +80,7 @@ class Watchdog:
                         return
 
     def _report(self) -> None:
-        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - the only way
+        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         inner: FrameType | None = None
         while frame is not None and frame.f_code not in self._watched:
             inner, frame = frame, frame.f_back

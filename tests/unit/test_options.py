@@ -284,8 +284,12 @@ def test_a_native_function_describes_itself_in_the_executor():
 
 @pytest.mark.parametrize(
     "options",
-    [{"schema": "y int"}, {"retry": retry.fixed_delay(1, 0, if_exception=OSError)}],
-    ids=["schema", "predicate"],
+    [
+        {"schema": "y int"},
+        {"retry": retry.fixed_delay(1, 0, if_exception=OSError)},
+        {"on_timeout": []},
+    ],
+    ids=["schema", "predicate", "fallback"],
 )
 def test_python_options_are_refused_for_a_native_function(options):
     with pytest.raises(ConfigurationError, match="native function"):

@@ -23,7 +23,7 @@ use arrow::{
 use sparkawait_arrow::{OnError, OutputColumns, RowExchange, RowFailure};
 
 /// Rows of the whole column; the batches are slices of it.
-const ROWS: usize = 64;
+const ROWS: usize = 512;
 /// Offset of the batches in the whole column: neither 0 nor a multiple of 8.
 const OFFSET: usize = 3;
 
@@ -175,13 +175,13 @@ struct Route {
 }
 
 const ROUTES: [Route; 5] = [
-    Route { name: "slice", batch_rows: 100, order: |i, _| i, failures: None },
-    Route { name: "concat", batch_rows: 20, order: |i, _| i, failures: None },
-    Route { name: "concat with nulls", batch_rows: 20, order: |i, _| i, failures: Some(30) },
-    Route { name: "interleave", batch_rows: 10, order: |i, n| i * 7 % n, failures: None },
+    Route { name: "slice", batch_rows: ROWS, order: |i, _| i, failures: None },
+    Route { name: "concat", batch_rows: 200, order: |i, _| i, failures: None },
+    Route { name: "concat with nulls", batch_rows: 200, order: |i, _| i, failures: Some(300) },
+    Route { name: "interleave", batch_rows: 50, order: |i, n| i * 7 % n, failures: None },
     Route {
         name: "interleave with nulls",
-        batch_rows: 10,
+        batch_rows: 50,
         order: |i, n| i * 7 % n,
         failures: Some(4),
     },

@@ -39,7 +39,7 @@ struct Scenario {
 
 fn answer() -> impl Strategy<Value = Answer> {
     prop_oneof![
-        8 => Just(Answer::Results(1)),
+        30 => Just(Answer::Results(1)),
         1 => Just(Answer::Results(0)),
         1 => (2_u32..5).prop_map(Answer::Results),
         1 => Just(Answer::Failure),
@@ -48,13 +48,13 @@ fn answer() -> impl Strategy<Value = Answer> {
 
 fn scenario() -> impl Strategy<Value = Scenario> {
     (
-        prop::collection::vec(0_usize..40, 1..6),
-        prop_oneof![Just(1), Just(1), 2_usize..5, Just(200)],
-        prop::collection::vec(any::<u16>(), 200),
-        prop::collection::vec(answer(), 200),
-        1_usize..60,
+        prop::collection::vec(0_usize..120, 1..6),
+        prop_oneof![Just(1), Just(1), 2_usize..5, Just(600)],
+        prop::collection::vec(any::<u16>(), 600),
+        prop::collection::vec(answer(), 600),
+        1_usize..120,
         any::<bool>(),
-        1_usize..50,
+        1_usize..300,
         prop_oneof![Just(OnError::Null), Just(OnError::Drop), Just(OnError::Capture)],
     )
         .prop_map(

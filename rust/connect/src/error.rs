@@ -58,6 +58,9 @@ pub enum TaskError {
     /// Input or results do not fit their schema.
     #[error(transparent)]
     Arrow(#[from] sparkawait_arrow::Error),
+    /// A panic or a broken invariant, caught at a boundary.
+    #[error("{0}; please report this")]
+    Internal(String),
     /// A failure from outside, handed back as it was.
     #[error("{0}")]
     External(Cause),

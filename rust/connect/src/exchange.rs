@@ -2,6 +2,7 @@
 //! Rows of record batches as elements of the operator.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
@@ -182,7 +183,7 @@ impl Exchange for TaskExchange {
                 if known.get(last) != Some(&value.batch) {
                     last = known.iter().position(|&it| it == value.batch).unwrap_or_else(|| {
                         known.push(value.batch);
-                        batches.push(self.rows.inputs().batch(value.batch).clone());
+                        batches.push(Arc::clone(self.rows.inputs().batch(value.batch)));
                         known.len() - 1
                     });
                 }

@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep_until};
 
 use crate::error::CallFailure;
-use crate::function::{Calls, FailedCall, Replies, ReplyGroup, ResultGroup};
+use crate::function::{Calls, FailedCall, Replies, ReplyGroup, ResultGroup, spawn};
 use crate::latency::{InvalidLatency, Latency, LatencySampler};
 
 /// Half of the tick of tokio's timer. A call ends at the tick nearest to its
@@ -77,9 +77,9 @@ impl Simulated {
             random: StdRng::seed_from_u64(config.seed ^ 0x5EED),
             due: BinaryHeap::new(),
             schema: Self::result_schema(),
-            replies,
+            replies: replies.clone(),
         };
-        runtime.spawn(calls.run(receiver));
+        spawn(runtime, "simulated", replies, calls.run(receiver));
         Ok(Self { commands })
     }
 }

@@ -32,12 +32,10 @@ macro_rules! error_kinds {
 error_kinds! {
     /// `capacity` is below 1.
     CapacityNotPositive = "capacity-not-positive",
-    /// `timeout` is zero or negative.
+    /// A timeout is zero or negative.
     TimeoutNotPositive = "timeout-not-positive",
     /// A retry strategy was given without a timeout.
     RetryNeedsTimeout = "retry-needs-timeout",
-    /// Any other argument that breaks a rule.
-    InvalidArgument = "invalid-argument",
     /// The user's function failed and the failure was not retried.
     UserFunctionFailed = "user-function-failed",
     /// The user's function failed on its last permitted attempt.
@@ -46,7 +44,7 @@ error_kinds! {
     ElementTimedOut = "element-timed-out",
     /// The function returned nothing at all.
     ResultIsNone = "result-is-none",
-    /// The function returned something that is neither a mapping nor a list.
+    /// The function returned neither a mapping nor a list of mappings.
     ResultNotAList = "result-not-a-list",
     /// A result does not fit the declared schema.
     ResultSchemaMismatch = "result-schema-mismatch",
@@ -58,12 +56,52 @@ error_kinds! {
     SnapshotVersionUnknown = "snapshot-version-unknown",
     /// The snapshot does not fit the operator that restores it.
     SnapshotSchemaMismatch = "snapshot-schema-mismatch",
-    /// The snapshot's bytes are damaged.
-    SnapshotDamaged = "snapshot-damaged",
-    /// An input batch differs from the batches before it.
-    InputSchemaMismatch = "input-schema-mismatch",
     /// An invariant of this project broke.
     Internal = "internal",
+    /// A duration cannot be read.
+    DurationInvalid = "duration-invalid",
+    /// A schema cannot be read.
+    SchemaInvalid = "schema-invalid",
+    /// Neither the function nor the call gives a schema.
+    SchemaMissing = "schema-missing",
+    /// A result column has the name of an input column.
+    ColumnClash = "column-clash",
+    /// A named column does not exist.
+    ColumnMissing = "column-missing",
+    /// The event-time column has another type.
+    ColumnNotATimestamp = "column-not-a-timestamp",
+    /// The function is no coroutine function.
+    FunctionNotAsync = "function-not-async",
+    /// The function cannot be used at all.
+    FunctionInvalid = "function-invalid",
+    /// The function cannot travel to the executors.
+    FunctionNotPicklable = "function-not-picklable",
+    /// `max_concurrency` is below 1 or above `capacity`.
+    MaxConcurrencyOutOfRange = "max-concurrency-out-of-range",
+    /// `attempt_timeout` is longer than `timeout`.
+    AttemptTimeoutTooLong = "attempt-timeout-too-long",
+    /// The bounds of batched calls are wrong.
+    BatchInvalid = "batch-invalid",
+    /// A retry strategy's parameters are wrong.
+    RetryInvalid = "retry-invalid",
+    /// The fallback for timeouts is wrong.
+    FallbackInvalid = "fallback-invalid",
+    /// The watermark strategy is wrong.
+    WatermarkInvalid = "watermark-invalid",
+    /// An option has a value that its rule excludes.
+    OptionInvalid = "option-invalid",
+    /// An option does not exist.
+    OptionUnknown = "option-unknown",
+    /// The input is not what the task was told to expect.
+    InputInvalid = "input-invalid",
+    /// The function could not be opened.
+    OpenFailed = "open-failed",
+    /// The function could not be closed.
+    CloseFailed = "close-failed",
+    /// A batched call returned another number of results than it got rows.
+    BatchResultCountMismatch = "batch-result-count-mismatch",
+    /// The snapshot's bytes are damaged.
+    SnapshotDamaged = "snapshot-damaged",
 }
 
 impl ErrorKind {

@@ -271,6 +271,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
     }
 
+    /// Returns whether the outcome of `attempt` is awaited.
+    pub fn awaits(&mut self, attempt: AttemptId) -> bool {
+        !self.is_closed && self.queue.get_mut(attempt.entry).is_some_and(|it| it.awaits(attempt))
+    }
+
     /// Returns the number of records held, pending and completed.
     pub fn queue_size(&self) -> usize {
         self.queue.len()

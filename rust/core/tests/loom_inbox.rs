@@ -6,6 +6,7 @@
 //! `RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test -p sparkawait-core --test loom_inbox --release --target-dir target/loom`.
 
 #![cfg(loom)]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
@@ -264,9 +265,9 @@ fn resume_and_urgent_mail_at_once_lose_neither() {
     loom::model(|| {
         let mut consumer = Consumer::new();
         let suspension = consumer.processor.suspend_default_action().unwrap();
-        let (resumes, sends) = (consumer.inbox(), consumer.inbox());
-        let resumer = thread::spawn(move || resumes.resume(suspension));
-        let sender = thread::spawn(move || sends.put_first(mail(0, 0)).unwrap());
+        let (first, second) = (consumer.inbox(), consumer.inbox());
+        let resuming = thread::spawn(move || first.resume(suspension));
+        let sending = thread::spawn(move || second.put_first(mail(0, 0)).unwrap());
 
         let mut seen = (false, false);
         while seen != (true, true) {
@@ -279,8 +280,8 @@ fn resume_and_urgent_mail_at_once_lose_neither() {
             }
         }
 
-        resumer.join().unwrap();
-        sender.join().unwrap();
+        resuming.join().unwrap();
+        sending.join().unwrap();
     });
 }
 

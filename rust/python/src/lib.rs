@@ -1,2 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The extension module sparkawait._core: translates, decides nothing.
+//! The extension module `sparkawait._core`: translates, decides nothing.
+
+mod convert;
+mod error;
+mod guard;
+mod harness;
+mod lookup_server;
+mod port;
+mod python_function;
+mod row;
+mod simulated;
+mod task;
+
+/// What Python sees.
+#[pyo3::pymodule]
+mod _core {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::harness::Harness;
+    #[pymodule_export]
+    use crate::lookup_server::LookupServer;
+    #[pymodule_export]
+    use crate::port::Port;
+    #[pymodule_export]
+    use crate::row::Row;
+    #[pymodule_export]
+    use crate::simulated::Simulated;
+    #[pymodule_export]
+    use crate::task::Task;
+
+    /// Returns the stable codes of all errors, for the test that compares them with Python's.
+    #[pyfunction]
+    fn error_kinds() -> Vec<&'static str> {
+        sparkawait_core::ErrorKind::ALL.iter().map(|kind| kind.as_str()).collect()
+    }
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let py = module.py();
+        let mapping = py.import("collections.abc")?.getattr("Mapping")?;
+        mapping.call_method1("register", (py.get_type::<Row>(),))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drives the real operator by hand: one thread, a manual clock, no function."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sparkawait import _core
+from sparkawait.durations import positive_duration
+from sparkawait.exceptions import (
+    AsyncFunctionError,
+    AsyncIOError,
+    ConfigurationError,
+    ElementTimeoutError,
+    ErrorKind,
+    OperatorStateError,
+    ResultError,
+)
+from sparkawait.retry import AsyncRetryStrategy, RetryAfter
+
+__all__ = ["Invocation", "OperatorTestHarness"]
+
+_NANOS = 1_000_000_000
+_TIMEOUT_ATTEMPT = 0xFFFFFFFF
+"""The attempt number under which the operator asks what a timeout shall emit."""
+
+Output = tuple[Literal["record"], Any, Any] | tuple[Literal["watermark"], int]
+
+
+@dataclass(eq=False)
+class Invocation:
+    """One attempt that the operator started.
+
+    Attributes:
+        value: The element.
+        attempt: From 1.
+        timestamp: The element's timestamp.
+        active: Whether its outcome is still awaited: false once completed or cancelled.
+        cancelled: Whether the operator gave it up.
+    """
+
+    value: Any
+    attempt: int
+    timestamp: int | None
+    active: bool = True
+    cancelled: bool = False
+    _entry: int = field(default=0, repr=False)
+
+
+@dataclass
+class _Element:
+    value: Any
+    timestamp: int | None
+
+
+class OperatorTestHarness:
+    """The operator of one task under a manual clock.
+
+    What a function would do is said with `complete` and `fail`; like replies from another thread
+    they are mail, which takes effect with the next `run`. Time stands still until `set_time` or
+    `advance`. At the end of input each record in back-off gets one immediate last attempt, as in
+    Flink.
+
+    Args:
+        mode: ``"ordered"``, ``"unordered"`` or ``"key_ordered"``.
+        capacity: Elements admitted and not yet emitted.
+        max_concurrency: Calls in flight; `capacity` if ``None``.
+        timeout: Seconds for an element and all its attempts; ``None`` for no bound.
+        attempt_timeout: Seconds for one attempt.
+        retry: A strategy of `sparkawait.retry`. Needs `timeout`.
+        key: Gives the key of a value, in key-ordered mode. A value whose key is ``None`` waits for
+            no other.
+        on_timeout: Gives the results of a value whose time has passed; without it such a value
+            fails.
+
+    Attributes:
+        invocations: Every attempt started so far, in order.
+        output: ``("record", result, timestamp)`` and ``("watermark", timestamp)``, in order.
+        failure: The exception that failed the task, or ``None``.
+
+    Raises:
+        ConfigurationError: If an option is wrong.
+
+    Examples:
+        >>> harness = OperatorTestHarness(mode="ordered", capacity=2, timeout=5)
+        >>> harness.process_element("a", timestamp=1)
+        True
+        >>> harness.complete(harness.invocations[0], ["A"])
+        >>> harness.run()
+        >>> harness.output
+        [('record', 'A', 1)]
+    """
+
+    def __init__(
+        self,
+        *,
+        mode: str = "ordered",
+        capacity: int = 100,
+        max_concurrency: int | None = None,
+        timeout: float | None = None,
+        attempt_timeout: float | None = None,
+        retry: AsyncRetryStrategy | None = None,
+        key: Callable[[Any], Hashable] | None = None,
+        on_timeout: Callable[[Any], list[Any]] | None = None,
+    ) -> None:
+        """Holds nothing yet."""
+        self._settings = _settings(
+            mode, capacity, max_concurrency, timeout, attempt_timeout, retry, key, on_timeout
+        )
+        self._retry = retry
+        self._key = key
+        self._on_timeout = on_timeout
+        self._keys: dict[Hashable, int] = {}
+        # Values, results and exceptions; the operator knows them by their place here.
+        self._objects: list[Any] = []
+        self._entries: dict[tuple[int, int], Invocation] = {}
+        self._now = 0
+        self._input_ended = False
+        self.invocations: list[Invocation] = []
+        self.output: list[Output] = []
+        self.failure: BaseException | None = None
+        self._core = _core.Harness(self._settings)
+
+    @classmethod
+    def restore(cls, snapshot: bytes, **options: Any) -> OperatorTestHarness:
+        """Makes a harness that holds what was held when `snapshot` was taken.
+
+        Elements without an outcome are called again, under the number of the attempt that was
+        running; what was completed is emitted without a call. The clock starts at zero, and each
+        element has the time left that it had.
+
+        Args:
+            snapshot: What `snapshot` returned.
+            options: As for the constructor; they may differ from the first harness.
+
+        Raises:
+            SnapshotError: If the bytes are damaged or of an unknown version.
+            ConfigurationError: If an option is wrong.
+        """
+        harness = cls(**options)
+        harness._core = _core.Harness.restore(
+            snapshot, harness._settings, harness._load, harness._key_of
+        )
+        harness.run()
+        return harness
+
+    def snapshot(self) -> bytes:
+        """Returns all that was admitted and not emitted; nothing changes."""
+        return self._core.snapshot(self._dump)
+
+    def process_element(self, value: Any, timestamp: int | None = None) -> bool:
+        """Admits `value`; returns false, and takes nothing, while the queue is full.
+
+        Raises:
+            OperatorStateError: If the input has ended.
+        """
+        if self._input_ended:
+            msg = "the input has ended; put elements before end_input()"
+            raise OperatorStateError(msg, ErrorKind.OPERATOR_CLOSED)
+        token = self._keep(_Element(value, timestamp))
+        taken = self._core.process_element(token, timestamp, self._key_of(token))
+        self._look()
+        return taken
+
+    def process_watermark(self, timestamp: int) -> None:
+        """Puts a watermark behind the elements admitted so far."""
+        self._core.process_watermark(timestamp)
+        self._look()
+
+    def complete(self, invocation: Invocation, results: list[Any]) -> None:
+        """Lets `invocation` return `results`, at the next `run`. An old invocation is ignored."""
+        self._finish(invocation._entry, invocation.attempt, results)
+
+    def fail(self, invocation: Invocation, exception: BaseException) -> None:
+        """Lets `invocation` raise `exception`, at the next `run`. An old invocation is ignored."""
+        self._fail(invocation._entry, invocation.attempt, exception)
+
+    def run(self) -> None:
+        """Runs the mailbox until it is idle."""
+        self._core.run()
+        while self._look():
+            self._core.run()
+
+    def set_time(self, seconds: float) -> None:
+        """Moves the clock; what comes due on the way takes effect in its order.
+
+        Raises:
+            ValueError: If `seconds` lies before the current time.
+        """
+        target = round(seconds * _NANOS)
+        if target < self._now:
+            msg = f"the clock is at {self._now / _NANOS} s and does not go back to {seconds} s"
+            raise ValueError(msg)
+        self.run()
+        while (due := self._core.next_timer()) is not None and due <= target:
+            self._now = max(self._now, due)
+            self._core.set_now(self._now)
+            self.run()
+        self._now = target
+        self._core.set_now(target)
+        self.run()
+
+    def advance(self, seconds: float) -> None:
+        """Moves the clock by `seconds`."""
+        self.set_time(self._now / _NANOS + seconds)
+
+    def end_input(self) -> None:
+        """Tells that no element will follow. Does not wait: see `finished`."""
+        if not self._input_ended:
+            self._input_ended = True
+            self._core.end_input()
+            self._look()
+
+    def close(self) -> None:
+        """Cancels all calls in flight; later outcomes are ignored."""
+        self._core.close()
+        self._look()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the input has ended and everything was emitted, or the task has failed."""
+        return self._core.finished
+
+    @property
+    def in_flight(self) -> int:
+        """Calls whose outcome is awaited."""
+        return self._core.in_flight
+
+    @property
+    def queue_size(self) -> int:
+        """Elements admitted and not emitted."""
+        return self._core.queue_size
+
+    @property
+    def active_timers(self) -> int:
+        """Timeouts armed and retries that wait for their time."""
+        return self._core.active_timers
+
+    @property
+    def pending_retries(self) -> int:
+        """Elements in back-off."""
+        return self._core.pending_retries
+
+    # -- outcomes
+
+    def _finish(self, entry: int, attempt: int, results: Any) -> None:
+        if not isinstance(results, list):
+            self._fail(entry, attempt, _result_error(results))
+            return
+        retry = False
+        if self._retry is not None and attempt != _TIMEOUT_ATTEMPT:
+            try:
+                retry = self._retry.retries_result(results)
+            except BaseException as raised:  # noqa: BLE001 - the failure of the element
+                self._core.fail(entry, attempt, self._keep(raised), False, None)  # noqa: FBT003
+                return
+        self._core.complete(entry, attempt, self._keep(results), retry)
+
+    def _fail(self, entry: int, attempt: int, error: BaseException) -> None:
+        retry, delay = False, None
+        if self._retry is not None and attempt != _TIMEOUT_ATTEMPT:
+            try:
+                retry = self._retry.retries_exception(error)
+            except BaseException as raised:  # noqa: BLE001 - replaces the failure
+                error = raised
+            if retry and isinstance(error, RetryAfter):
+                delay = error.delay
+        self._core.fail(entry, attempt, self._keep(error), retry, delay)
+
+    # -- what the operator did
+
+    def _look(self) -> bool:
+        """Takes note of what happened; returns whether that made new mail."""
+        answered = False
+        for name, entry, attempt, token, timestamp in self._core.take_events():
+            if name == "invoke":
+                self._on_invoke(entry, attempt, self._objects[token])
+            elif name == "cancel":
+                self._entries[entry, attempt].cancelled = True
+            elif name == "record":
+                self.output += [("record", it, timestamp) for it in self._objects[token]]
+            elif name == "watermark":
+                self.output.append(("watermark", timestamp))  # pyright: ignore[reportArgumentType]
+            elif name == "ask":
+                self._answer_timeout(entry, attempt, self._objects[token].value)
+                answered = True
+            else:
+                self.failure = self._failure(name, attempt, token)
+        for key, invocation in list(self._entries.items()):
+            invocation.active = self._core.awaits(*key)
+            if not invocation.active:
+                del self._entries[key]
+        return answered
+
+    def _on_invoke(self, entry: int, attempt: int, element: _Element) -> None:
+        invocation = Invocation(element.value, attempt, element.timestamp, _entry=entry)
+        self._entries[entry, attempt] = invocation
+        self.invocations.append(invocation)
+
+    def _answer_timeout(self, entry: int, attempt: int, value: Any) -> None:
+        assert self._on_timeout is not None  # noqa: S101 - else nobody is asked
+        try:
+            results = self._on_timeout(value)
+        except BaseException as error:  # noqa: BLE001 - the failure of the element
+            self._fail(entry, attempt, error)
+        else:
+            self._finish(entry, attempt, results)
+
+    def _failure(self, name: str, attempts: int, token: int) -> BaseException:
+        times = f"{attempts} attempt{'' if attempts == 1 else 's'}"
+        if name == "timed out":
+            msg = f"the element timed out after {times}"
+            return ElementTimeoutError(msg, ErrorKind.ELEMENT_TIMED_OUT, attempts=attempts)
+        cause = self._objects[token]
+        if isinstance(cause, AsyncIOError):
+            return cause
+        kind = ErrorKind.RETRIES_EXHAUSTED if name == "exhausted" else ErrorKind.USER_FUNCTION_FAILED
+        msg = f"the function failed after {times}: `{type(cause).__name__}`"
+        error = AsyncFunctionError(msg, kind, attempts=attempts)
+        error.__cause__ = cause
+        return error
+
+    # -- objects and their places
+
+    def _keep(self, value: Any) -> int:
+        self._objects.append(value)
+        return len(self._objects) - 1
+
+    def _key_of(self, token: int) -> int | None:
+        if self._key is None:
+            return None
+        key = self._key(self._objects[token].value)
+        return None if key is None else self._keys.setdefault(key, len(self._keys))
+
+    def _dump(self, _kind: str, token: int) -> bytes:
+        return pickle.dumps(self._objects[token])
+
+    def _load(self, _kind: str, data: bytes) -> int:
+        return self._keep(pickle.loads(data))  # noqa: S301 - our own snapshot
+
+
+def _result_error(results: object) -> ResultError:
+    name = type(results).__name__
+    if results is None:
+        msg = "the function must return a list of results, got None; return [] for no result"
+        return ResultError(msg, ErrorKind.RESULT_IS_NONE)
+    msg = f"the function must return a list of results, got `{name}`; return [result] for one"
+    return ResultError(msg, ErrorKind.RESULT_NOT_A_LIST)
+
+
+def _settings(
+    mode: str,
+    capacity: int,
+    max_concurrency: int | None,
+    timeout: float | None,
+    attempt_timeout: float | None,
+    retry: AsyncRetryStrategy | None,
+    key: object,
+    on_timeout: object,
+) -> Any:
+    if mode == "key_ordered" and key is None:
+        msg = "mode `key_ordered` needs `key`, a callable that gives the key of a value"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    if not isinstance(mode, str):
+        msg = f"`mode` must be one of 'ordered', 'unordered', 'key_ordered', got {mode!r}"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    if max_concurrency is not None and not 1 <= max_concurrency <= max(capacity, 1):
+        msg = f"`max_concurrency` must be from 1 to `capacity`, got {max_concurrency}"
+        raise ConfigurationError(msg, ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE)
+    if retry is not None and timeout is None:
+        msg = "`retry` needs a `timeout`, got None"
+        raise ConfigurationError(msg, ErrorKind.RETRY_NEEDS_TIMEOUT)
+    strategy = None
+    if retry is not None:
+        full = retry.jitter == "full"
+        strategy = (retry.max_retries, retry.initial, retry.maximum, retry.multiplier, full)
+    return (
+        mode,
+        capacity,
+        capacity if max_concurrency is None else max_concurrency,
+        None if timeout is None else positive_duration(timeout, "timeout"),
+        None if attempt_timeout is None else positive_duration(attempt_timeout, "attempt_timeout"),
+        strategy,
+        on_timeout is not None,
+    )

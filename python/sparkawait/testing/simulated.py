@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A native function that only takes time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from sparkawait import _core
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.functions import NativeFunction
+from sparkawait.testing.latency import Latency, LatencyLike, to_latency
+
+__all__ = ["Simulated", "simulated"]
+
+
+@dataclass(frozen=True)
+class Simulated(NativeFunction):
+    """A call that waits and returns the row's position in its task. Made by `simulated`.
+
+    Attributes:
+        latency: How long a call takes.
+        error_rate: Share of the calls that fail.
+        seed: Determines latencies and failures, in the order of the calls.
+    """
+
+    latency: Latency
+    error_rate: float
+    seed: int
+
+    @property
+    def result_schema(self) -> pa.Schema:
+        """One column, ``ordinal bigint``."""
+        return pa.schema([pa.field("ordinal", pa.int64())])
+
+    def _native(self) -> object:
+        latency = self.latency.to_tuple()
+        return _core.Simulated(latency=latency, error_rate=self.error_rate, seed=self.seed)
+
+
+def simulated(delay: LatencyLike = 0, *, error_rate: float = 0.0, seed: int = 0) -> Simulated:
+    """Returns a native function whose calls take `delay` and touch neither network nor Python.
+
+    Its result is one column ``ordinal bigint``, the row's position in its task, from 0. It shows
+    what the operator itself costs, and what a latency does to throughput.
+
+    Args:
+        delay: A duration, a distribution of `sparkawait.testing`, or 0 for a call that ends at
+            once. Delays are kept to the millisecond, and right on average.
+        error_rate: Share of the calls that fail, from 0 to 1. A failure may be retried.
+        seed: Determines latencies and failures, in the order of the calls.
+
+    Raises:
+        ConfigurationError: If `delay` is no duration, or `error_rate` not from 0 to 1.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> import sparkawait.arrow
+        >>> batches = [pa.record_batch({"x": ["a", "b"]})]
+        >>> (out,) = sparkawait.arrow.ordered_wait(batches, simulated("1ms"))
+        >>> out.to_pydict()
+        {'x': ['a', 'b'], 'ordinal': [0, 1]}
+    """
+    if not 0.0 <= error_rate <= 1.0:
+        msg = f"`error_rate` must be from 0 to 1, got {error_rate!r}"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    latency = to_latency(None if delay == 0 else delay, "delay")
+    return Simulated(latency, error_rate, seed)

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Options of Python as settings of the operator.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use sparkawait_arrow::{OnError, OutputColumns};
+use sparkawait_core::ErrorKind;
+use sparkawait_core::operator::OutputMode;
+use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
+
+use crate::error::configuration_error;
+
+/// `max_retries`, initial and longest delay in seconds, multiplier, full jitter.
+pub(crate) type RetryArguments = (u32, f64, f64, f64, bool);
+
+pub(crate) fn to_capacity(name: &str, value: i64) -> PyResult<NonZeroUsize> {
+    let positive = usize::try_from(value).ok().and_then(NonZeroUsize::new);
+    positive.ok_or_else(|| {
+        let message = format!("`{name}` must be at least 1, got {value}");
+        configuration_error(&message, ErrorKind::CapacityNotPositive)
+    })
+}
+
+pub(crate) fn to_duration(name: &str, seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| {
+        let message = format!("`{name}` must be a time of at least 0 s, got {seconds}");
+        configuration_error(&message, ErrorKind::DurationInvalid)
+    })
+}
+
+/// Reads a timeout, which must be positive if there is one.
+pub(crate) fn to_timeout(name: &str, seconds: Option<f64>) -> PyResult<Option<Duration>> {
+    match seconds {
+        None => Ok(None),
+        Some(seconds) if seconds > 0.0 => to_duration(name, seconds).map(Some),
+        Some(seconds) => {
+            let message = format!("`{name}` must be above 0 s or None, got {seconds}");
+            Err(configuration_error(&message, ErrorKind::TimeoutNotPositive))
+        }
+    }
+}
+
+pub(crate) fn to_retry(arguments: Option<RetryArguments>) -> PyResult<Option<AsyncRetryStrategy>> {
+    let Some((max_retries, initial, maximum, multiplier, full_jitter)) = arguments else {
+        return Ok(None);
+    };
+    let jitter = if full_jitter { Jitter::Full } else { Jitter::None };
+    let (initial, maximum) = (to_duration("initial", initial)?, to_duration("maximum", maximum)?);
+    Ok(Some(AsyncRetryStrategy::exponential_backoff(
+        max_retries,
+        initial,
+        maximum,
+        multiplier,
+        jitter,
+    )))
+}
+
+/// Reads one of a few words.
+fn one_of<T: Copy>(name: &str, value: &str, choices: &[(&str, T)]) -> PyResult<T> {
+    if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == value) {
+        return Ok(*choice);
+    }
+    let words: Vec<String> = choices.iter().map(|(word, _)| format!("`{word}`")).collect();
+    let message = format!("`{name}` must be one of {}, got `{value}`", words.join(", "));
+    Err(configuration_error(&message, ErrorKind::OptionInvalid))
+}
+
+pub(crate) fn to_mode(value: &str) -> PyResult<OutputMode> {
+    let choices = [
+        ("ordered", OutputMode::Ordered),
+        ("unordered", OutputMode::Unordered),
+        ("key_ordered", OutputMode::KeyOrdered),
+    ];
+    one_of("mode", value, &choices)
+}
+
+pub(crate) fn to_on_error(value: &str) -> PyResult<OnError> {
+    let choices = [
+        ("fail", OnError::Fail),
+        ("null", OnError::Null),
+        ("drop", OnError::Drop),
+        ("capture", OnError::Capture),
+    ];
+    one_of("on_error", value, &choices)
+}
+
+pub(crate) fn to_output(value: &str) -> PyResult<OutputColumns> {
+    let choices = [("append", OutputColumns::Append), ("replace", OutputColumns::Replace)];
+    one_of("output", value, &choices)
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Failures as exceptions of `sparkawait.exceptions`.
+
+use std::error::Error as StdError;
+
+use pyo3::import_exception;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use sparkawait_connect::error::{CallFailure, Cause, TaskError};
+use sparkawait_core::ErrorKind;
+
+import_exception!(sparkawait.exceptions, AsyncFunctionError);
+import_exception!(sparkawait.exceptions, AsyncIOError);
+import_exception!(sparkawait.exceptions, ConfigurationError);
+import_exception!(sparkawait.exceptions, ElementTimeoutError);
+import_exception!(sparkawait.exceptions, InternalError);
+import_exception!(sparkawait.exceptions, OperatorStateError);
+import_exception!(sparkawait.exceptions, ResultError);
+import_exception!(sparkawait.exceptions, SnapshotError);
+
+/// An exception of the user's function as the cause of a Rust error.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct PythonCause(pub(crate) PyErr);
+
+pub(crate) fn configuration_error(message: &str, kind: ErrorKind) -> PyErr {
+    ConfigurationError::new_err((message.to_owned(), kind.as_str()))
+}
+
+pub(crate) fn internal_error(message: &str) -> PyErr {
+    InternalError::new_err((message.to_owned(), ErrorKind::Internal.as_str()))
+}
+
+pub(crate) fn closed_error(message: &str) -> PyErr {
+    OperatorStateError::new_err((message.to_owned(), ErrorKind::OperatorClosed.as_str()))
+}
+
+/// Builds `class(message, kind, attempts=attempts)`.
+fn with_attempts(
+    py: Python<'_>,
+    class: &Bound<'_, PyAny>,
+    message: &str,
+    kind: ErrorKind,
+    attempts: u32,
+) -> PyErr {
+    let keywords = PyDict::new(py);
+    let built = keywords
+        .set_item("attempts", attempts)
+        .and_then(|()| class.call((message, kind.as_str()), Some(&keywords)));
+    built.map_or_else(|error| error, PyErr::from_value)
+}
+
+/// Finds the exception inside of a cause.
+fn exception_of(py: Python<'_>, cause: Option<&Cause>) -> Option<PyErr> {
+    let cause: &(dyn StdError + Send + Sync) = cause?.as_ref();
+    Some(cause.downcast_ref::<PythonCause>()?.0.clone_ref(py))
+}
+
+/// Returns the exception that the task raises, with the user's exception as its cause.
+pub(crate) fn to_exception(py: Python<'_>, error: &TaskError) -> PyErr {
+    let message = error.to_string();
+    match error {
+        TaskError::Row { failure, attempts, .. } => {
+            let raised = row_exception(py, &message, failure, *attempts);
+            raised.set_cause(py, exception_of(py, failure.cause.as_ref()));
+            raised
+        }
+        TaskError::TimedOut { attempts, .. } => timeout_exception(py, &message, *attempts),
+        TaskError::External(cause) => {
+            exception_of(py, Some(cause)).unwrap_or_else(|| internal_error(&message))
+        }
+        TaskError::Arrow(_) => AsyncIOError::new_err((message, ErrorKind::InputInvalid.as_str())),
+        _ => internal_error(&message),
+    }
+}
+
+/// Returns the exception for a row whose function failed.
+pub(crate) fn row_exception(
+    py: Python<'_>,
+    message: &str,
+    failure: &CallFailure,
+    attempts: u32,
+) -> PyErr {
+    match failure.kind {
+        kind @ (ErrorKind::ResultIsNone
+        | ErrorKind::ResultNotAList
+        | ErrorKind::ResultSchemaMismatch
+        | ErrorKind::BatchResultCountMismatch) => {
+            ResultError::new_err((message.to_owned(), kind.as_str()))
+        }
+        kind => with_attempts(py, &py.get_type::<AsyncFunctionError>(), message, kind, attempts),
+    }
+}
+
+/// Returns the exception for a row whose time has passed.
+pub(crate) fn timeout_exception(py: Python<'_>, message: &str, attempts: u32) -> PyErr {
+    let class = py.get_type::<ElementTimeoutError>();
+    with_attempts(py, &class, message, ErrorKind::ElementTimedOut, attempts)
+}
+
+/// Describes an exception of the user's function.
+///
+/// Our own exceptions name no row content and are quoted; of others only the
+/// type is named outside of the error column.
+pub(crate) fn call_failure(py: Python<'_>, error: PyErr, kind: ErrorKind) -> CallFailure {
+    let value = error.value(py);
+    let text = value.str().map(|text| text.to_string()).unwrap_or_default();
+    let name = error.get_type(py).qualname().map(|name| name.to_string()).unwrap_or_default();
+    let is_ours = error.is_instance_of::<AsyncIOError>(py);
+    let message = if text.is_empty() { name.clone() } else { format!("{name}: {text}") };
+    let (message, summary) =
+        if is_ours { (text.clone(), text) } else { (message, format!("`{name}`")) };
+    let cause: Cause = std::sync::Arc::new(PythonCause(error));
+    CallFailure { kind, message, summary, cause: Some(cause) }
+}

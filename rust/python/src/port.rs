@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The connection of a task to the event loop thread.
+
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use arrow_pyarrow::PyArrowType;
+use pyo3::prelude::*;
+use sparkawait_arrow::InputBatch;
+use sparkawait_connect::function::{Call, Calls, FailedCall, Replies, ReplyGroup, ResultGroup};
+use sparkawait_core::ErrorKind;
+use sparkawait_core::operator::{AttemptId, Retry};
+
+use crate::error::call_failure;
+use crate::guard::guarded;
+use crate::row::{BatchView, Columns, Row};
+
+/// What waits for the event loop thread.
+#[derive(Debug, Default)]
+struct Waiting {
+    calls: Vec<Calls>,
+    timeouts: Vec<Calls>,
+    cancelled: Vec<AttemptId>,
+    /// Whether the task has ended.
+    is_closed: bool,
+    /// Whether a byte is in the pipe, and so the loop will look.
+    is_signalled: bool,
+}
+
+/// The side of a port that the task thread uses, without the GIL.
+///
+/// A byte in a pipe wakes the event loop: a thread that holds the GIL may keep
+/// it for milliseconds, and the task thread must not wait for that.
+#[derive(Debug)]
+pub(crate) struct Mouth {
+    waiting: Mutex<Waiting>,
+    reader: PipeReader,
+    writer: PipeWriter,
+}
+
+impl Mouth {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let (reader, writer) = std::io::pipe()?;
+        Ok(Self { waiting: Mutex::default(), reader, writer })
+    }
+
+    pub(crate) fn invoke(&self, calls: Calls) {
+        self.change(|waiting| waiting.calls.push(calls));
+    }
+
+    pub(crate) fn ask_timeout(&self, calls: Calls) {
+        self.change(|waiting| waiting.timeouts.push(calls));
+    }
+
+    pub(crate) fn cancel(&self, attempts: Vec<AttemptId>) {
+        self.change(|waiting| waiting.cancelled.extend(attempts));
+    }
+
+    pub(crate) fn close(&self) {
+        self.change(|waiting| {
+            *waiting = Waiting {
+                is_closed: true,
+                is_signalled: waiting.is_signalled,
+                ..Waiting::default()
+            };
+        });
+    }
+
+    /// Changes what waits, and wakes the loop unless it will look anyway.
+    fn change(&self, change: impl FnOnce(&mut Waiting)) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut waiting);
+        let was_signalled = std::mem::replace(&mut waiting.is_signalled, true);
+        drop(waiting);
+        if !was_signalled {
+            // The pipe holds one byte at most; both ends live as long as the port.
+            let _ = (&self.writer).write_all(&[1]);
+        }
+    }
+
+    /// Takes all that waits.
+    fn take(&self) -> Waiting {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_closed = waiting.is_closed;
+        let taken = std::mem::replace(&mut *waiting, Waiting { is_closed, ..Waiting::default() });
+        drop(waiting);
+        if taken.is_signalled {
+            let _ = (&self.reader).read(&mut [0]);
+        }
+        taken
+    }
+}
+
+/// The side of a port that the event loop thread uses.
+#[pyclass(frozen, module = "sparkawait._core")]
+pub(crate) struct Port {
+    mouth: Arc<Mouth>,
+    replies: Replies,
+    columns: Arc<Columns>,
+    /// The batch of the latest calls, with what was converted of it.
+    latest: Mutex<Option<Arc<BatchView>>>,
+}
+
+impl Port {
+    pub(crate) fn new(mouth: Arc<Mouth>, replies: Replies, columns: Columns) -> Self {
+        Self { mouth, replies, columns: Arc::new(columns), latest: Mutex::new(None) }
+    }
+
+    /// Returns the view of a batch; that of the latest batch keeps its conversions.
+    fn view(&self, batch: &Arc<InputBatch>) -> Arc<BatchView> {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(view) = latest.as_ref().filter(|view| Arc::ptr_eq(&view.input, batch)) {
+            return Arc::clone(view);
+        }
+        let view = BatchView::new(Arc::clone(batch), Arc::clone(&self.columns));
+        Arc::clone(latest.insert(Arc::new(view)))
+    }
+
+    /// Appends a row for each call.
+    fn rows(&self, py: Python<'_>, calls: &Calls, rows: &mut Vec<Py<Row>>) -> PyResult<()> {
+        let views: Vec<_> = calls.batches.iter().map(|batch| self.view(batch)).collect();
+        for call in &calls.calls {
+            let Call { attempt, batch, row } = *call;
+            let view = Arc::clone(&views[batch as usize]);
+            rows.push(Py::new(py, Row::new(view, row as usize, attempt, number_of(attempt)))?);
+        }
+        Ok(())
+    }
+}
+
+/// Numbers an attempt: unique among the attempts that may be in flight together.
+fn number_of(attempt: AttemptId) -> u64 {
+    // An entry's number has a slot and a generation, or a sequence; attempts of
+    // one entry are few, so 8 bits of the attempt keep neighbours apart.
+    attempt.entry.as_u64().wrapping_shl(8) | u64::from(attempt.attempt & 0xFF)
+}
+
+#[pymethods]
+impl Port {
+    fn fileno(&self) -> i32 {
+        self.mouth.reader.as_raw_fd()
+    }
+
+    #[expect(clippy::type_complexity, reason = "it is what Python unpacks")]
+    fn take(&self, py: Python<'_>) -> PyResult<Option<(Vec<Py<Row>>, Vec<u64>, Vec<Py<Row>>)>> {
+        let taken = self.mouth.take();
+        if taken.is_closed {
+            return Ok(None);
+        }
+        let (mut calls, mut timeouts) = (Vec::new(), Vec::new());
+        for group in &taken.calls {
+            self.rows(py, group, &mut calls)?;
+        }
+        for group in &taken.timeouts {
+            self.rows(py, group, &mut timeouts)?;
+        }
+        let cancelled = taken.cancelled.into_iter().map(number_of).collect();
+        Ok(Some((calls, cancelled, timeouts)))
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 converts into owned values")]
+    fn complete(
+        &self,
+        rows: Vec<Py<Row>>,
+        results: PyArrowType<RecordBatch>,
+        counts: Option<Vec<u32>>,
+        retry: Option<Vec<bool>>,
+    ) -> PyResult<()> {
+        guarded(|| {
+            let attempts: Vec<AttemptId> = rows.iter().map(|row| row.get().attempt_id).collect();
+            let group = ResultGroup { attempts, counts, retries: retry, rows: results.0 };
+            self.replies.send(ReplyGroup { results: Some(group), failures: Vec::new() });
+            Ok(())
+        })
+    }
+
+    fn fail(
+        &self,
+        row: &Bound<'_, Row>,
+        error: Bound<'_, PyAny>,
+        kind: &str,
+        retry: bool,
+        delay: Option<f64>,
+    ) -> PyResult<()> {
+        guarded(|| {
+            let py = row.py();
+            let retry = match delay.map(Duration::try_from_secs_f64) {
+                _ if !retry => Retry::No,
+                Some(Ok(delay)) => Retry::After(delay),
+                _ => Retry::Yes,
+            };
+            let kind = ErrorKind::from_code(kind).unwrap_or(ErrorKind::UserFunctionFailed);
+            let failure = Box::new(call_failure(py, PyErr::from_value(error), kind));
+            let failed = FailedCall { attempt: row.get().attempt_id, failure, retry };
+            self.replies.send(ReplyGroup { results: None, failures: vec![failed] });
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The operator of one Spark task, as Python drives it.
+
+use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::Schema;
+use arrow_pyarrow::{PyArrowType, ToPyArrow};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use sparkawait_arrow::OnError;
+use sparkawait_connect::error::TaskError;
+use sparkawait_connect::exchange::RowConfig;
+use sparkawait_connect::task::{TaskConfig, TaskDriver, TaskFeeder, build};
+use sparkawait_core::ErrorKind;
+use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy};
+use sparkawait_runtime::{DriverConfig, MetricsReader, Turn};
+
+use crate::convert::{
+    RetryArguments, to_capacity, to_duration, to_mode, to_on_error, to_output, to_retry, to_timeout,
+};
+use crate::error::{OperatorStateError, PythonCause, closed_error, internal_error, to_exception};
+use crate::guard::guarded;
+use crate::port::{Mouth, Port};
+use crate::python_function::PythonFunction;
+use crate::row::Columns;
+use crate::simulated::Simulated;
+
+/// The operator of one task over record batches.
+#[pyclass(frozen, module = "sparkawait._core")]
+pub(crate) struct Task {
+    driver: Mutex<TaskDriver>,
+    feeder: TaskFeeder,
+    port: Option<Py<Port>>,
+    metrics: MetricsReader,
+    on_error: OnError,
+    /// Set by `close`, so that a turn on another thread is the last one.
+    is_closing: AtomicBool,
+    /// The process whose threads serve the task.
+    process_id: u32,
+}
+
+/// Errors of a task's set-up, before there is a `Python` token to convert them with.
+enum BuildError {
+    Task(TaskError),
+    Python(PyErr),
+}
+
+impl From<TaskError> for BuildError {
+    fn from(error: TaskError) -> Self {
+        Self::Task(error)
+    }
+}
+
+impl Task {
+    fn check_process(&self) -> PyResult<()> {
+        let here = process::id();
+        if self.process_id == here {
+            return Ok(());
+        }
+        let message = format!(
+            "operator was opened in process {}, this is process {here}; open it inside the worker function",
+            self.process_id
+        );
+        Err(OperatorStateError::new_err((message, ErrorKind::ForkedProcess.as_str())))
+    }
+
+    /// Takes turns until there is a batch or the end.
+    fn run(&self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
+        loop {
+            let turn = py.detach(|| {
+                guarded(|| {
+                    let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+                    if self.is_closing.load(Ordering::Acquire) {
+                        driver.close();
+                        return Err(closed_error("the task was closed; start another one"));
+                    }
+                    Ok(driver.take_turn())
+                })
+            })?;
+            match turn {
+                Ok(Turn::Output(batch)) => return Ok(Some(batch)),
+                Ok(Turn::Finished) => return Ok(None),
+                Ok(Turn::Paused) => py.check_signals()?,
+                Err(error) => return Err(to_exception(py, &error)),
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl Task {
+    #[new]
+    #[pyo3(signature = (
+        *, mode, input_schema, result_schema, capacity, max_concurrency, timeout, attempt_timeout,
+        retry, key, on_error, output, has_timeout_handler, watermark, buffer_timeout,
+        max_rows_per_batch, partition, function_name, seed, native,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keyword-only options of Python")]
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 converts into owned values")]
+    fn new(
+        py: Python<'_>,
+        mode: &str,
+        input_schema: PyArrowType<Schema>,
+        result_schema: PyArrowType<Schema>,
+        capacity: i64,
+        max_concurrency: i64,
+        timeout: Option<f64>,
+        attempt_timeout: Option<f64>,
+        retry: Option<RetryArguments>,
+        key: Option<Vec<String>>,
+        on_error: &str,
+        output: &str,
+        has_timeout_handler: bool,
+        watermark: Option<(String, f64)>,
+        buffer_timeout: Option<f64>,
+        max_rows_per_batch: i64,
+        partition: u32,
+        function_name: String,
+        seed: u64,
+        native: Option<Py<Simulated>>,
+    ) -> PyResult<Self> {
+        let on_error = to_on_error(on_error)?;
+        let mut operator = Config::new(to_mode(mode)?, to_capacity("capacity", capacity)?);
+        operator.max_concurrency = to_capacity("max_concurrency", max_concurrency)?;
+        operator.timeout = to_timeout("timeout", timeout)?;
+        operator.attempt_timeout = to_timeout("attempt_timeout", attempt_timeout)?;
+        operator.retry = to_retry(retry)?;
+        operator.asks_on_timeout = has_timeout_handler;
+        operator.seed = seed;
+        // A partition ends because it is finite, not because a job is drained.
+        operator.at_end_of_input = EndOfInput::KeepRetrying;
+        if on_error != OnError::Fail {
+            operator.on_failure = FailurePolicy::Emit;
+        }
+        let watermark = watermark
+            .map(|(column, delay)| to_duration("watermark", delay).map(|delay| (column, delay)))
+            .transpose()?;
+        let max_rows_per_batch = to_capacity("max_rows_per_batch", max_rows_per_batch)?.get();
+        let buffer_timeout =
+            buffer_timeout.map(|it| to_duration("buffer_timeout", it)).transpose()?;
+        let columns = Columns::new(py, &input_schema.0)?;
+        let rows = RowConfig {
+            input: Arc::new(input_schema.0),
+            results: Arc::new(result_schema.0),
+            output: to_output(output)?,
+            on_error,
+            key,
+            watermark,
+            function: function_name,
+            partition,
+            timeout: operator.timeout.or(operator.attempt_timeout).unwrap_or(Duration::ZERO),
+        };
+        let driver = DriverConfig { max_rows_per_batch, buffer_timeout };
+        let mut port = None;
+        let built = build(TaskConfig { operator, driver, rows }, |replies| {
+            if let Some(native) = &native {
+                return native.get().start(replies).map_err(BuildError::Python);
+            }
+            let mouth = Mouth::new()
+                .map_err(|error| internal_error(&format!("no pipe: {error}")))
+                .map_err(BuildError::Python)?;
+            let mouth = Arc::new(mouth);
+            port = Some(Port::new(Arc::clone(&mouth), replies, columns));
+            Ok(Box::new(PythonFunction { mouth }))
+        });
+        let (driver, feeder) = built.map_err(|error| match error {
+            BuildError::Task(error) => to_exception(py, &error),
+            BuildError::Python(error) => error,
+        })?;
+        Ok(Self {
+            metrics: driver.metrics_reader(),
+            driver: Mutex::new(driver),
+            feeder,
+            port: port.map(|port| Py::new(py, port)).transpose()?,
+            on_error,
+            is_closing: AtomicBool::new(false),
+            process_id: process::id(),
+        })
+    }
+
+    #[getter]
+    fn port(&self, py: Python<'_>) -> PyResult<Py<Port>> {
+        let port = self.port.as_ref().map(|port| port.clone_ref(py));
+        port.ok_or_else(|| closed_error("a native function has no port"))
+    }
+
+    fn put(&self, py: Python<'_>, batch: PyArrowType<RecordBatch>) -> PyResult<bool> {
+        self.check_process()?;
+        let batch = batch.0;
+        Ok(py.detach(|| self.feeder.put(batch)))
+    }
+
+    fn put_end(&self) {
+        self.feeder.put_end();
+    }
+
+    fn put_failure(&self, error: Bound<'_, PyAny>) {
+        let cause = PythonCause(PyErr::from_value(error));
+        self.feeder.put_failure(TaskError::External(Arc::new(cause)));
+    }
+
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.check_process()?;
+        self.run(py)?.map(|batch| batch.to_pyarrow(py)).transpose()
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.is_closing.store(true, Ordering::Release);
+        if self.process_id != process::id() {
+            // Nothing runs here: the threads stayed in the parent.
+            return Ok(());
+        }
+        py.detach(|| {
+            guarded(|| {
+                self.driver.lock().unwrap_or_else(PoisonError::into_inner).close();
+                Ok(())
+            })
+        })
+    }
+
+    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        let Some(task) = self.metrics.read() else { return Ok(dict) };
+        let operator = task.operator;
+        // Failed records leave too, unless their failure failed the task.
+        let left_failed = if self.on_error == OnError::Fail { 0 } else { operator.failures };
+        let emitted = operator.emitted.saturating_sub(task.dropped + left_failed);
+        dict.set_item("admitted", operator.admitted)?;
+        dict.set_item("emitted", emitted)?;
+        dict.set_item("dropped", task.dropped)?;
+        dict.set_item("failed", operator.failures)?;
+        dict.set_item("failures", operator.failures)?;
+        dict.set_item("in_flight", operator.in_flight)?;
+        dict.set_item("queue_size", operator.queue_size)?;
+        dict.set_item("oldest_age", operator.oldest_age.as_secs_f64())?;
+        dict.set_item("attempts", operator.attempts)?;
+        dict.set_item("retries", operator.retries)?;
+        dict.set_item("timeouts", operator.timeouts)?;
+        dict.set_item("cancelled", operator.cancelled)?;
+        let latency = task.call_latency.iter().map(|(took, count)| (took.as_secs_f64(), *count));
+        dict.set_item("call_latency", latency.collect::<Vec<_>>())?;
+        Ok(dict)
+    }
+}

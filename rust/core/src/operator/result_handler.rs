@@ -71,7 +71,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     }
 
     /// Returns whether every outcome is final because the input has ended.
-    fn is_draining(&self) -> bool {
+    pub(super) fn is_draining(&self) -> bool {
         self.input_ended && self.config.at_end_of_input == EndOfInput::LastAttempt
     }
 

@@ -93,10 +93,10 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
                 match (start, backoff_left) {
                     _ if self.is_timed_out(id, now) => self.handle_time(now),
                     (Start::Blocked, _) => self.block(id),
-                    (Start::Now, Some(rest)) => {
+                    (Start::Now, Some(rest)) if !self.is_draining() => {
                         self.back_off_until(AttemptId { entry: id, attempt }, now + rest);
                     }
-                    (Start::Now, None) => self.make_ready(id, now),
+                    (Start::Now, _) => self.make_ready(id, now),
                 }
             }
         }

@@ -184,6 +184,8 @@ class _Parser:
             self._fail(f"column `{text}` has no type; write 'name type'")
         data_type = self.data_type()
         nullable = self._nullable()
+        if not nullable and pa.types.is_null(data_type):
+            self._fail("a void column cannot be NOT NULL")
         comment = self._comment()
         metadata = {"comment": comment} if comment is not None else None
         return pa.field(text, data_type, nullable=nullable, metadata=metadata)
@@ -214,7 +216,10 @@ class _Parser:
 
     def _map(self) -> pa.DataType:
         self.expect_sign("<")
+        position = self.peek()[2]
         key = self.data_type()
+        if pa.types.is_null(key):
+            self._fail("the keys of a map cannot be void", position)
         self.expect_sign(",")
         value = self.data_type()
         self.expect_sign(">")

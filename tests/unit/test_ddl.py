@@ -102,6 +102,8 @@ def test_comments_are_kept_as_metadata():
         ("a decimal(5, 2, 1)", r"expected '\)'"),
         ("a varchar", "need a length"),
         ("a interval year to month", "only day-time intervals"),
+        ("a void not null", "cannot be NOT NULL"),
+        ("a map<void,int>", "keys of a map cannot be void"),
         ("a int not", "expected NULL after NOT"),
         ("a int comment x", "expected a quoted comment"),
         ("`` int", "must not be empty"),

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Any options give a plan that keeps the rules, or a ConfigurationError; nothing else."""
+
+import cloudpickle
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparkawait import ConfigurationError, WatermarkStrategy, async_function, retry
+from sparkawait.options import resolve_unpickled
+
+INPUT = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us"))])
+
+ANYTHING = (
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 200)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.lists(st.integers(), max_size=2)
+)
+DURATIONS = ANYTHING | st.sampled_from(["1s", "100ms", "2 min", "-1s"])
+OPTIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "timeout": DURATIONS,
+        "attempt_timeout": DURATIONS,
+        "capacity": ANYTHING,
+        "max_concurrency": ANYTHING,
+        "retry": ANYTHING | st.just(retry.fixed_delay(2, "1s")),
+        "on_error": ANYTHING | st.sampled_from(["fail", "null", "drop", "capture"]),
+        "on_timeout": ANYTHING | st.just({"y": 1}),
+        "output": ANYTHING | st.sampled_from(["append", "replace"]),
+        "watermark": ANYTHING
+        | st.sampled_from(["ts", "id", "nope"]).map(
+            lambda column: WatermarkStrategy.for_bounded_out_of_orderness(column, "1s")
+        ),
+        "buffer_timeout": DURATIONS,
+        "max_rows_per_batch": ANYTHING,
+        "schema": ANYTHING | st.sampled_from(["y int", "y bigint not null", "id int"]),
+        "key": ANYTHING | st.sampled_from(["id", ["id", "ts"], "nope"]),
+        "unknown": ANYTHING,
+    },
+)
+
+
+@async_function("y bigint")
+async def function(row):
+    return {"y": 1}
+
+
+@given(st.sampled_from(["ordered", "unordered", "key_ordered", "random"]), OPTIONS)
+def test_options_are_refused_or_keep_the_rules(mode, options):
+    try:
+        plan = resolve_unpickled(mode, function, input_schema=INPUT, **options)
+    except ConfigurationError:
+        return
+    assert 1 <= plan.max_concurrency <= plan.capacity
+    assert plan.timeout is None or plan.timeout > 0
+    assert plan.attempt_timeout is None or plan.attempt_timeout > 0
+    if plan.timeout is not None and plan.attempt_timeout is not None:
+        assert plan.attempt_timeout <= plan.timeout
+    assert plan.retry is None or plan.timeout is not None
+    assert (plan.key is not None) == (mode == "key_ordered")
+    names = plan.output_schema(INPUT).names
+    assert len(set(names)) == len(names)
+    assert cloudpickle.loads(cloudpickle.dumps(plan)).output_schema(INPUT).names == names

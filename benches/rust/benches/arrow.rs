@@ -122,13 +122,21 @@ fn accepted(shape: Shape) -> (RowExchange, Vec<(RowRef, ResultRows)>) {
 
 fn push(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("push");
-    group.throughput(Throughput::Elements(ROWS as u64));
+    group.throughput(Throughput::Elements(BATCH_ROWS as u64));
     for shape in SHAPES {
         group.bench_function(shape.name, |bencher| {
             bencher.iter_batched_ref(
-                || accepted(shape),
+                || {
+                    // The first batch brings the lists to their size.
+                    let (mut exchange, emissions) = accepted(shape);
+                    for &(row, results) in &emissions[..BATCH_ROWS] {
+                        exchange.push(row, results);
+                    }
+                    exchange.take(BATCH_ROWS).unwrap();
+                    (exchange, emissions)
+                },
                 |(exchange, emissions)| {
-                    for &(row, results) in emissions.iter() {
+                    for &(row, results) in &emissions[BATCH_ROWS..2 * BATCH_ROWS] {
                         exchange.push(row, results);
                     }
                 },
@@ -209,8 +217,10 @@ fn kernels(criterion: &mut Criterion) {
         });
         group.bench_function(BenchmarkId::new("interleave", run), |bencher| {
             bencher.iter(|| {
-                let rows: Vec<_> =
-                    runs.iter().flat_map(|i| (i * run..(i + 1) * run).map(|row| (0, row))).collect();
+                let rows: Vec<_> = runs
+                    .iter()
+                    .flat_map(|i| (i * run..(i + 1) * run).map(|row| (0, row)))
+                    .collect();
                 for column in batch.columns() {
                     black_box(interleave(&[column.as_ref()], &rows).unwrap());
                 }
@@ -234,8 +244,9 @@ fn whole_rows<M: criterion::measurement::Measurement>(
         bencher.iter(|| (0..4).map(|i| concat(&columns(i)).unwrap().len()).sum::<usize>());
     });
     group.bench_function("interleave/1-row sources", |bencher| {
-        bencher
-            .iter(|| (0..4).map(|i| interleave(&columns(i), &places).unwrap().len()).sum::<usize>());
+        bencher.iter(|| {
+            (0..4).map(|i| interleave(&columns(i), &places).unwrap().len()).sum::<usize>()
+        });
     });
 }
 

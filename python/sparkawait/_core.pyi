@@ -74,9 +74,6 @@ class Task:
     def close(self) -> None: ...
     def metrics(self) -> dict[str, int | float | list[tuple[float, int]]]: ...
 
-def error_kinds() -> list[str]:
-    """Lists the kinds of error that Rust knows."""
-
 @final
 class LookupServer:
     """The server of `sparkawait.testing`."""

@@ -212,8 +212,9 @@ class _Closer:
             self._closing = self._thread.loop.create_task(runner.close(grace))
             return None
         try:
-            return self._thread.run(runner.close(grace), CANCEL_SECONDS + grace)
-        except Exception as error:  # noqa: BLE001 - above all a timeout: the loop is blocked
+            # Not cancelled when it takes longer: it goes on when the loop is free again.
+            return self._thread.submit(runner.close(grace)).result(CANCEL_SECONDS + grace)
+        except Exception as error:  # noqa: BLE001 - above all a timeout: a call blocks the loop
             return error
 
     def raise_or_log(self, error: BaseException, *, raises: bool) -> None:

@@ -14,6 +14,7 @@ import logging
 import os
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from sparkawait.watchdog import Watchdog
@@ -36,20 +37,22 @@ class EventLoopThread:
         self.thread.start()
         self.watchdog = Watchdog(self.loop, self.thread)
 
-    def run(self, coroutine: Coroutine[Any, Any, _T], timeout: float | None = None) -> _T:
-        """Runs `coroutine` on the loop and waits for its result.
+    def submit(self, coroutine: Coroutine[Any, Any, _T]) -> Future[_T]:
+        """Runs `coroutine` on the loop, soon.
 
         Args:
-            coroutine: What to run; a plain coroutine of ours, which lets no exception pass that
-                would end the loop.
-            timeout: Longest wait in seconds; the coroutine is then cancelled.
-
-        Raises:
-            TimeoutError: If it did not end in time.
+            coroutine: A coroutine of ours, which lets no exception pass that would end the loop.
         """
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """Does what `submit` does and waits for the result; cancelled when the wait is broken off.
+
+        Must not be called on the loop's thread.
+        """
+        future = self.submit(coroutine)
         try:
-            return future.result(timeout)
+            return future.result()
         except BaseException:
             future.cancel()
             raise
@@ -115,5 +118,6 @@ def _stop() -> None:
         thread.stop()
 
 
-os.register_at_fork(after_in_child=_renew_lock)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 atexit.register(_stop)

@@ -11,8 +11,6 @@ Runs where the user calls, on the driver; a wrong value is named with the rule t
 from __future__ import annotations
 
 import difflib
-import inspect
-import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn, TypedDict, cast
 
@@ -20,17 +18,11 @@ import pyarrow as pa
 
 from sparkawait.durations import Duration, parse_duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import (
-    AsyncFunction,
-    Batch,
-    NativeFunction,
-    describe,
-    is_async,
-    wrap_coroutine,
-)
+from sparkawait.function_checks import check_picklable, declared_schema, to_function
+from sparkawait.functions import AsyncFunction, NativeFunction, describe, is_async
 from sparkawait.plan import OnError, Output, Plan
 from sparkawait.retry import AsyncRetryStrategy
-from sparkawait.types import SchemaLike, to_schema
+from sparkawait.types import SchemaLike
 from sparkawait.watermark import WatermarkStrategy
 
 __all__ = ["Options", "Plan", "resolve", "resolve_unpickled"]
@@ -90,7 +82,7 @@ def resolve(
         ConfigurationError: If anything is wrong, unpicklable functions included.
     """
     plan = resolve_unpickled(mode, function, input_schema=input_schema, **options)
-    _check_picklable(plan)
+    check_picklable(plan, plan.function_name)
     return plan
 
 
@@ -105,13 +97,13 @@ def resolve_unpickled(
     if mode not in _MODES:
         _refuse(f"`mode` must be one of {_MODES}, got {mode!r}")
     given = _with_defaults(mode, options)
-    checked_function = _function(function, given["schema"])
+    checked_function = to_function(function)
     capacity = _count(given["capacity"], "capacity", ErrorKind.CAPACITY_NOT_POSITIVE)
     timeout = _timeout(given["timeout"], "timeout")
     plan = Plan(
         mode=mode,
         function=checked_function,
-        declared_schema=_schema(checked_function, given["schema"]),
+        declared_schema=declared_schema(checked_function, given["schema"]),
         timeout=timeout,
         attempt_timeout=_attempt_timeout(given["attempt_timeout"], timeout),
         capacity=capacity,
@@ -141,81 +133,6 @@ def _with_defaults(mode: str, options: dict[str, Any]) -> dict[str, Any]:
                 hint = "it belongs to key_ordered_wait"
             _refuse(f"unknown option `{name}`; {hint}", ErrorKind.OPTION_UNKNOWN)
     return {**known, **options}
-
-
-# -- the function
-
-
-def _function(function: object, schema: object) -> AsyncFunction | NativeFunction:
-    if isinstance(function, NativeFunction):
-        if schema is not None:
-            _refuse("`schema` cannot be given for a native function, which has its own")
-        return function
-    if isinstance(function, AsyncFunction):
-        _check_methods(function)
-        return function
-    if isinstance(function, type) and issubclass(function, (AsyncFunction, NativeFunction)):
-        name = function.__qualname__
-        _refuse(f"`{name}` is a class; pass an instance, {name}()", ErrorKind.FUNCTION_INVALID)
-    if not callable(function):
-        _refuse(
-            "`function` must be an `async def` or an AsyncFunction,"
-            f" got `{type(function).__name__}`",
-            ErrorKind.FUNCTION_INVALID,
-        )
-    return wrap_coroutine(function)
-
-
-def _check_methods(function: AsyncFunction) -> None:
-    name = function.name
-    if inspect.iscoroutinefunction(function.timeout):
-        _refuse(
-            f"`{name}.timeout` must be a plain function, which returns at once",
-            ErrorKind.FUNCTION_INVALID,
-        )
-    batch = cast("object", function.batch)
-    if batch is not None and not isinstance(batch, Batch):
-        _refuse(
-            f"`{name}.batch` must be a sparkawait.Batch, got {batch!r}", ErrorKind.BATCH_INVALID
-        )
-    method = "async_invoke" if batch is None else "async_invoke_batch"
-    bound = getattr(function, method)
-    if getattr(bound, "__func__", None) is getattr(AsyncFunction, method):
-        other = " (or set `batch` to use async_invoke_batch)" if batch is None else ""
-        _refuse(f"`{name}` must define `{method}`{other}", ErrorKind.FUNCTION_INVALID)
-    if not is_async(bound):
-        _refuse(f"`{name}.{method}` must be defined with `async def`", ErrorKind.FUNCTION_NOT_ASYNC)
-
-
-def _schema(function: AsyncFunction | NativeFunction, schema: object) -> pa.Schema:
-    if isinstance(function, NativeFunction):
-        return function.result_schema
-    declared = function.schema if schema is None else schema
-    if declared is None:
-        _refuse(
-            f"`{function.name}` has no schema; use @async_function('name type, ...'), set its"
-            " `schema`, or pass schema=",
-            ErrorKind.SCHEMA_MISSING,
-        )
-    return to_schema(declared)
-
-
-def _check_picklable(plan: Plan) -> None:
-    # The pickler that Spark will use; whoever resolves a plan for Spark has imported it.
-    pickler = sys.modules.get("pyspark.cloudpickle")
-    if pickler is None:
-        return
-    try:
-        pickler.dumps(plan)
-    except Exception as error:
-        msg = (
-            f"`{plan.function_name}` cannot be sent to the executors: {error};"
-            " make connections and locks in open(), not before"
-        )
-        raise ConfigurationError(msg, ErrorKind.FUNCTION_NOT_PICKLABLE) from error
-
-
-# -- the options
 
 
 def _count(value: object, name: str, kind: ErrorKind = ErrorKind.OPTION_INVALID) -> int:

@@ -73,10 +73,10 @@ class FakePort:
 class Session:
     """A function, its port and its runner, on a loop that runs only when told to."""
 
-    def __init__(self, function, **options):
+    def __init__(self, loop, function, **options):
         options.setdefault("timeout", None if "retry" not in options else "60s")
         self.plan = resolve_unpickled("unordered", function, input_schema=None, **options)
-        self.loop = asyncio.new_event_loop()
+        self.loop = loop
         self.port = FakePort()
         self.context = FunctionContext(0, "test")
         self.runner = runner_class(self.plan)(self.plan, self.port, self.loop, self.context)
@@ -105,13 +105,14 @@ class Session:
         self.port.dispose()
 
 
-@pytest.fixture
-def session():
-    """Makes sessions that end with the test."""
+@pytest.fixture(params=["asyncio", "uvloop"])
+def session(request):
+    """Makes sessions that end with the test, on either loop."""
+    library = pytest.importorskip(request.param)
     sessions = []
 
     def make(function, **options):
-        sessions.append(Session(function, **options))
+        sessions.append(Session(library.new_event_loop(), function, **options))
         return sessions[-1]
 
     yield make

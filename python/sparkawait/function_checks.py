@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+# pyright: reportUnknownArgumentType=false
+"""Whether what the user gave as function is one, and can be sent where it is called.
+
+Runs where the user calls, on the driver.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import NoReturn, cast
+
+import pyarrow as pa
+
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.functions import AsyncFunction, Batch, NativeFunction, is_async, wrap_coroutine
+from sparkawait.types import to_schema
+
+__all__ = ["check_picklable", "declared_schema", "to_function"]
+
+
+def to_function(function: object) -> AsyncFunction | NativeFunction:
+    """Returns `function` in a form that can be called; a bare ``async def`` is wrapped.
+
+    Raises:
+        ConfigurationError: If it is not async, a class, or lacks a method.
+    """
+    if isinstance(function, NativeFunction):
+        return function
+    if isinstance(function, AsyncFunction):
+        _check_methods(function)
+        return function
+    if isinstance(function, type) and issubclass(function, (AsyncFunction, NativeFunction)):
+        name = function.__qualname__
+        _refuse(f"`{name}` is a class; pass an instance, {name}()", ErrorKind.FUNCTION_INVALID)
+    if not callable(function):
+        _refuse(
+            "`function` must be an `async def` or an AsyncFunction,"
+            f" got `{type(function).__name__}`",
+            ErrorKind.FUNCTION_INVALID,
+        )
+    return wrap_coroutine(function)
+
+
+def declared_schema(function: AsyncFunction | NativeFunction, schema: object) -> pa.Schema:
+    """Returns the columns that `function` returns; `schema` overrides its own.
+
+    Raises:
+        ConfigurationError: If there is none, or it is no schema.
+    """
+    if isinstance(function, NativeFunction):
+        if schema is not None:
+            _refuse(
+                "`schema` cannot be given for a native function, which has its own",
+                ErrorKind.OPTION_INVALID,
+            )
+        return function.result_schema
+    declared = function.schema if schema is None else schema
+    if declared is None:
+        _refuse(
+            f"`{function.name}` has no schema; use @async_function('name type, ...'), set its"
+            " `schema`, or pass schema=",
+            ErrorKind.SCHEMA_MISSING,
+        )
+    return to_schema(declared)
+
+
+def check_picklable(value: object, name: str) -> None:
+    """Tries what Spark will do to send `value`, which holds the function `name`.
+
+    Raises:
+        ConfigurationError: If it cannot be pickled.
+    """
+    # The pickler of Spark; whoever resolves a plan for Spark has imported it.
+    pickler = sys.modules.get("pyspark.cloudpickle")
+    if pickler is None:
+        return
+    try:
+        pickler.dumps(value)
+    except Exception as error:
+        msg = (
+            f"`{name}` cannot be sent to the executors: {error};"
+            " make connections and locks in open(), not before"
+        )
+        raise ConfigurationError(msg, ErrorKind.FUNCTION_NOT_PICKLABLE) from error
+
+
+def _check_methods(function: AsyncFunction) -> None:
+    name = function.name
+    if inspect.iscoroutinefunction(function.timeout):
+        _refuse(
+            f"`{name}.timeout` must be a plain function, which returns at once",
+            ErrorKind.FUNCTION_INVALID,
+        )
+    batch = cast("object", function.batch)
+    if batch is not None and not isinstance(batch, Batch):
+        _refuse(
+            f"`{name}.batch` must be a sparkawait.Batch, got {batch!r}", ErrorKind.BATCH_INVALID
+        )
+    method = "async_invoke" if batch is None else "async_invoke_batch"
+    bound = getattr(function, method)
+    if getattr(bound, "__func__", None) is getattr(AsyncFunction, method):
+        other = " (or set `batch` to use async_invoke_batch)" if batch is None else ""
+        _refuse(f"`{name}` must define `{method}`{other}", ErrorKind.FUNCTION_INVALID)
+    if not is_async(bound):
+        _refuse(f"`{name}.{method}` must be defined with `async def`", ErrorKind.FUNCTION_NOT_ASYNC)
+
+
+def _refuse(message: str, kind: ErrorKind) -> NoReturn:
+    raise ConfigurationError(message, kind)

@@ -15,10 +15,10 @@ class Record:
 
     value: int
     key: Hashable | None
-    time_left: float | None
+    time_left: int | None
     attempt: int = 1
     #: Time until the next attempt, while in back-off.
-    back_off: float | None = None
+    back_off: int | None = None
     results: list[Any] | None = None
 
 
@@ -40,9 +40,9 @@ class OperatorModel:
     mode: str
     capacity: int
     max_concurrency: int
-    timeout: float | None
+    timeout: int | None
     max_retries: int
-    delay: float
+    delay: int
     has_fallback: bool
     #: Admitted and not emitted, in arrival order.
     held: list[Record | Watermark] = field(default_factory=list)
@@ -126,19 +126,21 @@ class OperatorModel:
         self.completed.append(record)
         self._settle()
 
-    def advance(self, seconds: float) -> None:
-        """Lets time pass; mail that waits is older than the timeouts that are due."""
-        late = [record for record in self.pending if self._pass_time(record, seconds)]
+    def advance(self, seconds: int) -> None:
+        """Takes the mail, then lets time pass second by second."""
         self.run()
+        for _ in range(seconds):
+            self._tick()
+
+    def _tick(self) -> None:
+        late = [record for record in self.pending if self._pass_time(record, 1)]
         for record in late:
-            if self.failed or record.results is not None:
-                continue
-            if self.has_fallback:
+            if self.has_fallback and not self.failed:
                 self._complete(record, [("late", record.value)])
             else:
                 self.failed = True
 
-    def _pass_time(self, record: Record, seconds: float) -> bool:
+    def _pass_time(self, record: Record, seconds: int) -> bool:
         """Takes `seconds` off the times of a record; returns whether its timeout is over."""
         if record.back_off is not None:
             record.back_off = record.back_off - seconds if record.back_off > seconds else None

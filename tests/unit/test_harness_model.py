@@ -58,7 +58,7 @@ class OperatorMachine(RuleBasedStateMachine):
         mode: str,
         capacity: int,
         permits: int,
-        timeout: float | None,
+        timeout: int | None,
         retries: bool,
         has_fallback: bool,
     ) -> None:
@@ -206,7 +206,7 @@ class OperatorMachine(RuleBasedStateMachine):
         if self.model.mail:
             return
         assert (self.harness.failure is not None) == self.model.failed
-        assert self.harness.finished == self.model.is_finished
+        assert self.harness.finished == (self.model.is_finished or self.model.failed)
         if self.is_order_exact:
             assert self.harness.output == self.model.output
         else:

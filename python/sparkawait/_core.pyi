@@ -2,9 +2,20 @@
 # Signatures of the extension module; the public classes are documented in the `.py` modules.
 
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import pyarrow as pa
+from typing_extensions import Self
+
+__all__ = [
+    "Harness",
+    "LookupServer",
+    "Port",
+    "Row",
+    "Simulated",
+    "Task",
+    "error_kinds",
+]
 
 @final
 class Row(Mapping[str, Any]):
@@ -17,6 +28,7 @@ class Row(Mapping[str, Any]):
     def __getitem__(self, name: str, /) -> Any: ...
     def __iter__(self) -> Iterator[str]: ...
     def __len__(self) -> int: ...
+    def get(self, name: str, default: Any = None, /) -> Any: ...
     def keys(self) -> KeysView[str]: ...
     def values(self) -> ValuesView[Any]: ...
     def items(self) -> ItemsView[str, Any]: ...
@@ -42,8 +54,8 @@ class Port:
 class Task:
     """The operator of one Spark task over record batches."""
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         *,
         mode: str,
         input_schema: pa.Schema,
@@ -64,7 +76,7 @@ class Task:
         function_name: str,
         seed: int,
         native: object | None,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def port(self) -> Port: ...
     def put(self, batch: pa.RecordBatch) -> bool: ...
@@ -78,14 +90,14 @@ class Task:
 class LookupServer:
     """The server of `sparkawait.testing`."""
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         *,
         latency: tuple[str, float, float, float, float],
         faults: tuple[float, float, float, float | None],
         port: int,
         seed: int,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def port(self) -> int: ...
     def add_table(self, name: str, entries: list[tuple[str, bytes]]) -> None: ...
@@ -98,11 +110,11 @@ class LookupServer:
 class Simulated:
     """What `sparkawait.testing.simulated` describes."""
 
-    def __init__(
-        self, *, latency: tuple[str, float, float, float, float], error_rate: float, seed: int
-    ) -> None: ...
+    def __new__(
+        cls, *, latency: tuple[str, float, float, float, float], error_rate: float, seed: int
+    ) -> Self: ...
 
-_Settings = tuple[
+_Settings: TypeAlias = tuple[
     str,
     int,
     int,
@@ -116,7 +128,7 @@ _Settings = tuple[
 class Harness:
     """The operator and its mailbox under a manual clock; values are numbers."""
 
-    def __init__(self, settings: _Settings) -> None: ...
+    def __new__(cls, settings: _Settings) -> Self: ...
     @staticmethod
     def restore(
         snapshot: bytes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from sparkawait import retry
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind, ResultError
 from sparkawait.testing import OperatorTestHarness
 from tests.support.harness import (
@@ -221,3 +222,31 @@ def test_the_failure_names_the_attempts_and_keeps_the_cause() -> None:
     assert isinstance(harness.failure, AsyncFunctionError)
     assert harness.failure.__cause__ is error
     assert harness.failure.attempts == 1
+
+
+def test_a_failure_ends_the_wait_for_every_retry() -> None:
+    harness = make(timeout=60, retry=retry.fixed_delay(1, 5, if_exception=OSError))
+    error = ValueError("bad row")
+    put(harness, 1, 2)
+    fail(harness, 1, OSError())
+
+    fail(harness, 2, error)
+    assert_failed_with(harness, error)
+    harness.advance(5)
+
+    assert calls(harness) == [(1, 1), (2, 1)]
+
+
+def test_a_reply_after_close_is_ignored() -> None:
+    harness = make(timeout=60)
+    put(harness, 1, 2)
+    late, forgotten = running(harness)
+    harness.close()
+
+    harness.complete(late, ["late"])
+    harness.fail(forgotten, RuntimeError("late"))
+    harness.run()
+
+    assert (harness.output, harness.failure) == ([], None)
+    assert late.cancelled
+    assert_idle(harness)

@@ -144,3 +144,11 @@ def test_no_record_crosses_a_watermark_in_unordered_mode() -> None:
     assert results(harness) == ["E2", "E1", "E3", "E5", "E4"]
     assert harness.output.index(watermark(10)) == 3
     assert harness.output[-1] == watermark(20)
+
+
+def test_the_default_capacity_is_that_of_flink() -> None:
+    harness = OperatorTestHarness()
+    put(harness, *range(100))
+
+    assert not harness.process_element(100)
+    assert harness.in_flight == 100

@@ -265,3 +265,15 @@ def test_damaged_bytes_are_refused() -> None:
     for damaged in (b"", b"no snapshot", snapshot[: len(snapshot) // 2]):
         with pytest.raises(SnapshotError):
             OperatorTestHarness.restore(damaged, **options("ordered"))
+
+
+def test_a_changed_byte_is_refused() -> None:
+    source = OperatorTestHarness(**options("ordered"))
+    put(source, 1, 2)
+    snapshot = source.snapshot()
+
+    for position in range(len(snapshot)):
+        damaged = bytearray(snapshot)
+        damaged[position] ^= 1
+        with pytest.raises(SnapshotError):
+            OperatorTestHarness.restore(bytes(damaged), **options("ordered"))

@@ -291,3 +291,54 @@ def test_the_time_of_an_attempt_starts_with_its_call() -> None:
     complete(harness, 2, 2)
 
     assert results(harness) == [1, 2]
+
+
+def test_an_attempt_that_takes_too_long_gives_its_permit_back() -> None:
+    harness = make(attempt_timeout=2, max_concurrency=1, retry=retry.fixed_delay(1, 1))
+    put(harness, 1, 2)
+
+    harness.set_time(2)
+
+    assert calls(harness) == [(1, 1), (2, 1)]
+    assert harness.pending_retries == 1
+
+
+def test_an_attempt_that_takes_too_long_keeps_its_key() -> None:
+    harness = OperatorTestHarness(
+        mode="key_ordered",
+        capacity=2,
+        key=lambda value: value[0],
+        timeout=60,
+        attempt_timeout=2,
+        retry=retry.fixed_delay(1, 1),
+    )
+    put(harness, "a1", "a2")
+
+    harness.set_time(3)
+
+    assert calls(harness) == [("a1", 1), ("a1", 2)]
+
+
+def test_an_attempt_and_its_row_that_time_out_at_once_have_one_outcome() -> None:
+    harness = make(attempt_timeout=10, retry=retry.fixed_delay(1, 1))
+    put(harness, 1)
+
+    harness.set_time(10)
+    harness.set_time(60)
+
+    assert results(harness) == [-1]
+    assert calls(harness) == [(1, 1)]
+    assert_idle(harness)
+
+
+@pytest.mark.parametrize("steps", [[9], [1] * 9, [0.5] * 18])
+def test_a_large_step_of_the_clock_does_what_small_ones_do(steps: list[float]) -> None:
+    harness = make(attempt_timeout=2, retry=retry.fixed_delay(9, 1))
+    put(harness, 1)
+
+    for step in steps:
+        harness.advance(step)
+    assert calls(harness) == [(1, 1), (1, 2), (1, 3), (1, 4)]
+    harness.advance(1)
+
+    assert results(harness) == [-1]

@@ -13,7 +13,6 @@
 //! | `kernels` | from which run length is `concat` cheaper than `interleave`? |
 //! | `columns` | what do keys and event times cost? |
 
-#![expect(missing_docs, reason = "criterion's macros")]
 #![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
 use std::hint::black_box;

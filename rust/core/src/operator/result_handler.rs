@@ -26,7 +26,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         };
         if in_flight.phase == Phase::TimedOut {
             let outcome = completion.outcome.map_err(Failure::Function);
-            self.finish(attempt.entry, outcome, now);
+            self.finish(attempt.entry, outcome);
+            self.start_waiting(now);
             return Handled::TimeoutAnswered;
         }
         let latency = now.saturating_since(in_flight.since);
@@ -39,7 +40,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 Some(_) if asks_for_retry => Failure::RetriesExhausted(error),
                 _ => Failure::Function(error),
             });
-            self.finish(attempt.entry, outcome, now);
+            self.finish(attempt.entry, outcome);
             Handled::Final(latency)
         };
         self.start_waiting(now);
@@ -76,7 +77,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     }
 
     /// Stores the final outcome of a record, or fails the operator with it.
-    pub(super) fn finish(&mut self, id: EntryId, outcome: Outcome<R, F>, now: ProcessingTime) {
+    ///
+    /// A record that it unblocks waits for a permit like any other; `start_waiting` follows when
+    /// everything that is due has taken effect, so no call starts for a record without time.
+    pub(super) fn finish(&mut self, id: EntryId, outcome: Outcome<R, F>) {
         let Some(in_flight) = self.queue.get_mut(id) else { return };
         in_flight.phase = Phase::Completed;
         let outcome = match outcome {
@@ -97,7 +101,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             // A record that asked for the outcome of its timeout is not started.
             let is_blocked = |phase| phase == Phase::Blocked;
             if self.queue.get_mut(successor).is_some_and(|it| is_blocked(it.phase)) {
-                self.make_ready(successor, now);
+                self.wait_for_permit(successor);
             }
         }
     }
@@ -110,6 +114,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         {
             return self.start(id, now);
         }
+        self.wait_for_permit(id);
+    }
+
+    /// Puts a record behind those that wait for a permit.
+    fn wait_for_permit(&mut self, id: EntryId) {
         if let Some(in_flight) = self.queue.get_mut(id) {
             in_flight.phase = Phase::Waiting;
         }
@@ -155,7 +164,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Lets every deadline and every retry that is due take effect.
     pub fn handle_time(&mut self, now: ProcessingTime) {
         while let Some(id) = self.deadlines.pop_due(now) {
-            self.time_out(id, now);
+            self.time_out(id);
         }
         while let Some(attempt) = self.attempt_deadlines.pop_due(now) {
             self.time_out_attempt(attempt, now);
@@ -199,7 +208,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     }
 
     /// Ends a record whose time has passed: cancels its attempt, asks or fails.
-    fn time_out(&mut self, id: EntryId, now: ProcessingTime) {
+    fn time_out(&mut self, id: EntryId) {
         if self.is_closed {
             return;
         }
@@ -219,7 +228,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             _ => {}
         }
         if !self.config.asks_on_timeout {
-            return self.finish(id, Err(Failure::TimedOut), now);
+            return self.finish(id, Err(Failure::TimedOut));
         }
         in_flight.phase = Phase::TimedOut;
         let attempt = AttemptId { entry: id, attempt: AttemptId::TIMEOUT };
@@ -238,7 +247,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.metrics.cancelled += 1;
         if !self.back_off(attempt, Retry::Yes, now) {
             self.metrics.timeouts += 1;
-            self.finish(attempt.entry, Err(Failure::TimedOut), now);
+            self.finish(attempt.entry, Err(Failure::TimedOut));
         }
     }
 

@@ -85,7 +85,7 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
         let Ok((id, start)) = self.queue.try_put_keyed(in_flight, key) else { return };
         self.metrics.admitted += 1;
         match state {
-            SnapshotState::Completed(outcome) => self.finish(id, outcome, now),
+            SnapshotState::Completed(outcome) => self.finish(id, outcome),
             SnapshotState::Pending { time_left, backoff_left, was_running } => {
                 // What was running is run again under the same number.
                 let attempt = attempts.saturating_sub(u32::from(was_running));

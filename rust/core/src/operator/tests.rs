@@ -250,6 +250,21 @@ fn a_key_is_served_by_one_call_at_a_time() {
 }
 
 #[test]
+fn a_record_that_times_out_with_its_predecessor_is_not_called() {
+    let mut operator =
+        operator(OutputMode::KeyOrdered, 2, |it| it.on_failure = FailurePolicy::Emit);
+    for letter in ['a', 'b'] {
+        operator.process_element(StreamRecord::new(letter, None), Some(Key(0)), at(0)).unwrap();
+    }
+    assert_eq!(started(&mut operator).len(), 1);
+
+    operator.handle_time(at(10));
+
+    assert_eq!(started(&mut operator), []);
+    assert_eq!(output(&mut operator), "!!");
+}
+
+#[test]
 fn a_snapshot_keeps_arrival_order_results_and_the_time_left() {
     let mut source = operator(OutputMode::Unordered, 3, |_| {});
     let attempts = put(&mut source, "ab", 0);

@@ -273,7 +273,7 @@ fn config() -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|it| it.parse().ok());
     let file = FileFailurePersistence::Direct("proptest-regressions/queue_model.txt");
     ProptestConfig {
-        cases: cases.unwrap_or(2_000),
+        cases: cases.unwrap_or(5_000),
         failure_persistence: Some(Box::new(file)),
         ..ProptestConfig::default()
     }

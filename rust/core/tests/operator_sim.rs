@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The whole operator against its model, for any sequence of what a driver may tell it.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
+
+use std::collections::HashSet;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use proptest::test_runner::FileFailurePersistence;
+use sparkawait_core::element::{StreamElement, Timestamp, Watermark};
+use sparkawait_core::operator::{
+    AsyncWaitOperator, AttemptId, Completion, Config, EndOfInput, FailurePolicy, OutputMode, Retry,
+};
+use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
+use sparkawait_core::time::ProcessingTime;
+
+use support::operator_model::{Model, Operator, key_of, record};
+
+mod support;
+
+/// What a call says.
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    is_good: bool,
+    retry: Retry,
+}
+
+/// What changes when an operator is restored.
+#[derive(Clone, Debug)]
+struct Shape {
+    mode: OutputMode,
+    capacity: NonZeroUsize,
+    max_concurrency: NonZeroUsize,
+}
+
+/// What a driver does. An operation that is not permitted at its time is left out.
+#[derive(Clone, Debug)]
+enum Op {
+    /// Offers a record with one of three keys, or without one.
+    Put(u32),
+    Watermark(i64),
+    /// Answers any call ever started: awaited, answered before, replaced, timed out, cancelled.
+    AnswerAny(Index, Answer),
+    /// Answers a call that is awaited.
+    Answer(Index, Answer),
+    /// Time passes, which the operator is not told.
+    Advance(u64),
+    /// Time passes up to what comes due next.
+    AdvanceToTimeout,
+    HandleTime,
+    Pop,
+    PopAll,
+    Replay,
+    /// Takes a snapshot, and goes on with another operator and another clock.
+    Restore(Shape, u64),
+    EndInput,
+    Close,
+}
+
+fn retries() -> impl Strategy<Value = Retry> {
+    prop_oneof![
+        2 => Just(Retry::No),
+        2 => Just(Retry::Yes),
+        1 => (0_u64..30).prop_map(|nanos| Retry::After(Duration::from_nanos(nanos))),
+    ]
+}
+
+fn answers() -> impl Strategy<Value = Answer> {
+    (any::<bool>(), retries()).prop_map(|(is_good, retry)| Answer { is_good, retry })
+}
+
+fn shapes() -> impl Strategy<Value = Shape> {
+    let modes = select(vec![OutputMode::Ordered, OutputMode::Unordered, OutputMode::KeyOrdered]);
+    let positive = |range: std::ops::Range<usize>| range.prop_map(|it| it.try_into().unwrap());
+    (modes, positive(1..7), positive(1..5)).prop_map(|(mode, capacity, max_concurrency)| Shape {
+        mode,
+        capacity,
+        max_concurrency,
+    })
+}
+
+fn ops() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        24 => (0_u32..4).prop_map(Op::Put),
+        6 => (0_i64..9).prop_map(Op::Watermark),
+        6 => (any::<Index>(), answers()).prop_map(|(call, answer)| Op::AnswerAny(call, answer)),
+        16 => (any::<Index>(), answers()).prop_map(|(call, answer)| Op::Answer(call, answer)),
+        6 => (0_u64..12).prop_map(Op::Advance),
+        8 => Just(Op::AdvanceToTimeout),
+        14 => Just(Op::HandleTime),
+        10 => Just(Op::Pop),
+        8 => Just(Op::PopAll),
+        6 => Just(Op::Replay),
+        3 => (shapes(), any::<u32>()).prop_map(|(it, now)| Op::Restore(it, now.into())),
+        1 => Just(Op::EndInput),
+    ]
+}
+
+fn sequences() -> impl Strategy<Value = Vec<Op>> {
+    let last = prop_oneof![2 => Just(Op::EndInput), 1 => Just(Op::Close)];
+    let tail = prop::collection::vec(prop_oneof![1 => last, 8 => ops()], 0..30);
+    (prop::collection::vec(ops(), 0..80), tail).prop_map(|(mut sequence, tail)| {
+        sequence.extend(tail);
+        sequence
+    })
+}
+
+fn retry_strategies() -> impl Strategy<Value = AsyncRetryStrategy> {
+    let jitter = select(vec![Jitter::None, Jitter::Full]);
+    (0_u32..4, 0_u64..6, 1.0..3.0, jitter).prop_map(|(max_retries, initial, multiplier, jitter)| {
+        let initial = Duration::from_nanos(initial);
+        let maximum = Duration::from_nanos(10);
+        AsyncRetryStrategy::exponential_backoff(max_retries, initial, maximum, multiplier, jitter)
+    })
+}
+
+fn configs() -> impl Strategy<Value = Config> {
+    let timeout = prop::option::weighted(0.7, (5_u64..40).prop_map(Duration::from_nanos));
+    let attempt_timeout = prop::option::of((1_u64..12).prop_map(Duration::from_nanos));
+    let retry = prop::option::weighted(0.7, retry_strategies());
+    let on_failure =
+        prop_oneof![3 => Just(FailurePolicy::Emit), 1 => Just(FailurePolicy::FailTask)];
+    let at_end = select(vec![EndOfInput::LastAttempt, EndOfInput::KeepRetrying]);
+    let rest = (any::<bool>(), any::<u64>(), on_failure, at_end);
+    (shapes(), timeout, attempt_timeout, retry, rest).prop_map(
+        |(shape, timeout, attempt_timeout, retry, rest)| Config {
+            max_concurrency: shape.max_concurrency,
+            timeout,
+            attempt_timeout,
+            retry,
+            asks_on_timeout: rest.0,
+            seed: rest.1,
+            on_failure: rest.2,
+            at_end_of_input: rest.3,
+            ..Config::new(shape.mode, shape.capacity)
+        },
+    )
+}
+
+/// The operator and its model, side by side.
+struct Simulation {
+    operator: Operator,
+    model: Model,
+    /// Every call and every question of this operator, with the record's value.
+    calls: Vec<(AttemptId, u32)>,
+    /// Records offered.
+    offered: u32,
+    admitted: HashSet<u32>,
+    emitted: HashSet<u32>,
+    input_ended: bool,
+}
+
+impl Simulation {
+    fn new(config: Config) -> Self {
+        let now = ProcessingTime::from_nanos(5);
+        Self {
+            operator: AsyncWaitOperator::new(config.clone()),
+            model: Model::new(config, now),
+            calls: Vec::new(),
+            offered: 0,
+            admitted: HashSet::new(),
+            emitted: HashSet::new(),
+            input_ended: false,
+        }
+    }
+
+    fn run(&mut self, op: &Op) {
+        match op {
+            Op::Put(key) if !self.input_ended => self.put(*key),
+            Op::Watermark(timestamp) if !self.input_ended => {
+                self.operator.process_watermark(Watermark(Timestamp(*timestamp)));
+                self.model.put_watermark(Watermark(Timestamp(*timestamp)));
+            }
+            Op::AnswerAny(call, answer) if !self.calls.is_empty() => {
+                self.answer(*call.get(&self.calls), *answer);
+            }
+            Op::Answer(call, answer) => {
+                let awaited = self.awaited();
+                if !awaited.is_empty() {
+                    self.answer(*call.get(&awaited), *answer);
+                }
+            }
+            Op::Advance(nanos) => self.model.now = self.model.now + Duration::from_nanos(*nanos),
+            Op::AdvanceToTimeout => {
+                let next = self.operator.poll_timeout().unwrap_or_default();
+                self.model.now = self.model.now.max(next);
+            }
+            Op::HandleTime => self.handle_time(),
+            Op::Pop => drop(self.pop()),
+            Op::PopAll => while self.pop() {},
+            Op::Replay => self.replay(),
+            Op::Restore(shape, now) if self.operator.failure().is_none() => {
+                self.restore(shape, ProcessingTime::from_nanos(*now));
+            }
+            Op::EndInput => self.end_input(),
+            Op::Close => {
+                self.operator.close();
+                self.model.close();
+            }
+            Op::Put(_) | Op::Watermark(_) | Op::AnswerAny(..) | Op::Restore(..) => {}
+        }
+        self.settle();
+    }
+
+    /// Carries out the actions and compares.
+    fn settle(&mut self) {
+        let actions = std::mem::take(self.operator.actions());
+        let started = actions.invoke.iter().chain(&actions.ask_timeout);
+        self.calls.extend(started.map(|it| (it.attempt, it.value)));
+        self.model.learn(actions);
+        self.model.check(&mut self.operator);
+        for &(attempt, value) in &self.calls {
+            assert_eq!(self.operator.awaits(attempt), self.model.awaits(attempt, value));
+        }
+    }
+
+    fn put(&mut self, key: u32) {
+        let value = self.offered * 4 + key;
+        self.offered += 1;
+        let is_admitted = self.model.free_slots() > 0;
+        let put = self.operator.process_element(record(value), key_of(value), self.model.now);
+        assert_eq!(
+            put.map_err(|full| full.element),
+            is_admitted.then_some(()).ok_or(record(value))
+        );
+        if is_admitted {
+            self.model.put(value);
+            self.admitted.insert(value);
+        }
+    }
+
+    fn awaited(&self) -> Vec<(AttemptId, u32)> {
+        let calls = self.calls.iter().copied();
+        calls.filter(|(attempt, value)| self.model.awaits(*attempt, *value)).collect()
+    }
+
+    fn answer(&mut self, (attempt, value): (AttemptId, u32), answer: Answer) {
+        let reply = (value, attempt.attempt);
+        let outcome = if answer.is_good { Ok(reply) } else { Err(reply) };
+        let completion = Completion { outcome, retry: answer.retry };
+        let expected = self.model.complete(attempt, value, completion);
+        let handled = self.operator.handle_completion(attempt, completion, self.model.now);
+        assert_eq!(handled, expected);
+    }
+
+    fn handle_time(&mut self) {
+        self.operator.handle_time(self.model.now);
+        self.model.handle_time();
+    }
+
+    fn pop(&mut self) -> bool {
+        let output = self.operator.pop_output();
+        assert_eq!(output, self.model.pop());
+        if let Some(StreamElement::Record(emitted)) = output {
+            assert!(self.emitted.insert(emitted.record.value), "{emitted:?} leaves twice");
+        }
+        output.is_some()
+    }
+
+    fn replay(&mut self) {
+        self.operator.replay(self.model.now);
+        self.model.admit_replayed();
+    }
+
+    fn end_input(&mut self) {
+        self.input_ended = true;
+        self.operator.end_input(self.model.now);
+        self.model.end_input();
+    }
+
+    fn restore(&mut self, shape: &Shape, now: ProcessingTime) {
+        let snapshot = self.operator.snapshot(self.model.now);
+        assert_eq!(snapshot, self.model.snapshot());
+        let Shape { mode, capacity, max_concurrency } = *shape;
+        let config = Config { mode, capacity, max_concurrency, ..self.model.config.clone() };
+        self.calls.clear();
+        self.model = Model::restore(config.clone(), snapshot.clone(), now);
+        self.operator = AsyncWaitOperator::restore(config, snapshot, |it| key_of(*it), now);
+        self.settle();
+        if self.input_ended {
+            self.end_input();
+        }
+    }
+
+    /// Ends the input; then all that is held ends, too.
+    fn finish(&mut self, waits_for_answers: bool) {
+        self.run(&Op::EndInput);
+        while !self.operator.is_finished() {
+            self.run(&Op::PopAll);
+            self.run(&Op::Replay);
+            let answers = self.awaited();
+            let is_bounded = self.model.config.timeout.is_some();
+            let is_asked = answers.iter().any(|(attempt, _)| attempt.attempt == AttemptId::TIMEOUT);
+            if !answers.is_empty() && (waits_for_answers || is_asked || !is_bounded) {
+                for call in answers {
+                    self.answer(call, Answer { is_good: true, retry: Retry::No });
+                    self.settle();
+                }
+            } else if !self.operator.has_output() && !self.operator.is_finished() {
+                self.operator.poll_timeout().expect("something will happen");
+                self.run(&Op::AdvanceToTimeout);
+                self.run(&Op::HandleTime);
+            }
+        }
+    }
+
+    /// Each admitted record has left, or is held by an operator that was closed or has failed.
+    fn account(&mut self) {
+        let held: HashSet<u32> = self.model.values().into_iter().collect();
+        assert!(held.is_disjoint(&self.emitted));
+        assert_eq!(&held | &self.emitted, self.admitted);
+        let is_failed = self.operator.take_failure().is_some();
+        assert!(held.is_empty() || self.model.is_closed());
+        assert!(!is_failed || self.model.config.on_failure == FailurePolicy::FailTask);
+    }
+}
+
+/// Fewer or more cases by the environment variable `PROPTEST_CASES`.
+fn config() -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|it| it.parse().ok());
+    let file = FileFailurePersistence::Direct("proptest-regressions/operator_sim.txt");
+    ProptestConfig {
+        cases: cases.unwrap_or(10_000),
+        failure_persistence: Some(Box::new(file)),
+        ..ProptestConfig::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn any_sequence_of_operations_agrees_with_the_model(
+        config in configs(),
+        sequence in sequences(),
+        waits_for_answers in any::<bool>(),
+    ) {
+        let mut simulation = Simulation::new(config);
+        for op in &sequence {
+            simulation.run(op);
+        }
+        simulation.finish(waits_for_answers);
+        simulation.account();
+    }
+}

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The model that the simulation of the operator compares with.
+
+mod operator_check;
+pub(crate) mod operator_model;

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The operator against its model, after each operation.
+
+use std::collections::HashSet;
+
+use sparkawait_core::element::StreamElement;
+use sparkawait_core::operator::{Actions, AttemptId, Invocation, Metrics, OutputMode};
+use sparkawait_core::time::ProcessingTime;
+
+use super::operator_model::{Held, Model, Operator, State, key_of};
+
+impl Model {
+    /// Learns which calls started, and checks all that the operator asks for.
+    pub(crate) fn learn(&mut self, actions: Actions<u32>) {
+        for invocation in actions.invoke {
+            self.start(invocation);
+        }
+        assert_eq!(actions.ask_timeout.len(), self.asks.len());
+        for (asked, value) in actions.ask_timeout.iter().zip(std::mem::take(&mut self.asks)) {
+            assert_eq!((asked.value, asked.attempt.attempt), (value, AttemptId::TIMEOUT));
+            let id = *self.get(value).id.get_or_insert(asked.attempt.entry);
+            assert_eq!(asked.attempt.entry, id);
+        }
+        let cancelled: HashSet<AttemptId> = actions.cancel.iter().copied().collect();
+        assert_eq!(cancelled.len(), actions.cancel.len(), "a call is cancelled once");
+        let expected = std::mem::take(&mut self.cancels);
+        if !self.withdraws_calls {
+            assert_eq!(cancelled, expected, "calls to cancel");
+        }
+    }
+
+    /// Starts the call of a record that may start.
+    fn start(&mut self, Invocation { attempt, value }: Invocation<u32>) {
+        assert!(!self.is_closed && !self.is_blocked(value), "{value} starts while it is blocked");
+        let is_keyed = self.config.mode == OutputMode::KeyOrdered;
+        let starts_in_order = !is_keyed && attempt.attempt == 1;
+        assert!(!starts_in_order || self.last_first < Some(value), "{value} overtakes");
+        if starts_in_order {
+            self.last_first = Some(value);
+        }
+        let retry = self.config.retry.filter(|_| attempt.attempt > 1);
+        let is_permitted =
+            retry.map_or(attempt.attempt == 1, |it| it.can_retry(attempt.attempt - 1));
+        assert!(is_permitted, "attempt {} of {value}", attempt.attempt);
+        let (since, number) = (self.now, self.starts);
+        let held = self.get(value);
+        assert_eq!(held.state, State::Waiting, "{value} starts");
+        assert_eq!(*held.id.get_or_insert(attempt.entry), attempt.entry);
+        assert_eq!(attempt.attempt, held.attempts + 1);
+        held.attempts += 1;
+        held.state = State::Running { since, number };
+        self.starts += 1;
+        self.metrics.attempts += 1;
+        self.metrics.retries += u64::from(attempt.attempt > 1);
+    }
+
+    /// Compares all that can be asked of the operator.
+    pub(crate) fn check(&mut self, operator: &mut Operator) {
+        self.check_permits();
+        self.check_metrics(operator);
+        assert_eq!(operator.queue_size(), self.held().count());
+        assert_eq!(operator.in_flight(), self.running());
+        assert_eq!(operator.free_slots(), self.free_slots());
+        assert_eq!(operator.has_capacity(), self.free_slots() > 0);
+        assert_eq!(operator.is_replaying(), !self.replay.is_empty());
+        assert_eq!(operator.has_output(), self.next().is_some());
+        assert_eq!(operator.is_finished(), self.is_finished());
+        assert_eq!(operator.failure(), self.failed.as_ref());
+        let backing_off = self.held().filter(|it| matches!(it.state, State::BackOff { .. }));
+        assert_eq!(operator.pending_retries(), backing_off.count());
+        let times = self.times();
+        assert_eq!(operator.poll_timeout(), times.iter().copied().min());
+        assert_eq!(operator.active_timers(), times.len());
+    }
+
+    fn check_permits(&self) {
+        let max_concurrency = self.config.max_concurrency.get();
+        assert!(self.held().count() <= self.config.capacity.get());
+        assert!(self.running() <= max_concurrency);
+        let may_start = |it: &&Held| it.state == State::Waiting && !self.is_blocked(it.value);
+        if self.running() < max_concurrency && !self.is_closed {
+            assert_eq!(self.held().find(may_start).map(|it| it.value), None, "a permit is free");
+        }
+        let mut keys = HashSet::new();
+        let running = self.held().filter(|it| it.is_running());
+        let mut running_keys = running.filter_map(|it| key_of(it.value));
+        let is_keyed = self.config.mode == OutputMode::KeyOrdered;
+        assert!(!is_keyed || running_keys.all(|key| keys.insert(key.0)), "two calls for a key");
+    }
+
+    fn check_metrics(&mut self, operator: &Operator) {
+        let actual = operator.metrics(self.now);
+        if std::mem::take(&mut self.withdraws_calls) {
+            let Metrics { attempts, retries, cancelled, .. } = actual;
+            self.metrics = Metrics { attempts, retries, cancelled, ..self.metrics };
+        }
+        let ages = self.held().map(|it| self.now.saturating_since(it.admitted_at));
+        let expected = Metrics {
+            in_flight: self.running(),
+            queue_size: self.held().count(),
+            oldest_age: ages.max().unwrap_or_default(),
+            ..self.metrics
+        };
+        assert_eq!(actual, expected);
+        let left = actual.emitted + actual.queue_size as u64;
+        assert_eq!(actual.admitted, left, "each record left or is held");
+    }
+
+    fn is_finished(&self) -> bool {
+        if self.is_closed {
+            return self.next().is_none();
+        }
+        self.input_ended && self.line.is_empty() && self.replay.is_empty()
+    }
+
+    /// The times at which something happens.
+    fn times(&self) -> Vec<ProcessingTime> {
+        let live = self.held().filter(|it| it.has_deadline() && !self.is_closed);
+        live.flat_map(|held| {
+            let attempt = held.attempt_deadline(self.config.attempt_timeout).map(|(time, _)| time);
+            let retry = match held.state {
+                State::BackOff { due } => Some(due),
+                _ => None,
+            };
+            [held.deadline, attempt, retry].into_iter().flatten()
+        })
+        .collect()
+    }
+
+    /// What is held, and will be; a watermark is no record.
+    pub(crate) fn values(&self) -> Vec<u32> {
+        let replayed = self.replay.iter().filter_map(|element| match element {
+            StreamElement::Record(it) => Some(it.record.value),
+            StreamElement::Watermark(_) => None,
+        });
+        self.held().map(|it| it.value).chain(replayed).collect()
+    }
+}

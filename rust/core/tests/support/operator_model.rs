@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A naive model of the operator: a list of what is held, searched from front to back each time.
+//!
+//! The model decides everything but which of the records that may start does so: that it learns
+//! from the operator's actions, and checks that the record was allowed to.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use sparkawait_core::element::{Key, StreamElement, StreamRecord, Timestamp, Watermark};
+use sparkawait_core::operator::{
+    AsyncWaitOperator, AttemptId, Completion, Config, Emitted, EndOfInput, Failure, FailurePolicy,
+    Handled, Metrics, OutputMode, Retry, Snapshot, SnapshotRecord, SnapshotState,
+};
+use sparkawait_core::queue::EntryId;
+use sparkawait_core::retry::mix;
+use sparkawait_core::time::ProcessingTime;
+
+/// What an attempt came to: the record's value and the attempt's number.
+pub(crate) type Reply = (u32, u32);
+pub(crate) type Operator = AsyncWaitOperator<u32, Reply, Reply>;
+pub(crate) type Outcome = Result<Reply, Failure<Reply>>;
+pub(crate) type Output = StreamElement<Emitted<u32, Reply, Reply>>;
+
+/// The record with the given value, which tells its key and its event time.
+pub(crate) fn record(value: u32) -> StreamRecord<u32> {
+    StreamRecord::new(value, value.is_multiple_of(2).then_some(Timestamp(value.into())))
+}
+
+pub(crate) fn key_of(value: u32) -> Option<Key> {
+    (value % 4 != 3).then_some(Key(u64::from(value % 4)))
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum State {
+    /// For a permit, or for an earlier record of its key.
+    Waiting,
+    Running {
+        since: ProcessingTime,
+        /// Counts the starts of all calls.
+        number: usize,
+    },
+    BackOff {
+        due: ProcessingTime,
+    },
+    /// The function is asked what the timeout shall emit.
+    Asked,
+    Final(Outcome),
+    /// The record that failed the operator.
+    Failed,
+}
+
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) value: u32,
+    /// Known since the first action that names it.
+    pub(super) id: Option<EntryId>,
+    pub(super) attempts: u32,
+    pub(super) admitted_at: ProcessingTime,
+    pub(super) deadline: Option<ProcessingTime>,
+    pub(super) state: State,
+    /// Its place in the order in which records became ready to leave.
+    ready: Option<usize>,
+}
+
+impl Held {
+    pub(super) fn has_deadline(&self) -> bool {
+        matches!(self.state, State::Waiting | State::Running { .. } | State::BackOff { .. })
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self.state, State::Running { .. })
+    }
+
+    fn is_final(&self) -> bool {
+        matches!(self.state, State::Final(_))
+    }
+
+    /// When its attempt has taken too long, with what tells equal times apart.
+    pub(super) fn attempt_deadline(
+        &self,
+        timeout: Option<Duration>,
+    ) -> Option<(ProcessingTime, usize)> {
+        match self.state {
+            State::Running { since, number } => Some((since + timeout?, number)),
+            _ => None,
+        }
+    }
+
+    fn attempt(&self) -> AttemptId {
+        AttemptId { entry: self.id.expect("a call was seen"), attempt: self.attempts }
+    }
+
+    fn snapshot(&self, now: ProcessingTime) -> SnapshotRecord<u32, Reply, Reply> {
+        let state = match &self.state {
+            State::Final(outcome) => SnapshotState::Completed(*outcome),
+            state => SnapshotState::Pending {
+                time_left: self.deadline.map(|deadline| deadline.saturating_since(now)),
+                backoff_left: match state {
+                    State::BackOff { due } => Some(due.saturating_since(now)),
+                    _ => None,
+                },
+                was_running: self.is_running(),
+            },
+        };
+        SnapshotRecord { record: record(self.value), attempts: self.attempts, state }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Model {
+    pub(crate) config: Config,
+    pub(crate) now: ProcessingTime,
+    pub(super) line: Vec<StreamElement<Held>>,
+    pub(super) replay: VecDeque<StreamElement<SnapshotRecord<u32, Reply, Reply>>>,
+    pub(super) input_ended: bool,
+    pub(super) is_closed: bool,
+    pub(super) failed: Option<Emitted<u32, (), Reply>>,
+    pub(super) metrics: Metrics,
+    readied: usize,
+    pub(super) starts: usize,
+    /// The last record that was called for the first time.
+    pub(super) last_first: Option<u32>,
+    /// Calls that the current operation has to cancel.
+    pub(super) cancels: HashSet<AttemptId>,
+    /// Records whose timeout the current operation has to ask for.
+    pub(super) asks: Vec<u32>,
+    /// Set where calls may start and be withdrawn in one operation: a restore that fails.
+    pub(super) withdraws_calls: bool,
+}
+
+impl Model {
+    pub(crate) fn new(config: Config, now: ProcessingTime) -> Self {
+        Self {
+            config,
+            now,
+            line: Vec::new(),
+            replay: VecDeque::new(),
+            input_ended: false,
+            is_closed: false,
+            failed: None,
+            metrics: Metrics::default(),
+            readied: 0,
+            starts: 0,
+            last_first: None,
+            cancels: HashSet::new(),
+            asks: Vec::new(),
+            withdraws_calls: false,
+        }
+    }
+
+    pub(super) fn held(&self) -> impl Iterator<Item = &Held> {
+        self.line.iter().filter_map(|element| match element {
+            StreamElement::Record(held) => Some(held),
+            StreamElement::Watermark(_) => None,
+        })
+    }
+
+    fn held_mut(&mut self) -> impl Iterator<Item = &mut Held> {
+        self.line.iter_mut().filter_map(|element| match element {
+            StreamElement::Record(held) => Some(held),
+            StreamElement::Watermark(_) => None,
+        })
+    }
+
+    pub(super) fn get(&mut self, value: u32) -> &mut Held {
+        self.held_mut().find(|it| it.value == value).expect("the record is held")
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    fn is_draining(&self) -> bool {
+        self.input_ended && self.config.at_end_of_input == EndOfInput::LastAttempt
+    }
+
+    pub(super) fn running(&self) -> usize {
+        if self.is_closed { 0 } else { self.held().filter(|it| it.is_running()).count() }
+    }
+
+    fn same_key(&self, value: u32, other: u32) -> bool {
+        let is_keyed = self.config.mode == OutputMode::KeyOrdered && key_of(value).is_some();
+        is_keyed && key_of(value) == key_of(other)
+    }
+
+    /// Whether an earlier record of the same key is pending.
+    pub(super) fn is_blocked(&self, value: u32) -> bool {
+        let mut earlier = self.held().take_while(|it| it.value != value);
+        earlier.any(|it| self.same_key(value, it.value) && !it.is_final())
+    }
+
+    pub(crate) fn free_slots(&self) -> usize {
+        let is_open = !self.is_closed && self.replay.is_empty();
+        if is_open { self.config.capacity.get() - self.held().count() } else { 0 }
+    }
+
+    pub(crate) fn put(&mut self, value: u32) {
+        self.metrics.admitted += 1;
+        let deadline = self.config.timeout.map(|timeout| self.now + timeout);
+        self.push(value, 0, deadline);
+    }
+
+    fn push(&mut self, value: u32, attempts: u32, deadline: Option<ProcessingTime>) {
+        let (admitted_at, state) = (self.now, State::Waiting);
+        let held = Held { value, id: None, attempts, admitted_at, deadline, state, ready: None };
+        self.line.push(StreamElement::Record(held));
+    }
+
+    pub(crate) fn put_watermark(&mut self, watermark: Watermark) {
+        if self.is_closed {
+            return;
+        }
+        if !self.replay.is_empty() {
+            return self.replay.push_back(StreamElement::Watermark(watermark));
+        }
+        self.append_watermark(watermark);
+    }
+
+    fn append_watermark(&mut self, watermark: Watermark) {
+        match self.line.last_mut() {
+            Some(StreamElement::Watermark(last)) => *last = watermark.max(*last),
+            _ => self.line.push(StreamElement::Watermark(watermark)),
+        }
+    }
+
+    /// Whether the outcome of an attempt of the record is awaited.
+    pub(crate) fn awaits(&self, attempt: AttemptId, value: u32) -> bool {
+        let held = self.held().find(|it| it.value == value).filter(|_| !self.is_closed);
+        held.is_some_and(|held| match held.state {
+            State::Running { .. } => held.attempts == attempt.attempt,
+            State::Asked => attempt.attempt == AttemptId::TIMEOUT,
+            _ => false,
+        })
+    }
+
+    pub(crate) fn complete(
+        &mut self,
+        attempt: AttemptId,
+        value: u32,
+        completion: Completion<Reply, Reply>,
+    ) -> Handled {
+        if !self.awaits(attempt, value) {
+            return Handled::Ignored;
+        }
+        let State::Running { since, .. } = self.get(value).state else {
+            self.finish(value, completion.outcome.map_err(Failure::Function));
+            return Handled::TimeoutAnswered;
+        };
+        let latency = self.now.saturating_since(since);
+        if self.back_off(value, completion.retry) {
+            return Handled::Retried(latency);
+        }
+        let is_exhausted = completion.retry != Retry::No && self.config.retry.is_some();
+        let failure = if is_exhausted { Failure::RetriesExhausted } else { Failure::Function };
+        self.finish(value, completion.outcome.map_err(failure));
+        Handled::Final(latency)
+    }
+
+    fn back_off(&mut self, value: u32, retry: Retry) -> bool {
+        let (seed, now, attempt) = (self.config.seed, self.now, self.get(value).attempt());
+        let Some(strategy) = self.config.retry else { return false };
+        let delay = match retry {
+            Retry::No => return false,
+            Retry::After(delay) => delay,
+            Retry::Yes => {
+                let random = mix(seed, attempt.entry.as_u64(), attempt.attempt);
+                strategy.backoff(attempt.attempt, random)
+            }
+        };
+        if self.is_draining() || !strategy.can_retry(attempt.attempt) {
+            return false;
+        }
+        self.get(value).state = State::BackOff { due: now + delay };
+        true
+    }
+
+    fn finish(&mut self, value: u32, outcome: Outcome) {
+        self.metrics.failures += u64::from(outcome.is_err());
+        if let (Err(failure), FailurePolicy::FailTask) = (outcome, self.config.on_failure) {
+            let (record, attempts) = (record(value), self.get(value).attempts);
+            self.failed = Some(Emitted { record, attempts, outcome: Err(failure) });
+            self.get(value).state = State::Failed;
+            return self.close();
+        }
+        self.get(value).state = State::Final(outcome);
+        self.make_ready(value);
+    }
+
+    /// Makes a final record ready to leave unless it is blocked, and then those behind it.
+    fn make_ready(&mut self, value: u32) {
+        if self.is_blocked(value) {
+            return;
+        }
+        let chain = self.held().skip_while(|it| it.value != value);
+        let chain = chain.filter(|it| it.value == value || self.same_key(value, it.value));
+        let ready: Vec<u32> = chain.take_while(|it| it.is_final()).map(|it| it.value).collect();
+        for value in ready {
+            self.readied += 1;
+            self.get(value).ready = Some(self.readied);
+        }
+    }
+
+    pub(crate) fn handle_time(&mut self) {
+        let (now, attempt_timeout) = (self.now, self.config.attempt_timeout);
+        for value in self.due(|held| Some((held.deadline?, 0))) {
+            self.time_out(value);
+        }
+        for value in self.due(|held| held.attempt_deadline(attempt_timeout)) {
+            self.time_out_attempt(value);
+        }
+        for held in self.held_mut() {
+            if matches!(held.state, State::BackOff { due } if due <= now) {
+                held.state = State::Waiting;
+            }
+        }
+    }
+
+    /// The records whose time has come, in the order of `time`.
+    fn due(&self, time: impl Fn(&Held) -> Option<(ProcessingTime, usize)>) -> Vec<u32> {
+        let live = self.held().filter(|it| it.has_deadline() && !self.is_closed);
+        let due = live.filter_map(|held| Some((time(held)?, held.value)));
+        let mut due: Vec<_> = due.filter(|((time, _), _)| *time <= self.now).collect();
+        due.sort_by_key(|(time, _)| *time);
+        due.into_iter().map(|(_, value)| value).collect()
+    }
+
+    fn time_out(&mut self, value: u32) {
+        if self.is_closed {
+            return;
+        }
+        self.metrics.timeouts += 1;
+        self.cancel(value);
+        if self.config.asks_on_timeout {
+            self.get(value).state = State::Asked;
+            self.asks.push(value);
+        } else {
+            self.finish(value, Err(Failure::TimedOut));
+        }
+    }
+
+    fn time_out_attempt(&mut self, value: u32) {
+        if self.is_closed || !self.get(value).is_running() {
+            return;
+        }
+        self.cancel(value);
+        if !self.back_off(value, Retry::Yes) {
+            self.metrics.timeouts += 1;
+            self.finish(value, Err(Failure::TimedOut));
+        }
+    }
+
+    fn cancel(&mut self, value: u32) {
+        if self.get(value).is_running() {
+            let attempt = self.get(value).attempt();
+            self.cancels.insert(attempt);
+            self.metrics.cancelled += 1;
+        }
+    }
+
+    pub(crate) fn end_input(&mut self) {
+        self.input_ended = true;
+        if self.is_draining() {
+            let backing_off = |it: &&mut Held| matches!(it.state, State::BackOff { .. });
+            self.held_mut().filter(backing_off).for_each(|it| it.state = State::Waiting);
+        }
+    }
+
+    pub(crate) fn close(&mut self) {
+        if !self.is_closed {
+            let values: Vec<u32> = self.held().map(|it| it.value).collect();
+            for value in values {
+                self.cancel(value);
+            }
+            self.asks.clear();
+            self.is_closed = true;
+        }
+    }
+
+    /// The index of the element that leaves next.
+    pub(super) fn next(&self) -> Option<usize> {
+        let is_ordered = self.config.mode == OutputMode::Ordered;
+        match self.line.first()? {
+            StreamElement::Watermark(_) => return Some(0),
+            StreamElement::Record(held) if is_ordered => return held.is_final().then_some(0),
+            StreamElement::Record(_) => {}
+        }
+        let records = self.line.iter().map_while(|element| match element {
+            StreamElement::Record(held) => Some(held),
+            StreamElement::Watermark(_) => None,
+        });
+        let ready = records.enumerate().filter_map(|(index, held)| Some((held.ready?, index)));
+        ready.min().map(|(_, index)| index)
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Output> {
+        let element = self.line.remove(self.next()?);
+        self.metrics.emitted += u64::from(matches!(element, StreamElement::Record(_)));
+        Some(element.map(|held| match held.state {
+            State::Final(outcome) => {
+                Emitted { record: record(held.value), attempts: held.attempts, outcome }
+            }
+            state => unreachable!("a record in {state:?} leaves"),
+        }))
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot<u32, Reply, Reply> {
+        let held = self.line.iter().map(|it| it.as_ref().map(|held| held.snapshot(self.now)));
+        held.chain(self.replay.iter().cloned()).collect()
+    }
+
+    pub(crate) fn restore(
+        config: Config,
+        snapshot: Snapshot<u32, Reply, Reply>,
+        now: ProcessingTime,
+    ) -> Self {
+        let mut model = Self::new(config, now);
+        model.replay = snapshot.into();
+        model.admit_replayed();
+        model
+    }
+
+    /// Admits restored elements while slots are free.
+    pub(crate) fn admit_replayed(&mut self) {
+        while !self.is_closed {
+            let is_full = self.held().count() == self.config.capacity.get();
+            if is_full && matches!(self.replay.front(), Some(StreamElement::Record(_))) {
+                return;
+            }
+            match self.replay.pop_front() {
+                None => return,
+                Some(StreamElement::Record(restored)) => self.admit(&restored),
+                Some(StreamElement::Watermark(watermark)) => self.append_watermark(watermark),
+            }
+        }
+        self.withdraws_calls = true;
+    }
+
+    fn admit(&mut self, restored: &SnapshotRecord<u32, Reply, Reply>) {
+        let value = restored.record.value;
+        self.metrics.admitted += 1;
+        self.push(value, restored.attempts, None);
+        let (time_left, backoff_left, was_running) = match restored.state {
+            SnapshotState::Completed(outcome) => return self.finish(value, outcome),
+            SnapshotState::Pending { time_left, backoff_left, was_running } => {
+                (time_left, backoff_left, was_running)
+            }
+        };
+        let (now, timeout) = (self.now, self.config.timeout);
+        let is_free = !self.is_blocked(value) && !self.is_draining();
+        let held = self.get(value);
+        held.attempts -= u32::from(was_running);
+        held.deadline = timeout.map(|timeout| now + time_left.unwrap_or(timeout).min(timeout));
+        if held.deadline.is_some_and(|deadline| deadline <= now) {
+            self.handle_time();
+        } else if let Some(rest) = backoff_left.filter(|_| is_free) {
+            held.state = State::BackOff { due: now + rest };
+        }
+    }
+}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from sparkawait.batching import BatchRunner
+from sparkawait.collector import collecting_less_often
 from sparkawait.coroutines import CoroutineRunner
 from sparkawait.event_loop import event_loop_thread
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind
@@ -157,22 +158,23 @@ def run(
     metrics = _MetricsReport(task.metrics, context, on_metrics)
     closer = _Closer(plan, task, context)
     finished = False
-    try:
-        closer.open()
-        feeder.start(task)
-        while (batch := task.next()) is not None:
-            yield batch
-            metrics.report_now_and_then()
-        finished = True
-    finally:
-        if not finished:
+    with collecting_less_often():
+        try:
+            closer.open()
+            feeder.start(task)
+            while (batch := task.next()) is not None:
+                yield batch
+                metrics.report_now_and_then()
+            finished = True
+        finally:
+            if not finished:
+                task.close()
+            error = closer.close(CLOSE_SECONDS if finished else ABORT_SECONDS)
             task.close()
-        error = closer.close(CLOSE_SECONDS if finished else ABORT_SECONDS)
-        task.close()
-        feeder.join()
-        metrics.report()
-        if error is not None:
-            closer.raise_or_log(error, raises=finished)
+            feeder.join()
+            metrics.report()
+            if error is not None:
+                closer.raise_or_log(error, raises=finished)
 
 
 def runner_class(plan: Plan) -> type[Runner]:

@@ -12,8 +12,9 @@ so that a row that does not fit fails alone. No state changes after construction
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import pyarrow as pa
 
@@ -26,7 +27,8 @@ _RowT = TypeVar("_RowT")
 _ONLY_DICTS = {dict}
 
 
-class Built(NamedTuple, Generic[_RowT]):
+@dataclass(frozen=True)
+class Built(Generic[_RowT]):
     """The results of many rows, ready for the operator."""
 
     rows: list[_RowT]
@@ -42,6 +44,10 @@ class Built(NamedTuple, Generic[_RowT]):
     def counts(self) -> list[int] | None:
         """Results of each row; ``None`` when each has exactly one."""
         return None if self.mappings is None else list(map(len, self.mappings))
+
+    def _replace(self, **changes: Any) -> Built[_RowT]:
+        """Returns a copy with `changes`, like a named tuple; those of 3.10 cannot be generic."""
+        return replace(self, **changes)
 
 
 class ResultBuilder:

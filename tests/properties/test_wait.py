@@ -25,7 +25,7 @@ def batches(lengths):
     for length in lengths:
         x = pa.array(range(start, start + length), pa.int64())
         keys = pa.array([i % 5 if i % 7 else None for i in range(start, start + length)], pa.int8())
-        yield pa.record_batch({"x": x, "k": keys})
+        yield pa.RecordBatch.from_pydict({"x": x, "k": keys})
         start += length
 
 

@@ -38,7 +38,7 @@ async def hang(row):
 def batches(*lengths):
     start = 0
     for length in lengths:
-        yield pa.record_batch({"x": pa.array(range(start, start + length), pa.int64())})
+        yield pa.RecordBatch.from_pydict({"x": pa.array(range(start, start + length), pa.int64())})
         start += length
 
 
@@ -109,7 +109,7 @@ def test_key_ordered_wait_makes_one_call_at_a_time_per_key():
         seen.append(row["x"])
         return {"y": 0}
 
-    source = [pa.record_batch({"x": list(range(60)), "k": [i % 3 for i in range(60)]})]
+    source = [pa.RecordBatch.from_pydict({"x": list(range(60)), "k": [i % 3 for i in range(60)]})]
     results = rows_of(arrow.key_ordered_wait(source, exclusive, key="k"))
     assert len(results) == 60
     for key in range(3):
@@ -127,7 +127,7 @@ def test_a_row_is_a_mapping_of_its_cells():
             row["z"]
         return {"y": 1}
 
-    source = [pa.record_batch({"a": [[1, None]], "b": [{"c": "text"}]})]
+    source = [pa.RecordBatch.from_pydict({"a": [[1, None]], "b": [{"c": "text"}]})]
     list(arrow.ordered_wait(source, look))
     assert seen == {"a": [1, None], "b": {"c": "text"}}
 

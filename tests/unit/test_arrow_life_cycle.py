@@ -21,7 +21,7 @@ async def double(row):
 def batches(*lengths):
     start = 0
     for length in lengths:
-        yield pa.record_batch({"x": pa.array(range(start, start + length), pa.int64())})
+        yield pa.RecordBatch.from_pydict({"x": pa.array(range(start, start + length), pa.int64())})
         start += length
 
 

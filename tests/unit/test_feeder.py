@@ -44,7 +44,7 @@ class Exporter:
         return self.batch.__arrow_c_array__(requested_schema)
 
 
-BATCH = pa.record_batch({"x": [1, 2]})
+BATCH = pa.RecordBatch.from_pydict({"x": [1, 2]})
 
 
 def feed(batches, task):
@@ -57,7 +57,7 @@ def feed(batches, task):
 
 
 def test_every_batch_is_fed_once_in_order():
-    batches = [pa.record_batch({"x": [i]}) for i in range(3)]
+    batches = [pa.RecordBatch.from_pydict({"x": [i]}) for i in range(3)]
     task = FakeTask()
     assert feed(batches, task) is batches[0]
     assert task.batches == batches
@@ -112,7 +112,7 @@ def test_the_input_fails_the_task_with_its_own_exception():
 
 def test_an_input_that_changes_its_schema_fails_the_task():
     task = FakeTask()
-    feed([BATCH, pa.record_batch({"x": ["a"]})], task)
+    feed([BATCH, pa.RecordBatch.from_pydict({"x": ["a"]})], task)
     assert isinstance(task.failure, ConfigurationError)
     assert "from (x int64) to (x string)" in str(task.failure)
 

@@ -15,7 +15,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Literal, NoReturn, cast
 
 from sparkawait.durations import Duration, parse_duration
-from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.exceptions import ConfigurationError, ErrorKind, ResultError
 
 __all__ = ["AsyncRetryStrategy", "RetryAfter", "exponential_backoff", "fixed_delay", "if_empty"]
 
@@ -99,7 +99,9 @@ class AsyncRetryStrategy:
             return True
         predicate = self.if_exception
         if predicate is None:
-            return self.if_result is None and isinstance(error, Exception)
+            # A result of the wrong shape is a mistake in the function: the next would be no better.
+            is_mistake = isinstance(error, ResultError)
+            return self.if_result is None and isinstance(error, Exception) and not is_mistake
         if isinstance(predicate, (type, tuple)):
             return isinstance(error, predicate)
         return bool(predicate(error))

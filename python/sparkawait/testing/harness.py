@@ -172,11 +172,13 @@ class OperatorTestHarness:
 
     def complete(self, invocation: Invocation, results: list[Any]) -> None:
         """Lets `invocation` return `results`, at the next `run`. An old invocation is ignored."""
-        self._finish(invocation._entry, invocation.attempt, results)
+        if self._is_awaited(invocation):
+            self._finish(invocation._entry, invocation.attempt, results)
 
     def fail(self, invocation: Invocation, exception: BaseException) -> None:
         """Lets `invocation` raise `exception`, at the next `run`. An old invocation is ignored."""
-        self._fail(invocation._entry, invocation.attempt, exception)
+        if self._is_awaited(invocation):
+            self._fail(invocation._entry, invocation.attempt, exception)
 
     def run(self) -> None:
         """Runs the mailbox until it is idle."""
@@ -245,6 +247,9 @@ class OperatorTestHarness:
         return self._core.pending_retries
 
     # -- outcomes
+
+    def _is_awaited(self, invocation: Invocation) -> bool:
+        return self._entries.get((invocation._entry, invocation.attempt)) is invocation
 
     def _finish(self, entry: int, attempt: int, results: Any) -> None:
         if not isinstance(results, list):
@@ -367,9 +372,19 @@ def _settings(
     if not isinstance(mode, str):
         msg = f"`mode` must be one of 'ordered', 'unordered', 'key_ordered', got {mode!r}"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    for name, value in (("capacity", capacity), ("max_concurrency", max_concurrency)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            msg = f"`{name}` must be an int, got {value!r}"
+            raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
     if max_concurrency is not None and not 1 <= max_concurrency <= max(capacity, 1):
         msg = f"`max_concurrency` must be from 1 to `capacity`, got {max_concurrency}"
         raise ConfigurationError(msg, ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE)
+    if on_timeout is not None and timeout is None:
+        msg = "`on_timeout` needs a `timeout`, got None"
+        raise ConfigurationError(msg, ErrorKind.FALLBACK_INVALID)
+    if attempt_timeout is not None and timeout is not None and attempt_timeout > timeout:
+        msg = f"`attempt_timeout` must not be above `timeout`, got {attempt_timeout}"
+        raise ConfigurationError(msg, ErrorKind.ATTEMPT_TIMEOUT_TOO_LONG)
     if retry is not None and timeout is None:
         msg = "`retry` needs a `timeout`, got None"
         raise ConfigurationError(msg, ErrorKind.RETRY_NEEDS_TIMEOUT)

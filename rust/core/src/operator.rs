@@ -255,6 +255,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             }
         }
         self.running = 0;
+        self.backing_off = 0;
     }
 
     /// Returns totals and levels.

@@ -37,7 +37,9 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             Handled::Retried(latency)
         } else {
             let outcome = completion.outcome.map_err(|error| match self.config.retry {
-                Some(_) if asks_for_retry => Failure::RetriesExhausted(error),
+                Some(_) if asks_for_retry && attempt.attempt > 1 => {
+                    Failure::RetriesExhausted(error)
+                }
                 _ => Failure::Function(error),
             });
             self.finish(attempt.entry, outcome);

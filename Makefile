@@ -25,6 +25,9 @@ export PYTHONPATH := $(CURDIR)
 JAVA := JAVA_HOME="$$(tools/java-home $(VENV) 17 25)"; export JAVA_HOME;
 JAVA35 := JAVA_HOME="$$(tools/java-home $(VENV35) 8 21)"; export JAVA_HOME;
 
+# A task that hangs keeps its core of the local Spark, and every test after it waits in vain.
+SPARK_LIMITS := --maxfail=3 --session-timeout=1200
+
 .PHONY: help
 help: ## list the targets
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | \
@@ -62,11 +65,11 @@ test-python: dev ## the Python tests that need no Spark, and the examples in doc
 
 .PHONY: test-spark
 test-spark: dev ## the tests on the newest Spark
-	$(JAVA) $(PY) -m pytest --quiet -m spark
+	$(JAVA) $(PY) -m pytest --quiet $(SPARK_LIMITS) -m spark
 
 .PHONY: test-spark35
 test-spark35: dev $(VENV35)/.packages ## the tests of the Spark functions on the oldest Spark, 3.5
-	$(JAVA35) $(PY35) -m pytest --quiet -m "spark and not newest_spark" tests/spark
+	$(JAVA35) $(PY35) -m pytest --quiet $(SPARK_LIMITS) -m "spark and not newest_spark" tests/spark
 
 .PHONY: loom
 loom: | need-rust ## check every interleaving of the mailbox's inbox
@@ -89,7 +92,7 @@ lint: dev ## format, clippy, layers, ruff, types, stubs, licences
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/basedpyright
 	$(PY) -m mypy.stubtest sparkawait._core
-	$(PY) -m pytest --quiet tests/meta -m "not spark"
+	$(PY) -m pytest --quiet -m "not spark" tests/meta
 
 .PHONY: fmt
 fmt: $(VENV)/.packages ## rewrite files into the project's format

@@ -84,14 +84,23 @@ miri: | need-rust ## run the tests of the core under Miri (nightly Rust with the
 		cargo +nightly miri test --package sparkawait-core --locked --lib
 
 .PHONY: lint
-lint: dev ## format, clippy, layers, ruff, types, stubs, licences
+lint: lint-rust lint-python lint-repository ## format, clippy, ruff, types, stubs, layers, licences
+
+.PHONY: lint-rust
+lint-rust: | need-rust
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+
+.PHONY: lint-python
+lint-python: dev
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/basedpyright
 	$(PY) -m mypy.stubtest sparkawait._core
+
+.PHONY: lint-repository
+lint-repository: dev
 	$(PY) -m pytest --quiet -m "not spark" tests/meta
 
 .PHONY: fmt

@@ -34,8 +34,8 @@ help: ## list the targets
 		while IFS=$$'\t' read -r target text; do printf '%-14s %s\n' "$$target" "$$text"; done
 
 .PHONY: demo
-demo: release ## enrich flights with weather: plain, and through sparkawait
-	$(JAVA) $(PY) -m sparkawait.cli demo
+demo: release ## enrich 336,776 flights over HTTP, check the output and print what was measured
+	$(JAVA) $(PY) -m sparkawait demo
 
 .PHONY: dev
 dev: $(VENV)/.dev ## build the extension module for development into .venv

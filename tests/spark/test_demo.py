@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo, small and fast."""
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from rich.console import Console
+
+from sparkawait.demo.data import load
+from sparkawait.demo.program import RECIPE, run_all
+from sparkawait.demo.runner import Runner
+from sparkawait.demo.service import serve
+from sparkawait.demo.settings import Settings
+from sparkawait.demo.verify import compare_files, plain_join
+
+pytestmark = pytest.mark.spark
+
+SETTINGS = Settings(sample=400, capacity=20, latency=0.0005, error_rate=0.02)
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return load().first(2000)
+
+
+@pytest.fixture(scope="module")
+def output(spark, dataset, tmp_path_factory):
+    """The folder of the output, and the runs by name."""
+    work = tmp_path_factory.mktemp("demo")
+    with serve(SETTINGS, dataset) as service:
+        runner = Runner(spark, service, Console(), 2, work, work / "output")
+        runs = run_all(SETTINGS, dataset, runner)
+    return work / "output", {run.name: run for run in runs}
+
+
+@pytest.mark.parametrize("name", ["unordered", "ordered", RECIPE])
+def test_output_is_equal_to_the_plain_join(dataset, output, name):
+    folder, runs = output
+    expected = plain_join(dataset.first(runs[name].rows))
+    verdict = compare_files(expected, folder / name, in_order=name == "ordered")
+    assert verdict.is_right, verdict
+
+
+def test_the_first_run_is_over_all_rows_and_the_others_over_the_sample(output):
+    _, runs = output
+    assert {name: run.rows for name, run in runs.items()} == {
+        "unordered": 2000,
+        "ordered": 400,
+        RECIPE: 400,
+    }
+
+
+def test_calls_errors_and_retries_are_counted(output):
+    _, runs = output
+    run = runs["unordered"]
+    assert run.errors >= run.retries > 0
+    assert 4000 - 20 <= run.calls - 2 * run.retries <= 4000
+    assert sum(count for _, count in run.latencies) >= 2000
+
+
+def test_tampered_output_is_found(dataset, output, tmp_path):
+    folder, _ = output
+    table = parquet.read_table(folder / "ordered")
+    seats = [None if value is None else value + 1 for value in table["seats"].to_pylist()]
+    tampered = table.set_column(table.column_names.index("seats"), "seats", pa.array(seats))
+    backwards = tampered.take(list(range(tampered.num_rows - 1, 0, -1)))
+    parquet.write_table(backwards, tmp_path / "part.parquet")
+    expected = plain_join(dataset.first(400))
+
+    verdict = compare_files(expected, tmp_path, in_order=True)
+
+    known = 400 - table["seats"].null_count
+    assert replace(verdict, different=0) == replace(verdict.__class__(400), missing=1, disordered=1)
+    assert known - 1 <= verdict.different <= known

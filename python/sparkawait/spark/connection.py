@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notices that Spark no longer wants the output of a task.
+"""The worker's connection to the JVM, through which PySpark passes batches.
 
-When a task is killed, or a ``LIMIT`` has enough rows, the JVM closes its end of the worker's
-socket. A worker that neither reads nor writes, since all of its calls are in flight, would not
-notice before the next call ends. So a thread waits for the hang-up and interrupts the task thread,
-as Ctrl-C would. To be used on the task thread.
+Results must not lie in its buffer while calls are awaited. And when a task is killed, or a
+``LIMIT`` has enough rows, the JVM closes its end: a worker that neither reads nor writes, since all
+of its calls are in flight, would not notice before the next call ends. So a thread waits for the
+hang-up and interrupts the task thread, as Ctrl-C would. To be used on the task thread.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
+from typing import BinaryIO, cast
 
-__all__ = ["interrupted_by_hang_up"]
+__all__ = ["Connection"]
 
 _WORKER_MODULE = "pyspark.worker"
 # What poll reports without being asked; and, on Linux, that the peer closed its end of a TCP
@@ -26,27 +27,50 @@ _WORKER_MODULE = "pyspark.worker"
 _HANG_UP = getattr(select, "POLLRDHUP", 0)
 
 
-@contextmanager
-def interrupted_by_hang_up() -> Iterator[None]:
-    """Raises KeyboardInterrupt in the body once Spark has closed the worker's connection.
+class Connection:
+    """The stream to the JVM, or nothing where there is none."""
 
-    Does nothing where there is no such connection, or the caller is not on the main thread.
-    """
-    descriptor = _connection(sys._getframe())  # noqa: SLF001 - the worker passes it to nobody
-    is_main = threading.current_thread() is threading.main_thread()
-    if descriptor is None or not is_main or not hasattr(select, "poll"):
-        yield
-        return
-    wake_reader, wake_writer = os.pipe()
-    thread = threading.Thread(
-        target=_watch, args=(descriptor, wake_reader), name="sparkawait-connection", daemon=True
-    )
-    thread.start()
-    try:
-        yield
-    finally:
-        # The reader's end is closed by the thread, which may be polling it.
-        os.close(wake_writer)
+    def __init__(self, stream: BinaryIO | None) -> None:
+        """Wraps `stream`, which a file descriptor lies under."""
+        self._stream = stream
+
+    @staticmethod
+    def of_this_worker() -> Connection:
+        """Finds the stream, which the worker passes to nobody, among the callers' variables."""
+        frame: FrameType | None = sys._getframe()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        while frame is not None:
+            if frame.f_globals.get("__name__") == _WORKER_MODULE and "outfile" in frame.f_locals:
+                return Connection(cast("BinaryIO", frame.f_locals["outfile"]))
+            frame = frame.f_back
+        return Connection(None)
+
+    def flush(self) -> None:
+        """Sends what PySpark has written, which else waits for more to fill a buffer."""
+        if self._stream is not None:
+            self._stream.flush()
+
+    @contextmanager
+    def interrupted_by_hang_up(self) -> Generator[None, None, None]:
+        """Raises KeyboardInterrupt in the body once the JVM has closed the connection.
+
+        Does nothing without a connection, or if the caller is not on the main thread.
+        """
+        is_main = threading.current_thread() is threading.main_thread()
+        if self._stream is None or not is_main or not hasattr(select, "poll"):
+            yield
+            return
+        wake_reader, wake_writer = os.pipe()
+        threading.Thread(
+            target=_watch,
+            args=(self._stream.fileno(), wake_reader),
+            name="sparkawait-connection",
+            daemon=True,
+        ).start()
+        try:
+            yield
+        finally:
+            # The reader's end is closed by the thread, which may be polling it.
+            os.close(wake_writer)
 
 
 def _watch(descriptor: int, wake_reader: int) -> None:
@@ -60,15 +84,3 @@ def _watch(descriptor: int, wake_reader: int) -> None:
     if wake_reader not in ready:
         # A signal rather than `interrupt_main`, because it ends a blocking write as well.
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-
-def _connection(frame: FrameType | None) -> int | None:
-    """Finds the descriptor of the stream to the JVM, an argument of the worker's main function."""
-    while frame is not None:
-        if frame.f_globals.get("__name__") == _WORKER_MODULE and "outfile" in frame.f_locals:
-            try:
-                return int(frame.f_locals["outfile"].fileno())
-            except (AttributeError, OSError, ValueError):
-                return None
-        frame = frame.f_back
-    return None

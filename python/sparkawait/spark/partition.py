@@ -7,15 +7,20 @@ Made on the driver, pickled, and called once per task on the task thread.
 from __future__ import annotations
 
 import logging
+import os
+import sys
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import TaskContext
 
 import sparkawait.arrow
+from sparkawait.exceptions import AsyncIOError
 from sparkawait.plan import Plan
-from sparkawait.spark.connection import interrupted_by_hang_up
+from sparkawait.spark.connection import Connection
 from sparkawait.spark.metrics import TaskMetrics, of_one_task
 
 if TYPE_CHECKING:
@@ -81,14 +86,30 @@ def run_task(
     """
     context = TaskContext.get()
     partition = 0 if context is None else context.partitionId()
-
     totals: dict[str, Any] = {}
+    connection = Connection.of_this_worker()
+    output = sparkawait.arrow.run(plan, batches, partition=partition, on_metrics=totals.update)
     try:
-        with interrupted_by_hang_up():
-            yield from sparkawait.arrow.run(
-                plan, batches, partition=partition, on_metrics=totals.update
-            )
+        with connection.interrupted_by_hang_up(), closing(output):
+            for batch in output:
+                yield batch
+                connection.flush()
+    except AsyncIOError as error:
+        _keep_cause(error)
+        raise
     finally:
         _logger.info("%s, partition %d: %s", plan.function_name, partition, totals)
         if accumulator is not None:
             accumulator.add(of_one_task(totals))
+
+
+def _keep_cause(error: AsyncIOError) -> None:
+    """Writes the user's traceback into `error`, if Spark is going to drop its cause."""
+    if error.__cause__ is None or not os.environ.get("SPARK_SIMPLIFIED_TRACEBACK"):
+        return
+    cause = "".join(traceback.format_exception(error.__cause__)).rstrip()
+    note = f"caused by the exception of the function:\n{cause}"
+    if sys.version_info >= (3, 11):
+        error.add_note(note)
+    else:  # notes would not be printed
+        error.args = (f"{error}\n{note}",)

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Uses everything over Spark Connect and writes what came out, as JSON, into the given file.
+
+A program of its own, because classic sessions and those of Connect do not mix in a process.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+import sparkawait as sa
+from sparkawait.spark import Metrics
+
+
+@sa.async_function("doubled bigint, name string")
+async def double(row):
+    return {"doubled": 2 * row["id"], "name": f"number {row['id']}"}
+
+
+@sa.async_function("answer bigint")
+async def fail_odd(row):
+    if row["id"] % 2:
+        raise LookupError
+    return {"answer": row["id"]}
+
+
+def rows(df: DataFrame) -> list[Any]:
+    return [list(row.asDict(recursive=True).values()) for row in df.collect()]
+
+
+def message_of(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except sa.ConfigurationError as error:
+        return str(error)
+    return "nothing was raised"
+
+
+def stream(spark: SparkSession, folder: Path) -> list[Any]:
+    spark.range(20, numPartitions=2).write.parquet(str(folder / "source"))
+    source = spark.readStream.schema("id bigint").parquet(str(folder / "source"))
+    query = (
+        sa.unordered_wait(source, double)
+        .writeStream.format("parquet")
+        .option("path", str(folder / "out"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return sorted(rows(spark.read.parquet(str(folder / "out"))))
+
+
+def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
+    numbers = spark.range(20, numPartitions=3)
+    doubled = sa.async_udf(double)
+    spark.udf.register("double_id", sa.async_udf(double, columns=["id"]))
+    clock = spark.readStream.format("rate").load().withWatermark("timestamp", "5 seconds")
+    odd = numbers.withColumnRenamed("id", "a.b")
+    return {
+        "class": type(numbers).__module__,
+        "ordered": rows(numbers.transform(sa.ordered_wait, double, timeout="5s")),
+        "unordered": sorted(rows(numbers.transform(sa.unordered_wait, double))),
+        "key_ordered": sorted(rows(sa.key_ordered_wait(numbers, double, key="id"))),
+        "replace": rows(sa.ordered_wait(numbers, double, output="replace"))[:2],
+        "capture": rows(sa.ordered_wait(numbers, fail_odd, on_error="capture"))[:2],
+        "column": rows(numbers.select("id", doubled("id").alias("r")).select("id", "r.*")),
+        "sql": rows(
+            spark.sql("SELECT id, r.* FROM (SELECT id, double_id(id) AS r FROM range(20))")
+        ),
+        "dots": sa.ordered_wait(odd, double, schema="seen string").columns,
+        "stream": stream(spark, folder),
+        "wrong capacity": message_of(lambda: sa.ordered_wait(numbers, double, capacity=0)),
+        "metrics": message_of(lambda: Metrics(spark)),
+        "metadata": sa.ordered_wait(numbers.withMetadata("id", {"unit": "m"}), double)
+        .schema["id"]
+        .metadata,
+        "event time": sa.ordered_wait(clock, double, schema="seen string")
+        .schema["timestamp"]
+        .metadata,
+    }
+
+
+def main() -> None:
+    out = Path(sys.argv[1])
+    spark = (
+        SparkSession.builder.remote("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(out.parent / "warehouse"))
+        .getOrCreate()
+    )
+    out.write_text(json.dumps(results(spark, out.parent)))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything works over Spark Connect, where the driver has no JVM."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.newest_spark]
+
+ROOT = Path(__file__).parents[2]
+EXPECTED = [[number, 2 * number, f"number {number}"] for number in range(20)]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """What came out of the program, which is run once for all tests."""
+    pytest.importorskip("grpc")
+    out = tmp_path_factory.mktemp("connect") / "results.json"
+    program = subprocess.run(
+        [sys.executable, "-m", "tests.spark.connect_program", str(out)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert program.returncode == 0, program.stderr[-5000:]
+    return json.loads(out.read_text())
+
+
+def test_the_session_is_one_of_connect(results):
+    assert results["class"].startswith("pyspark.sql.connect")
+
+
+@pytest.mark.parametrize("wait", ["ordered", "unordered", "key_ordered", "column", "sql", "stream"])
+def test_every_row_comes_out_once(results, wait):
+    assert results[wait] == EXPECTED
+
+
+def test_output_can_be_replaced(results):
+    assert results["replace"] == [[0, "number 0"], [2, "number 1"]]
+
+
+def test_failures_can_be_captured(results):
+    succeeded, failed = results["capture"]
+    assert succeeded == [0, 0, None]
+    assert failed[:2] == [1, None]
+    assert failed[2]["kind"] == "user-function-failed"
+
+
+def test_columns_may_have_dots(results):
+    assert results["dots"] == ["a.b", "seen"]
+
+
+def test_wrong_options_are_refused_by_the_call(results):
+    assert results["wrong capacity"] == "`capacity` must be at least 1, got 0"
+
+
+def test_metrics_are_refused(results):
+    assert "Spark Connect has no accumulators" in results["metrics"]
+
+
+def test_metadata_is_kept(results):
+    assert results["metadata"] == {"unit": "m"}
+    assert results["event time"] == {"spark.watermarkDelayMs": 5000}

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A worker notices that Spark has hung up, even when it neither reads nor writes."""
+
+import os
+import select
+import socket
+import threading
+from types import FunctionType
+
+import pytest
+
+from sparkawait.spark.connection import Connection
+
+pytestmark = pytest.mark.spark
+
+
+def wait_for_signal():
+    """Blocks until a signal handler raises."""
+    reader, writer = os.pipe()
+    try:
+        select.select([reader], [], [])
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def main(outfile, body):
+    with Connection.of_this_worker().interrupted_by_hang_up():
+        body()
+
+
+# As in a worker: a function of that module has the stream to the JVM as an argument.
+worker_main = FunctionType(main.__code__, {**globals(), "__name__": "pyspark.worker"})
+
+
+@pytest.fixture(params=["unix", "tcp"])
+def sockets(request):
+    if request.param == "unix":
+        ours, theirs = socket.socketpair()
+    else:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            ours = socket.create_connection(server.getsockname())
+            theirs, _ = server.accept()
+    with ours, theirs:
+        yield ours, theirs
+
+
+def test_a_hang_up_interrupts_the_task(sockets):
+    ours, theirs = sockets
+
+    def hang():
+        theirs.close()
+        wait_for_signal()
+
+    with pytest.raises(KeyboardInterrupt), ours.makefile("wb") as outfile:
+        worker_main(outfile, hang)
+
+
+def test_a_hang_up_is_noticed_behind_data_that_was_not_read(sockets):
+    ours, theirs = sockets
+
+    def hang():
+        theirs.sendall(b"x" * 1000)
+        theirs.close()
+        wait_for_signal()
+
+    with pytest.raises(KeyboardInterrupt), ours.makefile("wb") as outfile:
+        worker_main(outfile, hang)
+
+
+def test_data_is_no_hang_up(sockets):
+    ours, theirs = sockets
+    with ours.makefile("wb") as outfile:
+        worker_main(outfile, lambda: theirs.sendall(b"x" * 1000))
+    assert ours.recv(10) == b"x" * 10
+
+
+def test_no_thread_is_left_when_the_task_has_ended(sockets):
+    ours, _ = sockets
+    watchers = []
+    with ours.makefile("wb") as outfile:
+        worker_main(
+            outfile,
+            lambda: watchers.extend(
+                thread for thread in threading.enumerate() if thread.name == "sparkawait-connection"
+            ),
+        )
+    assert len(watchers) == 1
+    watchers[0].join()
+
+
+def test_without_a_worker_nothing_is_watched():
+    with Connection.of_this_worker().interrupted_by_hang_up():
+        names = [thread.name for thread in threading.enumerate()]
+    assert "sparkawait-connection" not in names
+
+
+def test_flushing_sends_what_was_written(sockets):
+    ours, theirs = sockets
+    with ours.makefile("wb") as outfile:
+        outfile.write(b"rows")
+        Connection(outfile).flush()
+        assert theirs.recv(10) == b"rows"

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The column function: one value per row, in ``select`` and in SQL."""
+
+import asyncio
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812 - its customary name
+
+import sparkawait as sa
+from sparkawait import retry
+from sparkawait.exceptions import ErrorKind
+
+pytestmark = pytest.mark.spark
+
+
+@sa.async_function("sum bigint, names string")
+async def add(row):
+    await asyncio.sleep(0.001 * (sum(row.values()) % 3))
+    return {"sum": sum(row.values()), "names": " ".join(row)}
+
+
+@sa.async_function("doubled bigint")
+async def double(row):
+    return {"doubled": 2 * row["id"]}
+
+
+@pytest.fixture
+def numbers(spark):
+    return spark.range(500, numPartitions=3).withColumn("half", F.floor(F.col("id") / 2))
+
+
+def test_columns_make_up_the_row(numbers):
+    added = sa.async_udf(add)
+
+    rows = numbers.select("id", "half", added(numbers.id, "half").alias("r")).collect()
+
+    assert [row.id for row in rows] == list(range(500))
+    assert all(row.r.sum == row.id + row.half for row in rows)
+    assert rows[0].r.names == "id half"
+
+
+def test_a_struct_is_the_row_itself(numbers):
+    added = sa.async_udf(add)
+
+    row = numbers.select(added(F.struct("half", F.col("id").alias("x")))).first()
+
+    assert row[0].names == "half x"
+
+
+def test_a_struct_beside_others_is_a_cell(numbers):
+    @sa.async_function("shown string")
+    async def show(row):
+        return {"shown": f"{row['s']['id']} {row['half']}"}
+
+    structs = numbers.select(F.struct("id").alias("s"), "half")
+
+    assert structs.select(sa.async_udf(show)("s", "half")).first()[0] == "0 0"
+
+
+def test_columns_can_be_given_names(numbers):
+    added = sa.async_udf(add, columns=["a", "b"])
+
+    assert numbers.select(added(numbers.id + 1, "half")).first()[0].names == "a b"
+
+
+def test_one_returned_column_is_a_plain_column(numbers):
+    out = numbers.select(sa.async_udf(double)("id").alias("doubled"))
+
+    assert out.schema["doubled"].dataType.simpleString() == "bigint"
+    assert [row.doubled for row in out.collect()] == list(range(0, 1000, 2))
+
+
+def test_several_returned_columns_are_a_struct(numbers):
+    out = numbers.select(sa.async_udf(add)("id").alias("r"))
+
+    assert out.schema["r"].dataType.simpleString() == "struct<sum:bigint,names:string>"
+
+
+def test_sql_passes_a_named_struct(spark):
+    spark.udf.register("add_numbers", sa.async_udf(add))
+
+    rows = spark.sql(
+        "SELECT id, add_numbers(named_struct('x', id, 'y', 1L)) AS r FROM range(0, 100, 1, 3)"
+    ).collect()
+
+    assert [row.r.sum for row in rows] == list(range(1, 101))
+    assert rows[0].r.names == "x y"
+
+
+def test_sql_passes_several_arguments_that_have_names(spark):
+    spark.udf.register("add_two", sa.async_udf(add, columns=["x", "y"]))
+
+    rows = spark.sql("SELECT add_two(id, 10L) AS r FROM range(3)").collect()
+
+    assert [tuple(row.r) for row in rows] == [(10, "x y"), (11, "x y"), (12, "x y")]
+
+
+def test_sql_arguments_without_names_are_refused(spark):
+    spark.udf.register("nameless", sa.async_udf(add))
+
+    with pytest.raises(Exception, match="2 arguments without names; pass one named_struct"):
+        spark.sql("SELECT nameless(id, id) FROM range(3)").collect()
+
+
+def test_a_value_that_is_used_twice_is_called_for_once(numbers, calls):
+    @sa.async_function("doubled bigint")
+    async def note(row):
+        calls.add(row["id"])
+        return {"doubled": 2 * row["id"]}
+
+    noted = numbers.select("id", sa.async_udf(note)("id").alias("doubled"))
+
+    noted.where("doubled >= 0").select(
+        (F.col("doubled") + F.col("doubled")).alias("a"), F.sqrt("doubled"), "doubled"
+    ).where("a % 4 = 0").collect()
+
+    assert calls.counts() == {str(number): 1 for number in range(500)}
+
+
+def test_fields_of_a_struct_are_called_for_once(numbers, calls):
+    @sa.async_function("a bigint, b bigint")
+    async def note(row):
+        calls.add(row["id"])
+        return {"a": row["id"], "b": -row["id"]}
+
+    numbers.select(sa.async_udf(note)("id").alias("r")).select("r.a", "r.b").collect()
+
+    assert set(calls.counts().values()) == {1}
+
+
+def test_calls_of_different_batches_are_in_flight_together(spark):
+    """Batches have 50 rows; the first row of each waits for the last one of the next."""
+
+    class Meeting(sa.AsyncFunction):
+        schema = "met bigint"
+
+        def open(self, context):
+            self.events = {}
+
+        async def async_invoke(self, row):
+            number, place = divmod(row["id"], 50)
+            event = self.events.setdefault(number, asyncio.Event())
+            if place == 49:
+                self.events.setdefault(number - 1, asyncio.Event()).set()
+            elif place == 0 and number < 3:
+                await event.wait()
+            return {"met": row["id"]}
+
+    out = spark.range(200, numPartitions=1).select(sa.async_udf(Meeting())("id"))
+
+    assert [row[0] for row in out.collect()] == list(range(200))
+
+
+@pytest.mark.newest_spark
+def test_no_result_is_null(numbers):
+    @sa.async_function("a bigint, b bigint")
+    async def only_even(row):
+        return [] if row["id"] % 2 else [{"a": row["id"], "b": None}]
+
+    rows = numbers.select(sa.async_udf(only_even)("id").alias("r")).collect()
+
+    assert [row.r is None for row in rows] == [number % 2 == 1 for number in range(500)]
+
+
+@pytest.mark.newest_spark
+def test_a_result_of_nulls_is_not_null(spark):
+    @sa.async_function("a bigint, b bigint")
+    async def nulls(row):
+        return {"a": None, "b": None}
+
+    assert spark.range(1).select(sa.async_udf(nulls)("id").alias("r")).first().r is not None
+
+
+def test_no_result_in_a_plain_column_is_null(numbers):
+    @sa.async_function("doubled bigint not null")
+    async def only_even(row):
+        return [] if row["id"] % 2 else {"doubled": 2 * row["id"]}
+
+    rows = numbers.select(sa.async_udf(only_even)("id").alias("doubled")).collect()
+
+    assert [row.doubled for row in rows[:4]] == [0, None, 4, None]
+
+
+def test_more_than_one_result_is_a_failure(numbers):
+    @sa.async_function("doubled bigint")
+    async def twice(row):
+        return [{"doubled": 1}, {"doubled": 2}]
+
+    with pytest.raises(Exception, match="must return one result per row, got 2"):
+        numbers.select(sa.async_udf(twice)("id")).collect()
+
+
+def test_rows_that_fail_can_be_null(numbers):
+    @sa.async_function("doubled bigint")
+    async def fail_on_three(row):
+        if row["id"] == 3:
+            raise LookupError
+        return {"doubled": 2 * row["id"]}
+
+    rows = numbers.select(sa.async_udf(fail_on_three, on_error="null")("id")).collect()
+
+    assert [row[0] for row in rows[:5]] == [0, 2, 4, None, 8]
+
+
+def test_rows_that_fail_can_be_captured(numbers):
+    @sa.async_function("doubled bigint")
+    async def fail_on_three(row):
+        if row["id"] == 3:
+            message = "three is not served"
+            raise LookupError(message)
+        return {"doubled": 2 * row["id"]}
+
+    captured = sa.async_udf(fail_on_three, on_error="capture", retry=retry.fixed_delay(1, 0))
+    rows = numbers.select(captured("id").alias("r")).collect()
+
+    assert rows[2].r.error is None
+    assert rows[2].r.doubled == 4
+    assert rows[3].r.doubled is None
+    assert rows[3].r.error.attempts == 2
+    assert "three is not served" in rows[3].r.error.message
+
+
+def test_rows_that_time_out_can_have_a_fallback(numbers):
+    @sa.async_function("doubled bigint")
+    async def hang_on_three(row):
+        if row["id"] == 3:
+            await asyncio.Event().wait()
+        return {"doubled": 2 * row["id"]}
+
+    rows = numbers.select(
+        sa.async_udf(hang_on_three, timeout="50ms", on_timeout={"doubled": -1})("id")
+    ).collect()
+
+    assert [row[0] for row in rows[:5]] == [0, 2, 4, -1, 8]
+
+
+def test_a_failure_fails_the_job(numbers):
+    @sa.async_function("doubled bigint")
+    async def fail(row):
+        message = "the service said no"
+        raise OSError(message)
+
+    with pytest.raises(Exception, match="the service said no"):
+        numbers.select(sa.async_udf(fail)("id")).collect()
+
+
+def test_empty_partitions_give_empty_columns(numbers):
+    out = numbers.where("id < 10 and id > 100").repartition(3)
+
+    assert out.select(sa.async_udf(double)("id")).collect() == []
+
+
+def test_limit_ends_a_column_function(numbers):
+    assert len(numbers.select(sa.async_udf(double)("id")).limit(5).collect()) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"on_error": "drop"}, "must not be 'drop'"),
+        ({"columns": []}, "`columns` must be a list of distinct names"),
+        ({"columns": ["a", "a"]}, "`columns` must be a list of distinct names"),
+        ({"columns": "a"}, "`columns` must be a list of distinct names"),
+        ({"capacity": 0}, "`capacity` must be at least 1"),
+    ],
+    ids=repr,
+)
+def test_a_wrong_option_is_refused_by_the_call(options, message):
+    with pytest.raises(sa.ConfigurationError, match=message):
+        sa.async_udf(double, **options)
+
+
+@pytest.mark.parametrize("columns", [(), ("id",), ("id", "half", "id")])
+def test_a_wrong_number_of_columns_is_refused_by_the_call(numbers, columns):
+    added = sa.async_udf(add, columns=["x", "y"])
+
+    with pytest.raises(sa.ConfigurationError, match=r"must be called with 2 columns") as info:
+        added(*columns)
+    assert info.value.kind is ErrorKind.INPUT_INVALID

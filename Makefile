@@ -116,7 +116,7 @@ docs: dev ## build the documentation into docs/site and run every example
 	$(PY) -m pytest --quiet --doctest-modules python
 	$(JAVA) $(PY) -m pytest --quiet tests/meta/test_readme.py
 	rm -rf docs/site
-	$(VENV)/bin/pdoc --docformat google --output-directory docs/site sparkawait
+	$(PY) tools/build_docs.py docs/site
 	cp -r target/doc docs/site/rust
 
 .PHONY: bench

@@ -7,6 +7,7 @@ Imports PySpark and what else the demo needs only when the demo runs.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -27,6 +28,7 @@ _MODES: dict[str, tuple[Mode, ...]] = {
     "ordered": ("ordered",),
     "both": ("unordered", "ordered"),
 }
+_LOCAL_MASTER = re.compile(r"local(\[(\*|[1-9]\d*)\])?")
 _INTERRUPTED = 130
 
 
@@ -192,7 +194,7 @@ def _duration(text: str) -> float:
 
 
 def _local_master(text: str) -> str:
-    if not text.startswith("local"):
+    if not _LOCAL_MASTER.fullmatch(text):
         raise argparse.ArgumentTypeError(f"must be a local master, such as local[4], got `{text}`")
     return text
 

@@ -71,6 +71,7 @@ def test_every_option_reaches_the_settings():
         ("--error-rate", "1", "must be at least 0 and below 1, got 1"),
         ("--mode", "sideways", "invalid choice"),
         ("--master", "yarn", "must be a local master, such as local[4], got `yarn`"),
+        ("--master", "local[x]", "must be a local master"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_rule(capsys, option, value, message):

@@ -69,7 +69,7 @@ def introduction(settings: Settings, service: Service, dataset: Dataset, tasks: 
         where = service.url
     return (
         f"{dataset.flights.num_rows:,} flights; the weather and the aircraft of each are looked up"
-        f" over HTTP from {where}. {tasks} tasks, each with up to {settings.capacity} flights"
+        f" over HTTP from {where}. Tasks: {tasks}, each with up to {settings.capacity} flights"
         " being looked up."
     )
 
@@ -95,15 +95,15 @@ def _run_sparkawait(mode: Mode, settings: Settings, dataset: Dataset, runner: Ru
 def _print(
     runs: Sequence[Run], settings: Settings, service: Service, tasks: int, console: Console
 ) -> None:
-    source, latency = "the server's distribution", service.mean_latency
+    source, latency = "that of the server's distribution", service.mean_latency
     if latency is None:
-        source, latency = "what was measured", latency_mean(runs[0].latencies) or math.inf
+        source, latency = "the measured one", latency_mean(runs[0].latencies) or math.inf
     bound = littles_bound(settings.capacity, tasks, latency)
     console.print(table(runs, bound))
     console.print(
         f"A row has two calls, made at once. Little's bound: {settings.capacity} rows in flight x"
-        f" {tasks} tasks / {latency * 1000:.1f} ms = {bound:,.0f} rows/s; the mean latency is that"
-        f" of {source}."
+        f" {tasks} tasks / {latency * 1000:.1f} ms = {bound:,.0f} rows/s; the mean latency is"
+        f" {source}."
         f" `{RECIPE}` is the usual one: mapInArrow, and asyncio.gather within each batch."
     )
 

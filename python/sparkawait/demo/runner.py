@@ -71,6 +71,7 @@ class Runner:
         with progress(self.console, name, rows, lambda: self._rows_since(before)):
             enriched.write.parquet(str(self.output / name))
         seconds = monotonic() - start
+        self.console.print(f"{name}: {rows:,} rows in {seconds:,.1f} s")
         collected = {} if metrics is None else metrics.snapshot()
         return Run(
             name=name,

@@ -122,8 +122,8 @@ docs: dev ## build the documentation into docs/site and run every example
 .PHONY: bench
 bench: release ## run the benches in Rust and Python; numbers go to benches/out
 	mkdir -p benches/out
-	cargo bench --workspace --locked | tee benches/out/rust.txt
-	if [ -f benches/python/run.py ]; then $(JAVA) $(PY) benches/python/run.py --out benches/out; fi
+	cargo bench --package sparkawait-benches --locked | tee benches/out/rust.txt
+	$(JAVA) $(PY) benches/python/run.py --out benches/out
 
 .PHONY: lock
 lock: $(VENV)/.packages ## write requirements/*.lock anew from pyproject.toml

@@ -34,6 +34,8 @@ struct Shape {
     mode: OutputMode,
     capacity: NonZeroUsize,
     max_concurrency: NonZeroUsize,
+    /// Counts only if there was a timeout before.
+    timeout: Duration,
 }
 
 /// What a driver does. An operation that is not permitted at its time is left out.
@@ -75,11 +77,15 @@ fn answers() -> impl Strategy<Value = Answer> {
 fn shapes() -> impl Strategy<Value = Shape> {
     let modes = select(vec![OutputMode::Ordered, OutputMode::Unordered, OutputMode::KeyOrdered]);
     let positive = |range: std::ops::Range<usize>| range.prop_map(|it| it.try_into().unwrap());
-    (modes, positive(1..7), positive(1..5)).prop_map(|(mode, capacity, max_concurrency)| Shape {
-        mode,
-        capacity,
-        max_concurrency,
-    })
+    let timeout = (5_u64..40).prop_map(Duration::from_nanos);
+    (modes, positive(1..7), positive(1..5), timeout).prop_map(
+        |(mode, capacity, max_concurrency, timeout)| Shape {
+            mode,
+            capacity,
+            max_concurrency,
+            timeout,
+        },
+    )
 }
 
 fn ops() -> impl Strategy<Value = Op> {
@@ -118,17 +124,17 @@ fn retry_strategies() -> impl Strategy<Value = AsyncRetryStrategy> {
 }
 
 fn configs() -> impl Strategy<Value = Config> {
-    let timeout = prop::option::weighted(0.7, (5_u64..40).prop_map(Duration::from_nanos));
+    let has_timeout = prop::bool::weighted(0.7);
     let attempt_timeout = prop::option::of((1_u64..12).prop_map(Duration::from_nanos));
     let retry = prop::option::weighted(0.7, retry_strategies());
     let on_failure =
         prop_oneof![3 => Just(FailurePolicy::Emit), 1 => Just(FailurePolicy::FailTask)];
     let at_end = select(vec![EndOfInput::LastAttempt, EndOfInput::KeepRetrying]);
     let rest = (any::<bool>(), any::<u64>(), on_failure, at_end);
-    (shapes(), timeout, attempt_timeout, retry, rest).prop_map(
-        |(shape, timeout, attempt_timeout, retry, rest)| Config {
+    (shapes(), has_timeout, attempt_timeout, retry, rest).prop_map(
+        |(shape, has_timeout, attempt_timeout, retry, rest)| Config {
             max_concurrency: shape.max_concurrency,
-            timeout,
+            timeout: has_timeout.then_some(shape.timeout),
             attempt_timeout,
             retry,
             asks_on_timeout: rest.0,
@@ -274,8 +280,10 @@ impl Simulation {
     fn restore(&mut self, shape: &Shape, now: ProcessingTime) {
         let snapshot = self.operator.snapshot(self.model.now);
         assert_eq!(snapshot, self.model.snapshot());
-        let Shape { mode, capacity, max_concurrency } = *shape;
-        let config = Config { mode, capacity, max_concurrency, ..self.model.config.clone() };
+        let Shape { mode, capacity, max_concurrency, timeout } = *shape;
+        let old = self.model.config.clone();
+        let timeout = old.timeout.map(|_| timeout);
+        let config = Config { mode, capacity, max_concurrency, timeout, ..old };
         self.calls.clear();
         self.model = Model::restore(config.clone(), snapshot.clone(), now);
         self.operator = AsyncWaitOperator::restore(config, snapshot, |it| key_of(*it), now);
@@ -323,7 +331,7 @@ fn config() -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|it| it.parse().ok());
     let file = FileFailurePersistence::Direct("proptest-regressions/operator_sim.txt");
     ProptestConfig {
-        cases: cases.unwrap_or(10_000),
+        cases: cases.unwrap_or(5_000),
         failure_persistence: Some(Box::new(file)),
         ..ProptestConfig::default()
     }

@@ -256,7 +256,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Ends a back-off: the next attempt waits for a permit.
     fn retry(&mut self, attempt: AttemptId) {
         let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
-        if in_flight.phase != Phase::BackOff || in_flight.attempt != attempt.attempt {
+        let is_over = in_flight.phase != Phase::BackOff || in_flight.attempt != attempt.attempt;
+        if is_over || self.is_closed {
             return;
         }
         in_flight.phase = Phase::Waiting;

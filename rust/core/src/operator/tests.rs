@@ -198,6 +198,22 @@ fn a_failure_lets_out_what_completed_before_it_and_cancels_the_rest() {
 }
 
 #[test]
+fn a_closed_operator_lets_back_offs_be() {
+    let mut operator = operator(OutputMode::Ordered, 2, retry_twice);
+    let attempts = put(&mut operator, "ab", 0);
+    for attempt in attempts {
+        fail(&mut operator, attempt, Retry::Yes, 1);
+    }
+    operator.close();
+
+    operator.handle_time(at(9));
+    operator.end_input(at(9));
+
+    assert_eq!(operator.pending_retries(), 0);
+    assert!(operator.actions().is_empty());
+}
+
+#[test]
 fn end_of_input_fires_delayed_retries_at_once_and_their_outcome_is_final() {
     let mut operator = operator(OutputMode::Ordered, 2, |config| {
         retry_twice(config);

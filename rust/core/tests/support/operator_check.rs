@@ -66,7 +66,8 @@ impl Model {
         assert_eq!(operator.has_output(), self.next().is_some());
         assert_eq!(operator.is_finished(), self.is_finished());
         assert_eq!(operator.failure(), self.failed.as_ref());
-        let backing_off = self.held().filter(|it| matches!(it.state, State::BackOff { .. }));
+        let backing_off = |it: &&Held| matches!(it.state, State::BackOff { .. });
+        let backing_off = self.held().filter(|it| !self.is_closed && backing_off(it));
         assert_eq!(operator.pending_retries(), backing_off.count());
         let times = self.times();
         assert_eq!(operator.poll_timeout(), times.iter().copied().min());

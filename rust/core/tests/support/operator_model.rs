@@ -252,7 +252,8 @@ impl Model {
         if self.back_off(value, completion.retry) {
             return Handled::Retried(latency);
         }
-        let is_exhausted = completion.retry != Retry::No && self.config.retry.is_some();
+        let may_retry = completion.retry != Retry::No && self.config.retry.is_some();
+        let is_exhausted = may_retry && attempt.attempt > 1;
         let failure = if is_exhausted { Failure::RetriesExhausted } else { Failure::Function };
         self.finish(value, completion.outcome.map_err(failure));
         Handled::Final(latency)
@@ -310,11 +311,7 @@ impl Model {
         for value in self.due(|held| held.attempt_deadline(attempt_timeout)) {
             self.time_out_attempt(value);
         }
-        for held in self.held_mut() {
-            if matches!(held.state, State::BackOff { due } if due <= now) {
-                held.state = State::Waiting;
-            }
-        }
+        self.end_back_offs(now);
     }
 
     /// The records whose time has come, in the order of `time`.
@@ -362,8 +359,19 @@ impl Model {
     pub(crate) fn end_input(&mut self) {
         self.input_ended = true;
         if self.is_draining() {
-            let backing_off = |it: &&mut Held| matches!(it.state, State::BackOff { .. });
-            self.held_mut().filter(backing_off).for_each(|it| it.state = State::Waiting);
+            self.end_back_offs(ProcessingTime::from_nanos(u64::MAX));
+        }
+    }
+
+    /// Ends the back-offs that are due at `now`.
+    fn end_back_offs(&mut self, now: ProcessingTime) {
+        if self.is_closed {
+            return;
+        }
+        for held in self.held_mut() {
+            if matches!(held.state, State::BackOff { due } if due <= now) {
+                held.state = State::Waiting;
+            }
         }
     }
 

@@ -241,16 +241,17 @@ impl Exchange for TaskExchange {
         let function = self.config.function.clone();
         let row = self.rows.inputs().ordinal(failed.record.value);
         let (partition, attempts) = (self.config.partition, failed.attempts);
-        let mut failure = match failed.outcome {
-            Err(Failure::Function(failure) | Failure::RetriesExhausted(failure)) => failure,
+        let failure = match failed.outcome {
+            Err(Failure::Function(failure)) => failure,
+            Err(Failure::RetriesExhausted(mut failure)) => {
+                failure.kind = exhausted(failure.kind);
+                failure
+            }
             Err(Failure::TimedOut) | Ok(()) => {
                 let timeout = self.config.timeout;
                 return TaskError::TimedOut { function, row, partition, attempts, timeout };
             }
         };
-        if attempts > 1 {
-            failure.kind = exhausted(failure.kind);
-        }
         TaskError::Row { function, row, partition, attempts, failure }
     }
 }

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A task over record batches of numbered rows, and a function that answers at once.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+// Each test binary uses a part of this module.
+#![allow(dead_code, clippy::allow_attributes, reason = "shared by several test binaries")]
+
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use arrow::array::{AsArray, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
+use sparkawait_arrow::{OnError, OutputColumns};
+use sparkawait_connect::error::{CallFailure, TaskError};
+use sparkawait_connect::exchange::RowConfig;
+use sparkawait_connect::function::{
+    Call, Calls, FailedCall, Replies, ReplyGroup, ResultGroup, TaskFunction,
+};
+use sparkawait_connect::task::{TaskConfig, TaskDriver, TaskFeeder, build};
+use sparkawait_core::ErrorKind;
+use sparkawait_core::operator::{AttemptId, Config, EndOfInput, FailurePolicy, OutputMode, Retry};
+use sparkawait_core::retry::AsyncRetryStrategy;
+use sparkawait_runtime::{AsyncFunction, DriverConfig, Turn};
+
+/// Number of keys in the column `key`.
+pub(crate) const KEYS: i64 = 5;
+
+/// A schema of nullable integers.
+pub(crate) fn schema(columns: &[&str]) -> SchemaRef {
+    let fields = columns.iter().map(|name| Field::new(*name, DataType::Int64, true));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// Rows that are numbered, and have a key.
+pub(crate) fn input(rows: Range<i64>) -> RecordBatch {
+    let keys = rows.clone().map(|row| row % KEYS);
+    let columns = [Int64Array::from_iter_values(rows), Int64Array::from_iter_values(keys)];
+    let columns = columns.map(|it| Arc::new(it) as _).to_vec();
+    RecordBatch::try_new(schema(&["row", "key"]), columns).unwrap()
+}
+
+/// The values of a column without nulls.
+pub(crate) fn column(batch: &RecordBatch, name: &str) -> Vec<i64> {
+    batch.column_by_name(name).unwrap().as_primitive::<Int64Type>().values().to_vec()
+}
+
+/// The values of a column.
+pub(crate) fn nullable_column(batch: &RecordBatch, name: &str) -> Vec<Option<i64>> {
+    batch.column_by_name(name).unwrap().as_primitive::<Int64Type>().iter().collect()
+}
+
+/// A task without time limits whose failures fail it, with batches as large as can be.
+pub(crate) fn task_config(mode: OutputMode, capacity: usize) -> TaskConfig {
+    let mut operator = Config::new(mode, NonZeroUsize::new(capacity).unwrap());
+    operator.at_end_of_input = EndOfInput::KeepRetrying;
+    let rows = RowConfig {
+        input: schema(&["row", "key"]),
+        results: schema(&["result"]),
+        output: OutputColumns::Append,
+        on_error: OnError::Fail,
+        key: (mode == OutputMode::KeyOrdered).then(|| vec!["key".to_owned()]),
+        watermark: None,
+        function: "lookup".to_owned(),
+        partition: 0,
+        timeout: Duration::MAX,
+    };
+    let driver = DriverConfig { max_rows_per_batch: 8192, buffer_timeout: None };
+    TaskConfig { operator, driver, rows }
+}
+
+pub(crate) fn with_retries(mut config: TaskConfig, max_retries: u32) -> TaskConfig {
+    let strategy = AsyncRetryStrategy::fixed_delay(max_retries, Duration::from_nanos(1));
+    config.operator.retry = Some(strategy);
+    config
+}
+
+pub(crate) fn with_on_error(mut config: TaskConfig, on_error: OnError) -> TaskConfig {
+    config.rows.on_error = on_error;
+    config.operator.on_failure = FailurePolicy::Emit;
+    config
+}
+
+/// A task that was built and not started.
+pub(crate) struct TestTask {
+    pub(crate) driver: TaskDriver,
+    pub(crate) feeder: TaskFeeder,
+}
+
+impl TestTask {
+    pub(crate) fn new(config: TaskConfig, function: impl FnOnce(Replies) -> TaskFunction) -> Self {
+        let (driver, feeder) = build::<TaskError>(config, |replies| Ok(function(replies))).unwrap();
+        Self { driver, feeder }
+    }
+
+    pub(crate) fn answered(config: TaskConfig, answers: Answers) -> Self {
+        Self::new(config, |replies| Box::new(Answering { answers, replies }))
+    }
+
+    /// Takes all turns while another thread hands over `batches`.
+    pub(crate) fn run(&mut self, batches: Vec<RecordBatch>) -> Result<Vec<RecordBatch>, TaskError> {
+        let feeder = self.feeder.clone();
+        let feeding = thread::spawn(move || {
+            if batches.into_iter().all(|batch| feeder.put(batch)) {
+                feeder.put_end();
+            }
+        });
+        let mut output = Vec::new();
+        let end = loop {
+            match self.driver.take_turn() {
+                Ok(Turn::Output(batch)) => output.push(batch),
+                Ok(Turn::Paused) => {}
+                Ok(Turn::Finished) => break Ok(output),
+                Err(error) => break Err(error),
+            }
+        };
+        feeding.join().unwrap();
+        end
+    }
+}
+
+/// How the calls of a task are answered.
+#[derive(Clone)]
+pub(crate) struct Answers {
+    /// Result rows of each row; each holds the row's position.
+    pub(crate) count: fn(i64) -> u32,
+    /// The row that fails, and what its first attempts and the one after them say of a retry.
+    pub(crate) failing: Option<i64>,
+    pub(crate) retry: Retry,
+    /// The first attempt whose failure is final.
+    pub(crate) gives_up_at: u32,
+    /// Name of the result column.
+    pub(crate) column: &'static str,
+    /// Whether each call is answered twice.
+    pub(crate) is_doubled: bool,
+    /// All results given.
+    pub(crate) given: Arc<Mutex<Vec<Int64Array>>>,
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self {
+            count: |_| 1,
+            failing: None,
+            retry: Retry::Yes,
+            gives_up_at: u32::MAX,
+            column: "result",
+            is_doubled: false,
+            given: Arc::default(),
+        }
+    }
+}
+
+/// Answers a burst of calls as soon as it starts.
+struct Answering {
+    answers: Answers,
+    replies: Replies,
+}
+
+impl Answering {
+    fn fails(&self, calls: &Calls, call: &Call) -> bool {
+        i64::try_from(calls.ordinal(call)).ok() == self.answers.failing
+    }
+
+    fn failed(&self, call: &Call) -> FailedCall {
+        let kind = ErrorKind::UserFunctionFailed;
+        let (message, summary) = ("is down".to_owned(), "is down".to_owned());
+        let failure = Box::new(CallFailure { kind, message, summary, cause: None });
+        let is_final = call.attempt.attempt >= self.answers.gives_up_at;
+        let retry = if is_final { Retry::No } else { self.answers.retry };
+        FailedCall { attempt: call.attempt, failure, retry }
+    }
+
+    fn results(&self, calls: &Calls, answered: &[Call]) -> ResultGroup {
+        let ordinals = answered.iter().map(|call| i64::try_from(calls.ordinal(call)).unwrap());
+        let ordinals: Vec<i64> = ordinals.collect();
+        let counts: Vec<u32> = ordinals.iter().map(|row| (self.answers.count)(*row)).collect();
+        let values = ordinals.iter().zip(&counts);
+        let values = values.flat_map(|(row, count)| std::iter::repeat_n(*row, *count as usize));
+        let values = Int64Array::from_iter_values(values);
+        self.answers.given.lock().unwrap().push(values.clone());
+        let schema = schema(&[self.answers.column]);
+        ResultGroup {
+            attempts: answered.iter().map(|call| call.attempt).collect(),
+            counts: Some(counts),
+            retries: None,
+            rows: RecordBatch::try_new(schema, vec![Arc::new(values)]).unwrap(),
+        }
+    }
+}
+
+impl AsyncFunction<Calls> for Answering {
+    fn invoke(&mut self, calls: Calls) {
+        let (failing, answered): (Vec<Call>, Vec<Call>) =
+            calls.calls.iter().partition(|call| self.fails(&calls, call));
+        for _ in 0..=u32::from(self.answers.is_doubled) {
+            let results = Some(self.results(&calls, &answered));
+            let failures = failing.iter().map(|call| self.failed(call)).collect();
+            self.replies.send(ReplyGroup { results, failures });
+        }
+    }
+
+    fn ask_timeout(&mut self, _calls: Calls) {}
+
+    fn cancel(&mut self, _attempts: Vec<AttemptId>) {}
+
+    fn close(&mut self) {}
+}

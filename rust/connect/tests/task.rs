@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A task over record batches, from its input to its output, with a function that answers at once.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::Int64Type;
+use sparkawait_arrow::OnError;
+use sparkawait_connect::error::TaskError;
+use sparkawait_connect::function::{Calls, Replies, spawn};
+use sparkawait_core::ErrorKind;
+use sparkawait_core::operator::{AttemptId, OutputMode, Retry};
+use sparkawait_runtime::AsyncFunction;
+use sparkawait_runtime::tokio_runtime;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use support::{
+    Answers, TestTask, column, input, nullable_column, task_config, with_on_error, with_retries,
+};
+
+mod support;
+
+fn ordered(answers: Answers) -> TestTask {
+    TestTask::answered(task_config(OutputMode::Ordered, 4), answers)
+}
+
+/// Pairs of an input row and a result.
+fn rows(batches: &[RecordBatch]) -> Vec<(i64, Option<i64>)> {
+    let pairs = |batch| column(batch, "row").into_iter().zip(nullable_column(batch, "result"));
+    batches.iter().flat_map(pairs).collect()
+}
+
+fn all_rows(count: i64) -> Vec<(i64, Option<i64>)> {
+    (0..count).map(|row| (row, Some(row))).collect()
+}
+
+#[test]
+fn empty_batches_and_no_batches_give_no_output() {
+    for batches in [vec![], vec![input(0..0)], vec![input(0..0); 5]] {
+        assert_eq!(ordered(Answers::default()).run(batches).unwrap(), []);
+    }
+}
+
+#[test]
+fn empty_batches_between_others_change_nothing() {
+    let batches = vec![input(0..0), input(0..3), input(0..0), input(3..5), input(0..0)];
+
+    let output = ordered(Answers::default()).run(batches).unwrap();
+
+    assert_eq!(rows(&output), all_rows(5));
+}
+
+#[test]
+fn many_small_batches_leave_as_one() {
+    let batches = (0..2000).map(|row| input(row..row + 1)).collect();
+
+    let output = ordered(Answers::default()).run(batches).unwrap();
+
+    assert_eq!(output.len(), 1);
+    assert_eq!(rows(&output), all_rows(2000));
+}
+
+#[test]
+fn capacity_beyond_the_input_waits_for_no_further_row() {
+    let config = task_config(OutputMode::Unordered, 1_000_000);
+
+    let output = TestTask::answered(config, Answers::default()).run(vec![input(0..3)]).unwrap();
+
+    assert_eq!(rows(&output), all_rows(3));
+}
+
+#[test]
+fn row_without_results_is_dropped_and_counted() {
+    let count = |row| if row == 1 { 0 } else { 2 };
+    let mut task = ordered(Answers { count, ..Answers::default() });
+
+    let output = task.run(vec![input(0..3)]).unwrap();
+
+    assert_eq!(rows(&output), [(0, Some(0)), (0, Some(0)), (2, Some(2)), (2, Some(2))]);
+    assert_eq!(task.driver.metrics_reader().read().unwrap().dropped, 1);
+}
+
+#[test]
+fn failure_names_the_row_the_partition_and_the_attempts() {
+    let mut config = task_config(OutputMode::Ordered, 4);
+    config.rows.partition = 7;
+    let answers = Answers { failing: Some(2), retry: Retry::No, ..Answers::default() };
+
+    let error = TestTask::answered(config, answers).run(vec![input(0..2), input(2..4)]);
+
+    let text = error.unwrap_err().to_string();
+    assert_eq!(text, "`lookup` failed for row 2 of partition 7 after 1 attempt: is down");
+}
+
+/// The attempts and the kind of the failure of row 0, which may be retried.
+fn failure_of_row_0(max_retries: u32, gives_up_at: u32) -> (u32, ErrorKind) {
+    let config = with_retries(task_config(OutputMode::Ordered, 4), max_retries);
+    let answers = Answers { failing: Some(0), gives_up_at, ..Answers::default() };
+    match TestTask::answered(config, answers).run(vec![input(0..1)]) {
+        Err(TaskError::Row { attempts, failure, .. }) => (attempts, failure.kind),
+        other => unreachable!("a row fails, not {other:?}"),
+    }
+}
+
+#[test]
+fn failure_of_the_last_permitted_attempt_is_that_of_the_retries() {
+    assert_eq!(failure_of_row_0(2, u32::MAX), (3, ErrorKind::RetriesExhausted));
+}
+
+#[test]
+fn failure_that_asks_for_no_retry_is_that_of_the_function_on_any_attempt() {
+    assert_eq!(failure_of_row_0(5, 2), (2, ErrorKind::UserFunctionFailed));
+}
+
+#[test]
+fn captured_failure_tells_its_kind_and_attempts() {
+    let config = with_on_error(task_config(OutputMode::Ordered, 4), OnError::Capture);
+    let answers = Answers { failing: Some(1), ..Answers::default() };
+
+    let output = TestTask::answered(with_retries(config, 1), answers).run(vec![input(0..3)]);
+
+    let output = output.unwrap();
+    assert_eq!(rows(&output), [(0, Some(0)), (1, None), (2, Some(2))]);
+    let errors = output[0].column_by_name("error").unwrap().as_struct();
+    assert_eq!([errors.is_valid(0), errors.is_valid(1), errors.is_valid(2)], [false, true, false]);
+    assert_eq!(errors.column(0).as_string::<i32>().value(1), "retries-exhausted");
+    assert_eq!(errors.column(1).as_string::<i32>().value(1), "is down");
+    assert_eq!(errors.column(2).to_data().buffers()[0].typed_data::<i32>()[1], 2);
+}
+
+#[test]
+fn results_that_do_not_fit_their_schema_fail_the_task() {
+    let mut task = ordered(Answers { column: "another", ..Answers::default() });
+
+    let error = task.run(vec![input(0..1)]).unwrap_err();
+
+    assert!(matches!(error, TaskError::Arrow(_)), "{error:?}");
+}
+
+#[test]
+fn nothing_is_held_once_the_task_has_finished() {
+    for on_error in [OnError::Null, OnError::Drop, OnError::Capture] {
+        let config = with_on_error(task_config(OutputMode::Unordered, 3), on_error);
+        let count = |row| u32::try_from(row % 3).unwrap_or_default();
+        let (is_doubled, failing) = (true, Some(5));
+        let answers = Answers { count, failing, is_doubled, ..Answers::default() };
+        let mut task = TestTask::answered(with_retries(config, 1), answers.clone());
+        let batches = vec![input(0..4), input(4..9)];
+
+        // The output may share memory with the input, so it is dropped first.
+        drop(task.run(batches.clone()).unwrap());
+
+        let given = answers.given.lock().unwrap();
+        let inputs = batches.iter().map(|batch| batch.column(0).as_primitive::<Int64Type>());
+        for array in inputs.chain(given.iter()) {
+            assert_eq!(array.values().inner().strong_count(), 1, "{array:?} is held");
+        }
+    }
+}
+
+/// A function whose work ends in a panic at its first call.
+struct Panicking {
+    calls: UnboundedSender<()>,
+}
+
+impl Panicking {
+    fn start(replies: Replies) -> Self {
+        let (calls, mut called) = unbounded_channel();
+        spawn(&tokio_runtime::handle().unwrap(), "panicking", replies, async move {
+            let _ = called.recv().await;
+            unreachable!("out of luck");
+        });
+        Self { calls }
+    }
+}
+
+impl AsyncFunction<Calls> for Panicking {
+    fn invoke(&mut self, _calls: Calls) {
+        let _ = self.calls.send(());
+    }
+
+    fn ask_timeout(&mut self, _calls: Calls) {}
+
+    fn cancel(&mut self, _attempts: Vec<AttemptId>) {}
+
+    fn close(&mut self) {}
+}
+
+#[test]
+fn panic_of_the_function_fails_the_task_instead_of_hanging_it() {
+    let config = task_config(OutputMode::Ordered, 4);
+    let mut task = TestTask::new(config, |replies| Box::new(Panicking::start(replies)));
+
+    let error = task.run(vec![input(0..3)]).unwrap_err();
+
+    assert!(matches!(error, TaskError::Internal(_)), "{error:?}");
+    assert!(error.to_string().starts_with("`panicking` panicked: "), "{error}");
+}
+
+#[test]
+fn columns_that_clash_are_refused_before_the_task_starts() {
+    let mut config = task_config(OutputMode::Ordered, 4);
+    config.rows.results = Arc::clone(&config.rows.input);
+
+    let built = sparkawait_connect::task::build::<TaskError>(config, |replies| {
+        Ok(Box::new(Panicking::start(replies)))
+    });
+
+    assert!(matches!(built, Err(TaskError::Arrow(_))));
+}

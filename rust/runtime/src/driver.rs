@@ -336,14 +336,16 @@ where
         }
     }
 
-    /// Lets due deadlines take effect; returns the next one.
-    fn handle_time(&mut self, now: ProcessingTime) -> Option<ProcessingTime> {
-        let next = self.operator.poll_timeout()?;
-        if next > now {
-            return Some(next);
+    /// Lets due deadlines take effect, behind the mail that is here: a reply wins.
+    fn handle_time(&mut self, now: ProcessingTime) {
+        if self.operator.poll_timeout().is_none_or(|due| due > now) {
+            return;
+        }
+        self.processor.mailbox_mut().create_batch();
+        while let Some(mail) = self.processor.mailbox_mut().try_take_from_batch() {
+            self.run_mail(mail.payload, now);
         }
         self.operator.handle_time(now);
-        None
     }
 
     /// Waits for mail or for what comes due first.

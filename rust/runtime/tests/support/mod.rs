@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A task with plain numbers for rows, a scripted function and a clock that is moved by hand.
+//!
+//! Times are nanoseconds: a driver that waits for a deadline on a clock that stands still waits
+//! for nanoseconds at a time.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+// Each test binary uses a part of this module.
+#![allow(dead_code, clippy::allow_attributes, reason = "shared by several test binaries")]
+
+use std::collections::VecDeque;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sparkawait_core::element::{Key, StreamElement, StreamRecord, Timestamp, Watermark};
+use sparkawait_core::operator::{
+    AttemptId, Completion, Config, Emitted, Failure, Handled, Invocation, OutputMode, Retry,
+};
+use sparkawait_core::time::ProcessingTime;
+use sparkawait_runtime::clock::Clock;
+use sparkawait_runtime::exchange::InputElement;
+use sparkawait_runtime::{
+    AsyncFunction, Driver, DriverConfig, Exchange, Feeder, Mailbox, ReplySender, Turn,
+};
+
+/// A row that the exchange refuses.
+pub(crate) const BAD_ROW: u32 = u32::MAX;
+
+/// A result that the exchange refuses.
+pub(crate) const BAD_RESULT: u32 = u32::MAX;
+
+/// A row that is a watermark; its time does not matter.
+pub(crate) const WATERMARK: u32 = u32::MAX - 1;
+
+/// A clock that moves when it is told to, or a little at each look.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ManualClock {
+    nanos: Arc<AtomicU64>,
+    tick: Arc<AtomicU64>,
+}
+
+impl ManualClock {
+    pub(crate) fn set(&self, nanos: u64) {
+        self.nanos.store(nanos, Ordering::SeqCst);
+    }
+
+    pub(crate) fn advance(&self, nanos: u64) {
+        self.nanos.fetch_add(nanos, Ordering::SeqCst);
+    }
+
+    /// Lets more time pass than a turn may take.
+    pub(crate) fn end_turn(&self) {
+        self.advance(1_000_000_000);
+    }
+
+    /// Lets each look at the clock take `nanos`.
+    pub(crate) fn tick(&self, nanos: u64) {
+        self.tick.store(nanos, Ordering::SeqCst);
+    }
+
+    pub(crate) fn nanos(&self) -> u64 {
+        self.nanos.load(Ordering::SeqCst)
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> ProcessingTime {
+        let tick = self.tick.load(Ordering::SeqCst);
+        ProcessingTime::from_nanos(self.nanos.fetch_add(tick, Ordering::SeqCst) + tick)
+    }
+}
+
+/// What the exchange has seen.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// Batches of input that it took.
+    pub(crate) inputs: usize,
+    /// Elements that it handed out.
+    pub(crate) elements: usize,
+    /// Results that it holds.
+    pub(crate) held: usize,
+    /// What became of each outcome, in order.
+    pub(crate) handled: Vec<Handled>,
+}
+
+/// Rows are numbers, and so are results; output rows are texts.
+pub(crate) struct Numbers {
+    input: VecDeque<u32>,
+    output: VecDeque<String>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+pub(crate) type TaskFeeder = Feeder<Numbers>;
+pub(crate) type Reply = Vec<(AttemptId, Completion<u32, &'static str>)>;
+
+impl Exchange for Numbers {
+    type Element = u32;
+    type Results = u32;
+    type Failure = &'static str;
+    type Input = Vec<u32>;
+    type Calls = Vec<Invocation<u32>>;
+    type Reply = Reply;
+    type Output = Vec<String>;
+    type Error = String;
+
+    fn accept(&mut self, input: Vec<u32>) -> Result<(), String> {
+        self.seen.lock().unwrap().inputs += 1;
+        if input.contains(&BAD_ROW) {
+            return Err("bad row".to_owned());
+        }
+        self.input.extend(input);
+        Ok(())
+    }
+
+    fn next_element(&mut self) -> Option<InputElement<u32>> {
+        let value = self.input.pop_front()?;
+        self.seen.lock().unwrap().elements += 1;
+        Some(match value {
+            WATERMARK => StreamElement::Watermark(Watermark(Timestamp(0))),
+            value => {
+                let key = Some(Key(u64::from(value % 3)));
+                StreamElement::Record((StreamRecord::new(value, None), key))
+            }
+        })
+    }
+
+    fn has_element(&self) -> bool {
+        !self.input.is_empty()
+    }
+
+    fn calls(&mut self, invocations: Vec<Invocation<u32>>) -> Vec<Invocation<u32>> {
+        invocations
+    }
+
+    fn accept_reply(
+        &mut self,
+        reply: Reply,
+        mut complete: impl FnMut(AttemptId, Completion<u32, &'static str>) -> Handled,
+    ) -> Result<(), String> {
+        let mut seen = self.seen.lock().unwrap();
+        for (attempt, completion) in reply {
+            if completion.outcome == Ok(BAD_RESULT) {
+                return Err("bad result".to_owned());
+            }
+            let handled = complete(attempt, completion);
+            let is_kept = !matches!(handled, Handled::Ignored | Handled::Retried(_));
+            seen.held += usize::from(is_kept && completion.outcome.is_ok());
+            seen.handled.push(handled);
+        }
+        Ok(())
+    }
+
+    fn emit(&mut self, element: StreamElement<Emitted<u32, u32, &'static str>>) {
+        let StreamElement::Record(emitted) = element else { return };
+        if emitted.outcome.is_ok() {
+            self.seen.lock().unwrap().held -= 1;
+        }
+        self.output.push_back(text(emitted.record.value, emitted.outcome));
+    }
+
+    fn output_rows(&self) -> usize {
+        self.output.len()
+    }
+
+    fn take_output(&mut self, max_rows: usize) -> Result<Option<Vec<String>>, String> {
+        let rows = max_rows.min(self.output.len());
+        Ok((rows > 0).then(|| self.output.drain(..rows).collect()))
+    }
+
+    fn dropped(&self) -> u64 {
+        0
+    }
+
+    fn failure(&mut self, failed: Emitted<u32, (), &'static str>) -> String {
+        text(failed.record.value, failed.outcome.map(|()| 0))
+    }
+}
+
+fn text(value: u32, outcome: Result<u32, Failure<&'static str>>) -> String {
+    match outcome {
+        Ok(result) => format!("{value}={result}"),
+        Err(Failure::TimedOut) => format!("{value} timed out"),
+        Err(Failure::Function(error) | Failure::RetriesExhausted(error)) => {
+            format!("{value} {error}")
+        }
+    }
+}
+
+/// What the function is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Call(u32, AttemptId),
+    AskTimeout(u32, AttemptId),
+    Cancel(AttemptId),
+    Close,
+}
+
+/// What a script may do, on whichever thread.
+#[derive(Clone)]
+pub(crate) struct World {
+    pub(crate) clock: ManualClock,
+    pub(crate) replies: ReplySender<Numbers>,
+}
+
+impl World {
+    /// Answers with ten times the row; returns whether the task takes answers.
+    pub(crate) fn reply(&self, value: u32, attempt: AttemptId) -> bool {
+        self.send(attempt, Ok(value * 10), Retry::No)
+    }
+
+    pub(crate) fn fail(&self, attempt: AttemptId, retry: Retry) -> bool {
+        self.send(attempt, Err("is down"), retry)
+    }
+
+    pub(crate) fn send(
+        &self,
+        attempt: AttemptId,
+        outcome: Result<u32, &'static str>,
+        retry: Retry,
+    ) -> bool {
+        self.replies.send(vec![(attempt, Completion { outcome, retry })])
+    }
+}
+
+/// Calls the script on the task thread for whatever the function is told.
+pub(crate) struct Scripted<S> {
+    script: S,
+    world: World,
+    told: Arc<Mutex<Vec<Told>>>,
+}
+
+impl<S: FnMut(&World, Told)> Scripted<S> {
+    fn tell(&mut self, told: Told) {
+        self.told.lock().unwrap().push(told);
+        (self.script)(&self.world, told);
+    }
+}
+
+impl<S: FnMut(&World, Told) + Send> AsyncFunction<Vec<Invocation<u32>>> for Scripted<S> {
+    fn invoke(&mut self, calls: Vec<Invocation<u32>>) {
+        for call in calls {
+            self.tell(Told::Call(call.value, call.attempt));
+        }
+    }
+
+    fn ask_timeout(&mut self, calls: Vec<Invocation<u32>>) {
+        for call in calls {
+            self.tell(Told::AskTimeout(call.value, call.attempt));
+        }
+    }
+
+    fn cancel(&mut self, attempts: Vec<AttemptId>) {
+        for attempt in attempts {
+            self.tell(Told::Cancel(attempt));
+        }
+    }
+
+    fn close(&mut self) {
+        self.tell(Told::Close);
+    }
+}
+
+/// The settings of a task: ordered, capacity 10, batches as large as can be.
+pub(crate) fn config() -> (Config, DriverConfig) {
+    let config = Config::new(OutputMode::Ordered, NonZeroUsize::new(10).unwrap());
+    (config, DriverConfig { max_rows_per_batch: 1000, buffer_timeout: None })
+}
+
+pub(crate) fn nanos(nanos: u64) -> Duration {
+    Duration::from_nanos(nanos)
+}
+
+/// A task and all that a test looks at.
+pub(crate) struct Task<S> {
+    pub(crate) driver: Driver<Numbers, Scripted<S>, ManualClock>,
+    pub(crate) feeder: Feeder<Numbers>,
+    pub(crate) world: World,
+    pub(crate) seen: Arc<Mutex<Seen>>,
+    told: Arc<Mutex<Vec<Told>>>,
+}
+
+impl<S: FnMut(&World, Told) + Send> Task<S> {
+    pub(crate) fn new((config, driver): (Config, DriverConfig), script: S) -> Self {
+        let (seen, told) = (Arc::default(), Arc::default());
+        let mailbox = Mailbox::new();
+        let world = World { clock: ManualClock::default(), replies: mailbox.reply_sender() };
+        let function = Scripted { script, world: world.clone(), told: Arc::clone(&told) };
+        let exchange =
+            Numbers { input: VecDeque::new(), output: VecDeque::new(), seen: Arc::clone(&seen) };
+        let clock = world.clock.clone();
+        let (driver, feeder) = Driver::new(mailbox, config, driver, exchange, function, clock);
+        Self { driver, feeder, world, seen, told }
+    }
+
+    /// Hands over one batch; only two may wait while no turn is taken.
+    pub(crate) fn feed(&self, rows: &[u32]) {
+        assert!(self.feeder.put(rows.to_vec()));
+    }
+
+    /// Takes a turn that gives a batch.
+    pub(crate) fn output(&mut self) -> Vec<String> {
+        match self.driver.take_turn() {
+            Ok(Turn::Output(rows)) => rows,
+            turn => panic!("expected a batch, got {turn:?}"),
+        }
+    }
+
+    /// Takes a turn in which time runs out.
+    pub(crate) fn pause(&mut self) {
+        let turn = self.driver.take_turn();
+        assert!(matches!(turn, Ok(Turn::Paused)), "expected a pause, got {turn:?}");
+    }
+
+    /// Takes the last turn.
+    pub(crate) fn finish(&mut self) {
+        let turn = self.driver.take_turn();
+        assert!(matches!(turn, Ok(Turn::Finished)), "expected the end, got {turn:?}");
+    }
+
+    /// Takes a turn that fails.
+    pub(crate) fn failure(&mut self) -> String {
+        self.driver.take_turn().unwrap_err()
+    }
+
+    /// Takes all turns; returns the rows of all batches.
+    pub(crate) fn run(&mut self) -> Vec<String> {
+        let mut rows = Vec::new();
+        loop {
+            match self.driver.take_turn().unwrap() {
+                Turn::Output(batch) => rows.extend(batch),
+                Turn::Paused => {}
+                Turn::Finished => return rows,
+            }
+        }
+    }
+
+    /// What the function was told so far, as texts.
+    pub(crate) fn told(&self) -> Vec<String> {
+        let told = self.told.lock().unwrap();
+        let texts = told.iter().map(|told| match told {
+            Told::Call(value, attempt) => format!("call {value}.{}", attempt.attempt),
+            Told::AskTimeout(value, _) => format!("ask {value}"),
+            Told::Cancel(_) => "cancel".to_owned(),
+            Told::Close => "close".to_owned(),
+        });
+        texts.collect()
+    }
+}
+
+/// Answers each call at once.
+pub(crate) fn echo(world: &World, told: Told) {
+    if let Told::Call(value, attempt) | Told::AskTimeout(value, attempt) = told {
+        world.reply(value, attempt);
+    }
+}

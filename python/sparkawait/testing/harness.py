@@ -6,20 +6,19 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from sparkawait import _core
-from sparkawait.durations import positive_duration
 from sparkawait.exceptions import (
     AsyncFunctionError,
     AsyncIOError,
-    ConfigurationError,
     ElementTimeoutError,
     ErrorKind,
     OperatorStateError,
     ResultError,
 )
 from sparkawait.retry import AsyncRetryStrategy, RetryAfter
+from sparkawait.testing.harness_options import check_options
 
 __all__ = ["Invocation", "OperatorTestHarness"]
 
@@ -40,6 +39,7 @@ class Invocation:
         timestamp: The element's timestamp.
         active: Whether its outcome is still awaited: false once completed or cancelled.
         cancelled: Whether the operator gave it up.
+        entry: The operator's number of the element.
     """
 
     value: Any
@@ -47,7 +47,7 @@ class Invocation:
     timestamp: int | None
     active: bool = True
     cancelled: bool = False
-    _entry: int = field(default=0, repr=False)
+    entry: int = field(default=0, repr=False)
 
 
 @dataclass
@@ -107,7 +107,7 @@ class OperatorTestHarness:
         on_timeout: Callable[[Any], list[Any]] | None = None,
     ) -> None:
         """Holds nothing yet."""
-        self._settings = _settings(
+        self._settings = check_options(
             mode, capacity, max_concurrency, timeout, attempt_timeout, retry, key, on_timeout
         )
         self._retry = retry
@@ -173,12 +173,12 @@ class OperatorTestHarness:
     def complete(self, invocation: Invocation, results: list[Any]) -> None:
         """Lets `invocation` return `results`, at the next `run`. An old invocation is ignored."""
         if self._is_awaited(invocation):
-            self._finish(invocation._entry, invocation.attempt, results)
+            self._finish(invocation.entry, invocation.attempt, results)
 
     def fail(self, invocation: Invocation, exception: BaseException) -> None:
         """Lets `invocation` raise `exception`, at the next `run`. An old invocation is ignored."""
         if self._is_awaited(invocation):
-            self._fail(invocation._entry, invocation.attempt, exception)
+            self._fail(invocation.entry, invocation.attempt, exception)
 
     def run(self) -> None:
         """Runs the mailbox until it is idle."""
@@ -249,7 +249,7 @@ class OperatorTestHarness:
     # -- outcomes
 
     def _is_awaited(self, invocation: Invocation) -> bool:
-        return self._entries.get((invocation._entry, invocation.attempt)) is invocation
+        return self._entries.get((invocation.entry, invocation.attempt)) is invocation
 
     def _finish(self, entry: int, attempt: int, results: Any) -> None:
         if not isinstance(results, list):
@@ -258,7 +258,7 @@ class OperatorTestHarness:
         retry = False
         if self._retry is not None and attempt != _TIMEOUT_ATTEMPT:
             try:
-                retry = self._retry.retries_result(results)
+                retry = self._retry.retries_result(cast("list[Any]", results))
             except BaseException as raised:  # noqa: BLE001 - the failure of the element
                 self._core.fail(entry, attempt, self._keep(raised), False, None)  # noqa: FBT003
                 return
@@ -286,7 +286,8 @@ class OperatorTestHarness:
             elif name == "cancel":
                 self._entries[entry, attempt].cancelled = True
             elif name == "record":
-                self.output += [("record", it, timestamp) for it in self._objects[token]]
+                for result in self._objects[token]:
+                    self.output.append(("record", result, timestamp))
             elif name == "watermark":
                 self.output.append(("watermark", timestamp))  # pyright: ignore[reportArgumentType]
             elif name == "ask":
@@ -301,7 +302,7 @@ class OperatorTestHarness:
         return answered
 
     def _on_invoke(self, entry: int, attempt: int, element: _Element) -> None:
-        invocation = Invocation(element.value, attempt, element.timestamp, _entry=entry)
+        invocation = Invocation(element.value, attempt, element.timestamp, entry=entry)
         self._entries[entry, attempt] = invocation
         self.invocations.append(invocation)
 
@@ -322,7 +323,8 @@ class OperatorTestHarness:
         cause = self._objects[token]
         if isinstance(cause, AsyncIOError):
             return cause
-        kind = ErrorKind.RETRIES_EXHAUSTED if name == "exhausted" else ErrorKind.USER_FUNCTION_FAILED
+        exhausted = name == "exhausted"
+        kind = ErrorKind.RETRIES_EXHAUSTED if exhausted else ErrorKind.USER_FUNCTION_FAILED
         msg = f"the function failed after {times}: `{type(cause).__name__}`"
         error = AsyncFunctionError(msg, kind, attempts=attempts)
         error.__cause__ = cause
@@ -354,50 +356,3 @@ def _result_error(results: object) -> ResultError:
         return ResultError(msg, ErrorKind.RESULT_IS_NONE)
     msg = f"the function must return a list of results, got `{name}`; return [result] for one"
     return ResultError(msg, ErrorKind.RESULT_NOT_A_LIST)
-
-
-def _settings(
-    mode: str,
-    capacity: int,
-    max_concurrency: int | None,
-    timeout: float | None,
-    attempt_timeout: float | None,
-    retry: AsyncRetryStrategy | None,
-    key: object,
-    on_timeout: object,
-) -> Any:
-    if mode == "key_ordered" and key is None:
-        msg = "mode `key_ordered` needs `key`, a callable that gives the key of a value"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-    if not isinstance(mode, str):
-        msg = f"`mode` must be one of 'ordered', 'unordered', 'key_ordered', got {mode!r}"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-    for name, value in (("capacity", capacity), ("max_concurrency", max_concurrency)):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            msg = f"`{name}` must be an int, got {value!r}"
-            raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-    if max_concurrency is not None and not 1 <= max_concurrency <= max(capacity, 1):
-        msg = f"`max_concurrency` must be from 1 to `capacity`, got {max_concurrency}"
-        raise ConfigurationError(msg, ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE)
-    if on_timeout is not None and timeout is None:
-        msg = "`on_timeout` needs a `timeout`, got None"
-        raise ConfigurationError(msg, ErrorKind.FALLBACK_INVALID)
-    if attempt_timeout is not None and timeout is not None and attempt_timeout > timeout:
-        msg = f"`attempt_timeout` must not be above `timeout`, got {attempt_timeout}"
-        raise ConfigurationError(msg, ErrorKind.ATTEMPT_TIMEOUT_TOO_LONG)
-    if retry is not None and timeout is None:
-        msg = "`retry` needs a `timeout`, got None"
-        raise ConfigurationError(msg, ErrorKind.RETRY_NEEDS_TIMEOUT)
-    strategy = None
-    if retry is not None:
-        full = retry.jitter == "full"
-        strategy = (retry.max_retries, retry.initial, retry.maximum, retry.multiplier, full)
-    return (
-        mode,
-        capacity,
-        capacity if max_concurrency is None else max_concurrency,
-        None if timeout is None else positive_duration(timeout, "timeout"),
-        None if attempt_timeout is None else positive_duration(attempt_timeout, "attempt_timeout"),
-        strategy,
-        on_timeout is not None,
-    )

@@ -15,6 +15,10 @@ from sparkawait.testing.latency import Latency, LatencyLike, to_latency
 __all__ = ["Simulated", "simulated"]
 
 
+RESULT_SCHEMA = pa.schema([pa.field("ordinal", pa.int64())])
+"""One column, ``ordinal bigint``."""
+
+
 @dataclass(frozen=True)
 class Simulated(NativeFunction):
     """A call that waits and returns the row's position in its task. Made by `simulated`.
@@ -29,10 +33,9 @@ class Simulated(NativeFunction):
     error_rate: float
     seed: int
 
-    @property
-    def result_schema(self) -> pa.Schema:
-        """One column, ``ordinal bigint``."""
-        return pa.schema([pa.field("ordinal", pa.int64())])
+    def __post_init__(self) -> None:
+        """Declares the returned columns."""
+        object.__setattr__(self, "result_schema", RESULT_SCHEMA)
 
     def _native(self) -> object:
         latency = self.latency.to_tuple()

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of the harness, checked by the rules of the wait functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparkawait.durations import positive_duration
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.retry import AsyncRetryStrategy
+
+__all__ = ["check_options"]
+
+
+def check_options(  # noqa: PLR0917 - in the order of the harness
+    mode: object,
+    capacity: Any,
+    max_concurrency: Any,
+    timeout: float | None,
+    attempt_timeout: float | None,
+    retry: AsyncRetryStrategy | None,
+    key: object,
+    on_timeout: object,
+) -> Any:
+    """Returns the options of an `OperatorTestHarness` as the extension module takes them.
+
+    Raises:
+        ConfigurationError: If an option is wrong.
+    """
+    if mode == "key_ordered" and key is None:
+        msg = "mode `key_ordered` needs `key`, a callable that gives the key of a value"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    if not isinstance(mode, str):
+        msg = f"`mode` must be one of 'ordered', 'unordered', 'key_ordered', got {mode!r}"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    for name, value in (("capacity", capacity), ("max_concurrency", max_concurrency)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            msg = f"`{name}` must be an int, got {value!r}"
+            raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    if max_concurrency is not None and not 1 <= max_concurrency <= max(capacity, 1):
+        msg = f"`max_concurrency` must be from 1 to `capacity`, got {max_concurrency}"
+        raise ConfigurationError(msg, ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE)
+    if on_timeout is not None and timeout is None:
+        msg = "`on_timeout` needs a `timeout`, got None"
+        raise ConfigurationError(msg, ErrorKind.FALLBACK_INVALID)
+    if attempt_timeout is not None and timeout is not None and attempt_timeout > timeout:
+        msg = f"`attempt_timeout` must not be above `timeout`, got {attempt_timeout}"
+        raise ConfigurationError(msg, ErrorKind.ATTEMPT_TIMEOUT_TOO_LONG)
+    if retry is not None and timeout is None:
+        msg = "`retry` needs a `timeout`, got None"
+        raise ConfigurationError(msg, ErrorKind.RETRY_NEEDS_TIMEOUT)
+    strategy = None
+    if retry is not None:
+        full = retry.jitter == "full"
+        strategy = (retry.max_retries, retry.initial, retry.maximum, retry.multiplier, full)
+    return (
+        mode,
+        capacity,
+        capacity if max_concurrency is None else max_concurrency,
+        None if timeout is None else positive_duration(timeout, "timeout"),
+        None if attempt_timeout is None else positive_duration(attempt_timeout, "attempt_timeout"),
+        strategy,
+        on_timeout is not None,
+    )

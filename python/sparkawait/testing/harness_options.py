@@ -40,9 +40,6 @@ def check_options(  # noqa: PLR0917 - in the order of the harness
     if max_concurrency is not None and not 1 <= max_concurrency <= max(capacity, 1):
         msg = f"`max_concurrency` must be from 1 to `capacity`, got {max_concurrency}"
         raise ConfigurationError(msg, ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE)
-    if on_timeout is not None and timeout is None:
-        msg = "`on_timeout` needs a `timeout`, got None"
-        raise ConfigurationError(msg, ErrorKind.FALLBACK_INVALID)
     if attempt_timeout is not None and timeout is not None and attempt_timeout > timeout:
         msg = f"`attempt_timeout` must not be above `timeout`, got {attempt_timeout}"
         raise ConfigurationError(msg, ErrorKind.ATTEMPT_TIMEOUT_TOO_LONG)

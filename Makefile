@@ -4,6 +4,8 @@
 # (virtual environment, locked packages, extension module, Java), once.
 
 PYTHON ?= python3
+# Seconds that `make fuzz` takes.
+T ?= 60
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -82,6 +84,13 @@ miri: | need-rust ## run the tests of the core under Miri (nightly Rust with the
 		echo "error: Miri is not installed; run \`rustup toolchain install nightly --component miri\`" >&2; exit 1; }
 	CARGO_TARGET_DIR=target/miri PROPTEST_CASES=4 MIRIFLAGS=-Zmiri-disable-isolation \
 		cargo +nightly miri test --package sparkawait-core --locked --lib
+
+.PHONY: fuzz
+fuzz: | need-rust ## fuzz the decoding of snapshots for T seconds (nightly Rust and cargo-fuzz)
+	@cargo +nightly fuzz --version >/dev/null 2>&1 || { \
+		echo "error: cargo-fuzz is not installed; run \`rustup toolchain install nightly\` and \`cargo install cargo-fuzz\`" >&2; exit 1; }
+	cd rust/core && cargo +nightly fuzz run --target-dir $(CURDIR)/target/fuzz decode_snapshot -- \
+		-max_total_time=$(T)
 
 .PHONY: lint
 lint: lint-rust lint-python lint-repository ## format, clippy, ruff, types, stubs, layers, licences

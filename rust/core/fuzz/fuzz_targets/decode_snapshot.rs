@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Decoding a snapshot never panics, and what it decodes survives another round.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use sparkawait_core::operator::{decode_snapshot, encode_snapshot};
+
+/// The bytes in front of the elements: magic and version.
+const HEADER: &[u8] = b"SAWS\x01\x00";
+
+/// The checksum of the format, FNV-1a. Without it no mutated input would come past the check.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
+    })
+}
+
+fn check(bytes: &[u8]) {
+    if let Ok(snapshot) = decode_snapshot(bytes) {
+        assert_eq!(decode_snapshot(&encode_snapshot(&snapshot)), Ok(snapshot));
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    check(data);
+    let mut framed = [HEADER, data].concat();
+    framed.extend(checksum(&framed).to_le_bytes());
+    check(&framed);
+});

@@ -31,6 +31,9 @@ const ADMISSION_BURST: usize = 1024;
 /// How long a turn lasts at most, so that the caller can look for signals.
 const TURN: Duration = Duration::from_millis(100);
 
+/// How old published metrics get while the task runs; at its end they are exact.
+const METRICS_INTERVAL: Duration = Duration::from_millis(100);
+
 /// How output batches are cut.
 #[derive(Clone, Copy, Debug)]
 pub struct DriverConfig {
@@ -87,6 +90,8 @@ pub struct Driver<X: Exchange, F, C = MonotonicClock> {
     is_closed: bool,
     latency: LatencyRecorder,
     metrics: MetricsReader,
+    /// When metrics were published last.
+    published_at: Option<ProcessingTime>,
 }
 
 /// The ends of a task's mailbox, made before the function that needs one of them.
@@ -152,6 +157,7 @@ where
             is_closed: false,
             latency: LatencyRecorder::new(),
             metrics: MetricsReader::default(),
+            published_at: None,
         };
         (driver, feeder)
     }
@@ -170,7 +176,11 @@ where
     /// The task's failure. What was emitted before it has been handed out.
     pub fn take_turn(&mut self) -> Result<Turn<X::Output>, X::Error> {
         let turn = self.work();
-        self.publish_metrics();
+        let now = self.clock.now();
+        if self.published_at.is_none_or(|last| now >= last + METRICS_INTERVAL) {
+            self.published_at = Some(now);
+            self.publish_metrics();
+        }
         if !matches!(turn, Ok(Turn::Output(_) | Turn::Paused)) {
             self.close();
         }

@@ -96,6 +96,7 @@ impl TaskExchange {
         group: ResultGroup,
         complete: &mut impl FnMut(AttemptId, Completion<ResultRows, Box<CallFailure>>) -> Handled,
     ) -> Result<(), TaskError> {
+        group.check()?;
         let mut rest = self.rows.accept_results(group.rows)?;
         for (index, attempt) in group.attempts.into_iter().enumerate() {
             let count = group.counts.as_ref().map_or(1, |counts| counts[index]);

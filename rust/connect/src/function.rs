@@ -93,6 +93,30 @@ pub struct ResultGroup {
     pub rows: RecordBatch,
 }
 
+impl ResultGroup {
+    /// Checks that each call has a count and each result row a call.
+    ///
+    /// # Errors
+    ///
+    /// [`TaskError::Internal`]: rows would be given to the wrong calls.
+    pub(crate) fn check(&self) -> Result<(), TaskError> {
+        let calls = self.attempts.len();
+        let rows = match &self.counts {
+            Some(counts) if counts.len() == calls => counts.iter().map(|it| *it as usize).sum(),
+            Some(_) => usize::MAX,
+            None => calls,
+        };
+        let has_retries = self.retries.as_ref().is_none_or(|retries| retries.len() == calls);
+        if rows == self.rows.num_rows() && has_retries {
+            return Ok(());
+        }
+        let rows = self.rows.num_rows();
+        Err(TaskError::Internal(format!(
+            "a reply to {calls} calls has {rows} rows that do not fit"
+        )))
+    }
+}
+
 /// A call that failed.
 #[derive(Debug)]
 pub struct FailedCall {

@@ -5,6 +5,7 @@ import os
 import select
 import socket
 import threading
+from importlib.machinery import ModuleSpec
 from types import FunctionType
 
 import pytest
@@ -30,7 +31,9 @@ def main(outfile, body):
 
 
 # As in a worker: a function of that module has the stream to the JVM as an argument.
-worker_main = FunctionType(main.__code__, {**globals(), "__name__": "pyspark.worker"})
+worker_main = FunctionType(
+    main.__code__, {**globals(), "__spec__": ModuleSpec("pyspark.worker", loader=None)}
+)
 
 
 @pytest.fixture(params=["unix", "tcp"])

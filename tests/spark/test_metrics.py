@@ -1,14 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics of all tasks, on the driver."""
 
+import logging
+
+import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait import retry
+from sparkawait import options, retry
 from sparkawait.spark import Metrics
 from sparkawait.spark.metrics import merge, of_one_task
+from sparkawait.spark.partition import run_task
 
 pytestmark = pytest.mark.spark
+
+
+@sa.async_function("doubled bigint")
+async def double(row):
+    return {"doubled": 2 * row["id"]}
 
 
 def test_counters_are_added():
@@ -91,11 +100,17 @@ def test_metrics_of_the_function_are_added(spark):
     assert metrics.snapshot()["function.bytes"] == 70
 
 
-def test_a_column_function_has_metrics_too(spark):
-    @sa.async_function("doubled bigint")
-    async def double(row):
-        return {"doubled": 2 * row["id"]}
+def test_every_task_logs_its_metrics(caplog):
+    plan = options.resolve("ordered", double, input_schema=None)
 
+    with caplog.at_level(logging.INFO, logger="sparkawait"):
+        list(run_task(plan, iter([pa.record_batch({"id": [1, 2, 3]})]), None))
+
+    assert "double, partition 0: {" in caplog.text
+    assert "'emitted': 3" in caplog.text
+
+
+def test_a_column_function_has_metrics_too(spark):
     metrics = Metrics(spark)
     doubled = sa.async_udf(double, metrics=metrics)
 

@@ -128,6 +128,30 @@ def test_fields_of_a_struct_are_called_for_once(numbers, calls):
     assert set(calls.counts().values()) == {1}
 
 
+def test_column_functions_can_be_nested(spark):
+    @sa.async_function("id bigint")
+    async def next_id(row):
+        return {"id": row["id"] + 1}
+
+    spark.udf.register("next_id", sa.async_udf(next_id, columns=["id"]))
+    spark.udf.register("double_it", sa.async_udf(double, columns=["id"]))
+
+    rows = spark.sql("SELECT double_it(next_id(next_id(id))) FROM range(0, 100, 1, 2)").collect()
+
+    assert [row[0] for row in rows] == [2 * (number + 2) for number in range(100)]
+
+
+def test_a_function_may_be_called_with_many_rows_at_once(numbers):
+    @sa.async_function("doubled bigint", batch=sa.Batch(max_rows=10))
+    async def double_all(rows):
+        return [[] if row["id"] == 3 else {"doubled": 2 * row["id"]} for row in rows]
+
+    rows = numbers.select(sa.async_udf(double_all)("id")).collect()
+
+    assert [row[0] for row in rows[:5]] == [0, 2, 4, None, 8]
+    assert len(rows) == 500
+
+
 def test_calls_of_different_batches_are_in_flight_together(spark):
     """Batches have 50 rows; the first row of each waits for the last one of the next."""
 
@@ -200,6 +224,19 @@ def test_rows_that_fail_can_be_null(numbers):
     rows = numbers.select(sa.async_udf(fail_on_three, on_error="null")("id")).collect()
 
     assert [row[0] for row in rows[:5]] == [0, 2, 4, None, 8]
+
+
+@pytest.mark.newest_spark
+def test_a_struct_of_a_row_that_fails_is_null(numbers):
+    @sa.async_function("a bigint, b bigint not null")
+    async def fail_on_three(row):
+        if row["id"] == 3:
+            raise LookupError
+        return {"a": None, "b": 1}
+
+    rows = numbers.select(sa.async_udf(fail_on_three, on_error="null")("id").alias("r")).collect()
+
+    assert [row.r is None for row in rows[:5]] == [False, False, False, True, False]
 
 
 def test_rows_that_fail_can_be_captured(numbers):

@@ -39,7 +39,9 @@ class Connection:
         """Finds the stream, which the worker passes to nobody, among the callers' variables."""
         frame: FrameType | None = sys._getframe()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         while frame is not None:
-            if frame.f_globals.get("__name__") == _WORKER_MODULE and "outfile" in frame.f_locals:
+            # Not by `__name__`: without Spark's daemon the worker is the main module.
+            module = getattr(frame.f_globals.get("__spec__"), "name", None)
+            if module == _WORKER_MODULE and "outfile" in frame.f_locals:
                 return Connection(cast("BinaryIO", frame.f_locals["outfile"]))
             frame = frame.f_back
         return Connection(None)

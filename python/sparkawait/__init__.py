@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sparkawait import arrow, retry
+from sparkawait._core import Row
 from sparkawait.exceptions import (
     AsyncFunctionError,
     AsyncIOError,
@@ -41,6 +42,7 @@ __all__ = [
     "OperatorStateError",
     "ResultError",
     "RetryAfter",
+    "Row",
     "SnapshotError",
     "WatermarkStrategy",
     "arrow",

@@ -12,7 +12,7 @@ so that a row that does not fit fails alone. No state changes after construction
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Generic, TypeVar, cast
 
@@ -44,10 +44,6 @@ class Built(Generic[_RowT]):
     def counts(self) -> list[int] | None:
         """Results of each row; ``None`` when each has exactly one."""
         return None if self.mappings is None else list(map(len, self.mappings))
-
-    def _replace(self, **changes: Any) -> Built[_RowT]:
-        """Returns a copy with `changes`, like a named tuple; those of 3.10 cannot be generic."""
-        return replace(self, **changes)
 
 
 class ResultBuilder:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -74,7 +74,7 @@ class _OneResultBuilder(ResultBuilder):
             else:
                 fitting.append(row)
         built = super().build(fitting, ones)
-        return built._replace(failures=failures + built.failures)
+        return replace(built, failures=failures + built.failures)
 
     def to_batch(self, mappings: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
         found = [mapping is not _NOTHING for mapping in mappings]
@@ -118,7 +118,7 @@ class Arguments:
         arrays = list(arguments) if isinstance(arguments, tuple) else [arguments]
         first = arrays[0]
         if len(arrays) == 1 and pa.types.is_struct(first.type):
-            members = first.flatten()
+            members = first.flatten()  # pyright: ignore[reportAttributeAccessIssue]
             is_row = self.may_be_row and len(members) == 1 and pa.types.is_struct(members[0].type)
             if is_row:
                 return pa.RecordBatch.from_struct_array(members[0])
@@ -191,7 +191,8 @@ class ColumnTask:
         if len(kept) == 1:
             return batch.column(kept[0])
         # With an error beside the results, every row has a value.
-        mask = None if self.plan.on_error == "capture" else pc.invert(pc.fill_null(found, False))  # noqa: FBT003
+        failed = pc.invert(pc.fill_null(found, False))  # noqa: FBT003  # pyright: ignore[reportArgumentType]
+        mask = None if self.plan.on_error == "capture" else failed
         members = [batch.column(index) for index in kept]
         member_fields = [batch.schema.field(index) for index in kept]
         return pa.StructArray.from_arrays(members, fields=member_fields, mask=mask)

@@ -63,7 +63,7 @@ class _Rows:
         return self._rows(columns, is_struct=is_struct)
 
     def _rows(self, columns: list[pd.Series], *, is_struct: bool) -> pa.RecordBatch:
-        fields = list(self._type or ())
+        fields = list(self._type or ())  # pyright: ignore[reportArgumentType]
         arrays = [
             _to_arrow(column, field.type, self._zone)
             for column, field in zip(columns, fields, strict=True)
@@ -106,7 +106,8 @@ def _to_arrow(column: pd.Series, data_type: pa.DataType, zone: str | None) -> pa
 
 def _to_pandas(column: pa.Array) -> Any:
     if pa.types.is_struct(column.type):
-        members = zip(column.type, column.flatten(), strict=True)
+        parts = column.flatten()  # pyright: ignore[reportAttributeAccessIssue]
+        members = zip(column.type, parts, strict=True)
         return pd.DataFrame({field.name: _to_series(member) for field, member in members})
     return _to_series(column)
 

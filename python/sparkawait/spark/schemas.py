@@ -49,7 +49,8 @@ def conformed(schema: pa.Schema) -> pa.Schema:
     """
     types = to_arrow(to_spark(schema)).types
     fields = [field.with_type(kind) for field, kind in zip(schema, types, strict=True)]
-    return pa.schema(fields, metadata=schema.metadata)
+    metadata = schema.metadata
+    return pa.schema(fields, metadata=metadata)  # pyright: ignore[reportArgumentType]
 
 
 def _arrow_field(field: StructField) -> pa.Field:

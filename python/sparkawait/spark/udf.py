@@ -143,11 +143,10 @@ class AsyncUserDefinedFunction:
         arguments = Arguments(self._names, packed=True, may_be_row=len(columns) == 1)
         evaluate, row = self._evaluator(arguments), F.struct(*columns)
         if _HAS_ARROW_UDF:
-            return _call(F.arrow_udf(evaluate, self.returnType), row)
+            return _call(cast("Any", F.arrow_udf)(evaluate, self.returnType), row)
         # Pandas has fewer types than Spark, so the right ones are sent along.
-        return _call(
-            F.pandas_udf(evaluate, self.returnType), row, F.typeof(row), F.current_timezone()
-        )
+        pandas_udf = cast("Any", F.pandas_udf)(evaluate, self.returnType)
+        return _call(pandas_udf, row, F.typeof(row), F.current_timezone())
 
     @property
     def func(self) -> Callable[..., Any]:

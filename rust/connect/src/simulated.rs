@@ -21,9 +21,11 @@ use crate::error::CallFailure;
 use crate::function::{Calls, FailedCall, Replies, ReplyGroup, ResultGroup, spawn};
 use crate::latency::{InvalidLatency, Latency, LatencySampler};
 
-/// Half of the tick of tokio's timer. A call ends at the tick nearest to its
-/// due time; ending at the next one would add half a millisecond to each.
-const HALF_TICK: Duration = Duration::from_micros(500);
+/// The most that a call may end before its due time: two ticks of tokio's timer.
+const MOST_EARLY: Duration = Duration::from_millis(2);
+
+/// One in so many parts of the mean error is corrected at once.
+const DAMPING: i64 = 16;
 
 /// What a simulated function does.
 #[derive(Clone, Debug)]
@@ -71,11 +73,15 @@ impl Simulated {
     ) -> Result<Self, InvalidLatency> {
         let (commands, receiver) = unbounded_channel();
         let calls = RunningCalls {
-            is_immediate: config.latency == Latency::None,
+            is_immediate: matches!(
+                config.latency,
+                Latency::None | Latency::Constant(Duration::ZERO)
+            ),
             latency: LatencySampler::new(config.latency, config.seed)?,
             error_rate: config.error_rate,
             random: StdRng::seed_from_u64(config.seed ^ 0x5EED),
             due: BinaryHeap::new(),
+            early: MOST_EARLY / 4,
             schema: Self::result_schema(),
             replies: replies.clone(),
         };
@@ -112,6 +118,11 @@ struct RunningCalls {
     random: StdRng,
     /// Due time, attempt and ordinal of each call, earliest first.
     due: BinaryHeap<Reverse<(Instant, AttemptId, i64)>>,
+    /// How long before its due time a call may end.
+    ///
+    /// Tokio's timer has ticks of a millisecond, rounds up and wakes late. This
+    /// follows the error of the calls that ended, so that it vanishes on average.
+    early: Duration,
     schema: SchemaRef,
     replies: Replies,
 }
@@ -127,7 +138,7 @@ impl RunningCalls {
                     Some(command) => command,
                     None => return,
                 },
-                () = wait_until(next) => {
+                () = wait_until(next, self.early) => {
                     self.end_due();
                     continue;
                 }
@@ -161,14 +172,23 @@ impl RunningCalls {
 
     /// Ends the calls whose time has come.
     fn end_due(&mut self) {
-        let horizon = Instant::now() + HALF_TICK;
+        let now = Instant::now();
         let (mut attempts, mut ordinals) = (Vec::new(), Vec::new());
-        while self.due.peek().is_some_and(|Reverse((due, ..))| *due <= horizon) {
-            if let Some(Reverse((_, attempt, ordinal))) = self.due.pop() {
+        let mut error = 0;
+        while self.due.peek().is_some_and(|Reverse((due, ..))| *due <= now + self.early) {
+            if let Some(Reverse((due, attempt, ordinal))) = self.due.pop() {
                 attempts.push(attempt);
                 ordinals.push(ordinal);
+                error += nanos(now.saturating_duration_since(due))
+                    - nanos(due.saturating_duration_since(now));
             }
         }
+        if attempts.is_empty() {
+            return;
+        }
+        let ended = i64::try_from(attempts.len()).unwrap_or(i64::MAX).max(1);
+        let early = nanos(self.early) + error / ended / DAMPING;
+        self.early = Duration::from_nanos(early.max(0).unsigned_abs()).min(MOST_EARLY);
         self.reply(attempts, ordinals);
     }
 
@@ -213,11 +233,15 @@ fn simulated_failure(attempt: AttemptId) -> FailedCall {
     FailedCall { attempt, failure: Box::new(failure), retry: Retry::Yes }
 }
 
-/// Waits for the tick nearest to `due`; for ever if there is none.
-async fn wait_until(due: Option<Instant>) {
+/// Returns a short duration in nanoseconds.
+fn nanos(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// Waits until `early` before `due`; for ever if there is none.
+async fn wait_until(due: Option<Instant>, early: Duration) {
     match due {
-        // The timer rounds up to a tick, so it is aimed half a tick early.
-        Some(due) => sleep_until(due.checked_sub(HALF_TICK).unwrap_or(due)).await,
+        Some(due) => sleep_until(due.checked_sub(early).unwrap_or(due)).await,
         None => std::future::pending().await,
     }
 }

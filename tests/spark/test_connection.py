@@ -98,6 +98,12 @@ def test_without_a_worker_nothing_is_watched():
     assert "sparkawait-connection" not in names
 
 
+def test_a_stream_that_hides_its_socket_is_not_watched(sockets):
+    ours, _ = sockets
+    with ours.makefile("rwb") as outfile:
+        worker_main(outfile, lambda: None)
+
+
 def test_flushing_sends_what_was_written(sockets):
     ours, theirs = sockets
     with ours.makefile("wb") as outfile:

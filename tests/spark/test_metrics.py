@@ -104,7 +104,7 @@ def test_every_task_logs_its_metrics(caplog):
     plan = options.resolve("ordered", double, input_schema=None)
 
     with caplog.at_level(logging.INFO, logger="sparkawait"):
-        list(run_task(plan, iter([pa.record_batch({"id": [1, 2, 3]})]), None))
+        list(run_task(plan, iter([pa.RecordBatch.from_pydict({"id": [1, 2, 3]})]), None))
 
     assert "double, partition 0: {" in caplog.text
     assert "'emitted': 3" in caplog.text

@@ -63,6 +63,8 @@ class _OneResultBuilder(ResultBuilder):
         super().__init__(pa.schema(_nullable(declared)), required)
 
     def build(self, rows: Sequence[_RowT], results: Sequence[object]) -> Built[_RowT]:
+        if set(map(type, results)) == {dict}:
+            return super().build(rows, results)
         fitting: list[_RowT] = []
         ones: list[object] = []
         failures: list[tuple[_RowT, ResultError]] = []

@@ -31,7 +31,7 @@ class Connection:
     """The stream to the JVM, or nothing where there is none."""
 
     def __init__(self, stream: BinaryIO | None) -> None:
-        """Wraps `stream`, which a file descriptor lies under."""
+        """Wraps `stream`."""
         self._stream = stream
 
     @staticmethod
@@ -55,16 +55,18 @@ class Connection:
     def interrupted_by_hang_up(self) -> Generator[None, None, None]:
         """Raises KeyboardInterrupt in the body once the JVM has closed the connection.
 
-        Does nothing without a connection, or if the caller is not on the main thread.
+        Does nothing without a connection that can be watched, or if the caller is not on the main
+        thread.
         """
+        descriptor = self._descriptor()
         is_main = threading.current_thread() is threading.main_thread()
-        if self._stream is None or not is_main or not hasattr(select, "poll"):
+        if descriptor is None or not is_main or not hasattr(select, "poll"):
             yield
             return
         wake_reader, wake_writer = os.pipe()
         threading.Thread(
             target=_watch,
-            args=(self._stream.fileno(), wake_reader),
+            args=(descriptor, wake_reader),
             name="sparkawait-connection",
             daemon=True,
         ).start()
@@ -73,6 +75,14 @@ class Connection:
         finally:
             # The reader's end is closed by the thread, which may be polling it.
             os.close(wake_writer)
+
+    def _descriptor(self) -> int | None:
+        if self._stream is None:
+            return None
+        try:
+            return self._stream.fileno()
+        except (OSError, ValueError):  # without Spark's daemon, it hides its socket
+            return None
 
 
 def _watch(descriptor: int, wake_reader: int) -> None:

@@ -16,7 +16,7 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Metrics", "TaskMetrics", "is_connect"]
+__all__ = ["Metrics", "TaskMetrics", "accumulator_of", "merge", "of_one_task"]
 
 TaskMetrics = dict[str, Any]
 """Counters by name, and ``call_latency`` as pairs of a bucket's upper bound in seconds and a
@@ -36,6 +36,9 @@ class Metrics:
     Args:
         spark: A classic session.
 
+    Attributes:
+        accumulator: What the tasks add to.
+
     Raises:
         ConfigurationError: On Spark Connect, which has no accumulators; the metrics of each task
             are in the executors' logs, at level INFO of the logger ``sparkawait``.
@@ -48,19 +51,17 @@ class Metrics:
 
     def __init__(self, spark: SparkSession) -> None:
         """Registers an accumulator."""
-        if is_connect(spark):
+        if _is_connect(spark):
             msg = "`Metrics` needs a classic session; Spark Connect has no accumulators"
             raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
         empty: TaskMetrics = {}
-        self._accumulator = spark.sparkContext.accumulator(empty, _TaskMetricsParam())
+        self.accumulator: Accumulator[TaskMetrics] = spark.sparkContext.accumulator(
+            empty, _TaskMetricsParam()
+        )
 
     def snapshot(self) -> TaskMetrics:
         """Returns the sums over all tasks that have ended, and their number as ``tasks``."""
-        return {"tasks": 0, **merge({}, self._accumulator.value)}
-
-    def accumulator(self) -> Accumulator[TaskMetrics]:
-        """Returns what the tasks add to."""
-        return self._accumulator
+        return {"tasks": 0, **merge({}, self.accumulator.value)}
 
 
 class _TaskMetricsParam(AccumulatorParam[TaskMetrics]):
@@ -69,6 +70,20 @@ class _TaskMetricsParam(AccumulatorParam[TaskMetrics]):
 
     def addInPlace(self, value1: TaskMetrics, value2: TaskMetrics) -> TaskMetrics:  # noqa: N802
         return merge(value1, value2)
+
+
+def accumulator_of(metrics: object) -> Accumulator[TaskMetrics] | None:
+    """Returns what tasks add their metrics to, for the option ``metrics=``.
+
+    Raises:
+        ConfigurationError: If `metrics` is something else.
+    """
+    if metrics is None:
+        return None
+    if not isinstance(metrics, Metrics):
+        msg = f"`metrics` must be a sparkawait.spark.Metrics, got `{type(metrics).__name__}`"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    return metrics.accumulator
 
 
 def of_one_task(metrics: Mapping[str, Any]) -> TaskMetrics:
@@ -96,6 +111,6 @@ def _merge_buckets(
     return sorted(counts.items())
 
 
-def is_connect(thing: object) -> bool:
+def _is_connect(thing: object) -> bool:
     """Tells whether a session or DataFrame belongs to Spark Connect, without importing gRPC."""
     return type(thing).__module__.startswith("pyspark.sql.connect")

@@ -20,7 +20,7 @@ from sparkawait.functions import NativeFunction
 from sparkawait.plan import OnError
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.spark.columns import FOUND, Arguments, ColumnPlan, ColumnTask
-from sparkawait.spark.metrics import Metrics
+from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.wait import conform, result_fields
 from sparkawait.types import SchemaLike
 
@@ -127,7 +127,7 @@ class AsyncUserDefinedFunction:
         """Takes a checked plan."""
         self._plan = plan
         self._names = names
-        self._accumulator = None if metrics is None else metrics.accumulator()
+        self._accumulator = accumulator_of(metrics)
 
     def __call__(self, *columns: Column | str) -> Column:
         """Returns the column of results for rows that are made of `columns`.

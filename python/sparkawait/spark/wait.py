@@ -20,7 +20,7 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import NativeFunction
 from sparkawait.plan import ERROR_FIELD, Mode, OnError, Output, Plan
 from sparkawait.retry import AsyncRetryStrategy
-from sparkawait.spark.metrics import Metrics
+from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.partition import PartitionTask
 from sparkawait.spark.schemas import conformed, to_arrow, to_spark
 from sparkawait.types import SchemaLike
@@ -241,31 +241,23 @@ def _wait(
     metrics: Metrics | None,
     **given: Any,
 ) -> DataFrame:
-    _check(df, metrics)
+    if not hasattr(df, "mapInArrow"):
+        msg = f"`df` must be a DataFrame, got `{type(df).__name__}`"
+        raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
     input_schema: StructType = df.schema
     arrow_schema = to_arrow(input_schema)
     plan = conform(options.resolve(mode, function, input_schema=arrow_schema, **given))
-    plan.output_schema(arrow_schema)  # refuses names that clash
     kept = input_schema.fields if plan.output == "append" else []
     renamed = _needs_safe_names(input_schema.names)
     task = PartitionTask(
         plan,
         names=input_schema.names if renamed else None,
         result_types=_casts(plan),
-        accumulator=None if metrics is None else metrics.accumulator(),
+        accumulator=accumulator_of(metrics),
     )
     if renamed:
         df = df.toDF(*(f"_{index}" for index in range(len(input_schema.names))))
     return df.mapInArrow(task, StructType([*kept, *result_fields(plan)]))
-
-
-def _check(df: object, metrics: object) -> None:
-    if not hasattr(df, "mapInArrow"):
-        msg = f"`df` must be a DataFrame, got `{type(df).__name__}`"
-        raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
-    if metrics is not None and not isinstance(metrics, Metrics):
-        msg = f"`metrics` must be a sparkawait.spark.Metrics, got `{type(metrics).__name__}`"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
 
 
 def conform(plan: _PlanT) -> _PlanT:

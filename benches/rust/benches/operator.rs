@@ -3,8 +3,6 @@
 //!
 //! With and without timeouts armed that never fire.
 
-#![expect(missing_docs, reason = "criterion's macros")]
-
 use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::time::Duration;

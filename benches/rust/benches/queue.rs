@@ -3,8 +3,6 @@
 //!
 //! Goal: at most 40 ns an element at 1 000 and 10 000 in flight, ordered and unordered.
 
-#![expect(missing_docs, reason = "criterion's macros")]
-
 use std::hint::black_box;
 use std::num::NonZeroUsize;
 

@@ -10,10 +10,6 @@ from pyspark.sql import SparkSession
 from tests.spark.calls import CallLog, Once, Presence, Watch
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "newest_spark: needs what Spark 3.5 does not have")
-
-
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two cores, one retry per task, small batches, and a time zone that is not UTC."""

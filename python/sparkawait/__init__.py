@@ -7,6 +7,7 @@ need PySpark; `sparkawait.arrow` has the same over record batches and does not.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from sparkawait import arrow, retry
@@ -59,6 +60,8 @@ _SPARK = frozenset({"async_udf", "key_ordered_wait", "ordered_wait", "unordered_
 
 def __getattr__(name: str) -> Any:
     """Imports the Spark functions when they are asked for, so that the rest needs no PySpark."""
+    if name == "spark":
+        return importlib.import_module("sparkawait.spark")
     if name in _SPARK:
         from sparkawait import spark
 

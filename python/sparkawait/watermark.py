@@ -15,6 +15,9 @@ __all__ = ["WatermarkStrategy"]
 class WatermarkStrategy:
     """Makes watermarks from a timestamp column; no row crosses a watermark.
 
+    A watermark follows each input batch that raised the latest event time (Spark: up to 10,000
+    rows): rows of one batch may overtake one another, whatever their times.
+
     Counterpart of Flink's class of this name. Make one with `for_bounded_out_of_orderness`.
 
     Attributes:

@@ -105,7 +105,7 @@ lint-rust: | need-rust
 lint-python: dev
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
-	$(VENV)/bin/basedpyright
+	$(VENV)/bin/basedpyright --project pyproject.toml
 	$(PY) -m mypy.stubtest sparkawait._core
 
 .PHONY: lint-repository

@@ -50,10 +50,10 @@ wheel: $(VENV)/.packages ## build the wheel into dist/
 	$(VENV)/bin/maturin build --release --out dist
 
 .PHONY: check
-check: lint test docs loom ## all that has to pass before a change lands
+check: lint test docs ## all that has to pass before a change lands
 
 .PHONY: test
-test: test-rust test-python test-spark ## all tests: Rust, Python, Spark, and Spark 3.5 where its Python is found
+test: test-rust loom test-python test-spark ## all tests: Rust, interleavings, Python, Spark, and Spark 3.5 where its Python is found
 	@if tools/python-for-spark35 $(PYTHON) >/dev/null 2>&1; then $(MAKE) test-spark35; \
 	else echo "Spark 3.5 is not tested: it runs on Python 3.10 to 3.12, and none of them is on PATH"; fi
 

@@ -25,6 +25,7 @@ from sparkawait.exceptions import (
 )
 from sparkawait.functions import AsyncFunction, Batch, FunctionContext, async_function
 from sparkawait.retry import RetryAfter
+from sparkawait.secrets import secret
 from sparkawait.watermark import WatermarkStrategy
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ __all__ = [
     "key_ordered_wait",
     "ordered_wait",
     "retry",
+    "secret",
     "unordered_wait",
 ]
 

@@ -10,11 +10,12 @@ from typing_extensions import Self
 __all__ = [
     "Harness",
     "LookupServer",
+    "Native",
     "Port",
     "Row",
-    "Simulated",
     "Task",
     "error_kinds",
+    "template_columns",
 ]
 
 @final
@@ -75,7 +76,7 @@ class Task:
         partition: int,
         function_name: str,
         seed: int,
-        native: object | None,
+        native: Native | None,
     ) -> Self: ...
     @property
     def port(self) -> Port: ...
@@ -107,12 +108,13 @@ class LookupServer:
     def stop(self) -> None: ...
 
 @final
-class Simulated:
-    """What `sparkawait.testing.simulated` describes."""
+class Native:
+    """The description of a native function, as a task takes it."""
 
-    def __new__(
-        cls, *, latency: tuple[str, float, float, float, float], error_rate: float, seed: int
-    ) -> Self: ...
+    @staticmethod
+    def simulated(
+        *, latency: tuple[str, float, float, float, float], error_rate: float, seed: int
+    ) -> Native: ...
 
 _Settings: TypeAlias = tuple[
     str,
@@ -162,3 +164,4 @@ class Harness:
     def pending_retries(self) -> int: ...
 
 def error_kinds() -> list[str]: ...
+def template_columns(text: str, option: str) -> list[str]: ...

@@ -63,6 +63,8 @@ class ErrorKind(str, Enum):
     CLOSE_FAILED = "close-failed"
     BATCH_RESULT_COUNT_MISMATCH = "batch-result-count-mismatch"
     SNAPSHOT_DAMAGED = "snapshot-damaged"
+    SECRET_MISSING = "secret-missing"  # noqa: S105 - no secret
+    CACHE_INVALID = "cache-invalid"
 
     def __str__(self) -> str:
         """Returns the stable string."""

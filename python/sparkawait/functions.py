@@ -13,13 +13,16 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ElementTimeoutError, ErrorKind
 from sparkawait.types import SchemaLike
+
+if TYPE_CHECKING:
+    from sparkawait._core import Native
 
 __all__ = [
     "AsyncFunction",
@@ -184,17 +187,23 @@ class NativeFunction:
 
     Attributes:
         result_schema: The columns that the function returns.
+        input_columns: The columns of the input that it reads.
     """
 
     result_schema: pa.Schema
+    input_columns: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """The name used in messages and metrics."""
         return type(self).__qualname__
 
-    def _native(self) -> object:
-        """Builds the description that the extension module takes, in the executor."""
+    def _native(self, *, retry_misses: bool) -> Native:
+        """Builds the description that the extension module takes, in the executor.
+
+        Args:
+            retry_misses: Whether a call that finds nothing asks for another attempt.
+        """
         raise NotImplementedError
 
 

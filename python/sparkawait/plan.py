@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
 
@@ -23,6 +23,9 @@ from sparkawait.results import ResultBuilder
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.types import duplicate
 from sparkawait.watermark import WatermarkStrategy
+
+if TYPE_CHECKING:
+    from sparkawait._core import Native
 
 __all__ = ["ERROR_FIELD", "Mode", "OnError", "Output", "Plan"]
 
@@ -138,6 +141,9 @@ class Plan:
             raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
         for column in self.key or ():
             _require_column(input_schema, column, "key")
+        if isinstance(self.function, NativeFunction):
+            for column in self.function.input_columns:
+                _require_column(input_schema, column, self.function.name)
         if self.watermark is not None:
             _require_timestamp(input_schema, self.watermark.column)
         self._check_clash(input_schema)
@@ -161,7 +167,6 @@ class Plan:
 
     def task_arguments(self, input_schema: pa.Schema, partition: int) -> dict[str, Any]:
         """Returns the keyword arguments of `_core.Task`."""
-        native = self.function._native() if isinstance(self.function, NativeFunction) else None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         # Rows that wait for a batch are in flight for the operator; the runner bounds the calls.
         concurrency = self.max_concurrency if self.batch is None else self.capacity
         return {
@@ -184,8 +189,14 @@ class Plan:
             "function_name": self.function_name,
             # From the system, because forked workers share the state of `random`.
             "seed": int.from_bytes(os.urandom(8), "little"),
-            "native": native,
+            "native": self._native(),
         }
+
+    def _native(self) -> Native | None:
+        if not isinstance(self.function, NativeFunction):
+            return None
+        retry_misses = self.retry is not None and self.retry.retry_misses
+        return self.function._native(retry_misses=retry_misses)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def _retry_numbers(retry: AsyncRetryStrategy) -> tuple[int, float, float, float, bool]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal, NoReturn, cast
@@ -67,6 +67,7 @@ class AsyncRetryStrategy:
         jitter: ``"full"`` draws each delay between 0 and the computed one, ``"none"`` takes it.
         if_result: Says of the list of a row's results whether to try again.
         if_exception: Says of the exception whether to try again.
+        retry_misses: Whether a row is tried again whose call found nothing. See `if_miss`.
     """
 
     max_retries: int
@@ -76,6 +77,19 @@ class AsyncRetryStrategy:
     jitter: Literal["full", "none"]
     if_result: ResultPredicate | None = None
     if_exception: ExceptionPredicate | None = None
+    retry_misses: bool = False
+
+    def if_miss(self) -> AsyncRetryStrategy:
+        """Returns this strategy, which also tries a row again whose call found nothing.
+
+        That is a lookup without a match, or a Python function that returned an empty list. After
+        the last retry the row is a miss for good, not a failure.
+
+        Examples:
+            >>> fixed_delay(3, "100ms").if_miss().retry_misses
+            True
+        """
+        return replace(self, retry_misses=True)
 
     def can_retry(self, attempt: int) -> bool:
         """Tells whether attempt number `attempt`, counted from 1, may be followed by another."""
@@ -108,6 +122,8 @@ class AsyncRetryStrategy:
 
     def retries_result(self, results: list[Any]) -> bool:
         """Tells whether `results` ask for a retry; raises what the user's predicate raises."""
+        if self.retry_misses and not results:
+            return True
         return self.if_result is not None and bool(self.if_result(results))
 
 

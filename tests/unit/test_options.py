@@ -31,7 +31,7 @@ async def double(row):
 class Native(NativeFunction):
     result_schema = pa.schema([("y", pa.int64())])
 
-    def _native(self):
+    def _native(self, *, retry_misses):
         return "spec"
 
 

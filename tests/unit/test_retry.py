@@ -131,3 +131,11 @@ def test_retry_after_refuses_what_is_no_delay(delay):
 def test_retry_after_survives_pickling():
     copy = pickle.loads(pickle.dumps(RetryAfter("2s", "slow down")))  # noqa: S301 - just made
     assert (copy.delay, str(copy)) == (2.0, "slow down")
+
+
+def test_if_miss_retries_an_empty_list_and_still_every_exception():
+    strategy = retry.fixed_delay(2, "1s").if_miss()
+
+    assert strategy.retries_result([])
+    assert not strategy.retries_result([{"x": 1}])
+    assert strategy.retries_exception(ValueError())

@@ -37,9 +37,9 @@ class Simulated(NativeFunction):
         """Declares the returned columns."""
         object.__setattr__(self, "result_schema", RESULT_SCHEMA)
 
-    def _native(self) -> object:
+    def _native(self, *, retry_misses: bool) -> _core.Native:  # noqa: ARG002 - it never misses
         latency = self.latency.to_tuple()
-        return _core.Simulated(latency=latency, error_rate=self.error_rate, seed=self.seed)
+        return _core.Native.simulated(latency=latency, error_rate=self.error_rate, seed=self.seed)
 
 
 def simulated(delay: LatencyLike = 0, *, error_rate: float = 0.0, seed: int = 0) -> Simulated:

@@ -4,6 +4,11 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`function`] | the calls that a native function gets, the replies that it gives |
+//! | [`native`] | what a native function is told when a task starts it |
+//! | [`template`] | texts with columns in braces, as keys and addresses are |
+//! | [`lookup`] | found rows, a miss or a failure for each call |
+//! | [`text`], [`json`], [`json_path`] | result columns out of what a service returned |
+//! | [`shared`] | what all tasks of a process share |
 //! | [`exchange`] | rows of record batches as elements of the operator |
 //! | [`task`] | the operator of one task over record batches |
 //! | [`simulated`] | a function that only takes time |
@@ -13,7 +18,14 @@
 pub mod error;
 pub mod exchange;
 pub mod function;
+pub mod json;
+pub mod json_path;
 pub mod latency;
+pub mod lookup;
 pub mod lookup_server;
+pub mod native;
+pub mod shared;
 pub mod simulated;
 pub mod task;
+pub mod template;
+pub mod text;

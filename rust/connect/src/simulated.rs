@@ -18,8 +18,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep_until};
 
 use crate::error::CallFailure;
-use crate::function::{Calls, FailedCall, Replies, ReplyGroup, ResultGroup, spawn};
+use crate::function::{Calls, FailedCall, Replies, ReplyGroup, ResultGroup, TaskFunction, spawn};
 use crate::latency::{InvalidLatency, Latency, LatencySampler};
+use crate::native::{NativeFunction, Start, StartError};
 
 /// The most that a call may end before its due time: two ticks of tokio's timer.
 const MOST_EARLY: Duration = Duration::from_millis(2);
@@ -36,6 +37,14 @@ pub struct SimulatedConfig {
     pub error_rate: f64,
     /// Determines latencies and failures, in the order of the calls.
     pub seed: u64,
+}
+
+impl NativeFunction for SimulatedConfig {
+    fn start(&self, start: Start) -> Result<TaskFunction, StartError> {
+        Simulated::start(self.clone(), start.replies, &start.runtime)
+            .map(|function| -> TaskFunction { Box::new(function) })
+            .map_err(|error| StartError::option(error.to_string()))
+    }
 }
 
 /// A native function that waits and returns the row's position in its task.

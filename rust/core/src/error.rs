@@ -102,6 +102,10 @@ error_kinds! {
     BatchResultCountMismatch = "batch-result-count-mismatch",
     /// The snapshot's bytes are damaged.
     SnapshotDamaged = "snapshot-damaged",
+    /// A secret is neither in the environment nor in a file.
+    SecretMissing = "secret-missing",
+    /// A cache's settings are wrong.
+    CacheInvalid = "cache-invalid",
 }
 
 impl ErrorKind {

@@ -6,10 +6,10 @@ mod error;
 mod guard;
 mod harness;
 mod lookup_server;
+mod native;
 mod port;
 mod python_function;
 mod row;
-mod simulated;
 mod task;
 
 /// What Python sees.
@@ -22,11 +22,11 @@ mod _core {
     #[pymodule_export]
     use crate::lookup_server::LookupServer;
     #[pymodule_export]
+    use crate::native::{Native, template_columns};
+    #[pymodule_export]
     use crate::port::Port;
     #[pymodule_export]
     use crate::row::Row;
-    #[pymodule_export]
-    use crate::simulated::Simulated;
     #[pymodule_export]
     use crate::task::Task;
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::Schema;
+use arrow::datatypes::{Schema, SchemaRef};
 use arrow_pyarrow::{PyArrowType, ToPyArrow};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -24,10 +24,10 @@ use crate::convert::{
 };
 use crate::error::{OperatorStateError, PythonCause, closed_error, internal_error, to_exception};
 use crate::guard::guarded;
+use crate::native::Native;
 use crate::port::{Mouth, Port};
 use crate::python_function::PythonFunction;
 use crate::row::Columns;
-use crate::simulated::Simulated;
 
 /// The operator of one task over record batches.
 #[pyclass(frozen, module = "sparkawait._core")]
@@ -121,7 +121,7 @@ impl Task {
         partition: u32,
         function_name: String,
         seed: u64,
-        native: Option<Py<Simulated>>,
+        native: Option<Py<Native>>,
     ) -> PyResult<Self> {
         let on_error = to_on_error(on_error)?;
         let mut operator = Config::new(to_mode(mode)?, to_capacity("capacity", capacity)?);
@@ -154,11 +154,12 @@ impl Task {
             partition,
             timeout: operator.timeout.or(operator.attempt_timeout).unwrap_or(Duration::ZERO),
         };
+        let (input, results) = (SchemaRef::clone(&rows.input), SchemaRef::clone(&rows.results));
         let driver = DriverConfig { max_rows_per_batch, buffer_timeout };
         let mut port = None;
         let built = build(TaskConfig { operator, driver, rows }, |replies| {
             if let Some(native) = &native {
-                return native.get().start(replies).map_err(BuildError::Python);
+                return native.get().start(replies, input, results).map_err(BuildError::Python);
             }
             let mouth = Mouth::new()
                 .map_err(|error| internal_error(&format!("no pipe: {error}")))

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The shape of a lookup: found rows, a miss, or a failure for each call.
+
+use arrow::array::{BooleanArray, RecordBatch};
+use arrow::compute::filter_record_batch;
+use serde::Deserialize;
+use sparkawait_core::ErrorKind;
+use sparkawait_core::operator::{AttemptId, Retry};
+
+use crate::error::{CallFailure, TaskError};
+use crate::function::{FailedCall, ReplyGroup, ResultGroup};
+
+/// What becomes of a row whose key finds nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum How {
+    /// It gets one result of nulls, as in a left join.
+    #[default]
+    Left,
+    /// It is dropped, as in an inner join.
+    Inner,
+}
+
+/// What all lookups are told of misses.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub struct Misses {
+    /// What becomes of the row.
+    #[serde(default)]
+    pub how: How,
+    /// Whether a miss asks for another attempt.
+    #[serde(default)]
+    pub retry: bool,
+}
+
+/// Collects the outcomes of some calls, in the order in which their result rows
+/// are appended to a batch that the caller builds beside it.
+///
+/// ```text
+///   found(a, 2)   missed(b)   found(c, 1)   failed(d, ..)
+///   row row       nulls       row                          with how = left
+/// ```
+#[derive(Debug)]
+pub struct LookupReply {
+    misses: Misses,
+    attempts: Vec<AttemptId>,
+    counts: Vec<u32>,
+    /// Whether each call has exactly one row.
+    is_one_each: bool,
+    /// Filled with the first miss that asks for another attempt.
+    retries: Option<Vec<bool>>,
+    failures: Vec<FailedCall>,
+}
+
+impl LookupReply {
+    /// Makes a reply to about `calls` calls.
+    pub fn new(misses: Misses, calls: usize) -> Self {
+        Self {
+            misses,
+            attempts: Vec::with_capacity(calls),
+            counts: Vec::with_capacity(calls),
+            is_one_each: true,
+            retries: None,
+            failures: Vec::new(),
+        }
+    }
+
+    /// Says that the next `rows` rows belong to `attempt`; none is a miss without a row of nulls.
+    #[inline]
+    pub fn found(&mut self, attempt: AttemptId, rows: u32) {
+        self.push(attempt, rows, false);
+    }
+
+    /// Says that `attempt` found nothing; returns whether a row of nulls must be appended for it.
+    #[inline]
+    pub fn missed(&mut self, attempt: AttemptId) -> bool {
+        let has_row = self.misses.how == How::Left;
+        self.push(attempt, u32::from(has_row), self.misses.retry);
+        has_row
+    }
+
+    /// Says that the row of `attempt` has a null key: a miss that no retry changes.
+    #[inline]
+    pub fn null_key(&mut self, attempt: AttemptId) -> bool {
+        let has_row = self.misses.how == How::Left;
+        self.push(attempt, u32::from(has_row), false);
+        has_row
+    }
+
+    /// Says that `attempt` failed; no row belongs to it.
+    pub fn failed(&mut self, attempt: AttemptId, failure: CallFailure, retry: Retry) {
+        self.failures.push(FailedCall { attempt, failure: Box::new(failure), retry });
+    }
+
+    /// Returns whether nothing was collected.
+    pub fn is_empty(&self) -> bool {
+        self.attempts.is_empty() && self.failures.is_empty()
+    }
+
+    /// Makes the reply, with the rows of the calls that did not fail.
+    pub fn finish(self, rows: RecordBatch) -> ReplyGroup {
+        let results = (!self.attempts.is_empty()).then_some(ResultGroup {
+            attempts: self.attempts,
+            counts: (!self.is_one_each).then_some(self.counts),
+            retries: self.retries,
+            rows,
+        });
+        ReplyGroup { results, failures: self.failures }
+    }
+
+    /// Makes the reply as [`finish`](Self::finish) does, but for the calls that have one of
+    /// `bad` rows, by ascending index into `rows`: those fail, and no retry helps.
+    ///
+    /// # Errors
+    ///
+    /// [`TaskError::Internal`] if the rows do not fit the calls.
+    pub fn finish_without(
+        mut self,
+        rows: &RecordBatch,
+        bad: Vec<(usize, CallFailure)>,
+    ) -> Result<ReplyGroup, TaskError> {
+        if bad.is_empty() {
+            return Ok(self.finish(rows.clone()));
+        }
+        let mut bad = bad.into_iter().peekable();
+        let mut keep = Vec::with_capacity(rows.num_rows());
+        let (mut attempts, mut counts, mut retries) = (Vec::new(), Vec::new(), Vec::new());
+        let mut end = 0;
+        for (index, &attempt) in self.attempts.iter().enumerate() {
+            let count = self.counts[index];
+            end += count as usize;
+            let mut failure = None;
+            while let Some((_, found)) = bad.next_if(|(row, _)| *row < end) {
+                failure.get_or_insert(found);
+            }
+            keep.resize(end, failure.is_none());
+            if let Some(failure) = failure {
+                let failure = Box::new(failure);
+                self.failures.push(FailedCall { attempt, failure, retry: Retry::No });
+            } else {
+                attempts.push(attempt);
+                counts.push(count);
+                retries.push(self.retries.as_ref().is_some_and(|retries| retries[index]));
+            }
+        }
+        let rows = filter_record_batch(rows, &BooleanArray::from(keep)).map_err(|error| {
+            TaskError::Internal(format!("rows do not fit their calls: {error}"))
+        })?;
+        self.retries = retries.contains(&true).then_some(retries);
+        (self.attempts, self.counts) = (attempts, counts);
+        Ok(self.finish(rows))
+    }
+
+    #[inline]
+    fn push(&mut self, attempt: AttemptId, rows: u32, retry: bool) {
+        if retry && self.retries.is_none() {
+            self.retries = Some(vec![false; self.attempts.len()]);
+        }
+        if let Some(retries) = &mut self.retries {
+            retries.push(retry);
+        }
+        self.attempts.push(attempt);
+        self.counts.push(rows);
+        self.is_one_each &= rows == 1;
+    }
+}
+
+/// Makes the failure of a call to a service.
+///
+/// `message` may quote what the service said and goes to the error column;
+/// `summary` must not hold row contents or secrets, and goes to logs.
+pub fn service_failure(message: impl Into<String>, summary: impl Into<String>) -> CallFailure {
+    CallFailure {
+        kind: ErrorKind::UserFunctionFailed,
+        message: message.into(),
+        summary: summary.into(),
+        cause: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

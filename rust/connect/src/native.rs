@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a native function is told when a task starts it.
+//!
+//! A description is made on the driver and travels to the executors; there it
+//! is read by [`NativeFunction`] and started once for each task.
+
+use std::fmt;
+
+use arrow::datatypes::SchemaRef;
+use sparkawait_core::ErrorKind;
+use tokio::runtime::Handle;
+
+use crate::function::{Replies, TaskFunction};
+
+/// A description of a function that this crate carries out.
+pub trait NativeFunction: fmt::Debug + Send + Sync {
+    /// Starts the function for one task.
+    ///
+    /// # Errors
+    ///
+    /// The description does not fit the task's columns, or is wrong in itself.
+    /// A server that cannot be reached is no such error: it fails the calls.
+    fn start(&self, start: Start) -> Result<TaskFunction, StartError>;
+}
+
+/// The task that a function is started for.
+#[derive(Debug)]
+pub struct Start {
+    /// Where replies go.
+    pub replies: Replies,
+    /// What the function's tokio tasks run on.
+    pub runtime: Handle,
+    /// Schema of the input rows.
+    pub input: SchemaRef,
+    /// Schema that the results must have.
+    pub results: SchemaRef,
+}
+
+/// Why a native function cannot be started.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct StartError {
+    /// The stable code.
+    pub kind: ErrorKind,
+    /// What is wrong, with the value and the rule; never a secret.
+    pub message: String,
+}
+
+impl StartError {
+    /// Makes the error of an option that is wrong.
+    pub fn option(message: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::OptionInvalid, message: message.into() }
+    }
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Descriptions of native functions, as a task is told of them.
+
+use arrow::datatypes::SchemaRef;
+use pyo3::prelude::*;
+use sparkawait_connect::function::{Replies, TaskFunction};
+use sparkawait_connect::native::{NativeFunction, Start, StartError};
+use sparkawait_connect::simulated::SimulatedConfig;
+use sparkawait_core::ErrorKind;
+
+use crate::error::{configuration_error, internal_error};
+use crate::lookup_server::{LatencyArguments, to_latency};
+
+/// What a native function does.
+#[pyclass(frozen, module = "sparkawait._core")]
+pub(crate) struct Native {
+    function: Box<dyn NativeFunction>,
+}
+
+impl Native {
+    /// Starts the function on this process's tokio runtime.
+    pub(crate) fn start(
+        &self,
+        replies: Replies,
+        input: SchemaRef,
+        results: SchemaRef,
+    ) -> PyResult<TaskFunction> {
+        let runtime = sparkawait_runtime::tokio_runtime::handle()
+            .map_err(|error| internal_error(&format!("tokio cannot start: {error}")))?;
+        let start = Start { replies, runtime, input, results };
+        self.function.start(start).map_err(|error| start_error(&error))
+    }
+}
+
+#[pymethods]
+impl Native {
+    #[staticmethod]
+    #[pyo3(signature = (*, latency, error_rate, seed))]
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 converts into owned values")]
+    fn simulated(latency: LatencyArguments, error_rate: f64, seed: u64) -> PyResult<Self> {
+        if !(0.0..=1.0).contains(&error_rate) {
+            let message = format!("`error_rate` must be from 0 to 1, got {error_rate}");
+            return Err(configuration_error(&message, ErrorKind::OptionInvalid));
+        }
+        let config = SimulatedConfig { latency: to_latency(&latency)?, error_rate, seed };
+        Ok(Self { function: Box::new(config) })
+    }
+}
+
+/// Returns the exception for a description that is wrong.
+pub(crate) fn start_error(error: &StartError) -> PyErr {
+    configuration_error(&error.message, error.kind)
+}
+
+/// Returns the columns that `text`, given for `option`, names in braces.
+#[pyfunction]
+pub(crate) fn template_columns(text: &str, option: &str) -> PyResult<Vec<String>> {
+    let template = sparkawait_connect::template::Template::parse(text, option)
+        .map_err(|error| start_error(&error))?;
+    Ok(template.columns().map(str::to_owned).collect())
+}

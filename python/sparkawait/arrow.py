@@ -132,6 +132,7 @@ def run(
     batches: Iterator[pa.RecordBatch],
     *,
     partition: int = 0,
+    heartbeat: float | None = None,
     on_metrics: Callable[[Metrics], None] | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Carries `plan` out over `batches`, as one task.
@@ -141,10 +142,12 @@ def run(
         batches: Record batches of one schema; objects with ``__arrow_c_array__`` are converted.
             None at all gives no output, and the function is not opened.
         partition: Number of the partition, for messages and `FunctionContext`.
+        heartbeat: Seconds without output after which a batch without rows is yielded, for a
+            consumer that has to look after something else now and then; ``None`` for never.
         on_metrics: Called with the totals so far, now and then and when the task ends.
 
     Yields:
-        Non-empty batches of ``plan.output_schema(input_schema)``.
+        Batches of ``plan.output_schema(input_schema)``, not empty but for `heartbeat`.
     """
     from sparkawait._core import Task
 
@@ -162,7 +165,7 @@ def run(
         try:
             closer.open()
             feeder.start(task)
-            while (batch := task.next()) is not None:
+            while (batch := task.next(heartbeat)) is not None:
                 yield batch
                 metrics.report_now_and_then()
             finished = True

@@ -191,3 +191,23 @@ def test_the_function_is_told_its_partition():
     list(arrow.run(plan, batches(1), partition=3))
     assert function.context.partition == 3
     assert function.context.task_name == "Recorded (3)"
+
+
+def test_a_batch_without_rows_is_sent_while_calls_hang():
+    answered = asyncio.Event()
+
+    @async_function("y bigint")
+    async def wait(row):
+        await answered.wait()
+        return {"y": row["x"]}
+
+    plan = resolve_unpickled("ordered", wait, input_schema=None)
+    output = arrow.run(plan, batches(2), heartbeat=0.0)
+
+    first = next(output)
+    event_loop_thread().loop.call_soon_threadsafe(answered.set)
+    rest = list(output)
+
+    assert first.num_rows == 0
+    assert first.schema == plan.output_schema(next(batches(1)).schema)
+    assert [y for batch in rest for y in batch["y"].to_pylist()] == [0, 1]

@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 
 __all__ = ["PartitionTask", "run_task"]
 
+HEARTBEAT_SECONDS = 0.25
+"""A batch without rows is sent after so long without output.
+
+Spark's task thread notices that its task was killed when a batch arrives; without one it sits in a
+read until Spark ends the Python worker, ``spark.python.task.killTimeout`` (2 s) and more later.
+"""
+
 _logger = logging.getLogger("sparkawait")
 
 
@@ -59,7 +66,7 @@ class PartitionTask:
         """Yields the output of the partition whose rows `batches` are."""
         if self._names is not None:
             batches = map(self._rename, batches)
-        output = run_task(self._plan, batches, self._accumulator)
+        output = run_task(self._plan, batches, self._accumulator, heartbeat=HEARTBEAT_SECONDS)
         return map(self._cast, output) if self._result_types else output
 
     def _rename(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -79,6 +86,8 @@ def run_task(
     plan: Plan,
     batches: Iterator[pa.RecordBatch],
     accumulator: Accumulator[TaskMetrics] | None,
+    *,
+    heartbeat: float | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Runs `plan` over `batches` in a Spark task.
 
@@ -88,7 +97,9 @@ def run_task(
     partition = 0 if context is None else context.partitionId()
     totals: dict[str, Any] = {}
     connection = Connection.of_this_worker()
-    output = sparkawait.arrow.run(plan, batches, partition=partition, on_metrics=totals.update)
+    output = sparkawait.arrow.run(
+        plan, batches, partition=partition, heartbeat=heartbeat, on_metrics=totals.update
+    )
     try:
         with connection.interrupted_by_hang_up(), closing(output):
             for batch in output:

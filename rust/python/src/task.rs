@@ -4,14 +4,14 @@
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow_pyarrow::{PyArrowType, ToPyArrow};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use sparkawait_arrow::OnError;
+use sparkawait_arrow::{OnError, output_schema};
 use sparkawait_connect::error::TaskError;
 use sparkawait_connect::exchange::RowConfig;
 use sparkawait_connect::task::{TaskConfig, TaskDriver, TaskFeeder, build};
@@ -37,6 +37,7 @@ pub(crate) struct Task {
     port: Option<Py<Port>>,
     metrics: MetricsReader,
     on_error: OnError,
+    output_schema: SchemaRef,
     /// Set by `close`, so that a turn on another thread is the last one.
     is_closing: AtomicBool,
     /// The process whose threads serve the task.
@@ -68,8 +69,9 @@ impl Task {
         Err(OperatorStateError::new_err((message, ErrorKind::ForkedProcess.as_str())))
     }
 
-    /// Takes turns until there is a batch or the end.
-    fn run(&self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
+    /// Takes turns until there is a batch, `patience` has passed, or the end.
+    fn run(&self, py: Python<'_>, patience: Option<Duration>) -> PyResult<Option<RecordBatch>> {
+        let started = Instant::now();
         loop {
             let turn = py.detach(|| {
                 guarded(|| {
@@ -84,7 +86,14 @@ impl Task {
             match turn {
                 Ok(Turn::Output(batch)) => return Ok(Some(batch)),
                 Ok(Turn::Finished) => return Ok(None),
-                Ok(Turn::Paused) => py.check_signals()?,
+                Ok(Turn::Paused) => {
+                    py.check_signals()?;
+                    if patience.is_some_and(|patience| started.elapsed() >= patience) {
+                        return Ok(Some(RecordBatch::new_empty(SchemaRef::clone(
+                            &self.output_schema,
+                        ))));
+                    }
+                }
                 Err(error) => return Err(to_exception(py, &error)),
             }
         }
@@ -155,6 +164,8 @@ impl Task {
             timeout: operator.timeout.or(operator.attempt_timeout).unwrap_or(Duration::ZERO),
         };
         let (input, results) = (SchemaRef::clone(&rows.input), SchemaRef::clone(&rows.results));
+        let emitted = output_schema(&input, &results, rows.output, on_error)
+            .map_err(|error| to_exception(py, &TaskError::Arrow(error)))?;
         let driver = DriverConfig { max_rows_per_batch, buffer_timeout };
         let mut port = None;
         let built = build(TaskConfig { operator, driver, rows }, |replies| {
@@ -178,6 +189,7 @@ impl Task {
             feeder,
             port: port.map(|port| Py::new(py, port)).transpose()?,
             on_error,
+            output_schema: Arc::new(emitted),
             is_closing: AtomicBool::new(false),
             process_id: process::id(),
         })
@@ -204,9 +216,15 @@ impl Task {
         self.feeder.put_failure(TaskError::External(Arc::new(cause)));
     }
 
-    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    #[pyo3(signature = (patience = None))]
+    fn next<'py>(
+        &self,
+        py: Python<'py>,
+        patience: Option<f64>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.check_process()?;
-        self.run(py)?.map(|batch| batch.to_pyarrow(py)).transpose()
+        let patience = patience.map(|it| to_duration("patience", it)).transpose()?;
+        self.run(py, patience)?.map(|batch| batch.to_pyarrow(py)).transpose()
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {

@@ -22,6 +22,7 @@ BENCHES = (
     "spark_native",
     "spark_at_once",
     "spark_sleeping",
+    "spark_kill",
     "worker_memory",
 )
 

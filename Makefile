@@ -62,11 +62,11 @@ test-rust: $(VENV)/.packages ## the tests of the crates, doc tests included
 	cargo test --workspace --locked --quiet
 
 .PHONY: test-python
-test-python: dev ## the Python tests that need no Spark, and the examples in docstrings
+test-python: dev $(VENV)/.servers ## the Python tests that need no Spark, and the examples in docstrings
 	$(PY) -m pytest --quiet -m "not spark"
 
 .PHONY: test-spark
-test-spark: dev ## the tests on the newest Spark
+test-spark: dev $(VENV)/.servers ## the tests on the newest Spark
 	$(JAVA) $(PY) -m pytest --quiet $(SPARK_LIMITS) -m spark
 
 .PHONY: test-spark35
@@ -129,7 +129,7 @@ docs: dev ## build the documentation into docs/site and run every example
 	cp -r target/doc docs/site/rust
 
 .PHONY: bench
-bench: release ## run the benches in Rust and Python; numbers go to benches/out
+bench: release $(VENV)/.servers ## run the benches in Rust and Python; numbers go to benches/out
 	mkdir -p benches/out
 	cargo bench --package sparkawait-benches --locked | tee benches/out/rust.txt
 	$(JAVA) $(PY) benches/python/run.py --out benches/out
@@ -166,6 +166,11 @@ $(VENV)/.packages: requirements/dev.lock | need-rust
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) $(PIP_INSTALL) --requirement requirements/dev.lock
 	@$(call tell_path,$(PY))
+	@touch $@
+
+# Tests start Redis, nginx and PostgreSQL themselves.
+$(VENV)/.servers: tools/install-servers | $(VENV)/.packages
+	tools/install-servers
 	@touch $@
 
 # One file of the extension module serves both profiles, so the stamp of one removes the other's;

@@ -78,7 +78,7 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
         partition: 0,
         timeout: Duration::from_secs(60),
     };
-    TaskConfig { operator, driver, rows }
+    TaskConfig { operator, driver, rows, cache: None }
 }
 
 /// Runs one task over all batches; returns the rows that came out.

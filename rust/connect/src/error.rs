@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use sparkawait_core::ErrorKind;
 
+use crate::native::StartError;
+
 /// A cause that came from outside and is handed back as it was.
 pub type Cause = Arc<dyn StdError + Send + Sync>;
 
@@ -58,6 +60,9 @@ pub enum TaskError {
     /// Input or results do not fit their schema.
     #[error(transparent)]
     Arrow(#[from] sparkawait_arrow::Error),
+    /// The function or its cache could not be started.
+    #[error(transparent)]
+    Start(#[from] StartError),
     /// A panic or a broken invariant, caught at a boundary.
     #[error("{0}; please report this")]
     Internal(String),

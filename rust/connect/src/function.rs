@@ -2,7 +2,8 @@
 //! The calls that a native function gets, and the replies that it gives.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Weak};
 
 use arrow::array::RecordBatch;
 use sparkawait_arrow::InputBatch;
@@ -14,7 +15,44 @@ use crate::error::{CallFailure, TaskError};
 use crate::exchange::TaskExchange;
 
 /// Where a function sends its replies.
-pub type Replies = ReplySender<TaskExchange>;
+///
+/// Cheap to clone; to be used on any thread.
+#[derive(Clone, Debug)]
+pub struct Replies {
+    sender: ReplySender<TaskExchange>,
+    tap: Option<Weak<dyn ReplyTap>>,
+}
+
+/// Something that sees the replies of a function before the task does.
+pub trait ReplyTap: fmt::Debug + Send + Sync {
+    /// Passes `group` on to the task; returns false if the task has ended.
+    fn pass(&self, group: ReplyGroup) -> bool;
+}
+
+impl Replies {
+    /// Makes the way to a task.
+    pub fn new(sender: ReplySender<TaskExchange>) -> Self {
+        Self { sender, tap: None }
+    }
+
+    /// Returns the same way with `tap` on it, as long as that lives.
+    pub fn through(&self, tap: Weak<dyn ReplyTap>) -> Self {
+        Self { sender: self.sender.clone(), tap: Some(tap) }
+    }
+
+    /// Sends the outcomes of some calls; returns false if the task has ended.
+    pub fn send(&self, group: ReplyGroup) -> bool {
+        match &self.tap {
+            Some(tap) => tap.upgrade().is_some_and(|tap| tap.pass(group)),
+            None => self.sender.send(group),
+        }
+    }
+
+    /// Fails the task, because the function cannot go on at all.
+    pub fn fail(&self, error: TaskError) -> bool {
+        self.sender.fail(error)
+    }
+}
 
 /// The function of a task, as the driver sees it.
 pub type TaskFunction = Box<dyn sparkawait_runtime::AsyncFunction<Calls>>;
@@ -89,6 +127,8 @@ pub struct ResultGroup {
     pub counts: Option<Vec<u32>>,
     /// Whether the results of a call ask for another attempt; `None`: none do.
     pub retries: Option<Vec<bool>>,
+    /// Whether a call found nothing; `None`: those without result rows.
+    pub misses: Option<Vec<bool>>,
     /// The result rows, in the task's result schema.
     pub rows: RecordBatch,
 }
@@ -106,8 +146,8 @@ impl ResultGroup {
             Some(_) => usize::MAX,
             None => calls,
         };
-        let has_retries = self.retries.as_ref().is_none_or(|retries| retries.len() == calls);
-        if rows == self.rows.num_rows() && has_retries {
+        let fits = |flags: &Option<Vec<bool>>| flags.as_ref().is_none_or(|it| it.len() == calls);
+        if rows == self.rows.num_rows() && fits(&self.retries) && fits(&self.misses) {
             return Ok(());
         }
         let rows = self.rows.num_rows();

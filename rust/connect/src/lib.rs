@@ -8,6 +8,7 @@
 //! | [`template`] | texts with columns in braces, as keys and addresses are |
 //! | [`lookup`] | found rows, a miss or a failure for each call |
 //! | [`text`], [`json`], [`json_path`] | result columns out of what a service returned |
+//! | [`cache`] | results that are kept, in front of any function |
 //! | [`shared`] | what all tasks of a process share |
 //! | [`exchange`] | rows of record batches as elements of the operator |
 //! | [`task`] | the operator of one task over record batches |
@@ -15,6 +16,7 @@
 //! | [`lookup_server`] | an HTTP server with faults, for tests, demos and benches |
 //! | [`latency`] | latency distributions of both |
 
+pub mod cache;
 pub mod error;
 pub mod exchange;
 pub mod function;

@@ -41,25 +41,28 @@ pub struct Misses {
 /// ```
 #[derive(Debug)]
 pub struct LookupReply {
-    misses: Misses,
+    on_miss: Misses,
     attempts: Vec<AttemptId>,
     counts: Vec<u32>,
     /// Whether each call has exactly one row.
     is_one_each: bool,
     /// Filled with the first miss that asks for another attempt.
     retries: Option<Vec<bool>>,
+    /// Filled with the first miss that has a row.
+    misses: Option<Vec<bool>>,
     failures: Vec<FailedCall>,
 }
 
 impl LookupReply {
     /// Makes a reply to about `calls` calls.
-    pub fn new(misses: Misses, calls: usize) -> Self {
+    pub fn new(on_miss: Misses, calls: usize) -> Self {
         Self {
-            misses,
+            on_miss,
             attempts: Vec::with_capacity(calls),
             counts: Vec::with_capacity(calls),
             is_one_each: true,
             retries: None,
+            misses: None,
             failures: Vec::new(),
         }
     }
@@ -67,22 +70,22 @@ impl LookupReply {
     /// Says that the next `rows` rows belong to `attempt`; none is a miss without a row of nulls.
     #[inline]
     pub fn found(&mut self, attempt: AttemptId, rows: u32) {
-        self.push(attempt, rows, false);
+        self.push(attempt, rows, rows == 0, false);
     }
 
     /// Says that `attempt` found nothing; returns whether a row of nulls must be appended for it.
     #[inline]
     pub fn missed(&mut self, attempt: AttemptId) -> bool {
-        let has_row = self.misses.how == How::Left;
-        self.push(attempt, u32::from(has_row), self.misses.retry);
+        let has_row = self.on_miss.how == How::Left;
+        self.push(attempt, u32::from(has_row), true, self.on_miss.retry);
         has_row
     }
 
     /// Says that the row of `attempt` has a null key: a miss that no retry changes.
     #[inline]
     pub fn null_key(&mut self, attempt: AttemptId) -> bool {
-        let has_row = self.misses.how == How::Left;
-        self.push(attempt, u32::from(has_row), false);
+        let has_row = self.on_miss.how == How::Left;
+        self.push(attempt, u32::from(has_row), true, false);
         has_row
     }
 
@@ -102,6 +105,7 @@ impl LookupReply {
             attempts: self.attempts,
             counts: (!self.is_one_each).then_some(self.counts),
             retries: self.retries,
+            misses: self.misses,
             rows,
         });
         ReplyGroup { results, failures: self.failures }
@@ -123,7 +127,8 @@ impl LookupReply {
         }
         let mut bad = bad.into_iter().peekable();
         let mut keep = Vec::with_capacity(rows.num_rows());
-        let (mut attempts, mut counts, mut retries) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut attempts, mut counts) = (Vec::new(), Vec::new());
+        let (mut retries, mut misses) = (None, None);
         let mut end = 0;
         for (index, &attempt) in self.attempts.iter().enumerate() {
             let count = self.counts[index];
@@ -137,30 +142,39 @@ impl LookupReply {
                 let failure = Box::new(failure);
                 self.failures.push(FailedCall { attempt, failure, retry: Retry::No });
             } else {
+                let is_set = |flags: &Option<Vec<bool>>| flags.as_ref().is_some_and(|it| it[index]);
+                push_flag(&mut retries, attempts.len(), is_set(&self.retries));
+                push_flag(&mut misses, attempts.len(), is_set(&self.misses));
                 attempts.push(attempt);
                 counts.push(count);
-                retries.push(self.retries.as_ref().is_some_and(|retries| retries[index]));
             }
         }
         let rows = filter_record_batch(rows, &BooleanArray::from(keep)).map_err(|error| {
             TaskError::Internal(format!("rows do not fit their calls: {error}"))
         })?;
-        self.retries = retries.contains(&true).then_some(retries);
+        (self.retries, self.misses) = (retries, misses);
         (self.attempts, self.counts) = (attempts, counts);
         Ok(self.finish(rows))
     }
 
     #[inline]
-    fn push(&mut self, attempt: AttemptId, rows: u32, retry: bool) {
-        if retry && self.retries.is_none() {
-            self.retries = Some(vec![false; self.attempts.len()]);
-        }
-        if let Some(retries) = &mut self.retries {
-            retries.push(retry);
-        }
+    fn push(&mut self, attempt: AttemptId, rows: u32, is_miss: bool, retry: bool) {
+        push_flag(&mut self.retries, self.attempts.len(), retry);
+        push_flag(&mut self.misses, self.attempts.len(), is_miss);
         self.attempts.push(attempt);
         self.counts.push(rows);
         self.is_one_each &= rows == 1;
+    }
+}
+
+/// Appends a flag to flags that begin with the first one set, as number `index`.
+#[inline]
+fn push_flag(flags: &mut Option<Vec<bool>>, index: usize, flag: bool) {
+    if flag && flags.is_none() {
+        *flags = Some(vec![false; index]);
+    }
+    if let Some(flags) = flags {
+        flags.push(flag);
     }
 }
 

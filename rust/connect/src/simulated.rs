@@ -219,6 +219,7 @@ impl RunningCalls {
             attempts,
             counts: None,
             retries: None,
+            misses: None,
             rows,
         });
         self.replies.send(group);

@@ -5,9 +5,11 @@ use sparkawait_core::operator::Config;
 use sparkawait_runtime::clock::MonotonicClock;
 use sparkawait_runtime::{Driver, DriverConfig, Feeder, Mailbox};
 
+use crate::cache::{CacheSettings, CachedFunction};
 use crate::error::TaskError;
 use crate::exchange::{RowConfig, TaskExchange};
 use crate::function::{Replies, TaskFunction};
+use crate::native::StartError;
 
 /// Drives a task's operator.
 pub type TaskDriver = Driver<TaskExchange, TaskFunction>;
@@ -24,6 +26,8 @@ pub struct TaskConfig {
     pub driver: DriverConfig,
     /// What the rows look like.
     pub rows: RowConfig,
+    /// The cache in front of the function, if there is one.
+    pub cache: Option<CacheSettings>,
 }
 
 /// Builds a task around the function that `function` makes.
@@ -32,12 +36,19 @@ pub struct TaskConfig {
 ///
 /// Columns that do not exist, clash, or have an unfit type, or whatever
 /// `function` fails with.
-pub fn build<E: From<TaskError>>(
+pub fn build<E: From<TaskError> + From<StartError>>(
     config: TaskConfig,
     function: impl FnOnce(Replies) -> Result<TaskFunction, E>,
 ) -> Result<(TaskDriver, TaskFeeder), E> {
     let mailbox = Mailbox::new();
-    let function = function(mailbox.reply_sender())?;
+    let replies = mailbox.reply_sender();
+    let function: TaskFunction = match &config.cache {
+        None => function(Replies::new(replies))?,
+        Some(cache) => {
+            let (input, results) = (&config.rows.input, &config.rows.results);
+            Box::new(CachedFunction::new(cache, input, results, replies, function)?)
+        }
+    };
     let exchange = TaskExchange::new(config.rows)?;
     let clock = MonotonicClock::start();
     Ok(Driver::new(mailbox, config.operator, config.driver, exchange, function, clock))

@@ -69,6 +69,7 @@ pub(crate) fn to_exception(py: Python<'_>, error: &TaskError) -> PyErr {
         TaskError::External(cause) => {
             exception_of(py, Some(cause)).unwrap_or_else(|| internal_error(&message))
         }
+        TaskError::Start(error) => configuration_error(&error.message, error.kind),
         TaskError::Arrow(_) => AsyncIOError::new_err((message, ErrorKind::InputInvalid.as_str())),
         _ => internal_error(&message),
     }

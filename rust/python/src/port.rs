@@ -171,7 +171,8 @@ impl Port {
     ) -> PyResult<()> {
         guarded(|| {
             let attempts: Vec<AttemptId> = rows.iter().map(|row| row.get().attempt_id).collect();
-            let group = ResultGroup { attempts, counts, retries: retry, rows: results.0 };
+            let group =
+                ResultGroup { attempts, counts, retries: retry, misses: None, rows: results.0 };
             self.replies.send(ReplyGroup { results: Some(group), failures: Vec::new() });
             Ok(())
         })

@@ -12,6 +12,7 @@ use arrow_pyarrow::{PyArrowType, ToPyArrow};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sparkawait_arrow::{OnError, output_schema};
+use sparkawait_connect::cache::{CacheConfig, CacheMetrics, CacheSettings};
 use sparkawait_connect::error::TaskError;
 use sparkawait_connect::exchange::RowConfig;
 use sparkawait_connect::task::{TaskConfig, TaskDriver, TaskFeeder, build};
@@ -36,6 +37,7 @@ pub(crate) struct Task {
     feeder: TaskFeeder,
     port: Option<Py<Port>>,
     metrics: MetricsReader,
+    cache_metrics: Option<Arc<CacheMetrics>>,
     on_error: OnError,
     output_schema: SchemaRef,
     /// Set by `close`, so that a turn on another thread is the last one.
@@ -50,11 +52,16 @@ enum BuildError {
     Python(PyErr),
 }
 
-impl From<TaskError> for BuildError {
-    fn from(error: TaskError) -> Self {
-        Self::Task(error)
+impl<E: Into<TaskError>> From<E> for BuildError {
+    fn from(error: E) -> Self {
+        Self::Task(error.into())
     }
 }
+
+/// Name, most rows, most bytes, seconds after write and after access, whether misses are kept, and
+/// the key columns of a cache.
+type CacheArguments =
+    (String, Option<u64>, Option<u64>, Option<f64>, Option<f64>, bool, Vec<String>);
 
 impl Task {
     fn check_process(&self) -> PyResult<()> {
@@ -100,13 +107,28 @@ impl Task {
     }
 }
 
+/// Converts the settings of a cache.
+fn to_cache(arguments: CacheArguments) -> PyResult<CacheSettings> {
+    let (id, max_rows, max_bytes, after_write, after_access, cache_missing, key) = arguments;
+    let to_expiry =
+        |name, seconds: Option<f64>| seconds.map(|it| to_duration(name, it)).transpose();
+    let config = CacheConfig {
+        max_rows,
+        max_bytes,
+        expire_after_write: to_expiry("expire_after_write", after_write)?,
+        expire_after_access: to_expiry("expire_after_access", after_access)?,
+        cache_missing,
+    };
+    Ok(CacheSettings { id, config, key, metrics: Arc::default() })
+}
+
 #[pymethods]
 impl Task {
     #[new]
     #[pyo3(signature = (
         *, mode, input_schema, result_schema, capacity, max_concurrency, timeout, attempt_timeout,
         retry, key, on_error, output, has_timeout_handler, watermark, buffer_timeout,
-        max_rows_per_batch, partition, function_name, seed, native,
+        max_rows_per_batch, partition, function_name, seed, native, cache,
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only options of Python")]
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 converts into owned values")]
@@ -131,6 +153,7 @@ impl Task {
         function_name: String,
         seed: u64,
         native: Option<Py<Native>>,
+        cache: Option<CacheArguments>,
     ) -> PyResult<Self> {
         let on_error = to_on_error(on_error)?;
         let mut operator = Config::new(to_mode(mode)?, to_capacity("capacity", capacity)?);
@@ -168,7 +191,9 @@ impl Task {
             .map_err(|error| to_exception(py, &TaskError::Arrow(error)))?;
         let driver = DriverConfig { max_rows_per_batch, buffer_timeout };
         let mut port = None;
-        let built = build(TaskConfig { operator, driver, rows }, |replies| {
+        let cache = cache.map(to_cache).transpose()?;
+        let cache_metrics = cache.as_ref().map(|cache| Arc::clone(&cache.metrics));
+        let built = build(TaskConfig { operator, driver, rows, cache }, |replies| {
             if let Some(native) = &native {
                 return native.get().start(replies, input, results).map_err(BuildError::Python);
             }
@@ -185,6 +210,7 @@ impl Task {
         })?;
         Ok(Self {
             metrics: driver.metrics_reader(),
+            cache_metrics,
             driver: Mutex::new(driver),
             feeder,
             port: port.map(|port| Py::new(py, port)).transpose()?,
@@ -260,6 +286,12 @@ impl Task {
         dict.set_item("retries", operator.retries)?;
         dict.set_item("timeouts", operator.timeouts)?;
         dict.set_item("cancelled", operator.cancelled)?;
+        if let Some(cache) = &self.cache_metrics {
+            dict.set_item("cache_hits", cache.hits())?;
+            dict.set_item("cache_misses", cache.misses())?;
+            dict.set_item("cache_loads", cache.loads())?;
+            dict.set_item("cache_evictions", cache.evictions())?;
+        }
         let latency = task.call_latency.iter().map(|(took, count)| (took.as_secs_f64(), *count));
         dict.set_item("call_latency", latency.collect::<Vec<_>>())?;
         Ok(dict)

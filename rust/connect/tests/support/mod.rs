@@ -68,7 +68,7 @@ pub(crate) fn task_config(mode: OutputMode, capacity: usize) -> TaskConfig {
         timeout: Duration::MAX,
     };
     let driver = DriverConfig { max_rows_per_batch: 8192, buffer_timeout: None };
-    TaskConfig { operator, driver, rows }
+    TaskConfig { operator, driver, rows, cache: None }
 }
 
 pub(crate) fn with_retries(mut config: TaskConfig, max_retries: u32) -> TaskConfig {
@@ -186,6 +186,7 @@ impl Answering {
             attempts: answered.iter().map(|call| call.attempt).collect(),
             counts: Some(counts),
             retries: None,
+            misses: None,
             rows: RecordBatch::try_new(schema, vec![Arc::new(values)]).unwrap(),
         }
     }

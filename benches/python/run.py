@@ -24,6 +24,7 @@ BENCHES = (
     "spark_sleeping",
     "spark_kill",
     "worker_memory",
+    "cache_hits",
 )
 
 

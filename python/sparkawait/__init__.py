@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkawait import arrow, retry
 from sparkawait._core import Row
+from sparkawait.cache import Cache
 from sparkawait.exceptions import (
     AsyncFunctionError,
     AsyncIOError,
@@ -36,6 +37,7 @@ __all__ = [
     "AsyncFunctionError",
     "AsyncIOError",
     "Batch",
+    "Cache",
     "ConfigurationError",
     "ElementTimeoutError",
     "ErrorKind",

@@ -77,6 +77,8 @@ class Task:
         function_name: str,
         seed: int,
         native: Native | None,
+        cache: tuple[str, int | None, int | None, float | None, float | None, bool, list[str]]
+        | None,
     ) -> Self: ...
     @property
     def port(self) -> Port: ...

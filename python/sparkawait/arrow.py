@@ -72,6 +72,7 @@ def ordered_wait(
             ``watermark`` (``None``): a `sparkawait.WatermarkStrategy`; no effect on this order.
             ``buffer_timeout`` (``"100ms"``): a partly filled output batch is emitted after it.
             ``max_rows_per_batch`` (8192): most rows in an output batch.
+            ``cache`` (None): keeps results; see `sparkawait.Cache`.
 
     Returns:
         An iterator of non-empty batches, whose row counts do not follow those of the input.

@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TypedDict, cast
 
 import pyarrow as pa
 
+from sparkawait.cache import Cache
 from sparkawait.durations import Duration, parse_duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_checks import check_picklable, declared_schema, to_function
@@ -43,6 +44,7 @@ class Options(TypedDict, total=False):
     watermark: WatermarkStrategy | None
     buffer_timeout: Duration | None
     max_rows_per_batch: int
+    cache: Cache | None
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -58,6 +60,7 @@ _DEFAULTS: dict[str, Any] = {
     "watermark": None,
     "buffer_timeout": "100ms",
     "max_rows_per_batch": 8192,
+    "cache": None,
 }
 _MODES = ("ordered", "unordered", "key_ordered")
 _MAX_COUNT = 2**31 - 1  # capacity and batch length are 32-bit in the operator
@@ -116,6 +119,7 @@ def resolve_unpickled(
         buffer_timeout=_buffer_timeout(given["buffer_timeout"]),
         max_rows_per_batch=_count(given["max_rows_per_batch"], "max_rows_per_batch"),
         key=_key(given["key"]) if mode == "key_ordered" else None,
+        cache=_cache(given["cache"], checked_function),
     )
     _check_on_timeout(plan)
     if input_schema is not None:
@@ -212,6 +216,23 @@ def _watermark(value: object) -> WatermarkStrategy | None:
 
 def _buffer_timeout(value: object) -> float | None:
     return None if value is None else parse_duration(value, "buffer_timeout")
+
+
+def _cache(value: object, function: AsyncFunction | NativeFunction) -> Cache | None:
+    if value is None:
+        return None
+    if not isinstance(value, Cache):
+        _refuse(
+            f"`cache` must be a sparkawait.Cache, got `{type(value).__name__}`",
+            ErrorKind.CACHE_INVALID,
+        )
+    if not value.key and not (isinstance(function, NativeFunction) and function.input_columns):
+        _refuse(
+            f"`cache` needs the columns that the result of `{function.name}` depends on;"
+            " write Cache(.., key=[..])",
+            ErrorKind.CACHE_INVALID,
+        )
+    return value
 
 
 def _key(value: object) -> tuple[str, ...]:

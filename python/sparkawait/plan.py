@@ -10,13 +10,16 @@ Immutable and picklable; any thread may read it.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import pickle
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
 
+from sparkawait.cache import Cache
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, Batch, NativeFunction
 from sparkawait.results import ResultBuilder
@@ -60,6 +63,7 @@ class Plan:
         buffer_timeout: Seconds after which a partly filled batch is emitted; ``None`` for never.
         max_rows_per_batch: Most rows in an output batch.
         key: Columns that make up the key, for the key-ordered mode.
+        cache: Keeps results, if there is one.
     """
 
     mode: Mode
@@ -77,6 +81,7 @@ class Plan:
     buffer_timeout: float | None
     max_rows_per_batch: int
     key: tuple[str, ...] | None
+    cache: Cache | None = None
 
     @property
     def function_name(self) -> str:
@@ -144,6 +149,8 @@ class Plan:
         if isinstance(self.function, NativeFunction):
             for column in self.function.input_columns:
                 _require_column(input_schema, column, self.function.name)
+        for column in self._cache_key():
+            _require_column(input_schema, column, "cache")
         if self.watermark is not None:
             _require_timestamp(input_schema, self.watermark.column)
         self._check_clash(input_schema)
@@ -190,13 +197,45 @@ class Plan:
             # From the system, because forked workers share the state of `random`.
             "seed": int.from_bytes(os.urandom(8), "little"),
             "native": self._native(),
+            "cache": self._cache_arguments(),
         }
+
+    def _cache_key(self) -> tuple[str, ...]:
+        """The columns that results depend on, if they are kept."""
+        if self.cache is None:
+            return ()
+        if self.cache.key is not None:
+            return tuple(self.cache.key)
+        function = self.function
+        columns = function.input_columns if isinstance(function, NativeFunction) else ()
+        return tuple(dict.fromkeys(columns))
+
+    def _cache_arguments(self) -> tuple[Any, ...] | None:
+        cache = self.cache
+        if cache is None:
+            return None
+        return (
+            f"{cache.id}:{_identity(self.function)}",
+            cache.max_rows,
+            cache.max_bytes,
+            cache.expire_after_write,
+            cache.expire_after_access,
+            cache.cache_missing,
+            list(self._cache_key()),
+        )
 
     def _native(self) -> Native | None:
         if not isinstance(self.function, NativeFunction):
             return None
         retry_misses = self.retry is not None and self.retry.retry_misses
         return self.function._native(retry_misses=retry_misses)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def _identity(function: AsyncFunction | NativeFunction) -> str:
+    """Names what a function does, so that functions that share a cache do not share results."""
+    if isinstance(function, NativeFunction):
+        return hashlib.sha256(pickle.dumps(function)).hexdigest()
+    return function.name
 
 
 def _retry_numbers(retry: AsyncRetryStrategy) -> tuple[int, float, float, float, bool]:

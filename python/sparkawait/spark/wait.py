@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from sparkawait import options
+from sparkawait.cache import Cache
 from sparkawait.durations import Duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import NativeFunction
@@ -50,6 +51,7 @@ def ordered_wait(
     watermark: WatermarkStrategy | None = None,
     buffer_timeout: Duration | None = "100ms",
     max_rows_per_batch: int = 8192,
+    cache: Cache | None = None,
     metrics: Metrics | None = None,
 ) -> DataFrame:
     """Calls `function` for every row of `df`; rows keep their order within a partition.
@@ -80,6 +82,7 @@ def ordered_wait(
         buffer_timeout: An output batch that is not full is emitted after this time; ``None`` waits
             until it is full.
         max_rows_per_batch: Most rows of an output batch.
+        cache: Keeps results, so that rows with equal keys share one call; see `sparkawait.Cache`.
         metrics: Collects the metrics of all tasks; classic sessions only.
 
     Returns:
@@ -106,6 +109,7 @@ def ordered_wait(
         watermark=watermark,
         buffer_timeout=buffer_timeout,
         max_rows_per_batch=max_rows_per_batch,
+        cache=cache,
     )
 
 
@@ -125,6 +129,7 @@ def unordered_wait(
     watermark: WatermarkStrategy | None = None,
     buffer_timeout: Duration | None = "100ms",
     max_rows_per_batch: int = 8192,
+    cache: Cache | None = None,
     metrics: Metrics | None = None,
 ) -> DataFrame:
     """Calls `function` for every row of `df`; rows are emitted as their calls complete.
@@ -148,6 +153,7 @@ def unordered_wait(
         watermark: Where event time comes from, made by `sparkawait.WatermarkStrategy`.
         buffer_timeout: An output batch that is not full is emitted after this time.
         max_rows_per_batch: Most rows of an output batch.
+        cache: Keeps results, so that rows with equal keys share one call; see `sparkawait.Cache`.
         metrics: Collects the metrics of all tasks.
     """
     return _wait(
@@ -167,6 +173,7 @@ def unordered_wait(
         watermark=watermark,
         buffer_timeout=buffer_timeout,
         max_rows_per_batch=max_rows_per_batch,
+        cache=cache,
     )
 
 
@@ -187,6 +194,7 @@ def key_ordered_wait(
     watermark: WatermarkStrategy | None = None,
     buffer_timeout: Duration | None = "100ms",
     max_rows_per_batch: int = 8192,
+    cache: Cache | None = None,
     metrics: Metrics | None = None,
 ) -> DataFrame:
     """Calls `function` for one row per key at a time; rows of a key keep their order.
@@ -211,6 +219,7 @@ def key_ordered_wait(
         watermark: Where event time comes from, made by `sparkawait.WatermarkStrategy`.
         buffer_timeout: An output batch that is not full is emitted after this time.
         max_rows_per_batch: Most rows of an output batch.
+        cache: Keeps results, so that rows with equal keys share one call; see `sparkawait.Cache`.
         metrics: Collects the metrics of all tasks.
     """
     return _wait(
@@ -231,6 +240,7 @@ def key_ordered_wait(
         watermark=watermark,
         buffer_timeout=buffer_timeout,
         max_rows_per_batch=max_rows_per_batch,
+        cache=cache,
     )
 
 

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results that are kept, so that one key is looked up once.
+
+A `Cache` is a description. The cache itself lives in each Python worker process of the executors,
+where all tasks that get the same description share it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn, cast
+
+from sparkawait.durations import Duration, positive_duration
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+
+__all__ = ["Cache"]
+
+_MAX_COUNT = 2**40
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A cache in front of an async function, for the option ``cache=``.
+
+    Rows with equal values in the key columns share one result. Concurrent misses on one key make
+    one call; the others wait for what it brings. Failures are never kept. Which keys leave a full
+    cache is decided by how recently and how often they were used.
+
+    Every Python worker process has its own cache, one per core of an executor, that lives as long
+    as the process. Tasks, queries and micro-batches share it when they are given this very object;
+    different functions that are given it are kept apart. A process keeps the last 16 caches.
+
+    Args:
+        max_rows: Most keys; ``None`` for no bound, and then `max_bytes` must be given.
+        max_bytes: Most bytes of keys and results in a process; ``None`` for no bound.
+        expire_after_write: How long a result is used after its call: a str with unit, a timedelta
+            or seconds.
+        expire_after_access: How long a result is used after it was used last.
+        cache_missing: Whether it is kept that a key has no result.
+        key: The columns that the result depends on. By default those that a native function names;
+            a Python function must be told, because it sees all of them.
+
+    Raises:
+        ConfigurationError: If a value is wrong.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> import sparkawait as sa
+        >>> @sa.async_function("length bigint")
+        ... async def measure(row):
+        ...     print("called for", row["word"])
+        ...     return {"length": len(row["word"])}
+        >>> words = [pa.record_batch({"word": ["one", "three", "one"]})]
+        >>> cache = sa.Cache(max_rows=1000, expire_after_write="10min", key="word")
+        >>> (out,) = sa.arrow.ordered_wait(words, measure, cache=cache)
+        called for one
+        called for three
+        >>> out["length"].to_pylist()
+        [3, 5, 3]
+    """
+
+    max_rows: int | None = 100_000
+    max_bytes: int | None = None
+    expire_after_write: Duration | None = None
+    expire_after_access: Duration | None = None
+    cache_missing: bool = True
+    key: str | Sequence[str] | None = None
+    id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        if self.max_rows is None and self.max_bytes is None:
+            _refuse("`Cache` needs `max_rows` or `max_bytes`, got None for both")
+        for name in ("max_rows", "max_bytes"):
+            _check_count(name, getattr(self, name))
+        for name in ("expire_after_write", "expire_after_access"):
+            value = getattr(self, name)
+            if value is not None:
+                seconds = positive_duration(value, name, hint="None keeps results")
+                object.__setattr__(self, name, seconds)
+        if not isinstance(cast("object", self.cache_missing), bool):
+            _refuse(f"`cache_missing` must be a bool, got {self.cache_missing!r}")
+        object.__setattr__(self, "key", _columns(self.key))
+
+
+def _columns(key: object) -> tuple[str, ...] | None:
+    if key is None:
+        return None
+    columns = cast("Sequence[object]", [key] if isinstance(key, str) else key)
+    if (
+        not isinstance(columns, (list, tuple))
+        or not columns
+        or not all(isinstance(column, str) for column in columns)
+    ):
+        _refuse(f"`key` of a Cache must be a column name or a list of them, got {key!r}")
+    return tuple(cast("Sequence[str]", columns))
+
+
+def _check_count(name: str, value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MAX_COUNT:
+        _refuse(f"`{name}` must be an int between 1 and {_MAX_COUNT}, got {value!r}")
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ConfigurationError(message, ErrorKind.CACHE_INVALID)

@@ -117,6 +117,8 @@ class Native:
     def simulated(
         *, latency: tuple[str, float, float, float, float], error_rate: float, seed: int
     ) -> Native: ...
+    @staticmethod
+    def redis(description: str) -> Native: ...
 
 _Settings: TypeAlias = tuple[
     str,

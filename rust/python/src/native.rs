@@ -5,6 +5,7 @@ use arrow::datatypes::SchemaRef;
 use pyo3::prelude::*;
 use sparkawait_connect::function::{Replies, TaskFunction};
 use sparkawait_connect::native::{NativeFunction, Start, StartError};
+use sparkawait_connect::redis::RedisConfig;
 use sparkawait_connect::simulated::SimulatedConfig;
 use sparkawait_core::ErrorKind;
 
@@ -43,6 +44,12 @@ impl Native {
             return Err(configuration_error(&message, ErrorKind::OptionInvalid));
         }
         let config = SimulatedConfig { latency: to_latency(&latency)?, error_rate, seed };
+        Ok(Self { function: Box::new(config) })
+    }
+
+    #[staticmethod]
+    fn redis(description: &str) -> PyResult<Self> {
+        let config = RedisConfig::from_json(description).map_err(|error| start_error(&error))?;
         Ok(Self { function: Box::new(config) })
     }
 }

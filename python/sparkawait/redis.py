@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lookups in Redis, from Arrow batches to the server and back without Python code per row.
+
+`get`, `mget`, `hash`, `json` and `command` return functions for the wait functions of
+`sparkawait`. Keys are templates over the input's columns, ``"customer:{customer_id}"``; a row with
+a null in one of them never calls and counts as a miss. All rows of a task are pipelined over a
+few connections, which all tasks of a process share.
+
+    >>> from sparkawait import redis
+    >>> redis.hash("redis://cache:6379", "customer:{id}", schema="name string, tier string")
+    redis.hash('customer:{id}')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from sparkawait import redis_commands
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.redis_function import RedisFunction, make
+from sparkawait.secrets import Secret
+from sparkawait.types import SchemaLike, to_schema
+
+__all__ = ["RedisFunction", "command", "get", "hash", "json", "mget"]
+
+Url = str | Secret
+"""``redis://[user:password@]host[:port][/database]``, ``rediss://`` for TLS, ``redis+unix://``."""
+
+
+def get(url: Url, key: str, *, schema: SchemaLike, **options: Any) -> RedisFunction:
+    """Reads one value per row: ``GET``.
+
+    The value becomes the schema's only column: text is parsed into numbers, dates and decimals,
+    and read as JSON into nested types. Use `json` for documents with several columns.
+
+    Args:
+        url: Address of the server; a `sparkawait.secret` if there is a password in it.
+        key: The key, with columns in braces.
+        schema: One column.
+        **options: See `command`.
+
+    Raises:
+        ConfigurationError: If an argument is wrong.
+
+    Examples:
+        >>> get("redis://localhost", "price:{sku}", schema="price decimal(10,2)")
+        redis.get('price:{sku}')
+    """
+    result = to_schema(schema)
+    if len(result.names) != 1:
+        msg = f"`schema` of redis.get must have one column, got {result.names}; see redis.json"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    return make("get", url, [("GET", "get"), (key, "key")], result, shape="row", options=options)
+
+
+def mget(
+    url: Url, keys: Mapping[str, str] | Sequence[str], *, schema: SchemaLike, **options: Any
+) -> RedisFunction:
+    """Reads several values per row: ``MGET``.
+
+    A row of which no key exists is a miss. In a cluster, the keys of a row must share a hash tag.
+
+    Args:
+        url: Address of the server.
+        keys: A key for each column of the schema, by name or in the schema's order.
+        schema: A column for each key.
+        **options: See `command`.
+
+    Raises:
+        ConfigurationError: If an argument is wrong.
+
+    Examples:
+        >>> mget("redis://localhost", ["a:{id}", "b:{id}"], schema="a bigint, b string")
+        redis.mget('a:{id}', 'b:{id}')
+    """
+    result = to_schema(schema)
+    if isinstance(keys, str):
+        msg = f"`keys` must be a mapping or a sequence of keys, got {keys!r}; see redis.get"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    if isinstance(keys, Mapping):
+        if set(keys) != set(result.names):
+            msg = f"`keys` are for columns {sorted(keys)}, but the schema has {result.names}"
+            raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+        keys = [keys[name] for name in result.names]
+    if len(keys) != len(result.names):
+        msg = f"`keys` must have a key for each of {result.names}, got {len(keys)}"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    arguments = [("MGET", "mget"), *((key, "keys") for key in keys)]
+    return make("mget", url, arguments, result, shape="row", options=options)
+
+
+def hash(  # noqa: A001 - Redis's own word for it
+    url: Url,
+    key: str,
+    *,
+    schema: SchemaLike,
+    fields: Mapping[str, str] | None = None,
+    **options: Any,
+) -> RedisFunction:
+    """Reads the fields of a hash per row: ``HMGET`` of the fields that the schema names.
+
+    A hash that does not exist, or has none of these fields, is a miss; a field that it lacks is
+    null.
+
+    Args:
+        url: Address of the server.
+        key: The key of the hash, with columns in braces.
+        schema: A column for each field.
+        fields: Names of fields that are not the names of their columns, by column.
+        **options: See `command`.
+
+    Raises:
+        ConfigurationError: If an argument is wrong.
+    """
+    result = to_schema(schema)
+    names = dict(fields or {})
+    unknown = sorted(set(names) - set(result.names))
+    if unknown:
+        msg = f"`fields` names columns {unknown}, which the schema does not have"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    wanted = [names.get(name, name).replace("{", "{{").replace("}", "}}") for name in result.names]
+    arguments = [("HMGET", "hash"), (key, "key"), *((field, "fields") for field in wanted)]
+    return make("hash", url, arguments, result, shape="row", options=options)
+
+
+def json(
+    url: Url,
+    key: str,
+    *,
+    schema: SchemaLike,
+    stored: Literal["string", "json"] = "string",
+    rows: str | None = None,
+    paths: Mapping[str, str] | None = None,
+    **options: Any,
+) -> RedisFunction:
+    """Reads a JSON document per row, and the schema's columns out of it.
+
+    Args:
+        url: Address of the server.
+        key: The key, with columns in braces.
+        schema: The columns; each takes the member of its name.
+        stored: How the document is stored: as a ``"string"``, which is read by ``GET``, or by the
+            module RedisJSON, ``"json"``, which is read by ``JSON.GET``.
+        rows: Path of an array in the document, each of whose elements is a result row.
+        paths: Paths of members that are not the names of their columns, by column.
+        **options: See `command`.
+
+    Raises:
+        ConfigurationError: If an argument is wrong.
+    """
+    if stored not in {"string", "json"}:
+        msg = f"`stored` must be 'string' or 'json', got {stored!r}"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    name = "GET" if stored == "string" else "JSON.GET"
+    shape = {"document": {"rows": rows, "paths": list((paths or {}).items())}}
+    return make(
+        "json",
+        url,
+        [(name, "stored"), (key, "key")],
+        to_schema(schema),
+        shape=shape,
+        options=options,
+    )
+
+
+def command(
+    url: Url,
+    *arguments: str,
+    schema: SchemaLike,
+    rows: bool = False,
+    writes: bool = False,
+    **options: Any,
+) -> RedisFunction:
+    """Sends any command per row: its name and its arguments, with columns in braces.
+
+    A single value becomes the only column; an array becomes the columns, in their order. Nil, an
+    empty array with `rows`, and an array of nothing but nil are misses.
+
+    Args:
+        url: Address of the server.
+        *arguments: The command, such as ``"ZSCORE", "board:{game}", "{player}"``.
+        schema: The columns.
+        rows: Whether an array is a result row for each of its elements, as of ``LRANGE``.
+        writes: Allows commands that are not known to only read. A row that is tried again, or a
+            Spark task that is, sends its command again.
+        **options: ``how="left"`` (a miss gives nulls) or ``"inner"`` (a miss drops the row),
+            ``username``, ``password``, ``database`` where the URL does not have them, ``ca``,
+            ``certificate`` and ``key_file`` (paths of PEM files, or secrets with their text),
+            ``connections=1`` per process, ``connect_timeout="5s"``, and ``idle_timeout="30s"``,
+            after which a server that owes replies and sends nothing is given up.
+
+    Raises:
+        ConfigurationError: If an argument is wrong.
+
+    Examples:
+        >>> command("redis://localhost", "ZSCORE", "board", "{player}", schema="score double")
+        redis.command('ZSCORE', 'board', '{player}')
+    """
+    if not arguments:
+        msg = "redis.command needs a command, such as 'ZSCORE', 'board', '{player}'"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    redis_commands.check(arguments, writes=writes)
+    parts = [(argument, "arguments") for argument in arguments]
+    shape = "rows" if rows else "row"
+    return make("command", url, parts, to_schema(schema), shape=shape, options=options)

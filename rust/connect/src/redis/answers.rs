@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Result columns out of the replies to one job.
+
+use std::ops::Range;
+
+use arrow::array::{RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
+use arrow::compute::take_record_batch;
+use arrow::datatypes::SchemaRef;
+use serde::Deserialize;
+use sparkawait_core::operator::{AttemptId, Retry};
+
+use crate::error::{CallFailure, TaskError};
+use crate::function::{Replies, ReplyGroup};
+use crate::json::JsonRows;
+use crate::lookup::{LookupReply, Misses, service_failure};
+use crate::native::StartError;
+use crate::text::TextColumn;
+
+use super::failure::{self, Failure};
+use super::resp::{Array, Reply};
+
+/// What a reply becomes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub(super) enum Shape {
+    /// A value is the only column; an array is one row, an element for each column.
+    Row,
+    /// An array is a row for each element, which is a value or an array itself.
+    Rows,
+    /// A value is a JSON document.
+    Document {
+        /// Path of the array whose elements are rows.
+        rows: Option<String>,
+        /// Path of each column that is not the member of its own name.
+        paths: Vec<(String, String)>,
+    },
+}
+
+impl Shape {
+    /// Checks the shape against the result columns.
+    pub(super) fn check(&self, results: &SchemaRef) -> Result<Self, StartError> {
+        if let Self::Document { rows, paths } = self {
+            JsonRows::new(SchemaRef::clone(results), rows.as_deref(), paths)?;
+        }
+        Ok(self.clone())
+    }
+}
+
+/// What collects the replies.
+enum Collected {
+    Columns { columns: Vec<TextColumn>, is_rows: bool },
+    Documents { reader: JsonRows, bytes: Vec<u8>, found: Vec<(AttemptId, Option<Range<usize>>)> },
+}
+
+/// The calls of a job, whose replies come in their order.
+pub(super) struct Answers {
+    attempts: Vec<AttemptId>,
+    /// Calls that were answered.
+    next: usize,
+    reply: LookupReply,
+    collected: Collected,
+    schema: SchemaRef,
+    replies: Replies,
+}
+
+impl Answers {
+    /// Awaits the replies to `attempts`.
+    pub(super) fn new(
+        shape: Shape,
+        misses: Misses,
+        schema: SchemaRef,
+        replies: Replies,
+        attempts: Vec<AttemptId>,
+    ) -> Result<Self, TaskError> {
+        let calls = attempts.len();
+        let columns =
+            || schema.fields().iter().map(|field| TextColumn::new(field, calls)).collect();
+        let collected = match shape {
+            Shape::Row => Collected::Columns { columns: columns(), is_rows: false },
+            Shape::Rows => Collected::Columns { columns: columns(), is_rows: true },
+            Shape::Document { rows, paths } => Collected::Documents {
+                reader: JsonRows::new(SchemaRef::clone(&schema), rows.as_deref(), &paths)
+                    .map_err(|error| TaskError::Internal(error.message))?,
+                bytes: Vec::new(),
+                found: Vec::with_capacity(calls),
+            },
+        };
+        let reply = LookupReply::new(misses, calls);
+        Ok(Self { attempts, next: 0, reply, collected, schema, replies })
+    }
+
+    /// Takes the next reply; returns whether it was the last one.
+    #[inline]
+    pub(super) fn take(&mut self, reply: Reply<'_>) -> bool {
+        let attempt = self.attempts[self.next];
+        self.next += 1;
+        if let Reply::Error(words) = reply {
+            let Failure { failure, retry } = failure::of_reply(words);
+            self.reply.failed(attempt, failure, retry);
+        } else {
+            match &mut self.collected {
+                Collected::Columns { columns, is_rows } => {
+                    let taken = if *is_rows {
+                        take_rows(&mut self.reply, columns, attempt, reply)
+                    } else {
+                        take_row(&mut self.reply, columns, attempt, reply)
+                    };
+                    if let Err(what) = taken {
+                        let failure = misfit(what, self.schema.fields().len());
+                        self.reply.failed(attempt, failure, Retry::No);
+                    }
+                }
+                Collected::Documents { bytes, found, .. } => match reply {
+                    Reply::Nil => found.push((attempt, None)),
+                    Reply::Text(text) => {
+                        let start = bytes.len();
+                        bytes.extend_from_slice(text);
+                        found.push((attempt, Some(start..bytes.len())));
+                    }
+                    _ => {
+                        let failure = misfit("an array instead of a text", 1);
+                        self.reply.failed(attempt, failure, Retry::No);
+                    }
+                },
+            }
+        }
+        self.next == self.attempts.len()
+    }
+
+    /// Fails the calls that were not answered, and replies to the others.
+    pub(super) fn fail(mut self, failure: &Failure) {
+        for attempt in self.attempts.drain(self.next..) {
+            self.reply.failed(attempt, failure.failure.clone(), failure.retry);
+        }
+        self.finish();
+    }
+
+    /// Replies to all calls.
+    pub(super) fn finish(self) {
+        let replies = self.replies.clone();
+        match self.into_group() {
+            Ok(group) => replies.send(group),
+            Err(error) => replies.fail(error),
+        };
+    }
+
+    fn into_group(self) -> Result<ReplyGroup, TaskError> {
+        match self.collected {
+            Collected::Columns { columns, .. } => finish_columns(self.reply, columns, self.schema),
+            Collected::Documents { reader, bytes, found } => {
+                finish_documents(self.reply, &reader, &bytes, found)
+            }
+        }
+    }
+}
+
+/// Makes the reply to calls whose key is null.
+pub(super) fn null_keys(misses: Misses, schema: &SchemaRef, attempts: &[AttemptId]) -> ReplyGroup {
+    let mut reply = LookupReply::new(misses, attempts.len());
+    let rows = attempts.iter().filter(|attempt| reply.null_key(**attempt)).count();
+    let arrays =
+        schema.fields().iter().map(|field| new_null_array(field.data_type(), rows)).collect();
+    let batch = RecordBatch::try_new(SchemaRef::clone(schema), arrays)
+        .unwrap_or_else(|_| RecordBatch::new_empty(SchemaRef::clone(schema)));
+    reply.finish(batch)
+}
+
+/// Takes a reply as at most one row.
+#[inline]
+fn take_row(
+    reply: &mut LookupReply,
+    columns: &mut [TextColumn],
+    attempt: AttemptId,
+    answer: Reply<'_>,
+) -> Result<(), &'static str> {
+    match answer {
+        Reply::Text(text) => {
+            let [column] = columns else { return Err("one value") };
+            column.push(text);
+            reply.found(attempt, 1);
+        }
+        Reply::Array(array) => {
+            check_row(array, columns.len())?;
+            if array.elements().all(|it| it == Reply::Nil) {
+                miss(reply, columns, attempt);
+            } else {
+                push_row(array, columns);
+                reply.found(attempt, 1);
+            }
+        }
+        Reply::Nil | Reply::Error(_) => miss(reply, columns, attempt),
+    }
+    Ok(())
+}
+
+/// Takes a reply as any number of rows.
+fn take_rows(
+    reply: &mut LookupReply,
+    columns: &mut [TextColumn],
+    attempt: AttemptId,
+    answer: Reply<'_>,
+) -> Result<(), &'static str> {
+    let Reply::Array(array) = answer else { return take_row(reply, columns, attempt, answer) };
+    if array.len() == 0 {
+        miss(reply, columns, attempt);
+        return Ok(());
+    }
+    for element in array.elements() {
+        match element {
+            Reply::Array(row) => check_row(row, columns.len())?,
+            _ if columns.len() == 1 => {}
+            _ => return Err("rows of one value"),
+        }
+    }
+    for element in array.elements() {
+        match element {
+            Reply::Array(row) => push_row(row, columns),
+            Reply::Text(text) => columns[0].push(text),
+            _ => columns[0].push_null(),
+        }
+    }
+    reply.found(attempt, u32::try_from(array.len()).unwrap_or(u32::MAX));
+    Ok(())
+}
+
+fn miss(reply: &mut LookupReply, columns: &mut [TextColumn], attempt: AttemptId) {
+    if reply.missed(attempt) {
+        columns.iter_mut().for_each(TextColumn::push_null);
+    }
+}
+
+/// Checks that an array is a row of plain values.
+fn check_row(array: Array<'_>, columns: usize) -> Result<(), &'static str> {
+    if array.len() != columns {
+        return Err("an array of another length");
+    }
+    let is_plain = |it| matches!(it, Reply::Text(_) | Reply::Nil);
+    if array.elements().all(is_plain) { Ok(()) } else { Err("an array in an array") }
+}
+
+fn push_row(array: Array<'_>, columns: &mut [TextColumn]) {
+    for (element, column) in array.elements().zip(columns) {
+        match element {
+            Reply::Text(text) => column.push(text),
+            _ => column.push_null(),
+        }
+    }
+}
+
+fn misfit(what: &str, columns: usize) -> CallFailure {
+    let message =
+        format!("Redis answered {what}, which does not fit a schema of {columns} columns");
+    service_failure(message.clone(), message)
+}
+
+fn finish_columns(
+    reply: LookupReply,
+    columns: Vec<TextColumn>,
+    schema: SchemaRef,
+) -> Result<ReplyGroup, TaskError> {
+    let mut bad = Vec::new();
+    let mut arrays = Vec::with_capacity(columns.len());
+    for column in columns {
+        let parsed = column.finish()?;
+        arrays.push(parsed.array);
+        let failure = |message: String| service_failure(message.clone(), message);
+        bad.extend(parsed.bad.into_iter().map(|(row, message)| (row, failure(message))));
+    }
+    bad.sort_by_key(|(row, _)| *row);
+    let options = RecordBatchOptions::new().with_row_count(arrays.first().map(|it| it.len()));
+    let rows = RecordBatch::try_new_with_options(schema, arrays, &options)
+        .map_err(|error| TaskError::Internal(format!("values do not fit the schema: {error}")))?;
+    reply.finish_without(&rows, bad)
+}
+
+fn finish_documents(
+    mut reply: LookupReply,
+    reader: &JsonRows,
+    bytes: &[u8],
+    found: Vec<(AttemptId, Option<Range<usize>>)>,
+) -> Result<ReplyGroup, TaskError> {
+    let texts: Vec<&[u8]> =
+        found.iter().filter_map(|(_, range)| range.clone()).map(|range| &bytes[range]).collect();
+    let decoded = reader.decode(&texts)?;
+    let mut documents = decoded.documents.into_iter();
+    // A null index takes a row of nulls.
+    let mut indices: Vec<Option<u32>> = Vec::with_capacity(found.len());
+    let mut next = 0;
+    for (attempt, range) in found {
+        let document = range.and_then(|_| documents.next());
+        match document {
+            Some(Ok(rows)) if rows > 0 => {
+                indices.extend((next..next + rows).map(Some));
+                next += rows;
+                reply.found(attempt, rows);
+            }
+            Some(Err(message)) => {
+                let failure = service_failure(message.clone(), message);
+                reply.failed(attempt, failure, Retry::No);
+            }
+            _ => {
+                if reply.missed(attempt) {
+                    indices.push(None);
+                }
+            }
+        }
+    }
+    let rows = take_record_batch(&decoded.batch, &UInt32Array::from(indices))
+        .map_err(|error| TaskError::Internal(format!("rows do not fit the schema: {error}")))?;
+    Ok(reply.finish(rows))
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The bytes of a command, as RESP has them, out of the columns of a row.
+
+use std::cell::RefCell;
+
+use arrow::datatypes::Schema;
+
+use crate::error::TaskError;
+use crate::function::{Call, Calls};
+use crate::native::StartError;
+use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
+
+/// Bytes that a value of a column is expected to have; more only costs a reallocation.
+const EXPECTED_VALUE: usize = 24;
+
+/// A command whose arguments were bound to the columns of a task.
+#[derive(Debug)]
+pub(super) struct Command {
+    pieces: Vec<Piece<BoundTemplate>>,
+}
+
+/// A part of the command; arguments without columns are written once.
+#[derive(Debug)]
+enum Piece<T> {
+    Bytes(Vec<u8>),
+    Argument(T),
+}
+
+impl Command {
+    /// Reads and binds the arguments; `options` says what each was given for.
+    pub(super) fn new(
+        arguments: &[String],
+        options: &[String],
+        input: &Schema,
+    ) -> Result<Self, StartError> {
+        if arguments.is_empty() || arguments.len() != options.len() {
+            return Err(StartError::option("`command` must have a name and options for it"));
+        }
+        let mut fixed = format!("*{}\r\n", arguments.len()).into_bytes();
+        let mut pieces = Vec::new();
+        for (argument, option) in arguments.iter().zip(options) {
+            let template = Template::parse(argument, option)?;
+            if let Some(text) = template.as_literal() {
+                write_argument(text.as_bytes(), &mut fixed);
+            } else {
+                pieces.push(Piece::Bytes(std::mem::take(&mut fixed)));
+                pieces.push(Piece::Argument(template.bind(input)?));
+            }
+        }
+        pieces.push(Piece::Bytes(fixed));
+        Ok(Self { pieces })
+    }
+
+    /// About how many bytes a row's command has.
+    pub(super) fn size_hint(&self) -> usize {
+        let size = |piece: &Piece<_>| match piece {
+            Piece::Bytes(bytes) => bytes.len(),
+            Piece::Argument(_) => EXPECTED_VALUE + 8,
+        };
+        self.pieces.iter().map(size).sum()
+    }
+
+    /// Opens the columns of a burst.
+    pub(super) fn rows<'a>(&'a self, calls: &'a Calls) -> Result<CommandRows<'a>, TaskError> {
+        let open = |batch| {
+            self.pieces
+                .iter()
+                .map(|piece| match piece {
+                    Piece::Bytes(bytes) => Ok(Piece::Bytes(bytes.clone())),
+                    Piece::Argument(bound) => bound.rows(batch).map(Piece::Argument),
+                })
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(|error| TaskError::Internal(error.message))
+        };
+        let batches = calls.batches.iter().map(|it| open(&it.batch)).collect::<Result<_, _>>()?;
+        Ok(CommandRows { batches, value: RefCell::default() })
+    }
+}
+
+/// A command over the rows of a burst.
+pub(super) struct CommandRows<'a> {
+    batches: Vec<Vec<Piece<TemplateRows<'a>>>>,
+    /// An argument whose length must be known before it is written.
+    value: RefCell<Vec<u8>>,
+}
+
+impl CommandRows<'_> {
+    /// Appends the command of a call.
+    ///
+    /// Returns false, and leaves `out` as it was, if one of the columns is null.
+    #[inline]
+    pub(super) fn write(&self, call: &Call, out: &mut Vec<u8>) -> bool {
+        let start = out.len();
+        let mut value = self.value.borrow_mut();
+        for piece in &self.batches[call.batch as usize] {
+            match piece {
+                Piece::Bytes(bytes) => out.extend_from_slice(bytes),
+                Piece::Argument(rows) => {
+                    value.clear();
+                    if !rows.write(call.row as usize, Escape::None, &mut value) {
+                        out.truncate(start);
+                        return false;
+                    }
+                    write_argument(&value, out);
+                }
+            }
+        }
+        true
+    }
+}
+
+/// Appends one argument: its length, and its bytes.
+#[inline]
+pub(super) fn write_argument(value: &[u8], out: &mut Vec<u8>) {
+    let mut digits = [0_u8; 20];
+    let mut start = digits.len();
+    let mut rest = value.len();
+    loop {
+        start -= 1;
+        // A remainder of 10 is a digit.
+        digits[start] = b'0' + u8::try_from(rest % 10).unwrap_or_default();
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.push(b'$');
+    out.extend_from_slice(&digits[start..]);
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}

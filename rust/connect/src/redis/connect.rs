@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Opens connections: TCP, TLS or a socket of the machine, then user and database.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::native::StartError;
+
+use super::command::write_argument;
+use super::failure::{self, Failure};
+use super::resp::{Reply, parse};
+use super::{Server, seconds};
+
+/// What a connection reads from and writes to.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A server, and what a connection to it needs.
+pub(super) struct Target {
+    endpoint: Endpoint,
+    tls: Option<TlsConnector>,
+    /// Commands that come first, with the number of their replies.
+    greeting: (Vec<u8>, usize),
+    connect_timeout: Duration,
+    /// For messages; without user and password.
+    address: String,
+}
+
+enum Endpoint {
+    Tcp(String, u16),
+    Unix(PathBuf),
+}
+
+impl Target {
+    /// Reads what the server's description says.
+    pub(super) fn new(server: &Server) -> Result<Self, StartError> {
+        // The parser's own words could quote the URL, and its password with it.
+        let info = server.url.as_str().into_connection_info().map_err(|_| {
+            StartError::option(
+                "`url` must be like `redis://host:6379/0`, `rediss://..` or `redis+unix:///path`",
+            )
+        })?;
+        let (endpoint, is_tls) = match info.addr() {
+            ConnectionAddr::Tcp(host, port) => (Endpoint::Tcp(host.clone(), *port), false),
+            ConnectionAddr::TcpTls { host, port, .. } => (Endpoint::Tcp(host.clone(), *port), true),
+            ConnectionAddr::Unix(path) => (Endpoint::Unix(path.clone()), false),
+            _ => return Err(StartError::option("`url` has an unknown kind of address")),
+        };
+        let address = match &endpoint {
+            Endpoint::Tcp(host, port) => format!("{host}:{port}"),
+            Endpoint::Unix(path) => path.display().to_string(),
+        };
+        if !is_tls && (server.ca.is_some() || server.certificate.is_some()) {
+            return Err(StartError::option("certificates need a `url` of `rediss://`"));
+        }
+        Ok(Self {
+            endpoint,
+            tls: if is_tls { Some(tls_connector(server)?) } else { None },
+            greeting: greeting(server, &info),
+            connect_timeout: seconds(server.connect_timeout, "connect_timeout")?,
+            address,
+        })
+    }
+
+    /// Where the server is.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Opens a connection that is ready for commands.
+    pub(super) async fn connect(&self) -> Result<Box<dyn Stream>, Failure> {
+        timeout(self.connect_timeout, self.open()).await.unwrap_or_else(|_| {
+            let reason = format!("it was not ready within {:?}", self.connect_timeout);
+            Err(failure::of_connection(&self.address, &reason))
+        })
+    }
+
+    async fn open(&self) -> Result<Box<dyn Stream>, Failure> {
+        let broken =
+            |error: std::io::Error| failure::of_connection(&self.address, &error.to_string());
+        let mut stream: Box<dyn Stream> = match &self.endpoint {
+            Endpoint::Unix(path) => Box::new(UnixStream::connect(path).await.map_err(broken)?),
+            Endpoint::Tcp(host, port) => {
+                let tcp = TcpStream::connect((host.as_str(), *port)).await.map_err(broken)?;
+                tcp.set_nodelay(true).map_err(broken)?;
+                match &self.tls {
+                    None => Box::new(tcp),
+                    Some(tls) => Box::new(self.secure(tls, host, tcp).await?),
+                }
+            }
+        };
+        self.greet(&mut stream).await?;
+        Ok(stream)
+    }
+
+    async fn secure(
+        &self,
+        tls: &TlsConnector,
+        host: &str,
+        tcp: TcpStream,
+    ) -> Result<tokio_rustls::client::TlsStream<TcpStream>, Failure> {
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|error| failure::of_refusal(&self.address, &error.to_string()))?;
+        tls.connect(name, tcp).await.map_err(|error| {
+            // A certificate that is refused stays refused; a connection that breaks may work later.
+            if error
+                .get_ref()
+                .is_some_and(<dyn std::error::Error + Send + Sync>::is::<rustls::Error>)
+            {
+                failure::of_refusal(&self.address, &format!("TLS: {error}"))
+            } else {
+                failure::of_connection(&self.address, &format!("TLS: {error}"))
+            }
+        })
+    }
+
+    /// Says who connects, and to which database.
+    async fn greet(&self, stream: &mut Box<dyn Stream>) -> Result<(), Failure> {
+        let (bytes, replies) = &self.greeting;
+        if *replies == 0 {
+            return Ok(());
+        }
+        let broken =
+            |error: std::io::Error| failure::of_connection(&self.address, &error.to_string());
+        stream.write_all(bytes).await.map_err(broken)?;
+        stream.flush().await.map_err(broken)?;
+        let mut unread = BytesMut::new();
+        for _ in 0..*replies {
+            let used = loop {
+                match parse(&unread) {
+                    Ok(Some((Reply::Error(words), _))) => return Err(failure::of_reply(words)),
+                    Ok(Some((_, used))) => break used,
+                    Ok(None) => {}
+                    Err(_) => {
+                        let reason = "the server sent what is no reply";
+                        return Err(failure::of_connection(&self.address, reason));
+                    }
+                }
+                if stream.read_buf(&mut unread).await.map_err(broken)? == 0 {
+                    let reason = "the server closed it at once";
+                    return Err(failure::of_connection(&self.address, reason));
+                }
+            };
+            unread.advance(used);
+        }
+        Ok(())
+    }
+}
+
+/// Packs the commands that come first on a connection.
+fn greeting(server: &Server, info: &ConnectionInfo) -> (Vec<u8>, usize) {
+    let settings = info.redis_settings();
+    let (mut bytes, mut replies) = (Vec::new(), 0);
+    let mut add = |arguments: &[&str]| {
+        bytes.extend_from_slice(format!("*{}\r\n", arguments.len()).as_bytes());
+        for argument in arguments {
+            write_argument(argument.as_bytes(), &mut bytes);
+        }
+        replies += 1;
+    };
+    let username = server.username.as_deref().or(settings.username());
+    match (username, server.password.as_deref().or(settings.password())) {
+        (Some(username), Some(password)) => add(&["AUTH", username, password]),
+        (None, Some(password)) => add(&["AUTH", password]),
+        (_, None) => {}
+    }
+    let database = server.database.unwrap_or(settings.db());
+    if database != 0 {
+        add(&["SELECT", &database.to_string()]);
+    }
+    (bytes, replies)
+}
+
+fn tls_connector(server: &Server) -> Result<TlsConnector, StartError> {
+    let bad = |option: &str, error: &dyn std::fmt::Display| {
+        StartError::option(format!("`{option}` is no PEM text that can be used: {error}"))
+    };
+    let mut roots = RootCertStore::empty();
+    if let Some(text) = &server.ca {
+        for certificate in CertificateDer::pem_slice_iter(text.as_bytes()) {
+            let certificate = certificate.map_err(|error| bad("ca", &error))?;
+            roots.add(certificate).map_err(|error| bad("ca", &error))?;
+        }
+    } else {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
+    if roots.is_empty() {
+        return Err(StartError::option("there is no root certificate; give `ca`"));
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| bad("ca", &error))?
+        .with_root_certificates(roots);
+    let config = match (&server.certificate, &server.key) {
+        (Some(certificate), Some(key)) => {
+            let chain = CertificateDer::pem_slice_iter(certificate.as_bytes())
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(|error| bad("certificate", &error))?;
+            let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+                .map_err(|error| bad("key", &error))?;
+            builder.with_client_auth_cert(chain, key).map_err(|error| bad("key", &error))?
+        }
+        (None, None) => builder.with_no_client_auth(),
+        _ => return Err(StartError::option("`certificate` and `key` belong together")),
+    };
+    Ok(TlsConnector::from(Arc::new(config)))
+}

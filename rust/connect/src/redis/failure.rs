@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What an error means for the row that met it: which words it gets, and whether a retry helps.
+
+use sparkawait_core::operator::Retry;
+
+use crate::error::CallFailure;
+use crate::lookup::service_failure;
+
+/// A call failed, and whether it is worth another attempt.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    pub(super) failure: CallFailure,
+    pub(super) retry: Retry,
+}
+
+/// First words of errors that pass by themselves.
+const TRANSIENT: [&str; 9] = [
+    "ASK",
+    "BUSY",
+    "CLUSTERDOWN",
+    "LOADING",
+    "MASTERDOWN",
+    "MOVED",
+    "NOREPLICAS",
+    "READONLY",
+    "TRYAGAIN",
+];
+
+/// What to do about errors that users can mend.
+fn advice(code: &str) -> &'static str {
+    match code {
+        "MOVED" | "ASK" => "; the key belongs to another node of the cluster",
+        "NOAUTH" => "; give a password, in the URL or by `password`",
+        "WRONGPASS" => "; check user and password",
+        "NOPERM" => "; the user needs permission for the command and the key",
+        "WRONGTYPE" => "; the key holds another kind of value than the command reads",
+        "CROSSSLOT" => "; the keys of a row must share a hash tag, as in `{{tag}}` of a template",
+        _ => "",
+    }
+}
+
+/// Returns the failure of a call that the server answered with `words`.
+pub(super) fn of_reply(words: &[u8]) -> Failure {
+    let words = String::from_utf8_lossy(words);
+    let first = words.split(' ').next().unwrap_or_default();
+    // Only a code is safe to log: what follows it may quote arguments.
+    let is_code = !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_uppercase());
+    let code = if is_code { first } else { "ERR" };
+    let is_full = words.contains("max number of clients");
+    let retry = if TRANSIENT.contains(&code) || is_full { Retry::Yes } else { Retry::No };
+    let advice = advice(code);
+    let failure = service_failure(
+        format!("Redis answered `{words}`{advice}"),
+        format!("Redis answered {code}{advice}"),
+    );
+    Failure { failure, retry }
+}
+
+/// Returns the failure of all calls of a connection that ended for `reason`.
+pub(super) fn of_connection(address: &str, reason: &str) -> Failure {
+    let message = format!("the connection to Redis at `{address}` failed: {reason}");
+    Failure { failure: service_failure(message.clone(), message), retry: Retry::Yes }
+}
+
+/// Returns the failure of calls to a server that no retry will reach.
+pub(super) fn of_refusal(address: &str, reason: &str) -> Failure {
+    let message = format!("Redis at `{address}` cannot be used: {reason}");
+    Failure { failure: service_failure(message.clone(), message), retry: Retry::No }
+}

@@ -4,44 +4,40 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from typing_extensions import Self
+from tests.support.servers import START_SECONDS, Server, find_program, free_port
 
-__all__ = ["RedisServer", "free_port", "openssl_certificates"]
-
-START_SECONDS = 20
-
-
-def free_port() -> int:
-    """A port that nothing listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+__all__ = ["RedisServer", "openssl_certificates"]
 
 
-class RedisServer:
-    """A server, as a context manager; `stop` and `start` keep its port."""
+class RedisServer(Server):
+    """A server, as a context manager; it keeps its port when it starts again."""
 
-    def __init__(self, *arguments: str, cli: Sequence[str] = (), tls: bool = False) -> None:
+    def __init__(
+        self, *arguments: str, cli: Sequence[str] = (), tls: bool = False, **options: Any
+    ) -> None:
         """Prepares a server.
 
         Args:
             *arguments: Further arguments of ``redis-server``.
             cli: Further arguments of ``redis-cli``, such as a password.
             tls: Whether the only port speaks TLS.
+            **options: Further arguments of `Server`.
         """
-        self.port = free_port()
-        self.arguments = arguments
+        port = free_port()
+        directory = Path(tempfile.mkdtemp(prefix="redis-"))
         self.cli_arguments = tuple(cli)
         self.tls = tls
-        self.directory = Path(tempfile.mkdtemp(prefix="redis-"))
-        self._process: subprocess.Popen[bytes] | None = None
+        listen = ["--port", "0", "--tls-port", str(port)] if tls else ["--port", str(port)]
+        settings = ["--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]
+        command = [find_program("redis-server"), *listen, *settings, *arguments]
+        super().__init__(command, port, directory, **options)
 
     @property
     def url(self) -> str:
@@ -50,26 +46,10 @@ class RedisServer:
 
     def start(self) -> None:
         """Starts it, and waits until it answers."""
-        binary = shutil.which("redis-server")
-        assert binary, "redis-server is missing; apt-get install redis-server"
-        port = ["--port", "0", "--tls-port"] if self.tls else ["--port"]
-        settings = ["--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]
-        place = ["--dir", str(self.directory)]
-        self._process = subprocess.Popen(
-            [binary, *port, str(self.port), *settings, *place, *self.arguments],
-            stdout=subprocess.DEVNULL,
-        )
+        super().start()
         deadline = time.monotonic() + START_SECONDS
         while "PONG" not in self.cli("ping", check=False):
-            assert self._process.poll() is None, "redis-server ended at once"
-            assert time.monotonic() < deadline, "redis-server does not answer"
-
-    def stop(self) -> None:
-        """Kills it."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+            assert time.monotonic() < deadline, self.log
 
     def cli(self, *arguments: str, stdin: bytes | None = None, check: bool = True) -> str:
         """Runs ``redis-cli``, and returns what it printed."""
@@ -93,11 +73,8 @@ class RedisServer:
         printed = self.cli("--pipe", stdin=packed)
         assert "errors: 0" in printed, printed
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
     def __exit__(self, *_: object) -> None:
+        """Stops it, and removes what it left."""
         self.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
 

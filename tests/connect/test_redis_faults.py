@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lookups in Redis when something is wrong with the server: nothing is lost, errors are clear."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import sparkawait as sa
+from sparkawait import redis
+from tests.support.redis_server import RedisServer, openssl_certificates
+from tests.support.servers import free_port
+
+PASSWORD = "not-for-logs"
+UNTIL_BACK = sa.retry.exponential_backoff(1000, "1ms", "50ms")
+
+
+def lookup(function, rows, **options):
+    batch = pa.RecordBatch.from_pylist(rows)
+    out = sa.arrow.ordered_wait([batch], function, **options)
+    return [row for batch in out for row in batch.to_pylist()]
+
+
+@contextlib.contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """A server that sends the same bytes to whatever comes first, and hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        connection.recv(1 << 16)
+                        connection.sendall(answer)
+                        connection.shutdown(socket.SHUT_WR)
+                        while connection.recv(1 << 16):
+                            pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"redis://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def test_a_server_that_is_not_there_is_named():
+    port = free_port()
+    function = redis.get(f"redis://:{PASSWORD}@127.0.0.1:{port}", "{id}", schema="v string")
+    with pytest.raises(sa.AsyncFunctionError, match=f"127.0.0.1:{port}") as raised:
+        lookup(function, [{"id": 1}])
+    assert "refused" in str(raised.value)
+    assert PASSWORD not in str(raised.value)
+
+
+def test_calls_wait_for_a_server_that_starts_late():
+    server = RedisServer()
+    function = redis.get(server.url, "{id}", schema="v string")
+    starter = threading.Thread(target=server.start)
+    starter.start()
+    try:
+        rows = lookup(function, [{"id": 1}, {"id": 2}], retry=UNTIL_BACK)
+    finally:
+        starter.join()
+        server.__exit__()
+    assert rows == [{"id": 1, "v": None}, {"id": 2, "v": None}]
+
+
+def test_each_row_leaves_once_when_the_server_is_killed_and_comes_back():
+    with RedisServer() as server:
+        expected = [{"id": i, "v": i * 3} for i in range(5000)]
+        commands = [["SET", f"k:{row['id']}", str(row["v"])] for row in expected]
+        server.load(commands)
+
+        def batches():
+            for start in range(0, 5000, 500):
+                if start in {1500, 3000}:
+                    server.kill()
+                if start in {2000, 3500}:
+                    server.start()
+                    server.load(commands)
+                yield pa.RecordBatch.from_pylist([{"id": i} for i in range(start, start + 500)])
+
+        function = redis.get(server.url, "k:{id}", schema="v bigint")
+        retry = UNTIL_BACK.if_miss()  # while the server is empty
+        out = sa.arrow.ordered_wait(batches(), function, capacity=700, retry=retry)
+        assert [row for batch in out for row in batch.to_pylist()] == expected
+
+
+def test_a_stalled_server_is_the_rows_timeout():
+    with RedisServer() as server:
+        function = redis.get(server.url, "k", schema="v string")
+        lookup(function, [{"id": 1}])
+        server.pause()
+        try:
+            with pytest.raises(sa.ElementTimeoutError):
+                lookup(function, [{"id": 1}], timeout="50ms")
+        finally:
+            server.resume()
+
+
+def test_a_server_that_is_silent_is_given_up():
+    with RedisServer() as server:
+        function = redis.get(server.url, "k", schema="v string", idle_timeout="50ms")
+        lookup(function, [{"id": 1}])
+        server.pause()
+        try:
+            with pytest.raises(sa.AsyncFunctionError, match="idle_timeout"):
+                lookup(function, [{"id": 1}])
+        finally:
+            server.resume()
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what is no reply"),
+        (b"$5\r\nhel", "closed"),
+        (b"$99999999999999\r\n", "what is no reply"),
+        (b"", "closed"),
+    ],
+)
+def test_garbage_ends_the_connection_and_may_be_retried(answer, reason):
+    with answering(answer) as url:
+        function = redis.get(url, "{id}", schema="v string")
+        retry = sa.retry.fixed_delay(2, "1ms")
+        (row,) = lookup(function, [{"id": 1}], retry=retry, on_error="capture")
+    assert reason in row["error"]["message"]
+    assert row["error"]["attempts"] == 3
+
+
+def test_a_server_that_loads_its_data_may_be_retried():
+    with answering(b"-LOADING Redis is loading the dataset in memory\r\n") as url:
+        function = redis.get(url, "{id}", schema="v string")
+        retry = sa.retry.fixed_delay(2, "1ms")
+        (row,) = lookup(function, [{"id": 1}], retry=retry, on_error="capture")
+    assert row["error"]["attempts"] == 3
+
+
+def test_a_wrong_password_is_refused_for_good_and_not_told():
+    with RedisServer("--requirepass", "right", cli=("-a", "right")) as server:
+        retry = sa.retry.fixed_delay(5, "1ms")
+        for password, code in ((PASSWORD, "WRONGPASS"), (None, "NOAUTH")):
+            function = redis.get(server.url, "{id}", schema="v string", password=password)
+            with pytest.raises(sa.AsyncFunctionError, match=f"1 attempt: .*{code}") as raised:
+                lookup(function, [{"id": 1}], retry=retry)
+            assert PASSWORD not in str(raised.value) + repr(function)
+        function = redis.get(server.url, "{id}", schema="v string", password="right")
+        assert lookup(function, [{"id": 1}]) == [{"id": 1, "v": None}]
+
+
+def test_a_user_may_only_do_what_its_rules_say(monkeypatch):
+    with RedisServer() as server:
+        server.cli("acl", "setuser", "reader", "on", ">secret", "~open:*", "+get")
+        server.cli("set", "open:1", "x")
+        monkeypatch.setenv("REDIS_TEST_PASSWORD", "secret")
+        function = redis.get(
+            server.url,
+            "{key}",
+            schema="v string",
+            username="reader",
+            password=sa.secret("REDIS_TEST_PASSWORD"),
+        )
+        assert b"'secret'" not in pickle.dumps(function)
+        good, bad = lookup(function, [{"key": "open:1"}, {"key": "shut:1"}], on_error="capture")
+    assert good["v"] == "x"
+    assert "NOPERM" in bad["error"]["message"]
+
+
+def test_a_database_has_keys_of_its_own():
+    with RedisServer() as server:
+        server.cli("-n", "3", "set", "k", "three")
+        for url, options in ((f"{server.url}/3", {}), (server.url, {"database": 3})):
+            function = redis.get(url, "k", schema="v string", **options)
+            assert lookup(function, [{"id": 1}]) == [{"id": 1, "v": "three"}]
+
+
+def test_a_socket_of_the_machine_serves_too(tmp_path):
+    path = tmp_path / "redis.sock"
+    with RedisServer("--unixsocket", str(path)) as server:
+        server.cli("set", "k", "x")
+        function = redis.get(f"redis+unix://{path}", "k", schema="v string")
+        assert lookup(function, [{"id": 1}]) == [{"id": 1, "v": "x"}]
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory) -> dict[str, Path]:
+    return openssl_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def tls_server(certificates) -> Iterator[RedisServer]:
+    names = {"--tls-cert-file": "cert", "--tls-key-file": "key", "--tls-ca-cert-file": "ca"}
+    arguments = [part for name, key in names.items() for part in (name, str(certificates[key]))]
+    cli = ["--tls", "--cacert", str(certificates["ca"])]
+    cli += ["--cert", str(certificates["cert"]), "--key", str(certificates["key"])]
+    with RedisServer(*arguments, cli=cli, tls=True) as server:
+        server.cli("set", "k", "x")
+        yield server
+
+
+def test_tls_needs_the_authority_and_the_clients_certificate(tls_server, certificates):
+    given = {
+        "ca": certificates["ca"],
+        "certificate": certificates["cert"],
+        "key_file": certificates["key"],
+    }
+    rows = [{"id": i} for i in range(3000)]
+    function = redis.get(tls_server.url, "k", schema="v string", **given)
+    found = lookup(function, rows, capacity=3000)
+    assert found == [{"id": i, "v": "x"} for i in range(3000)]
+
+    strange = redis.get(
+        tls_server.url, "k", schema="v string", certificate=given["certificate"],
+        key_file=given["key_file"],
+    )  # fmt: skip
+    with pytest.raises(sa.AsyncFunctionError, match="1 attempt: .*certificate"):
+        lookup(strange, rows[:1], retry=sa.retry.fixed_delay(3, "1ms"))
+
+    unknown = redis.get(tls_server.url, "k", schema="v string", ca=given["ca"])
+    with pytest.raises(sa.AsyncFunctionError, match="localhost"):
+        lookup(unknown, rows[:1])

@@ -23,6 +23,7 @@ BENCHES = (
     "spark_at_once",
     "spark_sleeping",
     "spark_kill",
+    "redis_lookup",
     "worker_memory",
     "cache_hits",
 )

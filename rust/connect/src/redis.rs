@@ -8,6 +8,7 @@
 //! | `link` | one connection: writes bursts, hands out replies, reconnects |
 //! | `connect` | opens a connection: TCP, TLS or a socket, user, database |
 //! | `answers` | columns out of the replies to a burst |
+//! | `router`, `redirects` | which node of a cluster a command goes to |
 //! | `failure` | what a reply that is an error means for its row |
 //!
 //! A burst is packed on the task thread and answered from the connection's
@@ -19,31 +20,33 @@ mod command;
 mod connect;
 mod failure;
 mod link;
+mod redirects;
 mod resp;
+mod router;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use arrow::datatypes::SchemaRef;
 use serde::Deserialize;
 use sparkawait_core::operator::AttemptId;
 use sparkawait_runtime::AsyncFunction;
 
 use crate::error::TaskError;
-use crate::function::{Calls, Replies, TaskFunction};
+use crate::function::{Call, Calls, TaskFunction};
 use crate::lookup::Misses;
 use crate::native::{NativeFunction, Start, StartError};
 use crate::shared::Shared;
 
-use self::answers::{Answers, Shape, null_keys};
-use self::command::Command;
-use self::connect::Target;
-use self::link::{Job, Link};
+use self::answers::{Answers, Shape, Spec, null_keys};
+use self::command::{Command, CommandRows};
+use self::link::Job;
+use self::redirects::Redirects;
+use self::router::Router;
 
-/// The links of this process, by server and options.
-static LINKS: Shared = Shared::new();
+/// The servers of this process, by server and options.
+static ROUTERS: Shared = Shared::new();
 
 /// Most calls of one job: small enough that the next one is packed while it is answered.
 const CALLS_PER_JOB: usize = 1024;
@@ -74,6 +77,8 @@ struct Server {
     certificate: Option<String>,
     key: Option<String>,
     connections: usize,
+    /// Whether there are several nodes, of which the URL names one.
+    cluster: bool,
     connect_timeout: f64,
     idle_timeout: f64,
 }
@@ -107,22 +112,9 @@ impl Server {
             (
                 (&self.url, &self.username, &self.password, &self.database),
                 (&self.ca, &self.certificate, &self.key),
-                (self.connections, self.connect_timeout.to_bits(), self.idle_timeout.to_bits()),
+                (self.cluster, self.connections, self.connect_timeout.to_bits(), self.idle_timeout.to_bits()),
             )
         )
-    }
-}
-
-/// The links to one server.
-struct Links {
-    links: Vec<Link>,
-    next: AtomicUsize,
-}
-
-impl Links {
-    /// Returns the link whose turn it is.
-    fn next(&self) -> &Link {
-        &self.links[self.next.fetch_add(1, Ordering::Relaxed) % self.links.len()]
     }
 }
 
@@ -130,21 +122,11 @@ impl NativeFunction for RedisConfig {
     fn start(&self, start: Start) -> Result<TaskFunction, StartError> {
         let command = Command::new(&self.command, &self.options, &start.input)?;
         let shape = self.shape.check(&start.results)?;
-        let links = LINKS.get_or_make(&self.server.identity(), || {
-            let target = Arc::new(Target::new(&self.server)?);
-            let idle = seconds(self.server.idle_timeout, "idle_timeout")?;
-            let connect = || Link::start(&start.runtime, Arc::clone(&target), idle);
-            let links = (0..self.server.connections.max(1)).map(|_| connect()).collect();
-            Ok::<_, StartError>(Links { links, next: AtomicUsize::new(0) })
-        })?;
-        Ok(Box::new(Redis {
-            links,
-            command,
-            shape,
-            misses: self.misses,
-            results: start.results,
-            replies: start.replies,
-        }))
+        let router = ROUTERS
+            .get_or_make(&self.server.identity(), || Router::start(&self.server, &start.runtime))?;
+        let (misses, schema, replies) = (self.misses, start.results, start.replies);
+        let spec = Arc::new(Spec { shape, misses, schema, replies });
+        Ok(Box::new(Redis { router: Arc::clone(&*router), command, spec }))
     }
 }
 
@@ -158,12 +140,18 @@ fn seconds(value: f64, option: &str) -> Result<Duration, StartError> {
 
 /// The function of one task.
 struct Redis {
-    links: Arc<Links>,
+    router: Arc<Router>,
     command: Command,
-    shape: Shape,
-    misses: Misses,
-    results: SchemaRef,
-    replies: Replies,
+    spec: Arc<Spec>,
+}
+
+/// Commands that go to one node.
+#[derive(Default)]
+struct Pack {
+    bytes: Vec<u8>,
+    /// End of each command in the bytes; only needed where it may be redirected.
+    ends: Vec<usize>,
+    attempts: Vec<AttemptId>,
 }
 
 impl Redis {
@@ -171,24 +159,61 @@ impl Redis {
         let rows = self.command.rows(calls)?;
         let mut nulls = Vec::new();
         for part in calls.calls.chunks(CALLS_PER_JOB) {
-            let mut bytes = Vec::with_capacity(part.len() * self.command.size_hint());
-            let mut attempts = Vec::with_capacity(part.len());
-            for call in part {
-                if rows.write(call, &mut bytes) {
-                    attempts.push(call.attempt);
-                } else {
-                    nulls.push(call.attempt);
+            if self.router.is_cluster() {
+                for (node, pack) in self.pack_by_node(&rows, part, &mut nulls) {
+                    let redirects =
+                        Redirects::new(Arc::clone(&self.router), pack.bytes.clone(), pack.ends);
+                    self.send_pack(node, pack.bytes, pack.attempts, Some(redirects))?;
                 }
+            } else {
+                let mut bytes = Vec::with_capacity(part.len() * self.command.size_hint());
+                let mut attempts = Vec::with_capacity(part.len());
+                for call in part {
+                    let has_key = rows.write(call, &mut bytes);
+                    if has_key { &mut attempts } else { &mut nulls }.push(call.attempt);
+                }
+                self.send_pack(0, bytes, attempts, None)?;
             }
-            if attempts.is_empty() {
-                continue;
-            }
-            let (schema, replies) = (SchemaRef::clone(&self.results), self.replies.clone());
-            let answers = Answers::new(self.shape.clone(), self.misses, schema, replies, attempts)?;
-            self.links.next().send(Job { bytes, answers });
         }
         if !nulls.is_empty() {
-            self.replies.send(null_keys(self.misses, &self.results, &nulls));
+            self.spec.replies.send(null_keys(self.spec.misses, &self.spec.schema, &nulls));
+        }
+        Ok(())
+    }
+
+    fn pack_by_node(
+        &self,
+        rows: &CommandRows<'_>,
+        part: &[Call],
+        nulls: &mut Vec<AttemptId>,
+    ) -> BTreeMap<usize, Pack> {
+        let map = self.router.map();
+        let mut packs = BTreeMap::<usize, Pack>::new();
+        let mut bytes = Vec::new();
+        for call in part {
+            bytes.clear();
+            if !rows.write(call, &mut bytes) {
+                nulls.push(call.attempt);
+                continue;
+            }
+            let pack = packs.entry(self.router.node_of(&map, &bytes)).or_default();
+            pack.bytes.extend_from_slice(&bytes);
+            pack.ends.push(pack.bytes.len());
+            pack.attempts.push(call.attempt);
+        }
+        packs
+    }
+
+    fn send_pack(
+        &self,
+        node: usize,
+        bytes: Vec<u8>,
+        attempts: Vec<AttemptId>,
+        redirects: Option<Redirects>,
+    ) -> Result<(), TaskError> {
+        if !attempts.is_empty() {
+            let answers = Answers::new(Arc::clone(&self.spec), attempts, redirects)?;
+            self.router.send(node, Job { bytes, answers });
         }
         Ok(())
     }
@@ -197,7 +222,7 @@ impl Redis {
 impl AsyncFunction<Calls> for Redis {
     fn invoke(&mut self, calls: Calls) {
         if let Err(error) = self.send(&calls) {
-            self.replies.fail(error);
+            self.spec.replies.fail(error);
         }
     }
 

@@ -2,6 +2,7 @@
 //! Result columns out of the replies to one job.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
 use arrow::compute::take_record_batch;
@@ -17,6 +18,7 @@ use crate::native::StartError;
 use crate::text::TextColumn;
 
 use super::failure::{self, Failure};
+use super::redirects::Redirects;
 use super::resp::{Array, Reply};
 
 /// What a reply becomes.
@@ -46,6 +48,15 @@ impl Shape {
     }
 }
 
+/// What all jobs of a task have in common.
+pub(super) struct Spec {
+    pub(super) shape: Shape,
+    pub(super) misses: Misses,
+    /// Schema of the results.
+    pub(super) schema: SchemaRef,
+    pub(super) replies: Replies,
+}
+
 /// What collects the replies.
 enum Collected {
     Columns { columns: Vec<TextColumn>, is_rows: bool },
@@ -59,41 +70,54 @@ pub(super) struct Answers {
     next: usize,
     reply: LookupReply,
     collected: Collected,
-    schema: SchemaRef,
-    replies: Replies,
+    spec: Arc<Spec>,
+    /// Where commands are sent again that belong to another node.
+    redirects: Option<Redirects>,
+    /// Whether the next reply is to an `ASKING`.
+    is_skipping: bool,
 }
 
 impl Answers {
     /// Awaits the replies to `attempts`.
     pub(super) fn new(
-        shape: Shape,
-        misses: Misses,
-        schema: SchemaRef,
-        replies: Replies,
+        spec: Arc<Spec>,
         attempts: Vec<AttemptId>,
+        redirects: Option<Redirects>,
     ) -> Result<Self, TaskError> {
+        let schema = &spec.schema;
         let calls = attempts.len();
         let columns =
             || schema.fields().iter().map(|field| TextColumn::new(field, calls)).collect();
-        let collected = match shape {
+        let collected = match &spec.shape {
             Shape::Row => Collected::Columns { columns: columns(), is_rows: false },
             Shape::Rows => Collected::Columns { columns: columns(), is_rows: true },
             Shape::Document { rows, paths } => Collected::Documents {
-                reader: JsonRows::new(SchemaRef::clone(&schema), rows.as_deref(), &paths)
+                reader: JsonRows::new(SchemaRef::clone(schema), rows.as_deref(), paths)
                     .map_err(|error| TaskError::Internal(error.message))?,
                 bytes: Vec::new(),
                 found: Vec::with_capacity(calls),
             },
         };
-        let reply = LookupReply::new(misses, calls);
-        Ok(Self { attempts, next: 0, reply, collected, schema, replies })
+        let reply = LookupReply::new(spec.misses, calls);
+        let is_skipping = redirects.as_ref().is_some_and(Redirects::is_asking);
+        Ok(Self { attempts, next: 0, reply, collected, spec, redirects, is_skipping })
     }
 
     /// Takes the next reply; returns whether it was the last one.
     #[inline]
     pub(super) fn take(&mut self, reply: Reply<'_>) -> bool {
+        if self.is_skipping {
+            self.is_skipping = false;
+            return false;
+        }
         let attempt = self.attempts[self.next];
         self.next += 1;
+        if let Some(redirects) = &mut self.redirects {
+            self.is_skipping = redirects.is_asking();
+            if redirects.take(self.next - 1, reply) {
+                return self.next == self.attempts.len();
+            }
+        }
         if let Reply::Error(words) = reply {
             let Failure { failure, retry } = failure::of_reply(words);
             self.reply.failed(attempt, failure, retry);
@@ -106,7 +130,7 @@ impl Answers {
                         take_row(&mut self.reply, columns, attempt, reply)
                     };
                     if let Err(what) = taken {
-                        let failure = misfit(what, self.schema.fields().len());
+                        let failure = misfit(what, self.spec.schema.fields().len());
                         self.reply.failed(attempt, failure, Retry::No);
                     }
                 }
@@ -129,24 +153,31 @@ impl Answers {
 
     /// Fails the calls that were not answered, and replies to the others.
     pub(super) fn fail(mut self, failure: &Failure) {
-        for attempt in self.attempts.drain(self.next..) {
+        for attempt in self.attempts.drain(self.next.min(self.attempts.len())..) {
             self.reply.failed(attempt, failure.failure.clone(), failure.retry);
         }
         self.finish();
     }
 
     /// Replies to all calls.
-    pub(super) fn finish(self) {
-        let replies = self.replies.clone();
+    pub(super) fn finish(mut self) {
+        let spec = Arc::clone(&self.spec);
+        if let Some(redirects) = self.redirects.take()
+            && let Err(error) = redirects.resend(&spec, &self.attempts)
+        {
+            spec.replies.fail(error);
+        }
         match self.into_group() {
-            Ok(group) => replies.send(group),
-            Err(error) => replies.fail(error),
+            Ok(group) => spec.replies.send(group),
+            Err(error) => spec.replies.fail(error),
         };
     }
 
     fn into_group(self) -> Result<ReplyGroup, TaskError> {
         match self.collected {
-            Collected::Columns { columns, .. } => finish_columns(self.reply, columns, self.schema),
+            Collected::Columns { columns, .. } => {
+                finish_columns(self.reply, columns, SchemaRef::clone(&self.spec.schema))
+            },
             Collected::Documents { reader, bytes, found } => {
                 finish_documents(self.reply, &reader, &bytes, found)
             }

@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
@@ -25,6 +25,7 @@ use super::answers::Answers;
 use super::connect::{Stream, Target};
 use super::failure;
 use super::resp::{Garbage, parse};
+use super::router::Router;
 
 /// Bytes of one read.
 const READ_BYTES: usize = 256 << 10;
@@ -53,9 +54,14 @@ pub(super) struct Link {
 
 impl Link {
     /// Starts the task; it connects with the first job.
-    pub(super) fn start(runtime: &Handle, target: Arc<Target>, idle: Duration) -> Self {
+    pub(super) fn start(
+        runtime: &Handle,
+        target: Arc<Target>,
+        idle: Duration,
+        lost: (Weak<Router>, usize),
+    ) -> Self {
         let (jobs, receiver) = unbounded_channel();
-        runtime.spawn(run(target, idle, receiver));
+        runtime.spawn(run(target, idle, lost, receiver));
         Self { jobs }
     }
 
@@ -69,7 +75,12 @@ impl Link {
 }
 
 /// Serves jobs over one connection after the other.
-async fn run(target: Arc<Target>, idle: Duration, mut jobs: UnboundedReceiver<Job>) {
+async fn run(
+    target: Arc<Target>,
+    idle: Duration,
+    (router, node): (Weak<Router>, usize),
+    mut jobs: UnboundedReceiver<Job>,
+) {
     let mut failures = 0_u32;
     let mut resume = Instant::now();
     let mut last = failure::of_connection(target.address(), "it was never made");
@@ -98,6 +109,9 @@ async fn run(target: Arc<Target>, idle: Duration, mut jobs: UnboundedReceiver<Jo
                 job.answers.fail(&failed);
                 last = failed;
             }
+        }
+        if let Some(router) = router.upgrade() {
+            router.forget(node);
         }
         resume = Instant::now() + pause(failures);
     }

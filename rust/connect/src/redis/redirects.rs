@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Commands that a node of a cluster refused, because another one has their keys.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sparkawait_core::operator::AttemptId;
+
+use crate::error::TaskError;
+
+use super::answers::{Answers, Spec};
+use super::link::Job;
+use super::resp::Reply;
+use super::router::{Router, Step};
+
+/// Redirections that a command follows before its row fails; clusters need two.
+const MOST_HOPS: u32 = 5;
+
+/// Precedes a command whose slot is on its way to the node.
+const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
+
+/// The commands of one job, kept until none of them can be redirected.
+pub(super) struct Redirects {
+    router: Arc<Router>,
+    /// Without `ASKING`.
+    bytes: Vec<u8>,
+    /// End of each command in the bytes.
+    ends: Vec<usize>,
+    /// Indices of the commands that have to go elsewhere.
+    moved: BTreeMap<(usize, bool), Vec<usize>>,
+    hops: u32,
+    is_asking: bool,
+}
+
+impl Redirects {
+    /// Keeps the commands of a job.
+    pub(super) fn new(router: Arc<Router>, bytes: Vec<u8>, ends: Vec<usize>) -> Self {
+        Self { router, bytes, ends, moved: BTreeMap::new(), hops: 0, is_asking: false }
+    }
+
+    /// Whether each command is preceded by `ASKING`.
+    pub(super) fn is_asking(&self) -> bool {
+        self.is_asking
+    }
+
+    /// Takes the reply to a command; returns whether it has to go elsewhere.
+    pub(super) fn take(&mut self, index: usize, reply: Reply<'_>) -> bool {
+        let Reply::Error(words) = reply else { return false };
+        if self.hops == MOST_HOPS {
+            return false;
+        }
+        let Some(Step { node, is_asking }) = self.router.redirection(words) else { return false };
+        self.moved.entry((node, is_asking)).or_default().push(index);
+        true
+    }
+
+    /// Sends commands to where they have to go.
+    pub(super) fn resend(self, spec: &Arc<Spec>, attempts: &[AttemptId]) -> Result<(), TaskError> {
+        for ((node, is_asking), indices) in self.moved {
+            let (mut bytes, mut sent, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+            for &index in &indices {
+                let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+                let command = &self.bytes[start..self.ends[index]];
+                if is_asking {
+                    sent.extend_from_slice(ASKING);
+                }
+                sent.extend_from_slice(command);
+                bytes.extend_from_slice(command);
+                ends.push(bytes.len());
+            }
+            let redirects = Self {
+                router: Arc::clone(&self.router),
+                bytes,
+                ends,
+                moved: BTreeMap::new(),
+                hops: self.hops + 1,
+                is_asking,
+            };
+            let attempts = indices.iter().map(|index| attempts[*index]).collect();
+            let answers = Answers::new(Arc::clone(spec), attempts, Some(redirects))?;
+            self.router.send(node, Job { bytes: sent, answers });
+        }
+        Ok(())
+    }
+}

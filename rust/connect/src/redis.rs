@@ -112,7 +112,12 @@ impl Server {
             (
                 (&self.url, &self.username, &self.password, &self.database),
                 (&self.ca, &self.certificate, &self.key),
-                (self.cluster, self.connections, self.connect_timeout.to_bits(), self.idle_timeout.to_bits()),
+                (
+                    self.cluster,
+                    self.connections,
+                    self.connect_timeout.to_bits(),
+                    self.idle_timeout.to_bits()
+                ),
             )
         )
     }

@@ -177,7 +177,7 @@ impl Answers {
         match self.collected {
             Collected::Columns { columns, .. } => {
                 finish_columns(self.reply, columns, SchemaRef::clone(&self.spec.schema))
-            },
+            }
             Collected::Documents { reader, bytes, found } => {
                 finish_documents(self.reply, &reader, &bytes, found)
             }

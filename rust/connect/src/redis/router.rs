@@ -188,24 +188,22 @@ fn slot_of(key: &[u8]) -> u16 {
 
 /// CRC-16/XMODEM, as clusters hash.
 fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, byte| {
-        (crc << 8) ^ CRC_TABLE[usize::from((crc >> 8) as u8 ^ byte)]
-    })
+    bytes.iter().fold(0, |crc, byte| (crc << 8) ^ CRC_TABLE[usize::from((crc >> 8) as u8 ^ byte)])
 }
 
 const CRC_TABLE: [u16; 256] = crc_table();
 
 const fn crc_table() -> [u16; 256] {
     let mut table = [0; 256];
-    let mut index = 0;
+    let mut index: u16 = 0;
     while index < 256 {
-        let mut crc = (index as u16) << 8;
+        let mut crc = index << 8;
         let mut bit = 0;
         while bit < 8 {
             crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
             bit += 1;
         }
-        table[index] = crc;
+        table[index as usize] = crc;
         index += 1;
     }
     table

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from sparkawait import arrow, redis, retry
+from sparkawait import arrow, postgres, redis, retry
 from sparkawait._core import Row
 from sparkawait.cache import Cache
 from sparkawait.exceptions import (
@@ -54,6 +54,7 @@ __all__ = [
     "async_udf",
     "key_ordered_wait",
     "ordered_wait",
+    "postgres",
     "redis",
     "retry",
     "secret",

@@ -12,6 +12,7 @@
 //! | [`shared`] | what all tasks of a process share |
 //! | [`exchange`] | rows of record batches as elements of the operator |
 //! | [`task`] | the operator of one task over record batches |
+//! | [`postgres`] | lookups in PostgreSQL |
 //! | [`redis`] | lookups in Redis |
 //! | [`simulated`] | a function that only takes time |
 //! | [`lookup_server`] | an HTTP server with faults, for tests, demos and benches |
@@ -27,6 +28,7 @@ pub mod latency;
 pub mod lookup;
 pub mod lookup_server;
 pub mod native;
+pub mod postgres;
 pub mod redis;
 pub mod shared;
 pub mod simulated;

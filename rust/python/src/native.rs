@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Descriptions of native functions, as a task is told of them.
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
+use arrow_pyarrow::PyArrowType;
 use pyo3::prelude::*;
 use sparkawait_connect::function::{Replies, TaskFunction};
 use sparkawait_connect::native::{NativeFunction, Start, StartError};
+use sparkawait_connect::postgres::PostgresConfig;
 use sparkawait_connect::redis::RedisConfig;
 use sparkawait_connect::simulated::SimulatedConfig;
 use sparkawait_core::ErrorKind;
@@ -48,6 +50,12 @@ impl Native {
     }
 
     #[staticmethod]
+    fn postgres(description: &str) -> PyResult<Self> {
+        let config = PostgresConfig::read(description).map_err(|error| start_error(&error))?;
+        Ok(Self { function: Box::new(config) })
+    }
+
+    #[staticmethod]
     fn redis(description: &str) -> PyResult<Self> {
         let config = RedisConfig::from_json(description).map_err(|error| start_error(&error))?;
         Ok(Self { function: Box::new(config) })
@@ -65,4 +73,17 @@ pub(crate) fn template_columns(text: &str, option: &str) -> PyResult<Vec<String>
     let template = sparkawait_connect::template::Template::parse(text, option)
         .map_err(|error| start_error(&error))?;
     Ok(template.columns().map(str::to_owned).collect())
+}
+
+/// Asks a server which columns the statement of a lookup returns.
+#[pyfunction]
+pub(crate) fn describe_postgres(
+    py: Python<'_>,
+    description: &str,
+) -> PyResult<PyArrowType<Schema>> {
+    let config = PostgresConfig::read(description).map_err(|error| start_error(&error))?;
+    let runtime = sparkawait_runtime::tokio_runtime::handle()
+        .map_err(|error| internal_error(&format!("tokio cannot start: {error}")))?;
+    let described = py.detach(|| runtime.block_on(sparkawait_connect::postgres::describe(&config)));
+    described.map(PyArrowType).map_err(|error| start_error(&error))
 }

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lookups in PostgreSQL, from Arrow batches to the wire and back without Python code per row.
+
+`lookup` runs a statement with ``$1``, ``$2``, .. for every row and returns what it finds as typed
+columns. Rows that arrive together go in one query, over a few connections that all tasks of a
+process share.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import pyarrow as pa
+
+from sparkawait import _core
+from sparkawait.durations import Duration, parse_duration
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.functions import NativeFunction
+from sparkawait.secrets import Secret, reveal
+from sparkawait.types import SchemaLike, to_schema
+
+if TYPE_CHECKING:
+    from sparkawait._core import Native
+
+__all__ = ["Lookup", "lookup"]
+
+MOST_ROWS = 1000
+"""Rows in one query with ``batch="auto"``."""
+
+
+@dataclass(frozen=True, repr=False)
+class Lookup(NativeFunction):
+    """A statement that is run for every row. Made by `lookup`."""
+
+    dsn: str | Secret
+    statement: str
+    args: tuple[str, ...]
+    how: Literal["left", "inner"]
+    batch: int
+    connections: int
+    connect_timeout: float
+    statement_timeout: float | None
+    writes: bool
+    ca: str | None
+    certificate: str | None
+    key: str | None
+
+    @property
+    def name(self) -> str:
+        """The name used in messages and metrics."""
+        return "postgres.lookup"
+
+    @property
+    def input_columns(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The columns of the input that it reads."""
+        return self.args
+
+    def __repr__(self) -> str:
+        """Shows the statement and never the address, which may have a password."""
+        return f"postgres.lookup({self.statement!r}, args={list(self.args)!r})"
+
+    def _description(self, *, retry_misses: bool) -> str:
+        server = {
+            "dsn": reveal(self.dsn),
+            "certificates": {"ca": self.ca, "certificate": self.certificate, "key": self.key},
+            "connect_seconds": self.connect_timeout,
+            "statement_seconds": self.statement_timeout,
+            "writes": self.writes,
+            "connections": self.connections,
+        }
+        return json.dumps(
+            {
+                "server": server,
+                "statement": self.statement,
+                "args": self.args,
+                "misses": {"how": self.how, "retry": retry_misses},
+                "batch": self.batch,
+            }
+        )
+
+    def _native(self, *, retry_misses: bool) -> Native:
+        return _core.Native.postgres(self._description(retry_misses=retry_misses))
+
+    def _describe(self) -> pa.Schema:
+        try:
+            description = self._description(retry_misses=False)
+        except ConfigurationError as error:
+            msg = f"`schema` was not given, and the server cannot be asked: {error}; give schema="
+            raise ConfigurationError(msg, ErrorKind.SCHEMA_MISSING) from None
+        return _core.describe_postgres(description)
+
+
+def lookup(
+    dsn: str | Secret,
+    statement: str,
+    args: Sequence[str],
+    *,
+    schema: SchemaLike = None,
+    how: Literal["left", "inner"] = "left",
+    batch: int | Literal["auto"] = "auto",
+    connections: int = 4,
+    connect_timeout: Duration = "10s",
+    statement_timeout: Duration | None = "60s",
+    writes: bool = False,
+    ca: str | None = None,
+    certificate: str | None = None,
+    key: str | None = None,
+) -> Lookup:
+    """Returns a function that looks every row up in PostgreSQL.
+
+    A row whose statement returns several rows has as many results. A row with a null among its
+    arguments is a miss without a call.
+
+    Args:
+        dsn: ``postgresql://user:password@host:port/database`` or ``host=.. user=..``, better as
+            `sparkawait.secret`. ``sslmode`` has libpq's meaning: ``prefer`` and ``require``
+            encrypt, ``verify-full`` checks the certificate and the host.
+        statement: With ``$1``, ``$2``, .. for the values of `args`; any number of result columns.
+        args: The columns that take the places of ``$1``, ``$2``, ..
+        schema: The returned columns, by the names that the statement gives them. ``None`` asks the
+            server, from the driver, when the function is made.
+        how: What becomes of a row that finds nothing: ``"left"`` gives nulls, ``"inner"`` drops it.
+        batch: Most rows in one query. ``"auto"`` is 1000, and one query per row where the statement
+            cannot be part of another, such as an ``insert``; 1 is always one query per row.
+        connections: Connections in each process, shared by its tasks.
+        connect_timeout: Longest time to connect in.
+        statement_timeout: When the server ends a statement by itself, so that none is left running
+            for rows that have timed out. ``None`` leaves it to the server's setting.
+        writes: Whether the statement may change data; transactions are read-only without. Failed
+            calls that are retried write again.
+        ca: File of the authorities that the server's certificate must come from. Given, it is
+            checked whatever ``sslmode`` is; not given, those of the system are taken.
+        certificate: File of the client's certificate.
+        key: File of its key.
+
+    Raises:
+        ConfigurationError: If an argument is wrong, or without `schema` the server cannot be asked.
+
+    Examples:
+        >>> lookup(
+        ...     "host=db user=reader",
+        ...     "select name, tier from customers where id = $1",
+        ...     args=["customer_id"],
+        ...     schema="name string, tier string",
+        ... )
+        postgres.lookup('select name, tier from customers where id = $1', args=['customer_id'])
+    """
+    _check_texts(dsn, statement, args)
+    if how not in ("left", "inner"):
+        raise _wrong(f"`how` must be 'left' or 'inner', got {how!r}")
+    rows = MOST_ROWS if batch == "auto" else batch
+    _check_count(rows, "batch", "an int of at least 1 or 'auto'")
+    _check_count(connections, "connections", "an int of at least 1")
+    if (certificate is None) != (key is None):
+        raise _wrong("give both `certificate` and `key`, or neither")
+    limit = None
+    if statement_timeout is not None:
+        limit = parse_duration(statement_timeout, "statement_timeout")
+    function = Lookup(
+        dsn=dsn,
+        statement=statement,
+        args=tuple(args),
+        how=how,
+        batch=rows,
+        connections=connections,
+        connect_timeout=parse_duration(connect_timeout, "connect_timeout"),
+        statement_timeout=limit,
+        writes=writes,
+        ca=ca,
+        certificate=certificate,
+        key=key,
+    )
+    found = function._describe() if schema is None else to_schema(schema)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    fields = cast("list[pa.Field[Any]]", list(to_schema(found)))
+    nullable = pa.schema([field.with_nullable(True) for field in fields])  # noqa: FBT003
+    object.__setattr__(function, "result_schema", nullable)
+    return function
+
+
+def _check_texts(dsn: object, statement: object, args: object) -> None:
+    if not isinstance(dsn, (str, Secret)) or dsn == "":
+        msg = f"`dsn` must be a str or a secret, got a {type(dsn).__name__}"
+        raise _wrong(msg)
+    if not isinstance(statement, str) or not statement.strip():
+        raise _wrong(f"`statement` must be a str that is not empty, got {statement!r}")
+    is_names = isinstance(args, Sequence) and not isinstance(args, str)
+    names = cast("Sequence[Any]", args) if is_names else ()
+    if not names or not all(isinstance(it, str) for it in names):
+        raise _wrong(f"`args` must be a list of column names, at least one, got {args!r}")
+
+
+def _check_count(value: object, name: str, rule: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise _wrong(f"`{name}` must be {rule}, got {value!r}")
+
+
+def _wrong(message: str) -> ConfigurationError:
+    return ConfigurationError(message, ErrorKind.OPTION_INVALID)

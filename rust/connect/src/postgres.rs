@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Lookups in PostgreSQL by a statement with placeholders.
+//!
+//! ```text
+//!  task thread          tokio task of the function        a tokio task for each query
+//!  -----------          --------------------------        ---------------------------
+//!  burst of calls  -->  waiting rows, null keys out  -->  connection, plan, send, read
+//!                            ^ when a query ends                 |
+//!                            +-----------------------------------+--> one reply
+//! ```
+//!
+//! While all connections are busy, rows wait; when one is free, those that wait
+//! go in one query. So queries grow with the load, and no row waits for company.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use serde::Deserialize;
+use sparkawait_core::operator::AttemptId;
+use sparkawait_runtime::AsyncFunction;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+
+use crate::function::{Calls, TaskFunction, spawn};
+use crate::lookup::Misses;
+use crate::native::{NativeFunction, Start, StartError};
+use crate::postgres::pool::Pool;
+use crate::postgres::query::{Lookup, answer};
+use crate::postgres::server::ServerConfig;
+use crate::postgres::waiting::Waiting;
+use crate::template::column_index;
+
+mod arguments;
+mod columns;
+mod describe;
+mod failure;
+mod placeholders;
+mod plan;
+mod pool;
+mod query;
+mod server;
+mod tls;
+mod types;
+mod waiting;
+
+pub use describe::describe;
+
+/// What a lookup does.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PostgresConfig {
+    /// The server.
+    server: ServerConfig,
+    /// With `$1`, `$2`, ..
+    statement: String,
+    /// The columns that take their places.
+    args: Vec<String>,
+    /// What becomes of rows that find nothing.
+    #[serde(default)]
+    misses: Misses,
+    /// Most rows in one query; 1 for a query each.
+    batch: usize,
+}
+
+impl NativeFunction for PostgresConfig {
+    fn start(&self, start: Start) -> Result<TaskFunction, StartError> {
+        let arguments = self
+            .args
+            .iter()
+            .map(|column| column_index(&start.input, column, "args"))
+            .collect::<Result<Vec<_>, _>>()?;
+        let lookup = Arc::new(Lookup {
+            key: self.key(&start.results),
+            statement: self.statement.clone(),
+            names: self.args.clone(),
+            schema: start.results,
+            misses: self.misses,
+            wants_batches: self.batch > 1,
+            pool: Pool::shared(&self.server)?,
+            replies: start.replies.clone(),
+        });
+        let (commands, receiver) = unbounded_channel();
+        let work = Work {
+            waiting: Waiting::new(arguments),
+            running: JoinSet::new(),
+            // Single statements are pipelined: several queries' worth fit a connection.
+            most_running: self.server.connections.max(1),
+            most_rows: if self.batch > 1 { self.batch } else { PIPELINE },
+            lookup,
+        };
+        spawn(&start.runtime, "postgres.lookup", start.replies, work.run(receiver));
+        Ok(Box::new(Postgres { commands }))
+    }
+}
+
+/// Statements for one row each that are sent before the first is answered.
+const PIPELINE: usize = 256;
+
+impl PostgresConfig {
+    /// Reads a description in JSON.
+    ///
+    /// # Errors
+    ///
+    /// It does not have the form of this type. The text is not quoted: it has a password.
+    pub fn read(description: &str) -> Result<Self, StartError> {
+        serde_json::from_str(description).map_err(|error| {
+            StartError::option(format!(
+                "the description of `postgres.lookup` is wrong at character {}",
+                error.column()
+            ))
+        })
+    }
+
+    /// Names what is prepared for this lookup on a connection.
+    fn key(&self, results: &SchemaRef) -> Arc<str> {
+        Arc::from(format!("{}\0{}\0{results:?}", self.statement, self.batch > 1))
+    }
+}
+
+/// A started lookup.
+#[derive(Debug)]
+struct Postgres {
+    commands: UnboundedSender<Command>,
+}
+
+/// What the task thread tells the tokio task.
+#[derive(Debug)]
+enum Command {
+    Invoke(Calls),
+    Cancel(Vec<AttemptId>),
+}
+
+impl AsyncFunction<Calls> for Postgres {
+    fn invoke(&mut self, calls: Calls) {
+        // Refused only after `close`, when nobody waits for a reply.
+        let _ = self.commands.send(Command::Invoke(calls));
+    }
+
+    fn ask_timeout(&mut self, _calls: Calls) {
+        // It declares no timeout handler, so it is never asked.
+    }
+
+    fn cancel(&mut self, attempts: Vec<AttemptId>) {
+        let _ = self.commands.send(Command::Cancel(attempts));
+    }
+
+    fn close(&mut self) {
+        self.commands = unbounded_channel().0;
+    }
+}
+
+/// The tokio task of a lookup.
+struct Work {
+    waiting: Waiting,
+    /// Queries; those that still run when the function is closed end with it.
+    running: JoinSet<()>,
+    most_running: usize,
+    most_rows: usize,
+    lookup: Arc<Lookup>,
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work").field("running", &self.running.len()).finish_non_exhaustive()
+    }
+}
+
+impl Work {
+    /// Serves commands until the function is closed.
+    async fn run(mut self, mut commands: UnboundedReceiver<Command>) {
+        loop {
+            tokio::select! {
+                biased;
+                command = commands.recv() => match command {
+                    Some(command) => self.obey(command),
+                    None => return,
+                },
+                Some(ended) = self.running.join_next() => self.check(ended),
+            }
+            // All that is there, before a query is filled.
+            while let Ok(command) = commands.try_recv() {
+                self.obey(command);
+            }
+            self.send();
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Cancel(attempts) => {
+                let cancelled: HashSet<AttemptId> = attempts.into_iter().collect();
+                self.waiting.remove(&cancelled);
+            }
+            Command::Invoke(calls) => match self.waiting.add(&calls) {
+                Ok(null_keys) => self.lookup.answer_null_keys(&null_keys),
+                Err(error) => {
+                    self.lookup.replies.fail(error);
+                }
+            },
+        }
+    }
+
+    /// Sends waiting rows while there are free connections.
+    fn send(&mut self) {
+        while self.running.len() < self.most_running && !self.waiting.is_empty() {
+            let free = self.most_running - self.running.len();
+            let rows = self.waiting.len().div_ceil(free).min(self.most_rows);
+            match self.waiting.take(rows) {
+                Ok(keys) => {
+                    self.running.spawn(answer(Arc::clone(&self.lookup), keys));
+                }
+                Err(error) => {
+                    self.lookup.replies.fail(error);
+                }
+            }
+        }
+    }
+
+    fn check(&self, ended: Result<(), tokio::task::JoinError>) {
+        if let Err(ended) = ended
+            && ended.is_panic()
+        {
+            let panic = ended.into_panic();
+            let reason = crate::function::panic_message(panic.as_ref());
+            let text = format!("`postgres.lookup` panicked: {reason}");
+            self.lookup.replies.fail(crate::error::TaskError::Internal(text));
+        }
+    }
+}

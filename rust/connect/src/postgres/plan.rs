@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is sent for a statement: for many rows at once, and for one.
+//!
+//! ```text
+//! select name from people where id = $1                            the statement
+//!
+//! select k.ord, r.c1                                               for many rows
+//! from unnest($1::int8[]) with ordinality as k(a1, ord)
+//! cross join lateral (select name from people where id = k.a1) as r(c1)
+//! ```
+//!
+//! The lateral join runs the statement once for each row of arguments, so that
+//! its `limit`, `order by` and aggregates keep their meaning. A statement that
+//! cannot stand there, such as an `insert`, is sent once for each row instead.
+
+use arrow::compute::can_cast_types;
+use arrow::datatypes::{DataType, Schema};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Column, Statement};
+
+use crate::postgres::failure::Failure;
+use crate::postgres::placeholders::Placeholders;
+use crate::postgres::types::{Wire, sql_name};
+
+/// Name of the arguments in the statement for many rows; unlikely to be the user's.
+const KEYS: &str = "sparkawait_keys";
+
+/// Name of the statement's rows.
+const ROWS: &str = "sparkawait_rows";
+
+/// The prepared statements of one connection.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// For many rows: its first column counts the row of arguments from 1.
+    pub(crate) batched: Option<Statement>,
+    /// For one row.
+    pub(crate) single: Statement,
+    /// How each argument travels, and as what type.
+    pub(crate) arguments: Vec<(Wire, Type)>,
+    /// How each result column travels.
+    pub(crate) results: Vec<Wire>,
+}
+
+/// How a result column is asked for.
+struct Output {
+    expression: String,
+    wire: Wire,
+    /// Whether the statement's own column will do.
+    is_plain: bool,
+}
+
+impl Plan {
+    /// Prepares `statement` for `arguments` columns and results of `schema`.
+    pub(crate) async fn prepare(
+        client: &Client,
+        statement: &str,
+        arguments: usize,
+        schema: &Schema,
+        wants_batches: bool,
+    ) -> Result<Self, Failure> {
+        let statement = trim(statement);
+        let own = prepare(client, statement, &[]).await?;
+        check(&own, arguments)?;
+        let outputs = outputs(own.columns(), schema)?;
+        let is_same = outputs.iter().all(|it| it.is_plain) && outputs.len() == own.columns().len();
+        let single = if is_same {
+            own.clone()
+        } else {
+            let text = single_text(statement, own.columns().len(), &outputs);
+            prepare(client, &text, own.params()).await?
+        };
+        let batched = if wants_batches {
+            let text = batched_text(statement, own.params(), own.columns().len(), &outputs);
+            match prepare(client, &text, &[]).await {
+                Ok(statement) => Some(statement),
+                Err(failure) if failure.is_transient && !failure.is_stale => return Err(failure),
+                Err(_) => None,
+            }
+        } else {
+            None
+        };
+        let arguments = own.params().iter().map(|it| (Wire::of_argument(it), it.clone())).collect();
+        let results = outputs.iter().map(|it| it.wire).collect();
+        Ok(Self { batched, single, arguments, results })
+    }
+}
+
+/// Asks the server for the columns of a statement.
+pub(crate) async fn describe(
+    client: &Client,
+    statement: &str,
+    arguments: usize,
+) -> Result<Statement, Failure> {
+    let statement = prepare(client, trim(statement), &[]).await?;
+    check(&statement, arguments)?;
+    Ok(statement)
+}
+
+async fn prepare(client: &Client, text: &str, types: &[Type]) -> Result<Statement, Failure> {
+    let prepared = client.prepare_typed(text, types).await;
+    prepared.map_err(|error| Failure::of("preparing the statement", &error))
+}
+
+fn check(statement: &Statement, arguments: usize) -> Result<(), Failure> {
+    let wanted = statement.params().len();
+    if wanted != arguments {
+        return Err(Failure::permanent(format!(
+            "the statement has {wanted} placeholders and `args` names {arguments} columns; give a column for each of $1, $2, .."
+        )));
+    }
+    if statement.columns().is_empty() {
+        return Err(Failure::permanent(
+            "the statement returns no columns; use a select, or add `returning`",
+        ));
+    }
+    Ok(())
+}
+
+/// Removes what may stand behind a statement but not inside another one.
+fn trim(statement: &str) -> &str {
+    statement.trim_end_matches(|it: char| it == ';' || it.is_whitespace())
+}
+
+fn outputs(columns: &[Column], schema: &Schema) -> Result<Vec<Output>, Failure> {
+    let fields = schema.fields().iter().enumerate();
+    fields
+        .map(|(position, field)| {
+            let mut found =
+                columns.iter().enumerate().filter(|(_, column)| column.name() == field.name());
+            let (Some((index, column)), None) = (found.next(), found.next()) else {
+                let names: Vec<&str> = columns.iter().map(Column::name).collect();
+                return Err(Failure::permanent(format!(
+                    "`schema` has column `{}`, which the statement must return exactly once; it returns: {}",
+                    field.name(),
+                    names.join(", ")
+                )));
+            };
+            let value = format!("{ROWS}.c{}", index + 1);
+            let (expression, wire) = expression(value, column.type_(), field.data_type());
+            let is_plain = wire != Wire::ByText && position == index;
+            Ok(Output { expression, wire, is_plain })
+        })
+        .collect()
+}
+
+/// Chooses how a value of `from` is asked for, to become one of `to`.
+fn expression(value: String, from: &Type, to: &DataType) -> (String, Wire) {
+    let wire = Wire::of(from);
+    let is_direct = match wire {
+        Wire::Text | Wire::Uuid | Wire::Jsonb => true,
+        Wire::ByText => false,
+        _ => !is_text(to) && can_cast_types(&wire.natural(), to),
+    };
+    if is_direct {
+        (value, wire)
+    } else if to.is_nested() {
+        (format!("pg_catalog.to_json({value})::text"), Wire::ByText)
+    } else {
+        (format!("{value}::text"), Wire::ByText)
+    }
+}
+
+fn is_text(of: &DataType) -> bool {
+    matches!(of, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+fn single_text(statement: &str, columns: usize, outputs: &[Output]) -> String {
+    // A common table expression, because statements that write may stand there too. The new
+    // line ends a comment.
+    format!(
+        "with {ROWS}({}) as ({statement}\n) select {} from {ROWS}",
+        numbered('c', columns),
+        expressions(outputs)
+    )
+}
+
+fn batched_text(statement: &str, types: &[Type], columns: usize, outputs: &[Output]) -> String {
+    let is_text = |of: &Type| Wire::of_argument(of) == Wire::ByText;
+    let inner =
+        Placeholders::find(statement).replace(|number| match types.get(number.wrapping_sub(1)) {
+            Some(of) if is_text(of) => format!("({KEYS}.a{number}::{})", sql_name(of)),
+            _ => format!("{KEYS}.a{number}"),
+        });
+    let arrays = types.iter().enumerate().map(|(index, of)| {
+        let element = if is_text(of) { sql_name(&Type::TEXT) } else { sql_name(of) };
+        format!("${}::{element}[]", index + 1)
+    });
+    // No `order by`: it would sort the rows of one key too, in any order.
+    format!(
+        "select {KEYS}.ord, {} from pg_catalog.unnest({}) with ordinality as {KEYS}({}, ord) \
+         cross join lateral ({inner}\n) as {ROWS}({})",
+        expressions(outputs),
+        arrays.collect::<Vec<_>>().join(", "),
+        numbered('a', types.len()),
+        numbered('c', columns)
+    )
+}
+
+fn expressions(outputs: &[Output]) -> String {
+    outputs.iter().map(|it| it.expression.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn numbered(letter: char, count: usize) -> String {
+    (1..=count).map(|number| format!("{letter}{number}")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_for_many_rows_takes_arrays_and_keeps_the_statement_inside() {
+        let (expression, wire) = expression("r.c1".to_owned(), &Type::NUMERIC, &DataType::Float64);
+        let outputs = [Output { expression, wire, is_plain: false }];
+        let text = batched_text(
+            "select x from t where u = $1 and i = $2",
+            &[Type::UUID, Type::INT4],
+            1,
+            &outputs,
+        );
+
+        assert_eq!(
+            text,
+            "select sparkawait_keys.ord, r.c1::text from \
+             pg_catalog.unnest($1::\"pg_catalog\".\"text\"[], $2::\"pg_catalog\".\"int4\"[]) \
+             with ordinality as sparkawait_keys(a1, a2, ord) cross join lateral \
+             (select x from t where u = (sparkawait_keys.a1::\"pg_catalog\".\"uuid\") \
+             and i = sparkawait_keys.a2\n) as sparkawait_rows(c1)"
+        );
+    }
+
+    #[test]
+    fn what_has_no_binary_form_here_is_asked_for_as_text_or_json() {
+        let of = |from: &Type, to: &DataType| expression("v".to_owned(), from, to).0;
+
+        assert_eq!(of(&Type::INT4, &DataType::Int64), "v");
+        assert_eq!(of(&Type::INT4, &DataType::Utf8), "v::text");
+        assert_eq!(of(&Type::INTERVAL, &DataType::Utf8), "v::text");
+        let list = DataType::new_list(DataType::Int32, true);
+        assert_eq!(of(&Type::INT4_ARRAY, &list), "pg_catalog.to_json(v)::text");
+        assert_eq!(of(&Type::JSONB, &list), "v");
+    }
+
+    #[test]
+    fn a_semicolon_at_the_end_is_left_out() {
+        assert_eq!(trim("select 1 ; \n"), "select 1");
+    }
+}

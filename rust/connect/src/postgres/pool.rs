@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The connections of a process to one server, shared by all tasks in it.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arrow::datatypes::Schema;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep_until};
+use tokio_postgres::Client;
+
+use crate::native::StartError;
+use crate::postgres::failure::Failure;
+use crate::postgres::plan::Plan;
+use crate::postgres::server::{Server, ServerConfig};
+use crate::shared::Shared;
+
+/// The pools of this process.
+static POOLS: Shared = Shared::new();
+
+/// Wait before the second attempt to connect; doubled for each further one.
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+
+/// Longest wait between two attempts to connect.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(2);
+
+/// A bounded number of connections, opened when they are needed.
+pub(crate) struct Pool {
+    server: Server,
+    slots: Vec<Arc<Slot>>,
+}
+
+/// The place of one connection.
+#[derive(Default)]
+struct Slot {
+    /// Queries that were sent, or wait for the connection.
+    in_flight: AtomicUsize,
+    state: Mutex<SlotState>,
+}
+
+#[derive(Default)]
+struct SlotState {
+    session: Option<Arc<Session>>,
+    /// Attempts to connect that failed since the last that did not.
+    failures: u32,
+    /// Nobody connects before.
+    not_before: Option<Instant>,
+}
+
+/// A connection and its prepared statements.
+pub(crate) struct Session {
+    pub(crate) client: Client,
+    plans: Mutex<HashMap<Arc<str>, Arc<Plan>>>,
+}
+
+/// What a plan is made for.
+pub(crate) struct Request<'a> {
+    /// Differs for different requests.
+    pub(crate) key: &'a Arc<str>,
+    pub(crate) statement: &'a str,
+    pub(crate) arguments: usize,
+    pub(crate) schema: &'a Schema,
+    pub(crate) wants_batches: bool,
+}
+
+/// The use of a connection; counted until it is dropped.
+pub(crate) struct Lease {
+    slot: Arc<Slot>,
+    session: Arc<Session>,
+}
+
+impl Pool {
+    /// Returns the pool of this process for `config`.
+    pub(crate) fn shared(config: &ServerConfig) -> Result<Arc<Self>, StartError> {
+        POOLS.get_or_make(&config.key(), || {
+            let slots = (0..config.connections.max(1)).map(|_| Arc::default()).collect();
+            Ok(Self { server: config.server()?, slots })
+        })
+    }
+
+    /// Returns the connection with the fewest queries, connected.
+    pub(crate) async fn lease(&self) -> Result<Lease, Failure> {
+        let mut last = Failure::permanent("the pool has no connections");
+        let mut slots: Vec<&Arc<Slot>> = self.slots.iter().collect();
+        slots.sort_by_key(|slot| slot.in_flight.load(Ordering::Relaxed));
+        for (index, slot) in slots.into_iter().enumerate() {
+            let counted = Counted::new(slot);
+            // One refused because the server has too many leaves those that are there.
+            match slot.session(&self.server, index == 0).await {
+                Ok(session) => return Ok(counted.lease(session)),
+                Err(failure) if index == 0 => last = failure,
+                Err(_) => {}
+            }
+        }
+        Err(last)
+    }
+}
+
+/// Counts a query until it becomes a lease or is given up.
+struct Counted<'a>(Option<&'a Arc<Slot>>);
+
+impl<'a> Counted<'a> {
+    fn new(slot: &'a Arc<Slot>) -> Self {
+        slot.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self(Some(slot))
+    }
+
+    fn lease(mut self, session: Arc<Session>) -> Lease {
+        // The slot is there until here.
+        let slot = self.0.take().map(Arc::clone).unwrap_or_default();
+        Lease { slot, session }
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.0 {
+            slot.in_flight.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Slot {
+    /// Returns the connection; makes it if `connects` and it is not there.
+    async fn session(&self, server: &Server, connects: bool) -> Result<Arc<Session>, Failure> {
+        let mut state = self.state.lock().await;
+        if let Some(session) = state.session.as_ref().filter(|it| !it.client.is_closed()) {
+            return Ok(Arc::clone(session));
+        }
+        state.session = None;
+        if !connects {
+            return Err(Failure::transient("PostgreSQL: not connected"));
+        }
+        if let Some(at) = state.not_before {
+            sleep_until(at).await;
+        }
+        match server.connect().await {
+            Ok(client) => {
+                let session = Arc::new(Session { client, plans: Mutex::default() });
+                *state = SlotState { session: Some(Arc::clone(&session)), ..SlotState::default() };
+                Ok(session)
+            }
+            Err(failure) => {
+                let backoff = FIRST_BACKOFF * 2_u32.pow(state.failures.min(6));
+                state.failures = state.failures.saturating_add(1);
+                state.not_before = Some(Instant::now() + backoff.min(LONGEST_BACKOFF));
+                Err(failure)
+            }
+        }
+    }
+}
+
+impl Session {
+    /// Returns the plan for `request`, prepared on this connection.
+    pub(crate) async fn plan(&self, request: Request<'_>) -> Result<Arc<Plan>, Failure> {
+        let mut plans = self.plans.lock().await;
+        if let Some(plan) = plans.get(request.key) {
+            return Ok(Arc::clone(plan));
+        }
+        let Request { key, statement, arguments, schema, wants_batches } = request;
+        let plan = Plan::prepare(&self.client, statement, arguments, schema, wants_batches).await?;
+        let plan = Arc::new(plan);
+        plans.insert(Arc::clone(key), Arc::clone(&plan));
+        Ok(plan)
+    }
+
+    /// Forgets all plans, because tables have changed.
+    pub(crate) async fn forget_plans(&self) {
+        self.plans.lock().await.clear();
+    }
+}
+
+impl Deref for Lease {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.session
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.slot.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}

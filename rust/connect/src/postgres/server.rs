@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which server is connected to, and how.
+
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::time::timeout;
+use tokio_postgres::{Client, Config};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::native::StartError;
+use crate::postgres::failure::Failure;
+use crate::postgres::tls::Certificates;
+
+/// A server and the settings of connections to it.
+#[derive(Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ServerConfig {
+    /// URL or `key=value` pairs; has a password.
+    dsn: String,
+    /// Certificates of both sides.
+    #[serde(default)]
+    certificates: Certificates,
+    /// Longest time to connect in, with encryption and authentication.
+    connect_seconds: f64,
+    /// What the server allows a statement; `None`: its own setting.
+    statement_seconds: Option<f64>,
+    /// Whether statements may change data.
+    writes: bool,
+    /// Connections in this process.
+    pub(crate) connections: usize,
+}
+
+/// Shows nothing of the address, which has a password.
+impl fmt::Debug for ServerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerConfig")
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ServerConfig {
+    /// Returns a text that only equal settings have. It holds the password.
+    pub(crate) fn key(&self) -> String {
+        format!(
+            "{}\0{:?}\0{}\0{:?}\0{}\0{}",
+            self.dsn,
+            self.certificates,
+            self.connect_seconds,
+            self.statement_seconds,
+            self.writes,
+            self.connections
+        )
+    }
+
+    /// Reads the settings.
+    pub(crate) fn server(&self) -> Result<Server, StartError> {
+        let (dsn, verifies) = without_verify(&self.dsn);
+        let mut config: Config = dsn.parse().map_err(|_| invalid_dsn(&self.dsn))?;
+        let mut options = config.get_options().unwrap_or_default().to_owned();
+        if !self.writes {
+            options.push_str(" -c default_transaction_read_only=on");
+        }
+        if let Some(seconds) = self.statement_seconds {
+            // Writing to a string cannot fail.
+            let _ = write!(options, " -c statement_timeout={}ms", (seconds * 1000.0).ceil());
+        }
+        if !options.is_empty() {
+            config.options(options.trim());
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("sparkawait");
+        }
+        Ok(Server {
+            config,
+            tls: self.certificates.connector(verifies)?,
+            limit: Duration::try_from_secs_f64(self.connect_seconds)
+                .map_err(|_| StartError::option("`connect_timeout` is out of range"))?,
+        })
+    }
+}
+
+/// Replaces the modes of libpq that the parser does not know; tells whether there was one.
+fn without_verify(dsn: &str) -> (String, bool) {
+    let mut text = dsn.to_owned();
+    for mode in ["sslmode=verify-full", "sslmode=verify-ca"] {
+        text = text.replace(mode, "sslmode=require");
+    }
+    let verifies = text != dsn;
+    (text, verifies)
+}
+
+/// Says what is wrong without quoting anything but names of libpq's options.
+fn invalid_dsn(dsn: &str) -> StartError {
+    const FILES: [(&str, &str); 3] =
+        [("sslrootcert=", "ca"), ("sslcert=", "certificate"), ("sslkey=", "key")];
+    if let Some((name, option)) = FILES.iter().find(|(name, _)| dsn.contains(name)) {
+        return StartError::option(format!(
+            "`dsn` has {name}.., which is given by the argument `{option}` here"
+        ));
+    }
+    StartError::option(
+        "`dsn` does not parse; write 'postgresql://user:password@host:port/database', special \
+         characters percent-encoded, or 'host=.. user=.. password=.. dbname=..' with options that \
+         tokio-postgres knows",
+    )
+}
+
+/// What connections are made with.
+pub(crate) struct Server {
+    config: Config,
+    tls: MakeRustlsConnect,
+    limit: Duration,
+}
+
+impl Server {
+    /// Opens a connection, served by a tokio task of its own until the client is dropped.
+    pub(crate) async fn connect(&self) -> Result<Client, Failure> {
+        let connecting = self.config.connect(self.tls.clone());
+        let Ok(connected) = timeout(self.limit, connecting).await else {
+            return Err(Failure::transient(format!(
+                "PostgreSQL: connecting took longer than {:?}; see `connect_timeout`",
+                self.limit
+            )));
+        };
+        let (client, connection) = connected.map_err(|error| Failure::of("connecting", &error))?;
+        tokio::spawn(async move {
+            // Its calls get the error too.
+            if let Err(error) = connection.await {
+                tracing::debug!("a connection to PostgreSQL ended: {error}");
+            }
+        });
+        Ok(client)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(dsn: &str) -> ServerConfig {
+        ServerConfig {
+            dsn: dsn.to_owned(),
+            certificates: Certificates::default(),
+            connect_seconds: 1.0,
+            statement_seconds: Some(0.5),
+            writes: false,
+            connections: 2,
+        }
+    }
+
+    #[test]
+    fn connections_read_only_and_have_a_timeout_unless_told_otherwise() {
+        let server = config("host=a user=b options='-c x=y'").server().unwrap();
+
+        assert_eq!(
+            server.config.get_options(),
+            Some("-c x=y -c default_transaction_read_only=on -c statement_timeout=500ms")
+        );
+        assert_eq!(server.config.get_application_name(), Some("sparkawait"));
+    }
+
+    #[test]
+    fn neither_debug_nor_errors_show_the_address() {
+        let config = config("postgres://u:hidden@h/d?word=hidden");
+
+        assert!(!format!("{config:?}").contains("hidden"));
+        let error = config.server().err().unwrap();
+        assert!(!error.message.contains("hidden"));
+    }
+
+    #[test]
+    fn modes_that_verify_are_understood() {
+        let full = "postgres://h/d?sslmode=verify-full";
+        assert_eq!(without_verify(full), ("postgres://h/d?sslmode=require".to_owned(), true));
+        assert!(!without_verify("host=h sslmode=require").1);
+        let error = config("host=h sslrootcert=/x").server().err().unwrap();
+        assert!(error.message.contains("`ca`"));
+    }
+}

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A PostgreSQL server for tests, on a free port and with a data directory of its own."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.support.servers import LOOPBACK, Server, find_program, free_port
+
+__all__ = ["PASSWORD", "PostgresServer"]
+
+PASSWORD = "open-sesame"  # noqa: S105 - of a server that lives as long as a test
+"""What the user ``tester`` logs in with; it appears in no message."""
+
+SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "off",
+    "shared_buffers": "64MB",
+    "max_connections": "20",
+    "superuser_reserved_connections": "3",
+    "restart_after_crash": "on",
+}
+
+
+class PostgresServer(Server):
+    """PostgreSQL with the database ``postgres`` and the user ``tester``.
+
+    Args:
+        certificate: Files of the server's certificate and key, to offer encryption.
+        settings: Further settings of the server.
+    """
+
+    def __init__(self, certificate: tuple[Path, Path] | None = None, **settings: str) -> None:
+        port = free_port()
+        # Not below pytest's directory, which the account of the server may not enter.
+        directory = Path(tempfile.mkdtemp(prefix="sparkawait-postgres-"))
+        self.data = directory / "data"
+        account = _account()
+        if "user" in account:
+            shutil.chown(directory, account["user"], account["group"])
+        self._initialise(directory, account)
+        given = SETTINGS | settings
+        if certificate is not None:
+            files = [_copy(it, self.data, account) for it in certificate]
+            given |= {"ssl": "on", "ssl_cert_file": files[0], "ssl_key_file": files[1]}
+        options = [f"--{name}={value}" for name, value in given.items()]
+        places = ["-h", LOOPBACK, "-k", str(directory), "-p", str(port)]
+        command = [find_program("postgres"), "-D", str(self.data), *places, *options]
+        super().__init__(command, port, directory, **account)
+
+    def __exit__(self, *details: object) -> None:
+        """Stops the server and removes its data."""
+        super().__exit__(*details)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def stop(self) -> None:
+        """Ends the server without waiting for its clients."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGINT)
+        super().stop()
+
+    def _initialise(self, directory: Path, account: dict[str, Any]) -> None:
+        password = directory / "password"
+        password.write_text(PASSWORD)
+        password.chmod(0o644)
+        command = [find_program("initdb"), "-D", str(self.data), "-U", "tester", "--no-sync"]
+        options = ["--auth-local=trust", "--auth-host=scram-sha-256", "-E", "UTF8"]
+        arguments = [*command, *options, "--locale=C", f"--pwfile={password}"]
+        subprocess.run(arguments, check=True, capture_output=True, cwd=directory, **account)
+
+    @property
+    def dsn(self) -> str:
+        """The address, with the password."""
+        return self.dsn_with(PASSWORD)
+
+    def dsn_with(self, password: str, **parameters: str) -> str:
+        """Returns the address with another password, and parameters of the URL."""
+        query = "&".join(f"{name}={value}" for name, value in parameters.items())
+        place = f"{LOOPBACK}:{self.port}/postgres"
+        return f"postgresql://tester:{password}@{place}" + (f"?{query}" if query else "")
+
+    def run(self, sql: str) -> str:
+        """Runs statements over the server's socket and returns what they print."""
+        psql = [find_program("psql"), "-h", str(self.directory), "-p", str(self.port)]
+        arguments = [*psql, "-U", "tester", "-d", "postgres", "-v", "ON_ERROR_STOP=1", "-qAt"]
+        done = subprocess.run(arguments, input=sql, text=True, capture_output=True, check=False)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return done.stdout.strip()
+
+
+def _account() -> dict[str, Any]:
+    # PostgreSQL refuses to run as root.
+    if os.geteuid() != 0:
+        return {}
+    for name in ("postgres", "nobody"):
+        try:
+            found = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": []}
+    msg = "PostgreSQL does not run as root, and there is no account `postgres` or `nobody`"
+    raise RuntimeError(msg)
+
+
+def _copy(file: Path, directory: Path, account: dict[str, Any]) -> str:
+    copied = directory / file.name
+    shutil.copy(file, copied)
+    copied.chmod(0o600)
+    if "user" in account:
+        shutil.chown(copied, account["user"], account["group"])
+    return str(copied)

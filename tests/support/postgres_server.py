@@ -9,10 +9,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
-from tests.support.servers import LOOPBACK, Server, find_program, free_port
+from tests.support.servers import LOOPBACK, START_SECONDS, Server, find_program, free_port
 
 __all__ = ["PASSWORD", "PostgresServer"]
 
@@ -60,6 +61,17 @@ class PostgresServer(Server):
         """Stops the server and removes its data."""
         super().__exit__(*details)
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def start(self) -> None:
+        """Starts the server and returns when it takes queries, which is after it listens."""
+        super().start()
+        command = [find_program("pg_isready"), "-h", str(self.directory), "-p", str(self.port)]
+        deadline = time.monotonic() + START_SECONDS
+        while subprocess.run(command, capture_output=True, check=False).returncode:
+            if time.monotonic() > deadline:
+                msg = f"PostgreSQL takes no queries:\n{self.log}"
+                raise RuntimeError(msg)
+            time.sleep(0.02)
 
     def stop(self) -> None:
         """Ends the server without waiting for its clients."""

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from typing_extensions import Self
 
-__all__ = ["LOOPBACK", "Server", "find_program", "free_port"]
+__all__ = ["LOOPBACK", "START_SECONDS", "Server", "find_program", "free_port"]
 
 LOOPBACK = "127.0.0.1"
 

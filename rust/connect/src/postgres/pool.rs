@@ -81,22 +81,46 @@ impl Pool {
         })
     }
 
-    /// Returns the connection with the fewest queries, connected.
+    /// Returns the connection with the fewest queries; opens one where a place is idle.
     pub(crate) async fn lease(&self) -> Result<Lease, Failure> {
-        let mut last = Failure::permanent("the pool has no connections");
         let mut slots: Vec<&Arc<Slot>> = self.slots.iter().collect();
         slots.sort_by_key(|slot| slot.in_flight.load(Ordering::Relaxed));
-        for (index, slot) in slots.into_iter().enumerate() {
-            let counted = Counted::new(slot);
-            // One refused because the server has too many leaves those that are there.
-            match slot.session(&self.server, index == 0).await {
-                Ok(session) => return Ok(counted.lease(session)),
-                Err(failure) if index == 0 => last = failure,
-                Err(_) => {}
+        let mut chosen = slots.first().copied();
+        for slot in &slots {
+            match slot.look() {
+                Look::Connected(session) => return Ok(Counted::new(slot).lease(session)),
+                Look::Free => {
+                    chosen = Some(slot);
+                    break;
+                }
+                Look::Busy => {}
             }
         }
-        Err(last)
+        let Some(chosen) = chosen else {
+            return Err(Failure::permanent("the pool has no connections"));
+        };
+        let counted = Counted::new(chosen);
+        let failure = match chosen.session(&self.server).await {
+            Ok(session) => return Ok(counted.lease(session)),
+            Err(failure) => failure,
+        };
+        // A server with too many connections refuses one and leaves those that there are.
+        for slot in slots {
+            if let Look::Connected(session) = slot.look() {
+                return Ok(Counted::new(slot).lease(session));
+            }
+        }
+        Err(failure)
     }
+}
+
+/// What a place looks like to one who does not wait.
+enum Look {
+    Connected(Arc<Session>),
+    /// It may be connected now.
+    Free,
+    /// Somebody connects it, or must not do so yet.
+    Busy,
 }
 
 /// Counts a query until it becomes a lease or is given up.
@@ -124,16 +148,22 @@ impl Drop for Counted<'_> {
 }
 
 impl Slot {
-    /// Returns the connection; makes it if `connects` and it is not there.
-    async fn session(&self, server: &Server, connects: bool) -> Result<Arc<Session>, Failure> {
+    fn look(&self) -> Look {
+        let Ok(state) = self.state.try_lock() else { return Look::Busy };
+        match &state.session {
+            Some(session) if !session.client.is_closed() => Look::Connected(Arc::clone(session)),
+            _ if state.not_before.is_some_and(|at| at > Instant::now()) => Look::Busy,
+            _ => Look::Free,
+        }
+    }
+
+    /// Returns the connection; makes it if it is not there, after the wait that failures cost.
+    async fn session(&self, server: &Server) -> Result<Arc<Session>, Failure> {
         let mut state = self.state.lock().await;
         if let Some(session) = state.session.as_ref().filter(|it| !it.client.is_closed()) {
             return Ok(Arc::clone(session));
         }
         state.session = None;
-        if !connects {
-            return Err(Failure::transient("PostgreSQL: not connected"));
-        }
         if let Some(at) = state.not_before {
             sleep_until(at).await;
         }

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lookups in a PostgreSQL server that fails, refuses or stalls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import trustme
+
+import sparkawait as sa
+from sparkawait import postgres
+from tests.support.postgres_server import PASSWORD, PostgresServer
+from tests.support.servers import free_port
+
+SQL = "select $1::int * 2 as double"
+SCHEMA = "double int"
+RETRY = sa.retry.exponential_backoff(40, "20ms", "500ms", 2.0)
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    with PostgresServer() as running:
+        yield running
+
+
+def doubles(function: object, batches: Any, **options: Any) -> list[int]:
+    options = {"retry": RETRY, "timeout": "25s"} | options
+    found = sa.arrow.ordered_wait(batches, function, **options)
+    return pa.Table.from_batches(list(found)).column("double").to_pylist()
+
+
+def batch_of(first: int, rows: int = 100) -> pa.RecordBatch:
+    return pa.record_batch({"k": pa.array(range(first, first + rows), pa.int32())})
+
+
+def failure_of(function: object, **options: Any) -> str:
+    options = {"on_error": "capture"} | options
+    (out,) = sa.arrow.ordered_wait([batch_of(1, 1)], function, **options)
+    return out.to_pydict()["error"][0]["message"]
+
+
+def test_a_server_that_is_down_fails_calls_with_a_clear_error() -> None:
+    dsn = f"postgresql://tester:{PASSWORD}@127.0.0.1:{free_port()}/postgres"
+
+    message = failure_of(postgres.lookup(dsn, SQL, ["k"], schema=SCHEMA))
+
+    assert "connecting failed" in message
+    assert "refused" in message
+    assert PASSWORD not in message
+
+
+def test_without_a_server_the_schema_must_be_given() -> None:
+    dsn = f"postgresql://tester:{PASSWORD}@127.0.0.1:{free_port()}/postgres"
+
+    with pytest.raises(sa.ConfigurationError, match=r"connecting failed.*give schema=") as caught:
+        postgres.lookup(dsn, SQL, ["k"])
+
+    assert PASSWORD not in str(caught.value)
+
+
+def test_without_the_secret_the_schema_must_be_given() -> None:
+    with pytest.raises(sa.ConfigurationError, match="give schema="):
+        postgres.lookup(sa.secret("NOT_THERE"), SQL, ["k"])
+
+
+def test_a_server_that_starts_late_is_waited_for_by_the_retry(server: PostgresServer) -> None:
+    server.stop()
+    function = postgres.lookup(server.dsn, SQL, ["k"], schema=SCHEMA)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield batch_of(0)
+        server.start()
+        yield batch_of(100)
+
+    assert doubles(function, batches()) == [2 * i for i in range(200)]
+
+
+def test_nothing_is_lost_when_the_server_is_killed_and_restarted(server: PostgresServer) -> None:
+    function = postgres.lookup(server.dsn, SQL, ["k"], schema=SCHEMA)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for index in range(40):
+            if index == 20:
+                server.restart()
+            yield batch_of(100 * index)
+
+    assert doubles(function, batches()) == [2 * i for i in range(4000)]
+
+
+def test_nothing_is_lost_when_connections_are_terminated(server: PostgresServer) -> None:
+    function = postgres.lookup(server.dsn, SQL, ["k"], schema=SCHEMA)
+    terminate = "select pg_terminate_backend(pid) from pg_stat_activity"
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for index in range(40):
+            if index % 10 == 5:
+                server.run(f"{terminate} where application_name = 'sparkawait'")
+            yield batch_of(100 * index)
+
+    assert doubles(function, batches()) == [2 * i for i in range(4000)]
+
+
+def test_too_many_connections_leave_those_that_there_are() -> None:
+    with PostgresServer(max_connections="4", superuser_reserved_connections="2") as server:
+        server.run("create role reader login password 'reader'")
+        dsn = server.dsn.replace(f"tester:{PASSWORD}", "reader:reader")
+        function = postgres.lookup(dsn, SQL, ["k"], schema=SCHEMA, connections=8)
+
+        found = doubles(function, [batch_of(1000 * i, 1000) for i in range(5)])
+
+    assert found == [2 * i for i in range(5000)]
+
+
+def test_a_stalled_statement_times_its_row_out(server: PostgresServer) -> None:
+    sql = "select 1 as double, pg_sleep(20) is null as slept where $1 > 0"
+    schema = "double int, slept boolean"
+    function = postgres.lookup(server.dsn, sql, ["k"], schema=schema, statement_timeout="500ms")
+
+    message = failure_of(function, timeout="200ms")
+
+    assert message == "no attempt finished within 200ms"
+
+
+def test_the_server_ends_statements_that_take_too_long(server: PostgresServer) -> None:
+    sql = "select 1 as double, pg_sleep(20) is null as slept where $1 > 0"
+    schema = "double int, slept boolean"
+    function = postgres.lookup(server.dsn, sql, ["k"], schema=schema, statement_timeout="50ms")
+
+    assert "SQLSTATE 57014" in failure_of(function)
+
+
+def test_a_wrong_password_is_not_tried_again(server: PostgresServer) -> None:
+    dsn = server.dsn_with("wrong-guess")
+    function = postgres.lookup(dsn, SQL, ["k"], schema=SCHEMA)
+
+    message = failure_of(function, retry=RETRY, timeout="25s")
+
+    assert "SQLSTATE 28P01" in message
+    assert "wrong-guess" not in message
+    assert "wrong-guess" not in repr(function)
+
+
+def test_a_statement_that_is_wrong_is_named_when_the_function_is_made(
+    server: PostgresServer,
+) -> None:
+    with pytest.raises(sa.ConfigurationError, match="SQLSTATE 42P01"):
+        postgres.lookup(server.dsn, "select 1 from nowhere where x = $1", ["k"])
+    with pytest.raises(sa.ConfigurationError, match="1 placeholders and `args` names 2"):
+        postgres.lookup(server.dsn, SQL, ["k", "k"])
+
+
+def test_the_logs_of_an_error_do_not_quote_values(server: PostgresServer) -> None:
+    function = postgres.lookup(server.dsn, "select $1::int as x", ["k"], schema="x int")
+    function_of_text = postgres.lookup(
+        server.dsn, "select ($1::text)::int as x", ["k"], schema="x int"
+    )
+    batch = pa.record_batch({"k": ["hidden-value"]})
+
+    for one in (function, function_of_text):
+        with pytest.raises(sa.AsyncFunctionError) as caught:
+            list(sa.arrow.ordered_wait([batch], one))
+        assert "hidden-value" not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def encrypted(
+    authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PostgresServer]:
+    directory = tmp_path_factory.mktemp("certificates")
+    issued = authority.issue_cert("127.0.0.1")
+    certificate, key = directory / "server.pem", directory / "server.key"
+    certificate.write_bytes(b"".join(it.bytes() for it in issued.cert_chain_pems))
+    key.write_bytes(issued.private_key_pem.bytes())
+    with PostgresServer((certificate, key)) as running:
+        running.run(
+            "create view encryption as select ssl from pg_stat_ssl where pid = pg_backend_pid()"
+        )
+        yield running
+
+
+SSL = "select ssl::int as double from encryption where $1 >= 0"
+
+
+def test_connections_are_encrypted_and_verified(
+    encrypted: PostgresServer, authority: trustme.CA, tmp_path: Path
+) -> None:
+    ca = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(ca))
+    dsn = encrypted.dsn_with(PASSWORD, sslmode="verify-full")
+
+    function = postgres.lookup(dsn, SSL, ["k"], ca=str(ca))
+
+    assert doubles(function, [batch_of(0, 1)]) == [1]
+
+
+@pytest.mark.parametrize(("mode", "ssl"), [("disable", 0), ("prefer", 1), ("require", 1)])
+def test_sslmode_has_the_meaning_that_libpq_gives_it(
+    encrypted: PostgresServer, mode: str, ssl: int
+) -> None:
+    dsn = encrypted.dsn_with(PASSWORD, sslmode=mode)
+
+    assert doubles(postgres.lookup(dsn, SSL, ["k"]), [batch_of(0, 1)]) == [ssl]
+
+
+def test_a_certificate_of_another_authority_is_refused(
+    encrypted: PostgresServer, tmp_path: Path
+) -> None:
+    ca = tmp_path / "other.pem"
+    trustme.CA().cert_pem.write_to_path(str(ca))
+
+    function = postgres.lookup(encrypted.dsn, SSL, ["k"], ca=str(ca), schema=SCHEMA)
+
+    assert "certificate" in failure_of(function, retry=RETRY, timeout="25s")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from sparkawait import arrow, postgres, redis, retry
+from sparkawait import arrow, http, postgres, redis, retry
 from sparkawait._core import Row
 from sparkawait.cache import Cache
 from sparkawait.exceptions import (
@@ -52,6 +52,7 @@ __all__ = [
     "arrow",
     "async_function",
     "async_udf",
+    "http",
     "key_ordered_wait",
     "ordered_wait",
     "postgres",

@@ -9,6 +9,7 @@
 //! | [`lookup`] | found rows, a miss or a failure for each call |
 //! | [`text`], [`json`], [`json_path`] | result columns out of what a service returned |
 //! | [`cache`] | results that are kept, in front of any function |
+//! | [`http`] | calls to HTTP services |
 //! | [`shared`] | what all tasks of a process share |
 //! | [`exchange`] | rows of record batches as elements of the operator |
 //! | [`task`] | the operator of one task over record batches |
@@ -22,6 +23,7 @@ pub mod cache;
 pub mod error;
 pub mod exchange;
 pub mod function;
+pub mod http;
 pub mod json;
 pub mod json_path;
 pub mod latency;

@@ -5,6 +5,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use arrow_pyarrow::PyArrowType;
 use pyo3::prelude::*;
 use sparkawait_connect::function::{Replies, TaskFunction};
+use sparkawait_connect::http::HttpConfig;
 use sparkawait_connect::native::{NativeFunction, Start, StartError};
 use sparkawait_connect::postgres::PostgresConfig;
 use sparkawait_connect::redis::RedisConfig;
@@ -46,6 +47,12 @@ impl Native {
             return Err(configuration_error(&message, ErrorKind::OptionInvalid));
         }
         let config = SimulatedConfig { latency: to_latency(&latency)?, error_rate, seed };
+        Ok(Self { function: Box::new(config) })
+    }
+
+    #[staticmethod]
+    fn http(description: &str) -> PyResult<Self> {
+        let config = HttpConfig::from_json(description).map_err(|error| start_error(&error))?;
         Ok(Self { function: Box::new(config) })
     }
 

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls to HTTP services, carried out by the extension module: a request a row, no Python a row.
+
+The texts of a request are templates over columns: ``{name}`` stands for the column's value.
+
+- ``url`` and ``query``: values are percent-encoded. A ``url`` that starts with a column takes the
+  whole address from it, as it is.
+- ``headers`` and ``body``: values are written as they are.
+- ``json``: any JSON value; a text that is one column, ``"{customer}"``, is that column's value with
+  its type (a struct is an object), and other texts are templates.
+
+``{{`` is a brace. A row with a null column in URL, query, headers or a whole body makes no call and
+counts as a miss; within a larger JSON value it is ``null``.
+
+A miss gives nulls with ``how="left"`` and drops the row with ``how="inner"``. Misses are responses
+with a status of ``missing``, those without content (204, 205), and JSON without a row.
+
+An attempt is worth a retry after 429, a status from 500, and whatever goes wrong with a connection;
+``Retry-After`` sets the delay. All other failures are final.
+"""
+
+from __future__ import annotations
+
+import json as json_module
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from sparkawait import _core
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.functions import NativeFunction
+from sparkawait.http_options import (
+    Checked,
+    HttpOptions,
+    Template,
+    check_options,
+    pem_text,
+    reveal_template,
+)
+from sparkawait.secrets import Secret, reveal
+from sparkawait.types import SchemaLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["HttpFunction", "HttpOptions", "get", "post", "request"]
+
+
+@dataclass(frozen=True)
+class HttpFunction(NativeFunction):
+    """An HTTP request for each row. Made by `get`, `post` and `request`.
+
+    Attributes:
+        method: The method of the requests.
+        url: The template of the address.
+        options: What else was given, checked.
+        result_schema: The columns that the function returns.
+        input_columns: The columns of the input that it reads.
+    """
+
+    method: str
+    # Addresses, headers and bodies may have a token written into them.
+    url: Template = field(repr=False)
+    options: Checked = field(repr=False)
+    result_schema: pa.Schema = field(repr=False)
+    input_columns: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name used in messages and metrics."""
+        return f"http.{self.method.lower()}"
+
+    def _native(self, *, retry_misses: bool) -> _core.Native:
+        return _core.Native.http(json_module.dumps(self._description(retry_misses=retry_misses)))
+
+    def _description(self, *, retry_misses: bool) -> dict[str, Any]:
+        options = self.options
+        return {
+            "method": self.method,
+            "url": reveal_template(self.url),
+            "query": [[name, reveal_template(value)] for name, value in options.query],
+            "headers": [[name, reveal_template(value)] for name, value in options.headers],
+            "body": _body(options),
+            "idempotency_key": _idempotency_key(options.idempotency_key),
+            "returns": {"text": "body", "bytes": "body"}.get(options.returns, options.returns),
+            "rows": options.rows,
+            "paths": options.paths,
+            "status": options.status is not None,
+            "response_headers": [name for _, name in options.response_headers],
+            "success": options.success,
+            "missing": options.missing,
+            "misses": {"how": options.how, "retry": retry_misses},
+            "connections": options.connections,
+            "max_response_bytes": options.max_response_bytes,
+            "client": _client(options),
+        }
+
+
+def get(
+    url: str | Secret, schema: SchemaLike = None, **options: Unpack[HttpOptions]
+) -> HttpFunction:
+    """Returns a function that gets an address for each row.
+
+    A status of 404 is a miss; ``missing=()`` makes it a failure.
+
+    Args:
+        url: Template of the address.
+        schema: Columns of the JSON in the response: a DDL string, a `pyarrow.Schema` or a
+            ``StructType``. A column takes the member of its name, or the value at its path in
+            ``paths=``.
+        **options: See `HttpOptions`.
+
+    Raises:
+        ConfigurationError: If an argument is wrong.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> import sparkawait.arrow
+        >>> from sparkawait.testing import LookupServer
+        >>> rows = pa.record_batch({"id": ["a", None]})
+        >>> with LookupServer({"customers": {"a": {"name": "Ann", "age": 7}}}) as server:
+        ...     lookup = get(server.url + "/customers/{id}", "name string", proxy=False)
+        ...     (out,) = sparkawait.arrow.ordered_wait([rows], lookup)
+        >>> out.to_pydict()
+        {'id': ['a', None], 'name': ['Ann', None]}
+    """
+    return request("GET", url, schema, **options)
+
+
+def post(
+    url: str | Secret, schema: SchemaLike = None, **options: Unpack[HttpOptions]
+) -> HttpFunction:
+    """Returns a function that posts ``json=`` or ``body=`` for each row.
+
+    No status is a miss, unless ``missing=`` says so. A service that must not do a thing twice needs
+    ``idempotency_key=`` before calls may be retried.
+
+    Args:
+        url: Template of the address.
+        schema: Columns of the JSON in the response, as for `get`.
+        **options: See `HttpOptions`.
+
+    Raises:
+        ConfigurationError: If an argument is wrong.
+
+    Examples:
+        >>> post("https://api.example.com/score", "score double", json={"age": "{age}"})
+        HttpFunction(method='POST', input_columns=('age',))
+    """
+    return request("POST", url, schema, **options)
+
+
+def request(
+    method: str, url: str | Secret, schema: SchemaLike = None, **options: Unpack[HttpOptions]
+) -> HttpFunction:
+    """Returns a function that makes a request of any method for each row.
+
+    Args:
+        method: The method, such as ``"PUT"``.
+        url: Template of the address.
+        schema: Columns of the JSON in the response, as for `get`.
+        **options: See `HttpOptions`.
+
+    Raises:
+        ConfigurationError: If an argument is wrong.
+
+    Examples:
+        >>> request("HEAD", "https://example.com/{path}", returns="nothing", status="status")
+        HttpFunction(method='HEAD', input_columns=('path',))
+    """
+    if not method.isalpha():
+        msg = f"`method` must be the name of an HTTP method, got {method!r}"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    method = method.upper()
+    checked, result_schema, columns = check_options(method, url, schema, dict(options))
+    return HttpFunction(method, url, checked, result_schema, columns)
+
+
+def _body(options: Checked) -> dict[str, Any] | None:
+    if options.has_json:
+        return {"json": reveal_template(options.json)}
+    if options.body is not None:
+        return {"raw": reveal_template(options.body)}
+    return None
+
+
+def _idempotency_key(key: str | Literal[True] | None) -> dict[str, Any] | None:
+    if key is None:
+        return None
+    return {"header": "Idempotency-Key", "value": None if key is True else key}
+
+
+def _client(options: Checked) -> dict[str, Any]:
+    cert = pem_text(options.cert, "cert")
+    proxy = options.proxy
+    return {
+        "connect_timeout": options.connect_timeout,
+        "read_timeout": options.read_timeout,
+        "redirects": options.redirects,
+        "version": options.version,
+        "gzip": options.gzip,
+        "proxy": (
+            "system" if proxy is None else "none" if proxy is False else {"url": reveal(proxy)}
+        ),
+        "ca": pem_text(options.ca, "ca"),
+        "cert": cert,
+        "key": cert if options.key is None else pem_text(options.key, "key"),
+    }

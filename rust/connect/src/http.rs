@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Calls to HTTP services: one request a row, its response as result columns.
+//!
+//! ```text
+//!   rows -> requests -> waiting -> at most `connections` running -> ended -> replies
+//!          request.rs              engine.rs, call.rs              results.rs
+//! ```
+//!
+//! All calls of a task live in one tokio task; the client and its connections
+//! belong to the process. Responses that are there at the same moment are
+//! decoded together and leave by one reply.
+
+mod body;
+mod call;
+mod client;
+mod engine;
+mod failure;
+mod request;
+mod results;
+mod tls;
+
+use std::fmt;
+
+use arrow::datatypes::SchemaRef;
+use serde::Deserialize;
+
+use self::body::Body;
+use self::call::CallRules;
+use self::client::ClientSettings;
+use self::engine::Http;
+use self::failure::host_label;
+use self::request::{IdempotencyKey, RequestTemplates};
+use self::results::ResultColumns;
+use crate::function::TaskFunction;
+use crate::lookup::Misses;
+use crate::native::{NativeFunction, Start, StartError};
+
+/// What an HTTP function calls, and what it makes of the responses.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpConfig {
+    method: String,
+    url: String,
+    #[serde(default)]
+    query: Vec<(String, String)>,
+    #[serde(default)]
+    headers: Vec<(String, String)>,
+    #[serde(default)]
+    body: Option<Body>,
+    #[serde(default)]
+    idempotency_key: Option<IdempotencyKey>,
+    returns: Returns,
+    #[serde(default)]
+    rows: Option<String>,
+    #[serde(default)]
+    paths: Vec<(String, String)>,
+    /// Whether a column has the status.
+    #[serde(default)]
+    status: bool,
+    /// The headers of the response that have a column each, in their order.
+    #[serde(default)]
+    response_headers: Vec<String>,
+    /// First and last status of each range that is a success.
+    success: Vec<(u16, u16)>,
+    /// Statuses that mean that there is nothing.
+    #[serde(default)]
+    missing: Vec<u16>,
+    #[serde(default)]
+    misses: Misses,
+    /// Requests at a time.
+    connections: usize,
+    max_response_bytes: usize,
+    client: ClientSettings,
+}
+
+/// What becomes of the body of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Returns {
+    /// Rows of JSON.
+    Json,
+    /// One column of text or bytes, as its type says.
+    Body,
+    /// Nothing.
+    Nothing,
+}
+
+impl fmt::Debug for HttpConfig {
+    /// Without addresses, headers and bodies, which may hold tokens.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpConfig")
+            .field("method", &self.method)
+            .field("returns", &self.returns)
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
+    }
+}
+
+impl HttpConfig {
+    /// Reads a description.
+    ///
+    /// # Errors
+    ///
+    /// It is no description of an HTTP function.
+    pub fn from_json(description: &str) -> Result<Self, StartError> {
+        // The message of the parser may quote a value, and values may be secret.
+        serde_json::from_str(description).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            StartError::option(format!(
+                "the description of an HTTP function is wrong at {line}:{column}"
+            ))
+        })
+    }
+
+    fn columns(&self, schema: &SchemaRef) -> Result<ResultColumns, StartError> {
+        ResultColumns::new(
+            SchemaRef::clone(schema),
+            self.returns,
+            self.rows.as_deref(),
+            &self.paths,
+            self.status,
+            self.response_headers.len(),
+            self.misses,
+        )
+    }
+}
+
+impl NativeFunction for HttpConfig {
+    fn start(&self, start: Start) -> Result<TaskFunction, StartError> {
+        let columns = self.columns(&start.results)?;
+        let client = self.client.client(&start.runtime)?;
+        let requests = RequestTemplates::new(self, &start.input)?;
+        let rules = CallRules {
+            success: self.success.clone(),
+            missing: self.missing.clone(),
+            reads_body: self.returns != Returns::Nothing,
+            max_response_bytes: self.max_response_bytes,
+            response_headers: call::header_names(&self.response_headers)?,
+            host: host_label(&self.url),
+        };
+        let connections = self.connections.max(1);
+        Ok(Box::new(Http::start(client, requests, rules, columns, connections, start)))
+    }
+}

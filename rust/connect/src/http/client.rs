@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Clients, each with its connections, shared by all tasks of a process.
+
+use std::time::Duration;
+
+use reqwest::redirect::Policy;
+use reqwest::{Client, Proxy};
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+
+use super::tls;
+use crate::native::StartError;
+use crate::shared::Shared;
+
+/// The clients of this process, by their settings.
+static CLIENTS: Shared = Shared::new();
+
+/// How connections are made; two functions with the same settings share them.
+///
+/// Has no `Debug`: it may hold a private key and the password of a proxy.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClientSettings {
+    /// Seconds.
+    connect_timeout: f64,
+    /// Seconds without a byte from the server.
+    read_timeout: f64,
+    /// Most redirects to follow.
+    redirects: usize,
+    version: Version,
+    gzip: bool,
+    proxy: ProxyChoice,
+    #[serde(flatten)]
+    pub(super) tls: tls::TlsSettings,
+}
+
+/// The version of HTTP to speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) enum Version {
+    /// What TLS negotiates; 1.1 without TLS.
+    #[serde(rename = "auto")]
+    Auto,
+    #[serde(rename = "1.1")]
+    Http1,
+    /// Also without TLS.
+    #[serde(rename = "2")]
+    Http2,
+}
+
+/// Which proxy to go through.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum ProxyChoice {
+    /// What the environment says: `HTTPS_PROXY`, `NO_PROXY` and the like.
+    System,
+    None,
+    Url(String),
+}
+
+impl ClientSettings {
+    /// Returns the client with these settings; `runtime` serves its connections.
+    pub(super) fn client(&self, runtime: &Handle) -> Result<Client, StartError> {
+        let key = serde_json::to_string(self)
+            .map_err(|error| StartError::option(format!("the client's settings: {error}")))?;
+        let _entered = runtime.enter();
+        CLIENTS.get_or_make(&key, || self.build()).map(|client| client.as_ref().clone())
+    }
+
+    fn build(&self) -> Result<Client, StartError> {
+        let redirects =
+            if self.redirects == 0 { Policy::none() } else { Policy::limited(self.redirects) };
+        let mut builder = Client::builder()
+            .user_agent(concat!("sparkawait/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(seconds(self.connect_timeout, "connect_timeout")?)
+            .read_timeout(seconds(self.read_timeout, "read_timeout")?)
+            .redirect(redirects)
+            .referer(false)
+            .gzip(self.gzip)
+            .tcp_nodelay(true)
+            .tls_backend_preconfigured(self.tls.config(self.version)?);
+        builder = match self.version {
+            Version::Auto => builder,
+            Version::Http1 => builder.http1_only(),
+            Version::Http2 => builder.http2_prior_knowledge(),
+        };
+        builder = match &self.proxy {
+            ProxyChoice::System => builder,
+            ProxyChoice::None => builder.no_proxy(),
+            // The text may have a password in it, and the error the text.
+            ProxyChoice::Url(url) => builder.proxy(
+                Proxy::all(url).map_err(|_| StartError::option("`proxy` is no URL of a proxy"))?,
+            ),
+        };
+        builder.build().map_err(|error| {
+            StartError::option(format!("the HTTP client: {}", error.without_url()))
+        })
+    }
+}
+
+fn seconds(value: f64, option: &str) -> Result<Duration, StartError> {
+    Duration::try_from_secs_f64(value)
+        .map_err(|_| StartError::option(format!("`{option}` is no duration: {value} seconds")))
+}

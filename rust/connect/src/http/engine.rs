@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The tokio task that all calls of a Spark task live in.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::{AbortHandle, Abortable, Aborted, BoxFuture, abortable};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use reqwest::{Client, Request};
+use sparkawait_core::operator::AttemptId;
+use sparkawait_runtime::AsyncFunction;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::yield_now;
+
+use super::call::{CallRules, Outcome, call};
+use super::request::RequestTemplates;
+use super::results::ResultColumns;
+use crate::error::TaskError;
+use crate::function::{Calls, Replies, spawn};
+use crate::native::{Start, StartError};
+
+/// Times that calls in progress may go on before those that ended are answered.
+///
+/// Responses that arrive together are decoded together, which costs less each.
+const TURNS_OF_OTHERS: usize = 4;
+
+/// The HTTP function of one task.
+pub(super) struct Http {
+    commands: UnboundedSender<Command>,
+}
+
+enum Command {
+    Invoke(Calls),
+    Cancel(Vec<AttemptId>),
+}
+
+impl Http {
+    /// Starts the function. It ends when it is dropped or closed.
+    pub(super) fn start(
+        client: Client,
+        requests: RequestTemplates,
+        rules: CallRules,
+        columns: ResultColumns,
+        connections: usize,
+        start: Start,
+    ) -> Self {
+        let (commands, receiver) = unbounded_channel();
+        let engine = Engine {
+            client,
+            requests,
+            rules: Arc::new(rules),
+            columns,
+            connections,
+            replies: start.replies.clone(),
+            waiting: VecDeque::new(),
+            running: FuturesUnordered::new(),
+            aborts: HashMap::new(),
+            ended: Vec::new(),
+        };
+        spawn(&start.runtime, "http", start.replies, engine.run(receiver));
+        Self { commands }
+    }
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Http").finish_non_exhaustive()
+    }
+}
+
+impl AsyncFunction<Calls> for Http {
+    fn invoke(&mut self, calls: Calls) {
+        // Refused only after `close`, when nobody waits for a reply.
+        let _ = self.commands.send(Command::Invoke(calls));
+    }
+
+    fn ask_timeout(&mut self, _calls: Calls) {
+        // It declares no timeout handler, so it is never asked.
+    }
+
+    fn cancel(&mut self, attempts: Vec<AttemptId>) {
+        let _ = self.commands.send(Command::Cancel(attempts));
+    }
+
+    fn close(&mut self) {
+        self.commands = unbounded_channel().0;
+    }
+}
+
+/// The calls that were not answered.
+struct Engine {
+    client: Client,
+    requests: RequestTemplates,
+    rules: Arc<CallRules>,
+    columns: ResultColumns,
+    /// Most calls that run.
+    connections: usize,
+    replies: Replies,
+    /// Bounded by the capacity of the operator.
+    waiting: VecDeque<(AttemptId, Request)>,
+    running: FuturesUnordered<Abortable<BoxFuture<'static, (AttemptId, Outcome)>>>,
+    /// One for each running call.
+    aborts: HashMap<AttemptId, AbortHandle>,
+    ended: Vec<(AttemptId, Outcome)>,
+}
+
+impl Engine {
+    /// Serves commands until the function is closed; then all calls end with it.
+    async fn run(mut self, mut commands: UnboundedReceiver<Command>) {
+        loop {
+            let done = tokio::select! {
+                biased;
+                command = commands.recv() => match command {
+                    Some(command) => self.obey(command),
+                    None => return,
+                },
+                Some(ended) = self.running.next(), if !self.running.is_empty() => {
+                    self.end(ended);
+                    self.collect().await;
+                    Ok(())
+                }
+            };
+            self.start_waiting();
+            if let Err(error) = done.and_then(|()| self.reply()) {
+                self.replies.fail(error);
+                return;
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) -> Result<(), TaskError> {
+        match command {
+            Command::Invoke(calls) => self.prepare(&calls),
+            Command::Cancel(attempts) => {
+                let cancelled: HashSet<AttemptId> = attempts.into_iter().collect();
+                self.waiting.retain(|(attempt, _)| !cancelled.contains(attempt));
+                for handle in cancelled.iter().filter_map(|attempt| self.aborts.remove(attempt)) {
+                    handle.abort();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes the requests of a burst.
+    fn prepare(&mut self, calls: &Calls) -> Result<(), TaskError> {
+        // The columns were checked at the start, so this fails for no user.
+        let internal = |error: StartError| TaskError::Internal(error.message);
+        let rows = calls.batches.iter().map(|batch| self.requests.rows(batch).map_err(internal));
+        let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
+        for call in &calls.calls {
+            let row = call.row as usize;
+            match rows[call.batch as usize].request(&self.client, row) {
+                Ok(Some(request)) => self.waiting.push_back((call.attempt, request)),
+                Ok(None) => self.ended.push((call.attempt, Outcome::NullKey)),
+                Err(failed) => self.ended.push((call.attempt, Outcome::Failed(Box::new(failed)))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts as many calls as there may be.
+    fn start_waiting(&mut self) {
+        while self.running.len() < self.connections
+            && let Some((attempt, request)) = self.waiting.pop_front()
+        {
+            let future = call(self.client.clone(), Arc::clone(&self.rules), attempt, request);
+            let (future, handle) = abortable(future.boxed());
+            self.aborts.insert(attempt, handle);
+            self.running.push(future);
+        }
+    }
+
+    fn end(&mut self, ended: Result<(AttemptId, Outcome), Aborted>) {
+        if let Ok((attempt, outcome)) = ended {
+            self.aborts.remove(&attempt);
+            self.ended.push((attempt, outcome));
+        }
+    }
+
+    /// Takes what has ended by now, and shortly after.
+    async fn collect(&mut self) {
+        for turn in 0..=TURNS_OF_OTHERS {
+            let before = self.ended.len();
+            while let Some(Some(ended)) = self.running.next().now_or_never() {
+                self.end(ended);
+            }
+            if turn > 0 && self.ended.len() == before {
+                return;
+            }
+            self.start_waiting();
+            yield_now().await;
+        }
+    }
+
+    /// Answers the calls that have ended.
+    fn reply(&mut self) -> Result<(), TaskError> {
+        if self.ended.is_empty() {
+            return Ok(());
+        }
+        let ended = std::mem::take(&mut self.ended);
+        self.replies.send(self.columns.reply(&self.rules.host, ended)?);
+        Ok(())
+    }
+}

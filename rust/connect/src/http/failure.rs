@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What failed calls say, and whether they are worth another attempt.
+
+use std::error::Error as StdError;
+use std::time::{Duration, SystemTime};
+
+use reqwest::StatusCode;
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+use sparkawait_core::operator::Retry;
+
+use crate::error::CallFailure;
+use crate::lookup::service_failure;
+
+/// Characters of a response that a message quotes.
+const QUOTED: usize = 200;
+
+/// A failure and whether it is worth another attempt.
+pub(super) type Failed = (CallFailure, Retry);
+
+/// Returns the host that a URL template names, without password, path and columns.
+pub(super) fn host_label(url: &str) -> String {
+    let unnamed = || "the server".to_owned();
+    let Some((_, rest)) = url.split_once("://") else { return unnamed() };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    if host.is_empty() || authority.contains(['{', '}']) { unnamed() } else { format!("`{host}`") }
+}
+
+/// Makes the failure of a call that cannot be made with the values of its row.
+pub(super) fn bad_request(what: &str) -> Failed {
+    (service_failure(what, what), Retry::No)
+}
+
+/// Makes the failure of a call whose status is no success; `body` is the start of its body.
+pub(super) fn status_failure(
+    host: &str,
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Failed {
+    let summary = format!("{host} answered {status}");
+    let text = String::from_utf8_lossy(body);
+    let quoted: String = text.trim().chars().take(QUOTED).collect();
+    let message = if quoted.is_empty() { summary.clone() } else { format!("{summary}: {quoted}") };
+    let retry = if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
+        retry_after(headers, SystemTime::now()).map_or(Retry::Yes, Retry::After)
+    } else {
+        Retry::No
+    };
+    (service_failure(message, summary), retry)
+}
+
+/// Reads `Retry-After`: seconds, or a date; a date that has passed is no delay.
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = httpdate::parse_http_date(text).ok()?;
+    Some(date.duration_since(now).unwrap_or_default())
+}
+
+/// Makes the failure of a call that got no whole response.
+pub(super) fn transport_failure(host: &str, error: reqwest::Error) -> Failed {
+    // The address holds values of the row, and may hold a token.
+    let error = error.without_url();
+    let mut retry = Retry::Yes;
+    let what = if error.is_timeout() && error.is_connect() {
+        "a connection was not made within `connect_timeout`".to_owned()
+    } else if error.is_timeout() {
+        "no byte came within `read_timeout`".to_owned()
+    } else if error.is_redirect() {
+        retry = Retry::No;
+        "it redirected more often than `redirects` allows".to_owned()
+    } else if error.is_builder() {
+        retry = Retry::No;
+        format!("the request cannot be made: {}", root_cause(&error))
+    } else if error.is_connect() {
+        if is_refused_certificate(&error) {
+            retry = Retry::No;
+        }
+        format!("no connection: {}", causes(&error))
+    } else {
+        format!("the response broke off or is no HTTP: {}", root_cause(&error))
+    };
+    let text = format!("{host}: {what}");
+    (service_failure(text.clone(), text), retry)
+}
+
+/// Makes the failure of a response that is longer than allowed.
+pub(super) fn too_large(host: &str, limit: usize) -> Failed {
+    let text =
+        format!("{host}: the response has more than {limit} bytes; raise `max_response_bytes`");
+    (service_failure(text.clone(), text), Retry::No)
+}
+
+/// Returns the innermost error's text.
+fn root_cause(error: &dyn StdError) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
+/// Returns the texts of what an error was caused by, outermost first.
+fn causes(error: &dyn StdError) -> String {
+    let mut texts: Vec<String> = Vec::new();
+    let mut next = error.source();
+    while let Some(source) = next {
+        let text = source.to_string();
+        // Wrappers repeat what they wrap, or say no more than "client error (Connect)".
+        let says_nothing = text.starts_with("client error");
+        if !says_nothing && texts.last().is_none_or(|last| !last.contains(&text)) {
+            texts.push(text);
+        }
+        next = source.source();
+    }
+    texts.join(": ")
+}
+
+/// Tells whether the server's certificate was refused: it will be the next time too.
+fn is_refused_certificate(error: &(dyn StdError + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(current) = next {
+        if let Some(tls) = current.downcast_ref::<rustls::Error>() {
+            return matches!(tls, rustls::Error::InvalidCertificate(_));
+        }
+        // The source of an I/O error is that of the error in it, which would be left out.
+        let inner = current.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        next = match inner {
+            Some(inner) => Some(inner),
+            None => current.source(),
+        };
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use reqwest::header::HeaderValue;
+
+    use super::*;
+
+    fn delay(text: &'static str) -> Option<Duration> {
+        let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(text))]);
+        let now = httpdate::parse_http_date("Sat, 21 Nov 2026 06:00:00 GMT").unwrap();
+        retry_after(&headers, now)
+    }
+
+    #[test]
+    fn retry_after_is_read_as_seconds_and_as_a_date() {
+        assert_eq!(delay("7"), Some(Duration::from_secs(7)));
+        assert_eq!(delay("Sat, 21 Nov 2026 06:00:30 GMT"), Some(Duration::from_secs(30)));
+        assert_eq!(delay("Sat, 21 Nov 2026 05:00:00 GMT"), Some(Duration::ZERO));
+        assert_eq!(delay("soon"), None);
+        assert_eq!(delay("-1"), None);
+    }
+
+    #[test]
+    fn a_host_is_named_without_password_and_never_out_of_a_row() {
+        assert_eq!(host_label("https://api.example.com:8443/a/{id}"), "`api.example.com:8443`");
+        assert_eq!(host_label("https://user:word@example.com/"), "`example.com`");
+        assert_eq!(host_label("https://{host}.example.com/"), "the server");
+        assert_eq!(host_label("{url}"), "the server");
+    }
+}

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real nginx, with certificates of its own where TLS is wanted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import trustme
+
+from tests.support.servers import LOOPBACK, Server, find_program, free_port
+
+__all__ = ["Certificates", "Nginx"]
+
+CONFIGURATION = """
+daemon off; master_process off; pid {directory}/nginx.pid; error_log stderr warn;
+events {{ worker_connections 2048; }}
+http {{
+    access_log {directory}/access.log combined;
+    client_body_temp_path {directory}; proxy_temp_path {directory};
+    fastcgi_temp_path {directory}; uwsgi_temp_path {directory}; scgi_temp_path {directory};
+    default_type application/json;
+    keepalive_requests 1000000;
+    server {{
+        listen 127.0.0.1:{port}{listen};
+        server_name localhost;
+        root {directory}/files;
+        {tls}
+        {server}
+    }}
+}}
+"""
+
+
+class Certificates:
+    """A certificate authority with certificates of a server and a client, as PEM texts."""
+
+    def __init__(self, directory: Path) -> None:
+        authority = trustme.CA()
+        server = authority.issue_cert("localhost", LOOPBACK)
+        client = authority.issue_cert("client@example.com")
+        self.ca = authority.cert_pem.bytes().decode()
+        self.client = client.private_key_and_cert_chain_pem.bytes().decode()
+        self.ca_path = directory / "ca.pem"
+        self.server_path = directory / "server.pem"
+        authority.cert_pem.write_to_path(self.ca_path)
+        server.private_key_and_cert_chain_pem.write_to_path(self.server_path)
+
+
+class Nginx(Server):
+    """nginx over a directory of files.
+
+    Args:
+        directory: An empty directory of its own.
+        server: Further lines of its ``server`` block.
+        certificates: Makes it speak TLS.
+        listen: Further words of ``listen``, such as ``"http2"``.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        server: str = "",
+        *,
+        certificates: Certificates | None = None,
+        listen: str = "",
+    ) -> None:
+        port = free_port()
+        self.files = directory / "files"
+        self.files.mkdir(parents=True, exist_ok=True)
+        tls = ""
+        if certificates is not None:
+            listen = f"ssl {listen}"
+            pem = certificates.server_path
+            tls = f"ssl_certificate {pem}; ssl_certificate_key {pem};"
+        configuration = directory / "nginx.conf"
+        configuration.write_text(
+            CONFIGURATION.format(
+                directory=directory, port=port, listen=f" {listen}", tls=tls, server=server
+            )
+        )
+        command = [find_program("nginx"), "-p", str(directory), "-c", str(configuration)]
+        super().__init__(command, port, directory)
+        scheme = "http" if certificates is None else "https"
+        self.url = f"{scheme}://localhost:{port}"
+
+    @property
+    def requests(self) -> list[str]:
+        """The lines of the access log."""
+        return (self.directory / "access.log").read_text().splitlines()

@@ -24,6 +24,7 @@ BENCHES = (
     "spark_sleeping",
     "spark_kill",
     "redis_lookup",
+    "http_lookup",
     "worker_memory",
     "cache_hits",
 )

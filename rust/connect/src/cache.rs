@@ -79,15 +79,13 @@ impl CachedFunction {
     ) -> Result<Self, E> {
         let keys = CacheKeys::new(input, &settings.key)?;
         let rows = converter(results.fields().iter().map(AsRef::as_ref))?;
-        let types = |schema: &Schema, names: &[String]| {
-            let types = names.iter().filter_map(|name| schema.field_with_name(name).ok());
-            types
-                .map(|field| format!("{} {};", field.name(), field.data_type()))
-                .collect::<String>()
-        };
-        let names: Vec<String> = results.fields().iter().map(|it| it.name().clone()).collect();
-        let name =
-            format!("{}|{}|{}", settings.id, types(input, &settings.key), types(results, &names));
+        let key_types = settings.key.iter().filter_map(|it| input.field_with_name(it).ok());
+        let result_types = results.fields().iter().map(AsRef::as_ref);
+        let types: Vec<String> = key_types
+            .chain(result_types)
+            .map(|field| format!("{} {}", field.name(), field.data_type()))
+            .collect();
+        let name = format!("{}|{}|{}", settings.id, settings.key.len(), types.join(";"));
         let task = Arc::new(CachedTask {
             id: NEXT_TASK.fetch_add(1, Ordering::Relaxed),
             store: CacheStore::of_this_process(&name, settings.config),

@@ -36,6 +36,7 @@ impl Replies {
     }
 
     /// Returns the same way with `tap` on it, as long as that lives.
+    #[must_use]
     pub fn through(&self, tap: Weak<dyn ReplyTap>) -> Self {
         Self { sender: self.sender.clone(), tap: Some(tap) }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The cache in front of a function: what it saves, what it keeps, and who makes the call.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -107,6 +107,13 @@ impl Task {
     }
 }
 
+/// Converts how output batches are cut.
+fn to_driver(max_rows_per_batch: i64, buffer_timeout: Option<f64>) -> PyResult<DriverConfig> {
+    let max_rows_per_batch = to_capacity("max_rows_per_batch", max_rows_per_batch)?.get();
+    let buffer_timeout = buffer_timeout.map(|it| to_duration("buffer_timeout", it)).transpose()?;
+    Ok(DriverConfig { max_rows_per_batch, buffer_timeout })
+}
+
 /// Converts the settings of a cache.
 fn to_cache(arguments: CacheArguments) -> PyResult<CacheSettings> {
     let (id, max_rows, max_bytes, after_write, after_access, cache_missing, key) = arguments;
@@ -171,9 +178,7 @@ impl Task {
         let watermark = watermark
             .map(|(column, delay)| to_duration("watermark", delay).map(|delay| (column, delay)))
             .transpose()?;
-        let max_rows_per_batch = to_capacity("max_rows_per_batch", max_rows_per_batch)?.get();
-        let buffer_timeout =
-            buffer_timeout.map(|it| to_duration("buffer_timeout", it)).transpose()?;
+        let driver = to_driver(max_rows_per_batch, buffer_timeout)?;
         let columns = Columns::new(py, &input_schema.0)?;
         let rows = RowConfig {
             input: Arc::new(input_schema.0),
@@ -189,7 +194,6 @@ impl Task {
         let (input, results) = (SchemaRef::clone(&rows.input), SchemaRef::clone(&rows.results));
         let emitted = output_schema(&input, &results, rows.output, on_error)
             .map_err(|error| to_exception(py, &TaskError::Arrow(error)))?;
-        let driver = DriverConfig { max_rows_per_batch, buffer_timeout };
         let mut port = None;
         let cache = cache.map(to_cache).transpose()?;
         let cache_metrics = cache.as_ref().map(|cache| Arc::clone(&cache.metrics));

@@ -2,6 +2,7 @@
 //! The caches of a process.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,9 +37,7 @@ pub(super) struct CacheState {
 impl CacheStore {
     /// Returns the cache called `name`, which is made if there is none with these settings.
     pub(super) fn of_this_process(name: &str, config: CacheConfig) -> Arc<Self> {
-        let caches = match CACHES.get_or_make("caches", || Ok(Caches::default())) {
-            Ok::<_, std::convert::Infallible>(caches) => caches,
-        };
+        let Ok::<_, Infallible>(caches) = CACHES.get_or_make("caches", || Ok(Caches::default()));
         let mut caches = caches.lock().unwrap_or_else(PoisonError::into_inner);
         let found = caches.iter().position(|(known, its, _)| known == name && *its == config);
         let entry = found

@@ -57,6 +57,7 @@ def parse(arguments: Sequence[str]) -> Settings:
         sample=given.sample,
         modes=_MODES[given.mode],
         capacity=given.capacity,
+        function=given.function,
         latency=given.latency,
         stragglers=given.stragglers,
         error_rate=given.error_rate,
@@ -109,6 +110,13 @@ def _add_options(demo: argparse.ArgumentParser) -> None:
         default="both",
         help="what may leave first; `both` is unordered over all rows and ordered over the sample"
         " (default: both)",
+    )
+    demo.add_argument(
+        "--function",
+        choices=("http", "python"),
+        default=usual.function,
+        help="what makes the calls: two lookups by sparkawait.http, or a coroutine"
+        f" (default: {usual.function})",
     )
     demo.add_argument(
         "--sample",

@@ -9,7 +9,7 @@ from pyarrow import parquet
 from rich.console import Console
 
 from sparkawait.demo.data import load
-from sparkawait.demo.program import RECIPE, run_all
+from sparkawait.demo.program import PYTHON, RECIPE, run_all
 from sparkawait.demo.runner import Runner
 from sparkawait.demo.service import serve
 from sparkawait.demo.settings import Settings
@@ -35,7 +35,7 @@ def output(spark, dataset, tmp_path_factory):
     return work / "output", {run.name: run for run in runs}
 
 
-@pytest.mark.parametrize("name", ["unordered", "ordered", RECIPE])
+@pytest.mark.parametrize("name", ["unordered", "ordered", PYTHON, RECIPE])
 def test_output_is_equal_to_the_plain_join(dataset, output, name):
     folder, runs = output
     expected = plain_join(dataset.first(runs[name].rows))
@@ -48,6 +48,7 @@ def test_the_first_run_is_over_all_rows_and_the_others_over_the_sample(output):
     assert {name: run.rows for name, run in runs.items()} == {
         "unordered": 2000,
         "ordered": 400,
+        PYTHON: 400,
         RECIPE: 400,
     }
 
@@ -55,9 +56,17 @@ def test_the_first_run_is_over_all_rows_and_the_others_over_the_sample(output):
 def test_calls_errors_and_retries_are_counted(output):
     _, runs = output
     run = runs["unordered"]
+    assert run.errors == run.retries > 0
+    assert 4000 - 20 <= run.calls - run.retries <= 4000
+    assert sum(count for _, count in run.latencies) >= 4000 - 20
+
+
+def test_a_coroutine_makes_both_calls_again(output):
+    _, runs = output
+    run = runs[PYTHON]
     assert run.errors >= run.retries > 0
-    assert 4000 - 20 <= run.calls - 2 * run.retries <= 4000
-    assert sum(count for _, count in run.latencies) >= 2000
+    assert 800 - 5 <= run.calls - 2 * run.retries <= 800
+    assert sum(count for _, count in run.latencies) >= 400
 
 
 def test_tampered_output_is_found(dataset, output, tmp_path):

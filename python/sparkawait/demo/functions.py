@@ -3,7 +3,7 @@
 # pyright: reportUnknownArgumentType=false
 """What is called for every flight: one GET for the weather, one for the aircraft.
 
-Runs in the executors, on their event loop thread. With `job` it is all that a user has to write.
+Both forms, natively and as a coroutine. With `job` it is all that a user has to write.
 """
 
 from __future__ import annotations
@@ -16,15 +16,29 @@ import pyarrow as pa
 
 import sparkawait as sa
 from sparkawait.demo.data import AIRCRAFT, WEATHER
-from sparkawait.functions import FunctionContext, Row
+from sparkawait.functions import FunctionContext, NativeFunction, Row
 
-__all__ = ["FlightLookup"]
+__all__ = ["FlightLookup", "native_lookups"]
 
 _NOT_FOUND = 404
 
 
+def native_lookups(url: str) -> list[NativeFunction]:
+    """Returns the two lookups, which need no Python for a row.
+
+    What the service does not know is null.
+
+    Args:
+        url: Where the service is.
+    """
+    return [
+        sa.http.get(f"{url}/weather/{{origin}}/{{time_hour}}", WEATHER, proxy=False),
+        sa.http.get(f"{url}/aircraft/{{tailnum}}", AIRCRAFT, proxy=False),
+    ]
+
+
 class FlightLookup(sa.AsyncFunction):
-    """Looks up the weather and the aircraft of a flight, at the same time.
+    """Looks up the weather and the aircraft of a flight, at the same time, by a coroutine.
 
     What the service does not know is null. Any other status than 404 fails the call, and it is up
     to the operator to make it again.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,14 +23,17 @@ from sparkawait.demo.report import Run, latency_mean, littles_bound, table
 from sparkawait.demo.runner import Runner
 from sparkawait.demo.service import Service, serve
 from sparkawait.demo.session import spark_session
-from sparkawait.demo.settings import STRAGGLER_FACTOR, Mode, Settings
+from sparkawait.demo.settings import STRAGGLER_FACTOR, Function, Mode, Settings
 from sparkawait.demo.verify import compare_files, plain_join
 from sparkawait.spark import Metrics
 
-__all__ = ["RECIPE", "introduction", "run", "run_all"]
+__all__ = ["PYTHON", "RECIPE", "introduction", "run", "run_all"]
 
 RECIPE = "recipe"
 """Name of the run that does without sparkawait."""
+
+PYTHON: Function = "python"
+"""Name of the run whose calls are made by a coroutine, beside those made natively."""
 
 
 def run(settings: Settings, console: Console) -> bool:
@@ -51,7 +55,12 @@ def run(settings: Settings, console: Console) -> bool:
         tasks = min(spark.sparkContext.defaultParallelism, dataset.flights.num_rows)
         console.print(introduction(settings, service, dataset, tasks))
         runner = Runner(spark, service, console, tasks, work, output)
-        runner.warm_up(dataset, lambda df: enrich(df, "unordered", service.url, settings.capacity))
+        runner.warm_up(
+            dataset,
+            lambda df: enrich(
+                df, "unordered", service.url, settings.capacity, function=settings.function
+            ),
+        )
         runs = run_all(settings, dataset, runner)
         _print(runs, settings, service, tasks, console)
         return not settings.verify or _verify(runs, dataset, output, console)
@@ -70,7 +79,7 @@ def introduction(settings: Settings, service: Service, dataset: Dataset, tasks: 
     return (
         f"{dataset.flights.num_rows:,} flights; the weather and the aircraft of each are looked up"
         f" over HTTP from {where}. Tasks: {tasks}, each with up to {settings.capacity} flights"
-        " being looked up."
+        " being looked up at a time."
     )
 
 
@@ -80,30 +89,44 @@ def run_all(settings: Settings, dataset: Dataset, runner: Runner) -> list[Run]:
     first, *others = settings.modes
     runs = [_run_sparkawait(first, settings, dataset, runner)]
     runs += [_run_sparkawait(mode, settings, sample, runner) for mode in others]
+    if settings.function != PYTHON:
+        with_python = replace(settings, function=PYTHON)
+        runs.append(_run_sparkawait(first, with_python, sample, runner, name=PYTHON))
     columns = pa.schema([*dataset.flights.schema, *WEATHER, *AIRCRAFT])
     function = Recipe(runner.service.url, columns, settings.capacity)
     runs.append(runner.run(RECIPE, sample, lambda df: df.mapInArrow(function, ddl(columns))))
     return runs
 
 
-def _run_sparkawait(mode: Mode, settings: Settings, dataset: Dataset, runner: Runner) -> Run:
+def _run_sparkawait(
+    mode: Mode, settings: Settings, dataset: Dataset, runner: Runner, name: str | None = None
+) -> Run:
     metrics = Metrics(runner.spark)
-    url, capacity = runner.service.url, settings.capacity
-    return runner.run(mode, dataset, lambda df: enrich(df, mode, url, capacity, metrics), metrics)
+    url, capacity, function = runner.service.url, settings.capacity, settings.function
+    return runner.run(
+        name or mode,
+        dataset,
+        lambda df: enrich(df, mode, url, capacity, metrics, function=function),
+        metrics,
+    )
 
 
 def _print(
     runs: Sequence[Run], settings: Settings, service: Service, tasks: int, console: Console
 ) -> None:
-    source, latency = "that of the server's distribution", service.mean_latency
-    if latency is None:
-        source, latency = "the measured one", latency_mean(runs[0].latencies) or math.inf
-    bound = littles_bound(settings.capacity, tasks, latency)
-    console.print(table(runs, bound))
+    measured = latency_mean(runs[0].latencies) or math.inf
+    source = "the measured one" if service.mean_latency is None else "that of the server"
+    one, two = service.mean_latency or measured, service.mean_latency_of_two or measured
+    is_native = [run.name not in (RECIPE, PYTHON) and settings.function == "http" for run in runs]
+    latencies = [one if native else two for native in is_native]
+    bounds = [littles_bound(settings.capacity, tasks, latency) for latency in latencies]
+    console.print(table(runs, bounds))
     console.print(
-        f"A row has two calls, made at once. Little's bound: {settings.capacity} rows in flight x"
-        f" {tasks} tasks / {latency * 1000:.1f} ms = {bound:,.0f} rows/s; the mean latency is"
-        f" {source}."
+        "A row has two calls: two lookups one after the other, each with"
+        f" {settings.capacity} calls in flight in each of {tasks} tasks, or in"
+        f" `{PYTHON}` and `{RECIPE}` two calls made at once. Little's bound is the rows in flight"
+        f" by the mean latency: {one * 1000:.1f} ms of one call, {two * 1000:.1f} ms of two at"
+        f" once ({source})."
         f" `{RECIPE}` is the usual one: mapInArrow, and asyncio.gather within each batch."
     )
 

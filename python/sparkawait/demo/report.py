@@ -28,7 +28,7 @@ class Run:
         calls: Requests that the service had, retries included; ``None`` if it does not tell.
         errors: Those of them that it failed.
         retries: Flights that were looked up once more.
-        latencies: Durations of the two calls of a flight, which are made at once.
+        latencies: Durations of the calls; where both of a flight are made at once, of the two.
     """
 
     name: str
@@ -66,12 +66,12 @@ def latency_percentile(buckets: Buckets, share: float) -> float | None:
     return None
 
 
-def table(runs: Sequence[Run], bound: float) -> Table:
+def table(runs: Sequence[Run], bounds: Sequence[float]) -> Table:
     """Returns the runs side by side.
 
     Args:
         runs: What was measured.
-        bound: Little's bound in rows per second.
+        bounds: Little's bound of each, in rows per second.
     """
     result = Table(box=SIMPLE_HEAD)
     result.add_column("")
@@ -79,8 +79,9 @@ def table(runs: Sequence[Run], bound: float) -> Table:
         result.add_column(one.name, justify="right", no_wrap=True)
     for title, cell in _LINES.items():
         result.add_row(title, *(cell(one) for one in runs))
-    result.add_row("Little's bound, rows/s", *(f"{bound:,.0f}" for _ in runs))
-    result.add_row("share of it reached", *(f"{one.rate / bound:.0%}" for one in runs))
+    result.add_row("Little's bound, rows/s", *(f"{bound:,.0f}" for bound in bounds))
+    shares = [f"{one.rate / bound:.0%}" for one, bound in zip(runs, bounds, strict=True)]
+    result.add_row("share of it reached", *shares)
     return result
 
 
@@ -97,8 +98,8 @@ _LINES: dict[str, Callable[[Run], str]] = {
     "calls": lambda run: _count(run.calls),
     "errors": lambda run: _count(run.errors),
     "retries": lambda run: _count(run.retries),
-    "p50 of a row's calls": lambda run: _milliseconds(latency_percentile(run.latencies, 0.5)),
-    "p99 of a row's calls": lambda run: _milliseconds(latency_percentile(run.latencies, 0.99)),
+    "p50 of a call": lambda run: _milliseconds(latency_percentile(run.latencies, 0.5)),
+    "p99 of a call": lambda run: _milliseconds(latency_percentile(run.latencies, 0.99)),
     "seconds": lambda run: f"{run.seconds:,.1f}",
     "rows/s": lambda run: _count(round(run.rate)),
 }

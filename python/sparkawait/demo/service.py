@@ -19,7 +19,7 @@ from sparkawait.demo.settings import Settings
 from sparkawait.testing import LookupServer
 from sparkawait.testing.latency import Latency, LogNormal
 
-__all__ = ["Service", "mean_of_two", "serve"]
+__all__ = ["Service", "mean_of_one", "mean_of_two", "serve"]
 
 _CONNECT_SECONDS = 5.0
 
@@ -30,12 +30,13 @@ class Service:
 
     Attributes:
         url: Its address, without a slash at the end.
-        mean_latency: Mean time that the lookups of one flight take together, in seconds, if it is
-            known beforehand.
+        mean_latency: Mean time of a call in seconds, if it is known beforehand.
+        mean_latency_of_two: Mean time of two calls that are made at once.
     """
 
     url: str
     mean_latency: float | None = None
+    mean_latency_of_two: float | None = None
 
     def stats(self) -> dict[str, int] | None:
         """Returns the service's counters, or ``None`` if it is no `LookupServer`."""
@@ -62,7 +63,19 @@ def serve(settings: Settings, dataset: Dataset) -> Generator[Service]:
     latency = settings.distribution
     tables = dataset.served()
     with LookupServer(tables, latency=latency, error_rate=settings.error_rate) as server:
-        yield Service(server.url, mean_of_two(latency))
+        yield Service(server.url, mean_of_one(latency), mean_of_two(latency))
+
+
+def mean_of_one(latency: Latency) -> float:
+    """Returns the mean time of a call in seconds.
+
+    Args:
+        latency: A log-normal distribution.
+    """
+    if not isinstance(latency, LogNormal):
+        raise TypeError(latency)
+    usual = latency.median * math.exp(latency.sigma**2 / 2)
+    return usual * (1 + latency.stragglers * (latency.straggler_factor - 1))
 
 
 def mean_of_two(latency: Latency) -> float:

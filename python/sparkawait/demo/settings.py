@@ -8,9 +8,13 @@ from typing import Literal
 
 from sparkawait.testing.latency import Latency, log_normal
 
-__all__ = ["STRAGGLER_FACTOR", "Mode", "Settings"]
+__all__ = ["STRAGGLER_FACTOR", "Function", "Mode", "Settings"]
 
 Mode = Literal["ordered", "unordered"]
+
+Function = Literal["http", "python"]
+"""``"http"`` are two lookups by `sparkawait.http`, one after the other; ``"python"`` is a coroutine
+that makes both calls at once."""
 
 STRAGGLER_FACTOR = 20.0
 """How many times as long as the others stragglers take."""
@@ -24,6 +28,7 @@ class Settings:
         rows: Flights to enrich; ``None`` for all of them.
         sample: Flights for the runs that are there to be compared with.
         modes: What runs through sparkawait; the first over all rows, the second over the sample.
+        function: What makes the calls of these runs.
         capacity: Calls in flight per task and lookup.
         latency: Median of the server's latency in seconds.
         stragglers: Share of the answers that take `STRAGGLER_FACTOR` times as long.
@@ -37,6 +42,7 @@ class Settings:
     rows: int | None = None
     sample: int = 40_000
     modes: tuple[Mode, ...] = ("unordered", "ordered")
+    function: Function = "http"
     capacity: int = 100
     latency: float = 0.05
     stragglers: float = 0.005

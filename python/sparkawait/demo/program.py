@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from sparkawait.demo.data import AIRCRAFT, WEATHER, Dataset, ddl, load
@@ -31,6 +32,8 @@ __all__ = ["PYTHON", "RECIPE", "introduction", "run", "run_all"]
 
 RECIPE = "recipe"
 """Name of the run that does without sparkawait."""
+
+_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 PYTHON: Function = "python"
 """Name of the run whose calls are made by a coroutine, beside those made natively."""
@@ -103,12 +106,24 @@ def _run_sparkawait(
 ) -> Run:
     metrics = Metrics(runner.spark)
     url, capacity, function = runner.service.url, settings.capacity, settings.function
-    return runner.run(
-        name or mode,
-        dataset,
-        lambda df: enrich(df, mode, url, capacity, metrics, function=function),
-        metrics,
-    )
+    with _small_batches(runner.spark) if function == "http" else nullcontext():
+        return runner.run(
+            name or mode,
+            dataset,
+            lambda df: enrich(df, mode, url, capacity, metrics, function=function),
+            metrics,
+        )
+
+
+@contextmanager
+def _small_batches(spark: SparkSession) -> Generator[None]:
+    """Lets the second of two lookups start when the first has a few rows."""
+    before = spark.conf.get(_BATCH_ROWS, "10000")
+    spark.conf.set(_BATCH_ROWS, "500")
+    try:
+        yield
+    finally:
+        spark.conf.set(_BATCH_ROWS, before or "10000")
 
 
 def _print(

@@ -55,8 +55,6 @@ def _start(master: str) -> SparkSession:
         .appName("sparkawait demo")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        # The second of two lookups starts when the first has this many rows.
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .getOrCreate()

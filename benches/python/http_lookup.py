@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import aiohttp
 import pyarrow as pa
+from cpu import CpuMeter
 from figures import Figure, Settings, alternate
-from pyspark.sql import DataFrame
-from session import local_spark, map_in_arrow, write_rate
+from session import local_spark, map_in_arrow
 
 import sparkawait as sa
 from tests.support.nginx import Nginx
@@ -75,50 +73,18 @@ def figures(settings: Settings) -> list[Figure]:
             lookup = sa.http.get(nginx.url + "/{key}", SCHEMA, connections=CONNECTIONS, proxy=False)
             ours = sa.unordered_wait(keyed, lookup, capacity=CAPACITY)
             usual = map_in_arrow(frame, aiohttp_recipe(nginx.url), f"id bigint, {SCHEMA}")
-            cpu: dict[str, list[float]] = {"aiohttp": [], "sparkawait": []}
+            cpu = CpuMeter(nginx)
             usual_rates, our_rates = alternate(
                 min(settings.rounds, 3),
-                lambda: _measure(usual, rows, nginx, cpu["aiohttp"]),
-                lambda: _measure(ours, rows, nginx, cpu["sparkawait"]),
+                cpu.taking("aiohttp", usual, rows),
+                cpu.taking("sparkawait", ours, rows),
             )
     name = f"HTTP GET of 1 KB of JSON, {CONNECTIONS} connections"
-    seconds = {who: median(taken[1:]) for who, taken in cpu.items()}
-    for who, value in seconds.items():
-        print(f"{name}, {who}: {value:.1f} CPU seconds a million rows, Spark included", flush=True)
-    details = {"cpu_seconds_per_million_rows": seconds}
+    details = cpu.details(name)
     return [
         Figure(name, "rows/s", our_rates, "aiohttp", usual_rates, goal=4.0, details=details),
         Figure(name, "rows/s", our_rates, "wrk", [wrk], goal=0.5, details=details),
     ]
-
-
-def _measure(frame: DataFrame, rows: int, nginx: Nginx, cpu: list[float]) -> float:
-    before = _cpu_seconds(nginx)
-    taken = write_rate(frame, rows)
-    cpu.append((_cpu_seconds(nginx) - before) / rows * 1e6)
-    return taken
-
-
-def _cpu_seconds(nginx: Nginx) -> float:
-    """Returns the CPU time so far of this process and those below it, but for nginx."""
-    parents: dict[int, tuple[int, int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended
-            continue
-        parents[int(stat.parent.name)] = (int(fields[1]), int(fields[11]) + int(fields[12]))
-    server = nginx.process.pid if nginx.process else 0
-
-    def is_ours(pid: int) -> bool:
-        while pid in parents and pid != server:
-            if pid == os.getpid():
-                return True
-            pid = parents[pid][0]
-        return False
-
-    ticks = sum(own for pid, (_, own) in parents.items() if is_ours(pid))
-    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _wrk_rate(nginx: Nginx, settings: Settings) -> float:

@@ -25,6 +25,7 @@ BENCHES = (
     "spark_kill",
     "redis_lookup",
     "http_lookup",
+    "postgres_lookup",
     "worker_memory",
     "cache_hits",
 )

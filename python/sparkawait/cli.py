@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import TypeVar
 
 from sparkawait.demo.errors import DemoError
-from sparkawait.demo.settings import STRAGGLER_FACTOR, Mode, Settings
+from sparkawait.demo.settings import STORE_CAPACITY, STRAGGLER_FACTOR, Mode, Settings
 from sparkawait.durations import positive_duration
 from sparkawait.exceptions import ConfigurationError
 
@@ -30,6 +30,8 @@ _MODES: dict[str, tuple[Mode, ...]] = {
 }
 _LOCAL_MASTER = re.compile(r"local(\[(\*|[1-9]\d*)\])?")
 _INTERRUPTED = 130
+_REDIS_URL = re.compile(r"(rediss?|redis\+unix|unix)://.+")
+_POSTGRES_URL = re.compile(r"postgres(ql)?://.*")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,17 +53,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(arguments: Sequence[str]) -> Settings:
     """Reads the arguments of the program; says what is wrong with them and exits, if anything."""
-    given = _parser().parse_args(arguments)
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    is_store = given.redis is not None or given.postgres is not None
+    if is_store and given.function == "python":
+        parser.error("argument --function: `python` asks over HTTP, not --redis or --postgres")
+    usual = STORE_CAPACITY if is_store else Settings.capacity
     return Settings(
         rows=given.rows,
         sample=given.sample,
         modes=_MODES[given.mode],
-        capacity=given.capacity,
+        capacity=given.capacity or usual,
         function=given.function,
         latency=given.latency,
         stragglers=given.stragglers,
         error_rate=given.error_rate,
         url=given.url,
+        redis=given.redis,
+        postgres=given.postgres,
         output=given.output,
         master=given.master,
         verify=not given.no_verify,
@@ -87,12 +96,12 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="command", required=True)
     demo = commands.add_parser(
         "demo",
-        help="enrich the flights of 2013 over HTTP and measure it",
+        help="enrich the flights of 2013 by lookups and measure it",
         description=(
             "Enriches the flights that left New York in 2013 with the weather of their origin and"
-            " hour and with their aircraft, both looked up over HTTP, writes them to Parquet,"
-            " compares the files with a plain join, and prints what was measured, beside the usual"
-            " asyncio recipe."
+            " hour and with their aircraft, both looked up over HTTP, in Redis or in PostgreSQL,"
+            " writes them to Parquet, compares the files with a plain join, and prints what was"
+            " measured; over HTTP beside the usual asyncio recipe."
         ),
     )
     _add_options(demo)
@@ -128,9 +137,9 @@ def _add_options(demo: argparse.ArgumentParser) -> None:
     demo.add_argument(
         "--capacity",
         type=_count,
-        default=usual.capacity,
         metavar="N",
-        help=f"calls in flight per task and lookup (default: {usual.capacity})",
+        help=f"calls in flight per task and lookup (default: {usual.capacity}; with --redis and"
+        f" --postgres {STORE_CAPACITY:,})",
     )
     demo.add_argument(
         "--latency",
@@ -154,10 +163,25 @@ def _add_options(demo: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help=f"share of its answers that are errors (default: {usual.error_rate})",
     )
-    demo.add_argument(
+    asked = demo.add_mutually_exclusive_group()
+    asked.add_argument(
         "--url",
         help="a service to ask instead of a server of the demo's own; it answers"
         " URL/weather/<origin>/<time_hour> and URL/aircraft/<tailnum> with JSON objects",
+    )
+    asked.add_argument(
+        "--redis",
+        type=_address(_REDIS_URL, "redis://[user:password@]host[:port][/database]"),
+        metavar="URL",
+        help="a Redis server to ask instead; the lookup tables are loaded under keys of their own,"
+        " `sparkawait-demo:..`, and removed in the end",
+    )
+    asked.add_argument(
+        "--postgres",
+        type=_address(_POSTGRES_URL, "postgresql://[user:password@]host[:port]/database"),
+        metavar="URL",
+        help="a PostgreSQL database to ask instead; the lookup tables are loaded into a schema of"
+        " their own, `sparkawait_demo_..`, and dropped in the end",
     )
     demo.add_argument(
         "--output", metavar="FOLDER", help="where to leave the Parquet files (default: nowhere)"
@@ -199,6 +223,16 @@ def _duration(text: str) -> float:
         return positive_duration(text, "latency")
     except ConfigurationError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _address(pattern: re.Pattern[str], form: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if not pattern.fullmatch(text):
+            # Not quoted: it may have a password in it.
+            raise argparse.ArgumentTypeError(f"must have the form {form}")
+        return text
+
+    return read
 
 
 def _local_master(text: str) -> str:

@@ -2,6 +2,7 @@
 """The command line, and the parts of the demo that need no Spark."""
 
 import io
+import re
 import shutil
 import subprocess
 import sys
@@ -14,13 +15,15 @@ import pytest
 from rich.console import Console
 
 from sparkawait import cli
+from sparkawait.demo import postgres_store
 from sparkawait.demo.data import AIRCRAFT, FLIGHT_ID, WEATHER, Dataset, ddl, load
 from sparkawait.demo.progress import progress
 from sparkawait.demo.report import Run, latency_mean, latency_percentile, littles_bound, table
 from sparkawait.demo.service import mean_of_two, serve
-from sparkawait.demo.settings import Settings
+from sparkawait.demo.settings import STORE_CAPACITY, Settings
 from sparkawait.demo.verify import Verdict, compare, plain_join
 from sparkawait.testing import LookupServer, log_normal
+from tests.support.servers import free_port
 
 
 def refused(capsys, *arguments):
@@ -80,6 +83,32 @@ def test_a_wrong_value_is_refused_with_its_rule(capsys, option, value, message):
     assert message in error
 
 
+@pytest.mark.parametrize("option", ["redis", "postgres"])
+def test_a_store_is_asked_with_more_calls_in_flight_and_its_address_is_not_shown(option):
+    address = f"{option}://user:s3cret@here/0"
+    settings = cli.parse(["demo", f"--{option}", address])
+    assert settings == Settings(**{option: address}, capacity=STORE_CAPACITY)
+    assert not settings.is_over_http
+    assert "s3cret" not in repr(settings)
+    assert cli.parse(["demo", f"--{option}", address, "--capacity", "7"]).capacity == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--redis http://:s3cret@here", "argument --redis: must have the form redis://"),
+        ("--postgres host=s3cret", "argument --postgres: must have the form postgresql://"),
+        ("--redis redis://here --postgres postgres://here", "not allowed with argument --redis"),
+        ("--redis redis://here --url http://here", "not allowed with argument"),
+        ("--redis redis://here --function python", "`python` asks over HTTP"),
+    ],
+)
+def test_a_wrong_store_is_refused_without_its_address(capsys, arguments, message):
+    error = refused(capsys, *arguments.split())
+    assert message in error
+    assert "s3cret" not in error
+
+
 def test_help_lists_the_options():
     program = [sys.executable, "-m", "sparkawait", "demo", "--help"]
     text = subprocess.run(program, capture_output=True, text=True, check=True).stdout
@@ -114,6 +143,37 @@ def test_an_unreachable_service_is_one_sentence(capsys):
     error = failed(capsys, "--url", url)
     assert error.startswith(f"sparkawait demo: error: `{url}` cannot be reached: ")
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "reason"),
+    [("redis", "Redis", "refused"), ("postgres", "PostgreSQL", "refused|failed")],
+)
+def test_an_unreachable_store_is_one_sentence(capsys, option, name, reason):
+    error = failed(capsys, f"--{option}", f"{option}://user:s3cret@127.0.0.1:{free_port()}/0")
+    assert error.startswith(f"sparkawait demo: error: the tables cannot be written to {name}: ")
+    assert re.search(reason, error)
+    assert error.count("\n") == 1
+    assert "s3cret" not in error
+
+
+def test_a_malformed_address_is_one_sentence_that_does_not_quote_it(capsys):
+    error = failed(capsys, "--postgres", "postgresql://user:s3@cret:here/db")
+    assert error.startswith("sparkawait demo: error: the address of PostgreSQL is not one")
+    assert error.count("\n") == 1
+    error = failed(capsys, "--redis", "redis://user:s3@cret:here/db")
+    assert error.startswith("sparkawait demo: error: ")
+    assert error.count("\n") == 1
+    assert "cret" not in error
+
+
+def test_a_missing_asyncpg_is_one_sentence(capsys, monkeypatch):
+    monkeypatch.setattr(postgres_store, "find_spec", lambda name: None)
+    error = failed(capsys, "--postgres", "postgresql://here/db")
+    assert error == (
+        "sparkawait demo: error: the package `asyncpg` is missing;"
+        " run `pip install 'sparkawait[demo]'`\n"
+    )
 
 
 def test_output_is_not_written_over(capsys, tmp_path):
@@ -157,7 +217,7 @@ def test_mean_of_two_calls_is_that_of_the_slower():
 def test_a_service_elsewhere_is_asked_for_its_counters(dataset):
     with LookupServer({"weather": {}}) as server:
         with serve(Settings(url=f"{server.url}/"), dataset) as service:
-            assert service.url == server.url
+            assert service.name == service.url == server.url
             assert service.mean_latency is None
             assert service.stats()["requests"] == 1
         assert service.stats() is not None
@@ -232,6 +292,12 @@ def test_the_table_shows_the_share_of_the_bound_and_what_is_unknown():
     assert lines["rows/s"] == ["500", "250"]
     assert lines["p99 of a call"] == ["50.0", "ms", "-"]
     assert lines["share of it reached"] == ["50%", "25%"]
+
+
+def test_the_table_leaves_out_a_bound_that_says_nothing():
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(table([Run("unordered", 1000, 2.0)], []))
+    assert "bound" not in console.export_text()
 
 
 def test_progress_is_silent_while_nothing_is_known(capsys):

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # PyArrow's stubs leave much of its types open:
 # pyright: reportUnknownArgumentType=false
-"""What is called for every flight: one GET for the weather, one for the aircraft.
+"""What is called for every flight: one lookup for the weather, one for the aircraft.
 
-Both forms, natively and as a coroutine. With `job` it is all that a user has to write.
+Natively over HTTP, in Redis or in PostgreSQL, or by a coroutine over HTTP. With `job` it is all
+that a user has to write.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ import pyarrow as pa
 import sparkawait as sa
 from sparkawait.demo.data import AIRCRAFT, WEATHER
 from sparkawait.functions import FunctionContext, NativeFunction, Row
+from sparkawait.secrets import Secret
 
-__all__ = ["FlightLookup", "native_lookups"]
+__all__ = ["FlightLookup", "http_lookups", "postgres_lookups", "redis_lookups"]
 
 _NOT_FOUND = 404
 
 
-def native_lookups(url: str) -> list[NativeFunction]:
-    """Returns the two lookups, which need no Python for a row.
+def http_lookups(url: str) -> list[NativeFunction]:
+    """Returns the two lookups over HTTP, which need no Python for a row.
 
     What the service does not know is null.
 
@@ -34,6 +36,41 @@ def native_lookups(url: str) -> list[NativeFunction]:
     return [
         sa.http.get(f"{url}/weather/{{origin}}/{{time_hour}}", WEATHER, proxy=False),
         sa.http.get(f"{url}/aircraft/{{tailnum}}", AIRCRAFT, proxy=False),
+    ]
+
+
+def redis_lookups(url: Secret, prefix: str) -> list[NativeFunction]:
+    """Returns the two lookups in Redis, whose values are JSON documents.
+
+    Args:
+        url: The server.
+        prefix: What the keys begin with.
+    """
+    return [
+        sa.redis.json(url, f"{prefix}weather:{{origin}}/{{time_hour}}", schema=WEATHER),
+        sa.redis.json(url, f"{prefix}aircraft:{{tailnum}}", schema=AIRCRAFT),
+    ]
+
+
+def postgres_lookups(url: Secret, schema: str) -> list[NativeFunction]:
+    """Returns the two lookups in PostgreSQL, by primary key.
+
+    Args:
+        url: The database.
+        schema: Where the tables are.
+    """
+    weather = f"select {', '.join(WEATHER.names)} from {schema}.weather"  # noqa: S608 - our names
+    aircraft = f"select {', '.join(AIRCRAFT.names)} from {schema}.aircraft"  # noqa: S608
+    return [
+        sa.postgres.lookup(
+            url,
+            f"{weather} where origin = $1 and time_hour = $2",
+            args=["origin", "time_hour"],
+            schema=WEATHER,
+        ),
+        sa.postgres.lookup(
+            url, f"{aircraft} where tailnum = $1", args=["tailnum"], schema=AIRCRAFT
+        ),
     ]
 
 

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame
 
 import sparkawait as sa
-from sparkawait.demo.functions import FlightLookup, native_lookups
-from sparkawait.demo.settings import Function, Mode
+from sparkawait.demo.settings import Mode
+from sparkawait.functions import AsyncFunction, NativeFunction
 from sparkawait.spark import Metrics
 
 __all__ = ["enrich"]
@@ -20,24 +22,20 @@ leaving; with room to hold them, it does not keep further calls from being made.
 def enrich(
     flights: DataFrame,
     mode: Mode,
-    url: str,
+    lookups: Sequence[AsyncFunction | NativeFunction],
     capacity: int,
     metrics: Metrics | None = None,
-    *,
-    function: Function = "http",
 ) -> DataFrame:
     """Returns `flights` with the weather and the aircraft of each.
 
     Args:
         flights: The flights.
         mode: Whether rows leave in the order in which they came.
-        url: The service.
+        lookups: What is called for every flight, one after the other.
         capacity: Calls in flight per task and lookup.
         metrics: Takes the metrics of all tasks.
-        function: What makes the calls.
     """
     wait = sa.ordered_wait if mode == "ordered" else sa.unordered_wait
-    lookups = [FlightLookup(url)] if function == "python" else native_lookups(url)
     for lookup in lookups:
         flights = wait(
             flights,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,17 +18,22 @@ from rich.console import Console
 
 from sparkawait.demo.data import AIRCRAFT, WEATHER, Dataset, ddl, load
 from sparkawait.demo.errors import DemoError
+from sparkawait.demo.functions import FlightLookup
 from sparkawait.demo.job import enrich
+from sparkawait.demo.postgres_store import postgres_store
 from sparkawait.demo.recipe import Recipe
+from sparkawait.demo.redis_store import redis_store
 from sparkawait.demo.report import Run, latency_mean, littles_bound, table
 from sparkawait.demo.runner import Runner
 from sparkawait.demo.service import Service, serve
 from sparkawait.demo.session import spark_session
 from sparkawait.demo.settings import STRAGGLER_FACTOR, Function, Mode, Settings
 from sparkawait.demo.verify import compare_files, plain_join
+from sparkawait.functions import AsyncFunction, NativeFunction
+from sparkawait.secrets import Secret, secret
 from sparkawait.spark import Metrics
 
-__all__ = ["PYTHON", "RECIPE", "introduction", "run", "run_all"]
+__all__ = ["PYTHON", "RECIPE", "introduction", "open_service", "run", "run_all"]
 
 RECIPE = "recipe"
 """Name of the run that does without sparkawait."""
@@ -52,36 +57,52 @@ def run(settings: Settings, console: Console) -> bool:
         work = Path(stack.enter_context(TemporaryDirectory(prefix="sparkawait-demo-")))
         output = _new_folder(settings.output) if settings.output else work / "output"
         dataset = load().first(settings.rows)
-        service = stack.enter_context(serve(settings, dataset))
+        service = stack.enter_context(open_service(settings, dataset, work))
         console.print("Starting Spark ...")
         spark = stack.enter_context(spark_session(settings.master, work / "spark.log"))
         tasks = min(spark.sparkContext.defaultParallelism, dataset.flights.num_rows)
         console.print(introduction(settings, service, dataset, tasks))
         runner = Runner(spark, service, console, tasks, work, output)
-        runner.warm_up(
-            dataset,
-            lambda df: enrich(
-                df, "unordered", service.url, settings.capacity, function=settings.function
-            ),
-        )
+        lookups = _lookups(settings.function, service)
+        runner.warm_up(dataset, lambda df: enrich(df, "unordered", lookups, settings.capacity))
         runs = run_all(settings, dataset, runner)
         _print(runs, settings, service, tasks, console)
         return not settings.verify or _verify(runs, dataset, output, console)
 
 
+def open_service(
+    settings: Settings, dataset: Dataset, work: Path
+) -> AbstractContextManager[Service]:
+    """Returns what the settings name, to be entered.
+
+    Args:
+        settings: Say what is asked.
+        dataset: What has to be known there.
+        work: Folder for the address of a store, which may have a password in it: plans have the
+            name of that file only.
+    """
+    if settings.redis is not None:
+        return redis_store(_kept(settings.redis, work), dataset)
+    if settings.postgres is not None:
+        return postgres_store(_kept(settings.postgres, work), dataset)
+    return serve(settings, dataset)
+
+
 def introduction(settings: Settings, service: Service, dataset: Dataset, tasks: int) -> str:
     """Says what is about to be done."""
-    if settings.url is None:
+    if not settings.is_over_http:
+        where = f"in {service.name}"
+    elif settings.url is None:
         where = (
-            f"a server of the demo's own: log-normal latency, median {settings.latency * 1000:g}"
-            f" ms, {settings.stragglers:.1%} of the answers {STRAGGLER_FACTOR:g} times as late,"
-            f" {settings.error_rate:.1%} errors"
+            f"over HTTP from a server of the demo's own: log-normal latency, median"
+            f" {settings.latency * 1000:g} ms, {settings.stragglers:.1%} of the answers"
+            f" {STRAGGLER_FACTOR:g} times as late, {settings.error_rate:.1%} errors"
         )
     else:
-        where = service.url
+        where = f"over HTTP from {service.name}"
     return (
         f"{dataset.flights.num_rows:,} flights; the weather and the aircraft of each are looked up"
-        f" over HTTP from {where}. Tasks: {tasks}, each with up to {settings.capacity} flights"
+        f" {where}. Tasks: {tasks}, each with up to {settings.capacity} flights"
         " being looked up at a time."
     )
 
@@ -92,25 +113,41 @@ def run_all(settings: Settings, dataset: Dataset, runner: Runner) -> list[Run]:
     first, *others = settings.modes
     runs = [_run_sparkawait(first, settings, dataset, runner)]
     runs += [_run_sparkawait(mode, settings, sample, runner) for mode in others]
+    url = runner.service.url
+    if url is None:
+        return runs
     if settings.function != PYTHON:
         with_python = replace(settings, function=PYTHON)
         runs.append(_run_sparkawait(first, with_python, sample, runner, name=PYTHON))
     columns = pa.schema([*dataset.flights.schema, *WEATHER, *AIRCRAFT])
-    function = Recipe(runner.service.url, columns, settings.capacity)
+    function = Recipe(url, columns, settings.capacity)
     runs.append(runner.run(RECIPE, sample, lambda df: df.mapInArrow(function, ddl(columns))))
     return runs
+
+
+def _lookups(function: Function, service: Service) -> Sequence[AsyncFunction | NativeFunction]:
+    if function == PYTHON and service.url is not None:
+        return [FlightLookup(service.url)]
+    return service.lookups
+
+
+def _kept(url: str, work: Path) -> Secret:
+    file = work / "address"
+    file.touch(mode=0o600)
+    file.write_text(url)
+    return secret(file=str(file))
 
 
 def _run_sparkawait(
     mode: Mode, settings: Settings, dataset: Dataset, runner: Runner, name: str | None = None
 ) -> Run:
     metrics = Metrics(runner.spark)
-    url, capacity, function = runner.service.url, settings.capacity, settings.function
-    with _small_batches(runner.spark) if function == "http" else nullcontext():
+    lookups, capacity = _lookups(settings.function, runner.service), settings.capacity
+    with _small_batches(runner.spark) if len(lookups) > 1 else nullcontext():
         return runner.run(
             name or mode,
             dataset,
-            lambda df: enrich(df, mode, url, capacity, metrics, function=function),
+            lambda df: enrich(df, mode, lookups, capacity, metrics),
             metrics,
         )
 
@@ -129,6 +166,14 @@ def _small_batches(spark: SparkSession) -> Generator[None]:
 def _print(
     runs: Sequence[Run], settings: Settings, service: Service, tasks: int, console: Console
 ) -> None:
+    calls = (
+        "A row has two calls: two lookups one after the other, each with"
+        f" {settings.capacity} calls in flight in each of {tasks} tasks"
+    )
+    if service.url is None:
+        console.print(table(runs, []))
+        console.print(f"{calls}; those that wait go to {service.name} together.")
+        return
     measured = latency_mean(runs[0].latencies) or math.inf
     source = "the measured one" if service.mean_latency is None else "that of the server"
     one, two = service.mean_latency or measured, service.mean_latency_of_two or measured
@@ -137,11 +182,9 @@ def _print(
     bounds = [littles_bound(settings.capacity, tasks, latency) for latency in latencies]
     console.print(table(runs, bounds))
     console.print(
-        "A row has two calls: two lookups one after the other, each with"
-        f" {settings.capacity} calls in flight in each of {tasks} tasks, or in"
-        f" `{PYTHON}` and `{RECIPE}` two calls made at once. Little's bound is the rows in flight"
-        f" by the mean latency: {one * 1000:.1f} ms of one call, {two * 1000:.1f} ms of two at"
-        f" once ({source})."
+        f"{calls}, or in `{PYTHON}` and `{RECIPE}` two calls made at once. Little's bound is the"
+        f" rows in flight by the mean latency: {one * 1000:.1f} ms of one call, {two * 1000:.1f} ms"
+        f" of two at once ({source})."
         f" `{RECIPE}` is the usual one: mapInArrow, and asyncio.gather within each batch."
     )
 

@@ -71,7 +71,7 @@ def table(runs: Sequence[Run], bounds: Sequence[float]) -> Table:
 
     Args:
         runs: What was measured.
-        bounds: Little's bound of each, in rows per second.
+        bounds: Little's bound of each, in rows per second; none if they say nothing.
     """
     result = Table(box=SIMPLE_HEAD)
     result.add_column("")
@@ -79,6 +79,8 @@ def table(runs: Sequence[Run], bounds: Sequence[float]) -> Table:
         result.add_column(one.name, justify="right", no_wrap=True)
     for title, cell in _LINES.items():
         result.add_row(title, *(cell(one) for one in runs))
+    if not bounds:
+        return result
     result.add_row("Little's bound, rows/s", *(f"{bound:,.0f}" for bound in bounds))
     shares = [f"{one.rate / bound:.0%}" for one, bound in zip(runs, bounds, strict=True)]
     result.add_row("share of it reached", *shares)

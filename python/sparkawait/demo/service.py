@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The service that is asked: an embedded `LookupServer`, or one that runs elsewhere."""
+"""What is asked: an embedded `LookupServer`, a service that runs elsewhere, or a store."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -15,7 +15,9 @@ from urllib.request import urlopen
 
 from sparkawait.demo.data import Dataset
 from sparkawait.demo.errors import DemoError
+from sparkawait.demo.functions import http_lookups
 from sparkawait.demo.settings import Settings
+from sparkawait.functions import NativeFunction
 from sparkawait.testing import LookupServer
 from sparkawait.testing.latency import Latency, LogNormal
 
@@ -29,17 +31,23 @@ class Service:
     """Where the lookups go.
 
     Attributes:
-        url: Its address, without a slash at the end.
+        name: What it is called.
+        lookups: The weather and the aircraft of a flight, natively.
+        url: Address of an HTTP service, without a slash at the end; else ``None``.
         mean_latency: Mean time of a call in seconds, if it is known beforehand.
         mean_latency_of_two: Mean time of two calls that are made at once.
     """
 
-    url: str
+    name: str
+    lookups: Sequence[NativeFunction]
+    url: str | None = None
     mean_latency: float | None = None
     mean_latency_of_two: float | None = None
 
     def stats(self) -> dict[str, int] | None:
         """Returns the service's counters, or ``None`` if it is no `LookupServer`."""
+        if self.url is None:
+            return None
         try:
             with _open(f"{self.url}/-/stats") as response:
                 counters: object = json.load(response)
@@ -51,19 +59,21 @@ class Service:
 
 @contextmanager
 def serve(settings: Settings, dataset: Dataset) -> Generator[Service]:
-    """Yields the service that the settings name; one of our own lives as long as the body.
+    """Yields the HTTP service that the settings name; one of our own lives as long as the body.
 
     Raises:
         DemoError: If a service elsewhere cannot be reached.
     """
     if settings.url is not None:
         _check_reachable(settings.url)
-        yield Service(settings.url.rstrip("/"))
+        url = settings.url.rstrip("/")
+        yield Service(url, http_lookups(url), url)
         return
     latency = settings.distribution
     tables = dataset.served()
     with LookupServer(tables, latency=latency, error_rate=settings.error_rate) as server:
-        yield Service(server.url, mean_of_one(latency), mean_of_two(latency))
+        means = mean_of_one(latency), mean_of_two(latency)
+        yield Service(server.url, http_lookups(server.url), server.url, *means)
 
 
 def mean_of_one(latency: Latency) -> float:

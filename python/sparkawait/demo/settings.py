@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from sparkawait.testing.latency import Latency, log_normal
 
-__all__ = ["STRAGGLER_FACTOR", "Function", "Mode", "Settings"]
+__all__ = ["STORE_CAPACITY", "STRAGGLER_FACTOR", "Function", "Mode", "Settings"]
 
 Mode = Literal["ordered", "unordered"]
 
@@ -18,6 +18,10 @@ that makes both calls at once."""
 
 STRAGGLER_FACTOR = 20.0
 """How many times as long as the others stragglers take."""
+
+
+STORE_CAPACITY = 1000
+"""Calls in flight per task and lookup, where Redis or PostgreSQL is asked and nothing is said."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,8 @@ class Settings:
         stragglers: Share of the answers that take `STRAGGLER_FACTOR` times as long.
         error_rate: Share of the requests that the server answers with status 500.
         url: A service to be asked instead of the embedded server.
+        redis: URL of a Redis server to be asked instead; it may have a password in it.
+        postgres: URL of a PostgreSQL database to be asked instead; the same.
         output: Folder for the Parquet files; ``None`` for one that does not outlive the demo.
         master: Where Spark runs.
         verify: Whether the output is compared with a plain join.
@@ -48,9 +54,16 @@ class Settings:
     stragglers: float = 0.005
     error_rate: float = 0.002
     url: str | None = None
+    redis: str | None = field(default=None, repr=False)
+    postgres: str | None = field(default=None, repr=False)
     output: str | None = None
     master: str = "local[*]"
     verify: bool = True
+
+    @property
+    def is_over_http(self) -> bool:
+        """Whether an HTTP service is asked, and no store."""
+        return self.redis is None and self.postgres is None
 
     @property
     def distribution(self) -> Latency:

@@ -35,7 +35,6 @@ from sparkawait.http_options import (
     HttpOptions,
     Template,
     check_options,
-    pem_text,
     reveal_template,
 )
 from sparkawait.secrets import Secret, reveal
@@ -192,7 +191,6 @@ def _idempotency_key(key: str | Literal[True] | None) -> dict[str, Any] | None:
 
 
 def _client(options: Checked) -> dict[str, Any]:
-    cert = pem_text(options.cert, "cert")
     proxy = options.proxy
     return {
         "connect_timeout": options.connect_timeout,
@@ -203,7 +201,5 @@ def _client(options: Checked) -> dict[str, Any]:
         "proxy": (
             "system" if proxy is None else "none" if proxy is False else {"url": reveal(proxy)}
         ),
-        "ca": pem_text(options.ca, "ca"),
-        "cert": cert,
-        "key": cert if options.key is None else pem_text(options.key, "key"),
+        "tls": options.certificates.texts(),
     }

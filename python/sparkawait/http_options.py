@@ -5,24 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypedDict, cast
 
 import pyarrow as pa
 
 from sparkawait import _core
+from sparkawait.certificates import Certificates, Pem
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.secrets import Secret
 from sparkawait.types import SchemaLike, duplicate, to_schema
 
-__all__ = ["Checked", "HttpOptions", "check_options", "pem_text", "reveal_template"]
+__all__ = ["Checked", "HttpOptions", "check_options", "reveal_template"]
 
 Template = str | Secret
 """A text with columns in braces, or a secret, which is taken as it is."""
-
-Pem = str | Path | Secret
-"""The path of a PEM file on every executor, a PEM text, or a secret that holds one."""
 
 
 class HttpOptions(TypedDict, total=False):
@@ -58,8 +55,8 @@ class HttpOptions(TypedDict, total=False):
             ``NO_PROXY`` and the like), ``False`` for none.
         ca: Certificates to trust instead of the system's, in PEM form: a path that every executor
             has, a text or a secret.
-        cert: The client's certificate, likewise.
-        key: The key of `cert`, if it is not in there.
+        certificate: The client's certificate, likewise.
+        private_key: The key of `certificate`, if it is not in there.
     """
 
     query: Mapping[str, Template]
@@ -84,8 +81,8 @@ class HttpOptions(TypedDict, total=False):
     gzip: bool
     proxy: str | Secret | Literal[False] | None
     ca: Pem | None
-    cert: Pem | None
-    key: Pem | None
+    certificate: Pem | None
+    private_key: Pem | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,9 +111,7 @@ class Checked:
     version: str
     gzip: bool
     proxy: str | Secret | Literal[False] | None
-    ca: Pem | None
-    cert: Pem | None
-    key: Pem | None
+    certificates: Certificates
 
 
 def check_options(
@@ -157,11 +152,8 @@ def check_options(
         version=_choice(take("version", "auto"), "version", "auto", "1.1", "2"),
         gzip=options.get("gzip") is not False,
         proxy=take("proxy"),
-        ca=take("ca"),
-        cert=take("cert"),
-        key=take("key"),
+        certificates=Certificates(take("ca"), take("certificate"), take("private_key")),
     )
-    _check(checked.key is None or checked.cert is not None, "`key` needs `cert`")
     return checked, _result_schema(checked, schema), _input_columns(url, checked)
 
 
@@ -175,24 +167,6 @@ def reveal_template(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [reveal_template(element) for element in cast("list[Any]", value)]
     return value
-
-
-def pem_text(value: Pem | None, name: str) -> str | None:
-    """Returns certificates or a key as a text, on this machine.
-
-    Raises:
-        ConfigurationError: If a file cannot be read.
-    """
-    if isinstance(value, Secret):
-        return value.reveal()
-    if value is None or (isinstance(value, str) and value.lstrip().startswith("-----BEGIN")):
-        return value
-    try:
-        return Path(value).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        msg = f"`{name}`: file `{value}` cannot be read: {reason}; every executor needs it"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID) from None
 
 
 def _result_schema(checked: Checked, schema: SchemaLike) -> pa.Schema:

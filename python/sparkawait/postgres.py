@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import pyarrow as pa
 
 from sparkawait import _core
+from sparkawait.certificates import Certificates, Pem
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import NativeFunction
@@ -44,9 +45,7 @@ class Lookup(NativeFunction):
     connect_timeout: float
     statement_timeout: float | None
     writes: bool
-    ca: str | None
-    certificate: str | None
-    key: str | None
+    certificates: Certificates
 
     @property
     def name(self) -> str:
@@ -65,7 +64,7 @@ class Lookup(NativeFunction):
     def _description(self, *, retry_misses: bool) -> str:
         server = {
             "dsn": reveal(self.dsn),
-            "certificates": {"ca": self.ca, "certificate": self.certificate, "key": self.key},
+            "tls": self.certificates.texts(),
             "connect_seconds": self.connect_timeout,
             "statement_seconds": self.statement_timeout,
             "writes": self.writes,
@@ -105,9 +104,9 @@ def lookup(
     connect_timeout: Duration = "10s",
     statement_timeout: Duration | None = "60s",
     writes: bool = False,
-    ca: str | None = None,
-    certificate: str | None = None,
-    key: str | None = None,
+    ca: Pem | None = None,
+    certificate: Pem | None = None,
+    private_key: Pem | None = None,
 ) -> Lookup:
     """Returns a function that looks every row up in PostgreSQL.
 
@@ -131,10 +130,11 @@ def lookup(
             for rows that have timed out. ``None`` leaves it to the server's setting.
         writes: Whether the statement may change data; transactions are read-only without. Failed
             calls that are retried write again.
-        ca: File of the authorities that the server's certificate must come from. Given, it is
-            checked whatever ``sslmode`` is; not given, those of the system are taken.
-        certificate: File of the client's certificate.
-        key: File of its key.
+        ca: Authorities that the server's certificate must come from, in PEM form: a path that
+            every executor has, a text or a secret. Given, they are checked whatever ``sslmode``
+            is; not given, those of the system are taken.
+        certificate: The client's certificate, likewise.
+        private_key: The key of `certificate`, if it is not in there.
 
     Raises:
         ConfigurationError: If an argument is wrong, or without `schema` the server cannot be asked.
@@ -154,8 +154,6 @@ def lookup(
     rows = MOST_ROWS if batch == "auto" else batch
     _check_count(rows, "batch", "an int of at least 1 or 'auto'")
     _check_count(connections, "connections", "an int of at least 1")
-    if (certificate is None) != (key is None):
-        raise _wrong("give both `certificate` and `key`, or neither")
     limit = None
     if statement_timeout is not None:
         limit = parse_duration(statement_timeout, "statement_timeout")
@@ -169,9 +167,7 @@ def lookup(
         connect_timeout=parse_duration(connect_timeout, "connect_timeout"),
         statement_timeout=limit,
         writes=writes,
-        ca=ca,
-        certificate=certificate,
-        key=key,
+        certificates=Certificates(ca, certificate, private_key),
     )
     found = function._describe() if schema is None else to_schema(schema)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     fields = cast("list[pa.Field[Any]]", list(to_schema(found)))

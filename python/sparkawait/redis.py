@@ -186,10 +186,11 @@ def command(
             Spark task that is, sends its command again.
         **options: ``how="left"`` (a miss gives nulls) or ``"inner"`` (a miss drops the row),
             ``username``, ``password``, ``database`` where the URL does not have them, ``ca``,
-            ``certificate`` and ``key_file`` (paths of PEM files, or secrets with their text),
-            ``cluster=True`` if the server is a node of a cluster, ``connections=1`` per process
-            and node, ``connect_timeout="5s"``, and ``idle_timeout="30s"``, after which a server
-            that owes replies and sends nothing is given up.
+            ``certificate`` and ``private_key`` (PEM: paths that every executor has, texts or
+            secrets; the key may be in the certificate's), ``cluster=True`` if the server is a node
+            of a cluster, ``connections=1`` per process and node, ``connect_timeout="5s"``, and
+            ``idle_timeout="30s"``, after which a server that owes replies and sends nothing is
+            given up.
 
     Raises:
         ConfigurationError: If an argument is wrong.

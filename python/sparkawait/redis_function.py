@@ -6,13 +6,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from sparkawait import _core
+from sparkawait.certificates import Certificates
 from sparkawait.durations import positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import NativeFunction
@@ -29,7 +29,7 @@ DEFAULTS: Mapping[str, Any] = {
     "database": None,
     "ca": None,
     "certificate": None,
-    "key_file": None,
+    "private_key": None,
     "cluster": False,
     "connections": 1,
     "connect_timeout": "5s",
@@ -82,9 +82,7 @@ class RedisFunction(NativeFunction):
             "username": options["username"],
             "password": _reveal_optional(options["password"]),
             "database": options["database"],
-            "ca": _pem(options["ca"], "ca"),
-            "certificate": _pem(options["certificate"], "certificate"),
-            "key": _pem(options["key_file"], "key_file"),
+            "tls": _certificates(options).texts(),
             "cluster": options["cluster"],
             "connections": options["connections"],
             "connect_timeout": options["connect_timeout"],
@@ -149,10 +147,12 @@ def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     _check_int(checked["connections"], "connections", 1)
     if checked["database"] is not None:
         _check_int(checked["database"], "database", 0)
-    if (checked["certificate"] is None) != (checked["key_file"] is None):
-        msg = "`certificate` and `key_file` belong together; give both or neither"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    _certificates(checked)
     return checked
+
+
+def _certificates(options: Mapping[str, Any]) -> Certificates:
+    return Certificates(options["ca"], options["certificate"], options["private_key"])
 
 
 def _check_choice(how: object) -> None:
@@ -169,14 +169,3 @@ def _check_int(value: object, name: str, least: int) -> None:
 
 def _reveal_optional(value: str | Secret | None) -> str | None:
     return None if value is None else reveal(value)
-
-
-def _pem(value: str | Path | Secret | None, name: str) -> str | None:
-    """Returns the text of a file of the executor, or of a secret."""
-    if value is None or isinstance(value, Secret):
-        return _reveal_optional(value)
-    try:
-        return Path(value).read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f"`{name}`: file `{value}` cannot be read: {type(error).__name__}"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID) from None

@@ -223,7 +223,7 @@ def test_a_client_certificate_is_shown(tmp_path, certificates):
     lines = f"""ssl_client_certificate {certificates.ca_path}; ssl_verify_client on;
         location / {{ return 200 '{{"name": "$ssl_client_verify"}}'; }}"""
     with Nginx(tmp_path, lines, certificates=certificates) as nginx:
-        function = get(nginx, "/", ca=certificates.ca, cert=certificates.client)
+        function = get(nginx, "/", ca=certificates.ca, certificate=certificates.client)
         assert look_up(function, ["a"])[0]["name"] == "SUCCESS"
         assert "400 Bad Request" in error_of(get(nginx, "/", ca=certificates.ca))
 

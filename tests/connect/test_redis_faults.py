@@ -212,7 +212,7 @@ def test_tls_needs_the_authority_and_the_clients_certificate(tls_server, certifi
     given = {
         "ca": certificates["ca"],
         "certificate": certificates["cert"],
-        "key_file": certificates["key"],
+        "private_key": certificates["key"],
     }
     rows = [{"id": i} for i in range(3000)]
     function = redis.get(tls_server.url, "k", schema="v string", **given)
@@ -221,7 +221,7 @@ def test_tls_needs_the_authority_and_the_clients_certificate(tls_server, certifi
 
     strange = redis.get(
         tls_server.url, "k", schema="v string", certificate=given["certificate"],
-        key_file=given["key_file"],
+        private_key=given["private_key"],
     )  # fmt: skip
     with pytest.raises(sa.AsyncFunctionError, match=r"1 attempt: .*certificate"):
         lookup(strange, rows[:1], retry=sa.retry.fixed_delay(3, "1ms"))

@@ -22,7 +22,7 @@ URL = "https://example.com/{id}"
         ({"paths": {"other": "$.x"}}, "`paths` names column `other`"),
         ({"status": "x"}, "column `x` is returned twice"),
         ({"missing": (4,)}, "a status must be a number"),
-        ({"key": "key.pem"}, "`key` needs `cert`"),
+        ({"private_key": "key.pem"}, "`private_key` needs `certificate`"),
         ({"read_timeout": "-1s"}, "read_timeout"),
         ({"color": "red"}, "no option `color`"),
         ({"query": {"a": "{"}}, "`query`"),

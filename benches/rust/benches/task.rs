@@ -26,9 +26,8 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use sparkawait_arrow::{OnError, OutputColumns};
 use sparkawait_connect::error::TaskError;
 use sparkawait_connect::exchange::RowConfig;
-use sparkawait_connect::function::TaskFunction;
 use sparkawait_connect::latency::Latency;
-use sparkawait_connect::simulated::{Simulated, SimulatedConfig};
+use sparkawait_connect::simulated::{self, SimulatedConfig};
 use sparkawait_connect::task::{TaskConfig, build};
 use sparkawait_core::operator::{Config, OutputMode};
 use sparkawait_runtime::{DriverConfig, Turn, tokio_runtime};
@@ -69,7 +68,7 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
         DriverConfig { max_rows_per_batch: 8192, buffer_timeout: Some(Duration::from_millis(100)) };
     let rows = RowConfig {
         input: batch.schema(),
-        results: Simulated::result_schema(),
+        results: simulated::result_schema(),
         output: OutputColumns::Append,
         on_error: OnError::Fail,
         key: None,
@@ -86,9 +85,7 @@ fn run(mode: OutputMode, batch: &RecordBatch) -> usize {
     let runtime = tokio_runtime::handle().unwrap();
     let simulated = SimulatedConfig { latency: Latency::None, error_rate: 0.0, seed: 0 };
     let (mut driver, feeder) = build::<TaskError>(config(mode, batch), |replies| {
-        let function: TaskFunction =
-            Box::new(Simulated::start(simulated, replies, &runtime).unwrap());
-        Ok(function)
+        Ok(simulated::start(simulated, replies, &runtime).unwrap())
     })
     .unwrap();
     let batch = batch.clone();

@@ -17,7 +17,6 @@ mod engine;
 mod failure;
 mod request;
 mod results;
-mod tls;
 
 use std::fmt;
 
@@ -27,7 +26,7 @@ use serde::Deserialize;
 use self::body::Body;
 use self::call::CallRules;
 use self::client::ClientSettings;
-use self::engine::Http;
+use self::engine::Engine;
 use self::failure::host_label;
 use self::request::{IdempotencyKey, RequestTemplates};
 use self::results::ResultColumns;
@@ -139,6 +138,6 @@ impl NativeFunction for HttpConfig {
             host: host_label(&self.url),
         };
         let connections = self.connections.max(1);
-        Ok(Box::new(Http::start(client, requests, rules, columns, connections, start)))
+        Ok(Box::new(Engine::start(client, requests, rules, columns, connections, start)))
     }
 }

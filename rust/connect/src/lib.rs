@@ -37,3 +37,5 @@ pub mod simulated;
 pub mod task;
 pub mod template;
 pub mod text;
+mod tls;
+mod worker;

@@ -12,18 +12,14 @@
 //! While all connections are busy, rows wait; when one is free, those that wait
 //! go in one query. So queries grow with the load, and no row waits for company.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use serde::Deserialize;
-use sparkawait_core::operator::AttemptId;
-use sparkawait_runtime::AsyncFunction;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
-use crate::function::{Calls, TaskFunction, spawn};
+use crate::function::TaskFunction;
 use crate::lookup::Misses;
 use crate::native::{NativeFunction, Start, StartError};
 use crate::postgres::pool::Pool;
@@ -31,6 +27,7 @@ use crate::postgres::query::{Lookup, answer};
 use crate::postgres::server::ServerConfig;
 use crate::postgres::waiting::Waiting;
 use crate::template::column_index;
+use crate::worker::{Command, Commands, Worker};
 
 mod arguments;
 mod columns;
@@ -41,7 +38,6 @@ mod plan;
 mod pool;
 mod query;
 mod server;
-mod tls;
 mod types;
 mod waiting;
 
@@ -81,7 +77,6 @@ impl NativeFunction for PostgresConfig {
             pool: Pool::shared(&self.server)?,
             replies: start.replies.clone(),
         });
-        let (commands, receiver) = unbounded_channel();
         let work = Work {
             waiting: Waiting::new(arguments),
             running: JoinSet::new(),
@@ -90,8 +85,8 @@ impl NativeFunction for PostgresConfig {
             most_rows: if self.batch > 1 { self.batch } else { PIPELINE },
             lookup,
         };
-        spawn(&start.runtime, "postgres.lookup", start.replies, work.run(receiver));
-        Ok(Box::new(Postgres { commands }))
+        let run = |commands| work.run(commands);
+        Ok(Box::new(Worker::start(&start.runtime, "postgres.lookup", start.replies, run)))
     }
 }
 
@@ -119,38 +114,6 @@ impl PostgresConfig {
     }
 }
 
-/// A started lookup.
-#[derive(Debug)]
-struct Postgres {
-    commands: UnboundedSender<Command>,
-}
-
-/// What the task thread tells the tokio task.
-#[derive(Debug)]
-enum Command {
-    Invoke(Calls),
-    Cancel(Vec<AttemptId>),
-}
-
-impl AsyncFunction<Calls> for Postgres {
-    fn invoke(&mut self, calls: Calls) {
-        // Refused only after `close`, when nobody waits for a reply.
-        let _ = self.commands.send(Command::Invoke(calls));
-    }
-
-    fn ask_timeout(&mut self, _calls: Calls) {
-        // It declares no timeout handler, so it is never asked.
-    }
-
-    fn cancel(&mut self, attempts: Vec<AttemptId>) {
-        let _ = self.commands.send(Command::Cancel(attempts));
-    }
-
-    fn close(&mut self) {
-        self.commands = unbounded_channel().0;
-    }
-}
-
 /// The tokio task of a lookup.
 struct Work {
     waiting: Waiting,
@@ -169,7 +132,7 @@ impl fmt::Debug for Work {
 
 impl Work {
     /// Serves commands until the function is closed.
-    async fn run(mut self, mut commands: UnboundedReceiver<Command>) {
+    async fn run(mut self, mut commands: Commands) {
         loop {
             tokio::select! {
                 biased;
@@ -189,10 +152,7 @@ impl Work {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Cancel(attempts) => {
-                let cancelled: HashSet<AttemptId> = attempts.into_iter().collect();
-                self.waiting.remove(&cancelled);
-            }
+            Command::Cancel(cancelled) => self.waiting.remove(&cancelled),
             Command::Invoke(calls) => match self.waiting.add(&calls) {
                 Ok(null_keys) => self.lookup.answer_null_keys(&null_keys),
                 Err(error) => {

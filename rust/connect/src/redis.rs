@@ -29,7 +29,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use sparkawait_core::operator::AttemptId;
 use sparkawait_runtime::AsyncFunction;
 
@@ -37,7 +37,8 @@ use crate::error::TaskError;
 use crate::function::{Call, Calls, TaskFunction};
 use crate::lookup::Misses;
 use crate::native::{NativeFunction, Start, StartError};
-use crate::shared::Shared;
+use crate::shared::{Shared, key_of};
+use crate::tls::TlsSettings;
 
 use self::answers::{Answers, Shape, Spec, null_keys};
 use self::command::{Command, CommandRows};
@@ -65,17 +66,14 @@ pub struct RedisConfig {
 }
 
 /// Where the server is, and how it is talked to.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Server {
     url: String,
     username: Option<String>,
     password: Option<String>,
     database: Option<i64>,
-    /// PEM texts: roots instead of the system's, and a certificate with its key.
-    ca: Option<String>,
-    certificate: Option<String>,
-    key: Option<String>,
+    tls: TlsSettings,
     connections: usize,
     /// Whether there are several nodes, of which the URL names one.
     cluster: bool,
@@ -104,31 +102,13 @@ impl RedisConfig {
     }
 }
 
-impl Server {
-    /// What links are shared by: everything that makes a difference.
-    fn identity(&self) -> String {
-        format!(
-            "{:?}",
-            (
-                (&self.url, &self.username, &self.password, &self.database),
-                (&self.ca, &self.certificate, &self.key),
-                (
-                    self.cluster,
-                    self.connections,
-                    self.connect_timeout.to_bits(),
-                    self.idle_timeout.to_bits()
-                ),
-            )
-        )
-    }
-}
-
 impl NativeFunction for RedisConfig {
     fn start(&self, start: Start) -> Result<TaskFunction, StartError> {
         let command = Command::new(&self.command, &self.options, &start.input)?;
         let shape = self.shape.check(&start.results)?;
-        let router = ROUTERS
-            .get_or_make(&self.server.identity(), || Router::start(&self.server, &start.runtime))?;
+        // Links are shared by everything that makes a difference.
+        let key = key_of(&self.server)?;
+        let router = ROUTERS.get_or_make(&key, || Router::start(&self.server, &start.runtime))?;
         let (misses, schema, replies) = (self.misses, start.results, start.replies);
         let spec = Arc::new(Spec { shape, misses, schema, replies });
         Ok(Box::new(Redis { router: Arc::clone(&*router), command, spec }))

@@ -2,7 +2,7 @@
 //! A function that only takes time.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,15 +12,14 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
-use sparkawait_runtime::AsyncFunction;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep_until};
 
 use crate::error::CallFailure;
-use crate::function::{Calls, FailedCall, Replies, ReplyGroup, ResultGroup, TaskFunction, spawn};
+use crate::function::{FailedCall, Replies, ReplyGroup, ResultGroup, TaskFunction};
 use crate::latency::{InvalidLatency, Latency, LatencySampler};
 use crate::native::{NativeFunction, Start, StartError};
+use crate::worker::{Command, Commands, Worker};
 
 /// The most that a call may end before its due time: two ticks of tokio's timer.
 const MOST_EARLY: Duration = Duration::from_millis(2);
@@ -41,81 +40,41 @@ pub struct SimulatedConfig {
 
 impl NativeFunction for SimulatedConfig {
     fn start(&self, start: Start) -> Result<TaskFunction, StartError> {
-        Simulated::start(self.clone(), start.replies, &start.runtime)
-            .map(|function| -> TaskFunction { Box::new(function) })
+        self::start(self.clone(), start.replies, &start.runtime)
             .map_err(|error| StartError::option(error.to_string()))
     }
 }
 
-/// A native function that waits and returns the row's position in its task.
+/// Returns the schema of the results: one column `ordinal: int64`.
+pub fn result_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new("ordinal", DataType::Int64, true)]))
+}
+
+/// Starts a function that waits and returns the row's position in its task.
 ///
 /// Serves tests and benches: it shows what the operator costs, and what a
 /// latency does to throughput. All of its calls live in one tokio task, which a
 /// burst of calls reaches by one message and leaves by one reply.
-#[derive(Debug)]
-pub struct Simulated {
-    commands: UnboundedSender<Command>,
-}
-
-/// What the task thread tells the tokio task.
-#[derive(Debug)]
-enum Command {
-    Invoke(Calls),
-    Cancel(Vec<AttemptId>),
-}
-
-impl Simulated {
-    /// Returns the schema of the results: one column `ordinal: int64`.
-    pub fn result_schema() -> SchemaRef {
-        Arc::new(Schema::new(vec![Field::new("ordinal", DataType::Int64, true)]))
-    }
-
-    /// Starts the function on `runtime`. It ends when it is dropped or closed.
-    ///
-    /// # Errors
-    ///
-    /// The latency's parameters are out of range.
-    pub fn start(
-        config: SimulatedConfig,
-        replies: Replies,
-        runtime: &Handle,
-    ) -> Result<Self, InvalidLatency> {
-        let (commands, receiver) = unbounded_channel();
-        let calls = RunningCalls {
-            is_immediate: matches!(
-                config.latency,
-                Latency::None | Latency::Constant(Duration::ZERO)
-            ),
-            latency: LatencySampler::new(config.latency, config.seed)?,
-            error_rate: config.error_rate,
-            random: StdRng::seed_from_u64(config.seed ^ 0x5EED),
-            due: BinaryHeap::new(),
-            early: MOST_EARLY / 4,
-            schema: Self::result_schema(),
-            replies: replies.clone(),
-        };
-        spawn(runtime, "simulated", replies, calls.run(receiver));
-        Ok(Self { commands })
-    }
-}
-
-impl AsyncFunction<Calls> for Simulated {
-    fn invoke(&mut self, calls: Calls) {
-        // Refused only after `close`, when nobody waits for a reply.
-        let _ = self.commands.send(Command::Invoke(calls));
-    }
-
-    fn ask_timeout(&mut self, _calls: Calls) {
-        // It declares no timeout handler, so it is never asked.
-    }
-
-    fn cancel(&mut self, attempts: Vec<AttemptId>) {
-        let _ = self.commands.send(Command::Cancel(attempts));
-    }
-
-    fn close(&mut self) {
-        self.commands = unbounded_channel().0;
-    }
+///
+/// # Errors
+///
+/// The latency's parameters are out of range.
+pub fn start(
+    config: SimulatedConfig,
+    replies: Replies,
+    runtime: &Handle,
+) -> Result<TaskFunction, InvalidLatency> {
+    let calls = RunningCalls {
+        is_immediate: matches!(config.latency, Latency::None | Latency::Constant(Duration::ZERO)),
+        latency: LatencySampler::new(config.latency, config.seed)?,
+        error_rate: config.error_rate,
+        random: StdRng::seed_from_u64(config.seed ^ 0x5EED),
+        due: BinaryHeap::new(),
+        early: MOST_EARLY / 4,
+        schema: result_schema(),
+        replies: replies.clone(),
+    };
+    Ok(Box::new(Worker::start(runtime, "simulated", replies, |commands| calls.run(commands))))
 }
 
 /// The calls that have not ended.
@@ -138,7 +97,7 @@ struct RunningCalls {
 
 impl RunningCalls {
     /// Serves commands until the function is closed.
-    async fn run(mut self, mut commands: UnboundedReceiver<Command>) {
+    async fn run(mut self, mut commands: Commands) {
         loop {
             let next = self.due.peek().map(|Reverse((due, ..))| *due);
             let command = tokio::select! {
@@ -158,8 +117,7 @@ impl RunningCalls {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Cancel(attempts) => {
-                let cancelled: HashSet<AttemptId> = attempts.into_iter().collect();
+            Command::Cancel(cancelled) => {
                 self.due.retain(|Reverse((_, attempt, _))| !cancelled.contains(attempt));
             }
             Command::Invoke(calls) => {

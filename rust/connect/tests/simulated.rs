@@ -11,7 +11,7 @@ use arrow::array::RecordBatch;
 use sparkawait_arrow::{OnError, OutputColumns};
 use sparkawait_connect::error::TaskError;
 use sparkawait_connect::latency::Latency;
-use sparkawait_connect::simulated::{Simulated, SimulatedConfig};
+use sparkawait_connect::simulated::{self, SimulatedConfig};
 use sparkawait_connect::task::TaskConfig;
 use sparkawait_core::operator::OutputMode;
 use sparkawait_runtime::{Turn, tokio_runtime};
@@ -29,7 +29,7 @@ const ALL_MODES: [OutputMode; 3] =
 fn config(mode: OutputMode) -> TaskConfig {
     let mut config = task_config(mode, 100);
     config.operator.max_concurrency = NonZeroUsize::new(60).unwrap();
-    config.rows.results = Simulated::result_schema();
+    config.rows.results = simulated::result_schema();
     config
 }
 
@@ -41,7 +41,7 @@ fn simulated(config: TaskConfig, latency: Latency, error_rate: f64) -> TestTask 
     let config_of_function = SimulatedConfig { latency, error_rate, seed: 7 };
     TestTask::new(config, |replies| {
         let runtime = tokio_runtime::handle().unwrap();
-        Box::new(Simulated::start(config_of_function, replies, &runtime).unwrap())
+        simulated::start(config_of_function, replies, &runtime).unwrap()
     })
 }
 

@@ -8,9 +8,9 @@ use reqwest::{Client, Proxy};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
-use super::tls;
 use crate::native::StartError;
-use crate::shared::Shared;
+use crate::shared::{Shared, key_of};
+use crate::tls::{TlsSettings, Trust};
 
 /// The clients of this process, by their settings.
 static CLIENTS: Shared = Shared::new();
@@ -30,8 +30,7 @@ pub(super) struct ClientSettings {
     version: Version,
     gzip: bool,
     proxy: ProxyChoice,
-    #[serde(flatten)]
-    pub(super) tls: tls::TlsSettings,
+    tls: TlsSettings,
 }
 
 /// The version of HTTP to speak.
@@ -47,6 +46,17 @@ pub(super) enum Version {
     Http2,
 }
 
+impl Version {
+    /// Returns what to offer where connections are encrypted.
+    fn protocols(self) -> &'static [&'static [u8]] {
+        match self {
+            Self::Auto => &[b"h2", b"http/1.1"],
+            Self::Http1 => &[b"http/1.1"],
+            Self::Http2 => &[b"h2"],
+        }
+    }
+}
+
 /// Which proxy to go through.
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -60,13 +70,14 @@ enum ProxyChoice {
 impl ClientSettings {
     /// Returns the client with these settings; `runtime` serves its connections.
     pub(super) fn client(&self, runtime: &Handle) -> Result<Client, StartError> {
-        let key = serde_json::to_string(self)
-            .map_err(|error| StartError::option(format!("the client's settings: {error}")))?;
+        let key = key_of(self)?;
         let _entered = runtime.enter();
         CLIENTS.get_or_make(&key, || self.build()).map(|client| client.as_ref().clone())
     }
 
     fn build(&self) -> Result<Client, StartError> {
+        let mut tls = self.tls.config(Trust::AuthoritiesIfAny)?;
+        tls.alpn_protocols = self.version.protocols().iter().map(|name| name.to_vec()).collect();
         let redirects =
             if self.redirects == 0 { Policy::none() } else { Policy::limited(self.redirects) };
         let mut builder = Client::builder()
@@ -77,7 +88,7 @@ impl ClientSettings {
             .referer(false)
             .gzip(self.gzip)
             .tcp_nodelay(true)
-            .tls_backend_preconfigured(self.tls.config(self.version)?);
+            .tls_backend_preconfigured(tls);
         builder = match self.version {
             Version::Auto => builder,
             Version::Http1 => builder.http1_only(),

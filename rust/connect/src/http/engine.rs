@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tokio task that all calls of a Spark task live in.
+//! Runs the calls of one Spark task.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::fmt;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -10,87 +9,23 @@ use futures_util::future::{AbortHandle, Abortable, Aborted, BoxFuture, abortable
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use reqwest::{Client, Request};
 use sparkawait_core::operator::AttemptId;
-use sparkawait_runtime::AsyncFunction;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::yield_now;
 
 use super::call::{CallRules, Outcome, call};
 use super::request::RequestTemplates;
 use super::results::ResultColumns;
 use crate::error::TaskError;
-use crate::function::{Calls, Replies, spawn};
+use crate::function::{Calls, Replies};
 use crate::native::{Start, StartError};
+use crate::worker::{Command, Commands, Worker};
 
 /// Times that calls in progress may go on before those that ended are answered.
 ///
 /// Responses that arrive together are decoded together, which costs less each.
 const TURNS_OF_OTHERS: usize = 4;
 
-/// The HTTP function of one task.
-pub(super) struct Http {
-    commands: UnboundedSender<Command>,
-}
-
-enum Command {
-    Invoke(Calls),
-    Cancel(Vec<AttemptId>),
-}
-
-impl Http {
-    /// Starts the function. It ends when it is dropped or closed.
-    pub(super) fn start(
-        client: Client,
-        requests: RequestTemplates,
-        rules: CallRules,
-        columns: ResultColumns,
-        connections: usize,
-        start: Start,
-    ) -> Self {
-        let (commands, receiver) = unbounded_channel();
-        let engine = Engine {
-            client,
-            requests,
-            rules: Arc::new(rules),
-            columns,
-            connections,
-            replies: start.replies.clone(),
-            waiting: VecDeque::new(),
-            running: FuturesUnordered::new(),
-            aborts: HashMap::new(),
-            ended: Vec::new(),
-        };
-        spawn(&start.runtime, "http", start.replies, engine.run(receiver));
-        Self { commands }
-    }
-}
-
-impl fmt::Debug for Http {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Http").finish_non_exhaustive()
-    }
-}
-
-impl AsyncFunction<Calls> for Http {
-    fn invoke(&mut self, calls: Calls) {
-        // Refused only after `close`, when nobody waits for a reply.
-        let _ = self.commands.send(Command::Invoke(calls));
-    }
-
-    fn ask_timeout(&mut self, _calls: Calls) {
-        // It declares no timeout handler, so it is never asked.
-    }
-
-    fn cancel(&mut self, attempts: Vec<AttemptId>) {
-        let _ = self.commands.send(Command::Cancel(attempts));
-    }
-
-    fn close(&mut self) {
-        self.commands = unbounded_channel().0;
-    }
-}
-
 /// The calls that were not answered.
-struct Engine {
+pub(super) struct Engine {
     client: Client,
     requests: RequestTemplates,
     rules: Arc<CallRules>,
@@ -107,8 +42,32 @@ struct Engine {
 }
 
 impl Engine {
+    /// Starts the function of one task.
+    pub(super) fn start(
+        client: Client,
+        requests: RequestTemplates,
+        rules: CallRules,
+        columns: ResultColumns,
+        connections: usize,
+        start: Start,
+    ) -> Worker {
+        let engine = Self {
+            client,
+            requests,
+            rules: Arc::new(rules),
+            columns,
+            connections,
+            replies: start.replies.clone(),
+            waiting: VecDeque::new(),
+            running: FuturesUnordered::new(),
+            aborts: HashMap::new(),
+            ended: Vec::new(),
+        };
+        Worker::start(&start.runtime, "http", start.replies, |commands| engine.run(commands))
+    }
+
     /// Serves commands until the function is closed; then all calls end with it.
-    async fn run(mut self, mut commands: UnboundedReceiver<Command>) {
+    async fn run(mut self, mut commands: Commands) {
         loop {
             let done = tokio::select! {
                 biased;
@@ -133,8 +92,7 @@ impl Engine {
     fn obey(&mut self, command: Command) -> Result<(), TaskError> {
         match command {
             Command::Invoke(calls) => self.prepare(&calls),
-            Command::Cancel(attempts) => {
-                let cancelled: HashSet<AttemptId> = attempts.into_iter().collect();
+            Command::Cancel(cancelled) => {
                 self.waiting.retain(|(attempt, _)| !cancelled.contains(attempt));
                 for handle in cancelled.iter().filter_map(|attempt| self.aborts.remove(attempt)) {
                     handle.abort();

@@ -10,6 +10,7 @@ use sparkawait_core::operator::Retry;
 
 use crate::error::CallFailure;
 use crate::lookup::service_failure;
+use crate::tls::is_refused_certificate;
 
 /// Characters of a response that a message quotes.
 const QUOTED: usize = 200;
@@ -117,23 +118,6 @@ fn causes(error: &dyn StdError) -> String {
         next = source.source();
     }
     texts.join(": ")
-}
-
-/// Tells whether the server's certificate was refused: it will be the next time too.
-fn is_refused_certificate(error: &(dyn StdError + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(current) = next {
-        if let Some(tls) = current.downcast_ref::<rustls::Error>() {
-            return matches!(tls, rustls::Error::InvalidCertificate(_));
-        }
-        // The source of an I/O error is that of the error in it, which would be left out.
-        let inner = current.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        next = match inner {
-            Some(inner) => Some(inner),
-            None => current.source(),
-        };
-    }
-    false
 }
 
 #[cfg(test)]

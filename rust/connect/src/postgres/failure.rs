@@ -9,6 +9,7 @@ use tokio_postgres::error::{DbError, SqlState};
 
 use crate::error::CallFailure;
 use crate::lookup::service_failure;
+use crate::tls::is_refused_certificate;
 
 /// Why calls failed, in a form that can be given to each of them.
 #[derive(Clone, Debug)]
@@ -104,10 +105,8 @@ impl fmt::Display for Failure {
 }
 
 fn is_io(error: &(dyn std::error::Error + 'static)) -> bool {
-    // A refused certificate is an I/O error of the kind InvalidData, and stays refused.
-    error
-        .downcast_ref::<std::io::Error>()
-        .is_some_and(|error| error.kind() != std::io::ErrorKind::InvalidData)
+    // A refused certificate comes as an I/O error, and stays refused.
+    error.is::<std::io::Error>() && !is_refused_certificate(error)
 }
 
 /// Sorts by the SQLSTATE, of which the first two characters are the class.

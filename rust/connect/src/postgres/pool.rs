@@ -16,7 +16,7 @@ use crate::native::StartError;
 use crate::postgres::failure::Failure;
 use crate::postgres::plan::Plan;
 use crate::postgres::server::{Server, ServerConfig};
-use crate::shared::Shared;
+use crate::shared::{Shared, key_of};
 
 /// The pools of this process.
 static POOLS: Shared = Shared::new();
@@ -75,7 +75,7 @@ pub(crate) struct Lease {
 impl Pool {
     /// Returns the pool of this process for `config`.
     pub(crate) fn shared(config: &ServerConfig) -> Result<Arc<Self>, StartError> {
-        POOLS.get_or_make(&config.key(), || {
+        POOLS.get_or_make(&key_of(config)?, || {
             let slots = (0..config.connections.max(1)).map(|_| Arc::default()).collect();
             Ok(Self { server: config.server()?, slots })
         })

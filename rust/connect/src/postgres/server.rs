@@ -4,24 +4,23 @@
 use std::fmt::{self, Write};
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::native::StartError;
 use crate::postgres::failure::Failure;
-use crate::postgres::tls::Certificates;
+use crate::tls::{TlsSettings, Trust};
 
 /// A server and the settings of connections to it.
-#[derive(Clone, PartialEq, Deserialize)]
+#[derive(Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ServerConfig {
     /// URL or `key=value` pairs; has a password.
     dsn: String,
-    /// Certificates of both sides.
     #[serde(default)]
-    certificates: Certificates,
+    tls: TlsSettings,
     /// Longest time to connect in, with encryption and authentication.
     connect_seconds: f64,
     /// What the server allows a statement; `None`: its own setting.
@@ -42,19 +41,6 @@ impl fmt::Debug for ServerConfig {
 }
 
 impl ServerConfig {
-    /// Returns a text that only equal settings have. It holds the password.
-    pub(crate) fn key(&self) -> String {
-        format!(
-            "{}\0{:?}\0{}\0{:?}\0{}\0{}",
-            self.dsn,
-            self.certificates,
-            self.connect_seconds,
-            self.statement_seconds,
-            self.writes,
-            self.connections
-        )
-    }
-
     /// Reads the settings.
     pub(crate) fn server(&self) -> Result<Server, StartError> {
         let (dsn, verifies) = without_verify(&self.dsn);
@@ -73,9 +59,12 @@ impl ServerConfig {
         if config.get_application_name().is_none() {
             config.application_name("sparkawait");
         }
+        // As libpq does with `prefer` and `require`: encrypted, and anyone may answer.
+        let checks = verifies || self.tls.has_ca();
+        let trust = if checks { Trust::Authorities } else { Trust::Anyone };
         Ok(Server {
             config,
-            tls: self.certificates.connector(verifies)?,
+            tls: MakeRustlsConnect::new(self.tls.config(trust)?),
             limit: Duration::try_from_secs_f64(self.connect_seconds)
                 .map_err(|_| StartError::option("`connect_timeout` is out of range"))?,
         })
@@ -95,7 +84,7 @@ fn without_verify(dsn: &str) -> (String, bool) {
 /// Says what is wrong without quoting anything but names of libpq's options.
 fn invalid_dsn(dsn: &str) -> StartError {
     const FILES: [(&str, &str); 3] =
-        [("sslrootcert=", "ca"), ("sslcert=", "certificate"), ("sslkey=", "key")];
+        [("sslrootcert=", "ca"), ("sslcert=", "certificate"), ("sslkey=", "private_key")];
     if let Some((name, option)) = FILES.iter().find(|(name, _)| dsn.contains(name)) {
         return StartError::option(format!(
             "`dsn` has {name}.., which is given by the argument `{option}` here"
@@ -143,7 +132,7 @@ mod tests {
     fn config(dsn: &str) -> ServerConfig {
         ServerConfig {
             dsn: dsn.to_owned(),
-            certificates: Certificates::default(),
+            tls: TlsSettings::default(),
             connect_seconds: 1.0,
             statement_seconds: Some(0.5),
             writes: false,

@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::native::StartError;
+use crate::tls::{Trust, is_refused_certificate};
 
 use super::command::write_argument;
 use super::failure::{self, Failure};
@@ -62,12 +61,18 @@ impl Target {
             Endpoint::Tcp(host, port) => format!("{host}:{port}"),
             Endpoint::Unix(path) => path.display().to_string(),
         };
-        if !is_tls && (server.ca.is_some() || server.certificate.is_some()) {
-            return Err(StartError::option("certificates need a `url` of `rediss://`"));
+        if !is_tls && server.tls.is_given() {
+            return Err(StartError::option(
+                "`ca`, `certificate` and `private_key` need a `url` of `rediss://`",
+            ));
         }
+        let tls = is_tls
+            .then(|| server.tls.config(Trust::Authorities))
+            .transpose()?
+            .map(|config| TlsConnector::from(Arc::new(config)));
         Ok(Self {
             endpoint,
-            tls: if is_tls { Some(tls_connector(server)?) } else { None },
+            tls,
             greeting: greeting(server, &info),
             connect_timeout: seconds(server.connect_timeout, "connect_timeout")?,
             address,
@@ -127,10 +132,7 @@ impl Target {
             .map_err(|error| failure::of_refusal(&self.address, &error.to_string()))?;
         tls.connect(name, tcp).await.map_err(|error| {
             // A certificate that is refused stays refused; a connection that breaks may work later.
-            if error
-                .get_ref()
-                .is_some_and(<dyn std::error::Error + Send + Sync>::is::<rustls::Error>)
-            {
+            if is_refused_certificate(&error) {
                 failure::of_refusal(&self.address, &format!("TLS: {error}"))
             } else {
                 failure::of_connection(&self.address, &format!("TLS: {error}"))
@@ -193,40 +195,4 @@ fn greeting(server: &Server, info: &ConnectionInfo) -> (Vec<u8>, usize) {
         add(&["SELECT", &database.to_string()]);
     }
     (bytes, replies)
-}
-
-fn tls_connector(server: &Server) -> Result<TlsConnector, StartError> {
-    let bad = |option: &str, error: &dyn std::fmt::Display| {
-        StartError::option(format!("`{option}` is no PEM text that can be used: {error}"))
-    };
-    let mut roots = RootCertStore::empty();
-    if let Some(text) = &server.ca {
-        for certificate in CertificateDer::pem_slice_iter(text.as_bytes()) {
-            let certificate = certificate.map_err(|error| bad("ca", &error))?;
-            roots.add(certificate).map_err(|error| bad("ca", &error))?;
-        }
-    } else {
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    }
-    if roots.is_empty() {
-        return Err(StartError::option("there is no root certificate; give `ca`"));
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| bad("ca", &error))?
-        .with_root_certificates(roots);
-    let config = match (&server.certificate, &server.key) {
-        (Some(certificate), Some(key)) => {
-            let chain = CertificateDer::pem_slice_iter(certificate.as_bytes())
-                .collect::<Result<Vec<_>, _>>()
-                .map_err(|error| bad("certificate", &error))?;
-            let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-                .map_err(|error| bad("key", &error))?;
-            builder.with_client_auth_cert(chain, key).map_err(|error| bad("key", &error))?
-        }
-        (None, None) => builder.with_no_client_auth(),
-        _ => return Err(StartError::option("`certificate` and `key` belong together")),
-    };
-    Ok(TlsConnector::from(Arc::new(config)))
 }

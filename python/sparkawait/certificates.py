@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Certificates of encrypted connections: whom to trust, and how to show who connects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.secrets import Secret
+
+__all__ = ["Certificates", "Pem"]
+
+Pem = str | Path | Secret
+"""The path of a PEM file on every executor, a PEM text, or a secret that holds one."""
+
+
+@dataclass(frozen=True, repr=False)
+class Certificates:
+    """What the connections of a native function are encrypted with.
+
+    Attributes:
+        ca: Authorities to trust instead of the system's.
+        certificate: The client's certificate, with those between it and its authority.
+        private_key: Its key; ``None`` if it is in `certificate`.
+
+    Raises:
+        ConfigurationError: If a value is of another type, or a key has no certificate.
+    """
+
+    ca: Pem | None = None
+    certificate: Pem | None = None
+    private_key: Pem | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        for name in ("ca", "certificate", "private_key"):
+            value: object = getattr(self, name)
+            if value is not None and not isinstance(value, Pem):
+                msg = (
+                    f"`{name}` must be the path of a PEM file, a PEM text or a secret, "
+                    f"got a {type(value).__name__}"
+                )
+                raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+        if self.private_key is not None and self.certificate is None:
+            msg = "`private_key` needs `certificate`"
+            raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+
+    def __bool__(self) -> bool:
+        """Tells whether anything was given."""
+        return any(it is not None for it in (self.ca, self.certificate, self.private_key))
+
+    def texts(self) -> dict[str, str | None]:
+        """Returns the PEM texts, read on this machine.
+
+        Raises:
+            ConfigurationError: If a file cannot be read, or a secret is not there.
+        """
+        return {
+            "ca": _text(self.ca, "ca"),
+            "certificate": _text(self.certificate, "certificate"),
+            "private_key": _text(self.private_key, "private_key"),
+        }
+
+
+def _text(value: Pem | None, name: str) -> str | None:
+    if isinstance(value, Secret):
+        return value.reveal()
+    if value is None or (isinstance(value, str) and value.lstrip().startswith("-----BEGIN")):
+        return value
+    try:
+        return Path(value).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        msg = f"`{name}`: file `{value}` cannot be read: {reason}; every executor needs it"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID) from None

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whom a connection trusts, and how it shows who it is.
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use serde::{Deserialize, Serialize};
+
+use crate::native::StartError;
+
+/// Certificates and a key, as PEM texts. Has no `Debug`: the key is a secret.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TlsSettings {
+    /// Authorities to trust instead of the system's.
+    ca: Option<String>,
+    /// The client's own certificate, with those between it and its authority.
+    certificate: Option<String>,
+    /// Its key; `None`: it is in the text of the certificate.
+    private_key: Option<String>,
+}
+
+/// Which certificates of servers are accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// Those that lead to an authority; there must be one.
+    Authorities,
+    /// The same; but no connection may need one, so there may be none.
+    AuthoritiesIfAny,
+    /// Any; the server must have the certificate's key all the same.
+    Anyone,
+}
+
+impl TlsSettings {
+    /// Returns whether authorities were given.
+    pub(crate) fn has_ca(&self) -> bool {
+        self.ca.is_some()
+    }
+
+    /// Returns whether anything was given.
+    pub(crate) fn is_given(&self) -> bool {
+        *self != Self::default()
+    }
+
+    /// Makes the configuration of a client.
+    ///
+    /// # Errors
+    ///
+    /// A text is no PEM, does not have what its option needs, or no authority is known.
+    pub(crate) fn config(&self, trust: Trust) -> Result<ClientConfig, StartError> {
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| StartError::option(format!("TLS cannot be used: {error}")))?;
+        let builder = if trust == Trust::Anyone {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+        } else {
+            builder.with_root_certificates(self.roots(trust)?)
+        };
+        let Some(certificate) = &self.certificate else {
+            return match self.private_key {
+                Some(_) => Err(StartError::option("`private_key` needs `certificate`")),
+                None => Ok(builder.with_no_client_auth()),
+            };
+        };
+        let (key, option) = match &self.private_key {
+            Some(key) => (key, "private_key"),
+            None => (certificate, "certificate"),
+        };
+        // The library's own words could quote the key.
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| {
+            StartError::option(format!("`{option}` holds no private key in PEM form"))
+        })?;
+        builder.with_client_auth_cert(certificates(certificate, "certificate")?, key).map_err(
+            |error| {
+                StartError::option(format!("`certificate` and its key cannot be used: {error}"))
+            },
+        )
+    }
+
+    fn roots(&self, trust: Trust) -> Result<RootCertStore, StartError> {
+        let mut roots = RootCertStore::empty();
+        if let Some(ca) = &self.ca {
+            for certificate in certificates(ca, "ca")? {
+                roots.add(certificate).map_err(|error| {
+                    StartError::option(format!("`ca` holds a certificate of no authority: {error}"))
+                })?;
+            }
+        } else {
+            // What cannot be read is left out: a server that needs it is refused, and says so.
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+        if roots.is_empty() && trust == Trust::Authorities {
+            return Err(StartError::option(
+                "this machine knows no certificate authority; install its certificates, or give `ca`",
+            ));
+        }
+        Ok(roots)
+    }
+}
+
+/// Tells whether `error` means that a certificate was refused: it will be the next time too.
+pub(crate) fn is_refused_certificate(error: &(dyn StdError + 'static)) -> bool {
+    let mut current = Some(error);
+    while let Some(error) = current {
+        if let Some(tls) = error.downcast_ref::<Error>() {
+            return matches!(tls, Error::InvalidCertificate(_));
+        }
+        // An I/O error hides the error in it from `source`.
+        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        current = match inner {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    false
+}
+
+fn certificates(pem: &str, option: &str) -> Result<Vec<CertificateDer<'static>>, StartError> {
+    let found: Vec<_> = CertificateDer::pem_slice_iter(pem.as_bytes())
+        .collect::<Result<_, _>>()
+        .map_err(|_| StartError::option(format!("`{option}` is no PEM text")))?;
+    if found.is_empty() {
+        return Err(StartError::option(format!("`{option}` holds no certificate in PEM form")));
+    }
+    Ok(found)
+}
+
+/// Takes any certificate, whose key must have signed the connection all the same.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The tokio task that the calls of one Spark task live in.
+
+use std::collections::HashSet;
+
+use sparkawait_core::operator::AttemptId;
+use sparkawait_runtime::AsyncFunction;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::function::{Calls, Replies, spawn};
+
+/// What the task thread tells the tokio task; one for a burst of calls.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Calls to start.
+    Invoke(Calls),
+    /// Calls whose outcome nobody waits for any more.
+    Cancel(HashSet<AttemptId>),
+}
+
+/// Commands in the order that they were given; `None` once the function is closed.
+pub(crate) type Commands = UnboundedReceiver<Command>;
+
+/// A native function whose calls live in one tokio task.
+///
+/// The task gets the commands and sends the replies; it ends when the function is
+/// closed or dropped, and everything that it owns with it.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    commands: UnboundedSender<Command>,
+}
+
+impl Worker {
+    /// Starts the task: `work` makes it out of the commands' receiver.
+    pub(crate) fn start<W>(
+        runtime: &Handle,
+        name: &'static str,
+        replies: Replies,
+        work: impl FnOnce(Commands) -> W,
+    ) -> Self
+    where
+        W: Future<Output = ()> + Send + 'static,
+    {
+        let (commands, receiver) = unbounded_channel();
+        spawn(runtime, name, replies, work(receiver));
+        Self { commands }
+    }
+}
+
+impl AsyncFunction<Calls> for Worker {
+    fn invoke(&mut self, calls: Calls) {
+        // Refused only after `close`, when nobody waits for a reply.
+        let _ = self.commands.send(Command::Invoke(calls));
+    }
+
+    fn ask_timeout(&mut self, _calls: Calls) {
+        // Native functions declare no timeout handler, so that none is ever asked.
+    }
+
+    fn cancel(&mut self, attempts: Vec<AttemptId>) {
+        let _ = self.commands.send(Command::Cancel(attempts.into_iter().collect()));
+    }
+
+    fn close(&mut self) {
+        self.commands = unbounded_channel().0;
+    }
+}

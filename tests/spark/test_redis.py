@@ -12,6 +12,7 @@ from tests.support.redis_server import RedisServer
 pytestmark = pytest.mark.spark
 
 ROWS = 1000
+PASSWORD = "not-for-plans"  # noqa: S105 - of a server of the tests
 
 
 def test_each_row_of_each_partition_gets_its_value(spark):
@@ -22,3 +23,46 @@ def test_each_row_of_each_partition_gets_its_value(spark):
         rows = sa.unordered_wait(frame, function, capacity=100).collect()
     expected = [(i, None if i % 2 else i * 10) for i in range(ROWS)]
     assert sorted((row.id, row.n) for row in rows) == expected
+
+
+def test_a_miss_and_a_null_key_drop_the_row_with_inner(spark):
+    with RedisServer() as server:
+        server.load([["HSET", f"n:{i}", "name", f"n{i}", "size", str(i)] for i in range(0, 10, 2)])
+        frame = spark.range(0, 10, numPartitions=1).selectExpr("id", "nullif(id, 4) as key")
+        for how, expected in [("left", list(range(10))), ("inner", [0, 2, 6, 8])]:
+            schema = "name string, size int"
+            function = redis.hash(server.url, "n:{key}", schema=schema, how=how)
+            rows = sa.ordered_wait(frame, function).collect()
+            assert [row.id for row in rows] == expected
+            found = [(row.name, row.size) for row in rows if row.name]
+            assert found == [(f"n{i}", i) for i in (0, 2, 6, 8)]
+
+
+def test_a_secret_is_resolved_in_the_executor_and_shown_nowhere(spark, tmp_path, capfd):
+    with RedisServer("--requirepass", PASSWORD, cli=["-a", PASSWORD]) as server:
+        server.cli("set", "n:1", '{"of": {"name": "Ann"}}')
+        (tmp_path / "url").write_text(server.url.replace("://", f"://:{PASSWORD}@"))
+        secret = sa.secret(file=str(tmp_path / "url"))
+        function = redis.json(secret, "n:{id}", schema="of struct<name:string>")
+        frame = sa.unordered_wait(spark.range(1, 2), function)
+        (row,) = frame.collect()
+    assert row.of.name == "Ann"
+    frame.explain("extended")
+    shown = capfd.readouterr().out
+    assert "Parsed Logical Plan" in shown
+    assert PASSWORD not in shown + repr(function)
+
+
+def test_a_failing_row_is_an_error_column_or_fails_the_task(spark):
+    with RedisServer() as server:
+        server.load([["SET", "n:0", "7"], ["RPUSH", "n:1", "7"], ["SET", "n:2", "9"]])
+        frame = spark.range(0, 3, numPartitions=1)
+        function = redis.get(server.url, "n:{id}", schema="n int")
+        rows = sa.ordered_wait(frame, function, on_error="capture").collect()
+        with pytest.raises(
+            Exception, match=r"redis\.get.*failed for row 1 of partition 0.*WRONGTYPE"
+        ):
+            sa.ordered_wait(frame, function).collect()
+    assert [(row.id, row.n) for row in rows] == [(0, 7), (1, None), (2, 9)]
+    assert [row.id for row in rows if row.error] == [1]
+    assert "WRONGTYPE" in rows[1].error.message

@@ -15,7 +15,8 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import retry
-from tests.support.nginx import Certificates, Nginx
+from tests.support.certificates import Certificates
+from tests.support.nginx import Nginx
 from tests.support.servers import LOOPBACK, free_port
 
 CUSTOMERS = {

@@ -8,14 +8,14 @@ import pickle
 import socket
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import sparkawait as sa
 from sparkawait import redis
-from tests.support.redis_server import RedisServer, openssl_certificates
+from tests.support.certificates import Certificates
+from tests.support.redis_server import RedisServer
 from tests.support.servers import free_port
 
 PASSWORD = "not-for-logs"  # noqa: S105 - of a server of the tests
@@ -193,36 +193,31 @@ def test_a_socket_of_the_machine_serves_too(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory) -> dict[str, Path]:
-    return openssl_certificates(tmp_path_factory.mktemp("certificates"))
+def certificates(tmp_path_factory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")
 def tls_server(certificates) -> Iterator[RedisServer]:
-    names = {"--tls-cert-file": "cert", "--tls-key-file": "key", "--tls-ca-cert-file": "ca"}
-    arguments = [part for name, key in names.items() for part in (name, str(certificates[key]))]
-    cli = ["--tls", "--cacert", str(certificates["ca"])]
-    cli += ["--cert", str(certificates["cert"]), "--key", str(certificates["key"])]
-    with RedisServer(*arguments, cli=cli, tls=True) as server:
-        server.cli("set", "k", "x")
-        yield server
+    server, client = str(certificates.server_path), str(certificates.client_path)
+    ca = str(certificates.ca_path)
+    arguments = ["--tls-cert-file", server, "--tls-key-file", server, "--tls-ca-cert-file", ca]
+    cli = ["--tls", "--cacert", ca, "--cert", client, "--key", client]
+    with RedisServer(*arguments, cli=cli, tls=True) as running:
+        running.cli("set", "k", "x")
+        yield running
 
 
 def test_tls_needs_the_authority_and_the_clients_certificate(tls_server, certificates):
-    given = {
-        "ca": certificates["ca"],
-        "certificate": certificates["cert"],
-        "private_key": certificates["key"],
-    }
+    path = certificates.client_path
+    given = {"ca": certificates.ca_path, "certificate": path, "private_key": path}
     rows = [{"id": i} for i in range(3000)]
     function = redis.get(tls_server.url, "k", schema="v string", **given)
     found = lookup(function, rows, capacity=3000)
     assert found == [{"id": i, "v": "x"} for i in range(3000)]
 
-    strange = redis.get(
-        tls_server.url, "k", schema="v string", certificate=given["certificate"],
-        private_key=given["private_key"],
-    )  # fmt: skip
+    without_ca = {"certificate": path, "private_key": path}
+    strange = redis.get(tls_server.url, "k", schema="v string", **without_ca)
     with pytest.raises(sa.AsyncFunctionError, match=r"1 attempt: .*certificate"):
         lookup(strange, rows[:1], retry=sa.retry.fixed_delay(3, "1ms"))
 

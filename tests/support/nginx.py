@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real nginx, with certificates of its own where TLS is wanted."""
+"""A real nginx."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import trustme
+from tests.support.certificates import Certificates
+from tests.support.servers import Server, find_program, free_port
 
-from tests.support.servers import LOOPBACK, Server, find_program, free_port
-
-__all__ = ["Certificates", "Nginx"]
+__all__ = ["Nginx"]
 
 CONFIGURATION = """
 daemon off; master_process off; pid {directory}/nginx.pid; error_log stderr warn;
@@ -29,21 +28,6 @@ http {{
     }}
 }}
 """
-
-
-class Certificates:
-    """A certificate authority with certificates of a server and a client, as PEM texts."""
-
-    def __init__(self, directory: Path) -> None:
-        authority = trustme.CA()
-        server = authority.issue_cert("localhost", LOOPBACK)
-        client = authority.issue_cert("client@example.com")
-        self.ca = authority.cert_pem.bytes().decode()
-        self.client = client.private_key_and_cert_chain_pem.bytes().decode()
-        self.ca_path = directory / "ca.pem"
-        self.server_path = directory / "server.pem"
-        authority.cert_pem.write_to_path(self.ca_path)
-        server.private_key_and_cert_chain_pem.write_to_path(self.server_path)
 
 
 class Nginx(Server):

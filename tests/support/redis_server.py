@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.support.servers import START_SECONDS, Server, find_program, free_port
 
-__all__ = ["RedisServer", "openssl_certificates"]
+__all__ = ["RedisServer"]
 
 
 class RedisServer(Server):
@@ -77,22 +77,3 @@ class RedisServer(Server):
         """Stops it, and removes what it left."""
         self.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
-
-
-def openssl_certificates(directory: Path) -> dict[str, Path]:
-    """Makes an authority and a certificate of it for ``localhost``."""
-    paths = {name: directory / f"{name}.pem" for name in ("ca", "ca_key", "cert", "key", "request")}
-    new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-
-    def openssl(*arguments: str | Path) -> None:
-        subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
-
-    ca, ca_key, cert, key, request = paths.values()
-    authority = ["-x509", *new_key, "-days", "2", "-subj", "/CN=test authority"]
-    openssl("req", *authority, "-keyout", ca_key, "-out", ca)
-    openssl("req", *new_key, "-subj", "/CN=localhost", "-keyout", key, "-out", request)
-    extensions = directory / "extensions"
-    extensions.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-    signing = ["-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-days", "2"]
-    openssl("x509", "-req", "-in", request, *signing, "-extfile", extensions, "-out", cert)
-    return paths

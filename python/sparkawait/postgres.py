@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sparkawait import _core
 from sparkawait.certificates import Certificates, Pem
-from sparkawait.durations import Duration, parse_duration
+from sparkawait.durations import Duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import NativeFunction
 from sparkawait.secrets import Secret, reveal
@@ -154,9 +154,12 @@ def lookup(
     rows = MOST_ROWS if batch == "auto" else batch
     _check_count(rows, "batch", "an int of at least 1 or 'auto'")
     _check_count(connections, "connections", "an int of at least 1")
+    if not isinstance(writes, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _wrong(f"`writes` must be a bool, got {writes!r}")
     limit = None
     if statement_timeout is not None:
-        limit = parse_duration(statement_timeout, "statement_timeout")
+        hint = "None leaves it to the server"
+        limit = positive_duration(statement_timeout, "statement_timeout", hint=hint)
     function = Lookup(
         dsn=dsn,
         statement=statement,
@@ -164,7 +167,7 @@ def lookup(
         how=how,
         batch=rows,
         connections=connections,
-        connect_timeout=parse_duration(connect_timeout, "connect_timeout"),
+        connect_timeout=positive_duration(connect_timeout, "connect_timeout"),
         statement_timeout=limit,
         writes=writes,
         certificates=Certificates(ca, certificate, private_key),
@@ -178,8 +181,9 @@ def lookup(
 
 def _check_texts(dsn: object, statement: object, args: object) -> None:
     if not isinstance(dsn, (str, Secret)) or dsn == "":
-        msg = f"`dsn` must be a str or a secret, got a {type(dsn).__name__}"
-        raise _wrong(msg)
+        # Not quoted: it may have a password in it.
+        found = "an empty str" if dsn == "" else f"a {type(dsn).__name__}"
+        raise _wrong(f"`dsn` must be a str that is not empty, or a secret, got {found}")
     if not isinstance(statement, str) or not statement.strip():
         raise _wrong(f"`statement` must be a str that is not empty, got {statement!r}")
     is_names = isinstance(args, Sequence) and not isinstance(args, str)

@@ -168,10 +168,7 @@ impl AsyncFunction<Calls> for CachedFunction {
 
     fn cancel(&mut self, attempts: Vec<AttemptId>) {
         let task = &self.task;
-        let handed_over = task.store.with(|state, _| {
-            let leave = |attempt: &AttemptId| state.flights.leave((task.id, *attempt));
-            attempts.iter().filter_map(leave).collect::<Vec<_>>()
-        });
+        let handed_over = task.store.with(|state, _| state.flights.leave(task.id, &attempts));
         if let Some(function) = task.lock_function().as_mut() {
             function.cancel(attempts);
         }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::Duration;
 
 use arrow::array::{Int64Array, RecordBatch};
 use sparkawait_arrow::OnError;
@@ -182,6 +183,13 @@ impl AsyncFunction<Calls> for ByHand {
 
 /// Starts a task by hand on a thread of its own, which returns the task's results.
 fn started(config: TaskConfig) -> (Hand, thread::JoinHandle<Option<Vec<RecordBatch>>>) {
+    started_with(config, input(0..1))
+}
+
+fn started_with(
+    config: TaskConfig,
+    rows: RecordBatch,
+) -> (Hand, thread::JoinHandle<Option<Vec<RecordBatch>>>) {
     let (hands, hand) = channel();
     let thread = thread::spawn(move || {
         let mut task = TestTask::new(config, |replies| {
@@ -190,7 +198,7 @@ fn started(config: TaskConfig) -> (Hand, thread::JoinHandle<Option<Vec<RecordBat
             hands.send(Hand { replies, calls: called, cancelled: cancellations }).unwrap();
             Box::new(ByHand { calls, cancelled })
         });
-        task.run(vec![input(0..1)]).ok()
+        task.run(vec![rows]).ok()
     });
     (hand.recv().unwrap(), thread)
 }
@@ -249,6 +257,33 @@ fn who_waits_for_a_task_that_fails_makes_the_call() {
     assert!(leading.join().unwrap().is_none());
     assert_eq!(column(&following.join().unwrap().unwrap()[0], "result"), [8]);
     assert_eq!(metrics.loads(), 1);
+}
+
+#[test]
+fn who_waits_for_calls_that_time_out_together_makes_them() {
+    let rows = || input(0..4 * KEYS);
+    let (mut config, _) = cached("timed out", 1000);
+    config.operator.timeout = Some(Duration::from_millis(20));
+    let (leader, leading) = started_with(with_on_error(config, OnError::Capture), rows());
+    let (config, metrics) = cached("timed out", 1000);
+    let (follower, following) = started_with(config, rows());
+
+    // The follower's calls come once the leader's have timed out, with all that waited for them.
+    let mut answered = 0;
+    while answered < KEYS.unsigned_abs() {
+        let calls = follower.calls.recv().unwrap();
+        answer(&follower, &calls, 9);
+        answered += calls.calls.len() as u64;
+    }
+
+    let rows_of =
+        |batches: &[RecordBatch]| batches.iter().map(RecordBatch::num_rows).sum::<usize>();
+    assert_eq!(rows_of(&leading.join().unwrap().unwrap()), rows().num_rows());
+    let found = following.join().unwrap().unwrap();
+    assert_eq!(rows_of(&found), rows().num_rows());
+    assert!(found.iter().all(|batch| column(batch, "result").iter().all(|value| *value == 9)));
+    assert_eq!(metrics.loads(), KEYS.unsigned_abs());
+    drop(leader);
 }
 
 #[test]

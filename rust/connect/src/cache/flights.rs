@@ -4,7 +4,7 @@
 //! Invariant: each flight has exactly one leader, whose call is in flight; an
 //! attempt leads at most one flight, or waits for at most one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -59,32 +59,33 @@ impl Flights {
         Some((key, waiters))
     }
 
-    /// Forgets a cancelled attempt; returns who has to make its call instead.
-    pub(super) fn leave(&mut self, attempt: TaskAttempt) -> Option<Waiter> {
-        if let Some(key) = self.leaders.remove(&attempt) {
-            return self.hand_over(key);
+    /// Forgets cancelled attempts of a task; returns who has to make their calls instead.
+    ///
+    /// A burst of them, as of timeouts, costs one pass over those that wait.
+    pub(super) fn leave(&mut self, task: u64, attempts: &[AttemptId]) -> Vec<Waiter> {
+        let led = attempts.iter().filter_map(|attempt| self.leaders.remove(&(task, *attempt)));
+        let led: Vec<CacheKey> = led.collect();
+        if led.len() < attempts.len() {
+            let gone: HashSet<&AttemptId> = attempts.iter().collect();
+            self.forget_waiters(|it| it.task.id == task && gone.contains(&it.attempt));
         }
-        // Cancelled attempts that wait are rare: no index of them is kept.
-        for waiters in self.waiters.values_mut() {
-            let position = waiters.iter().position(|it| (it.task.id, it.attempt) == attempt);
-            if let Some(position) = position {
-                waiters.remove(position);
-                return None;
-            }
-        }
-        None
+        led.into_iter().filter_map(|key| self.hand_over(key)).collect()
     }
 
     /// Forgets all attempts of a task that has ended; returns who has to make its calls instead.
     pub(super) fn leave_all(&mut self, task: u64) -> Vec<Waiter> {
-        for waiters in self.waiters.values_mut() {
-            waiters.retain(|waiter| waiter.task.id != task);
-        }
+        self.forget_waiters(|waiter| waiter.task.id == task);
         let led: Vec<TaskAttempt> =
             self.leaders.keys().filter(|(leader, _)| *leader == task).copied().collect();
         let keys: Vec<CacheKey> =
             led.iter().filter_map(|attempt| self.leaders.remove(attempt)).collect();
         keys.into_iter().filter_map(|key| self.hand_over(key)).collect()
+    }
+
+    fn forget_waiters(&mut self, is_gone: impl Fn(&Waiter) -> bool) {
+        for waiters in self.waiters.values_mut() {
+            waiters.retain(|waiter| !is_gone(waiter));
+        }
     }
 
     /// Makes the first of those that wait the leader of the flight, which ends if there is none.

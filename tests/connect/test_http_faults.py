@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HTTP functions when the service is busy, broken or silent, and when calls are given up."""
+
+from __future__ import annotations
+
+import math
+import socket
+import time
+from collections.abc import Iterator
+from email.utils import formatdate
+
+import pyarrow as pa
+import pytest
+
+import sparkawait as sa
+from sparkawait import retry
+from sparkawait.testing import LookupServer
+from tests.support.nginx import Nginx
+from tests.support.scripted_server import ScriptedServer
+from tests.support.servers import LOOPBACK
+from tests.support.waiting import wait_until
+
+ROWS = 1000
+TABLES = {"numbers": {i: {"n": i} for i in range(ROWS)}}
+AT_ONCE = retry.fixed_delay(1000, "1ms")
+
+
+@pytest.fixture
+def server() -> Iterator[LookupServer]:
+    with LookupServer(TABLES, latency=None) as running:
+        yield running
+
+
+def numbers(url: str, **options):
+    return sa.http.get(f"{url}/numbers/{{id}}", "n bigint", **{"proxy": False} | options)
+
+
+def batch_of(ids) -> pa.RecordBatch:
+    return pa.record_batch({"id": pa.array(ids, pa.int64())})
+
+
+def look_up(function, ids, **options) -> list[int | None]:
+    batches = sa.arrow.ordered_wait([batch_of(ids)], function, **options)
+    return [row["n"] for batch in batches for row in batch.to_pylist()]
+
+
+# -- a service that is busy
+
+
+def test_seconds_of_retry_after_are_waited_for():
+    with LookupServer(TABLES, latency=None, rate_limit=1) as server:
+        # One more attempt after a millisecond would be too early, and the last.
+        found = look_up(numbers(server.url), [1, 2], retry=retry.fixed_delay(1, "1ms"))
+        stats = server.stats()
+    assert found == [1, 2]
+    assert (stats["requests"], stats["rejected"]) == (3, 1)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_date_of_retry_after_is_waited_for(status):
+    opens = []
+
+    def answer(target, before):
+        if before == 0:
+            opens.append(math.ceil(time.time() + 0.2))
+        if time.time() < opens[0]:
+            return status, {"Retry-After": formatdate(opens[0], usegmt=True)}, b""
+        return 200, {}, b'{"n": 7}'
+
+    with ScriptedServer(answer) as server:
+        # One more attempt after a millisecond would be too early, and the last.
+        found = look_up(numbers(server.url), [7], retry=retry.fixed_delay(1, "1ms"))
+    assert found == [7]
+    assert server.targets == ["/numbers/7"] * 2
+
+
+def test_other_rows_go_on_while_one_waits_for_retry_after():
+    def answer(target, before):
+        if before == 0:
+            return 429, {"Retry-After": "1"}, b""
+        return 200, {}, b'{"n": %d}' % int(target.rpartition("/")[2])
+
+    with ScriptedServer(answer) as server:
+        strategy = retry.fixed_delay(1, "1ms")
+        found = look_up(numbers(server.url), [1, 2, 3], retry=strategy, max_concurrency=1)
+    assert found == [1, 2, 3]
+    assert server.targets == [f"/numbers/{i}" for i in (1, 2, 3, 1)]
+
+
+@pytest.mark.parametrize("seconds", ["3600", str(2**64 - 1)])
+def test_a_row_whose_retry_after_exceeds_its_timeout_times_out_after_one_call(seconds):
+    with ScriptedServer(lambda target, before: (429, {"Retry-After": seconds}, b"")) as server:
+        function = numbers(server.url)
+        with pytest.raises(sa.ElementTimeoutError):
+            look_up(function, [1], retry=AT_ONCE, timeout="200ms")
+    assert server.targets == ["/numbers/1"]
+
+
+def test_without_retry_a_busy_service_fails_the_row():
+    with ScriptedServer(lambda target, before: (429, {"Retry-After": "1"}, b"slow")) as server:
+        function = numbers(server.url)
+        with pytest.raises(sa.AsyncFunctionError, match=r"1 attempt: .* 429 Too Many Requests"):
+            look_up(function, [1])
+    assert server.targets == ["/numbers/1"]
+
+
+# -- a service that is broken
+
+
+def test_a_burst_of_errors_is_survived_and_each_error_is_one_more_call(server):
+    def batches():
+        server.set_faults(error_rate=1.0)
+        yield batch_of(range(50))
+        wait_until(lambda: server.stats()["errors"] > 200)
+        server.set_faults()
+        yield batch_of(range(50, ROWS))
+
+    out = sa.arrow.ordered_wait(batches(), numbers(server.url), retry=AT_ONCE, capacity=50)
+    found = [row["n"] for batch in out for row in batch.to_pylist()]
+
+    assert found == list(range(ROWS))
+    stats = server.stats()
+    assert stats["requests"] == ROWS + stats["errors"]
+
+
+def test_connections_that_are_reset_lose_no_row(server):
+    server.set_faults(reset_rate=0.1, error_rate=0.1)
+
+    found = look_up(numbers(server.url), range(ROWS), retry=AT_ONCE, capacity=200)
+
+    assert found == list(range(ROWS))
+    stats = server.stats()
+    assert stats["reset"] > 0
+    assert stats["requests"] == ROWS + stats["errors"] + stats["reset"]
+
+
+def test_a_reset_connection_is_told(server):
+    server.set_faults(reset_rate=1.0)
+    with pytest.raises(sa.AsyncFunctionError, match=r"broke off or is no HTTP: .*reset"):
+        look_up(numbers(server.url), [1])
+
+
+# -- a service that is silent, and calls that are given up
+
+
+def test_a_stalled_call_ends_with_the_timeout_of_its_row(server):
+    server.set_faults(stall_rate=1.0)
+
+    with pytest.raises(sa.ElementTimeoutError, match="100ms"):
+        look_up(numbers(server.url), [1], timeout="100ms", retry=AT_ONCE)
+
+    wait_until(lambda: server.stats()["in_flight"] == 0)
+    assert server.stats()["stalled"] == 1
+
+
+def test_a_stalled_attempt_is_cancelled_and_made_again(server):
+    server.set_faults(stall_rate=0.3)
+
+    found = look_up(numbers(server.url), range(30), attempt_timeout="200ms", retry=AT_ONCE)
+
+    assert found == list(range(30))
+    wait_until(lambda: server.stats()["in_flight"] == 0)
+    stats = server.stats()
+    assert stats["requests"] >= 30 + stats["stalled"] > 30
+
+
+def urls_of(first: str, silent: LookupServer, base: str | None = None) -> pa.RecordBatch:
+    others = [f"{base or silent.url}/numbers/{i}" for i in range(20)]
+    return pa.record_batch({"url": [first, *others]})
+
+
+@pytest.fixture
+def silent() -> Iterator[LookupServer]:
+    with LookupServer(TABLES, latency=None, stall_rate=1.0) as running:
+        yield running
+
+
+def test_calls_in_flight_end_with_the_iterator(server, silent):
+    function = sa.http.get("{url}", "n bigint", proxy=False)
+    urls = urls_of(f"{server.url}/numbers/0", silent)
+    out = sa.arrow.unordered_wait([urls], function)
+    assert next(out)["n"].to_pylist() == [0]
+    wait_until(lambda: silent.stats()["in_flight"] == 20)
+
+    out.close()
+
+    wait_until(lambda: silent.stats()["in_flight"] == 0)
+    assert silent.stats()["requests"] == 20
+
+
+def test_calls_in_flight_over_http2_end_with_the_iterator(tmp_path, silent):
+    lines = f"""location /quick {{ return 200 '{{"n": 0}}'; }}
+        location /numbers/ {{ proxy_pass {silent.url}; }}"""
+    with Nginx(tmp_path, lines, listen="http2") as nginx:
+        function = sa.http.get("{url}", "n bigint", proxy=False, version="2")
+        urls = urls_of(f"{nginx.url}/quick", silent, nginx.url)
+        out = sa.arrow.unordered_wait([urls], function)
+        assert next(out)["n"].to_pylist() == [0]
+        wait_until(lambda: silent.stats()["in_flight"] == 20)
+
+        out.close()
+
+        # nginx gives up what nobody waits for any more.
+        wait_until(lambda: silent.stats()["in_flight"] == 0)
+
+
+def test_calls_in_flight_end_with_the_row_that_fails_the_task(silent):
+    def answer(target, before):
+        wait_until(lambda: silent.stats()["in_flight"] == 20)
+        return 400, {}, b""
+
+    with ScriptedServer(answer) as broken:
+        function = sa.http.get("{url}", "n bigint", proxy=False)
+        out = sa.arrow.unordered_wait([urls_of(broken.url, silent)], function)
+        with pytest.raises(sa.AsyncFunctionError, match="400 Bad Request"):
+            list(out)
+
+    wait_until(lambda: silent.stats()["in_flight"] == 0)
+    assert silent.stats()["requests"] == 20
+
+
+def test_no_more_calls_than_connections_are_on_their_way(server):
+    server.set_latency("2ms")
+
+    found = look_up(numbers(server.url, connections=7), range(100), capacity=100)
+
+    assert found == list(range(100))
+    assert server.stats()["max_in_flight"] == 7
+
+
+def test_a_connection_that_is_not_made_in_time_is_told():
+    # A backlog that is full takes no more connections, and refuses none.
+    with socket.create_server((LOOPBACK, 0), backlog=0) as listener:
+        waiting = [socket.create_connection(listener.getsockname())]
+        url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
+        with pytest.raises(sa.AsyncFunctionError, match="was not made within `connect_timeout`"):
+            look_up(numbers(url, connect_timeout="50ms"), [1])
+        for connection in waiting:
+            connection.close()
+
+
+# -- what is in a document, and around it
+
+
+def test_an_array_in_the_document_gives_a_row_for_each_element(server):
+    elements = [{"n": 1}, {"n": None}, {"n": 3}]
+    pages = {"full": {"found": {"items": elements}}, "none": {"found": {"items": []}}, "bare": {}}
+    server.add_table("pages", pages)
+    ids = pa.array(["full", "none", "bare", None])
+    found = {}
+    for how in ("left", "inner"):
+        function = sa.http.get(
+            server.url + "/pages/{id}", "n int", rows="$.found.items", how=how, proxy=False
+        )
+        out = sa.arrow.ordered_wait([pa.record_batch({"id": ids})], function)
+        found[how] = [(row["id"], row["n"]) for batch in out for row in batch.to_pylist()]
+    assert found["inner"] == [("full", 1), ("full", None), ("full", 3)]
+    assert found["left"] == [*found["inner"], ("none", None), ("bare", None), (None, None)]

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waiting for what another thread, process or server does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+__all__ = ["wait_until"]
+
+PATIENCE_SECONDS = 20.0
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Returns as soon as `condition` holds.
+
+    Raises:
+        TimeoutError: If it does not for so long that it never will.
+    """
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            msg = "the condition did not become true"
+            raise TimeoutError(msg)
+        time.sleep(0.002)

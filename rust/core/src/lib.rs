@@ -12,6 +12,7 @@
 //! | [`operator`] | [`AsyncWaitOperator`]: admission, completion, retry, timeout, snapshot | `AsyncWaitOperator` |
 //! | [`queue`] | ordered, unordered and key-ordered queues of stream elements | `StreamElementQueue` |
 //! | [`mailbox`] | the task's mailbox and its processor | `TaskMailbox`, `MailboxProcessor` |
+//! | [`flow`] | credits, floating pool, channels, debloating | credit-based flow control |
 //! | [`retry`] | fixed-delay and exponential back-off | `AsyncRetryStrategies` |
 //! | [`timer`] | deadlines and delayed retries | processing-time timers |
 //!
@@ -20,6 +21,8 @@
 
 pub mod element;
 pub mod error;
+pub mod flow;
+mod key_hasher;
 pub mod mailbox;
 pub mod operator;
 pub mod queue;

@@ -2,7 +2,7 @@
 //! The queue that keeps the order of each key.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::num::NonZeroUsize;
 
 use super::{
@@ -10,6 +10,7 @@ use super::{
     UnorderedStreamElementQueue,
 };
 use crate::element::{Key, StreamElement, Watermark};
+use crate::key_hasher::KeyHasher;
 
 /// Emits as [`UnorderedStreamElementQueue`], but lets one record of a key start at a time.
 ///
@@ -177,29 +178,5 @@ impl<T, R> StreamElementQueue<T, R> for KeyOrderedStreamElementQueue<T, R> {
 
     fn capacity(&self) -> NonZeroUsize {
         self.inner.capacity()
-    }
-}
-
-/// Spreads 64-bit keys over the table with one multiplication.
-///
-/// A [`Key`] is a hash or a small number already; `SipHash` would cost more than
-/// the rest of a put.
-#[derive(Debug, Default)]
-struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-
-    fn write_u64(&mut self, key: u64) {
-        let mixed = (self.0 ^ key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = mixed ^ (mixed >> 32);
     }
 }

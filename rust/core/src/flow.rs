@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Credit-based flow control: one slow destination does not hold the others.
+//!
+//! A *credit* is a permit to have one call, or one batch of calls, in flight
+//! for one destination. Each destination is a channel with some credits of its
+//! own; the others float: they are lent to channels that have something
+//! waiting, and go to whoever has waited longest when they come back.
+//!
+//! ```text
+//!                     +--------------+  exclusive credits
+//!    floating <-----> |  channel a   | <- - - - - - - - -    calls in flight
+//!    credits          +--------------+
+//!    (one pool) <---> |  channel b   |
+//!                     +--------------+
+//! ```
+//!
+//! | type | what it is | counterpart in Flink |
+//! |---|---|---|
+//! | [`FloatingPool`] | the credits that are shared, and the line for them | `LocalBufferPool` |
+//! | [`ReceiverGate`], [`ReceiverChannel`] | who gives credit, over a wire | `SingleInputGate`, `RemoteInputChannel` |
+//! | [`SenderQueue`], [`SenderChannel`] | who spends it, over a wire | `PartitionRequestQueue`, its readers |
+//! | [`ChannelTable`] | the channels inside of an operator, without a wire | - |
+//! | [`Debloater`] | how large a batch should be | `BufferDebloater` |
+//!
+//! Everything here is `&mut self` and belongs to one thread.
+
+use std::fmt;
+
+mod backlogs;
+mod channel_config;
+mod channel_metrics;
+mod channel_table;
+mod credit_account;
+mod debloater;
+mod floating_pool;
+mod listeners;
+mod receiver_channel;
+mod receiver_gate;
+mod sender_channel;
+mod sender_queue;
+
+pub use channel_config::ChannelConfig;
+pub use channel_metrics::{ChannelMetrics, ChannelReport, ChannelTotals};
+pub use channel_table::ChannelTable;
+pub use debloater::{Debloater, DebloaterConfig};
+pub use floating_pool::FloatingPool;
+pub use listeners::ListenerId;
+pub use receiver_channel::{ChannelError, Notify, ReceiverChannel};
+pub use receiver_gate::ReceiverGate;
+pub use sender_channel::{Message, SenderChannel};
+pub use sender_queue::{Pushed, SenderQueue, SenderQueueConfig, UnknownChannel};
+
+/// The number of a channel. Given to another channel once the first was released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChannelId(pub u32);
+
+impl fmt::Display for ChannelId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}

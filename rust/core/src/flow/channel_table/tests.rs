@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+
+use std::collections::{HashSet, VecDeque};
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Every record of a test: its channel, and what it does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    Waiting,
+    Running,
+    BackOff,
+    Done,
+}
+
+/// An operator in miniature around a table, which checks it after each step.
+struct Bench {
+    table: ChannelTable,
+    now: ProcessingTime,
+    records: Vec<(u64, ChannelId, State)>,
+    /// What started, in order.
+    started: Vec<usize>,
+}
+
+fn config(max_concurrency: u32, exclusive: u32, floating: u32, limit: u32) -> ChannelConfig {
+    ChannelConfig {
+        max_concurrency,
+        exclusive,
+        floating,
+        max_per_channel: limit,
+        max_backlog: 1_000_000,
+        max_backlog_per_channel: 3,
+    }
+}
+
+impl Bench {
+    fn new(config: ChannelConfig) -> Self {
+        let (table, now) = (ChannelTable::new(config), ProcessingTime::ZERO);
+        Self { table, now, records: Vec::new(), started: Vec::new() }
+    }
+
+    fn admit(&mut self, key: u64) {
+        // Key 0 stands for the null channel.
+        let id = self.table.admit((key > 0).then_some(Key(key)));
+        let record = self.records.len();
+        if self.table.try_start(id) {
+            self.started.push(record);
+            self.records.push((key, id, State::Running));
+        } else {
+            self.table.suspend(id);
+            self.table.wait(id, EntryId::from_u64(record as u64), false, self.now);
+            self.records.push((key, id, State::Waiting));
+        }
+        self.start_waiting();
+    }
+
+    fn start_waiting(&mut self) {
+        let index = |entry: EntryId| usize::try_from(entry.as_u64()).unwrap();
+        loop {
+            let records = &self.records;
+            let is_live = |entry| records[index(entry)].2 == State::Waiting;
+            let Some(entry) = self.table.next_start(self.now, is_live) else { return };
+            let record = index(entry);
+            self.table.resume(self.records[record].1);
+            self.records[record].2 = State::Running;
+            self.started.push(record);
+        }
+    }
+
+    /// Ends the call of a record, which is then done or in back-off.
+    fn finish(&mut self, record: usize, ends: bool) {
+        let id = self.records[record].1;
+        self.table.finish_call(id, Duration::from_nanos(1));
+        if ends {
+            self.records[record].2 = State::Done;
+            self.table.leave(id);
+        } else {
+            self.records[record].2 = State::BackOff;
+            self.table.suspend(id);
+        }
+        self.start_waiting();
+    }
+
+    fn retry(&mut self, record: usize) {
+        let id = self.records[record].1;
+        self.records[record].2 = State::Waiting;
+        self.table.wait(id, EntryId::from_u64(record as u64), true, self.now);
+        self.start_waiting();
+    }
+
+    /// Gives up a record that waits.
+    fn time_out(&mut self, record: usize) {
+        let (_, id, state) = self.records[record];
+        self.records[record].2 = State::Done;
+        self.table.resume(id);
+        if state == State::Waiting {
+            let records = &self.records;
+            let is_live =
+                |it: EntryId| records[usize::try_from(it.as_u64()).unwrap()].2 == State::Waiting;
+            self.table.stop_waiting(id, self.now, is_live);
+        }
+        self.table.leave(id);
+        self.start_waiting();
+    }
+
+    fn in_state(&self, state: State) -> Vec<usize> {
+        (0..self.records.len()).filter(|it| self.records[*it].2 == state).collect()
+    }
+
+    fn count(&self, key: u64, states: &[State]) -> usize {
+        self.records.iter().filter(|it| it.0 == key && states.contains(&it.2)).count()
+    }
+
+    fn check(&self) {
+        let table = &self.table;
+        let held: u32 = table.channels.iter().map(|it| it.account.held()).sum();
+        let all = held + table.pool.free() + table.unassigned;
+        assert_eq!(all, table.config.max_concurrency + table.pool.overdrawn(), "conserved");
+        let keys: HashSet<u64> = self.records.iter().map(|it| it.0).collect();
+        let mut sheltered = 0;
+        for key in keys {
+            let id = self.records.iter().rfind(|it| it.0 == key).map(|it| it.1).unwrap();
+            let running = self.count(key, &[State::Running]);
+            let waiting = self.count(key, &[State::Waiting]);
+            let pending = self.count(key, &[State::Waiting, State::BackOff]);
+            sheltered += pending.min(table.config.max_backlog_per_channel as usize);
+            let of_key =
+                |it: &&Channel| it.records > 0 && it.key == if key > 0 { Key(key) } else { NULL };
+            let Some(channel) = table.channels.get(id.0 as usize).filter(of_key) else {
+                assert_eq!(running + pending, 0, "an active channel is known");
+                continue;
+            };
+            let account = &channel.account;
+            assert_eq!(account.in_use() as usize, running);
+            assert_eq!(account.backlog() as usize, waiting);
+            assert_eq!(channel.records as usize, running + pending);
+            let may_take = account.in_use() < channel.limit;
+            let has_credit = account.free() > 0 || table.pool.free() > 0;
+            assert!(waiting == 0 || !may_take || !has_credit, "a credit is free for {key}");
+            let is_in_line = account.is_waiting();
+            assert!(waiting == 0 || account.held() >= channel.limit || is_in_line);
+        }
+        assert_eq!(table.sheltered(), sheltered);
+        let idle = table.channels.iter().filter(|it| it.records == 0);
+        assert_eq!(idle.map(|it| it.account.held()).sum::<u32>(), 0, "idle channels hold nothing");
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Admit(u64),
+    Finish(prop::sample::Index, bool),
+    Retry(prop::sample::Index),
+    TimeOut(prop::sample::Index, bool),
+    SetLimit(u64, u32),
+    ForgetIdle,
+}
+
+fn ops() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        8 => (0_u64..5).prop_map(Op::Admit),
+        6 => (any::<prop::sample::Index>(), prop::bool::weighted(0.7))
+            .prop_map(|(it, ends)| Op::Finish(it, ends)),
+        2 => any::<prop::sample::Index>().prop_map(Op::Retry),
+        2 => (any::<prop::sample::Index>(), any::<bool>()).prop_map(|(it, w)| Op::TimeOut(it, w)),
+        1 => (0_u64..5, 0_u32..9).prop_map(|(key, limit)| Op::SetLimit(key, limit)),
+        1 => Just(Op::ForgetIdle),
+    ]
+}
+
+fn any_of(index: prop::sample::Index, of: &[usize]) -> Option<usize> {
+    (!of.is_empty()).then(|| *index.get(of))
+}
+
+impl Bench {
+    fn run(&mut self, op: Op) {
+        match op {
+            Op::Admit(key) => self.admit(key),
+            Op::Finish(index, ends) => {
+                if let Some(it) = any_of(index, &self.in_state(State::Running)) {
+                    self.finish(it, ends);
+                }
+            }
+            Op::Retry(index) => {
+                if let Some(it) = any_of(index, &self.in_state(State::BackOff)) {
+                    self.retry(it);
+                }
+            }
+            Op::TimeOut(index, waits) => {
+                let state = if waits { State::Waiting } else { State::BackOff };
+                if let Some(it) = any_of(index, &self.in_state(state)) {
+                    self.time_out(it);
+                }
+            }
+            Op::SetLimit(key, limit) => {
+                self.table.set_limit((key > 0).then_some(Key(key)), limit);
+                self.start_waiting();
+            }
+            Op::ForgetIdle => self.table.forget_idle(),
+        }
+        self.check();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: std::env::var("PROPTEST_CASES").ok().and_then(|it| it.parse().ok()).unwrap_or(2_000),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn credits_are_conserved_and_used_whatever_happens(
+        max_concurrency in 1_u32..9,
+        exclusive in 0_u32..4,
+        floating in 0_u32..9,
+        limit in 0_u32..9,
+        sequence in prop::collection::vec(ops(), 0..120),
+    ) {
+        let mut bench = Bench::new(config(max_concurrency, exclusive, floating, limit));
+        for op in sequence {
+            bench.run(op);
+        }
+        // Nothing starves: what waits is served when calls end.
+        for _ in 0..bench.records.len() {
+            bench.in_state(State::BackOff).into_iter().for_each(|it| bench.retry(it));
+            bench.in_state(State::Running).into_iter().for_each(|it| bench.finish(it, true));
+        }
+        prop_assert_eq!(bench.in_state(State::Done).len(), bench.records.len());
+        prop_assert_eq!(bench.table.pool.lent(), 0);
+        prop_assert_eq!(bench.table.sheltered(), 0);
+    }
+}
+
+#[test]
+fn a_stalled_channel_keeps_its_limit_and_the_others_go_on() {
+    let mut bench = Bench::new(config(20, 1, 10, 4));
+    (0..50).for_each(|_| bench.admit(1));
+    assert_eq!(bench.started.len(), 4);
+
+    for _ in 0..50 {
+        bench.admit(2);
+        let running = *bench.started.last().unwrap();
+        assert_eq!(bench.records[running].0, 2);
+        bench.finish(running, true);
+    }
+
+    assert_eq!(bench.count(1, &[State::Running]), 4);
+    assert_eq!(bench.count(2, &[State::Done]), 50);
+}
+
+#[test]
+fn equal_channels_are_served_equally() {
+    let mut bench = Bench::new(config(8, 0, 8, 8));
+    (0..4_000).for_each(|record| bench.admit(1 + record % 100));
+    let mut running: VecDeque<usize> = bench.in_state(State::Running).into();
+    for _ in 0..2_000 {
+        let record = running.pop_front().unwrap();
+        let before = bench.started.len();
+        bench.finish(record, true);
+        running.extend(&bench.started[before..]);
+    }
+
+    let served = (1..=100).map(|key| bench.count(key, &[State::Done, State::Running]));
+    let served: Vec<usize> = served.collect();
+    let (least, most) = (served.iter().min().unwrap(), served.iter().max().unwrap());
+    assert!(most - least <= 1, "from {least} to {most}");
+}
+
+#[test]
+fn memory_follows_the_active_channels() {
+    let mut table = ChannelTable::new(config(10, 1, 5, 10));
+    for key in 0..100_000 {
+        let id = table.admit(Some(Key(key)));
+        assert!(table.try_start(id));
+        table.finish_call(id, Duration::ZERO);
+        table.leave(id);
+    }
+
+    assert!(table.channels.len() <= REMEMBERED + 2, "{} places", table.channels.len());
+    assert!(table.by_key.capacity() <= 4 * REMEMBERED);
+    assert_eq!(table.report(10, ProcessingTime::ZERO).rest.calls, 100_000 - 10);
+}
+
+#[test]
+fn more_channels_than_exclusive_credits_live_on_floating_ones() {
+    let mut bench = Bench::new(config(4, 2, 1, 4));
+    (1..=5).for_each(|key| bench.admit(key));
+
+    // Two exclusive credits for the first, one that was left for the second, one that floats.
+    assert_eq!(bench.in_state(State::Running), [0, 1, 2]);
+    bench.check();
+    bench.finish(2, true);
+    assert_eq!(bench.in_state(State::Running), [0, 1, 3], "the first in line");
+}
+
+#[test]
+fn a_retry_goes_before_first_calls_of_its_channel() {
+    let mut bench = Bench::new(config(1, 0, 1, 1));
+    (0..3).for_each(|_| bench.admit(1));
+    bench.finish(0, false);
+    bench.retry(0);
+
+    bench.finish(1, true);
+
+    assert_eq!(bench.started, [0, 1, 0]);
+}
+
+#[test]
+fn time_without_a_credit_is_counted_while_something_waits() {
+    let at = ProcessingTime::from_nanos;
+    let mut bench = Bench::new(config(1, 0, 1, 1));
+    bench.admit(1);
+    bench.now = at(10);
+    bench.admit(1);
+    bench.now = at(25);
+
+    let starved = |bench: &Bench| bench.table.report(1, bench.now).top[0].totals.starved;
+    assert_eq!(starved(&bench), Duration::from_nanos(15));
+    bench.finish(0, true);
+    bench.now = at(99);
+
+    assert_eq!(starved(&bench), Duration::from_nanos(15));
+}
+
+#[test]
+fn the_report_shows_those_who_wait_most_and_adds_the_others() {
+    let mut bench = Bench::new(config(2, 0, 2, 1));
+    for (key, records) in [(1, 2), (2, 5), (3, 1), (0, 4)] {
+        (0..records).for_each(|_| bench.admit(key));
+    }
+
+    let report = bench.table.report(2, bench.now);
+
+    let top: Vec<_> = report.top.iter().map(|it| (it.key, it.backlog, it.in_flight)).collect();
+    assert_eq!(top, [(None, 4, 0), (Some(Key(2)), 4, 1)]);
+    assert_eq!((report.active, report.rest_backlog, report.rest_in_flight), (4, 2, 1));
+}

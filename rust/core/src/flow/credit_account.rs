@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The credits of one channel.
+
+use super::ChannelId;
+use super::floating_pool::FloatingPool;
+use super::listeners::ListenerId;
+
+/// What one channel holds: its own credits and those that the pool lent it.
+///
+/// Counterpart of Flink's `BufferManager`. A credit is a permit and not a piece
+/// of memory, so it does not matter which one comes back: a lent one does, as
+/// long as the channel holds any, because others may need it.
+///
+/// ```text
+///   exclusive + floating == free + in_use          the channel asks for floating credits
+///                                                  while free < required and held < limit
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CreditAccount {
+    /// Credits of its own.
+    exclusive: u32,
+    /// Credits lent by the pool.
+    floating: u32,
+    /// Credits held and not used.
+    free: u32,
+    /// Credits in use: calls in flight.
+    in_use: u32,
+    /// Most credits that may be held, and used.
+    limit: u32,
+    /// What waits for a credit, as far as it is known here.
+    backlog: u32,
+    /// Credits that shall be free beyond those for the backlog.
+    reserve: u32,
+    /// Its place in the pool's line.
+    listener: Option<ListenerId>,
+}
+
+impl CreditAccount {
+    pub(crate) fn new(exclusive: u32, limit: u32, reserve: u32) -> Self {
+        let (floating, in_use, backlog, listener) = (0, 0, 0, None);
+        Self { exclusive, floating, free: exclusive, in_use, limit, backlog, reserve, listener }
+    }
+
+    #[inline]
+    pub(crate) const fn exclusive(&self) -> u32 {
+        self.exclusive
+    }
+
+    pub(crate) const fn floating(&self) -> u32 {
+        self.floating
+    }
+
+    pub(crate) const fn free(&self) -> u32 {
+        self.free
+    }
+
+    #[inline]
+    pub(crate) const fn in_use(&self) -> u32 {
+        self.in_use
+    }
+
+    pub(crate) const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    #[inline]
+    pub(crate) const fn backlog(&self) -> u32 {
+        self.backlog
+    }
+
+    pub(crate) const fn is_waiting(&self) -> bool {
+        self.listener.is_some()
+    }
+
+    /// Returns how many credits the channel holds.
+    pub(crate) const fn held(&self) -> u32 {
+        self.free.saturating_add(self.in_use)
+    }
+
+    /// Returns how many free credits the channel aims at.
+    pub(crate) const fn required(&self) -> u32 {
+        self.backlog.saturating_add(self.reserve)
+    }
+
+    const fn is_short(&self) -> bool {
+        self.free < self.required() && self.held() < self.limit
+    }
+
+    /// Uses a credit that is held.
+    #[inline]
+    pub(crate) fn take_free(&mut self) -> bool {
+        if self.free == 0 || self.in_use >= self.limit {
+            return false;
+        }
+        self.free -= 1;
+        self.in_use += 1;
+        true
+    }
+
+    /// Uses a credit that is held, or one that the pool lends on the spot.
+    #[inline]
+    pub(crate) fn take(&mut self, pool: &mut FloatingPool) -> bool {
+        if self.take_free() {
+            return true;
+        }
+        if self.held() >= self.limit || !pool.request() {
+            return false;
+        }
+        self.floating += 1;
+        self.in_use += 1;
+        true
+    }
+
+    /// Ends the use of a credit; returns whether it went to the pool.
+    ///
+    /// A floating one goes there if others wait for it, if the channel has
+    /// enough, or holds more than its limit. [`FloatingPool::grant`] follows.
+    #[inline]
+    pub(crate) fn recycle(&mut self, pool: &mut FloatingPool) -> bool {
+        debug_assert!(self.in_use > 0, "a credit came back that was not in use");
+        self.in_use = self.in_use.saturating_sub(1);
+        let keeps = self.floating == 0
+            || (pool.is_uncontended() && self.free < self.required() && self.held() < self.limit);
+        if keeps {
+            self.free += 1;
+            return false;
+        }
+        self.floating -= 1;
+        pool.recycle();
+        true
+    }
+
+    /// Learns how much waits. A smaller backlog gives nothing back at once.
+    pub(crate) fn set_backlog(&mut self, backlog: u32) {
+        self.backlog = backlog;
+    }
+
+    /// Asks the pool for what the channel is short of, and gets in line for the rest.
+    ///
+    /// Returns how many credits came.
+    pub(crate) fn replenish(&mut self, channel: ChannelId, pool: &mut FloatingPool) -> u32 {
+        if self.listener.is_some() || !self.is_short() {
+            return 0;
+        }
+        let wanted = (self.required() - self.free).min(self.limit - self.held());
+        let granted = pool.request_up_to(wanted);
+        self.floating += granted;
+        self.free += granted;
+        if granted < wanted {
+            self.listener = Some(pool.register(channel));
+        }
+        granted
+    }
+
+    /// Takes the credit that the pool granted to the channel as the first in line.
+    ///
+    /// Returns false if it has no use for it any more; the pool has it back then.
+    pub(crate) fn accept_grant(&mut self, pool: &mut FloatingPool) -> bool {
+        self.listener = None;
+        if !self.is_short() {
+            pool.recycle();
+            return false;
+        }
+        self.floating += 1;
+        self.free += 1;
+        true
+    }
+
+    /// Steps out of line if nothing is needed.
+    pub(crate) fn stop_waiting(&mut self, pool: &mut FloatingPool) {
+        if !self.is_short() {
+            self.leave_line(pool);
+        }
+    }
+
+    fn leave_line(&mut self, pool: &mut FloatingPool) {
+        if let Some(listener) = self.listener.take() {
+            pool.unregister(listener);
+        }
+    }
+
+    /// Changes the limit; floating credits beyond it go back now, or when their use ends.
+    pub(crate) fn set_limit(&mut self, limit: u32, pool: &mut FloatingPool) {
+        self.limit = limit;
+        let surplus = self.held().saturating_sub(limit);
+        self.give_back(surplus, pool);
+        self.stop_waiting(pool);
+    }
+
+    /// Gives the free floating credits back. Used by a channel that is not to get any data.
+    pub(crate) fn give_back_free(&mut self, pool: &mut FloatingPool) -> u32 {
+        self.leave_line(pool);
+        self.give_back(u32::MAX, pool)
+    }
+
+    fn give_back(&mut self, at_most: u32, pool: &mut FloatingPool) -> u32 {
+        let credits = at_most.min(self.floating).min(self.free);
+        self.floating -= credits;
+        self.free -= credits;
+        pool.recycle_many(credits);
+        credits
+    }
+
+    /// Gives everything back, credits in use included; returns the exclusive ones.
+    pub(crate) fn release(&mut self, pool: &mut FloatingPool) -> u32 {
+        self.leave_line(pool);
+        pool.recycle_many(self.floating);
+        let exclusive = self.exclusive;
+        *self = Self::new(0, 0, 0);
+        exclusive
+    }
+
+    /// Gives an idle channel credits of its own.
+    pub(crate) fn endow(&mut self, exclusive: u32, limit: u32) {
+        *self = Self::new(exclusive, limit, self.reserve);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: ChannelId = ChannelId(0);
+    const OTHER: ChannelId = ChannelId(1);
+
+    #[test]
+    fn a_backlog_is_covered_by_floating_credits_up_to_the_limit() {
+        let mut pool = FloatingPool::new(8, 0);
+        let mut account = CreditAccount::new(2, 6, 2);
+
+        account.set_backlog(3);
+        assert_eq!(account.required(), 5);
+        assert_eq!(account.replenish(ID, &mut pool), 3);
+        account.set_backlog(u32::MAX);
+        assert_eq!(account.required(), u32::MAX, "saturates");
+        assert_eq!(account.replenish(ID, &mut pool), 1);
+
+        assert_eq!((account.held(), pool.free()), (6, 4));
+        assert!(!account.is_waiting(), "more would not be accepted");
+    }
+
+    #[test]
+    fn an_empty_pool_is_asked_once_and_then_listened_to() {
+        let mut pool = FloatingPool::new(0, 0);
+        let mut account = CreditAccount::new(1, 9, 1);
+        account.set_backlog(5);
+
+        account.replenish(ID, &mut pool);
+        account.replenish(ID, &mut pool);
+
+        assert_eq!(pool.waiting(), 1);
+    }
+
+    #[test]
+    fn a_smaller_backlog_gives_nothing_back_at_once_but_one_credit_a_use() {
+        let mut pool = FloatingPool::new(4, 0);
+        let mut account = CreditAccount::new(1, 9, 1);
+        account.set_backlog(4);
+        account.replenish(ID, &mut pool);
+        assert!(account.take_free());
+
+        account.set_backlog(0);
+        assert_eq!((account.free(), pool.lent()), (4, 4));
+
+        assert!(account.recycle(&mut pool));
+        assert_eq!((account.free(), pool.lent()), (4, 3));
+    }
+
+    #[test]
+    fn a_floating_credit_goes_to_who_waits_and_the_channel_gets_in_line_again() {
+        let mut pool = FloatingPool::new(1, 0);
+        let (mut account, mut other) = (CreditAccount::new(0, 9, 0), CreditAccount::new(0, 9, 0));
+        account.set_backlog(2);
+        account.replenish(ID, &mut pool);
+        assert!(account.take_free());
+        other.set_backlog(1);
+        other.replenish(OTHER, &mut pool);
+
+        assert!(account.recycle(&mut pool));
+        assert_eq!(pool.grant(), Some(ID), "it was the first in line");
+        assert!(account.accept_grant(&mut pool));
+        account.set_backlog(1);
+        assert!(account.take_free());
+        account.replenish(ID, &mut pool);
+        account.recycle(&mut pool);
+
+        assert_eq!(pool.grant(), Some(OTHER));
+    }
+
+    #[test]
+    fn a_lower_limit_takes_free_credits_now_and_used_ones_as_they_end() {
+        let mut pool = FloatingPool::new(8, 0);
+        let mut account = CreditAccount::new(0, 8, 0);
+        account.set_backlog(8);
+        account.replenish(ID, &mut pool);
+        for _ in 0..4 {
+            assert!(account.take_free());
+        }
+
+        account.set_limit(2, &mut pool);
+        assert_eq!((account.free(), account.held(), pool.free()), (0, 4, 4));
+        assert!(!account.take(&mut pool));
+        account.recycle(&mut pool);
+        account.recycle(&mut pool);
+
+        assert_eq!((account.held(), pool.free()), (2, 6));
+    }
+
+    #[test]
+    fn a_released_channel_holds_nothing() {
+        let mut pool = FloatingPool::new(3, 0);
+        let mut account = CreditAccount::new(2, 9, 2);
+        account.set_backlog(9);
+        account.replenish(ID, &mut pool);
+        account.take_free();
+
+        assert_eq!(account.release(&mut pool), 2);
+
+        assert_eq!((account.held(), pool.lent(), pool.waiting()), (0, 0, 0));
+    }
+}

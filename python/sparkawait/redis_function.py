@@ -34,6 +34,7 @@ DEFAULTS: Mapping[str, Any] = {
     "connections": 1,
     "connect_timeout": "5s",
     "idle_timeout": "30s",
+    "max_reply_bytes": 64 << 20,
 }
 
 
@@ -87,6 +88,7 @@ class RedisFunction(NativeFunction):
             "connections": options["connections"],
             "connect_timeout": options["connect_timeout"],
             "idle_timeout": options["idle_timeout"],
+            "max_reply_bytes": options["max_reply_bytes"],
         }
         description = {
             "server": server,
@@ -145,6 +147,7 @@ def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
         checked[name] = positive_duration(checked[name], name)
     _check_choice(checked["how"])
     _check_int(checked["connections"], "connections", 1)
+    _check_int(checked["max_reply_bytes"], "max_reply_bytes", 1)
     if checked["database"] is not None:
         _check_int(checked["database"], "database", 0)
     _certificates(checked)

@@ -121,6 +121,13 @@ def test_any_read_command_may_be_sent(server):
     ]
 
 
+def test_an_array_of_many_reads_is_whole(server):
+    expected = [str(n) for n in range(200_000)]
+    server.load([["RPUSH", "huge", *expected]])
+    items = redis.command(server.url, "LRANGE", "huge", "0", "-1", schema="n bigint", rows=True)
+    assert [row["n"] for row in lookup(items, [{"id": 1}])] == list(range(200_000))
+
+
 def test_a_command_that_writes_needs_leave(server):
     with pytest.raises(sa.ConfigurationError, match="writes=True"):
         redis.command(server.url, "INCR", "counter", schema="n bigint")

@@ -146,6 +146,35 @@ def test_a_server_that_loads_its_data_may_be_retried():
     assert row["error"]["attempts"] == 3
 
 
+def connections_received(server: RedisServer) -> int:
+    return int(server.cli("info", "stats").partition("total_connections_received:")[2].split()[0])
+
+
+def test_a_reply_that_is_too_long_fails_its_row_and_keeps_the_connection():
+    with RedisServer() as server:
+        server.load(
+            [
+                ["SET", "short", "x"],
+                ["SETRANGE", "long", str(3 << 20), "x"],
+                ["RPUSH", "list", *(["0123456789"] * 20_000)],
+            ]
+        )
+        function = redis.get(server.url, "{key}", schema="v string", max_reply_bytes=1 << 16)
+        keys = ["short", "long", "short", "none", "long", "short"]
+        before = connections_received(server)
+        rows = lookup(function, [{"key": key} for key in keys], on_error="capture")
+        assert [row["v"] for row in rows] == ["x", None, "x", None, None, "x"]
+        assert [row["error"] is None for row in rows] == [key != "long" for key in keys]
+        assert "65536 bytes of `max_reply_bytes`" in rows[1]["error"]["message"]
+        assert connections_received(server) == before + 2  # with that of the question itself
+
+        items = redis.command(
+            server.url, "LRANGE", "list", "0", "-1", schema="v string", max_reply_bytes=1 << 16
+        )
+        with pytest.raises(sa.AsyncFunctionError, match=r"1 attempt: .*max_reply_bytes"):
+            lookup(items, [{"id": 1}], retry=sa.retry.fixed_delay(3, "1ms"))
+
+
 def test_a_wrong_password_is_refused_for_good_and_not_told():
     with RedisServer("--requirepass", "right", cli=("-a", "right")) as server:
         retry = sa.retry.fixed_delay(5, "1ms")

@@ -65,12 +65,12 @@ class RedisServer(Server):
 
     def load(self, commands: Sequence[Sequence[str]]) -> None:
         """Sends commands, all at once."""
-        packed = b""
+        packed = bytearray()
         for command in commands:
             packed += f"*{len(command)}\r\n".encode()
             for argument in command:
                 packed += f"${len(argument.encode())}\r\n{argument}\r\n".encode()
-        printed = self.cli("--pipe", stdin=packed)
+        printed = self.cli("--pipe", stdin=bytes(packed))
         assert "errors: 0" in printed, printed
 
     def __exit__(self, *_: object) -> None:

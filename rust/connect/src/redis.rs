@@ -4,7 +4,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | `command` | the bytes of a command out of a row's columns |
-//! | `resp` | replies out of the bytes that the server sent |
+//! | `resp`, `scanner` | replies out of the bytes that the server sent, piece by piece |
 //! | `link` | one connection: writes bursts, hands out replies, reconnects |
 //! | `connect` | opens a connection: TCP, TLS or a socket, user, database |
 //! | `answers` | columns out of the replies to a burst |
@@ -23,6 +23,7 @@ mod link;
 mod redirects;
 mod resp;
 mod router;
+mod scanner;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -79,6 +80,7 @@ struct Server {
     cluster: bool,
     connect_timeout: f64,
     idle_timeout: f64,
+    max_reply_bytes: usize,
 }
 
 impl fmt::Debug for RedisConfig {

@@ -118,8 +118,7 @@ impl Answers {
                 return self.next == self.attempts.len();
             }
         }
-        if let Reply::Error(words) = reply {
-            let Failure { failure, retry } = failure::of_reply(words);
+        if let Some(Failure { failure, retry }) = failure::of(reply) {
             self.reply.failed(attempt, failure, retry);
         } else {
             match &mut self.collected {
@@ -219,7 +218,7 @@ fn take_row(
                 reply.found(attempt, 1);
             }
         }
-        Reply::Nil | Reply::Error(_) => miss(reply, columns, attempt),
+        _ => miss(reply, columns, attempt),
     }
     Ok(())
 }

@@ -18,7 +18,8 @@ use crate::tls::{Trust, is_refused_certificate};
 
 use super::command::write_argument;
 use super::failure::{self, Failure};
-use super::resp::{Reply, parse};
+use super::resp::Reply;
+use super::scanner::Scanner;
 use super::{Server, seconds};
 
 /// What a connection reads from and writes to.
@@ -33,6 +34,7 @@ pub(super) struct Target {
     /// Commands that come first, with the number of their replies.
     greeting: (Vec<u8>, usize),
     connect_timeout: Duration,
+    max_reply_bytes: usize,
     /// For messages; without user and password.
     address: String,
 }
@@ -75,6 +77,7 @@ impl Target {
             tls,
             greeting: greeting(server, &info),
             connect_timeout: seconds(server.connect_timeout, "connect_timeout")?,
+            max_reply_bytes: server.max_reply_bytes,
             address,
         })
     }
@@ -94,6 +97,11 @@ impl Target {
     /// Where the server is.
     pub(super) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// The most bytes of one reply.
+    pub(super) fn max_reply_bytes(&self) -> usize {
+        self.max_reply_bytes
     }
 
     /// Opens a connection that is ready for commands.
@@ -150,24 +158,25 @@ impl Target {
             |error: std::io::Error| failure::of_connection(&self.address, &error.to_string());
         stream.write_all(bytes).await.map_err(broken)?;
         stream.flush().await.map_err(broken)?;
-        let mut unread = BytesMut::new();
+        let (mut unread, mut scanner) = (BytesMut::new(), Scanner::new(self.max_reply_bytes));
         for _ in 0..*replies {
-            let used = loop {
-                match parse(&unread) {
-                    Ok(Some((Reply::Error(words), _))) => return Err(failure::of_reply(words)),
-                    Ok(Some((_, used))) => break used,
-                    Ok(None) => {}
-                    Err(_) => {
-                        let reason = "the server sent what is no reply";
-                        return Err(failure::of_connection(&self.address, reason));
-                    }
+            loop {
+                let (reply, used) = scanner.next(&unread).map_err(|_| {
+                    failure::of_connection(&self.address, "the server sent what is no reply")
+                })?;
+                if let Some(Reply::Error(words)) = reply {
+                    return Err(failure::of_reply(words));
+                }
+                let is_answered = reply.is_some();
+                unread.advance(used);
+                if is_answered {
+                    break;
                 }
                 if stream.read_buf(&mut unread).await.map_err(broken)? == 0 {
                     let reason = "the server closed it at once";
                     return Err(failure::of_connection(&self.address, reason));
                 }
-            };
-            unread.advance(used);
+            }
         }
         Ok(())
     }

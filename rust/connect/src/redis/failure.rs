@@ -6,6 +6,8 @@ use sparkawait_core::operator::Retry;
 use crate::error::CallFailure;
 use crate::lookup::service_failure;
 
+use super::resp::Reply;
+
 /// A call failed, and whether it is worth another attempt.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
@@ -39,6 +41,16 @@ fn advice(code: &str) -> &'static str {
     }
 }
 
+/// Returns the failure that a reply is, if it is one.
+#[inline]
+pub(super) fn of(reply: Reply<'_>) -> Option<Failure> {
+    match reply {
+        Reply::Error(words) => Some(of_reply(words)),
+        Reply::TooLong(most) => Some(of_length(most)),
+        _ => None,
+    }
+}
+
 /// Returns the failure of a call that the server answered with `words`.
 pub(super) fn of_reply(words: &[u8]) -> Failure {
     let words = String::from_utf8_lossy(words);
@@ -54,6 +66,14 @@ pub(super) fn of_reply(words: &[u8]) -> Failure {
         format!("Redis answered {code}{advice}"),
     );
     Failure { failure, retry }
+}
+
+/// Returns the failure of a call whose reply has more than `most` bytes.
+fn of_length(most: usize) -> Failure {
+    let message = format!(
+        "Redis answered more than the {most} bytes of `max_reply_bytes`; raise it, or ask for less"
+    );
+    Failure { failure: service_failure(message.clone(), message), retry: Retry::No }
 }
 
 /// Returns the failure of all calls of a connection that ended for `reason`.

@@ -24,11 +24,15 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::answers::Answers;
 use super::connect::{Stream, Target};
 use super::failure;
-use super::resp::{Garbage, parse};
+use super::resp::Garbage;
 use super::router::Router;
+use super::scanner::Scanner;
 
 /// Bytes of one read.
 const READ_BYTES: usize = 256 << 10;
+
+/// A buffer that has grown beyond this is given back when it is empty.
+const KEPT_BYTES: usize = 4 << 20;
 
 /// No further job is taken while so many bytes wait to be written.
 const UNWRITTEN_BYTES: usize = 4 << 20;
@@ -95,7 +99,7 @@ async fn run(
         }
         match target.connect().await {
             Ok(stream) => {
-                let connection = Connection::new(job);
+                let connection = Connection::new(job, target.max_reply_bytes());
                 let (had_replies, reason) =
                     connection.serve(stream, idle, &target, &mut jobs).await;
                 let Some(reason) = reason else { return };
@@ -140,6 +144,7 @@ fn pause(failures: u32) -> Duration {
 struct Connection {
     unwritten: BytesMut,
     unread: BytesMut,
+    scanner: Scanner,
     /// Whose replies did not all come, oldest first.
     jobs: VecDeque<Answers>,
     /// Whether the server ever answered.
@@ -147,10 +152,11 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(job: Job) -> Self {
+    fn new(job: Job, max_reply_bytes: usize) -> Self {
         let mut connection = Self {
             unwritten: BytesMut::new(),
             unread: BytesMut::new(),
+            scanner: Scanner::new(max_reply_bytes),
             jobs: VecDeque::new(),
             had_replies: false,
         };
@@ -225,8 +231,8 @@ impl Connection {
     fn take_replies(&mut self) -> Result<(), Garbage> {
         let mut used = 0;
         let result = loop {
-            match parse(&self.unread[used..]) {
-                Ok(Some((reply, length))) => {
+            match self.scanner.next(&self.unread[used..]) {
+                Ok((Some(reply), length)) => {
                     let Some(job) = self.jobs.front_mut() else { break Err(Garbage) };
                     used += length;
                     if job.take(reply)
@@ -235,12 +241,18 @@ impl Connection {
                         done.finish();
                     }
                 }
-                Ok(None) => break Ok(()),
+                Ok((None, length)) => {
+                    used += length;
+                    break Ok(());
+                }
                 Err(garbage) => break Err(garbage),
             }
         };
         self.had_replies |= used > 0;
         self.unread.advance(used);
+        if self.unread.is_empty() && self.unread.capacity() > KEPT_BYTES {
+            self.unread = BytesMut::new();
+        }
         result
     }
 

@@ -2,13 +2,14 @@
 //! Replies of RESP 2 out of the bytes that a server sent.
 //!
 //! Nothing is copied: a reply borrows from the buffer that it was read into.
-//! A reply is read when it is complete; until then the buffer stays as it is.
+//! A reply is read when it is complete; `scanner` finds out when.
 
 /// Arrays in arrays, as deep as is believed.
-const DEEPEST: u32 = 32;
+pub(super) const DEEPEST: usize = 32;
 
-/// The most bytes of one reply: what a server allows for a value.
-const LONGEST: usize = 512 << 20;
+/// The longest text and the largest array that are believed; values have at most 512 MiB unless a
+/// server is told otherwise.
+const LONGEST: usize = u32::MAX as usize;
 
 /// What a server answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub(super) enum Reply<'a> {
     Error(&'a [u8]),
     /// Several replies.
     Array(Array<'a>),
+    /// More bytes than so many, which were let go.
+    TooLong(usize),
 }
 
 /// The bytes of some replies, which are complete.
@@ -57,7 +60,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Garbage>
     parse_at(bytes, 0)
 }
 
-fn parse_at(bytes: &[u8], depth: u32) -> Result<Option<(Reply<'_>, usize)>, Garbage> {
+fn parse_at(bytes: &[u8], depth: usize) -> Result<Option<(Reply<'_>, usize)>, Garbage> {
     let Some((&kind, rest)) = bytes.split_first() else { return Ok(None) };
     match kind {
         b'$' => bulk(rest),
@@ -82,7 +85,7 @@ fn bulk(rest: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Garbage> {
 }
 
 /// Reads what follows a `*`.
-fn array(rest: &[u8], depth: u32) -> Result<Option<(Reply<'_>, usize)>, Garbage> {
+fn array(rest: &[u8], depth: usize) -> Result<Option<(Reply<'_>, usize)>, Garbage> {
     if depth == DEEPEST {
         return Err(Garbage);
     }
@@ -98,7 +101,7 @@ fn array(rest: &[u8], depth: u32) -> Result<Option<(Reply<'_>, usize)>, Garbage>
 
 /// Reads a length and the end of its line; the inner `None` is a length of -1.
 #[inline]
-fn length(rest: &[u8]) -> Result<Option<(Option<usize>, usize)>, Garbage> {
+pub(super) fn length(rest: &[u8]) -> Result<Option<(Option<usize>, usize)>, Garbage> {
     let mut value = 0_usize;
     for (index, &byte) in rest.iter().enumerate() {
         match byte {

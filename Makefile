@@ -119,7 +119,7 @@ fmt: $(VENV)/.packages ## rewrite files into the project's format
 	$(VENV)/bin/ruff format
 
 .PHONY: docs
-docs: dev ## build the documentation into docs/site and run every example
+docs: dev $(VENV)/.servers ## build the documentation into docs/site and run every example
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 	cargo test --workspace --doc --locked --quiet
 	$(PY) -m pytest --quiet --doctest-modules python

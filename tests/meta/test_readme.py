@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the documents say is so: their Python runs, and their commands exist.
 
-A block opened by ```python run is executed, all of one document in one process and in order. A
-block opened by ```python is an excerpt and has to be valid Python.
+A block opened by ```python run is executed, all of one document in one process and in order. One
+opened by ```python lookup is too, against servers that know the customers of `orders`. A block
+opened by ```python is an excerpt and has to be valid Python.
 """
 
 import ast
+import json
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +17,9 @@ from pathlib import Path
 import pytest
 
 from tests.meta.repository import ROOT, tracked_files
+from tests.support.nginx import Nginx
+from tests.support.postgres_server import PostgresServer
+from tests.support.redis_server import RedisServer
 
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 DOCUMENTS = [path.relative_to(ROOT).as_posix() for path in tracked_files("*.md")]
@@ -26,7 +32,7 @@ def blocks(document: str, *infos: str) -> list[str]:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_python_in_a_document_is_valid(document: str):
-    for block in blocks(document, "python", "python run"):
+    for block in blocks(document, "python", "python run", "python lookup"):
         # An excerpt may await at its top level.
         compile(block, document, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
@@ -40,6 +46,58 @@ def test_examples_in_a_document_run(document: str, tmp_path: Path):
         [sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr[-4000:]
+
+
+@pytest.mark.spark
+def test_lookups_in_documents_find_what_they_look_up(tmp_path: Path):
+    examples = {name: found for name in DOCUMENTS if (found := blocks(name, "python lookup"))}
+    (tmp_path / "nginx").mkdir()
+    with (
+        RedisServer() as redis,
+        PostgresServer() as postgres,
+        Nginx(tmp_path / "nginx", "location /customers/ { try_files $uri =404; }") as nginx,
+    ):
+        load_customers(redis, postgres, nginx)
+        addresses = {"REDIS_URL": redis.url, "PG_DSN": postgres.dsn}
+        result = subprocess.run(
+            [sys.executable, str(ROOT / "tests" / "meta" / "lookup_program.py")],
+            cwd=tmp_path,
+            # The address that the documents name does not exist.
+            input=json.dumps(examples).replace("https://api.example.com", nginx.url),
+            env=os.environ | addresses | {"API_TOKEN": "token", "NO_PROXY": "localhost"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert result.returncode == 0, result.stderr[-4000:]
+    found = json.loads(result.stdout)
+    assert list(found) == list(examples)
+    for document, frames in found.items():
+        assert frames, document
+        for rows in frames:
+            assert sorted(row["order_id"] for row in rows) == [1, 2, 3, 4]
+            assert [row for row in rows if not has_its_customer(row)] == [], document
+
+
+CUSTOMERS = {7: ("Ann", "gold", "Oslo"), 8: ("Bob", "silver", "Rome")}
+
+
+def load_customers(redis: RedisServer, postgres: PostgresServer, nginx: Nginx) -> None:
+    postgres.run("create table customers (id int primary key, name text, tier text)")
+    (nginx.files / "customers").mkdir()
+    for number, (name, tier, city) in CUSTOMERS.items():
+        redis.load([["HSET", f"customer:{number}", "name", name, "tier", tier]])
+        postgres.run(f"insert into customers values ({number}, '{name}', '{tier}')")  # noqa: S608
+        document = json.dumps({"name": name, "address": {"city": city}})
+        (nginx.files / "customers" / str(number)).write_text(document)
+
+
+def has_its_customer(row: dict) -> bool:
+    name, tier, city = CUSTOMERS.get(row["customer_id"], (None, None, None))
+    found = {"tier": tier, "address": city and {"city": city}}
+    return row["name"] == name and all(
+        found[column] == row[column] for column in row.keys() & found
+    )
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from sparkawait import redis_commands
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.redis_function import RedisFunction, make
@@ -95,25 +97,35 @@ def hash(  # noqa: A001 - Redis's own word for it
     key: str,
     *,
     schema: SchemaLike,
-    fields: Mapping[str, str] | None = None,
+    fields: Mapping[str, str] | Literal["all"] | None = None,
     **options: Any,
 ) -> RedisFunction:
     """Reads the fields of a hash per row: ``HMGET`` of the fields that the schema names.
 
     A hash that does not exist, or has none of these fields, is a miss; a field that it lacks is
-    null.
+    null. With ``fields="all"`` the only column is a map, which takes whatever fields the hash has:
+    ``HGETALL``.
 
     Args:
         url: Address of the server.
         key: The key of the hash, with columns in braces.
-        schema: A column for each field.
-        fields: Names of fields that are not the names of their columns, by column.
+        schema: A column for each field; with ``fields="all"`` one column, which is a map from
+            string or binary to values of any type.
+        fields: Names of fields that are not the names of their columns, by column; or ``"all"``.
         **options: See `command`.
 
     Raises:
         ConfigurationError: If an argument is wrong.
+
+    Examples:
+        >>> hash("redis://localhost", "c:{id}", schema="c map<string,string>", fields="all")
+        redis.hash('c:{id}')
     """
     result = to_schema(schema)
+    if isinstance(fields, str):
+        _check_map(fields, result)
+        arguments = [("HGETALL", "hash"), (key, "key")]
+        return make("hash", url, arguments, result, shape="map", options=options)
     names = dict(fields or {})
     unknown = sorted(set(names) - set(result.names))
     if unknown:
@@ -122,6 +134,19 @@ def hash(  # noqa: A001 - Redis's own word for it
     wanted = [names.get(name, name).replace("{", "{{").replace("}", "}}") for name in result.names]
     arguments = [("HMGET", "hash"), (key, "key"), *((field, "fields") for field in wanted)]
     return make("hash", url, arguments, result, shape="row", options=options)
+
+
+def _check_map(fields: str, schema: pa.Schema) -> None:
+    if fields != "all":
+        msg = f"`fields` must be 'all' or a mapping of columns to fields, got {fields!r}"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    types: list[Any] = list(schema.types)
+    if len(types) != 1 or not pa.types.is_map(types[0]):
+        msg = (
+            "`schema` must have one column, a map such as `fields map<string,string>`, to take"
+            f" fields='all', got {schema.names}"
+        )
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
 
 
 def json(

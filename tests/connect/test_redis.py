@@ -31,6 +31,7 @@ def server() -> Iterator[RedisServer]:
                 ["SET", "doc:2", '{"name": 5'],
                 ["HSET", "customer:1", "name", "Ann", "tier", "gold"],
                 ["HSET", "customer:2", "name", "Bob"],
+                ["HSET", "counts", "a", "1", "b", "2"],
                 ["RPUSH", "list:1", "1", "2", "3"],
                 ["ZADD", "board", "1.5", "ann"],
                 ["SET", "text", "no number"],
@@ -90,6 +91,42 @@ def test_hash_returns_the_fields_of_the_schema(server):
         {"id": 1, "name": "Ann", "level": "gold"},
         {"id": 2, "name": "Bob", "level": None},
     ]
+
+
+def test_all_fields_of_a_hash_are_a_map(server):
+    function = redis.hash(
+        server.url, "customer:{id}", schema="c map<string,string>", fields="all", how="inner"
+    )
+    assert lookup(function, [{"id": 1}, {"id": 2}, {"id": 3}, {"id": None}]) == [
+        {"id": 1, "c": [("name", "Ann"), ("tier", "gold")]},
+        {"id": 2, "c": [("name", "Bob")]},
+    ]
+    left = redis.hash(server.url, "{key}", schema="c map<string,bigint>", fields="all")
+    keys = [{"key": "none"}, {"key": "counts"}, {"key": "customer:1"}, {"key": "board"}]
+    missed, found, misfit, wrong = lookup(left, keys, on_error="capture")
+    assert (missed["c"], missed["error"]) == (None, None)
+    assert found["c"] == [("a", 1), ("b", 2)]
+    assert "`value` should be `Int64`" in misfit["error"]["message"]
+    assert "WRONGTYPE" in wrong["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "fields", "message"),
+    [
+        ("c map<string,string>", "some", "must be 'all'"),
+        ("c string", "all", "a map such as"),
+        ("c map<string,string>, d string", "all", "one column"),
+    ],
+)
+def test_all_fields_need_one_map(schema, fields, message):
+    with pytest.raises(sa.ConfigurationError, match=message):
+        redis.hash("redis://localhost", "c", schema=schema, fields=fields)
+
+
+def test_the_names_of_a_map_are_text_or_bytes(server):
+    function = redis.hash(server.url, "c", schema="c map<int,string>", fields="all")
+    with pytest.raises(sa.ConfigurationError, match="column `c` must be a map from string"):
+        lookup(function, [{"id": 1}])
 
 
 def test_json_returns_the_members_of_a_document(server):

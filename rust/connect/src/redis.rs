@@ -7,7 +7,7 @@
 //! | `resp`, `scanner` | replies out of the bytes that the server sent, piece by piece |
 //! | `link` | one connection: writes bursts, hands out replies, reconnects |
 //! | `connect` | opens a connection: TCP, TLS or a socket, user, database |
-//! | `answers` | columns out of the replies to a burst |
+//! | `answers`, `map` | columns out of the replies to a burst |
 //! | `router`, `redirects` | which node of a cluster a command goes to |
 //! | `failure` | what a reply that is an error means for its row |
 //!
@@ -20,6 +20,7 @@ mod command;
 mod connect;
 mod failure;
 mod link;
+mod map;
 mod redirects;
 mod resp;
 mod router;

@@ -15,9 +15,10 @@ use crate::function::{Replies, ReplyGroup};
 use crate::json::JsonRows;
 use crate::lookup::{LookupReply, Misses, service_failure};
 use crate::native::StartError;
-use crate::text::TextColumn;
+use crate::text::{ParsedColumn, TextColumn};
 
 use super::failure::{self, Failure};
+use super::map::MapColumn;
 use super::redirects::Redirects;
 use super::resp::{Array, Reply};
 
@@ -29,6 +30,8 @@ pub(super) enum Shape {
     Row,
     /// An array is a row for each element, which is a value or an array itself.
     Rows,
+    /// An array of names and values is a map, the only column.
+    Map,
     /// A value is a JSON document.
     Document {
         /// Path of the array whose elements are rows.
@@ -41,10 +44,26 @@ pub(super) enum Shape {
 impl Shape {
     /// Checks the shape against the result columns.
     pub(super) fn check(&self, results: &SchemaRef) -> Result<Self, StartError> {
-        if let Self::Document { rows, paths } = self {
-            JsonRows::new(SchemaRef::clone(results), rows.as_deref(), paths)?;
+        match self {
+            Self::Document { rows, paths } => {
+                JsonRows::new(SchemaRef::clone(results), rows.as_deref(), paths)?;
+            }
+            Self::Map => {
+                map_column(results, 0)?;
+            }
+            Self::Row | Self::Rows => {}
         }
         Ok(self.clone())
+    }
+}
+
+fn map_column(results: &SchemaRef, rows: usize) -> Result<MapColumn, StartError> {
+    match results.fields().as_ref() {
+        [field] => MapColumn::new(field, rows),
+        fields => Err(StartError::option(format!(
+            "`schema` must have one column to take all fields of a hash, got {}",
+            fields.len()
+        ))),
     }
 }
 
@@ -60,6 +79,7 @@ pub(super) struct Spec {
 /// What collects the replies.
 enum Collected {
     Columns { columns: Vec<TextColumn>, is_rows: bool },
+    Map(Box<MapColumn>),
     Documents { reader: JsonRows, bytes: Vec<u8>, found: Vec<(AttemptId, Option<Range<usize>>)> },
 }
 
@@ -91,6 +111,9 @@ impl Answers {
         let collected = match &spec.shape {
             Shape::Row => Collected::Columns { columns: columns(), is_rows: false },
             Shape::Rows => Collected::Columns { columns: columns(), is_rows: true },
+            Shape::Map => Collected::Map(Box::new(
+                map_column(schema, calls).map_err(|error| TaskError::Internal(error.message))?,
+            )),
             Shape::Document { rows, paths } => Collected::Documents {
                 reader: JsonRows::new(SchemaRef::clone(schema), rows.as_deref(), paths)
                     .map_err(|error| TaskError::Internal(error.message))?,
@@ -131,6 +154,11 @@ impl Answers {
                     if let Err(what) = taken {
                         let failure = misfit(what, self.spec.schema.fields().len());
                         self.reply.failed(attempt, failure, Retry::No);
+                    }
+                }
+                Collected::Map(column) => {
+                    if let Err(what) = take_map(&mut self.reply, column, attempt, reply) {
+                        self.reply.failed(attempt, misfit(what, 1), Retry::No);
                     }
                 }
                 Collected::Documents { bytes, found, .. } => match reply {
@@ -175,6 +203,11 @@ impl Answers {
     fn into_group(self) -> Result<ReplyGroup, TaskError> {
         match self.collected {
             Collected::Columns { columns, .. } => {
+                let columns = columns.into_iter().map(TextColumn::finish).collect();
+                finish_columns(self.reply, columns, SchemaRef::clone(&self.spec.schema))
+            }
+            Collected::Map(column) => {
+                let columns = column.finish().map(|column| vec![column]);
                 finish_columns(self.reply, columns, SchemaRef::clone(&self.spec.schema))
             }
             Collected::Documents { reader, bytes, found } => {
@@ -253,6 +286,28 @@ fn take_rows(
     Ok(())
 }
 
+/// Takes a reply as at most one map.
+fn take_map(
+    reply: &mut LookupReply,
+    column: &mut MapColumn,
+    attempt: AttemptId,
+    answer: Reply<'_>,
+) -> Result<(), &'static str> {
+    match answer {
+        Reply::Array(elements) if elements.len() > 0 => {
+            column.push(elements)?;
+            reply.found(attempt, 1);
+        }
+        Reply::Text(_) => return Err("one value"),
+        _ => {
+            if reply.missed(attempt) {
+                column.push_null();
+            }
+        }
+    }
+    Ok(())
+}
+
 fn miss(reply: &mut LookupReply, columns: &mut [TextColumn], attempt: AttemptId) {
     if reply.missed(attempt) {
         columns.iter_mut().for_each(TextColumn::push_null);
@@ -285,13 +340,12 @@ fn misfit(what: &str, columns: usize) -> CallFailure {
 
 fn finish_columns(
     reply: LookupReply,
-    columns: Vec<TextColumn>,
+    columns: Result<Vec<ParsedColumn>, TaskError>,
     schema: SchemaRef,
 ) -> Result<ReplyGroup, TaskError> {
     let mut bad = Vec::new();
-    let mut arrays = Vec::with_capacity(columns.len());
-    for column in columns {
-        let parsed = column.finish()?;
+    let mut arrays = Vec::new();
+    for parsed in columns? {
         arrays.push(parsed.array);
         let failure = |message: String| service_failure(message.clone(), message);
         bad.extend(parsed.bad.into_iter().map(|(row, message)| (row, failure(message))));

@@ -70,7 +70,7 @@ test-spark: dev $(VENV)/.servers ## the tests on the newest Spark
 	$(JAVA) $(PY) -m pytest --quiet $(SPARK_LIMITS) -m spark
 
 .PHONY: test-spark35
-test-spark35: dev $(VENV35)/.packages ## the tests of the Spark functions on the oldest Spark, 3.5
+test-spark35: dev $(VENV35)/.packages $(VENV)/.servers ## the tests of the Spark functions on the oldest Spark, 3.5
 	$(JAVA35) $(PY35) -m pytest --quiet $(SPARK_LIMITS) -m "spark and not newest_spark" tests/spark
 
 .PHONY: loom

@@ -45,6 +45,8 @@ class Lookup(NativeFunction):
     connect_timeout: float
     statement_timeout: float | None
     writes: bool
+    prepare: bool
+    null_args: Literal["miss", "call"]
     certificates: Certificates
 
     @property
@@ -69,6 +71,7 @@ class Lookup(NativeFunction):
             "statement_seconds": self.statement_timeout,
             "writes": self.writes,
             "connections": self.connections,
+            "prepare": self.prepare,
         }
         return json.dumps(
             {
@@ -76,6 +79,7 @@ class Lookup(NativeFunction):
                 "statement": self.statement,
                 "args": self.args,
                 "misses": {"how": self.how, "retry": retry_misses},
+                "null_args": self.null_args,
                 "batch": self.batch,
             }
         )
@@ -104,14 +108,15 @@ def lookup(
     connect_timeout: Duration = "10s",
     statement_timeout: Duration | None = "60s",
     writes: bool = False,
+    prepare: bool = True,
+    null_args: Literal["miss", "call"] = "miss",
     ca: Pem | None = None,
     certificate: Pem | None = None,
     private_key: Pem | None = None,
 ) -> Lookup:
     """Returns a function that looks every row up in PostgreSQL.
 
-    A row whose statement returns several rows has as many results. A row with a null among its
-    arguments is a miss without a call.
+    A row whose statement returns several rows has as many results.
 
     Args:
         dsn: ``postgresql://user:password@host:port/database`` or ``host=.. user=..``, better as
@@ -130,6 +135,11 @@ def lookup(
             for rows that have timed out. ``None`` leaves it to the server's setting.
         writes: Whether the statement may change data; transactions are read-only without. Failed
             calls that are retried write again.
+        prepare: Whether statements are prepared once for each connection. ``False`` leaves nothing
+            behind on a connection, as poolers such as PgBouncer need it in transaction mode: the
+            server reads the statement anew for every query, in a transaction of its own.
+        null_args: What becomes of a row with a null among its arguments: ``"miss"`` is a miss
+            without a call, ``"call"`` runs the statement, which has to know what to do with it.
         ca: Authorities that the server's certificate must come from, in PEM form: a path that
             every executor has, a text or a secret. Given, they are checked whatever ``sslmode``
             is; not given, those of the system are taken.
@@ -154,8 +164,10 @@ def lookup(
     rows = MOST_ROWS if batch == "auto" else batch
     _check_count(rows, "batch", "an int of at least 1 or 'auto'")
     _check_count(connections, "connections", "an int of at least 1")
-    if not isinstance(writes, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise _wrong(f"`writes` must be a bool, got {writes!r}")
+    _check_flag(writes, "writes")
+    _check_flag(prepare, "prepare")
+    if null_args not in ("miss", "call"):
+        raise _wrong(f"`null_args` must be 'miss' or 'call', got {null_args!r}")
     limit = None
     if statement_timeout is not None:
         hint = "None leaves it to the server"
@@ -170,6 +182,8 @@ def lookup(
         connect_timeout=positive_duration(connect_timeout, "connect_timeout"),
         statement_timeout=limit,
         writes=writes,
+        prepare=prepare,
+        null_args=null_args,
         certificates=Certificates(ca, certificate, private_key),
     )
     found = function._describe() if schema is None else to_schema(schema)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
@@ -195,6 +209,11 @@ def _check_texts(dsn: object, statement: object, args: object) -> None:
 def _check_count(value: object, name: str, rule: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise _wrong(f"`{name}` must be {rule}, got {value!r}")
+
+
+def _check_flag(value: object, name: str) -> None:
+    if not isinstance(value, bool):
+        raise _wrong(f"`{name}` must be a bool, got {value!r}")
 
 
 def _wrong(message: str) -> ConfigurationError:

@@ -93,6 +93,88 @@ def test_a_null_argument_is_a_miss_without_a_call(server: PostgresServer) -> Non
     assert rows_of(function, {"k": keys})["v"] == [1, None]
 
 
+@pytest.mark.parametrize("batch", [1, "auto"])
+def test_a_null_argument_is_given_to_the_statement_by_choice(
+    server: PostgresServer, batch: Any
+) -> None:
+    sql = "select coalesce($1, 5) + coalesce($2::int, 1) as v, $3::uuid is null as no_u, $4 as a"
+    columns = {
+        "k": pa.array([1, None, 3, None], pa.int32()),
+        "n": pa.nulls(4),
+        "u": pa.array([None, None, "00112233-4455-6677-8899-aabbccddeeff", None]),
+        "l": pa.array([[1, None], None, [], None], pa.list_(pa.int32())),
+    }
+    function = postgres.lookup(
+        server.dsn, sql.replace("$4", "$4::int[]"), list(columns), null_args="call", batch=batch
+    )
+
+    found = rows_of(function, columns)
+
+    assert found["v"] == [2, 6, 4, 6]
+    assert found["no_u"] == [True, True, False, True]
+    assert found["a"] == [[1, None], None, [], None]
+
+
+def test_a_column_of_nothing_but_nulls_is_a_miss(server: PostgresServer) -> None:
+    function = postgres.lookup(server.dsn, "select $1::int as v", ["k"])
+
+    assert rows_of(function, {"k": pa.nulls(2)})["v"] == [None, None]
+
+
+@pytest.mark.parametrize("how", ["left", "inner"])
+def test_rows_that_come_in_another_order_get_to_their_keys(
+    server: PostgresServer, how: Any
+) -> None:
+    # A hash join over all people, who are sent in the order of the table.
+    sql = "select name, n from people, generate_series(1, 2) as n where id = $1 and id % 5 <> 0"
+    dsn = server.dsn + "?options=-c%20enable_nestloop%3Doff%20-c%20enable_mergejoin%3Doff"
+    function = postgres.lookup(dsn, sql, ["k"], how=how, connections=1)
+    keys = [*range(600, 0, -1), 7, 7]
+
+    found = rows_of(function, {"k": keys}, capacity=1000)
+
+    rows = []
+    for key in keys:
+        if key % 3 and key % 5:
+            rows += [(key, f"p{key}", 1), (key, f"p{key}", 2)]
+        elif how == "left":
+            rows.append((key, None, None))
+    assert list(zip(found["k"], found["name"], found["n"], strict=True)) == rows
+
+
+def test_values_that_do_not_fit_fail_their_rows_in_any_order(server: PostgresServer) -> None:
+    sql = "select case when id = 7 then 'NaN' else id::numeric end as n from people where id = $1"
+    dsn = server.dsn + "?options=-c%20enable_nestloop%3Doff%20-c%20enable_mergejoin%3Doff"
+    function = postgres.lookup(dsn, sql, ["k"], connections=1)
+    keys = [*range(600, 0, -1)]
+
+    errors = errors_of(function, keys, capacity=1000)
+
+    assert [key for key, error in zip(keys, errors, strict=True) if error] == [7]
+
+
+@pytest.mark.parametrize("batch", [1, "auto"])
+@pytest.mark.parametrize("prepare", [True, False])
+def test_a_key_that_fails_after_some_rows_has_none_of_them(
+    server: PostgresServer, batch: Any, prepare: Any
+) -> None:
+    sql = "select 10 / ($1 - n) as v from generate_series(1, 2000) as n limit 1500"
+    function = postgres.lookup(
+        server.dsn, sql, ["k"], schema="v int", batch=batch, prepare=prepare, connections=1
+    )
+    keys = pa.array([3000, 1200, 4000], pa.int32())
+
+    found = rows_of(function, {"k": keys}, on_error="capture")
+
+    assert found["k"] == [3000] * 1500 + [1200] + [4000] * 1500
+    assert "22012" in found["error"][1500]["message"]
+    assert found["v"] == [
+        *[10 // (3000 - n) for n in range(1, 1501)],
+        None,
+        *[10 // (4000 - n) for n in range(1, 1501)],
+    ]
+
+
 ALL = "b, i2, i4, i8, f4, f8, n, n2, t, v, c, y, d, ts, tz, u, j, jb, m, inet, iv, ti, a, ta"
 
 
@@ -181,8 +263,8 @@ def test_arguments_of_all_types_are_sent(
     assert rows_of(function, {"k": values})["id"] == [1, None]
 
 
-def errors_of(function: object, keys: object) -> list[str | None]:
-    found = rows_of(function, {"k": keys}, on_error="capture")
+def errors_of(function: object, keys: object, **options: Any) -> list[str | None]:
+    found = rows_of(function, {"k": keys}, on_error="capture", **options)
     return [error and error["message"] for error in found["error"]]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.support.servers import LOOPBACK, START_SECONDS, Server, find_program, free_port
 
-__all__ = ["PASSWORD", "PostgresServer"]
+__all__ = ["PASSWORD", "PostgresServer", "server_account"]
 
 PASSWORD = "open-sesame"  # noqa: S105 - of a server that lives as long as a test
 """What the user ``tester`` logs in with; it appears in no message."""
@@ -44,7 +44,7 @@ class PostgresServer(Server):
         # Not below pytest's directory, which the account of the server may not enter.
         directory = Path(tempfile.mkdtemp(prefix="sparkawait-postgres-"))
         self.data = directory / "data"
-        account = _account()
+        account = server_account()
         if "user" in account:
             shutil.chown(directory, account["user"], account["group"])
         self._initialise(directory, account)
@@ -109,8 +109,8 @@ class PostgresServer(Server):
         return done.stdout.strip()
 
 
-def _account() -> dict[str, Any]:
-    # PostgreSQL refuses to run as root.
+def server_account() -> dict[str, Any]:
+    """Returns arguments of `subprocess.Popen` for servers that refuse to run as root."""
     if os.geteuid() != 0:
         return {}
     for name in ("postgres", "nobody"):
@@ -119,7 +119,7 @@ def _account() -> dict[str, Any]:
         except KeyError:
             continue
         return {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": []}
-    msg = "PostgreSQL does not run as root, and there is no account `postgres` or `nobody`"
+    msg = "the server does not run as root, and there is no account `postgres` or `nobody`"
     raise RuntimeError(msg)
 
 

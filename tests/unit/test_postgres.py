@@ -48,6 +48,8 @@ def described(function, *, retry_misses=False) -> dict:
         ({"connections": 0}, "`connections` must be an int of at least 1, got 0"),
         ({"connections": 1.5}, "`connections` must be an int of at least 1, got 1.5"),
         ({"writes": "no"}, "`writes` must be a bool, got 'no'"),
+        ({"prepare": None}, "`prepare` must be a bool, got None"),
+        ({"null_args": "skip"}, "`null_args` must be 'miss' or 'call', got 'skip'"),
         ({"private_key": "a.key"}, "`private_key` needs `certificate`"),
     ],
 )
@@ -117,6 +119,7 @@ def test_the_description_has_all_that_the_executor_needs():
         "statement": SQL,
         "args": ["id", "day"],
         "misses": {"how": "inner", "retry": True},
+        "null_args": "miss",
         "batch": 7,
     }
 

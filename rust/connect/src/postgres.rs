@@ -25,7 +25,7 @@ use crate::native::{NativeFunction, Start, StartError};
 use crate::postgres::pool::Pool;
 use crate::postgres::query::{Lookup, answer};
 use crate::postgres::server::ServerConfig;
-use crate::postgres::waiting::Waiting;
+use crate::postgres::waiting::{NullArgs, Waiting};
 use crate::template::column_index;
 use crate::worker::{Command, Commands, Worker};
 
@@ -33,11 +33,14 @@ mod arguments;
 mod columns;
 mod describe;
 mod failure;
+mod found;
 mod placeholders;
 mod plan;
+mod plans;
 mod pool;
 mod query;
 mod server;
+mod session;
 mod types;
 mod waiting;
 
@@ -56,6 +59,9 @@ pub struct PostgresConfig {
     /// What becomes of rows that find nothing.
     #[serde(default)]
     misses: Misses,
+    /// What becomes of rows with a null argument.
+    #[serde(default)]
+    null_args: NullArgs,
     /// Most rows in one query; 1 for a query each.
     batch: usize,
 }
@@ -78,7 +84,7 @@ impl NativeFunction for PostgresConfig {
             replies: start.replies.clone(),
         });
         let work = Work {
-            waiting: Waiting::new(arguments),
+            waiting: Waiting::new(arguments, self.null_args),
             running: JoinSet::new(),
             // Single statements are pipelined: several queries' worth fit a connection.
             most_running: self.server.connections.max(1),

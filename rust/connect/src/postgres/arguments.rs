@@ -28,7 +28,7 @@ pub(crate) const EPOCH_DAYS: i32 = 10_957;
 /// The same in microseconds.
 pub(crate) const EPOCH_MICROS: i64 = EPOCH_DAYS as i64 * 86_400_000_000;
 
-/// Turns a column without nulls into one that can be sent as `wire`; null where a value does not fit.
+/// Turns a column into one that can be sent as `wire`; null where it is, and where a value does not fit.
 pub(crate) fn convert(column: &ArrayRef, wire: Wire, name: &str) -> Result<ArrayRef, Failure> {
     let (from, to) = (column.data_type(), wire.natural());
     if *from == to {
@@ -81,7 +81,7 @@ fn array_literals(column: &ArrayRef, name: &str) -> Result<ArrayRef, Failure> {
     Ok(Arc::new(StringArray::from(texts.collect::<Vec<_>>())))
 }
 
-/// All values of a column, as one array; the column has no nulls.
+/// All values of a column, as one array.
 #[derive(Debug)]
 pub(crate) struct ArrayArgument {
     pub(crate) wire: Wire,
@@ -94,11 +94,15 @@ impl ToSql for ArrayArgument {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> ToSqlResult {
         out.reserve(20 + self.values.len() * 12);
         out.put_i32(1);
-        out.put_i32(0);
+        out.put_i32(i32::from(self.values.null_count() > 0));
         out.put_u32(self.element.oid());
         out.put_i32(i32::try_from(self.values.len())?);
         out.put_i32(1);
         for row in 0..self.values.len() {
+            if self.values.is_null(row) {
+                out.put_i32(-1);
+                continue;
+            }
             let at = out.len();
             out.put_i32(0);
             write_value(self.wire, &self.values, row, out)?;
@@ -115,7 +119,7 @@ impl ToSql for ArrayArgument {
     to_sql_checked!();
 }
 
-/// One value of a column, not null.
+/// One value of a column.
 #[derive(Debug)]
 pub(crate) struct ValueArgument<'a> {
     pub(crate) wire: Wire,
@@ -125,6 +129,9 @@ pub(crate) struct ValueArgument<'a> {
 
 impl ToSql for ValueArgument<'_> {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> ToSqlResult {
+        if self.values.is_null(self.row) {
+            return Ok(IsNull::Yes);
+        }
         write_value(self.wire, self.values, self.row, out)?;
         Ok(IsNull::No)
     }

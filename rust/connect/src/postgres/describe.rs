@@ -5,9 +5,7 @@ use arrow::datatypes::Schema;
 
 use crate::native::StartError;
 use crate::postgres::PostgresConfig;
-use crate::postgres::failure::Failure;
 use crate::postgres::plan;
-use crate::postgres::types::schema_of;
 
 /// Returns the columns of the statement of `config`.
 ///
@@ -20,11 +18,7 @@ use crate::postgres::types::schema_of;
 /// Dropping the future closes the connection.
 pub async fn describe(config: &PostgresConfig) -> Result<Schema, StartError> {
     let server = config.server.server()?;
-    let described = async {
-        let client = server.connect().await?;
-        let statement = plan::describe(&client, &config.statement, config.args.len()).await?;
-        Ok::<_, Failure>(schema_of(statement.columns()))
-    };
+    let described = plan::describe(&server, &config.statement, config.args.len());
     described.await.map_err(|failure| {
         StartError::option(format!(
             "`schema` was not given, and asking the server for it failed: {failure}; correct that, or give schema="

@@ -46,6 +46,14 @@ impl Failure {
         Self::plain(text.into(), true)
     }
 
+    /// Makes the failure of a plan that does not hold any more.
+    pub(crate) fn stale(text: &str) -> Self {
+        Self {
+            is_stale: true,
+            ..Self::transient(format!("PostgreSQL: {text}; it is planned anew"))
+        }
+    }
+
     fn plain(text: String, is_transient: bool) -> Self {
         let summary = text.clone();
         Self { message: text, summary, is_transient, is_of_rows: false, is_stale: false }

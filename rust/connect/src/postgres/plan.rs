@@ -13,6 +13,8 @@
 //! its `limit`, `order by` and aggregates keep their meaning. A statement that
 //! cannot stand there, such as an `insert`, is sent once for each row instead.
 
+use std::sync::Arc;
+
 use arrow::compute::can_cast_types;
 use arrow::datatypes::{DataType, Schema};
 use tokio_postgres::types::Type;
@@ -20,7 +22,9 @@ use tokio_postgres::{Client, Column, Statement};
 
 use crate::postgres::failure::Failure;
 use crate::postgres::placeholders::Placeholders;
-use crate::postgres::types::{Wire, sql_name};
+use crate::postgres::server::Server;
+use crate::postgres::session::Query;
+use crate::postgres::types::{Wire, schema_of, sql_name};
 
 /// Name of the arguments in the statement for many rows; unlikely to be the user's.
 const KEYS: &str = "sparkawait_keys";
@@ -28,17 +32,32 @@ const KEYS: &str = "sparkawait_keys";
 /// Name of the statement's rows.
 const ROWS: &str = "sparkawait_rows";
 
-/// The prepared statements of one connection.
+/// What is sent for a statement, and what comes back.
 #[derive(Debug)]
 pub(crate) struct Plan {
     /// For many rows: its first column counts the row of arguments from 1.
-    pub(crate) batched: Option<Statement>,
+    pub(crate) batched: Option<Query>,
     /// For one row.
-    pub(crate) single: Statement,
+    pub(crate) single: Query,
     /// How each argument travels, and as what type.
     pub(crate) arguments: Vec<(Wire, Type)>,
     /// How each result column travels.
     pub(crate) results: Vec<Wire>,
+}
+
+/// What a plan is made for.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    /// Differs for different requests.
+    pub(crate) key: &'a Arc<str>,
+    pub(crate) statement: &'a str,
+    /// Number of argument columns.
+    pub(crate) arguments: usize,
+    /// Names and types of the results.
+    pub(crate) schema: &'a Schema,
+    pub(crate) wants_batches: bool,
+    /// Whether the connection that plans also sends, and keeps what it has prepared.
+    pub(crate) keeps: bool,
 }
 
 /// How a result column is asked for.
@@ -50,50 +69,92 @@ struct Output {
 }
 
 impl Plan {
-    /// Prepares `statement` for `arguments` columns and results of `schema`.
-    pub(crate) async fn prepare(
-        client: &Client,
-        statement: &str,
-        arguments: usize,
-        schema: &Schema,
-        wants_batches: bool,
-    ) -> Result<Self, Failure> {
-        let statement = trim(statement);
+    /// Finds out on a connection what to send for a statement.
+    pub(crate) async fn prepare(client: &Client, request: Request<'_>) -> Result<Self, Failure> {
+        let statement = trim(request.statement);
         let own = prepare(client, statement, &[]).await?;
-        check(&own, arguments)?;
-        let outputs = outputs(own.columns(), schema)?;
+        check(&own, request.arguments)?;
+        let outputs = outputs(own.columns(), request.schema)?;
         let is_same = outputs.iter().all(|it| it.is_plain) && outputs.len() == own.columns().len();
+        let query = |prepared: Statement, text: &str, types: Vec<Type>| {
+            if request.keeps {
+                Query::prepared(prepared)
+            } else {
+                Query::text(text, types, prepared.columns())
+            }
+        };
+        let types = own.params().to_vec();
         let single = if is_same {
-            own.clone()
+            query(own.clone(), statement, types.clone())
         } else {
             let text = single_text(statement, own.columns().len(), &outputs);
-            prepare(client, &text, own.params()).await?
+            query(prepare(client, &text, &types).await?, &text, types.clone())
         };
-        let batched = if wants_batches {
-            let text = batched_text(statement, own.params(), own.columns().len(), &outputs);
+        let mut batched = None;
+        if request.wants_batches {
+            let text = batched_text(statement, &types, own.columns().len(), &outputs);
             match prepare(client, &text, &[]).await {
-                Ok(statement) => Some(statement),
+                // The text names the types itself.
+                Ok(prepared) => {
+                    batched = Some(query(prepared, &text, vec![Type::UNKNOWN; types.len()]));
+                }
                 Err(failure) if failure.is_transient && !failure.is_stale => return Err(failure),
-                Err(_) => None,
+                Err(_) => {}
             }
-        } else {
-            None
-        };
-        let arguments = own.params().iter().map(|it| (Wire::of_argument(it), it.clone())).collect();
+        }
+        let arguments = types.into_iter().map(|it| (Wire::of_argument(&it), it)).collect();
         let results = outputs.iter().map(|it| it.wire).collect();
         Ok(Self { batched, single, arguments, results })
     }
+
+    /// Does the same on a connection of its own, and leaves nothing behind on the server's side.
+    ///
+    /// A pooler keeps to one of its connections for as long as a transaction lasts.
+    pub(crate) async fn prepare_aside(
+        server: &Server,
+        request: Request<'_>,
+    ) -> Result<Self, Failure> {
+        let client = server.connect().await?;
+        begin_aside(&client).await?;
+        let plan = Self::prepare(&client, request).await;
+        end_aside(&client).await?;
+        plan
+    }
 }
 
-/// Asks the server for the columns of a statement.
+/// Begins to use prepared statements behind a pooler.
+async fn begin_aside(client: &Client) -> Result<(), Failure> {
+    let begun = client.batch_execute("begin").await;
+    begun.map_err(|error| Failure::of("preparing the statement", &error))
+}
+
+/// Removes all prepared statements, those that the client made for itself too.
+///
+/// The client is of no use any more: it takes them for existing.
+async fn end_aside(client: &Client) -> Result<(), Failure> {
+    // One message, so that both reach the same connection of a pooler.
+    let ended = client.batch_execute("rollback; deallocate all").await;
+    ended.map_err(|error| Failure::of("preparing the statement", &error))
+}
+
+/// Asks a server for the columns of a statement.
 pub(crate) async fn describe(
-    client: &Client,
+    server: &Server,
     statement: &str,
     arguments: usize,
-) -> Result<Statement, Failure> {
-    let statement = prepare(client, trim(statement), &[]).await?;
+) -> Result<Schema, Failure> {
+    let client = server.connect().await?;
+    if !server.keeps_statements {
+        begin_aside(&client).await?;
+    }
+    let statement = prepare(&client, trim(statement), &[]).await?;
     check(&statement, arguments)?;
-    Ok(statement)
+    let schema = schema_of(statement.columns());
+    drop(statement);
+    if !server.keeps_statements {
+        end_aside(&client).await?;
+    }
+    Ok(schema)
 }
 
 async fn prepare(client: &Client, text: &str, types: &[Type]) -> Result<Statement, Failure> {

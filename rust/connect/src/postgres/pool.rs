@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The connections of a process to one server, shared by all tasks in it.
 
-use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use arrow::datatypes::Schema;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
-use tokio_postgres::Client;
 
 use crate::native::StartError;
 use crate::postgres::failure::Failure;
-use crate::postgres::plan::Plan;
+use crate::postgres::plan::{Plan, Request};
+use crate::postgres::plans::Plans;
 use crate::postgres::server::{Server, ServerConfig};
+use crate::postgres::session::Session;
 use crate::shared::{Shared, key_of};
 
 /// The pools of this process.
@@ -31,6 +30,8 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(2);
 pub(crate) struct Pool {
     server: Server,
     slots: Vec<Arc<Slot>>,
+    /// Plans that hold for any connection; empty if each has its own.
+    plans: Arc<Plans>,
 }
 
 /// The place of one connection.
@@ -50,22 +51,6 @@ struct SlotState {
     not_before: Option<Instant>,
 }
 
-/// A connection and its prepared statements.
-pub(crate) struct Session {
-    pub(crate) client: Client,
-    plans: Mutex<HashMap<Arc<str>, Arc<Plan>>>,
-}
-
-/// What a plan is made for.
-pub(crate) struct Request<'a> {
-    /// Differs for different requests.
-    pub(crate) key: &'a Arc<str>,
-    pub(crate) statement: &'a str,
-    pub(crate) arguments: usize,
-    pub(crate) schema: &'a Schema,
-    pub(crate) wants_batches: bool,
-}
-
 /// The use of a connection; counted until it is dropped.
 pub(crate) struct Lease {
     slot: Arc<Slot>,
@@ -77,7 +62,7 @@ impl Pool {
     pub(crate) fn shared(config: &ServerConfig) -> Result<Arc<Self>, StartError> {
         POOLS.get_or_make(&key_of(config)?, || {
             let slots = (0..config.connections.max(1)).map(|_| Arc::default()).collect();
-            Ok(Self { server: config.server()?, slots })
+            Ok(Self { server: config.server()?, slots, plans: Arc::default() })
         })
     }
 
@@ -100,7 +85,7 @@ impl Pool {
             return Err(Failure::permanent("the pool has no connections"));
         };
         let counted = Counted::new(chosen);
-        let failure = match chosen.session(&self.server).await {
+        let failure = match chosen.session(self).await {
             Ok(session) => return Ok(counted.lease(session)),
             Err(failure) => failure,
         };
@@ -111,6 +96,34 @@ impl Pool {
             }
         }
         Err(failure)
+    }
+
+    /// Returns what to send for a statement on a connection.
+    pub(crate) async fn plan(
+        &self,
+        session: &Session,
+        request: Request<'_>,
+    ) -> Result<Arc<Plan>, Failure> {
+        let make = async {
+            if request.keeps {
+                Box::pin(Plan::prepare(&session.client, request)).await
+            } else {
+                Box::pin(Plan::prepare_aside(&self.server, request)).await
+            }
+        };
+        session.plans.get_or_make(request.key, make).await
+    }
+
+    /// Returns whether connections keep the statements that were prepared on them.
+    pub(crate) fn keeps_statements(&self) -> bool {
+        self.server.keeps_statements
+    }
+
+    async fn connect(&self) -> Result<Session, Failure> {
+        let client = self.server.connect().await?;
+        let keeps = self.server.keeps_statements;
+        let plans = if keeps { Arc::default() } else { Arc::clone(&self.plans) };
+        Ok(Session::new(client, plans, self.server.begin.clone()))
     }
 }
 
@@ -158,7 +171,7 @@ impl Slot {
     }
 
     /// Returns the connection; makes it if it is not there, after the wait that failures cost.
-    async fn session(&self, server: &Server) -> Result<Arc<Session>, Failure> {
+    async fn session(&self, pool: &Pool) -> Result<Arc<Session>, Failure> {
         let mut state = self.state.lock().await;
         if let Some(session) = state.session.as_ref().filter(|it| !it.client.is_closed()) {
             return Ok(Arc::clone(session));
@@ -167,9 +180,9 @@ impl Slot {
         if let Some(at) = state.not_before {
             sleep_until(at).await;
         }
-        match server.connect().await {
-            Ok(client) => {
-                let session = Arc::new(Session { client, plans: Mutex::default() });
+        match pool.connect().await {
+            Ok(session) => {
+                let session = Arc::new(session);
                 *state = SlotState { session: Some(Arc::clone(&session)), ..SlotState::default() };
                 Ok(session)
             }
@@ -180,26 +193,6 @@ impl Slot {
                 Err(failure)
             }
         }
-    }
-}
-
-impl Session {
-    /// Returns the plan for `request`, prepared on this connection.
-    pub(crate) async fn plan(&self, request: Request<'_>) -> Result<Arc<Plan>, Failure> {
-        let mut plans = self.plans.lock().await;
-        if let Some(plan) = plans.get(request.key) {
-            return Ok(Arc::clone(plan));
-        }
-        let Request { key, statement, arguments, schema, wants_batches } = request;
-        let plan = Plan::prepare(&self.client, statement, arguments, schema, wants_batches).await?;
-        let plan = Arc::new(plan);
-        plans.insert(Arc::clone(key), Arc::clone(&plan));
-        Ok(plan)
-    }
-
-    /// Forgets all plans, because tables have changed.
-    pub(crate) async fn forget_plans(&self) {
-        self.plans.lock().await.clear();
     }
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sends the statement for some rows and answers their calls.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use arrow::array::{Array, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::datatypes::SchemaRef;
-use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
 use sparkawait_core::operator::AttemptId;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -14,12 +15,13 @@ use crate::error::TaskError;
 use crate::function::{FailedCall, Replies, ReplyGroup};
 use crate::lookup::{LookupReply, Misses};
 use crate::postgres::arguments::{ArrayArgument, ValueArgument, convert};
-use crate::postgres::columns::Rows;
 use crate::postgres::failure::Failure;
-use crate::postgres::plan::Plan;
-use crate::postgres::pool::{Lease, Pool, Request};
+use crate::postgres::found::Found;
+use crate::postgres::plan::{Plan, Request};
+use crate::postgres::pool::{Lease, Pool};
+use crate::postgres::session::{Query, Session};
 use crate::postgres::types::Wire;
-use crate::postgres::waiting::Keys;
+use crate::postgres::waiting::{Keys, is_null};
 
 /// What all queries of a started lookup share.
 pub(crate) struct Lookup {
@@ -33,9 +35,6 @@ pub(crate) struct Lookup {
     pub(crate) pool: Arc<Pool>,
     pub(crate) replies: Replies,
 }
-
-/// What became of each call of a query, in their order.
-type Outcomes = Vec<Result<Vec<Row>, Failure>>;
 
 /// Looks some rows up and replies to all of their calls, whatever happens.
 pub(crate) async fn answer(lookup: Arc<Lookup>, keys: Keys) {
@@ -80,26 +79,41 @@ impl Lookup {
         for (attempt, failure) in refused {
             reply.failed(attempt, failure.call_failure(), failure.retry());
         }
+        let found =
+            || Found::new(&self.schema, &plan.results, keys.attempts.len(), self.misses.how);
         let batched = match &plan.batched {
-            Some(_) if keys.attempts.len() > 1 => self.run_batched(&lease, &plan, &keys).await,
+            Some(query) if keys.attempts.len() > 1 => {
+                run_batched(&lease, query, &plan, &keys, found()).await
+            }
             _ => None,
         };
-        let (rows, first) = match batched {
-            Some(Ok(rows)) => (rows, 1),
+        let found = match batched {
+            Some(Ok(found)) => found,
             Some(Err(failure)) if !failure.is_of_rows => {
                 if failure.is_stale {
-                    lease.forget_plans().await;
+                    lease.plans.forget();
                 }
                 return Ok(Err(failure));
             }
             // One of the rows is at fault, so that each is tried for itself.
-            _ => (run_single(&lease, &plan, &keys).await, 0),
+            _ => run_single(&lease, &plan, &keys, found()).await,
         };
-        if rows.iter().any(|outcome| matches!(outcome, Err(failure) if failure.is_stale)) {
-            lease.forget_plans().await;
+        let outcome = found.finish()?;
+        if outcome.failures.iter().any(|(_, failure)| failure.is_stale) {
+            lease.plans.forget();
         }
         drop(lease);
-        self.reply(reply, &plan, &keys.attempts, rows, first).map(Ok)
+        let mut failures = outcome.failures.iter().peekable();
+        for (call, (attempt, count)) in keys.attempts.iter().zip(outcome.counts).enumerate() {
+            if let Some((_, failure)) = failures.next_if(|(failed, _)| *failed == call) {
+                reply.failed(*attempt, failure.call_failure(), failure.retry());
+            } else if count == 0 {
+                reply.missed(*attempt);
+            } else {
+                reply.found(*attempt, count);
+            }
+        }
+        reply.finish_without(&outcome.rows, outcome.bad).map(Ok)
     }
 
     async fn connect(&self) -> Result<(Lease, Arc<Plan>), Failure> {
@@ -110,8 +124,9 @@ impl Lookup {
             arguments: self.names.len(),
             schema: &self.schema,
             wants_batches: self.wants_batches,
+            keeps: self.pool.keeps_statements(),
         };
-        let plan = lease.plan(request).await?;
+        let plan = self.pool.plan(&lease, request).await?;
         Ok((lease, plan))
     }
 
@@ -126,13 +141,14 @@ impl Lookup {
         let mut keep = vec![true; keys.attempts.len()];
         for (index, (wire, of)) in plan.arguments.iter().enumerate() {
             let name = &self.names[index];
-            let column = match convert(&keys.arguments[index], *wire, name) {
+            let given = &keys.arguments[index];
+            let column = match convert(given, *wire, name) {
                 Ok(column) => column,
                 Err(failure) => return Ok(Err(failure)),
             };
             if column.null_count() > 0 {
                 for row in (0..column.len()).filter(|row| column.is_null(*row)) {
-                    if keep[row] {
+                    if keep[row] && !is_null(given, row) {
                         keep[row] = false;
                         let text = format!("the value of argument column `{name}` is no `{of}`");
                         refused.push((keys.attempts[row], Failure::permanent(text)));
@@ -144,69 +160,46 @@ impl Lookup {
         let keys = if refused.is_empty() { keys } else { keys.keep(keep)? };
         Ok(Ok((keys, refused)))
     }
+}
 
-    /// Runs one query for all rows; `None` if the server gave rows to unknown calls.
-    async fn run_batched(
-        &self,
-        lease: &Lease,
-        plan: &Plan,
-        keys: &Keys,
-    ) -> Option<Result<Outcomes, Failure>> {
-        let statement = plan.batched.as_ref()?;
-        let arguments: Vec<ArrayArgument> = plan
-            .arguments
-            .iter()
-            .zip(&keys.arguments)
-            .map(|((wire, of), values)| ArrayArgument {
-                wire: *wire,
-                values: Arc::clone(values),
-                element: element(*wire, of),
+/// Runs one query for all rows; `None` if the server gave rows to unknown calls.
+async fn run_batched(
+    session: &Session,
+    query: &Query,
+    plan: &Plan,
+    keys: &Keys,
+    mut found: Found,
+) -> Option<Result<Found, Failure>> {
+    let arguments: Vec<ArrayArgument> = plan
+        .arguments
+        .iter()
+        .zip(&keys.arguments)
+        .map(|((wire, of), values)| ArrayArgument {
+            wire: *wire,
+            values: Arc::clone(values),
+            element: element(*wire, of),
+        })
+        .collect();
+    let parameters: Vec<&(dyn ToSql + Sync)> =
+        arguments.iter().map(|argument| argument as &(dyn ToSql + Sync)).collect();
+    let mut is_known = true;
+    let read = async {
+        let answer = session.send(query, &parameters).await?;
+        answer
+            .read(|row| match call_of(row).filter(|call| *call < found.calls()) {
+                Some(call) => found.push(call, row, 1),
+                None => is_known = false,
             })
-            .collect();
-        let parameters: Vec<&(dyn ToSql + Sync)> =
-            arguments.iter().map(|argument| argument as &(dyn ToSql + Sync)).collect();
-        let rows = match lease.client.query(statement, &parameters).await {
-            Ok(rows) => rows,
-            Err(error) => return Some(Err(Failure::of("the statement", &error))),
-        };
-        let mut outcomes: Outcomes = keys.attempts.iter().map(|_| Ok(Vec::new())).collect();
-        for row in rows {
-            let ordinal: i64 = row.try_get(0).ok()?;
-            let call = usize::try_from(ordinal).ok()?.checked_sub(1)?;
-            outcomes.get_mut(call)?.as_mut().ok()?.push(row);
-        }
-        Some(Ok(outcomes))
-    }
+            .await
+    };
+    let read = read.await;
+    is_known.then(|| read.map(|()| found))
+}
 
-    /// Makes the reply out of what became of each call.
-    fn reply(
-        &self,
-        mut reply: LookupReply,
-        plan: &Plan,
-        attempts: &[AttemptId],
-        outcomes: Outcomes,
-        first: usize,
-    ) -> Result<ReplyGroup, TaskError> {
-        let mut rows = Rows::new(&self.schema, &plan.results, attempts.len());
-        for (attempt, outcome) in attempts.iter().zip(outcomes) {
-            match outcome {
-                Ok(found) if found.is_empty() => {
-                    if reply.missed(*attempt) {
-                        rows.push_nulls();
-                    }
-                }
-                Ok(found) => {
-                    reply.found(*attempt, u32::try_from(found.len()).unwrap_or(u32::MAX));
-                    for row in &found {
-                        rows.push(row, first);
-                    }
-                }
-                Err(failure) => reply.failed(*attempt, failure.call_failure(), failure.retry()),
-            }
-        }
-        let (rows, bad) = rows.finish()?;
-        reply.finish_without(&rows, bad)
-    }
+/// Reads the call of a row, which the server counts from 1.
+fn call_of(row: &Row) -> Option<usize> {
+    let ordinal: i64 = row.try_get(0).ok()?;
+    usize::try_from(ordinal).ok()?.checked_sub(1)
 }
 
 /// Returns the type of the elements of an argument for many rows.
@@ -215,8 +208,9 @@ fn element(wire: Wire, of: &Type) -> Type {
 }
 
 /// Sends the statement for each row, without waiting for answers in between.
-async fn run_single(lease: &Lease, plan: &Plan, keys: &Keys) -> Outcomes {
-    let queries = (0..keys.attempts.len()).map(|row| async move {
+async fn run_single(session: &Session, plan: &Plan, keys: &Keys, mut found: Found) -> Found {
+    let calls = keys.attempts.len();
+    let answers = (0..calls).map(|row| async move {
         let arguments: Vec<ValueArgument<'_>> = plan
             .arguments
             .iter()
@@ -225,10 +219,21 @@ async fn run_single(lease: &Lease, plan: &Plan, keys: &Keys) -> Outcomes {
             .collect();
         let parameters: Vec<&(dyn ToSql + Sync)> =
             arguments.iter().map(|argument| argument as &(dyn ToSql + Sync)).collect();
-        let rows = lease.client.query(&plan.single, &parameters).await;
-        rows.map_err(|error| Failure::of("the statement", &error))
+        session.send(&plan.single, &parameters).await
     });
-    join_all(queries).await
+    // All are sent at once; the server answers in the order in which they are read here. None may
+    // be left of the rows, and a buffer for none would wait for ever.
+    let mut answers = pin!(stream::iter(answers).buffered(calls.max(1)).enumerate());
+    while let Some((call, answer)) = answers.next().await {
+        let read = match answer {
+            Ok(answer) => answer.read(|row| found.push(call, row, 0)).await,
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = read {
+            found.fail(call, failure);
+        }
+    }
+    found
 }
 
 fn all_failed(attempts: &[AttemptId], failure: &Failure) -> ReplyGroup {

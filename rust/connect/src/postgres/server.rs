@@ -29,6 +29,8 @@ pub(crate) struct ServerConfig {
     writes: bool,
     /// Connections in this process.
     pub(crate) connections: usize,
+    /// Whether the server keeps prepared statements and settings for a connection.
+    pub(crate) prepare: bool,
 }
 
 /// Shows nothing of the address, which has a password.
@@ -45,16 +47,11 @@ impl ServerConfig {
     pub(crate) fn server(&self) -> Result<Server, StartError> {
         let (dsn, verifies) = without_verify(&self.dsn);
         let mut config: Config = dsn.parse().map_err(|_| invalid_dsn(&self.dsn))?;
-        let mut options = config.get_options().unwrap_or_default().to_owned();
-        if !self.writes {
-            options.push_str(" -c default_transaction_read_only=on");
-        }
-        if let Some(seconds) = self.statement_seconds {
-            // Writing to a string cannot fail.
-            let _ = write!(options, " -c statement_timeout={}ms", (seconds * 1000.0).ceil());
-        }
-        if !options.is_empty() {
-            config.options(options.trim());
+        if self.prepare {
+            let options = self.options(config.get_options().unwrap_or_default());
+            if !options.is_empty() {
+                config.options(options.trim());
+            }
         }
         if config.get_application_name().is_none() {
             config.application_name("sparkawait");
@@ -65,9 +62,37 @@ impl ServerConfig {
         Ok(Server {
             config,
             tls: MakeRustlsConnect::new(self.tls.config(trust)?),
+            keeps_statements: self.prepare,
+            begin: if self.prepare { None } else { self.begin() },
             limit: Duration::try_from_secs_f64(self.connect_seconds)
                 .map_err(|_| StartError::option("`connect_timeout` is out of range"))?,
         })
+    }
+
+    /// Returns what a connection that keeps its settings is opened with.
+    fn options(&self, given: &str) -> String {
+        let mut options = given.to_owned();
+        if !self.writes {
+            options.push_str(" -c default_transaction_read_only=on");
+        }
+        if let Some(limit) = self.statement_milliseconds() {
+            // Writing to a string cannot fail.
+            let _ = write!(options, " -c statement_timeout={limit}ms");
+        }
+        options
+    }
+
+    /// Returns what opens a transaction with the same settings; `None`: there are none.
+    fn begin(&self) -> Option<String> {
+        let mut text = if self.writes { "begin" } else { "begin read only" }.to_owned();
+        if let Some(limit) = self.statement_milliseconds() {
+            let _ = write!(text, "; set local statement_timeout = {limit}");
+        }
+        (text != "begin").then_some(text)
+    }
+
+    fn statement_milliseconds(&self) -> Option<f64> {
+        self.statement_seconds.map(|seconds| (seconds * 1000.0).ceil())
     }
 }
 
@@ -101,6 +126,10 @@ fn invalid_dsn(dsn: &str) -> StartError {
 pub(crate) struct Server {
     config: Config,
     tls: MakeRustlsConnect,
+    /// Whether a connection keeps the statements that were prepared on it.
+    pub(crate) keeps_statements: bool,
+    /// Opens the transaction of each query, where connections keep no settings.
+    pub(crate) begin: Option<String>,
     limit: Duration,
 }
 
@@ -137,6 +166,7 @@ mod tests {
             statement_seconds: Some(0.5),
             writes: false,
             connections: 2,
+            prepare: true,
         }
     }
 
@@ -149,6 +179,18 @@ mod tests {
             Some("-c x=y -c default_transaction_read_only=on -c statement_timeout=500ms")
         );
         assert_eq!(server.config.get_application_name(), Some("sparkawait"));
+    }
+
+    #[test]
+    fn without_prepared_statements_the_settings_are_those_of_each_transaction() {
+        let mut config = ServerConfig { prepare: false, ..config("host=a user=b") };
+
+        let server = config.server().unwrap();
+        assert_eq!(server.config.get_options(), None);
+        let begin = "begin read only; set local statement_timeout = 500";
+        assert_eq!(server.begin.as_deref(), Some(begin));
+        (config.writes, config.statement_seconds) = (true, None);
+        assert_eq!(config.server().unwrap().begin, None);
     }
 
     #[test]

@@ -5,20 +5,34 @@ use std::collections::{HashSet, VecDeque};
 
 use arrow::array::{Array, ArrayRef, BooleanArray};
 use arrow::compute::{concat, filter, interleave};
+use arrow::datatypes::DataType;
+use serde::Deserialize;
 use sparkawait_core::operator::AttemptId;
 
 use crate::error::TaskError;
 use crate::function::Calls;
 
+/// What becomes of rows with a null among their arguments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum NullArgs {
+    /// They find nothing, without a call.
+    #[default]
+    Miss,
+    /// The statement is run for them too.
+    Call,
+}
+
 /// Rows whose arguments were copied out of their batches, oldest first.
 pub(crate) struct Waiting {
     /// Index of the column of each argument.
     columns: Vec<usize>,
+    null_args: NullArgs,
     segments: VecDeque<Keys>,
     count: usize,
 }
 
-/// Calls and their arguments, none of which is null.
+/// Calls and their arguments.
 #[derive(Clone)]
 pub(crate) struct Keys {
     pub(crate) attempts: Vec<AttemptId>,
@@ -28,8 +42,8 @@ pub(crate) struct Keys {
 
 impl Waiting {
     /// Makes an empty queue of rows with arguments in `columns`.
-    pub(crate) fn new(columns: Vec<usize>) -> Self {
-        Self { columns, segments: VecDeque::new(), count: 0 }
+    pub(crate) fn new(columns: Vec<usize>, null_args: NullArgs) -> Self {
+        Self { columns, null_args, segments: VecDeque::new(), count: 0 }
     }
 
     /// Returns the number of rows.
@@ -42,7 +56,7 @@ impl Waiting {
         self.count == 0
     }
 
-    /// Adds the rows of a burst, but for those with a null argument, which are returned.
+    /// Adds the rows of a burst, but for those that a null argument makes a miss: these are returned.
     pub(crate) fn add(&mut self, calls: &Calls) -> Result<Vec<AttemptId>, TaskError> {
         let mut null_keys = Vec::new();
         let mut attempts = Vec::with_capacity(calls.calls.len());
@@ -50,7 +64,8 @@ impl Waiting {
         for call in &calls.calls {
             let (batch, row) = (call.batch as usize, call.row as usize);
             let columns = calls.batches[batch].batch.columns();
-            if self.columns.iter().any(|column| columns[*column].is_null(row)) {
+            let mut arguments = self.columns.iter().map(|column| &columns[*column]);
+            if self.null_args == NullArgs::Miss && arguments.any(|it| is_null(it, row)) {
                 null_keys.push(call.attempt);
             } else {
                 attempts.push(call.attempt);
@@ -140,6 +155,11 @@ impl Keys {
         let arguments = arguments.collect::<Result<_, _>>().map_err(|error| internal(&error))?;
         Ok(Self { attempts, arguments })
     }
+}
+
+/// Tells whether a value is null; columns of no type but null have no flags that say so.
+pub(crate) fn is_null(values: &ArrayRef, row: usize) -> bool {
+    *values.data_type() == DataType::Null || values.is_null(row)
 }
 
 fn internal(error: &arrow::error::ArrowError) -> TaskError {

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A connection, and how a query goes over it.
+//!
+//! ```text
+//! prepared statements        bind, execute, sync
+//! none, settings to keep     begin | parse, bind, execute, sync | commit      in one go
+//! ```
+//!
+//! Without prepared statements a pooler may stand between, which gives each
+//! transaction any of its connections: nothing that a query needs may be left
+//! behind by an earlier one. So the settings come with each query, around it.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, TryStreamExt};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Column, Error, Row, RowStream, Statement};
+
+use crate::postgres::failure::Failure;
+use crate::postgres::plans::Plans;
+
+/// What a failed statement is called in errors.
+const STATEMENT: &str = "the statement";
+
+/// A connection and what is known on it.
+pub(crate) struct Session {
+    pub(crate) client: Client,
+    pub(crate) plans: Arc<Plans>,
+    /// Opens the transaction of each query.
+    begin: Option<String>,
+    /// Held while the parts of a transaction are sent, so that no other comes between.
+    order: Mutex<()>,
+}
+
+/// A query that can be sent any number of times.
+#[derive(Debug)]
+pub(crate) struct Query {
+    form: Form,
+    /// The types of its columns, as they were when it was planned.
+    columns: Vec<Type>,
+}
+
+#[derive(Debug)]
+enum Form {
+    Prepared(Statement),
+    /// The text, and the types of its placeholders.
+    Text(Box<str>, Vec<Type>),
+}
+
+/// The rows of a query that was sent, to be read in the order in which queries were.
+pub(crate) struct Answer<'a> {
+    rows: Pin<Box<RowStream>>,
+    /// The types that the rows must have; `None`: they are known to.
+    columns: Option<&'a [Type]>,
+    /// The end of the transaction, already sent.
+    commit: Option<Sent<'a, Result<(), Error>>>,
+}
+
+impl Query {
+    /// Makes a query of a statement that was prepared on the connection it is sent on.
+    pub(crate) fn prepared(statement: Statement) -> Self {
+        Self { form: Form::Prepared(statement), columns: Vec::new() }
+    }
+
+    /// Makes a query for any connection; the types of its placeholders are `types`.
+    pub(crate) fn text(text: &str, types: Vec<Type>, columns: &[Column]) -> Self {
+        let columns = columns.iter().map(|column| column.type_().clone()).collect();
+        Self { form: Form::Text(Box::from(text), types), columns }
+    }
+}
+
+impl Session {
+    /// Wraps a connection; `begin` opens the transaction of each of its queries.
+    pub(crate) fn new(client: Client, plans: Arc<Plans>, begin: Option<String>) -> Self {
+        Self { client, plans, begin, order: Mutex::default() }
+    }
+
+    /// Sends a query at its first poll, and returns when the server begins to answer.
+    ///
+    /// Many may be sent before the first is answered.
+    ///
+    /// # Cancel safety
+    ///
+    /// A query that was sent runs to its end, and so does its transaction.
+    pub(crate) async fn send<'a>(
+        &'a self,
+        query: &'a Query,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Answer<'a>, Failure> {
+        let columns = matches!(query.form, Form::Text(..)).then_some(&*query.columns);
+        let Some(begin) = &self.begin else {
+            let rows = self.start(query, parameters).await;
+            let rows = rows.map_err(|error| Failure::of(STATEMENT, &error))?;
+            return Ok(Answer { rows: Box::pin(rows), columns, commit: None });
+        };
+        let (begin, rows, commit) = poll_fn(|context| {
+            let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+            Poll::Ready((
+                Sent::new(self.client.batch_execute(begin), context),
+                Sent::new(self.start(query, parameters), context),
+                Sent::new(self.client.batch_execute("commit"), context),
+            ))
+        })
+        .await;
+        let opened = begin.answer().await;
+        let rows = rows.answer().await.and_then(|rows| opened.map(|()| rows));
+        let rows = rows.map_err(|error| Failure::of(STATEMENT, &error))?;
+        Ok(Answer { rows: Box::pin(rows), columns, commit: Some(commit) })
+    }
+
+    async fn start(
+        &self,
+        query: &Query,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<RowStream, Error> {
+        let parameters = parameters.iter().copied();
+        match &query.form {
+            Form::Prepared(statement) => self.client.query_raw(statement, parameters).await,
+            Form::Text(text, types) => {
+                self.client.query_typed_raw(text, parameters.zip(types.iter().cloned())).await
+            }
+        }
+    }
+}
+
+impl Answer<'_> {
+    /// Passes each row to `take` as it comes.
+    pub(crate) async fn read(mut self, mut take: impl FnMut(&Row)) -> Result<(), Failure> {
+        let failed = |error| Failure::of(STATEMENT, &error);
+        while let Some(row) = self.rows.try_next().await.map_err(failed)? {
+            if let Some(wanted) = self.columns.take() {
+                let found = row.columns().iter().map(Column::type_);
+                if !found.eq(wanted) {
+                    return Err(Failure::stale("the columns of the statement have other types"));
+                }
+            }
+            take(&row);
+        }
+        match self.commit {
+            Some(commit) => commit.answer().await.map_err(failed),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A request that was sent by the first poll of its future.
+enum Sent<'a, T> {
+    Answered(T),
+    Waiting(BoxFuture<'a, T>),
+}
+
+impl<'a, T> Sent<'a, T> {
+    fn new(request: impl Future<Output = T> + Send + 'a, context: &mut Context<'_>) -> Self {
+        let mut request = request.boxed();
+        match request.poll_unpin(context) {
+            Poll::Ready(answer) => Self::Answered(answer),
+            Poll::Pending => Self::Waiting(request),
+        }
+    }
+
+    async fn answer(self) -> T {
+        match self {
+            Self::Answered(answer) => answer,
+            Self::Waiting(request) => request.await,
+        }
+    }
+}

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PgBouncer for tests: a pooler in transaction mode before a PostgreSQL server."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from tests.support.postgres_server import PASSWORD, PostgresServer, server_account
+from tests.support.servers import LOOPBACK, Server, find_program, free_port
+
+__all__ = ["PgBouncer"]
+
+
+class PgBouncer(Server):
+    """A pooler with few connections of its own, which each transaction gets another of.
+
+    After each of them it removes all that is prepared and set on the connection.
+
+    Args:
+        server: The server that the connections are to.
+        pool_size: How many there are.
+    """
+
+    def __init__(self, server: PostgresServer, pool_size: int = 2) -> None:
+        directory = Path(tempfile.mkdtemp(prefix="sparkawait-pgbouncer-"))
+        account = server_account()
+        if "user" in account:
+            shutil.chown(directory, account["user"], account["group"])
+        port = free_port()
+        users = directory / "users.txt"
+        users.write_text(f'"tester" "{PASSWORD}"\n')
+        settings = directory / "pgbouncer.ini"
+        settings.write_text(
+            f"""
+[databases]
+postgres = host={LOOPBACK} port={server.port} dbname=postgres
+[pgbouncer]
+listen_addr = {LOOPBACK}
+listen_port = {port}
+unix_socket_dir =
+auth_type = scram-sha-256
+auth_file = {users}
+pool_mode = transaction
+default_pool_size = {pool_size}
+server_round_robin = 1
+server_reset_query = DISCARD ALL
+server_reset_query_always = 1
+"""
+        )
+        command = [find_program("pgbouncer"), str(settings)]
+        super().__init__(command, port, directory, **account)
+
+    def __exit__(self, *details: object) -> None:
+        """Stops the pooler and removes its directory."""
+        super().__exit__(*details)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    @property
+    def dsn(self) -> str:
+        """The address, with the password."""
+        return f"postgresql://tester:{PASSWORD}@{LOOPBACK}:{self.port}/postgres"

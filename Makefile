@@ -4,6 +4,8 @@
 # (virtual environment, locked packages, extension module, Java), once.
 
 PYTHON ?= python3
+# Options of `make bench-compare`, such as "--peers daft,flink_java"; `--help` lists them.
+ARGS ?=
 # Seconds that `make fuzz` takes.
 T ?= 60
 SHELL := bash
@@ -22,6 +24,9 @@ RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 
 # Workers of Spark find the same Python and the modules of tests.
 export PYTHONPATH := $(CURDIR)
+
+# What `make bench-compare` measures beside sparkawait, each with packages of its own.
+COMPARED := $(shell sed -n 's/^\(compare-[a-z]*\) = .*/\1/p' pyproject.toml)
 
 # The oldest and the newest Java that a line of Spark runs on.
 JAVA := JAVA_HOME="$$(tools/java-home $(VENV) 17 25)"; export JAVA_HOME;
@@ -133,12 +138,17 @@ bench: release $(VENV)/.servers ## run the benches in Rust and Python; numbers g
 	mkdir -p benches/out
 	cargo bench --package sparkawait-benches --locked | tee benches/out/rust.txt
 	$(JAVA) $(PY) benches/python/run.py --out benches/out
+	$(JAVA) $(PY) -m benches.compare --quick --out benches/out
+
+.PHONY: bench-compare
+bench-compare: release ## measure sparkawait beside Flink, Daft, Ray Data, Pathway and recipes; writes docs/benchmarks.md
+	$(JAVA) $(PY) -m benches.compare --out benches/out --docs docs $(ARGS)
 
 .PHONY: lock
 lock: $(VENV)/.packages ## write requirements/*.lock anew from pyproject.toml
 	$(PY) -m venv target/uv
 	target/uv/bin/pip install --quiet uv
-	for group in dev spark35 java; do \
+	for group in dev spark35 java $(COMPARED); do \
 		target/uv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.10 --group $$group \
 			--generate-hashes --no-emit-index-url --no-header --no-annotate --output-file requirements/$$group.lock; \
 	done

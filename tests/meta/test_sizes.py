@@ -42,6 +42,6 @@ def test_no_file_is_too_long(pattern, count, at_most):
 
 
 def test_every_source_file_names_the_licence_first():
-    sources = tracked_files("*.rs", "*.py", "*.pyi")
+    sources = tracked_files("*.rs", "*.py", "*.pyi", "*.java")
     nameless = [path for path in sources if LICENCE not in path.read_text(encoding="utf-8")[:200]]
     assert [path.relative_to(ROOT).as_posix() for path in nameless] == []

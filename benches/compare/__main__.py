@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the peers in turn and writes ``results.json``, tables, charts and a page.
+
+``python -m benches.compare [--quick] [--peers A,B] [--workloads A,B] [--rounds N] [--seconds S]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+from benches.compare import environment, page
+from benches.compare.peer import Job, Peer, all_peers
+from benches.compare.process import Failure, run
+from benches.compare.results import Results, Rounds, load
+from benches.compare.tree import adopt_orphans
+from benches.compare.workloads import WORKLOADS, Workload, by_name
+from benches.python import machine
+
+WARM_UP_SHARE = 0.2
+"""Rows of the pass that is dropped, by rows of the measured one."""
+LIMIT_SECONDS = 60.0
+LIMIT_FACTOR = 20.0
+"""A run may take this many times as long as it would at the rate that its peer can reach."""
+QUICK_SECONDS = 0.5
+QUICK_ENVIRONMENTS = {"spark", "flink", "charts"}
+"""Those that ``--quick`` installs; others take part if they are there."""
+
+
+def main() -> None:
+    """Does what the command line asks for."""
+    options = _options()
+    peers = all_peers()
+    if options.list:
+        _list(peers)
+        return
+    adopt_orphans()
+    chosen = {name: peers[name] for name in options.peers or peers}
+    workloads = [by_name(name) for name in options.workloads] or _default_workloads(options.quick)
+    path = options.out / ("results-quick.json" if options.quick else "results.json")
+    results = load(path, _machine()) if not options.fresh else Results()
+    date = datetime.now(timezone.utc).date().isoformat()
+    method = {"rounds": options.rounds, "seconds": options.seconds, "quick": options.quick}
+    results.describe(command=_command(), date=date, machine=_machine(), method=method)
+    print(", ".join(" ".join(pair) for pair in _machine().items()), flush=True)
+    present = _prepare(chosen, results, installs=not options.quick)
+    for workload in workloads:
+        measured = _measure(workload, present, options.rounds, options.seconds)
+        results.add(workload, measured, date)
+        results.save(path)
+    print(page.tables(results.document), flush=True)
+    if not options.quick:
+        _write_page(path, options.docs)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benches.compare", description=__doc__)
+    add = parser.add_argument
+    add("--quick", action="store_true", help="one short round of few workloads: does it run?")
+    add("--peers", type=_names, default=[], help="names, with commas between them")
+    add("--workloads", type=_names, default=[], help="the same")
+    add("--rounds", type=int, default=3, help="measured processes of each peer at each workload")
+    add("--seconds", type=float, default=5.0, help="about how long one is to work")
+    add("--fresh", action="store_true", help="forget what results.json has from earlier runs")
+    add("--list", action="store_true", help="list peers and workloads")
+    add("--out", type=Path, default=Path("benches/out"), help="for results.json")
+    add("--docs", type=Path, default=Path("docs"), help="for benchmarks.md and its charts")
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.seconds = 1, QUICK_SECONDS
+    unknown = set(options.peers) - set(all_peers())
+    if unknown:
+        parser.error(f"no such peer: {', '.join(sorted(unknown))}")
+    return options
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+def _default_workloads(quick: bool) -> list[Workload]:  # noqa: FBT001 - as on the command line
+    return [workload for workload in WORKLOADS if workload.is_quick or not quick]
+
+
+def _command() -> str:
+    return shlex.join(["python", "-m", "benches.compare", *sys.argv[1:]])
+
+
+def _machine() -> dict[str, str]:
+    """Returns what it runs on; packages are told by the peers."""
+    kept = ("cpu", "cores", "load", "system")
+    return {name: value for name, value in machine.describe().items() if name in kept}
+
+
+def _list(peers: dict[str, Peer]) -> None:
+    for peer in peers.values():
+        print(f"{peer.name:26} {peer.title}: {', '.join(sorted(peer.can))}")
+    for workload in WORKLOADS:
+        print(f"{workload.name:26} {workload.title}")
+
+
+def _prepare(chosen: dict[str, Peer], results: Results, *, installs: bool) -> list[Peer]:
+    """Makes what the peers need; returns those that can run."""
+    present = []
+    for peer in chosen.values():
+        absent = None
+        try:
+            _install(peer, installs=installs)
+        except environment.NotInstalledError as error:
+            absent = str(error)
+            print(f"{peer.title} is absent: {absent}", flush=True)
+        else:
+            present.append(peer)
+        results.add_peer(peer, absent)
+    return present
+
+
+def _install(peer: Peer, *, installs: bool) -> None:
+    name = peer.environment
+    if not installs and name not in QUICK_ENVIRONMENTS and not environment.is_installed(name):
+        msg = "not installed; `make bench-compare` does so"
+        raise environment.NotInstalledError(msg)
+    environment.ensure(name)
+    if peer.prepare is not None:
+        peer.prepare()
+
+
+def _measure(
+    workload: Workload, peers: list[Peer], rounds: int, seconds: float
+) -> dict[str, Rounds]:
+    """Runs the peers in turn, A B A B."""
+    measured = {peer.name: Rounds() for peer in peers if peer.takes(workload)}
+    for number in range(rounds):
+        for peer in peers:
+            taken = measured.get(peer.name)
+            if taken is not None and taken.failure is None:
+                _run_once(peer, workload, seconds, taken, number)
+    return measured
+
+
+def _run_once(peer: Peer, workload: Workload, seconds: float, taken: Rounds, number: int) -> None:
+    rows = peer.rows(workload, seconds)
+    job = Job(workload, rows, max(1, round(rows * WARM_UP_SHARE)))
+    limit = LIMIT_SECONDS + LIMIT_FACTOR * seconds * workload.stretch
+    prefix = f"{workload.name}, {peer.title}, round {number + 1}"
+    try:
+        run_of_peer = run(peer, job, limit)
+    except Failure as failure:
+        taken.failure = str(failure)
+        print(f"{prefix}: FAILED: {failure}", flush=True)
+        return
+    taken.runs[number] = run_of_peer
+    rate, bound = run_of_peer.rows_per_second, workload.bound()
+    share = f", {rate / bound:.1%} of the bound" if bound is not None else ""
+    print(f"{prefix}: {rate:,.0f} rows/s{share}", flush=True)
+
+
+def _write_page(path: Path, docs: Path) -> None:
+    """Draws the charts in an environment of their own, and writes the page beside them."""
+    environment.ensure("charts")
+    charts = docs / "benchmarks"
+    command = [str(environment.python_of("charts")), "-m", "benches.compare.charts"]
+    subprocess.run([*command, str(path), str(charts)], check=True)  # noqa: S603 - our own module
+    page.write(path, docs)
+
+
+if __name__ == "__main__":
+    main()

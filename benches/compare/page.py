@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables for the terminal, and ``docs/benchmarks.md``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["CHARTS", "tables", "write"]
+
+CHARTS = {
+    "throughput": "Throughput over calls in flight, calls of 1-20 ms",
+    "latency": "Latency of a row where 1 % of the calls take 100 times as long",
+    "cost": "CPU time of a million rows",
+}
+"""The charts by the name of their file."""
+
+_INTRODUCTION = """\
+# Benchmarks
+
+sparkawait beside what else calls a service for each row: Flink's own operator, PyFlink, Daft, Ray
+Data, Pathway, and the recipes that people write for PySpark. All of it was measured on one machine,
+and this page written, by
+
+```
+{command}
+```
+
+{date}, {machine}.
+
+## How
+
+- Each run is a whole process in a virtual environment of its own. Peers take turns, A B A B,
+  {rounds} rounds; each number is the median of the rounds, with the smallest and the largest.
+- A process first works on a fifth of the rows, which does not count. Start-up, this first pass
+  included, is told apart. Time is then taken from the admission of the first row to the emission
+  of the last.
+- All peers make the same calls: how long one takes depends on the id of its row alone. Ours with a
+  native function draw from the same distribution by a generator of their own.
+- Each peer proves its output: how many rows, the sum of their ids and of their results, and their
+  order where it is promised. A run that does not is a failure and is shown as one.
+- **Bound** is Little's: calls in flight by the mean duration of a call. The share of it is what a
+  peer makes of the calls that it may have in flight.
+- **x Flink** and **x gather** divide the rows a second by those of Flink's Java operator and of the
+  usual recipe for PySpark, round by round.
+- **CPU** is that of the process and all that it has started, in seconds for a million rows;
+  **memory** is the most that they had together.
+- **Latency** is from the start of a row's call to where the peer's engine has the row: Spark's JVM,
+  Flink's sink, the consumer in Python. Ours includes the time that an output batch takes to fill,
+  up to `buffer_timeout`, but where the input is paced, which is measured with none.
+- One task each: `local[1]`, parallelism 1, one actor. The HTTP server is a process of its own on
+  the same machine, and its CPU time is not counted.
+"""
+
+
+def tables(document: dict[str, Any]) -> str:
+    """Returns a Markdown table for each workload."""
+    found = []
+    for name, workload in document["workloads"].items():
+        results = [result for result in document["results"] if result["workload"] == name]
+        if results:
+            found.append(
+                f"### {workload['title']}\n\n{_about(workload)}\n\n{_table(document, results)}"
+            )
+    return "\n\n".join(found)
+
+
+def _about(workload: dict[str, Any]) -> str:
+    parts = [f"{workload['mode']}, {_number(workload['calls'])} calls in flight"]
+    if workload["slots"]:
+        parts.append(f"up to {_number(workload['slots'])} rows held where that is another number")
+    if workload["rows_per_second_bound"]:
+        parts.append(f"bound {_number(workload['rows_per_second_bound'])} rows/s")
+    return ", ".join(parts) + "."
+
+
+def _table(document: dict[str, Any], results: Sequence[dict[str, Any]]) -> str:
+    header = (
+        "peer",
+        "rows/s",
+        "bound",
+        "x Flink",
+        "x gather",
+        "CPU",
+        "memory",
+        "start-up",
+        "p50",
+        "p99",
+        "p99.9",
+    )
+    units = ("", "", "", "", "", "s/M rows", "MB", "s", "ms", "ms", "ms")
+    titles = [
+        f"{name} ({unit})" if unit else name for name, unit in zip(header, units, strict=True)
+    ]
+    rows = [_row(document["peers"][result["peer"]], result) for result in _sorted(results)]
+    lines = [_line(titles), _line(["---", *["---:"] * (len(titles) - 1)]), *map(_line, rows)]
+    return "\n".join(lines)
+
+
+def _sorted(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Fastest first, failures last."""
+    return sorted(
+        results,
+        key=lambda it: -it["summary"]["rows_per_second"]["median"] if it["summary"] else 1.0,
+    )
+
+
+def _row(peer: dict[str, Any], result: dict[str, Any]) -> list[str]:
+    title = f"**{peer['title']}**" if peer["is_ours"] else peer["title"]
+    summary = result["summary"]
+    if summary is None:
+        return [title, f"failed: {_escape(result['failure'])}", *[""] * 9]
+    if result["failure"]:
+        title += f" (then failed: {_escape(result['failure'])})"
+    latency = summary["latency_ms"] or {}
+    return [
+        title,
+        _spread(summary["rows_per_second"]),
+        _share(summary["share_of_bound"]),
+        *(_ratio(summary["ratio_to"].get(name)) for name in ("flink_java", "recipe_gather")),
+        _median(summary["cpu_seconds_per_million_rows"]),
+        _median(summary["peak_megabytes"]),
+        _median(summary["startup_seconds"]),
+        *(_median(latency.get(name)) for name in ("p50", "p99", "p99.9")),
+    ]
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _spread(value: dict[str, float]) -> str:
+    middle = _number(value["median"])
+    if value["min"] == value["max"]:
+        return middle
+    return f"{middle} ({_number(value['min'])}..{_number(value['max'])})"
+
+
+def _share(value: dict[str, float] | None) -> str:
+    return f"{value['median']:.3f}" if value else ""
+
+
+def _ratio(value: dict[str, float] | None) -> str:
+    return _number(value["median"]) if value else ""
+
+
+def _median(value: dict[str, float] | None) -> str:
+    return _number(value["median"]) if value else ""
+
+
+def _number(value: float) -> str:
+    if abs(value) >= 100:  # noqa: PLR2004 - what follows the point says nothing then
+        return f"{value:,.0f}".replace(",", " ")
+    return f"{value:.3g}"
+
+
+def write(results: Path, docs: Path) -> None:
+    """Writes ``benchmarks.md`` into a folder that has the charts in ``benchmarks/``."""
+    document = json.loads(results.read_text())
+    machine = ", ".join(f"{name} {value}" for name, value in document["machine"].items())
+    introduction = _INTRODUCTION.format(
+        command=document["command"],
+        date=document["date"],
+        machine=machine,
+        rounds=document["method"]["rounds"],
+    )
+    charts = [f"![{title}](benchmarks/{name}.svg)" for name, title in CHARTS.items()]
+    parts = [introduction, "## Results", *charts, tables(document), "## Peers", _peers(document)]
+    (docs / "benchmarks.md").write_text("\n\n".join(part.strip() for part in parts) + "\n")
+
+
+def _peers(document: dict[str, Any]) -> str:
+    """Returns versions and settings of each peer, and who is absent."""
+    lines = []
+    for name, peer in document["peers"].items():
+        versions = ", ".join(f"{what} {number}" for what, number in peer["versions"].items())
+        settings = next(
+            (
+                it["settings"]
+                for it in document["results"]
+                if it["peer"] == name and it.get("settings")
+            ),
+            {},
+        )
+        told = ", ".join(f"{what}: {value}" for what, value in settings.items())
+        absent = f"**absent**: {_escape(peer['absent'])}" if peer["absent"] else versions
+        lines.append(f"- **{peer['title']}** (`{name}`): {absent}. {told}".strip())
+    return "\n".join(lines)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sparkawait in Spark with a native function: no Python code runs for a row.
+
+A simulated native function draws its delays from the same distribution, but by a generator of its
+own, and does not say when a call began. So there are no latencies, and the first row counts as
+admitted when Spark makes it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from benches.compare.calls import TABLE
+from benches.compare.peer import Job, Outcome, Peer
+from benches.compare.peers.sparkawait_python import options
+from benches.compare.spark import nano_time, run_in_spark
+from benches.compare.workloads import KEYS, Delays
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from sparkawait.testing import Latency
+
+
+def latency(delays: Delays | None) -> Latency | int:
+    """Returns a distribution as the product's own test functions take it."""
+    from sparkawait import testing
+
+    if delays is None:
+        return 0
+    tail = {"stragglers": delays.stragglers, "straggler_factor": delays.factor}
+    first, second = delays.first / 1e3, delays.second / 1e3
+    if delays.kind == "constant":
+        return testing.constant(first, **tail)
+    if delays.kind == "uniform":
+        return testing.uniform(first, second, **tail)
+    return testing.log_normal(first, delays.second, **tail)
+
+
+def function(job: Job) -> Any:
+    """Returns the native function, and what its results are called."""
+    import sparkawait as sa
+    from sparkawait.testing import simulated
+
+    if job.workload.service is None:
+        return simulated(latency(job.workload.delays))
+    connections = job.workload.calls
+    return sa.http.get(
+        f"{job.url}/{TABLE}/{{key}}", "value bigint", connections=connections, proxy=False
+    )
+
+
+def native_options(job: Job) -> dict[str, Any]:
+    """Returns the options of the wait functions."""
+    given = options(job)
+    if "on_timeout" in given:
+        given["on_timeout"] = {"value": None}
+    return given
+
+
+def _transform(job: Job, frame: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    import sparkawait as sa
+
+    wait = sa.ordered_wait if job.workload.mode == "ordered" else sa.unordered_wait
+    made = F.when(F.col("id") == 0, nano_time()).alias("made")
+    if job.workload.service is None:
+        out = wait(frame.select("id", made), function(job), **native_options(job))
+        result = 3 * F.col("ordinal") + 1
+    else:
+        keyed = frame.select("id", made, (F.col("id") % KEYS).alias("key"))
+        out = wait(keyed, function(job), **native_options(job))
+        result = F.col("value")
+    return out.select("id", result.alias("result"), F.col("made").alias("admitted"))
+
+
+def run(job: Job) -> Outcome:
+    """Does the job."""
+    from dataclasses import replace
+
+    settings = {name: str(value) for name, value in native_options(job).items()}
+    return replace(run_in_spark(job, _transform, settings), latency_ms=None)
+
+
+PEER = Peer(
+    name="sparkawait_native",
+    title="sparkawait, native function",
+    environment="spark",
+    can=frozenset({"ordered", "unordered", "http"}),
+    rows_per_second=6_000_000,
+    run=run,
+    is_ours=True,
+)

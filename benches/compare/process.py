@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a peer as a whole process, watches it, and checks what it says it put out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from dataclasses import asdict, dataclass
+
+from benches.compare.calls import value_of
+from benches.compare.environment import FOLDER, ROOT, python_of
+from benches.compare.peer import Job, Outcome, Peer
+from benches.compare.server import serving
+from benches.compare.tree import TreeSampler, below, cpu_between, kill_below
+from benches.compare.workloads import KEYS
+
+__all__ = ["Failure", "Measured", "complaints", "run"]
+
+_LINES_OF_OUTPUT = 3
+_LONGEST_LINE = 300
+
+
+class Failure(Exception):  # noqa: N818 - a result like another
+    """A run that gave no valid result; the message says why."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run of a peer: what it reports, and what was seen from outside.
+
+    Attributes:
+        outcome: What it reports.
+        startup_seconds: From the start of the process to the first row of the measured pass.
+        seconds: From the first row's admission to the last row's emission.
+        cpu_seconds: CPU time of the process and all below it in these seconds.
+        peak_megabytes: Most memory that they had together, start-up included.
+        requests: Counters of the HTTP server, which also counts the warm-up.
+    """
+
+    outcome: Outcome
+    startup_seconds: float
+    seconds: float
+    cpu_seconds: float
+    peak_megabytes: float
+    requests: dict[str, int]
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows of the measured pass by its seconds."""
+        return self.outcome.rows / self.seconds
+
+    @property
+    def cpu_seconds_per_million_rows(self) -> float:
+        """CPU time by rows."""
+        return self.cpu_seconds / self.outcome.rows * 1e6
+
+
+def complaints(job: Job, outcome: Outcome) -> list[str]:
+    """Returns what is wrong with an output; nothing if it is proven."""
+    found = []
+    if outcome.rows != job.rows:
+        found.append(f"{outcome.rows} rows came out of {job.rows}")
+    if outcome.id_sum != job.rows * (job.rows - 1) // 2:
+        found.append(f"their ids sum up to {outcome.id_sum}")
+    if outcome.misplaced:
+        found.append(f"{outcome.misplaced} rows are not in their place")
+    service = job.workload.service
+    if service is None or not service.stall_rate:
+        expected = _result_sum(job)
+        if outcome.result_sum != expected:
+            found.append(f"their results sum up to {outcome.result_sum} instead of {expected}")
+        if outcome.missing:
+            found.append(f"{outcome.missing} rows have no result")
+    if outcome.first_ns >= outcome.last_ns:
+        found.append("it ended before it began")
+    return found
+
+
+def _result_sum(job: Job) -> int:
+    if job.workload.service is None:
+        return 3 * job.rows * (job.rows - 1) // 2 + job.rows
+    rounds, rest = divmod(job.rows, KEYS)
+    return rounds * sum(map(value_of, range(KEYS))) + sum(map(value_of, range(rest)))
+
+
+def run(peer: Peer, job: Job, limit_seconds: float) -> Measured:
+    """Runs a peer once.
+
+    Raises:
+        Failure: If it ends without a report, takes too long or puts out something wrong.
+    """
+    with serving(job.workload) as (url, counters):
+        job = Job(job.workload, job.rows, job.warm_up_rows, url)
+        started = time.monotonic_ns()
+        outcome, sampler = _report(peer, job, limit_seconds)
+    wrong = complaints(job, outcome)
+    if wrong:
+        raise Failure("; ".join(wrong))
+    return Measured(
+        outcome,
+        startup_seconds=(outcome.first_ns - started) / 1e9,
+        seconds=(outcome.last_ns - outcome.first_ns) / 1e9,
+        cpu_seconds=cpu_between(sampler.samples, outcome.first_ns, outcome.last_ns),
+        peak_megabytes=sampler.peak_megabytes,
+        requests=counters,
+    )
+
+
+def _report(peer: Peer, job: Job, limit_seconds: float) -> tuple[Outcome, TreeSampler]:
+    # An empty one: what is in the current folder can be imported.
+    folder, logs = FOLDER / "work", FOLDER / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    logs.mkdir(exist_ok=True)
+    log = logs / f"{peer.name}-{job.workload.name}.log"
+    command = [str(python_of(peer.environment)), "-m", "benches.compare.child", peer.name]
+    spared = set(below(os.getpid()))
+    with log.open("w") as errors:
+        process = subprocess.Popen(  # noqa: S603 - the peer's own Python
+            [*command, json.dumps(job.to_json())],
+            cwd=folder,
+            env=_environment(peer),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        sampler = TreeSampler(process.pid)
+        try:
+            output, _ = process.communicate(timeout=limit_seconds)
+        except subprocess.TimeoutExpired as error:
+            raise Failure(f"it did not end within {limit_seconds:.0f} s") from error
+        finally:
+            sampler.stop()
+            _end(process, spared)
+    try:
+        report = json.loads(output)
+        sampler.add(*report["cpu"])
+        return Outcome(**report["outcome"]), sampler
+    except ValueError as error:
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+        last = [line[:_LONGEST_LINE] for line in lines if line][-_LINES_OF_OUTPUT:]
+        raise Failure(f"status {process.returncode}: {'; '.join(last)}") from error
+
+
+def _end(process: subprocess.Popen[str], spared: set[int]) -> None:
+    """Ends the process and what it has left behind, which `adopt_orphans` puts below this one."""
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    kill_below(os.getpid(), spared)
+
+
+def _environment(peer: Peer) -> dict[str, str]:
+    path = [str(ROOT), *([str(ROOT / "python")] if peer.is_ours else [])]
+    kept = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}
+    binaries = python_of(peer.environment).parent
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(path),
+        "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
+        "PYSPARK_PYTHON": str(python_of(peer.environment)),
+        "NO_PROXY": "127.0.0.1",
+    }
+
+
+def describe(measured: Measured) -> dict[str, object]:
+    """Returns a run as a value for `json`."""
+    outcome = asdict(measured.outcome)
+    return {
+        "rows": outcome["rows"],
+        "startup_seconds": measured.startup_seconds,
+        "seconds": measured.seconds,
+        "rows_per_second": measured.rows_per_second,
+        "cpu_seconds_per_million_rows": measured.cpu_seconds_per_million_rows,
+        "peak_megabytes": measured.peak_megabytes,
+        "latency_ms": outcome["latency_ms"],
+        "added_latency_ms": outcome["added_ms"],
+        "rows_without_result": outcome["missing"],
+        "requests": measured.requests,
+    }

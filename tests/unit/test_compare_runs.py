@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How runs of benches/compare are watched, checked and put together."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benches.compare import page
+from benches.compare.calls import blocking_call, coroutine_call, value_of
+from benches.compare.charts import adapt, colours
+from benches.compare.observe import Observer, percentiles
+from benches.compare.peer import Job, Outcome, all_peers
+from benches.compare.process import Measured, complaints
+from benches.compare.results import SCHEMA, Results, Rounds, load
+from benches.compare.samples import ratios, spread
+from benches.compare.tree import TreeSampler, below, cpu_between
+from benches.compare.workloads import KEYS, by_name
+from tests.meta.repository import ROOT
+
+MACHINE = {"cpu": "a fast one"}
+
+
+def outcome(count: int, **changes) -> Outcome:
+    ids = count * (count - 1) // 2
+    proven = Outcome(1, 1_000_000_001, count, id_sum=ids, result_sum=3 * ids + count)
+    return replace(proven, **changes)
+
+
+def measured(rows: int, seconds: float) -> Measured:
+    latency = {"p50": 1.0, "p99": 2.0, "p99.9": 3.0}
+    done = outcome(rows, latency_ms=latency, settings={"capacity": "7"}, versions={"it": "1.2"})
+    return Measured(done, 0.5, seconds, 2.0, 100.0, {})
+
+
+def results(**rounds: Rounds) -> Results:
+    found = Results()
+    found.describe(command="it", date="2026-11-21", machine=MACHINE, method={"rounds": 2})
+    for name in rounds:
+        found.add_peer(all_peers()[name], None)
+    found.add(by_name("uniform-1000"), rounds, "2026-11-21")
+    return found
+
+
+# --- samples
+
+
+def test_a_spread_is_median_and_extremes():
+    assert spread([3.0, 1.0, 2.0]).to_json() == {"median": 2.0, "min": 1.0, "max": 3.0}
+
+
+def test_ratios_are_taken_round_by_round_where_both_have_one():
+    assert ratios({0: 10.0, 1: 30.0, 2: 5.0}, {1: 10.0, 2: 10.0, 3: 1.0}) == [3.0, 0.5]
+
+
+def test_percentiles_are_of_milliseconds_and_never_below_the_share():
+    nanoseconds = np.arange(1, 1_001) * 1_000_000
+    assert percentiles(nanoseconds) == {"p50": 501.0, "p99": 991.0, "p99.9": 1_000.0}
+    assert percentiles(np.array([])) is None
+
+
+# --- the proof of an output
+
+
+def test_a_whole_output_is_proven():
+    assert complaints(Job(by_name("no-op-ordered"), 10, 0), outcome(10)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"rows": 9}, "9 rows came out of 10"),
+        ({"id_sum": 44}, "their ids sum up to 44"),
+        ({"result_sum": 1}, "their results sum up to 1 instead of 145"),
+        ({"misplaced": 2}, "2 rows are not in their place"),
+        ({"missing": 1}, "1 rows have no result"),
+        ({"last_ns": 1}, "it ended before it began"),
+    ],
+)
+def test_what_is_wrong_with_an_output_is_said(changes, complaint):
+    found = complaints(Job(by_name("no-op-ordered"), 10, 0), outcome(10, **changes))
+    assert found == [complaint]
+
+
+def test_results_over_http_are_those_of_the_table():
+    rows = KEYS + 2
+    total = sum(value_of(row % KEYS) for row in range(rows))
+    job = Job(by_name("http"), rows, 0)
+    assert complaints(job, outcome(rows, result_sum=total)) == []
+
+
+def test_a_destination_that_stalls_may_leave_rows_without_a_result():
+    assert complaints(Job(by_name("http-stall"), 10, 0), outcome(10, missing=1, result_sum=0)) == []
+
+
+def observe(workload: str, *groups: list[int]) -> Outcome:
+    observer = Observer(Job(by_name(workload), sum(map(len, groups)), 0))
+    observer.start()
+    for ids in groups:
+        observer.emitted(np.array(ids), 3 * np.array(ids) + 1)
+    return observer.outcome({}, {})
+
+
+def test_an_ordered_output_has_every_row_in_its_place():
+    assert observe("no-op-ordered", [0, 1], [2, 3]).misplaced == 0
+    assert observe("no-op-ordered", [0, 2], [1, 3]).misplaced == 2
+
+
+def test_an_unordered_output_may_have_any_order():
+    assert observe("no-op-unordered", [3, 1], [2, 0]).misplaced == 0
+
+
+def test_no_row_crosses_a_watermark():
+    rows = list(range(200))
+    assert observe("watermark-100", rows[:100][::-1], rows[100:][::-1]).misplaced == 0
+    assert observe("watermark-100", rows[:99], [100], [99], rows[101:]).misplaced == 2
+
+
+def test_latencies_run_from_the_start_of_a_call():
+    observer = Observer(Job(by_name("uniform-1000"), 2, 0))
+    observer.emitted(np.array([0, 1]), np.array([1, 4]), np.array([1, 2]))
+    seen = observer.outcome({}, {})
+    assert seen.first_ns == 1
+    assert seen.latency_ms["p50"] == pytest.approx((seen.last_ns - 1) / 1e6, rel=1e-6)
+    assert seen.added_ms["p50"] < seen.latency_ms["p50"]
+
+
+async def no_op(row: int):
+    return await coroutine_call("no-op-ordered", "")(row)
+
+
+def test_both_forms_of_a_call_give_the_same():
+    coroutine = no_op(5)
+    with pytest.raises(StopIteration) as stopped:
+        coroutine.send(None)
+    assert stopped.value.value[0] == blocking_call("no-op-ordered", "")(5)[0] == 16
+
+
+# --- processes
+
+
+def test_cpu_time_between_two_moments_is_interpolated():
+    samples = [(0, 0.0, 1.0), (100, 1.0, 1.0), (200, 3.0, 1.0)]
+    assert cpu_between(samples, 50, 150) == pytest.approx(1.5)
+    assert cpu_between(samples, 150, 1_000) == pytest.approx(1.0)
+    assert cpu_between([], 0, 1) == 0.0
+
+
+def test_processes_below_one_are_found_until_they_end():
+    program = "import sys; sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
+        assert process.pid in below(os.getpid())
+        process.communicate(b"")
+    assert process.pid not in below(os.getpid())
+
+
+def test_a_last_sample_of_cpu_time_replaces_later_ones():
+    sampler = TreeSampler(os.getpid())
+    sampler.stop()
+    sampler.samples = [(10, 1.0, 5.0), (30, 0.0, 7.0)]
+    sampler.add(20, 2.0)
+    assert sampler.samples == [(10, 1.0, 5.0), (20, 2.0, 7.0)]
+    assert sampler.peak_megabytes == 7.0
+
+
+# --- results.json and what is made of it
+
+
+def test_a_summary_compares_with_the_bound_and_with_the_baselines():
+    ours = Rounds({0: measured(10_000, 1.0), 1: measured(10_000, 0.5)})
+    flink = Rounds({0: measured(10_000, 2.0), 1: measured(10_000, 2.0)})
+    document = results(sparkawait_arrow=ours, flink_java=flink).document
+    summary = document["results"][0]["summary"]
+    assert summary["rows_per_second"] == {"median": 15_000.0, "min": 10_000.0, "max": 20_000.0}
+    assert summary["share_of_bound"]["max"] == pytest.approx(20_000 * 0.0105 / 1_000, rel=1e-5)
+    assert summary["ratio_to"] == {"flink_java": {"median": 3.0, "min": 2.0, "max": 4.0}}
+
+
+def test_a_later_run_replaces_what_it_measures_anew(tmp_path):
+    first = results(flink_java=Rounds({0: measured(10, 1.0)}), daft=Rounds({0: measured(10, 1.0)}))
+    first.save(tmp_path / "results.json")
+    second = load(tmp_path / "results.json", MACHINE)
+    second.add(by_name("uniform-1000"), {"daft": Rounds({0: measured(10, 2.0)})}, "2026-11-22")
+    rates = {
+        it["peer"]: it["summary"]["rows_per_second"]["median"] for it in second.document["results"]
+    }
+    assert rates == {"flink_java": 10.0, "daft": 5.0}
+
+
+def test_results_of_another_machine_are_not_mixed_in(tmp_path):
+    results(daft=Rounds({0: measured(10, 1.0)})).save(tmp_path / "results.json")
+    assert load(tmp_path / "results.json", {"cpu": "another"}).document["results"] == []
+    assert load(tmp_path / "missing.json", MACHINE).document["schema"] == SCHEMA
+
+
+def keys_of(value) -> set[str]:
+    """Keys at any depth, but for those that are names or words for people."""
+    if isinstance(value, list):
+        return {key for item in value for key in keys_of(item)}
+    if not isinstance(value, dict):
+        return set()
+    named = {"peers", "workloads"}
+    free = {"machine", "method", "settings", "versions", "ratio_to", "requests", "latency_ms"}
+    found = set(value)
+    for key, item in value.items():
+        if key in named:
+            found |= {inner for entry in item.values() for inner in keys_of(entry)}
+        elif key not in free:
+            found |= keys_of(item)
+    return found
+
+
+def test_every_key_of_the_results_is_explained():
+    document = results(daft=Rounds({0: measured(10, 1.0)})).document
+    readme = (ROOT / "benches" / "README.md").read_text(encoding="utf-8")
+    explained = set(re.findall(r"`([\w.]+)`", readme.partition("## `results.json`")[2]))
+    assert keys_of(document) - explained == set()
+
+
+def test_a_table_has_the_fastest_first_and_failures_last():
+    document = results(
+        daft=Rounds({0: measured(100, 1.0)}),
+        sparkawait_arrow=Rounds({0: measured(900, 1.0)}),
+        flink_java=Rounds(failure="no | room"),
+    ).document
+    lines = page.tables(document).splitlines()
+    assert lines[0] == "### Calls of 1-20 ms, 1000 at a time"
+    assert lines[2] == "unordered, 1 000 calls in flight, bound 95 238 rows/s."
+    titles = [line.split(" | ")[0] for line in lines if line.startswith("| ")][2:]
+    assert titles == ["| **sparkawait, native function, no Spark**", "| Daft", "| Flink, Java"]
+    assert "failed: no \\| room" in lines[-1]
+
+
+def test_the_page_tells_how_and_by_whom(tmp_path):
+    found = results(daft=Rounds({0: measured(100, 1.0)}))
+    found.add_peer(all_peers()["pathway"], "no wheel for this machine")
+    found.save(tmp_path / "results.json")
+    page.write(tmp_path / "results.json", tmp_path)
+    text = (tmp_path / "benchmarks.md").read_text()
+    assert "```\nit\n```\n\n2026-11-21, cpu a fast one." in text
+    assert "- **Daft** (`daft`): it 1.2. capacity: 7" in text
+    assert "- **Pathway** (`pathway`): **absent**: no wheel for this machine" in text
+    assert [f"benchmarks/{name}.svg" in text for name in page.CHARTS] == [True] * len(page.CHARTS)
+
+
+def test_a_chart_has_colours_for_light_and_for_dark_pages():
+    placeholders = list(colours())
+    shapes = "".join(f'<path style="stroke: {name}"/>' for name in placeholders)
+    svg = adapt(f'<svg width="1">{shapes}</svg>')
+    assert svg.startswith('<svg width="1"><style>svg{--c')
+    assert "@media(prefers-color-scheme:dark)" in svg
+    assert [name for name in placeholders if name in svg] == []
+    assert all(pair[0] in svg and pair[1] in svg for pair in colours().values())

@@ -61,7 +61,9 @@ def mget(
 ) -> RedisFunction:
     """Reads several values per row: ``MGET``.
 
-    A row of which no key exists is a miss. In a cluster, the keys of a row must share a hash tag.
+    A key that does not exist, or has a null in its columns, makes its column null; a row of which
+    no key exists is a miss. In a cluster, the keys of a row may belong to several nodes: each is
+    asked for its own, and the answers are put together.
 
     Args:
         url: Address of the server.

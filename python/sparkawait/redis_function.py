@@ -95,6 +95,7 @@ class RedisFunction(NativeFunction):
             "command": [text for text, _ in self.arguments],
             "options": [option for _, option in self.arguments],
             "shape": self.shape,
+            "is_split": self.operation == "mget",
             "misses": {"how": options["how"], "retry": retry_misses},
         }
         return _core.Native.redis(json.dumps(description))

@@ -84,6 +84,24 @@ def test_mget_returns_a_column_for_each_key(server):
     ]
 
 
+def test_a_null_key_of_mget_is_null_alone(server):
+    rows = [{"x": 2, "y": 4}, {"x": None, "y": 4}, {"x": 2, "y": None}, {"x": None, "y": None},
+            {"x": None, "y": 1}, {"x": 1, "y": 1}]  # fmt: skip
+    schema = "a bigint, b bigint, c string"
+    for how in ("left", "inner"):
+        function = redis.mget(server.url, ["n:{x}", "n:{y}", "none"], schema=schema, how=how)
+        found = [
+            {**row, "a": row["x"] and n(row["x"]), "b": row["y"] and n(row["y"]), "c": None}
+            for row in rows
+        ]
+        expected = [row for row in found if how == "left" or row["a"] or row["b"]]
+        assert lookup(function, rows) == expected
+
+
+def n(i):
+    return None if i % 2 else i * 10
+
+
 def test_hash_returns_the_fields_of_the_schema(server):
     function = redis.hash(server.url, "customer:{id}", schema="name string, level string",
                           fields={"level": "tier"}, how="inner")  # fmt: skip

@@ -55,6 +55,40 @@ def test_keys_are_found_on_all_nodes(cluster):
     assert min(sizes) > ROWS // 4
 
 
+def test_the_keys_of_a_row_may_lie_on_several_nodes(cluster):
+    keys = {"a": "k:{id}", "b": "k:{other}", "c": "none:{id}", "d": "k:7"}
+    schema = "a bigint, b bigint, c bigint, d bigint"
+    function = redis.mget(cluster[0].url, keys, schema=schema, cluster=True)
+    rows = [{"id": i, "other": None if i % 5 == 0 else (i * 7) % ROWS} for i in range(ROWS)]
+    batch = pa.RecordBatch.from_pylist(rows)
+    out = sa.arrow.ordered_wait([batch], function, capacity=700)
+    found = [row for batch in out for row in batch.to_pylist()]
+    for row in rows:
+        other = None if row["other"] is None else row["other"] * 3
+        row.update(a=row["id"] * 3, b=other, c=None, d=21)
+    assert found == rows
+
+
+def test_a_row_of_several_nodes_fails_once_when_one_of_them_is_lost(cluster):
+    columns = [f"c{i}" for i in range(9)]
+    keys = [f"k:{{id}}{i}" for i in range(9)]
+    function = redis.mget(
+        cluster[0].url, keys, schema=", ".join(f"{it} bigint" for it in columns), cluster=True
+    )
+    batch = pa.RecordBatch.from_pylist([{"id": i} for i in range(100)])
+    assert sum(out.num_rows for out in sa.arrow.ordered_wait([batch], function)) == 100
+    cluster[2].kill()
+    out = sa.arrow.unordered_wait(
+        [batch], function, on_error="capture", retry=sa.retry.fixed_delay(1, "1ms")
+    )
+    rows = [row for batch in out for row in batch.to_pylist()]
+    assert sorted(row["id"] for row in rows) == list(range(100))
+    failed = [row for row in rows if row["error"]]
+    assert len(failed) > 50
+    assert {row["error"]["attempts"] for row in failed} == {2}
+    assert {row[column] for row in failed for column in columns} == {None}
+
+
 def test_without_the_option_the_error_names_the_cluster(cluster):
     function = redis.get(cluster[0].url, "k:{id}", schema="v bigint")
     with pytest.raises(sa.AsyncFunctionError, match="cluster"):

@@ -8,6 +8,7 @@
 //! | `link` | one connection: writes bursts, hands out replies, reconnects |
 //! | `connect` | opens a connection: TCP, TLS or a socket, user, database |
 //! | `answers`, `map` | columns out of the replies to a burst |
+//! | `apart`, `join` | rows that ask for keys of several slots, and their answers |
 //! | `router`, `redirects` | which node of a cluster a command goes to |
 //! | `failure` | what a reply that is an error means for its row |
 //!
@@ -16,9 +17,11 @@
 //! by all tasks of the process.
 
 mod answers;
+mod apart;
 mod command;
 mod connect;
 mod failure;
+mod join;
 mod link;
 mod map;
 mod redirects;
@@ -46,7 +49,7 @@ use self::answers::{Answers, Shape, Spec, null_keys};
 use self::command::{Command, CommandRows};
 use self::link::Job;
 use self::redirects::Redirects;
-use self::router::Router;
+use self::router::{Router, is_of_one_slot};
 
 /// The servers of this process, by server and options.
 static ROUTERS: Shared = Shared::new();
@@ -65,6 +68,8 @@ pub struct RedisConfig {
     options: Vec<String>,
     shape: Shape,
     misses: Misses,
+    /// Whether each argument is the key of a column, so that keys may be asked for apart.
+    is_split: bool,
 }
 
 /// Where the server is, and how it is talked to.
@@ -107,7 +112,7 @@ impl RedisConfig {
 
 impl NativeFunction for RedisConfig {
     fn start(&self, start: Start) -> Result<TaskFunction, StartError> {
-        let command = Command::new(&self.command, &self.options, &start.input)?;
+        let command = Command::new(&self.command, &self.options, &start.input, self.is_split)?;
         let shape = self.shape.check(&start.results)?;
         // Links are shared by everything that makes a difference.
         let key = key_of(&self.server)?;
@@ -145,10 +150,11 @@ struct Pack {
 impl Redis {
     fn send(&self, calls: &Calls) -> Result<(), TaskError> {
         let rows = self.command.rows(calls)?;
-        let mut nulls = Vec::new();
         for part in calls.calls.chunks(CALLS_PER_JOB) {
+            // Calls that cannot be sent as one command: with a null, or keys of several slots.
+            let mut others = Vec::new();
             if self.router.is_cluster() {
-                for (node, pack) in self.pack_by_node(&rows, part, &mut nulls) {
+                for (node, pack) in self.pack_by_node(&rows, part, &mut others) {
                     let redirects =
                         Redirects::new(Arc::clone(&self.router), pack.bytes.clone(), pack.ends);
                     self.send_pack(node, pack.bytes, pack.attempts, Some(redirects))?;
@@ -157,12 +163,27 @@ impl Redis {
                 let mut bytes = Vec::with_capacity(part.len() * self.command.size_hint());
                 let mut attempts = Vec::with_capacity(part.len());
                 for call in part {
-                    let has_key = rows.write(call, &mut bytes);
-                    if has_key { &mut attempts } else { &mut nulls }.push(call.attempt);
+                    if rows.write(call, &mut bytes) {
+                        attempts.push(call.attempt);
+                    } else {
+                        others.push(*call);
+                    }
                 }
                 self.send_pack(0, bytes, attempts, None)?;
             }
+            self.send_others(&rows, &others)?;
         }
+        Ok(())
+    }
+
+    fn send_others(&self, rows: &CommandRows<'_>, calls: &[Call]) -> Result<(), TaskError> {
+        if calls.is_empty() {
+            return Ok(());
+        }
+        let nulls = match self.command.split() {
+            Some(name) => apart::send(&self.router, &self.spec, name, rows, calls)?,
+            None => calls.iter().map(|call| call.attempt).collect(),
+        };
         if !nulls.is_empty() {
             self.spec.replies.send(null_keys(self.spec.misses, &self.spec.schema, &nulls));
         }
@@ -173,15 +194,16 @@ impl Redis {
         &self,
         rows: &CommandRows<'_>,
         part: &[Call],
-        nulls: &mut Vec<AttemptId>,
+        others: &mut Vec<Call>,
     ) -> BTreeMap<usize, Pack> {
         let map = self.router.map();
         let mut packs = BTreeMap::<usize, Pack>::new();
         let mut bytes = Vec::new();
         for call in part {
             bytes.clear();
-            if !rows.write(call, &mut bytes) {
-                nulls.push(call.attempt);
+            let is_written = rows.write(call, &mut bytes);
+            if !is_written || (self.command.split().is_some() && !is_of_one_slot(&bytes)) {
+                others.push(*call);
                 continue;
             }
             let pack = packs.entry(self.router.node_of(&map, &bytes)).or_default();

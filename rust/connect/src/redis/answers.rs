@@ -18,6 +18,7 @@ use crate::native::StartError;
 use crate::text::{ParsedColumn, TextColumn};
 
 use super::failure::{self, Failure};
+use super::join::PartAnswers;
 use super::map::MapColumn;
 use super::redirects::Redirects;
 use super::resp::{Array, Reply};
@@ -80,6 +81,7 @@ pub(super) struct Spec {
 enum Collected {
     Columns { columns: Vec<TextColumn>, is_rows: bool },
     Map(Box<MapColumn>),
+    Parts(PartAnswers),
     Documents { reader: JsonRows, bytes: Vec<u8>, found: Vec<(AttemptId, Option<Range<usize>>)> },
 }
 
@@ -121,9 +123,40 @@ impl Answers {
                 found: Vec::with_capacity(calls),
             },
         };
-        let reply = LookupReply::new(spec.misses, calls);
+        Ok(Self::collecting(collected, spec, attempts, redirects))
+    }
+
+    /// Awaits the replies to commands that ask for parts of rows.
+    pub(super) fn of_parts(
+        spec: Arc<Spec>,
+        attempts: Vec<AttemptId>,
+        parts: PartAnswers,
+        redirects: Option<Redirects>,
+    ) -> Self {
+        Self::collecting(Collected::Parts(parts), spec, attempts, redirects)
+    }
+
+    /// Awaits the replies to some of the calls again.
+    pub(super) fn again(&self, indices: &[usize], redirects: Redirects) -> Result<Self, TaskError> {
+        let attempts = indices.iter().map(|index| self.attempts[*index]).collect();
+        let spec = Arc::clone(&self.spec);
+        match &self.collected {
+            Collected::Parts(parts) => {
+                Ok(Self::of_parts(spec, attempts, parts.again(indices), Some(redirects)))
+            }
+            _ => Self::new(spec, attempts, Some(redirects)),
+        }
+    }
+
+    fn collecting(
+        collected: Collected,
+        spec: Arc<Spec>,
+        attempts: Vec<AttemptId>,
+        redirects: Option<Redirects>,
+    ) -> Self {
+        let reply = LookupReply::new(spec.misses, attempts.len());
         let is_skipping = redirects.as_ref().is_some_and(Redirects::is_asking);
-        Ok(Self { attempts, next: 0, reply, collected, spec, redirects, is_skipping })
+        Self { attempts, next: 0, reply, collected, spec, redirects, is_skipping }
     }
 
     /// Takes the next reply; returns whether it was the last one.
@@ -141,7 +174,9 @@ impl Answers {
                 return self.next == self.attempts.len();
             }
         }
-        if let Some(Failure { failure, retry }) = failure::of(reply) {
+        if let Collected::Parts(parts) = &mut self.collected {
+            parts.take(self.next - 1, reply);
+        } else if let Some(Failure { failure, retry }) = failure::of(reply) {
             self.reply.failed(attempt, failure, retry);
         } else {
             match &mut self.collected {
@@ -161,6 +196,7 @@ impl Answers {
                         self.reply.failed(attempt, misfit(what, 1), Retry::No);
                     }
                 }
+                Collected::Parts(_) => {}
                 Collected::Documents { bytes, found, .. } => match reply {
                     Reply::Nil => found.push((attempt, None)),
                     Reply::Text(text) => {
@@ -180,8 +216,12 @@ impl Answers {
 
     /// Fails the calls that were not answered, and replies to the others.
     pub(super) fn fail(mut self, failure: &Failure) {
-        for attempt in self.attempts.drain(self.next.min(self.attempts.len())..) {
-            self.reply.failed(attempt, failure.failure.clone(), failure.retry);
+        for index in self.next..self.attempts.len() {
+            if let Collected::Parts(parts) = &mut self.collected {
+                parts.fail(index, failure);
+            } else {
+                self.reply.failed(self.attempts[index], failure.failure.clone(), failure.retry);
+            }
         }
         self.finish();
     }
@@ -189,31 +229,35 @@ impl Answers {
     /// Replies to all calls.
     pub(super) fn finish(mut self) {
         let spec = Arc::clone(&self.spec);
-        if let Some(redirects) = self.redirects.take()
-            && let Err(error) = redirects.resend(&spec, &self.attempts)
-        {
+        let result = match self.redirects.take() {
+            Some(redirects) => {
+                redirects.resend(|indices, redirects| self.again(indices, redirects))
+            }
+            None => Ok(()),
+        };
+        if let Err(error) = result.and_then(|()| self.reply()) {
             spec.replies.fail(error);
         }
-        match self.into_group() {
-            Ok(group) => spec.replies.send(group),
-            Err(error) => spec.replies.fail(error),
-        };
     }
 
-    fn into_group(self) -> Result<ReplyGroup, TaskError> {
-        match self.collected {
+    fn reply(self) -> Result<(), TaskError> {
+        let schema = SchemaRef::clone(&self.spec.schema);
+        let group = match self.collected {
             Collected::Columns { columns, .. } => {
                 let columns = columns.into_iter().map(TextColumn::finish).collect();
-                finish_columns(self.reply, columns, SchemaRef::clone(&self.spec.schema))
+                finish_columns(self.reply, columns, schema)?
             }
             Collected::Map(column) => {
                 let columns = column.finish().map(|column| vec![column]);
-                finish_columns(self.reply, columns, SchemaRef::clone(&self.spec.schema))
+                finish_columns(self.reply, columns, schema)?
             }
+            Collected::Parts(parts) => return parts.finish(),
             Collected::Documents { reader, bytes, found } => {
-                finish_documents(self.reply, &reader, &bytes, found)
+                finish_documents(self.reply, &reader, &bytes, found)?
             }
-        }
+        };
+        self.spec.replies.send(group);
+        Ok(())
     }
 }
 
@@ -332,13 +376,15 @@ fn push_row(array: Array<'_>, columns: &mut [TextColumn]) {
     }
 }
 
-fn misfit(what: &str, columns: usize) -> CallFailure {
+/// Makes the failure of a call whose reply is `what`.
+pub(super) fn misfit(what: &str, columns: usize) -> CallFailure {
     let message =
         format!("Redis answered {what}, which does not fit a schema of {columns} columns");
     service_failure(message.clone(), message)
 }
 
-fn finish_columns(
+/// Makes the reply out of parsed columns; rows with a value that did not parse fail.
+pub(super) fn finish_columns(
     reply: LookupReply,
     columns: Result<Vec<ParsedColumn>, TaskError>,
     schema: SchemaRef,

@@ -2,6 +2,7 @@
 //! The bytes of a command, as RESP has them, out of the columns of a row.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use arrow::datatypes::Schema;
 
@@ -17,6 +18,9 @@ const EXPECTED_VALUE: usize = 24;
 #[derive(Debug)]
 pub(super) struct Command {
     pieces: Vec<Piece<BoundTemplate>>,
+    /// The packed name, if the other arguments are keys that may be asked for apart; then each
+    /// has a piece of its own.
+    split: Option<Vec<u8>>,
 }
 
 /// A part of the command; arguments without columns are written once.
@@ -32,6 +36,7 @@ impl Command {
         arguments: &[String],
         options: &[String],
         input: &Schema,
+        is_split: bool,
     ) -> Result<Self, StartError> {
         if arguments.is_empty() || arguments.len() != options.len() {
             return Err(StartError::option("`command` must have a name and options for it"));
@@ -43,12 +48,24 @@ impl Command {
             if let Some(text) = template.as_literal() {
                 write_argument(text.as_bytes(), &mut fixed);
             } else {
-                pieces.push(Piece::Bytes(std::mem::take(&mut fixed)));
+                if !fixed.is_empty() {
+                    pieces.push(Piece::Bytes(std::mem::take(&mut fixed)));
+                }
                 pieces.push(Piece::Argument(template.bind(input)?));
             }
+            if is_split && !fixed.is_empty() {
+                pieces.push(Piece::Bytes(std::mem::take(&mut fixed)));
+            }
         }
-        pieces.push(Piece::Bytes(fixed));
-        Ok(Self { pieces })
+        if !fixed.is_empty() {
+            pieces.push(Piece::Bytes(fixed));
+        }
+        let split = is_split.then(|| {
+            let mut name = Vec::new();
+            write_argument(arguments[0].as_bytes(), &mut name);
+            name
+        });
+        Ok(Self { pieces, split })
     }
 
     /// About how many bytes a row's command has.
@@ -74,6 +91,11 @@ impl Command {
         };
         let batches = calls.batches.iter().map(|it| open(&it.batch)).collect::<Result<_, _>>()?;
         Ok(CommandRows { batches, value: RefCell::default() })
+    }
+
+    /// Returns the packed name, if the other arguments are keys that may be asked for apart.
+    pub(super) fn split(&self) -> Option<&[u8]> {
+        self.split.as_deref()
     }
 }
 
@@ -106,6 +128,27 @@ impl CommandRows<'_> {
             }
         }
         true
+    }
+
+    /// Appends those keys of a call that are not null, and tells where each of them is.
+    pub(super) fn write_keys(&self, call: &Call, out: &mut Vec<u8>) -> Vec<(usize, Range<usize>)> {
+        let mut value = self.value.borrow_mut();
+        let mut keys = Vec::new();
+        for (column, piece) in self.batches[call.batch as usize].iter().skip(1).enumerate() {
+            let start = out.len();
+            match piece {
+                Piece::Bytes(bytes) => out.extend_from_slice(bytes),
+                Piece::Argument(rows) => {
+                    value.clear();
+                    if !rows.write(call.row as usize, Escape::None, &mut value) {
+                        continue;
+                    }
+                    write_argument(&value, out);
+                }
+            }
+            keys.push((column, start..out.len()));
+        }
+        keys
     }
 }
 

@@ -4,11 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sparkawait_core::operator::AttemptId;
-
 use crate::error::TaskError;
 
-use super::answers::{Answers, Spec};
+use super::answers::Answers;
 use super::link::Job;
 use super::resp::Reply;
 use super::router::{Router, Step};
@@ -54,8 +52,11 @@ impl Redirects {
         true
     }
 
-    /// Sends commands to where they have to go.
-    pub(super) fn resend(self, spec: &Arc<Spec>, attempts: &[AttemptId]) -> Result<(), TaskError> {
+    /// Sends commands to where they have to go; `again` awaits the answers to those of some indices.
+    pub(super) fn resend(
+        self,
+        again: impl Fn(&[usize], Self) -> Result<Answers, TaskError>,
+    ) -> Result<(), TaskError> {
         for ((node, is_asking), indices) in self.moved {
             let (mut bytes, mut sent, mut ends) = (Vec::new(), Vec::new(), Vec::new());
             for &index in &indices {
@@ -76,8 +77,7 @@ impl Redirects {
                 hops: self.hops + 1,
                 is_asking,
             };
-            let attempts = indices.iter().map(|index| attempts[*index]).collect();
-            let answers = Answers::new(Arc::clone(spec), attempts, Some(redirects))?;
+            let answers = again(&indices, redirects)?;
             self.router.send(node, Job { bytes: sent, answers });
         }
         Ok(())

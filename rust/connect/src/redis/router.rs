@@ -15,7 +15,7 @@ use crate::native::StartError;
 
 use super::connect::Target;
 use super::link::{Job, Link};
-use super::resp::{Reply, parse};
+use super::resp::{Array, Reply, parse};
 use super::{Server, seconds};
 
 /// Slots of a cluster.
@@ -89,7 +89,12 @@ impl Router {
 
     /// Returns the node that the packed `command` should go to.
     pub(super) fn node_of(&self, map: &Map, command: &[u8]) -> usize {
-        match key_of(command).map(|key| map.slots[usize::from(slot_of(key))]) {
+        self.node_of_slot(map, keys_of(command).next().map(slot_of))
+    }
+
+    /// Returns the node that commands for a slot should go to; any node, if there is none.
+    pub(super) fn node_of_slot(&self, map: &Map, slot: Option<u16>) -> usize {
+        match slot.map(|slot| map.slots[usize::from(slot)]) {
             Some(node) if node != UNKNOWN => usize::from(node),
             _ => self.guide.load(Ordering::Relaxed) % map.nodes.len(),
         }
@@ -167,11 +172,29 @@ impl Router {
     }
 }
 
-/// Returns the first argument of a packed command, which is its key in most.
-fn key_of(command: &[u8]) -> Option<&[u8]> {
-    let Ok(Some((Reply::Array(arguments), _))) = parse(command) else { return None };
-    match arguments.elements().nth(1)? {
-        Reply::Text(key) => Some(key),
+/// Returns the arguments of a packed command; the first one is its key in most.
+fn keys_of(command: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let arguments = match parse(command) {
+        Ok(Some((Reply::Array(arguments), _))) => Some(arguments),
+        _ => None,
+    };
+    let texts = arguments.into_iter().flat_map(Array::elements).filter_map(|it| match it {
+        Reply::Text(text) => Some(text),
+        _ => None,
+    });
+    texts.skip(1)
+}
+
+/// Whether all arguments of a packed command are of one slot.
+pub(super) fn is_of_one_slot(command: &[u8]) -> bool {
+    let mut slots = keys_of(command).map(slot_of);
+    slots.next().is_none_or(|first| slots.all(|slot| slot == first))
+}
+
+/// Returns the slot of a packed argument.
+pub(super) fn slot_of_argument(argument: &[u8]) -> Option<u16> {
+    match parse(argument) {
+        Ok(Some((Reply::Text(key), _))) => Some(slot_of(key)),
         _ => None,
     }
 }
@@ -224,7 +247,15 @@ mod tests {
 
     #[test]
     fn the_key_of_a_command_is_its_first_argument() {
-        assert_eq!(key_of(b"*2\r\n$3\r\nGET\r\n$3\r\nabc\r\n"), Some(b"abc".as_slice()));
-        assert_eq!(key_of(b"*1\r\n$4\r\nPING\r\n"), None);
+        let command = b"*2\r\n$3\r\nGET\r\n$3\r\nabc\r\n";
+        assert_eq!(keys_of(command).next(), Some(b"abc".as_slice()));
+        assert_eq!(keys_of(b"*1\r\n$4\r\nPING\r\n").next(), None);
+        assert_eq!(slot_of_argument(b"$3\r\nfoo\r\n"), Some(12182));
+    }
+
+    #[test]
+    fn keys_are_of_one_slot_by_their_tags() {
+        assert!(is_of_one_slot(b"*3\r\n$4\r\nMGET\r\n$4\r\n{a}b\r\n$4\r\n{a}c\r\n"));
+        assert!(!is_of_one_slot(b"*3\r\n$4\r\nMGET\r\n$1\r\nb\r\n$1\r\nc\r\n"));
     }
 }

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sends rows whose keys go apart: to several slots, or without those that are null.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sparkawait_core::operator::AttemptId;
+
+use crate::error::TaskError;
+use crate::function::Call;
+
+use super::answers::{Answers, Spec};
+use super::command::CommandRows;
+use super::join::{Join, PartAnswers, Parts};
+use super::link::Job;
+use super::redirects::Redirects;
+use super::router::{Router, slot_of_argument};
+
+/// Commands that go to one node, and the parts of rows that they ask for.
+#[derive(Default)]
+struct Pack {
+    bytes: Vec<u8>,
+    /// End of each command in the bytes.
+    ends: Vec<usize>,
+    attempts: Vec<AttemptId>,
+    parts: Parts,
+}
+
+impl Pack {
+    /// Appends a command that asks for some columns of a row by their packed keys.
+    fn push(&mut self, name: &[u8], keys: &[(usize, &[u8])], attempt: AttemptId, row: usize) {
+        self.bytes.extend_from_slice(format!("*{}\r\n", keys.len() + 1).as_bytes());
+        self.bytes.extend_from_slice(name);
+        for (_, key) in keys {
+            self.bytes.extend_from_slice(key);
+        }
+        self.ends.push(self.bytes.len());
+        self.attempts.push(attempt);
+        self.parts.push(row, keys.iter().map(|(column, _)| *column));
+    }
+}
+
+/// Sends a command named `name` for the keys of each slot of each row.
+///
+/// Returns the calls that have no key at all: all of theirs are null.
+pub(super) fn send(
+    router: &Arc<Router>,
+    spec: &Arc<Spec>,
+    name: &[u8],
+    rows: &CommandRows<'_>,
+    calls: &[Call],
+) -> Result<Vec<AttemptId>, TaskError> {
+    let mut packs = BTreeMap::<usize, Pack>::new();
+    let (mut nulls, mut joined) = (Vec::new(), Vec::new());
+    let mut bytes = Vec::new();
+    let map = router.map();
+    for call in calls {
+        bytes.clear();
+        let ranges = rows.write_keys(call, &mut bytes);
+        // One server has all slots.
+        let slot = |key: &[u8]| slot_of_argument(key).filter(|_| router.is_cluster());
+        let mut keys: Vec<_> = ranges
+            .into_iter()
+            .map(|(column, range)| (slot(&bytes[range.clone()]), (column, &bytes[range])))
+            .collect();
+        if keys.is_empty() {
+            nulls.push(call.attempt);
+            continue;
+        }
+        keys.sort_by_key(|(slot, _)| *slot);
+        let mut commands = 0;
+        for group in keys.chunk_by(|(one, _), (other, _)| one == other) {
+            let node = router.node_of_slot(&map, group[0].0);
+            let keys: Vec<_> = group.iter().map(|(_, key)| *key).collect();
+            packs.entry(node).or_default().push(name, &keys, call.attempt, joined.len());
+            commands += 1;
+        }
+        joined.push((call.attempt, commands));
+    }
+    drop(map);
+    let join = Arc::new(Join::new(Arc::clone(spec), joined));
+    for (node, Pack { bytes, ends, attempts, parts }) in packs {
+        let redirects =
+            router.is_cluster().then(|| Redirects::new(Arc::clone(router), bytes.clone(), ends));
+        let parts = PartAnswers::new(Arc::clone(&join), parts);
+        let answers = Answers::of_parts(Arc::clone(spec), attempts, parts, redirects);
+        router.send(node, Job { bytes, answers });
+    }
+    Ok(nulls)
+}

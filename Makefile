@@ -4,7 +4,8 @@
 # (virtual environment, locked packages, extension module, Java), once.
 
 PYTHON ?= python3
-# Options of `make bench-compare`, such as "--peers daft,flink_java"; `--help` lists them.
+# Options of `make bench-compare`, such as "--peers daft,flink_java" (`--help` lists them), and
+# of `make bench-check` ("--update").
 ARGS ?=
 # Seconds that `make fuzz` takes.
 T ?= 60
@@ -143,6 +144,11 @@ bench: release $(VENV)/.servers ## run the benches in Rust and Python; numbers g
 .PHONY: bench-compare
 bench-compare: release ## measure sparkawait beside Flink, Daft, Ray Data, Pathway and recipes; writes docs/benchmarks.md
 	$(JAVA) $(PY) -m benches.compare --out benches/out --docs docs $(ARGS)
+
+.PHONY: bench-check
+bench-check: | need-rust ## count the instructions of the core; fails 5 % beyond benches/instructions/instructions.json
+	tools/install-valgrind target/gungraun
+	GUNGRAUN_RUNNER=$(CURDIR)/target/gungraun/bin/gungraun-runner $(PYTHON) benches/instructions/check.py $(ARGS)
 
 .PHONY: lock
 lock: $(VENV)/.packages ## write requirements/*.lock anew from pyproject.toml

@@ -19,6 +19,7 @@ LAYERS = {
         set(),
     ),
     "sparkawait-benches": (set(), set()),  # no library code; its benches use the public API
+    "sparkawait-instructions": (set(), set()),  # the same
 }
 
 

@@ -3,34 +3,20 @@
 //!
 //! With and without timeouts armed that never fire.
 
-use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use sparkawait_core::operator::{Completion, Config, OutputMode, Retry};
+use sparkawait_core::operator::{Config, OutputMode};
 use sparkawait_core::retry::AsyncRetryStrategy;
-use sparkawait_core::{AsyncWaitOperator, ProcessingTime, StreamRecord};
+use sparkawait_core::{AsyncWaitOperator, ProcessingTime};
+
+#[path = "work/operator.rs"]
+mod work;
+
+use work::round;
 
 const IN_FLIGHT: usize = 1_000;
-
-/// Admits as many records as fit, completes them with a stride, empties the output.
-fn round(operator: &mut AsyncWaitOperator<u64, u64, ()>, now: ProcessingTime) {
-    for value in 0..operator.free_slots() as u64 {
-        let _ = operator.process_element(StreamRecord::new(value, None), None, now);
-    }
-    let calls = std::mem::take(&mut operator.actions().invoke);
-    for offset in 0..7 {
-        for call in calls.iter().skip(offset).step_by(7) {
-            let completion = Completion { outcome: Ok(1), retry: Retry::No };
-            black_box(operator.handle_completion(call.attempt, completion, now));
-        }
-    }
-    while let Some(element) = operator.pop_output() {
-        black_box(element);
-    }
-    black_box(operator.poll_timeout());
-}
 
 fn operators(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("operator");

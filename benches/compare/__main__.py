@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 import subprocess
 import sys
 from datetime import datetime, timezone
@@ -39,6 +40,8 @@ def main() -> None:
         _list(peers)
         return
     adopt_orphans()
+    # So that the processes of a peer are ended when this one is.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     chosen = {name: peers[name] for name in options.peers or peers}
     workloads = [by_name(name) for name in options.workloads] or _default_workloads(options.quick)
     path = options.out / ("results-quick.json" if options.quick else "results.json")
@@ -52,7 +55,7 @@ def main() -> None:
         measured = _measure(workload, present, options.rounds, options.seconds)
         results.add(workload, measured, date)
         results.save(path)
-    print(page.tables(results.document), flush=True)
+    print(page.tables(results.document), page.goal_table(results.document), sep="\n\n", flush=True)
     if not options.quick:
         _write_page(path, options.docs)
 

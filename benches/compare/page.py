@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CHARTS", "tables", "write"]
+from benches.compare.goals import Goal, goals
+
+__all__ = ["CHARTS", "goal_table", "tables", "write"]
 
 CHARTS = {
     "throughput": "Throughput over calls in flight, calls of 1-20 ms",
@@ -53,6 +55,20 @@ and this page written, by
 - One task each: `local[1]`, parallelism 1, one actor. The HTTP server is a process of its own on
   the same machine, and its CPU time is not counted.
 """
+
+
+def goal_table(document: dict[str, Any]) -> str:
+    """Returns a Markdown table of what sparkawait is to reach, and whether it does."""
+    lines = [_line(("figure", "measured", "to reach", "")), _line(("---", "---:", "---:", "---"))]
+    return "\n".join([*lines, *(_line(_goal(goal)) for goal in goals(document))])
+
+
+def _goal(goal: Goal) -> list[str]:
+    verdict = {None: "not measured", True: "reached", False: "**missed**"}[goal.is_reached]
+    value = f"{_number(goal.value)}{goal.unit}" if goal.value is not None else ""
+    beside = f" ({goal.beside})" if goal.beside else ""
+    limit = f"{'at most' if goal.at_most else 'at least'} {goal.limit:g}{goal.unit}"
+    return [goal.title, f"{value}{beside}", limit, verdict]
 
 
 def tables(document: dict[str, Any]) -> str:
@@ -171,7 +187,11 @@ def write(results: Path, docs: Path) -> None:
         rounds=document["method"]["rounds"],
     )
     charts = [f"![{title}](benchmarks/{name}.svg)" for name, title in CHARTS.items()]
-    parts = [introduction, "## Results", *charts, tables(document), "## Peers", _peers(document)]
+    parts = [
+        *(introduction, "## Goals", goal_table(document)),
+        *("## Results", *charts, tables(document)),
+        *("## Peers", _peers(document)),
+    ]
     (docs / "benchmarks.md").write_text("\n\n".join(part.strip() for part in parts) + "\n")
 
 

@@ -13,6 +13,7 @@ import pytest
 from benches.compare import page
 from benches.compare.calls import blocking_call, coroutine_call, value_of
 from benches.compare.charts import adapt, colours
+from benches.compare.goals import goals
 from benches.compare.observe import Observer, percentiles
 from benches.compare.peer import Job, Outcome, all_peers
 from benches.compare.process import Measured, complaints
@@ -233,6 +234,25 @@ def test_a_table_has_the_fastest_first_and_failures_last():
     titles = [line.split(" | ")[0] for line in lines if line.startswith("| ")][2:]
     assert titles == ["| **sparkawait, native function, no Spark**", "| Daft", "| Flink, Java"]
     assert "failed: no \\| room" in lines[-1]
+
+
+def test_a_goal_is_reached_missed_or_not_measured():
+    document = results(
+        sparkawait_python=Rounds({0: measured(900, 1.0)}),
+        sparkawait_arrow=Rounds({0: measured(10_000, 1.0)}),
+        daft=Rounds({0: measured(300, 1.0)}),
+        pathway=Rounds({0: measured(100, 1.0)}),
+    ).document
+    found = {goal.title: goal for goal in goals(document)}
+    python = found["Python function, 1-20 ms, by the fastest other with one"]
+    assert (python.value, python.beside, python.is_reached) == (3.0, "Daft", True)
+    share = found["operator, calls of 1-20 ms, 1000 at a time, of the bound"]
+    assert share.value == pytest.approx(0.105)
+    assert share.is_reached is False
+    assert found["p99 beyond the call at half load"].is_reached is None
+    table = page.goal_table(document)
+    assert f"| {python.title} | 3 x (Daft) | at least 1 x | reached |" in table
+    assert f"| {share.title} | 0.105 | at least 0.95 | **missed** |" in table
 
 
 def test_the_page_tells_how_and_by_whom(tmp_path):

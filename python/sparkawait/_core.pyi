@@ -71,7 +71,7 @@ class Task:
         on_error: str,
         output: str,
         has_timeout_handler: bool,
-        watermark: tuple[str, float] | None,
+        watermark: tuple[str, float, int | None] | None,
         buffer_timeout: float | None,
         max_rows_per_batch: int,
         partition: int,

@@ -189,7 +189,7 @@ class Plan:
             "on_error": self.on_error,
             "output": self.output,
             "has_timeout_handler": self.has_timeout_handler,
-            "watermark": self.watermark and (self.watermark.column, self.watermark.delay),
+            "watermark": self.watermark and self.watermark.parts,
             "buffer_timeout": self.buffer_timeout,
             "max_rows_per_batch": self.max_rows_per_batch,
             "partition": partition,

@@ -15,31 +15,53 @@ __all__ = ["WatermarkStrategy"]
 class WatermarkStrategy:
     """Makes watermarks from a timestamp column; no row crosses a watermark.
 
-    A watermark follows each input batch that raised the latest event time (Spark: up to 10,000
-    rows): rows of one batch may overtake one another, whatever their times.
+    A watermark follows each run of rows that raised the latest event time. A run is an input batch
+    (Spark: up to 10,000 rows), or shorter with `every`: rows of one run may overtake one another,
+    whatever their times.
 
     Counterpart of Flink's class of this name. Make one with `for_bounded_out_of_orderness`.
 
     Attributes:
         column: The timestamp column that holds the event time.
         delay: How many seconds a row may be late.
+        every: Most rows of a run; ``None`` for those of an input batch.
     """
 
     column: str
     delay: float
+    every: int | None = None
+
+    @property
+    def parts(self) -> tuple[str, float, int | None]:
+        """The values, in the order of the attributes."""
+        return self.column, self.delay, self.every
 
     @staticmethod
-    def for_bounded_out_of_orderness(column: str, delay: Duration) -> WatermarkStrategy:
+    def for_bounded_out_of_orderness(
+        column: str, delay: Duration, *, every: int | None = None
+    ) -> WatermarkStrategy:
         """Places the watermark `delay` behind the latest event time seen.
 
         Args:
             column: A timestamp column of the input.
             delay: How late a row may be: str with unit, timedelta or seconds. May be zero.
+            every: Most rows between two watermarks; ``None`` for one after each input batch. With
+                1, no row crosses a row that raised the latest event time, as after Flink's
+                punctuated watermarks.
 
         Raises:
-            ConfigurationError: If `column` is no string or `delay` is no duration.
+            ConfigurationError: If `column` is no string, `delay` is no duration or `every` is no
+                int of at least 1.
         """
         if not isinstance(column, str) or not column:  # pyright: ignore[reportUnnecessaryIsInstance]
             msg = f"`column` must be the name of a timestamp column, got {column!r}"
             raise ConfigurationError(msg, ErrorKind.WATERMARK_INVALID)
-        return WatermarkStrategy(column, parse_duration(delay, "delay"))
+        if every is not None:
+            _check_every(every)
+        return WatermarkStrategy(column, parse_duration(delay, "delay"), every)
+
+
+def _check_every(every: object) -> None:
+    if not isinstance(every, int) or isinstance(every, bool) or every < 1:
+        msg = f"`every` must be an int of at least 1 or None, got {every!r}"
+        raise ConfigurationError(msg, ErrorKind.WATERMARK_INVALID)

@@ -306,7 +306,7 @@ def test_the_operator_gets_plain_values():
     )
     arguments = made.task_arguments(INPUT, 4)
     assert arguments["retry"] == (3, 1.0, 9.0, 2.0, True)
-    assert (arguments["key"], arguments["watermark"]) == (["id"], ("ts", 1.0))
+    assert (arguments["key"], arguments["watermark"]) == (["id"], ("ts", 1.0, None))
     assert (arguments["max_concurrency"], arguments["partition"]) == (7, 4)
     assert arguments["function_name"] == "double"
 

@@ -26,3 +26,16 @@ def test_the_column_is_a_name(column):
 def test_the_delay_is_a_duration(delay):
     with pytest.raises(ConfigurationError, match="`delay`"):
         WatermarkStrategy.for_bounded_out_of_orderness("ts", delay)
+
+
+def test_every_says_how_many_rows_lie_between_watermarks():
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness("ts", "2s", every=1)
+
+    assert strategy.parts == ("ts", 2.0, 1)
+
+
+@pytest.mark.parametrize("every", [0, -1, True, "1", 1.5])
+def test_every_is_refused_unless_it_is_a_positive_int(every):
+    with pytest.raises(ConfigurationError, match="`every` must be an int of at least 1") as caught:
+        WatermarkStrategy.for_bounded_out_of_orderness("ts", "1s", every=every)
+    assert caught.value.kind == "watermark-invalid"

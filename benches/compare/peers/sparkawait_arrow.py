@@ -42,7 +42,7 @@ def input_batches(job: Job, rows_per_batch: int) -> Iterator[pa.RecordBatch]:
 
 def rows_per_batch(job: Job) -> int:
     """Returns how many rows the batches of the input have."""
-    return min(job.workload.watermark_every or ROWS_PER_BATCH, ROWS_PER_BATCH)
+    return min(job.rows, ROWS_PER_BATCH)
 
 
 def all_options(job: Job) -> dict[str, Any]:
@@ -51,7 +51,8 @@ def all_options(job: Job) -> dict[str, Any]:
 
     given = native_options(job)
     if job.workload.watermark_every is not None:
-        strategy = sa.WatermarkStrategy.for_bounded_out_of_orderness("time", 0)
+        every = job.workload.watermark_every
+        strategy = sa.WatermarkStrategy.for_bounded_out_of_orderness("time", 0, every=every)
         given["watermark"] = strategy
     return given
 
@@ -98,6 +99,5 @@ PEER = Peer(
     can=frozenset({"ordered", "unordered", "http", "watermarks"}),
     rows_per_second=8_000_000,
     run=run,
-    rates={"watermark-1": 150_000, "watermark-100": 4_000_000},
     is_ours=True,
 )

@@ -15,8 +15,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
+use std::collections::VecDeque;
 use std::hint::black_box;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{
     Array, ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
@@ -24,7 +27,8 @@ use arrow::array::{
 use arrow::compute::{concat, concat_batches, interleave};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use sparkawait_arrow::{
-    EventTime, KeyColumns, OnError, OutputColumns, ResultRows, RowExchange, RowRef,
+    KeyColumns, OnError, OutputColumns, ResultRows, RowExchange, RowRef, WatermarkGenerator,
+    WatermarkStrategy,
 };
 
 /// Rows of an input batch and, at most, of an output batch.
@@ -259,10 +263,19 @@ fn columns(criterion: &mut Criterion) {
             bencher.iter(|| key.keys(black_box(&batch)).unwrap());
         });
     }
-    let mut event_time = EventTime::new(batch.schema_ref(), "time").unwrap();
-    group.bench_function("event time", |bencher| {
-        bencher.iter(|| event_time.observe(black_box(&batch)));
-    });
+    for every in [None, NonZeroUsize::new(1)] {
+        let strategy =
+            WatermarkStrategy { column: "time".to_owned(), delay: Duration::ZERO, every };
+        let name = if every.is_some() { "every row" } else { "every batch" };
+        group.bench_function(BenchmarkId::new("watermarks", name), |bencher| {
+            bencher.iter(|| {
+                let mut watermarks = VecDeque::new();
+                let mut generator = WatermarkGenerator::new(batch.schema_ref(), &strategy).unwrap();
+                generator.observe(black_box(&batch), &mut watermarks);
+                watermarks
+            });
+        });
+    }
 }
 
 criterion_group!(benches, push, emit, accept, kernels, columns);

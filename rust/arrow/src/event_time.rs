@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Watermarks from a column that holds the event time.
 
-use std::time::Duration;
+use std::{collections::VecDeque, num::NonZeroUsize, time::Duration};
 
 use arrow::{
-    array::{Array, ArrowPrimitiveType, AsArray, RecordBatch},
-    compute::max,
+    array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, Int64Array, RecordBatch},
     datatypes::{
-        ArrowNumericType, DataType, Date32Type, Date64Type, Int32Type, Int64Type, Schema, TimeUnit,
+        DataType, Date32Type, Date64Type, Int32Type, Int64Type, Schema, TimeUnit,
         TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
         TimestampSecondType,
     },
@@ -21,91 +20,126 @@ const MICROS_PER_SECOND: i64 = 1_000_000;
 const MICROS_PER_DAY: i64 = 86_400 * MICROS_PER_SECOND;
 const NANOS_PER_MICRO: i64 = 1_000;
 
-/// Tracks the largest event time seen, in microseconds.
+/// Where event time comes from, and how it advances.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatermarkStrategy {
+    /// The column with the event time.
+    pub column: String,
+    /// How late a row may be.
+    pub delay: Duration,
+    /// Rows between watermarks; `None`: those of an input batch.
+    pub every: Option<NonZeroUsize>,
+}
+
+/// Makes watermarks behind the largest event time seen, in microseconds.
 ///
 /// Counterpart of Flink's `BoundedOutOfOrdernessWatermarks`; differs in
 /// microseconds instead of milliseconds, and in that a [`Watermark`] allows
 /// later rows of its own timestamp, so that one is not subtracted.
 #[derive(Debug)]
-pub struct EventTime {
+pub struct WatermarkGenerator {
     /// Position in the input schema.
     column: usize,
-    max: Option<Timestamp>,
+    /// Microseconds that a row may be late.
+    delay: i64,
+    /// Rows between watermarks; `None`: those of a batch.
+    every: Option<NonZeroUsize>,
+    max: Option<i64>,
 }
 
-impl EventTime {
-    /// Looks the column `name` up in `schema`.
+/// A watermark, and how many rows come between it and the one before it, or the batch's start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatermarkAfter {
+    /// The rows before it.
+    pub rows: usize,
+    /// The watermark.
+    pub watermark: Watermark,
+}
+
+impl WatermarkGenerator {
+    /// Looks the column of `strategy` up in `schema`.
     ///
     /// Timestamps, dates and integers are accepted; integers are microseconds.
     ///
     /// # Errors
     ///
     /// When the column is unknown or ambiguous, or of another type.
-    pub fn new(schema: &Schema, name: &str) -> Result<Self, Error> {
+    pub fn new(schema: &Schema, strategy: &WatermarkStrategy) -> Result<Self, Error> {
         use DataType::{Date32, Date64, Int32, Int64, Timestamp};
-        let column = column_named(schema, name)?;
+        let column = column_named(schema, &strategy.column)?;
+        // Rounded up: a watermark that is too early would cut rows off.
+        let delay = i64::try_from(strategy.delay.as_nanos().div_ceil(1_000));
+        let delay = delay.unwrap_or(i64::MAX);
         match schema.field(column).data_type() {
-            Timestamp(..) | Date32 | Date64 | Int32 | Int64 => Ok(Self { column, max: None }),
+            Timestamp(..) | Date32 | Date64 | Int32 | Int64 => {
+                Ok(Self { column, delay, every: strategy.every, max: None })
+            }
             other => {
-                Err(Error::EventTimeType { column: name.to_owned(), data_type: other.clone() })
+                let column = strategy.column.clone();
+                Err(Error::EventTimeType { column, data_type: other.clone() })
             }
         }
     }
 
-    /// Returns the largest event time of `batch`, and remembers it.
+    /// Appends the watermarks of `batch` to `watermarks`, in their order.
     ///
-    /// Nulls are ignored; `None` when there is nothing else.
-    pub fn observe(&mut self, batch: &RecordBatch) -> Option<Timestamp> {
-        let seen = max_micros(batch.column(self.column).as_ref()).map(Timestamp);
-        self.max = self.max.max(seen);
-        seen
-    }
-
-    /// The largest event time of all batches.
-    pub fn max(&self) -> Option<Timestamp> {
-        self.max
-    }
-
-    /// The watermark that allows rows to be late by `delay`.
-    ///
-    /// `None` until an event time has been seen. Never moves back.
-    pub fn watermark(&self, delay: Duration) -> Option<Watermark> {
-        // Rounded up: a watermark that is too early would cut rows off.
-        let delay = i64::try_from(delay.as_nanos().div_ceil(1_000)).unwrap_or(i64::MAX);
-        self.max.map(|Timestamp(max)| Watermark(Timestamp(max.saturating_sub(delay))))
+    /// One follows each run of rows that raised the largest event time. Nulls are
+    /// ignored.
+    pub fn observe(&mut self, batch: &RecordBatch, watermarks: &mut VecDeque<WatermarkAfter>) {
+        let times = micros(batch.column(self.column));
+        let every = self.every.map_or(usize::MAX, NonZeroUsize::get);
+        let mut start = 0;
+        let mut marked = 0;
+        while start < times.len() {
+            let end = start.saturating_add(every).min(times.len());
+            let seen = largest(&times, start, end);
+            if seen > self.max {
+                self.max = seen;
+                let at = seen.unwrap_or(i64::MIN).saturating_sub(self.delay);
+                let watermark = Watermark(Timestamp(at));
+                watermarks.push_back(WatermarkAfter { rows: end - marked, watermark });
+                marked = end;
+            }
+            start = end;
+        }
     }
 }
 
-fn max_micros(column: &dyn Array) -> Option<i64> {
-    let (largest, scale) = match column.data_type() {
-        DataType::Timestamp(TimeUnit::Nanosecond, _) => {
-            let nanos = largest::<TimestampNanosecondType>(column)?;
-            return Some(nanos.div_euclid(NANOS_PER_MICRO));
-        }
+/// Returns the largest value of some rows that are not null.
+fn largest(times: &Int64Array, start: usize, end: usize) -> Option<i64> {
+    if times.null_count() == 0 {
+        return times.values()[start..end].iter().copied().max();
+    }
+    (start..end).filter(|row| times.is_valid(*row)).map(|row| times.value(row)).max()
+}
+
+fn micros(column: &ArrayRef) -> Int64Array {
+    match column.data_type() {
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => column
+            .as_primitive::<TimestampNanosecondType>()
+            .unary(|nanos| nanos.div_euclid(NANOS_PER_MICRO)),
         DataType::Timestamp(TimeUnit::Microsecond, _) => {
-            (largest::<TimestampMicrosecondType>(column), 1)
+            column.as_primitive::<TimestampMicrosecondType>().reinterpret_cast()
         }
         DataType::Timestamp(TimeUnit::Millisecond, _) => {
-            (largest::<TimestampMillisecondType>(column), MICROS_PER_MILLI)
+            scaled::<TimestampMillisecondType>(column, MICROS_PER_MILLI)
         }
         DataType::Timestamp(TimeUnit::Second, _) => {
-            (largest::<TimestampSecondType>(column), MICROS_PER_SECOND)
+            scaled::<TimestampSecondType>(column, MICROS_PER_SECOND)
         }
-        DataType::Date32 => (largest::<Date32Type>(column), MICROS_PER_DAY),
-        DataType::Date64 => (largest::<Date64Type>(column), MICROS_PER_MILLI),
-        DataType::Int32 => (largest::<Int32Type>(column), 1),
-        DataType::Int64 => (largest::<Int64Type>(column), 1),
-        _ => return None, // refused by `new`
-    };
-    largest.map(|value| value.saturating_mul(scale))
+        DataType::Date32 => scaled::<Date32Type>(column, MICROS_PER_DAY),
+        DataType::Date64 => scaled::<Date64Type>(column, MICROS_PER_MILLI),
+        DataType::Int32 => scaled::<Int32Type>(column, 1),
+        DataType::Int64 => column.as_primitive::<Int64Type>().clone(),
+        _ => Int64Array::new_null(column.len()), // refused by `new`
+    }
 }
 
-fn largest<T>(column: &dyn Array) -> Option<i64>
+fn scaled<T: ArrowPrimitiveType>(column: &ArrayRef, scale: i64) -> Int64Array
 where
-    T: ArrowNumericType + ArrowPrimitiveType,
     T::Native: Into<i64>,
 {
-    max(column.as_primitive_opt::<T>()?).map(Into::into)
+    column.as_primitive::<T>().unary(|value| value.into().saturating_mul(scale))
 }
 
 #[cfg(test)]
@@ -113,7 +147,7 @@ mod tests {
     use std::sync::Arc;
 
     use arrow::{
-        array::{ArrayRef, Int64Array, NullArray, record_batch},
+        array::{NullArray, record_batch},
         compute::cast,
     };
 
@@ -123,12 +157,26 @@ mod tests {
         RecordBatch::try_from_iter([("t", column)]).unwrap()
     }
 
+    fn generator(batch: &RecordBatch, delay: u64, every: usize) -> WatermarkGenerator {
+        WatermarkGenerator::new(batch.schema_ref(), &strategy(delay, every)).unwrap()
+    }
+
+    fn strategy(delay: u64, every: usize) -> WatermarkStrategy {
+        let every = NonZeroUsize::new(every);
+        WatermarkStrategy { column: "t".to_owned(), delay: Duration::from_nanos(delay), every }
+    }
+
+    fn observed(generator: &mut WatermarkGenerator, batch: &RecordBatch) -> Vec<(usize, i64)> {
+        let mut watermarks = VecDeque::new();
+        generator.observe(batch, &mut watermarks);
+        watermarks.iter().map(|it| (it.rows, it.watermark.0.0)).collect()
+    }
+
     fn max_as(data_type: &DataType, values: Vec<Option<i64>>) -> Option<i64> {
         let ints: ArrayRef = Arc::new(Int64Array::from(values));
         let narrow = if *data_type == DataType::Date32 { DataType::Int32 } else { DataType::Int64 };
         let batch = one_column(cast(&cast(&ints, &narrow).unwrap(), data_type).unwrap());
-        let mut event_time = EventTime::new(batch.schema_ref(), "t").unwrap();
-        event_time.observe(&batch).map(|timestamp| timestamp.0)
+        observed(&mut generator(&batch, 0, 0), &batch).first().map(|(_, watermark)| *watermark)
     }
 
     #[test]
@@ -167,25 +215,35 @@ mod tests {
 
     #[test]
     fn watermark_lags_by_the_delay_and_never_moves_back() {
-        let mut event_time =
-            EventTime::new(record_batch!(("t", Int64, [0])).unwrap().schema_ref(), "t").unwrap();
-        assert_eq!(event_time.watermark(Duration::ZERO), None);
+        let first = record_batch!(("t", Int64, [50, 10])).unwrap();
+        let later = record_batch!(("t", Int64, [20, 60])).unwrap();
+        let earlier = record_batch!(("t", Int64, [60])).unwrap();
 
-        for batch in [record_batch!(("t", Int64, [50, 10])), record_batch!(("t", Int64, [20]))] {
-            event_time.observe(&batch.unwrap());
+        for (delay, watermarks) in [(5_000, [45, 55]), (5_001, [44, 54])] {
+            let mut generator = generator(&first, delay, 0);
+            assert_eq!(observed(&mut generator, &first), [(2, watermarks[0])]);
+            assert_eq!(observed(&mut generator, &later), [(2, watermarks[1])]);
+            assert_eq!(observed(&mut generator, &earlier), []);
         }
+    }
 
-        let watermark = |nanos| event_time.watermark(Duration::from_nanos(nanos));
-        assert_eq!(watermark(5_000), Some(Watermark(Timestamp(45))));
-        assert_eq!(watermark(5_001), Some(Watermark(Timestamp(44))));
-        assert_eq!(event_time.max(), Some(Timestamp(50)));
+    #[test]
+    fn watermarks_follow_every_so_many_rows_that_raised_the_time() {
+        let times = [Some(1), Some(3), Some(2), None, Some(7), Some(5), Some(9)];
+        let batch = one_column(Arc::new(Int64Array::from(times.to_vec())));
+
+        let by = |every| observed(&mut generator(&batch, 0, every), &batch);
+
+        assert_eq!(by(1), [(1, 1), (1, 3), (3, 7), (2, 9)]);
+        assert_eq!(by(2), [(2, 3), (4, 7), (1, 9)]);
+        assert_eq!(by(100), [(7, 9)]);
     }
 
     #[test]
     fn column_that_is_no_time_is_refused() {
         let batch = one_column(Arc::new(NullArray::new(1)));
 
-        let error = EventTime::new(batch.schema_ref(), "t").unwrap_err();
+        let error = WatermarkGenerator::new(batch.schema_ref(), &strategy(0, 0)).unwrap_err();
 
         assert_eq!(
             error.to_string(),

@@ -33,7 +33,7 @@ mod run_list;
 mod slab;
 
 pub use error::{Error, Side};
-pub use event_time::EventTime;
+pub use event_time::{WatermarkAfter, WatermarkGenerator, WatermarkStrategy};
 pub use input_rows::{BatchRows, InputBatch, InputRows, RowRef};
 pub use key_columns::KeyColumns;
 pub use output_assembler::OutputAssembler;

@@ -2,17 +2,18 @@
 //! Rows of record batches as elements of the operator.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use sparkawait_arrow::{
-    BatchRows, EventTime, KeyColumns, OnError, OutputColumns, ResultRows, RowExchange, RowFailure,
-    RowRef,
+    BatchRows, KeyColumns, OnError, OutputColumns, ResultRows, RowExchange, RowFailure, RowRef,
+    WatermarkAfter, WatermarkGenerator, WatermarkStrategy,
 };
 use sparkawait_core::ErrorKind;
-use sparkawait_core::element::{Key, StreamElement, StreamRecord, Watermark};
+use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::operator::{
     AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry,
 };
@@ -35,8 +36,8 @@ pub struct RowConfig {
     pub on_error: OnError,
     /// Columns of the key, in key-ordered mode.
     pub key: Option<Vec<String>>,
-    /// Event-time column and how far out of order its rows may be.
-    pub watermark: Option<(String, Duration)>,
+    /// Where watermarks come from.
+    pub watermark: Option<WatermarkStrategy>,
     /// Names the function in errors.
     pub function: String,
     /// Names the task in errors.
@@ -47,7 +48,6 @@ pub struct RowConfig {
 
 /// Turns input batches into elements and emitted elements into output batches.
 ///
-/// A watermark follows each input batch that raised the highest event time.
 #[derive(Debug)]
 pub struct TaskExchange {
     config: RowConfig,
@@ -57,9 +57,11 @@ pub struct TaskExchange {
     /// Their keys.
     pending_keys: std::vec::IntoIter<Option<Key>>,
     /// Follows the pending rows.
-    pending_watermark: Option<Watermark>,
+    /// Their watermarks, and the rows that come before the first of them.
+    pending_watermarks: VecDeque<WatermarkAfter>,
+    before_watermark: usize,
     keys: Option<KeyColumns>,
-    event_time: Option<(EventTime, Duration)>,
+    generator: Option<WatermarkGenerator>,
     /// Records that left without a result row although their call returned.
     dropped: u64,
 }
@@ -73,21 +75,25 @@ impl TaskExchange {
     pub fn new(config: RowConfig) -> Result<Self, TaskError> {
         let (input, results) = (SchemaRef::clone(&config.input), SchemaRef::clone(&config.results));
         let keys = config.key.as_ref().map(|names| KeyColumns::new(&input, names)).transpose()?;
-        let event_time = match &config.watermark {
-            Some((column, delay)) => Some((EventTime::new(&input, column)?, *delay)),
-            None => None,
-        };
+        let generator = config.watermark.as_ref();
+        let generator = generator.map(|it| WatermarkGenerator::new(&input, it)).transpose()?;
         let rows = RowExchange::new(input, results, config.output, config.on_error)?;
         Ok(Self {
             config,
             rows,
             pending: None,
             pending_keys: Vec::new().into_iter(),
-            pending_watermark: None,
+            pending_watermarks: VecDeque::new(),
+            before_watermark: usize::MAX,
             keys,
-            event_time,
+            generator,
             dropped: 0,
         })
+    }
+
+    /// Returns how many rows come before the next watermark; more than there are without one.
+    fn rows_before_watermark(&self) -> usize {
+        self.pending_watermarks.front().map_or(usize::MAX, |next| next.rows)
     }
 
     /// Hands the results of some calls to the operator.
@@ -144,12 +150,9 @@ impl Exchange for TaskExchange {
     type Error = TaskError;
 
     fn accept(&mut self, input: RecordBatch) -> Result<(), TaskError> {
-        if let Some((event_time, delay)) = &mut self.event_time {
-            let before = event_time.max();
-            event_time.observe(&input);
-            if event_time.max() > before {
-                self.pending_watermark = event_time.watermark(*delay);
-            }
+        if let Some(generator) = &mut self.generator {
+            generator.observe(&input, &mut self.pending_watermarks);
+            self.before_watermark = self.rows_before_watermark();
         }
         if let Some(keys) = &mut self.keys {
             self.pending_keys = keys.keys(&input)?.into_iter();
@@ -160,17 +163,22 @@ impl Exchange for TaskExchange {
 
     #[inline]
     fn next_element(&mut self) -> Option<InputElement<RowRef>> {
-        if let Some(row) = self.pending.as_mut().and_then(Iterator::next) {
-            let key = self.pending_keys.next().flatten();
-            return Some(StreamElement::Record((StreamRecord::new(row, None), key)));
+        if self.before_watermark == 0
+            && let Some(WatermarkAfter { watermark, .. }) = self.pending_watermarks.pop_front()
+        {
+            self.before_watermark = self.rows_before_watermark();
+            return Some(StreamElement::Watermark(watermark));
         }
-        self.pending_watermark.take().map(StreamElement::Watermark)
+        let row = self.pending.as_mut().and_then(Iterator::next)?;
+        self.before_watermark -= 1;
+        let key = self.pending_keys.next().flatten();
+        Some(StreamElement::Record((StreamRecord::new(row, None), key)))
     }
 
     #[inline]
     fn has_element(&self) -> bool {
         self.pending.as_ref().is_some_and(|rows| !rows.is_empty())
-            || self.pending_watermark.is_some()
+            || !self.pending_watermarks.is_empty()
     }
 
     fn calls(&mut self, invocations: Vec<Invocation<RowRef>>) -> Calls {

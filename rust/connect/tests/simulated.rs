@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use sparkawait_arrow::{OnError, OutputColumns};
+use sparkawait_arrow::{OnError, OutputColumns, WatermarkStrategy};
 use sparkawait_connect::error::TaskError;
 use sparkawait_connect::latency::Latency;
 use sparkawait_connect::simulated::{self, SimulatedConfig};
@@ -92,10 +92,28 @@ fn key_ordered_output_has_the_order_of_the_input_for_each_key() {
     }
 }
 
+fn watermark(every: Option<NonZeroUsize>) -> WatermarkStrategy {
+    WatermarkStrategy { column: "row".to_owned(), delay: Duration::ZERO, every }
+}
+
+#[test]
+fn no_row_crosses_a_watermark_in_its_batch() {
+    for every in [1, 5, 63] {
+        let mut config = config(OutputMode::Unordered);
+        config.rows.watermark = Some(watermark(NonZeroUsize::new(every)));
+
+        let rows = run(config, 0.0);
+
+        let run_of = |row: i64| (row / 64, row.unsigned_abs() % 64 / every as u64);
+        assert!(rows.iter().map(|(row, _)| run_of(*row)).is_sorted(), "every {every}");
+        assert_all(rows);
+    }
+}
+
 #[test]
 fn no_row_crosses_the_watermark_behind_its_batch() {
     let mut config = config(OutputMode::Unordered);
-    config.rows.watermark = Some(("row".to_owned(), Duration::ZERO));
+    config.rows.watermark = Some(watermark(None));
 
     let rows = run(config, 0.0);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The operator of one Spark task, as Python drives it.
 
+use std::num::NonZeroUsize;
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +12,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use arrow_pyarrow::{PyArrowType, ToPyArrow};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use sparkawait_arrow::{OnError, output_schema};
+use sparkawait_arrow::{OnError, WatermarkStrategy, output_schema};
 use sparkawait_connect::cache::{CacheConfig, CacheMetrics, CacheSettings};
 use sparkawait_connect::error::TaskError;
 use sparkawait_connect::exchange::RowConfig;
@@ -153,7 +154,7 @@ impl Task {
         on_error: &str,
         output: &str,
         has_timeout_handler: bool,
-        watermark: Option<(String, f64)>,
+        watermark: Option<(String, f64, Option<NonZeroUsize>)>,
         buffer_timeout: Option<f64>,
         max_rows_per_batch: i64,
         partition: u32,
@@ -176,7 +177,10 @@ impl Task {
             operator.on_failure = FailurePolicy::Emit;
         }
         let watermark = watermark
-            .map(|(column, delay)| to_duration("watermark", delay).map(|delay| (column, delay)))
+            .map(|(column, delay, every)| {
+                let delay = to_duration("watermark", delay)?;
+                PyResult::Ok(WatermarkStrategy { column, delay, every })
+            })
             .transpose()?;
         let driver = to_driver(max_rows_per_batch, buffer_timeout)?;
         let columns = Columns::new(py, &input_schema.0)?;

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import signal
 import subprocess
@@ -39,12 +40,15 @@ def main() -> None:
     if options.list:
         _list(peers)
         return
+    path = options.out / ("results-quick.json" if options.quick else "results.json")
+    if options.page:
+        _write_page(path, options.docs)
+        return
     adopt_orphans()
     # So that the processes of a peer are ended when this one is.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     chosen = {name: peers[name] for name in options.peers or peers}
     workloads = [by_name(name) for name in options.workloads] or _default_workloads(options.quick)
-    path = options.out / ("results-quick.json" if options.quick else "results.json")
     results = load(path, _machine()) if not options.fresh else Results()
     date = datetime.now(timezone.utc).date().isoformat()
     method = {"rounds": options.rounds, "seconds": options.seconds, "quick": options.quick}
@@ -69,6 +73,7 @@ def _options() -> argparse.Namespace:
     add("--rounds", type=int, default=3, help="measured processes of each peer at each workload")
     add("--seconds", type=float, default=5.0, help="about how long one is to work")
     add("--fresh", action="store_true", help="forget what results.json has from earlier runs")
+    add("--page", action="store_true", help="measure nothing; write the page from results.json")
     add("--list", action="store_true", help="list peers and workloads")
     add("--out", type=Path, default=Path("benches/out"), help="for results.json")
     add("--docs", type=Path, default=Path("docs"), help="for benchmarks.md and its charts")
@@ -169,6 +174,7 @@ def _write_page(path: Path, docs: Path) -> None:
     command = [str(environment.python_of("charts")), "-m", "benches.compare.charts"]
     subprocess.run([*command, str(path), str(charts)], check=True)  # noqa: S603 - our own module
     page.write(path, docs)
+    page.fill(docs.parent / "README.md", json.loads(path.read_text()))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 
 from benches.compare.goals import Goal, goals
 
-__all__ = ["CHARTS", "goal_table", "tables", "write"]
+__all__ = ["CHARTS", "fill", "goal_table", "tables", "write"]
 
 CHARTS = {
     "throughput": "Throughput over calls in flight, calls of 1-20 ms",
@@ -18,6 +18,16 @@ CHARTS = {
     "cost": "CPU time of a million rows",
 }
 """The charts by the name of their file."""
+
+README_WORKLOADS = {
+    "no-op-unordered": "at once",
+    "uniform-1000": "1-20 ms",
+    "stragglers-ordered": "stragglers, ordered",
+    "http": "HTTP",
+}
+"""The workloads of the README's table, as its columns are called."""
+
+_BEGIN, _END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
 
 _INTRODUCTION = """\
 # Benchmarks
@@ -211,4 +221,45 @@ def _peers(document: dict[str, Any]) -> str:
         told = ", ".join(f"{what}: {value}" for what, value in settings.items())
         absent = f"**absent**: {_escape(peer['absent'])}" if peer["absent"] else versions
         lines.append(f"- **{peer['title']}** (`{name}`): {absent}. {told}".strip())
+    return "\n".join(lines)
+
+
+def fill(readme: Path, document: dict[str, Any]) -> None:
+    """Writes a short table between the marks of the README; without them it is left as it is."""
+    if not readme.exists():
+        return
+    before, begin, rest = readme.read_text().partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        return
+    text = f"{_summary(document)}\n\nRows a second on {document['machine'].get('cores')} cores, one"
+    text += (
+        f" task, {document['date']}. How, and much more: [docs/benchmarks.md](docs/benchmarks.md)."
+    )
+    readme.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+
+
+def _summary(document: dict[str, Any]) -> str:
+    """Returns a table of the peers' rows a second, ours first and then the fastest."""
+    rates = {
+        (result["peer"], result["workload"]): result["summary"]["rows_per_second"]["median"]
+        for result in document["results"]
+        if result["summary"]
+    }
+    peers = [
+        name for name in document["peers"] if any((name, w) in rates for w in README_WORKLOADS)
+    ]
+    peers.sort(
+        key=lambda name: (
+            not document["peers"][name]["is_ours"],
+            -rates.get((name, "uniform-1000"), 0.0),
+        )
+    )
+    lines = [_line(("calls", *README_WORKLOADS.values()))]
+    lines.append(_line(("---", *["---:"] * len(README_WORKLOADS))))
+    for name in peers:
+        peer = document["peers"][name]
+        title = f"**{peer['title']}**" if peer["is_ours"] else peer["title"]
+        found = [rates.get((name, workload)) for workload in README_WORKLOADS]
+        lines.append(_line((title, *("" if rate is None else _number(rate) for rate in found))))
     return "\n".join(lines)

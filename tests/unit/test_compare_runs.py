@@ -267,6 +267,30 @@ def test_the_page_tells_how_and_by_whom(tmp_path):
     assert [f"benchmarks/{name}.svg" in text for name in page.CHARTS] == [True] * len(page.CHARTS)
 
 
+def test_the_readme_gets_its_figures_between_its_marks(tmp_path):
+    document = results(
+        daft=Rounds({0: measured(2_000, 1.0)}), sparkawait_arrow=Rounds({0: measured(1_000, 1.0)})
+    ).document
+    readme = tmp_path / "README.md"
+    readme.write_text("before\n<!-- benchmarks: begin -->\nold\n<!-- benchmarks: end -->\nafter\n")
+    for _ in range(2):
+        page.fill(readme, document)
+    lines = readme.read_text().splitlines()
+    assert lines[:2] == ["before", "<!-- benchmarks: begin -->"]
+    assert lines[4:6] == [
+        "| **sparkawait, native function, no Spark** |  | 1 000 |  |  |",
+        "| Daft |  | 2 000 |  |  |",
+    ]
+    assert lines[-2:] == ["<!-- benchmarks: end -->", "after"]
+
+
+def test_a_readme_without_marks_is_left_as_it_is(tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text("as it is <!-- benchmarks: begin -->")
+    page.fill(readme, results(daft=Rounds({0: measured(1, 1.0)})).document)
+    assert readme.read_text() == "as it is <!-- benchmarks: begin -->"
+
+
 def test_a_chart_has_colours_for_light_and_for_dark_pages():
     placeholders = list(colours())
     shapes = "".join(f'<path style="stroke: {name}"/>' for name in placeholders)

@@ -53,8 +53,9 @@ def function(job: Job) -> Any:
 def native_options(job: Job) -> dict[str, Any]:
     """Returns the options of the wait functions."""
     given = options(job)
-    if "on_timeout" in given:
-        given["on_timeout"] = {"value": None}
+    if given.pop("on_timeout", None) is not None:
+        # A native function has no fallback of Python. The proof knows how many nulls there may be.
+        given["on_error"] = "null"
     return given
 
 

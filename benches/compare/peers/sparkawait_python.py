@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SCHEMA = "result bigint, admitted bigint"
+RETRIED: dict[int, int] = {}
+"""By id, when the first attempt began of a row whose next one is going to be made."""
 
 
 def _function(job: Job) -> Any:
@@ -25,14 +28,13 @@ def _function(job: Job) -> Any:
         return {"result": result, "admitted": admitted}
 
     async def over_http(row: Mapping[str, Any]) -> dict[str, Any]:
-        import time
-
         import sparkawait as sa
 
-        admitted = time.monotonic_ns()
+        admitted = RETRIED.pop(row["id"], None) or time.monotonic_ns()
         address = f"{url}/{TABLE}/{row['id'] % KEYS}"
         async with session(workload.calls).get(address) as response:
             if is_too_many(response.status):
+                RETRIED[row["id"]] = admitted
                 raise sa.RetryAfter(response.headers["Retry-After"])
             return {"result": (await response.json())["value"], "admitted": admitted}
 

@@ -4,6 +4,8 @@ import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.util.Collections;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.flink.api.common.functions.OpenContext;
 import org.apache.flink.streaming.api.functions.async.ResultFuture;
 import org.apache.flink.streaming.api.functions.async.RichAsyncFunction;
@@ -24,6 +26,7 @@ final class HttpFunction extends RichAsyncFunction<Long, long[]> {
 
     private final Work work;
     private transient HttpClient client;
+    private transient Map<Long, Long> began;
 
     HttpFunction(Work work) {
         this.work = work;
@@ -31,12 +34,14 @@ final class HttpFunction extends RichAsyncFunction<Long, long[]> {
 
     @Override
     public void open(OpenContext context) {
+        began = new ConcurrentHashMap<>();
         client = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
     }
 
     @Override
     public void asyncInvoke(Long id, ResultFuture<long[]> future) {
-        long now = System.nanoTime();
+        // An attempt after the first has begun when the first did.
+        long now = began.computeIfAbsent(id, key -> System.nanoTime());
         if (id == 0 && Proof.current().isNew()) {
             Proof.current().begin(now);
         }
@@ -45,14 +50,15 @@ final class HttpFunction extends RichAsyncFunction<Long, long[]> {
                 .whenComplete((response, failure) -> finish(id, now, future, response, failure));
     }
 
-    private static void finish(
-            long id, long began, ResultFuture<long[]> future, HttpResponse<String> response, Throwable failure) {
+    private void finish(
+            long id, long first, ResultFuture<long[]> future, HttpResponse<String> response, Throwable failure) {
         if (failure != null) {
             future.completeExceptionally(failure);
         } else if (response.statusCode() == TOO_MANY) {
             future.completeExceptionally(new TooManyRequests());
         } else {
-            future.complete(Collections.singleton(new long[] {id, value(response.body()), began}));
+            began.remove(id);
+            future.complete(Collections.singleton(new long[] {id, value(response.body()), first}));
         }
     }
 
@@ -63,7 +69,8 @@ final class HttpFunction extends RichAsyncFunction<Long, long[]> {
 
     @Override
     public void timeout(Long id, ResultFuture<long[]> future) {
-        long began = System.nanoTime() - 1_000_000 * work.timeoutMillis;
-        future.complete(Collections.singleton(new long[] {id, Proof.MISSING, began}));
+        Long first = began.remove(id);
+        long since = first == null ? System.nanoTime() : first;
+        future.complete(Collections.singleton(new long[] {id, Proof.MISSING, since}));
     }
 }

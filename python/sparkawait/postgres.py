@@ -47,6 +47,7 @@ class Lookup(NativeFunction):
     writes: bool
     prepare: bool
     null_args: Literal["miss", "call"]
+    max_reply_bytes: int
     certificates: Certificates
 
     @property
@@ -81,6 +82,7 @@ class Lookup(NativeFunction):
                 "misses": {"how": self.how, "retry": retry_misses},
                 "null_args": self.null_args,
                 "batch": self.batch,
+                "max_reply_bytes": self.max_reply_bytes,
             }
         )
 
@@ -110,6 +112,7 @@ def lookup(
     writes: bool = False,
     prepare: bool = True,
     null_args: Literal["miss", "call"] = "miss",
+    max_reply_bytes: int = 64 << 20,
     ca: Pem | None = None,
     certificate: Pem | None = None,
     private_key: Pem | None = None,
@@ -140,6 +143,8 @@ def lookup(
             server reads the statement anew for every query, in a transaction of its own.
         null_args: What becomes of a row with a null among its arguments: ``"miss"`` is a miss
             without a call, ``"call"`` runs the statement, which has to know what to do with it.
+        max_reply_bytes: A row for which more is found fails. What is found for all rows of a query
+            may have as much; if it has more, the query is run again for half of them each.
         ca: Authorities that the server's certificate must come from, in PEM form: a path that
             every executor has, a text or a secret. Given, they are checked whatever ``sslmode``
             is; not given, those of the system are taken.
@@ -164,6 +169,7 @@ def lookup(
     rows = MOST_ROWS if batch == "auto" else batch
     _check_count(rows, "batch", "an int of at least 1 or 'auto'")
     _check_count(connections, "connections", "an int of at least 1")
+    _check_count(max_reply_bytes, "max_reply_bytes", "an int of at least 1")
     _check_flag(writes, "writes")
     _check_flag(prepare, "prepare")
     if null_args not in ("miss", "call"):
@@ -184,6 +190,7 @@ def lookup(
         writes=writes,
         prepare=prepare,
         null_args=null_args,
+        max_reply_bytes=max_reply_bytes,
         certificates=Certificates(ca, certificate, private_key),
     )
     found = function._describe() if schema is None else to_schema(schema)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

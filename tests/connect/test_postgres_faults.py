@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-import trustme
 
 import sparkawait as sa
 from sparkawait import postgres
@@ -164,59 +162,3 @@ def test_the_logs_of_an_error_do_not_quote_values(server: PostgresServer) -> Non
         with pytest.raises(sa.AsyncFunctionError) as caught:
             list(sa.arrow.ordered_wait([batch], one))
         assert "hidden-value" not in str(caught.value)
-
-
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-@pytest.fixture(scope="module")
-def encrypted(
-    authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PostgresServer]:
-    directory = tmp_path_factory.mktemp("certificates")
-    issued = authority.issue_cert("127.0.0.1")
-    certificate, key = directory / "server.pem", directory / "server.key"
-    certificate.write_bytes(b"".join(it.bytes() for it in issued.cert_chain_pems))
-    key.write_bytes(issued.private_key_pem.bytes())
-    with PostgresServer((certificate, key)) as running:
-        running.run(
-            "create view encryption as select ssl from pg_stat_ssl where pid = pg_backend_pid()"
-        )
-        yield running
-
-
-SSL = "select ssl::int as double from encryption where $1 >= 0"
-
-
-def test_connections_are_encrypted_and_verified(
-    encrypted: PostgresServer, authority: trustme.CA, tmp_path: Path
-) -> None:
-    ca = tmp_path / "ca.pem"
-    authority.cert_pem.write_to_path(str(ca))
-    dsn = encrypted.dsn_with(PASSWORD, sslmode="verify-full")
-
-    function = postgres.lookup(dsn, SSL, ["k"], ca=str(ca))
-
-    assert doubles(function, [batch_of(0, 1)]) == [1]
-
-
-@pytest.mark.parametrize(("mode", "ssl"), [("disable", 0), ("prefer", 1), ("require", 1)])
-def test_sslmode_has_the_meaning_that_libpq_gives_it(
-    encrypted: PostgresServer, mode: str, ssl: int
-) -> None:
-    dsn = encrypted.dsn_with(PASSWORD, sslmode=mode)
-
-    assert doubles(postgres.lookup(dsn, SSL, ["k"]), [batch_of(0, 1)]) == [ssl]
-
-
-def test_a_certificate_of_another_authority_is_refused(
-    encrypted: PostgresServer, tmp_path: Path
-) -> None:
-    ca = tmp_path / "other.pem"
-    trustme.CA().cert_pem.write_to_path(str(ca))
-
-    function = postgres.lookup(encrypted.dsn, SSL, ["k"], ca=str(ca), schema=SCHEMA)
-
-    assert "certificate" in failure_of(function, retry=RETRY, timeout="25s")

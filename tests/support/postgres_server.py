@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -36,10 +37,16 @@ class PostgresServer(Server):
 
     Args:
         certificate: Files of the server's certificate and key, to offer encryption.
+        clients_ca: File of the authority of the certificates that clients need to get in.
         settings: Further settings of the server.
     """
 
-    def __init__(self, certificate: tuple[Path, Path] | None = None, **settings: str) -> None:
+    def __init__(
+        self,
+        certificate: tuple[Path, Path] | None = None,
+        clients_ca: Path | None = None,
+        **settings: str,
+    ) -> None:
         port = free_port()
         # Not below pytest's directory, which the account of the server may not enter.
         directory = Path(tempfile.mkdtemp(prefix="sparkawait-postgres-"))
@@ -52,6 +59,10 @@ class PostgresServer(Server):
         if certificate is not None:
             files = [_copy(it, self.data, account) for it in certificate]
             given |= {"ssl": "on", "ssl_cert_file": files[0], "ssl_key_file": files[1]}
+        if clients_ca is not None:
+            given |= {"ssl_ca_file": _copy(clients_ca, self.data, account)}
+            rules = "local all all trust\nhostssl all all 127.0.0.1/32 cert\n"
+            (self.data / "pg_hba.conf").write_text(rules)
         options = [f"--{name}={value}" for name, value in given.items()]
         places = ["-h", LOOPBACK, "-k", str(directory), "-p", str(port)]
         command = [find_program("postgres"), "-D", str(self.data), *places, *options]
@@ -78,6 +89,23 @@ class PostgresServer(Server):
         if self.process is not None:
             self.process.send_signal(signal.SIGINT)
         super().stop()
+
+    def pause(self) -> None:
+        """Stops the server's work; connections stay open and stall."""
+        self._signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets a paused server go on."""
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        # Its children are in process groups of their own.
+        if self.process is not None:
+            main = self.process.pid
+            children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
+            for process in (main, *map(int, children)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, number)
 
     def _initialise(self, directory: Path, account: dict[str, Any]) -> None:
         password = directory / "password"

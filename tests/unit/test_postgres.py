@@ -48,6 +48,7 @@ def described(function, *, retry_misses=False) -> dict:
         ({"connections": 0}, "`connections` must be an int of at least 1, got 0"),
         ({"connections": 1.5}, "`connections` must be an int of at least 1, got 1.5"),
         ({"writes": "no"}, "`writes` must be a bool, got 'no'"),
+        ({"max_reply_bytes": 0}, "`max_reply_bytes` must be an int of at least 1, got 0"),
         ({"prepare": None}, "`prepare` must be a bool, got None"),
         ({"null_args": "skip"}, "`null_args` must be 'miss' or 'call', got 'skip'"),
         ({"private_key": "a.key"}, "`private_key` needs `certificate`"),
@@ -121,6 +122,7 @@ def test_the_description_has_all_that_the_executor_needs():
         "misses": {"how": "inner", "retry": True},
         "null_args": "miss",
         "batch": 7,
+        "max_reply_bytes": 64 << 20,
     }
 
 

@@ -62,6 +62,8 @@ pub struct PostgresConfig {
     /// What becomes of rows with a null argument.
     #[serde(default)]
     null_args: NullArgs,
+    /// Most bytes that are read for one row.
+    max_reply_bytes: usize,
     /// Most rows in one query; 1 for a query each.
     batch: usize,
 }
@@ -80,6 +82,7 @@ impl NativeFunction for PostgresConfig {
             schema: start.results,
             misses: self.misses,
             wants_batches: self.batch > 1,
+            most_bytes: self.max_reply_bytes,
             pool: Pool::shared(&self.server)?,
             replies: start.replies.clone(),
         });

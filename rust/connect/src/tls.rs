@@ -8,7 +8,9 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{
+    AlertDescription, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::native::StartError;
@@ -104,12 +106,17 @@ impl TlsSettings {
     }
 }
 
-/// Tells whether `error` means that a certificate was refused: it will be the next time too.
+/// Tells whether `error` means that a certificate was refused, the server's here or the client's
+/// there: it will be the next time too.
 pub(crate) fn is_refused_certificate(error: &(dyn StdError + 'static)) -> bool {
     let mut current = Some(error);
     while let Some(error) = current {
         if let Some(tls) = error.downcast_ref::<Error>() {
-            return matches!(tls, Error::InvalidCertificate(_));
+            return match tls {
+                Error::InvalidCertificate(_) => true,
+                Error::AlertReceived(alert) => is_about_a_certificate(*alert),
+                _ => false,
+            };
         }
         // An I/O error hides the error in it from `source`.
         let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
@@ -119,6 +126,21 @@ pub(crate) fn is_refused_certificate(error: &(dyn StdError + 'static)) -> bool {
         };
     }
     false
+}
+
+fn is_about_a_certificate(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::NoCertificate
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateRequired
+            | AlertDescription::UnknownCA
+            | AlertDescription::AccessDenied
+    )
 }
 
 fn certificates(pem: &str, option: &str) -> Result<Vec<CertificateDer<'static>>, StartError> {

@@ -2,9 +2,11 @@
 //! Asks a server on the driver what a statement returns.
 
 use arrow::datatypes::Schema;
+use tokio::time::timeout;
 
 use crate::native::StartError;
 use crate::postgres::PostgresConfig;
+use crate::postgres::failure::Failure;
 use crate::postgres::plan;
 
 /// Returns the columns of the statement of `config`.
@@ -19,7 +21,13 @@ use crate::postgres::plan;
 pub async fn describe(config: &PostgresConfig) -> Result<Schema, StartError> {
     let server = config.server.server()?;
     let described = plan::describe(&server, &config.statement, config.args.len());
-    described.await.map_err(|failure| {
+    let described = match server.silence {
+        Some(limit) => timeout(limit, described).await.unwrap_or_else(|_| {
+            Err(Failure::transient(format!("PostgreSQL: the server said nothing for {limit:?}")))
+        }),
+        None => described.await,
+    };
+    described.map_err(|failure| {
         StartError::option(format!(
             "`schema` was not given, and asking the server for it failed: {failure}; correct that, or give schema="
         ))

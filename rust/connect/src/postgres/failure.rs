@@ -18,45 +18,48 @@ pub(crate) struct Failure {
     message: String,
     /// Quotes no value and no address.
     summary: String,
-    /// Whether another attempt may help.
-    pub(crate) is_transient: bool,
-    /// Whether the rows of a batch may fare differently one by one.
-    pub(crate) is_of_rows: bool,
-    /// Whether the prepared statement is of no more use.
-    pub(crate) is_stale: bool,
+    class: Class,
 }
 
-/// How a state of the server is treated.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// What helps against a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
+    /// Another attempt may.
     Transient,
+    /// Another attempt, with a new plan.
     Stale,
+    /// Nothing: all rows fare alike.
     Statement,
+    /// The rows of a batch may fare differently one by one.
     Row,
+    /// More was found than is read; it may be read in parts.
+    TooLarge,
 }
 
 impl Failure {
     /// Makes a failure that no retry helps, with a text that holds no content.
     pub(crate) fn permanent(text: impl Into<String>) -> Self {
-        Self::plain(text.into(), false)
+        Self::plain(text.into(), Class::Statement)
     }
 
     /// Makes a failure that may pass, with a text that holds no content.
     pub(crate) fn transient(text: impl Into<String>) -> Self {
-        Self::plain(text.into(), true)
+        Self::plain(text.into(), Class::Transient)
     }
 
     /// Makes the failure of a plan that does not hold any more.
     pub(crate) fn stale(text: &str) -> Self {
-        Self {
-            is_stale: true,
-            ..Self::transient(format!("PostgreSQL: {text}; it is planned anew"))
-        }
+        Self::plain(format!("PostgreSQL: {text}; it is planned anew"), Class::Stale)
     }
 
-    fn plain(text: String, is_transient: bool) -> Self {
-        let summary = text.clone();
-        Self { message: text, summary, is_transient, is_of_rows: false, is_stale: false }
+    /// Makes the failure of a row for which more than `most` bytes were found.
+    pub(crate) fn too_large(most: usize) -> Self {
+        let text = format!("PostgreSQL: more was found than the {most} bytes of `max_reply_bytes`");
+        Self::plain(text, Class::TooLarge)
+    }
+
+    fn plain(text: String, class: Class) -> Self {
+        Self { message: text.clone(), summary: text, class }
     }
 
     /// Reads the error of a query or of a connection; `doing` says which.
@@ -68,7 +71,8 @@ impl Failure {
         let is_io = error.source().is_some_and(is_io);
         let is_transient = error.is_closed() || is_io;
         let reason = error.source().map_or_else(|| error.to_string(), ToString::to_string);
-        Self::plain(format!("PostgreSQL: {doing} failed: {reason}"), is_transient)
+        let class = if is_transient { Class::Transient } else { Class::Statement };
+        Self::plain(format!("PostgreSQL: {doing} failed: {reason}"), class)
     }
 
     fn of_server(doing: &str, error: &DbError) -> Self {
@@ -86,13 +90,27 @@ impl Failure {
             ),
             _ => format!("PostgreSQL: {doing} failed with SQLSTATE {code}: {said}"),
         };
-        Self {
-            message,
-            summary,
-            is_transient: matches!(class, Class::Transient | Class::Stale),
-            is_of_rows: class == Class::Row,
-            is_stale: class == Class::Stale,
-        }
+        Self { message, summary, class }
+    }
+
+    /// Returns whether another attempt may help.
+    pub(crate) fn is_transient(&self) -> bool {
+        matches!(self.class, Class::Transient | Class::Stale)
+    }
+
+    /// Returns whether what was planned is of no more use.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.class == Class::Stale
+    }
+
+    /// Returns whether the rows of a batch may fare differently one by one.
+    pub(crate) fn is_of_rows(&self) -> bool {
+        self.class == Class::Row
+    }
+
+    /// Returns whether more was found than is read.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.class == Class::TooLarge
     }
 
     /// Returns the failure of one call.
@@ -102,7 +120,7 @@ impl Failure {
 
     /// Returns whether a call is worth another attempt.
     pub(crate) fn retry(&self) -> Retry {
-        if self.is_transient { Retry::Yes } else { Retry::No }
+        if self.is_transient() { Retry::Yes } else { Retry::No }
     }
 }
 

@@ -34,6 +34,7 @@ pub(crate) struct Found {
     last: usize,
     /// Whether all rows came in the order of their calls.
     is_in_order: bool,
+    bytes: usize,
 }
 
 /// The outcome of a query.
@@ -59,6 +60,7 @@ impl Found {
             failures: Vec::new(),
             last: 0,
             is_in_order: true,
+            bytes: 0,
         }
     }
 
@@ -67,10 +69,21 @@ impl Found {
         self.counts.len()
     }
 
+    /// Returns the size of the rows, as they were sent.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Forgets the calls behind the first `calls`, of which nothing is known yet.
+    pub(crate) fn truncate(&mut self, calls: usize) {
+        self.counts.truncate(calls);
+    }
+
     /// Appends a row of a call, whose result columns begin at `first`.
     pub(crate) fn push(&mut self, call: usize, row: &Row, first: usize) {
         self.reach(call);
         self.rows.push(row, first);
+        self.bytes += row.raw_size_bytes();
         self.own(call);
     }
 

@@ -98,7 +98,9 @@ impl Plan {
                 Ok(prepared) => {
                     batched = Some(query(prepared, &text, vec![Type::UNKNOWN; types.len()]));
                 }
-                Err(failure) if failure.is_transient && !failure.is_stale => return Err(failure),
+                Err(failure) if failure.is_transient() && !failure.is_stale() => {
+                    return Err(failure);
+                }
                 Err(_) => {}
             }
         }
@@ -114,7 +116,7 @@ impl Plan {
         server: &Server,
         request: Request<'_>,
     ) -> Result<Self, Failure> {
-        let client = server.connect().await?;
+        let client = server.connect().await?.client;
         begin_aside(&client).await?;
         let plan = Self::prepare(&client, request).await;
         end_aside(&client).await?;
@@ -143,7 +145,7 @@ pub(crate) async fn describe(
     statement: &str,
     arguments: usize,
 ) -> Result<Schema, Failure> {
-    let client = server.connect().await?;
+    let client = server.connect().await?.client;
     if !server.keeps_statements {
         begin_aside(&client).await?;
     }

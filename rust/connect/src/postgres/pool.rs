@@ -120,10 +120,10 @@ impl Pool {
     }
 
     async fn connect(&self) -> Result<Session, Failure> {
-        let client = self.server.connect().await?;
+        let opened = self.server.connect().await?;
         let keeps = self.server.keeps_statements;
         let plans = if keeps { Arc::default() } else { Arc::clone(&self.plans) };
-        Ok(Session::new(client, plans, self.server.begin.clone()))
+        Ok(Session::new(opened, plans, &self.server))
     }
 }
 

@@ -32,19 +32,46 @@ pub(crate) struct Lookup {
     pub(crate) schema: SchemaRef,
     pub(crate) misses: Misses,
     pub(crate) wants_batches: bool,
+    /// Most that is read for one row.
+    pub(crate) most_bytes: usize,
     pub(crate) pool: Arc<Pool>,
     pub(crate) replies: Replies,
 }
 
+/// Why the calls of a query were not answered.
+enum Stop {
+    /// All of them fail with that.
+    Failed(Failure),
+    /// Too much was found for all of them together; they may be asked for in parts.
+    TooLarge(Keys),
+    /// The task ends.
+    Task(TaskError),
+}
+
+impl From<TaskError> for Stop {
+    fn from(error: TaskError) -> Self {
+        Self::Task(error)
+    }
+}
+
 /// Looks some rows up and replies to all of their calls, whatever happens.
 pub(crate) async fn answer(lookup: Arc<Lookup>, keys: Keys) {
-    let attempts = keys.attempts.clone();
-    // Refused only when the task has ended.
-    let _ = match lookup.look_up(keys).await {
-        Ok(Ok(reply)) => lookup.replies.send(reply),
-        Ok(Err(failure)) => lookup.replies.send(all_failed(&attempts, &failure)),
-        Err(error) => lookup.replies.fail(error),
-    };
+    let mut parts = vec![keys];
+    while let Some(keys) = parts.pop() {
+        let attempts = keys.attempts.clone();
+        match lookup.look_up(keys).await {
+            Ok(()) => {}
+            Err(Stop::Failed(failure)) => lookup.send(all_failed(&attempts, &failure)),
+            Err(Stop::TooLarge(keys)) => {
+                let (first, second) = keys.halves();
+                parts.extend([second, first]);
+            }
+            Err(Stop::Task(error)) => {
+                lookup.replies.fail(error);
+                return;
+            }
+        }
+    }
 }
 
 impl Lookup {
@@ -59,61 +86,36 @@ impl Lookup {
         let columns = columns.map(|field| new_null_array(field.data_type(), nulls)).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(nulls));
         let schema = SchemaRef::clone(&self.schema);
-        let _ = match RecordBatch::try_new_with_options(schema, columns, &options) {
-            Ok(rows) => self.replies.send(reply.finish(rows)),
-            Err(error) => self.replies.fail(TaskError::Internal(error.to_string())),
-        };
+        match RecordBatch::try_new_with_options(schema, columns, &options) {
+            Ok(rows) => self.send(reply.finish(rows)),
+            Err(error) => {
+                self.replies.fail(TaskError::Internal(error.to_string()));
+            }
+        }
     }
 
-    /// Runs the query; the outer error ends the task, the inner one fails all calls.
-    async fn look_up(&self, keys: Keys) -> Result<Result<ReplyGroup, Failure>, TaskError> {
-        let (lease, plan) = match self.connect().await {
-            Ok(found) => found,
-            Err(failure) => return Ok(Err(failure)),
-        };
-        let (keys, refused) = match self.convert(&plan, keys)? {
-            Ok(converted) => converted,
-            Err(failure) => return Ok(Err(failure)),
-        };
-        let mut reply = LookupReply::new(self.misses, keys.attempts.len());
-        for (attempt, failure) in refused {
-            reply.failed(attempt, failure.call_failure(), failure.retry());
-        }
-        let found =
-            || Found::new(&self.schema, &plan.results, keys.attempts.len(), self.misses.how);
-        let batched = match &plan.batched {
-            Some(query) if keys.attempts.len() > 1 => {
-                run_batched(&lease, query, &plan, &keys, found()).await
-            }
-            _ => None,
-        };
-        let found = match batched {
-            Some(Ok(found)) => found,
-            Some(Err(failure)) if !failure.is_of_rows => {
-                if failure.is_stale {
-                    lease.plans.forget();
+    /// Runs the query and replies to its calls, unless all of them share an outcome.
+    async fn look_up(&self, keys: Keys) -> Result<(), Stop> {
+        let (lease, plan) = self.connect().await.map_err(Stop::Failed)?;
+        let keys = self.convert(&plan, keys)?;
+        if let Some(query) = plan.batched.as_ref().filter(|_| keys.attempts.len() > 1) {
+            match self.run_batched(&lease, query, &plan, &keys).await {
+                Some(Ok(found)) => {
+                    drop(lease);
+                    return Ok(self.reply(found, &keys.attempts)?);
                 }
-                return Ok(Err(failure));
-            }
-            // One of the rows is at fault, so that each is tried for itself.
-            _ => run_single(&lease, &plan, &keys, found()).await,
-        };
-        let outcome = found.finish()?;
-        if outcome.failures.iter().any(|(_, failure)| failure.is_stale) {
-            lease.plans.forget();
-        }
-        drop(lease);
-        let mut failures = outcome.failures.iter().peekable();
-        for (call, (attempt, count)) in keys.attempts.iter().zip(outcome.counts).enumerate() {
-            if let Some((_, failure)) = failures.next_if(|(failed, _)| *failed == call) {
-                reply.failed(*attempt, failure.call_failure(), failure.retry());
-            } else if count == 0 {
-                reply.missed(*attempt);
-            } else {
-                reply.found(*attempt, count);
+                Some(Err(failure)) if failure.is_too_large() => return Err(Stop::TooLarge(keys)),
+                Some(Err(failure)) if !failure.is_of_rows() => {
+                    if failure.is_stale() {
+                        lease.plans.forget();
+                    }
+                    return Err(Stop::Failed(failure));
+                }
+                // One of the rows is at fault, so that each is tried for itself.
+                _ => {}
             }
         }
-        reply.finish_without(&outcome.rows, outcome.bad).map(Ok)
+        Ok(self.run_single(&lease, &plan, &keys).await?)
     }
 
     async fn connect(&self) -> Result<(Lease, Arc<Plan>), Failure> {
@@ -126,74 +128,158 @@ impl Lookup {
             wants_batches: self.wants_batches,
             keeps: self.pool.keeps_statements(),
         };
-        let plan = self.pool.plan(&lease, request).await?;
+        let plan = lease.within_limit(self.pool.plan(&lease, request)).await??;
         Ok((lease, plan))
     }
 
-    /// Makes arguments of the statement's types; returns the calls for which that is impossible.
-    #[expect(clippy::type_complexity, reason = "the two errors end different things")]
-    fn convert(
-        &self,
-        plan: &Plan,
-        mut keys: Keys,
-    ) -> Result<Result<(Keys, Vec<(AttemptId, Failure)>), Failure>, TaskError> {
-        let mut refused = Vec::new();
+    fn found(&self, plan: &Plan, calls: usize) -> Found {
+        Found::new(&self.schema, &plan.results, calls, self.misses.how)
+    }
+
+    fn send(&self, reply: ReplyGroup) {
+        // Refused only when the task has ended.
+        let _ = self.replies.send(reply);
+    }
+
+    /// Makes arguments of the statement's types, and replies to calls for which that is impossible.
+    fn convert(&self, plan: &Plan, mut keys: Keys) -> Result<Keys, Stop> {
         let mut keep = vec![true; keys.attempts.len()];
+        let mut failures = Vec::new();
         for (index, (wire, of)) in plan.arguments.iter().enumerate() {
             let name = &self.names[index];
             let given = &keys.arguments[index];
-            let column = match convert(given, *wire, name) {
-                Ok(column) => column,
-                Err(failure) => return Ok(Err(failure)),
-            };
+            let column = convert(given, *wire, name).map_err(Stop::Failed)?;
             if column.null_count() > 0 {
                 for row in (0..column.len()).filter(|row| column.is_null(*row)) {
                     if keep[row] && !is_null(given, row) {
                         keep[row] = false;
                         let text = format!("the value of argument column `{name}` is no `{of}`");
-                        refused.push((keys.attempts[row], Failure::permanent(text)));
+                        failures.push(failed_call(keys.attempts[row], &Failure::permanent(text)));
                     }
                 }
             }
             keys.arguments[index] = column;
         }
-        let keys = if refused.is_empty() { keys } else { keys.keep(keep)? };
-        Ok(Ok((keys, refused)))
+        if failures.is_empty() {
+            return Ok(keys);
+        }
+        self.send(ReplyGroup { results: None, failures });
+        Ok(keys.keep(keep)?)
     }
-}
 
-/// Runs one query for all rows; `None` if the server gave rows to unknown calls.
-async fn run_batched(
-    session: &Session,
-    query: &Query,
-    plan: &Plan,
-    keys: &Keys,
-    mut found: Found,
-) -> Option<Result<Found, Failure>> {
-    let arguments: Vec<ArrayArgument> = plan
-        .arguments
-        .iter()
-        .zip(&keys.arguments)
-        .map(|((wire, of), values)| ArrayArgument {
-            wire: *wire,
-            values: Arc::clone(values),
-            element: element(*wire, of),
-        })
-        .collect();
-    let parameters: Vec<&(dyn ToSql + Sync)> =
-        arguments.iter().map(|argument| argument as &(dyn ToSql + Sync)).collect();
-    let mut is_known = true;
-    let read = async {
-        let answer = session.send(query, &parameters).await?;
-        answer
-            .read(|row| match call_of(row).filter(|call| *call < found.calls()) {
+    /// Runs one query for all rows; `None` if the server gave rows to unknown calls.
+    async fn run_batched(
+        &self,
+        session: &Session,
+        query: &Query,
+        plan: &Plan,
+        keys: &Keys,
+    ) -> Option<Result<Found, Failure>> {
+        let arguments: Vec<ArrayArgument> = plan
+            .arguments
+            .iter()
+            .zip(&keys.arguments)
+            .map(|((wire, of), values)| ArrayArgument {
+                wire: *wire,
+                values: Arc::clone(values),
+                element: element(*wire, of),
+            })
+            .collect();
+        let parameters: Vec<&(dyn ToSql + Sync)> =
+            arguments.iter().map(|argument| argument as &(dyn ToSql + Sync)).collect();
+        let mut found = self.found(plan, keys.attempts.len());
+        let mut is_known = true;
+        let take = |row: &Row| {
+            match call_of(row).filter(|call| *call < found.calls()) {
                 Some(call) => found.push(call, row, 1),
                 None => is_known = false,
-            })
-            .await
-    };
-    let read = read.await;
-    is_known.then(|| read.map(|()| found))
+            }
+            self.check_size(found.bytes())
+        };
+        let read = match session.within_limit(session.send(query, &parameters)).await {
+            Ok(Ok(answer)) => answer.read(take).await,
+            Ok(Err(failure)) | Err(failure) => Err(failure),
+        };
+        is_known.then(|| read.map(|()| found))
+    }
+
+    /// Sends the statement for each row, without waiting for answers in between, and replies.
+    async fn run_single(
+        &self,
+        session: &Session,
+        plan: &Plan,
+        keys: &Keys,
+    ) -> Result<(), TaskError> {
+        let calls = keys.attempts.len();
+        let sent = (0..calls).map(|row| async move {
+            let arguments: Vec<ValueArgument<'_>> = plan
+                .arguments
+                .iter()
+                .zip(&keys.arguments)
+                .map(|((wire, _), values)| ValueArgument { wire: *wire, values, row })
+                .collect();
+            let parameters: Vec<&(dyn ToSql + Sync)> =
+                arguments.iter().map(|argument| argument as &(dyn ToSql + Sync)).collect();
+            session.send(&plan.single, &parameters).await
+        });
+        // All are sent at once; the server answers in the order in which they are read here. None
+        // may be left of the rows, and a buffer for none would wait for ever.
+        let mut answers = pin!(stream::iter(sent).buffered(calls.max(1)));
+        let (mut found, mut first) = (self.found(plan, calls), 0);
+        for call in 0..calls {
+            let before = found.bytes();
+            let read = match session.within_limit(answers.next()).await {
+                Ok(Some(Ok(answer))) => {
+                    let take = |row: &Row| {
+                        found.push(call - first, row, 0);
+                        self.check_size(found.bytes() - before)
+                    };
+                    answer.read(take).await
+                }
+                Ok(Some(Err(failure))) | Err(failure) => Err(failure),
+                Ok(None) => Err(Failure::transient("the statement was not sent")),
+            };
+            if let Err(failure) = read {
+                if failure.is_stale() {
+                    session.plans.forget();
+                }
+                found.fail(call - first, failure);
+            }
+            // No more is held than one reply may have.
+            if call + 1 == calls || found.bytes() > self.most_bytes {
+                let rest = self.found(plan, calls - call - 1);
+                found.truncate(call + 1 - first);
+                self.reply(std::mem::replace(&mut found, rest), &keys.attempts[first..=call])?;
+                first = call + 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_size(&self, bytes: usize) -> Result<(), Failure> {
+        if bytes <= self.most_bytes {
+            return Ok(());
+        }
+        Err(Failure::too_large(self.most_bytes))
+    }
+
+    /// Replies with what was found for some calls.
+    fn reply(&self, found: Found, attempts: &[AttemptId]) -> Result<(), TaskError> {
+        let outcome = found.finish()?;
+        let mut reply = LookupReply::new(self.misses, attempts.len());
+        let mut failures = outcome.failures.iter().peekable();
+        for (call, (attempt, count)) in attempts.iter().zip(outcome.counts).enumerate() {
+            if let Some((_, failure)) = failures.next_if(|(failed, _)| *failed == call) {
+                reply.failed(*attempt, failure.call_failure(), failure.retry());
+            } else if count == 0 {
+                reply.missed(*attempt);
+            } else {
+                reply.found(*attempt, count);
+            }
+        }
+        self.send(reply.finish_without(&outcome.rows, outcome.bad)?);
+        Ok(())
+    }
 }
 
 /// Reads the call of a row, which the server counts from 1.
@@ -207,40 +293,11 @@ fn element(wire: Wire, of: &Type) -> Type {
     if wire == Wire::ByText { Type::TEXT } else { of.clone() }
 }
 
-/// Sends the statement for each row, without waiting for answers in between.
-async fn run_single(session: &Session, plan: &Plan, keys: &Keys, mut found: Found) -> Found {
-    let calls = keys.attempts.len();
-    let answers = (0..calls).map(|row| async move {
-        let arguments: Vec<ValueArgument<'_>> = plan
-            .arguments
-            .iter()
-            .zip(&keys.arguments)
-            .map(|((wire, _), values)| ValueArgument { wire: *wire, values, row })
-            .collect();
-        let parameters: Vec<&(dyn ToSql + Sync)> =
-            arguments.iter().map(|argument| argument as &(dyn ToSql + Sync)).collect();
-        session.send(&plan.single, &parameters).await
-    });
-    // All are sent at once; the server answers in the order in which they are read here. None may
-    // be left of the rows, and a buffer for none would wait for ever.
-    let mut answers = pin!(stream::iter(answers).buffered(calls.max(1)).enumerate());
-    while let Some((call, answer)) = answers.next().await {
-        let read = match answer {
-            Ok(answer) => answer.read(|row| found.push(call, row, 0)).await,
-            Err(failure) => Err(failure),
-        };
-        if let Err(failure) = read {
-            found.fail(call, failure);
-        }
-    }
-    found
+fn all_failed(attempts: &[AttemptId], failure: &Failure) -> ReplyGroup {
+    let failures = attempts.iter().map(|attempt| failed_call(*attempt, failure)).collect();
+    ReplyGroup { results: None, failures }
 }
 
-fn all_failed(attempts: &[AttemptId], failure: &Failure) -> ReplyGroup {
-    let failures = attempts.iter().map(|attempt| FailedCall {
-        attempt: *attempt,
-        failure: Box::new(failure.call_failure()),
-        retry: failure.retry(),
-    });
-    ReplyGroup { results: None, failures: failures.collect() }
+fn failed_call(attempt: AttemptId, failure: &Failure) -> FailedCall {
+    FailedCall { attempt, failure: Box::new(failure.call_failure()), retry: failure.retry() }
 }

@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -59,13 +60,19 @@ impl ServerConfig {
         // As libpq does with `prefer` and `require`: encrypted, and anyone may answer.
         let checks = verifies || self.tls.has_ca();
         let trust = if checks { Trust::Authorities } else { Trust::Anyone };
+        let duration = |seconds: f64, name: &str| {
+            Duration::try_from_secs_f64(seconds)
+                .map_err(|_| StartError::option(format!("`{name}` is out of range")))
+        };
+        let limit = duration(self.connect_seconds, "connect_timeout")?;
+        let statement = self.statement_seconds.map(|it| duration(it, "statement_timeout"));
         Ok(Server {
             config,
             tls: MakeRustlsConnect::new(self.tls.config(trust)?),
             keeps_statements: self.prepare,
             begin: if self.prepare { None } else { self.begin() },
-            limit: Duration::try_from_secs_f64(self.connect_seconds)
-                .map_err(|_| StartError::option("`connect_timeout` is out of range"))?,
+            limit,
+            silence: statement.transpose()?.map(|statement| statement.saturating_add(limit)),
         })
     }
 
@@ -130,12 +137,22 @@ pub(crate) struct Server {
     pub(crate) keeps_statements: bool,
     /// Opens the transaction of each query, where connections keep no settings.
     pub(crate) begin: Option<String>,
+    /// Longest time to connect in.
     limit: Duration,
+    /// Longest silence of a server that has something to say; it ends statements before that.
+    pub(crate) silence: Option<Duration>,
+}
+
+/// A connection.
+pub(crate) struct Opened {
+    pub(crate) client: Client,
+    /// Ends the task that serves it.
+    pub(crate) connection: AbortHandle,
 }
 
 impl Server {
     /// Opens a connection, served by a tokio task of its own until the client is dropped.
-    pub(crate) async fn connect(&self) -> Result<Client, Failure> {
+    pub(crate) async fn connect(&self) -> Result<Opened, Failure> {
         let connecting = self.config.connect(self.tls.clone());
         let Ok(connected) = timeout(self.limit, connecting).await else {
             return Err(Failure::transient(format!(
@@ -144,13 +161,13 @@ impl Server {
             )));
         };
         let (client, connection) = connected.map_err(|error| Failure::of("connecting", &error))?;
-        tokio::spawn(async move {
+        let connection = tokio::spawn(async move {
             // Its calls get the error too.
             if let Err(error) = connection.await {
                 tracing::debug!("a connection to PostgreSQL ended: {error}");
             }
         });
-        Ok(client)
+        Ok(Opened { client, connection: connection.abort_handle() })
     }
 }
 

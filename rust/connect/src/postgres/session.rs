@@ -11,17 +11,22 @@
 //! behind by an earlier one. So the settings come with each query, around it.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, TryStreamExt};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Column, Error, Row, RowStream, Statement};
 
 use crate::postgres::failure::Failure;
 use crate::postgres::plans::Plans;
+use crate::postgres::server::{Opened, Server};
 
 /// What a failed statement is called in errors.
 const STATEMENT: &str = "the statement";
@@ -32,6 +37,12 @@ pub(crate) struct Session {
     pub(crate) plans: Arc<Plans>,
     /// Opens the transaction of each query.
     begin: Option<String>,
+    /// Ends the connection, whatever it is at.
+    connection: AbortHandle,
+    /// The longest silence of a server that has something to say.
+    limit: Option<Duration>,
+    /// How often it has said something.
+    heard: AtomicU64,
     /// Held while the parts of a transaction are sent, so that no other comes between.
     order: Mutex<()>,
 }
@@ -53,6 +64,7 @@ enum Form {
 
 /// The rows of a query that was sent, to be read in the order in which queries were.
 pub(crate) struct Answer<'a> {
+    session: &'a Session,
     rows: Pin<Box<RowStream>>,
     /// The types that the rows must have; `None`: they are known to.
     columns: Option<&'a [Type]>,
@@ -74,9 +86,48 @@ impl Query {
 }
 
 impl Session {
-    /// Wraps a connection; `begin` opens the transaction of each of its queries.
-    pub(crate) fn new(client: Client, plans: Arc<Plans>, begin: Option<String>) -> Self {
-        Self { client, plans, begin, order: Mutex::default() }
+    /// Wraps a connection.
+    pub(crate) fn new(opened: Opened, plans: Arc<Plans>, server: &Server) -> Self {
+        Self {
+            client: opened.client,
+            plans,
+            begin: server.begin.clone(),
+            connection: opened.connection,
+            limit: server.silence,
+            heard: AtomicU64::new(0),
+            order: Mutex::default(),
+        }
+    }
+
+    /// Waits for something that the server says, and gives the connection up if it says nothing at
+    /// all for too long: nobody knows whether it is still there.
+    pub(crate) async fn within_limit<T>(
+        &self,
+        waiting: impl Future<Output = T>,
+    ) -> Result<T, Failure> {
+        let mut waiting = pin!(waiting);
+        // What is there already costs no timer.
+        let polled = poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context))).await;
+        let said = match (polled, self.limit) {
+            (Poll::Ready(said), _) => return Ok(said),
+            (Poll::Pending, None) => waiting.await,
+            (Poll::Pending, Some(limit)) => loop {
+                let heard = self.heard.load(Ordering::Relaxed);
+                if let Ok(said) = timeout(limit, waiting.as_mut()).await {
+                    break said;
+                }
+                // It may be busy with what others asked for before.
+                if heard == self.heard.load(Ordering::Relaxed) {
+                    self.connection.abort();
+                    return Err(Failure::transient(format!(
+                        "PostgreSQL: the server said nothing for {limit:?}, which is \
+                         `statement_timeout` and `connect_timeout`"
+                    )));
+                }
+            },
+        };
+        self.heard.fetch_add(1, Ordering::Relaxed);
+        Ok(said)
     }
 
     /// Sends a query at its first poll, and returns when the server begins to answer.
@@ -95,7 +146,7 @@ impl Session {
         let Some(begin) = &self.begin else {
             let rows = self.start(query, parameters).await;
             let rows = rows.map_err(|error| Failure::of(STATEMENT, &error))?;
-            return Ok(Answer { rows: Box::pin(rows), columns, commit: None });
+            return Ok(Answer { session: self, rows: Box::pin(rows), columns, commit: None });
         };
         let (begin, rows, commit) = poll_fn(|context| {
             let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,7 +160,7 @@ impl Session {
         let opened = begin.answer().await;
         let rows = rows.answer().await.and_then(|rows| opened.map(|()| rows));
         let rows = rows.map_err(|error| Failure::of(STATEMENT, &error))?;
-        Ok(Answer { rows: Box::pin(rows), columns, commit: Some(commit) })
+        Ok(Answer { session: self, rows: Box::pin(rows), columns, commit: Some(commit) })
     }
 
     async fn start(
@@ -128,20 +179,24 @@ impl Session {
 }
 
 impl Answer<'_> {
-    /// Passes each row to `take` as it comes.
-    pub(crate) async fn read(mut self, mut take: impl FnMut(&Row)) -> Result<(), Failure> {
+    /// Passes each row to `take` as it comes, until that fails.
+    pub(crate) async fn read(
+        mut self,
+        mut take: impl FnMut(&Row) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let failed = |error| Failure::of(STATEMENT, &error);
-        while let Some(row) = self.rows.try_next().await.map_err(failed)? {
+        let session = self.session;
+        while let Some(row) = session.within_limit(self.rows.try_next()).await?.map_err(failed)? {
             if let Some(wanted) = self.columns.take() {
                 let found = row.columns().iter().map(Column::type_);
                 if !found.eq(wanted) {
                     return Err(Failure::stale("the columns of the statement have other types"));
                 }
             }
-            take(&row);
+            take(&row)?;
         }
         match self.commit {
-            Some(commit) => commit.answer().await.map_err(failed),
+            Some(commit) => session.within_limit(commit.answer()).await?.map_err(failed),
             None => Ok(()),
         }
     }

@@ -135,6 +135,12 @@ impl Keys {
         Ok(Self { attempts, arguments })
     }
 
+    /// Returns the calls in two parts.
+    pub(crate) fn halves(&self) -> (Self, Self) {
+        let (half, length) = (self.attempts.len() / 2, self.attempts.len());
+        (self.slice(0, half), self.slice(half, length - half))
+    }
+
     fn slice(&self, from: usize, length: usize) -> Self {
         Self {
             attempts: self.attempts[from..from + length].to_vec(),

@@ -6,8 +6,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from benches.compare.calls import value_of
 from benches.compare.environment import FOLDER, ROOT, python_of
@@ -109,50 +111,52 @@ def run(peer: Peer, job: Job, limit_seconds: float) -> Measured:
 
 
 def _report(peer: Peer, job: Job, limit_seconds: float) -> tuple[Outcome, TreeSampler]:
-    # An empty one: what is in the current folder can be imported.
-    folder, logs = FOLDER / "work", FOLDER / "logs"
-    folder.mkdir(parents=True, exist_ok=True)
-    logs.mkdir(exist_ok=True)
-    log = logs / f"{peer.name}-{job.workload.name}.log"
+    log = FOLDER / "logs" / f"{peer.name}-{job.workload.name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
     command = [str(python_of(peer.environment)), "-m", "benches.compare.child", peer.name]
     spared = set(below(os.getpid()))
-    with log.open("w") as errors:
-        process = subprocess.Popen(  # noqa: S603 - the peer's own Python
-            [*command, json.dumps(job.to_json())],
-            cwd=folder,
-            env=_environment(peer),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
-        sampler = TreeSampler(process.pid)
-        try:
-            output, _ = process.communicate(timeout=limit_seconds)
-        except subprocess.TimeoutExpired as error:
-            raise Failure(f"it did not end within {limit_seconds:.0f} s") from error
-        finally:
-            sampler.stop()
-            _end(process, spared)
+    with tempfile.TemporaryDirectory(prefix="compare-") as scratch:
+        # A file, as a pipe would stay open for as long as something that the peer has left behind.
+        printed = Path(scratch, "report.json")
+        with log.open("w") as errors, printed.open("w") as output:
+            process = subprocess.Popen(  # noqa: S603 - the peer's own Python
+                [*command, json.dumps(job.to_json())],
+                cwd=scratch,  # where no package is, as what is there can be imported
+                env=_environment(peer, scratch),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+            )
+        sampler = _watch(process, limit_seconds, spared)
+        report = printed.read_text()
     try:
-        report = json.loads(output)
-        sampler.add(*report["cpu"])
-        return Outcome(**report["outcome"]), sampler
+        values = json.loads(report)
     except ValueError as error:
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
         last = [line[:_LONGEST_LINE] for line in lines if line][-_LINES_OF_OUTPUT:]
         raise Failure(f"status {process.returncode}: {'; '.join(last)}") from error
+    sampler.add(*values["cpu"])
+    return Outcome(**values["outcome"]), sampler
 
 
-def _end(process: subprocess.Popen[str], spared: set[int]) -> None:
-    """Ends the process and what it has left behind, which `adopt_orphans` puts below this one."""
-    if process.poll() is None:
+def _watch(process: subprocess.Popen[bytes], limit_seconds: float, spared: set[int]) -> TreeSampler:
+    """Waits for the end of a process, and ends what it has left behind: all but those spared."""
+    sampler = TreeSampler(process.pid)
+    try:
+        process.wait(limit_seconds)
+    except subprocess.TimeoutExpired as error:
+        raise Failure(f"it did not end within {limit_seconds:.0f} s") from error
+    finally:
+        sampler.stop()
         process.kill()
-    process.wait()
-    kill_below(os.getpid(), spared)
+        process.wait()
+        # `adopt_orphans` puts them below this process.
+        kill_below(os.getpid(), spared)
+    return sampler
 
 
-def _environment(peer: Peer) -> dict[str, str]:
+def _environment(peer: Peer, scratch: str) -> dict[str, str]:
+    """Returns the variables of a process, whose temporary files go with `scratch`."""
     path = [str(ROOT), *([str(ROOT / "python")] if peer.is_ours else [])]
     kept = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}
     binaries = python_of(peer.environment).parent
@@ -162,6 +166,10 @@ def _environment(peer: Peer) -> dict[str, str]:
         "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
         "PYSPARK_PYTHON": str(python_of(peer.environment)),
         "NO_PROXY": "127.0.0.1",
+        "TMPDIR": scratch,
+        "RAY_TMPDIR": scratch,
+        "SPARK_LOCAL_DIRS": scratch,
+        "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={scratch}",
     }
 
 

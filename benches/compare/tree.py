@@ -26,9 +26,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def adopt_orphans() -> None:
+def adopt_orphans(*, adopts: bool = True) -> None:
     """Makes this process the parent of what its children leave behind, so that it can end it."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(adopts), 0, 0, 0)
 
 
 def _parents() -> dict[int, tuple[int, float]]:

@@ -139,11 +139,11 @@ bench: release $(VENV)/.servers ## run the benches in Rust and Python; numbers g
 	mkdir -p benches/out
 	cargo bench --package sparkawait-benches --locked | tee benches/out/rust.txt
 	$(JAVA) $(PY) benches/python/run.py --out benches/out
-	$(JAVA) $(PY) -m benches.compare --quick --out benches/out
+	$(JAVA) $(PY) -m benches.compare --quick
 
 .PHONY: bench-compare
 bench-compare: release ## measure sparkawait beside Flink, Daft, Ray Data, Pathway and recipes; writes docs/benchmarks.md
-	$(JAVA) $(PY) -m benches.compare --out benches/out --docs docs $(ARGS)
+	$(JAVA) $(PY) -m benches.compare $(ARGS)
 
 .PHONY: bench-check
 bench-check: | need-rust ## count the instructions of the core; fails 5 % beyond benches/instructions/instructions.json

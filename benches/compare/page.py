@@ -37,7 +37,7 @@ Data, Pathway, and the recipes that people write for PySpark. All of it was meas
 and this page written, by
 
 ```
-{command}
+{commands}
 ```
 
 {date}, {machine}.
@@ -191,7 +191,7 @@ def write(results: Path, docs: Path) -> None:
     document = json.loads(results.read_text())
     machine = ", ".join(f"{name} {value}" for name, value in document["machine"].items())
     introduction = _INTRODUCTION.format(
-        command=document["command"],
+        commands="\n".join(document["commands"]),
         date=document["date"],
         machine=machine,
         rounds=document["method"]["rounds"],

@@ -91,7 +91,7 @@ class Results:
     def __init__(self, document: Document | None = None) -> None:
         self.document: Document = document or {
             "schema": SCHEMA,
-            "command": "",
+            "commands": [],
             "date": "",
             "machine": {},
             "method": {},
@@ -102,7 +102,13 @@ class Results:
 
     def describe(self, *, command: str, date: str, machine: Document, method: Document) -> None:
         """Notes how this run is made."""
-        self.document |= {"command": command, "date": date, "machine": machine, "method": method}
+        commands = [*self.document["commands"], command]
+        self.document |= {
+            "commands": list(dict.fromkeys(commands)),
+            "date": date,
+            "machine": machine,
+            "method": method,
+        }
 
     def add_peer(self, peer: Peer, absent: str | None) -> None:
         """Notes a peer, and why it is absent if it is."""

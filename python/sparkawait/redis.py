@@ -215,7 +215,8 @@ def command(
             ``username``, ``password``, ``database`` where the URL does not have them, ``ca``,
             ``certificate`` and ``private_key`` (PEM: paths that every executor has, texts or
             secrets; the key may be in the certificate's), ``cluster=True`` if the server is a node
-            of a cluster, ``connections=1`` per process and node, ``connect_timeout="5s"``,
+            of a cluster, ``read_from="primary"`` or ``"replica"`` of a cluster,
+            ``connections=1`` per process and node, ``connect_timeout="5s"``,
             ``idle_timeout="30s"``, after which a server that owes replies and sends nothing is
             given up, and ``max_reply_bytes=64 << 20``: a row whose reply has more fails.
 
@@ -230,6 +231,9 @@ def command(
         msg = "redis.command needs a command, such as 'ZSCORE', 'board', '{player}'"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
     redis_commands.check(arguments, writes=writes)
+    if writes and options.get("read_from") == "replica":
+        msg = "`read_from='replica'` cannot have `writes=True`: replicas take no writes"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
     parts = [(argument, "arguments") for argument in arguments]
     shape = "rows" if rows else "row"
     return make("command", url, parts, to_schema(schema), shape=shape, options=options)

@@ -31,6 +31,7 @@ DEFAULTS: Mapping[str, Any] = {
     "certificate": None,
     "private_key": None,
     "cluster": False,
+    "read_from": "primary",
     "connections": 1,
     "connect_timeout": "5s",
     "idle_timeout": "30s",
@@ -85,6 +86,7 @@ class RedisFunction(NativeFunction):
             "database": options["database"],
             "tls": _certificates(options).texts(),
             "cluster": options["cluster"],
+            "read_from": options["read_from"],
             "connections": options["connections"],
             "connect_timeout": options["connect_timeout"],
             "idle_timeout": options["idle_timeout"],
@@ -146,7 +148,11 @@ def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     checked = {**DEFAULTS, **options}
     for name in ("connect_timeout", "idle_timeout"):
         checked[name] = positive_duration(checked[name], name)
-    _check_choice(checked["how"])
+    _check_choice(checked["how"], "how", ("left", "inner"))
+    _check_choice(checked["read_from"], "read_from", ("primary", "replica"))
+    if checked["read_from"] == "replica" and not checked["cluster"]:
+        msg = "`read_from='replica'` needs `cluster=True`; a single server is what its `url` names"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
     _check_int(checked["connections"], "connections", 1)
     _check_int(checked["max_reply_bytes"], "max_reply_bytes", 1)
     if checked["database"] is not None:
@@ -159,9 +165,9 @@ def _certificates(options: Mapping[str, Any]) -> Certificates:
     return Certificates(options["ca"], options["certificate"], options["private_key"])
 
 
-def _check_choice(how: object) -> None:
-    if how not in ("left", "inner"):
-        msg = f"`how` must be 'left' or 'inner', got {how!r}"
+def _check_choice(value: object, name: str, choices: tuple[str, str]) -> None:
+    if value not in choices:
+        msg = f"`{name}` must be {choices[0]!r} or {choices[1]!r}, got {value!r}"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
 
 

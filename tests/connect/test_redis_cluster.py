@@ -3,42 +3,43 @@
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pytest
 
 import sparkawait as sa
 from sparkawait import redis
+from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_server import RedisServer
-from tests.support.servers import free_port
 
 ROWS = 5000
-SLOTS = 16384
+VALUES = {f"k:{i}": i * 3 for i in range(ROWS)}
+UNTIL_BACK = sa.retry.exponential_backoff(1000, "1ms", "50ms")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RedisCluster]:
+    """All keys on three nodes; for tests that leave them as they are."""
+    with RedisCluster() as running:
+        running.load(VALUES)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def replicated() -> Iterator[RedisCluster]:
+    """All keys on three nodes with a replica each; the last test loses one for good."""
+    with RedisCluster(replicas=1) as running:
+        running.load(VALUES)
+        yield running
 
 
 @pytest.fixture
-def cluster() -> Iterator[list[RedisServer]]:
-    """Three nodes with a third of the slots each, and all keys."""
-    with contextlib.ExitStack() as stack:
-        bus = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-port"]
-        nodes = [
-            stack.enter_context(RedisServer(*bus, str(free_port()), cli=["-c"])) for _ in range(3)
-        ]
-        addresses = [f"127.0.0.1:{node.port}" for node in nodes]
-        command = ["redis-cli", "--cluster", "create", *addresses, "--cluster-yes"]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
-        while any("cluster_state:ok" not in node.cli("cluster", "info") for node in nodes):
-            pass
-        values = {f"k:{i}": i * 3 for i in range(ROWS)}
-        for node in nodes:
-            with contextlib.suppress(
-                subprocess.CalledProcessError
-            ):  # keys of the other nodes are refused
-                node.load([["SET", key, str(value)] for key, value in values.items()])
-        yield nodes
+def passing() -> Iterator[RedisCluster]:
+    """All keys on three nodes; for a test that changes or loses some of them."""
+    with RedisCluster() as running:
+        running.load(VALUES)
+        yield running
 
 
 def batches():
@@ -47,10 +48,10 @@ def batches():
 
 
 def test_keys_are_found_on_all_nodes(cluster):
-    function = redis.get(cluster[0].url, "k:{id}", schema="v bigint", cluster=True)
+    function = redis.get(cluster.url, "k:{id}", schema="v bigint", cluster=True)
     out = sa.arrow.ordered_wait(batches(), function, capacity=700)
     assert [row["v"] for batch in out for row in batch.to_pylist()] == [i * 3 for i in range(ROWS)]
-    sizes = [int(node.cli("dbsize")) for node in cluster]
+    sizes = [int(node.cli("dbsize")) for node in cluster.primaries]
     assert sum(sizes) == ROWS
     assert min(sizes) > ROWS // 4
 
@@ -58,7 +59,7 @@ def test_keys_are_found_on_all_nodes(cluster):
 def test_the_keys_of_a_row_may_lie_on_several_nodes(cluster):
     keys = {"a": "k:{id}", "b": "k:{other}", "c": "none:{id}", "d": "k:7"}
     schema = "a bigint, b bigint, c bigint, d bigint"
-    function = redis.mget(cluster[0].url, keys, schema=schema, cluster=True)
+    function = redis.mget(cluster.url, keys, schema=schema, cluster=True)
     rows = [{"id": i, "other": None if i % 5 == 0 else (i * 7) % ROWS} for i in range(ROWS)]
     batch = pa.RecordBatch.from_pylist(rows)
     out = sa.arrow.ordered_wait([batch], function, capacity=700)
@@ -69,15 +70,15 @@ def test_the_keys_of_a_row_may_lie_on_several_nodes(cluster):
     assert found == rows
 
 
-def test_a_row_of_several_nodes_fails_once_when_one_of_them_is_lost(cluster):
+def test_a_row_of_several_nodes_fails_once_when_one_of_them_is_lost(passing):
     columns = [f"c{i}" for i in range(9)]
     keys = [f"k:{{id}}{i}" for i in range(9)]
     function = redis.mget(
-        cluster[0].url, keys, schema=", ".join(f"{it} bigint" for it in columns), cluster=True
+        passing.url, keys, schema=", ".join(f"{it} bigint" for it in columns), cluster=True
     )
     batch = pa.RecordBatch.from_pylist([{"id": i} for i in range(100)])
     assert sum(out.num_rows for out in sa.arrow.ordered_wait([batch], function)) == 100
-    cluster[2].kill()
+    passing.primaries[2].kill()
     out = sa.arrow.unordered_wait(
         [batch], function, on_error="capture", retry=sa.retry.fixed_delay(1, "1ms")
     )
@@ -90,31 +91,113 @@ def test_a_row_of_several_nodes_fails_once_when_one_of_them_is_lost(cluster):
 
 
 def test_without_the_option_the_error_names_the_cluster(cluster):
-    function = redis.get(cluster[0].url, "k:{id}", schema="v bigint")
+    function = redis.get(cluster.url, "k:{id}", schema="v bigint")
     with pytest.raises(sa.AsyncFunctionError, match="cluster"):
         list(sa.arrow.ordered_wait(batches(), function))
 
 
-def test_nothing_is_lost_while_slots_move(cluster):
-    function = redis.get(cluster[0].url, "k:{id}", schema="v bigint", cluster=True)
-    source, target = cluster[0], cluster[1]
+def run(node: RedisServer, commands: Iterable[str]) -> str:
+    return node.cli(stdin="\n".join([*commands, ""]).encode())
+
+
+def test_nothing_is_lost_while_slots_move(passing):
+    function = redis.get(passing.url, "k:{id}", schema="v bigint", cluster=True)
+    source, target = passing.primaries[:2]
     source_id, target_id = (node.cli("cluster", "myid").strip() for node in (source, target))
 
     def moving():
         for index, batch in enumerate(batches()):
-            for slot in range(index * 20, index * 20 + 20):
-                target.cli("cluster", "setslot", str(slot), "importing", source_id)
-                source.cli("cluster", "setslot", str(slot), "migrating", target_id)
-                keys = source.cli("cluster", "getkeysinslot", str(slot), "100").split()
-                # Half of the slots stay on their way: their keys are asked for by ASK.
-                for key in keys:
-                    where = ["127.0.0.1", str(target.port), key, "0", "5000"]
-                    source.cli("migrate", *where)
-                if slot % 2:
-                    for node in (target, source):
-                        node.cli("cluster", "setslot", str(slot), "node", target_id)
+            slots = range(index * 20, index * 20 + 20)
+            run(target, (f"cluster setslot {it} importing {source_id}" for it in slots))
+            run(source, (f"cluster setslot {it} migrating {target_id}" for it in slots))
+            listed = run(source, (f"cluster getkeysinslot {it} 100\necho end" for it in slots))
+            where = f'127.0.0.1 {target.port} "" 0 5000'
+            groups = (keys.split() for keys in listed.split("end"))
+            run(source, (f"migrate {where} keys {' '.join(keys)}" for keys in groups if keys))
+            # Half of the slots stay on their way: their keys are asked for by ASK.
+            for node in (target, source):
+                run(node, (f"cluster setslot {it} node {target_id}" for it in slots[::2]))
             yield batch
 
     out = sa.arrow.unordered_wait(moving(), function, capacity=700)
     found = sorted((row["id"], row["v"]) for batch in out for row in batch.to_pylist())
     assert found == [(i, i * 3) for i in range(ROWS)]
+
+
+def gets(node: RedisServer) -> int:
+    stats = node.cli("info", "commandstats").partition("cmdstat_get:calls=")[2]
+    return int(stats.partition(",")[0] or 0)
+
+
+def found(function, **options) -> list[tuple[int, int]]:
+    out = sa.arrow.unordered_wait(batches(), function, capacity=700, **options)
+    return sorted((row["id"], row["v"]) for batch in out for row in batch.to_pylist())
+
+
+EXPECTED = [(i, i * 3) for i in range(ROWS)]
+
+
+def test_replicas_are_read_by_choice(replicated):
+    replicas = [node for nodes in replicated.replicas for node in nodes]
+    function = redis.get(
+        replicated.url, "k:{id}", schema="v bigint", cluster=True, read_from="replica"
+    )
+    # The first burst may leave before the nodes are known.
+    assert found(function) == EXPECTED
+    before = [gets(node) for node in (*replicated.primaries, *replicas)]
+    assert found(function) == EXPECTED
+    after = [gets(node) for node in (*replicated.primaries, *replicas)]
+    assert after[:3] == before[:3]
+    assert sum(after[3:]) - sum(before[3:]) == ROWS
+
+
+def test_keys_of_several_replicas_make_a_row(replicated):
+    function = redis.mget(
+        replicated.url, ["k:{id}", "k:1"], schema="v bigint, w bigint", cluster=True,
+        read_from="replica",
+    )  # fmt: skip
+    assert found(function) == EXPECTED
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"read_from": "replica"}, "needs `cluster=True`"),
+        ({"read_from": "nearest"}, "`read_from` must be"),
+        ({"read_from": "replica", "cluster": True, "writes": True}, "replicas take no writes"),
+    ],
+)
+def test_replicas_need_a_cluster_and_no_writes(options, message):
+    with pytest.raises(sa.ConfigurationError, match=message):
+        redis.command("redis://localhost", "GET", "k", schema="v bigint", **options)
+
+
+def test_the_primary_is_read_when_its_replica_is_lost(replicated):
+    function = redis.get(
+        replicated.url, "k:{id}", schema="v bigint", cluster=True, read_from="replica",
+        connections=2,
+    )  # fmt: skip
+    assert found(function) == EXPECTED
+    (replica,) = replicated.replicas[1]
+    replica.kill()
+    try:
+        # No retry is given: the rows do not see it.
+        assert found(function) == EXPECTED
+    finally:
+        replica.start()
+
+
+def test_each_row_leaves_once_when_a_replica_takes_over(replicated):
+    function = redis.get(replicated.url, "k:{id}", schema="v bigint", cluster=True)
+    lost = replicated.primaries[2]
+
+    def losing():
+        for index, batch in enumerate(batches()):
+            if index == 4:
+                lost.kill()
+            yield batch
+
+    out = sa.arrow.unordered_wait(losing(), function, capacity=700, retry=UNTIL_BACK)
+    rows = sorted((row["id"], row["v"]) for batch in out for row in batch.to_pylist())
+    assert rows == EXPECTED
+    assert "role:master" in replicated.replicas[2][0].cli("info", "replication")

@@ -9,7 +9,7 @@
 //! | `connect` | opens a connection: TCP, TLS or a socket, user, database |
 //! | `answers`, `map` | columns out of the replies to a burst |
 //! | `apart`, `join` | rows that ask for keys of several slots, and their answers |
-//! | `router`, `redirects` | which node of a cluster a command goes to |
+//! | `router`, `redirects`, `slots`, `topology` | which node of a cluster a command goes to |
 //! | `failure` | what a reply that is an error means for its row |
 //!
 //! A burst is packed on the task thread and answered from the connection's
@@ -28,6 +28,8 @@ mod redirects;
 mod resp;
 mod router;
 mod scanner;
+mod slots;
+mod topology;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -47,9 +49,10 @@ use crate::tls::TlsSettings;
 
 use self::answers::{Answers, Shape, Spec, null_keys};
 use self::command::{Command, CommandRows};
-use self::link::Job;
+use self::link::{Awaited, Job};
 use self::redirects::Redirects;
-use self::router::{Router, is_of_one_slot};
+use self::router::{Route, Router};
+use self::slots::{is_of_one_slot, slot_of_command};
 
 /// The servers of this process, by server and options.
 static ROUTERS: Shared = Shared::new();
@@ -84,9 +87,19 @@ struct Server {
     connections: usize,
     /// Whether there are several nodes, of which the URL names one.
     cluster: bool,
+    read_from: ReadFrom,
     connect_timeout: f64,
     idle_timeout: f64,
     max_reply_bytes: usize,
+}
+
+/// Which nodes of a cluster are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum ReadFrom {
+    Primary,
+    /// Replicas, or the primary if there is none that answers.
+    Replica,
 }
 
 impl fmt::Debug for RedisConfig {
@@ -117,6 +130,7 @@ impl NativeFunction for RedisConfig {
         // Links are shared by everything that makes a difference.
         let key = key_of(&self.server)?;
         let router = ROUTERS.get_or_make(&key, || Router::start(&self.server, &start.runtime))?;
+        router.refresh();
         let (misses, schema, replies) = (self.misses, start.results, start.replies);
         let spec = Arc::new(Spec { shape, misses, schema, replies });
         Ok(Box::new(Redis { router: Arc::clone(&*router), command, spec }))
@@ -154,10 +168,10 @@ impl Redis {
             // Calls that cannot be sent as one command: with a null, or keys of several slots.
             let mut others = Vec::new();
             if self.router.is_cluster() {
-                for (node, pack) in self.pack_by_node(&rows, part, &mut others) {
-                    let redirects =
-                        Redirects::new(Arc::clone(&self.router), pack.bytes.clone(), pack.ends);
-                    self.send_pack(node, pack.bytes, pack.attempts, Some(redirects))?;
+                for (route, pack) in self.pack_by_node(&rows, part, &mut others) {
+                    let (router, bytes) = (Arc::clone(&self.router), pack.bytes.clone());
+                    let redirects = Redirects::new(router, bytes, pack.ends, route.primary);
+                    self.send_pack(route.node, pack.bytes, pack.attempts, Some(redirects))?;
                 }
             } else {
                 let mut bytes = Vec::with_capacity(part.len() * self.command.size_hint());
@@ -171,23 +185,22 @@ impl Redis {
                 }
                 self.send_pack(0, bytes, attempts, None)?;
             }
-            self.send_others(&rows, &others)?;
+            self.send_others(&rows, &others);
         }
         Ok(())
     }
 
-    fn send_others(&self, rows: &CommandRows<'_>, calls: &[Call]) -> Result<(), TaskError> {
+    fn send_others(&self, rows: &CommandRows<'_>, calls: &[Call]) {
         if calls.is_empty() {
-            return Ok(());
+            return;
         }
         let nulls = match self.command.split() {
-            Some(name) => apart::send(&self.router, &self.spec, name, rows, calls)?,
+            Some(name) => apart::send(&self.router, &self.spec, name, rows, calls),
             None => calls.iter().map(|call| call.attempt).collect(),
         };
         if !nulls.is_empty() {
             self.spec.replies.send(null_keys(self.spec.misses, &self.spec.schema, &nulls));
         }
-        Ok(())
     }
 
     fn pack_by_node(
@@ -195,9 +208,9 @@ impl Redis {
         rows: &CommandRows<'_>,
         part: &[Call],
         others: &mut Vec<Call>,
-    ) -> BTreeMap<usize, Pack> {
-        let map = self.router.map();
-        let mut packs = BTreeMap::<usize, Pack>::new();
+    ) -> BTreeMap<Route, Pack> {
+        let routes = self.router.routes();
+        let mut packs = BTreeMap::<Route, Pack>::new();
         let mut bytes = Vec::new();
         for call in part {
             bytes.clear();
@@ -206,7 +219,7 @@ impl Redis {
                 others.push(*call);
                 continue;
             }
-            let pack = packs.entry(self.router.node_of(&map, &bytes)).or_default();
+            let pack = packs.entry(routes.of(slot_of_command(&bytes))).or_default();
             pack.bytes.extend_from_slice(&bytes);
             pack.ends.push(pack.bytes.len());
             pack.attempts.push(call.attempt);
@@ -223,7 +236,7 @@ impl Redis {
     ) -> Result<(), TaskError> {
         if !attempts.is_empty() {
             let answers = Answers::new(Arc::clone(&self.spec), attempts, redirects)?;
-            self.router.send(node, Job { bytes, answers });
+            self.router.send(node, Job { bytes, answers: Awaited::Calls(answers) });
         }
         Ok(())
     }

@@ -214,9 +214,13 @@ impl Answers {
         self.next == self.attempts.len()
     }
 
-    /// Fails the calls that were not answered, and replies to the others.
+    /// Fails the calls that were not answered, unless another node can be asked, and replies to
+    /// the others.
     pub(super) fn fail(mut self, failure: &Failure) {
         for index in self.next..self.attempts.len() {
+            if self.redirects.as_mut().is_some_and(|redirects| redirects.lose(index)) {
+                continue;
+            }
             if let Collected::Parts(parts) = &mut self.collected {
                 parts.fail(index, failure);
             } else {

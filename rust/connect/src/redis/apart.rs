@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use sparkawait_core::operator::AttemptId;
 
-use crate::error::TaskError;
 use crate::function::Call;
 
 use super::answers::{Answers, Spec};
 use super::command::CommandRows;
 use super::join::{Join, PartAnswers, Parts};
-use super::link::Job;
+use super::link::{Awaited, Job};
 use super::redirects::Redirects;
-use super::router::{Router, slot_of_argument};
+use super::router::{Route, Router};
+use super::slots::slot_of_argument;
 
 /// Commands that go to one node, and the parts of rows that they ask for.
 #[derive(Default)]
@@ -49,11 +49,11 @@ pub(super) fn send(
     name: &[u8],
     rows: &CommandRows<'_>,
     calls: &[Call],
-) -> Result<Vec<AttemptId>, TaskError> {
-    let mut packs = BTreeMap::<usize, Pack>::new();
+) -> Vec<AttemptId> {
+    let mut packs = BTreeMap::<Route, Pack>::new();
     let (mut nulls, mut joined) = (Vec::new(), Vec::new());
     let mut bytes = Vec::new();
-    let map = router.map();
+    let targets = router.routes();
     for call in calls {
         bytes.clear();
         let ranges = rows.write_keys(call, &mut bytes);
@@ -70,21 +70,22 @@ pub(super) fn send(
         keys.sort_by_key(|(slot, _)| *slot);
         let mut commands = 0;
         for group in keys.chunk_by(|(one, _), (other, _)| one == other) {
-            let node = router.node_of_slot(&map, group[0].0);
+            let route = targets.of(group[0].0);
             let keys: Vec<_> = group.iter().map(|(_, key)| *key).collect();
-            packs.entry(node).or_default().push(name, &keys, call.attempt, joined.len());
+            packs.entry(route).or_default().push(name, &keys, call.attempt, joined.len());
             commands += 1;
         }
         joined.push((call.attempt, commands));
     }
-    drop(map);
+    drop(targets);
     let join = Arc::new(Join::new(Arc::clone(spec), joined));
-    for (node, Pack { bytes, ends, attempts, parts }) in packs {
-        let redirects =
-            router.is_cluster().then(|| Redirects::new(Arc::clone(router), bytes.clone(), ends));
+    for (Route { node, primary }, Pack { bytes, ends, attempts, parts }) in packs {
+        let redirects = router
+            .is_cluster()
+            .then(|| Redirects::new(Arc::clone(router), bytes.clone(), ends, primary));
         let parts = PartAnswers::new(Arc::clone(&join), parts);
         let answers = Answers::of_parts(Arc::clone(spec), attempts, parts, redirects);
-        router.send(node, Job { bytes, answers });
+        router.send(node, Job { bytes, answers: Awaited::Calls(answers) });
     }
-    Ok(nulls)
+    nulls
 }

@@ -20,7 +20,7 @@ use super::command::write_argument;
 use super::failure::{self, Failure};
 use super::resp::Reply;
 use super::scanner::Scanner;
-use super::{Server, seconds};
+use super::{ReadFrom, Server, seconds};
 
 /// What a connection reads from and writes to.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -202,6 +202,9 @@ fn greeting(server: &Server, info: &ConnectionInfo) -> (Vec<u8>, usize) {
     let database = server.database.unwrap_or(settings.db());
     if database != 0 {
         add(&["SELECT", &database.to_string()]);
+    }
+    if server.read_from == ReadFrom::Replica {
+        add(&["READONLY"]);
     }
     (bytes, replies)
 }

@@ -62,11 +62,11 @@ impl Parts {
 /// The rows of a burst that are asked for in parts.
 pub(super) struct Join {
     spec: Arc<Spec>,
-    rows: Mutex<Rows>,
+    burst: Mutex<Burst>,
 }
 
 #[derive(Default)]
-struct Rows {
+struct Burst {
     rows: Vec<Row>,
     /// The values; a cell for each column of each row.
     bytes: Vec<u8>,
@@ -89,24 +89,24 @@ impl Join {
             .map(|(attempt, missing)| Row { attempt, missing, failure: None })
             .collect();
         let cells = vec![None; rows.len() * spec.schema.fields().len()];
-        Self { spec, rows: Mutex::new(Rows { rows, bytes: Vec::new(), cells }) }
+        Self { spec, burst: Mutex::new(Burst { rows, bytes: Vec::new(), cells }) }
     }
 
     /// Takes what a job was answered, and lets the rows leave that are whole.
     fn take(&self, answered: &Answered) -> Result<(), TaskError> {
-        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        let ready = rows.add(answered, self.spec.schema.fields().len());
+        let mut burst = self.burst.lock().unwrap_or_else(PoisonError::into_inner);
+        let ready = burst.add(answered, self.spec.schema.fields().len());
         if ready.is_empty() {
             return Ok(());
         }
-        let group = rows.group(&ready, &self.spec)?;
-        drop(rows);
+        let group = burst.group(&ready, &self.spec)?;
+        drop(burst);
         self.spec.replies.send(group);
         Ok(())
     }
 }
 
-impl Rows {
+impl Burst {
     /// Adds answers; returns the rows that have all of theirs.
     fn add(&mut self, answered: &Answered, width: usize) -> Vec<usize> {
         let start = self.bytes.len();

@@ -23,10 +23,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::answers::Answers;
 use super::connect::{Stream, Target};
-use super::failure;
-use super::resp::Garbage;
+use super::failure::{self, Failure};
+use super::resp::{Garbage, Reply};
 use super::router::Router;
 use super::scanner::Scanner;
+use super::topology::TopologyAnswer;
 
 /// Bytes of one read.
 const READ_BYTES: usize = 256 << 10;
@@ -48,7 +49,43 @@ pub(super) struct Job {
     /// The packed commands.
     pub(super) bytes: Vec<u8>,
     /// Awaits a reply to each.
-    pub(super) answers: Answers,
+    pub(super) answers: Awaited,
+}
+
+/// Who awaits replies.
+#[expect(clippy::large_enum_variant, reason = "nearly all jobs are calls")]
+pub(super) enum Awaited {
+    /// Rows.
+    Calls(Answers),
+    /// The router, for one reply.
+    Topology(TopologyAnswer),
+}
+
+impl Awaited {
+    /// Takes the next reply; returns whether it was the last one.
+    #[inline]
+    fn take(&mut self, reply: Reply<'_>) -> bool {
+        match self {
+            Self::Calls(answers) => answers.take(reply),
+            Self::Topology(answer) => {
+                answer.take(reply);
+                true
+            }
+        }
+    }
+
+    fn finish(self) {
+        if let Self::Calls(answers) = self {
+            answers.finish();
+        }
+    }
+
+    /// Says that no further reply comes.
+    pub(super) fn fail(self, failure: &Failure) {
+        if let Self::Calls(answers) = self {
+            answers.fail(failure);
+        }
+    }
 }
 
 /// A handle to the task of one connection; the task ends with the handle.
@@ -70,11 +107,12 @@ impl Link {
     }
 
     /// Hands a job over.
-    pub(super) fn send(&self, job: Job) {
-        if let Err(refused) = self.jobs.send(job) {
-            let failure = failure::of_connection("", "its task has ended");
-            refused.0.answers.fail(&failure);
-        }
+    ///
+    /// # Errors
+    ///
+    /// Returns the job if the task has ended.
+    pub(super) fn send(&self, job: Job) -> Result<(), Box<Job>> {
+        self.jobs.send(job).map_err(|refused| Box::new(refused.0))
     }
 }
 
@@ -146,7 +184,7 @@ struct Connection {
     unread: BytesMut,
     scanner: Scanner,
     /// Whose replies did not all come, oldest first.
-    jobs: VecDeque<Answers>,
+    jobs: VecDeque<Awaited>,
     /// Whether the server ever answered.
     had_replies: bool,
 }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Commands that a node of a cluster refused, because another one has their keys.
+//! Commands that a node of a cluster did not answer, and that another one is asked for.
+//!
+//! The node may say who has their keys instead; or it is a replica that is lost
+//! or not ready, and its primary is asked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,12 +10,15 @@ use std::sync::Arc;
 use crate::error::TaskError;
 
 use super::answers::Answers;
-use super::link::Job;
+use super::link::{Awaited, Job};
 use super::resp::Reply;
 use super::router::{Router, Step};
 
 /// Redirections that a command follows before its row fails; clusters need two.
 const MOST_HOPS: u32 = 5;
+
+/// First words of a replica that cannot be read now.
+const NOT_READY: [&[u8]; 3] = [b"LOADING", b"MASTERDOWN", b"CLUSTERDOWN"];
 
 /// Precedes a command whose slot is on its way to the node.
 const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
@@ -28,12 +34,19 @@ pub(super) struct Redirects {
     moved: BTreeMap<(usize, bool), Vec<usize>>,
     hops: u32,
     is_asking: bool,
+    /// Who is asked for what the node, a replica, does not answer.
+    primary: Option<usize>,
 }
 
 impl Redirects {
     /// Keeps the commands of a job.
-    pub(super) fn new(router: Arc<Router>, bytes: Vec<u8>, ends: Vec<usize>) -> Self {
-        Self { router, bytes, ends, moved: BTreeMap::new(), hops: 0, is_asking: false }
+    pub(super) fn new(
+        router: Arc<Router>,
+        bytes: Vec<u8>,
+        ends: Vec<usize>,
+        primary: Option<usize>,
+    ) -> Self {
+        Self { router, bytes, ends, moved: BTreeMap::new(), hops: 0, is_asking: false, primary }
     }
 
     /// Whether each command is preceded by `ASKING`.
@@ -44,11 +57,21 @@ impl Redirects {
     /// Takes the reply to a command; returns whether it has to go elsewhere.
     pub(super) fn take(&mut self, index: usize, reply: Reply<'_>) -> bool {
         let Reply::Error(words) = reply else { return false };
+        if NOT_READY.iter().any(|code| words.starts_with(code)) {
+            return self.lose(index);
+        }
         if self.hops == MOST_HOPS {
             return false;
         }
         let Some(Step { node, is_asking }) = self.router.redirection(words) else { return false };
         self.moved.entry((node, is_asking)).or_default().push(index);
+        true
+    }
+
+    /// Says that a command was not answered; returns whether its primary will be asked.
+    pub(super) fn lose(&mut self, index: usize) -> bool {
+        let Some(primary) = self.primary else { return false };
+        self.moved.entry((primary, false)).or_default().push(index);
         true
     }
 
@@ -76,9 +99,10 @@ impl Redirects {
                 moved: BTreeMap::new(),
                 hops: self.hops + 1,
                 is_asking,
+                primary: None,
             };
             let answers = again(&indices, redirects)?;
-            self.router.send(node, Job { bytes: sent, answers });
+            self.router.send(node, Job { bytes: sent, answers: Awaited::Calls(answers) });
         }
         Ok(())
     }

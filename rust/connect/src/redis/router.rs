@@ -1,28 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which server a command goes to: the only one, or the node of a cluster that has its key.
+//! Which server a command goes to: the only one, or a node of a cluster that has its key.
 //!
-//! Slots are learned from the redirections that nodes answer with: a call to a
-//! slot that nobody asked for before costs one more hop, once per process. A node
-//! that is lost loses its slots, so that another one is asked for them.
+//! A cluster is asked for its nodes at the start of each task, whenever a redirection shows
+//! that they changed, and when one is lost. What redirections tell is believed
+//! at once. A node that is lost loses its slots, so that another one is asked
+//! for them; a replica that is lost rests, and its primary is asked meanwhile.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
 use crate::native::StartError;
 
 use super::connect::Target;
-use super::link::{Job, Link};
-use super::resp::{Array, Reply, parse};
-use super::{Server, seconds};
-
-/// Slots of a cluster.
-const SLOTS: u16 = 16384;
+use super::failure;
+use super::link::{Awaited, Job, Link};
+use super::slots::SLOTS;
+use super::topology::{self, Shard, TopologyAnswer};
+use super::{ReadFrom, Server, seconds};
 
 /// A slot whose node is not known.
 const UNKNOWN: u16 = u16::MAX;
+
+/// How long a replica that was lost is not asked.
+const REST: Duration = Duration::from_secs(2);
 
 /// The servers of one description, shared by the tasks of a process.
 pub(super) struct Router {
@@ -32,20 +36,37 @@ pub(super) struct Router {
     map: RwLock<Map>,
     /// Whom to ask for a slot that is not known; moves on when a node is lost.
     guide: AtomicUsize,
+    /// Counts bursts, so that replicas take turns.
+    turn: AtomicUsize,
+    /// Whether a question for the nodes was not answered yet.
+    is_asking: AtomicBool,
+    started: Instant,
     /// What links tell of their node.
     own: Weak<Self>,
 }
 
 /// Nodes, the described server first, and the node of each slot.
-pub(super) struct Map {
+struct Map {
     slots: Vec<u16>,
     nodes: Vec<Node>,
+    /// Of each primary; empty unless they are read.
+    replicas: BTreeMap<usize, Vec<usize>>,
 }
 
 struct Node {
     address: String,
     links: Vec<Link>,
     next: AtomicUsize,
+    /// Until when it is not read as a replica, in milliseconds since the router's start.
+    rests_until: AtomicU64,
+}
+
+/// Where a call goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Route {
+    pub(super) node: usize,
+    /// Who is asked if the node, a replica, does not answer.
+    pub(super) primary: Option<usize>,
 }
 
 /// Where a call has to go instead.
@@ -54,6 +75,31 @@ pub(super) struct Step {
     pub(super) node: usize,
     /// Whether the node must be told that the slot is on its way to it.
     pub(super) is_asking: bool,
+}
+
+/// The routes of one burst.
+pub(super) struct Routes<'a> {
+    map: RwLockReadGuard<'a, Map>,
+    /// The node for slots that are not known.
+    guide: usize,
+    /// The replica that is read instead of each primary.
+    replicas: Vec<Option<usize>>,
+}
+
+impl Routes<'_> {
+    /// Returns the route of commands for a slot; any node, if there is none.
+    #[inline]
+    pub(super) fn of(&self, slot: Option<u16>) -> Route {
+        let node = slot.map_or(UNKNOWN, |slot| self.map.slots[usize::from(slot)]);
+        if node == UNKNOWN {
+            return Route { node: self.guide, primary: None };
+        }
+        let node = usize::from(node);
+        match self.replicas.get(node) {
+            Some(Some(replica)) => Route { node: *replica, primary: Some(node) },
+            _ => Route { node, primary: None },
+        }
+    }
 }
 
 impl Router {
@@ -67,8 +113,11 @@ impl Router {
                 server: server.clone(),
                 runtime: runtime.clone(),
                 idle,
-                map: RwLock::new(Map { slots, nodes: Vec::new() }),
+                map: RwLock::new(Map { slots, nodes: Vec::new(), replicas: BTreeMap::new() }),
                 guide: AtomicUsize::new(0),
+                turn: AtomicUsize::new(0),
+                is_asking: AtomicBool::new(false),
+                started: Instant::now(),
                 own: Weak::clone(own),
             };
             let node = router.node(target, 0);
@@ -77,35 +126,46 @@ impl Router {
         }))
     }
 
+    /// Asks for the nodes of a cluster, of which some may have come or gone.
+    pub(super) fn refresh(&self) {
+        if self.is_cluster() {
+            self.ask_for_nodes(self.routes().guide);
+        }
+    }
+
     /// Whether there may be several nodes.
     pub(super) fn is_cluster(&self) -> bool {
         self.server.cluster
     }
 
     /// Opens the map, for a burst.
-    pub(super) fn map(&self) -> RwLockReadGuard<'_, Map> {
-        self.map.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the node that the packed `command` should go to.
-    pub(super) fn node_of(&self, map: &Map, command: &[u8]) -> usize {
-        self.node_of_slot(map, keys_of(command).next().map(slot_of))
-    }
-
-    /// Returns the node that commands for a slot should go to; any node, if there is none.
-    pub(super) fn node_of_slot(&self, map: &Map, slot: Option<u16>) -> usize {
-        match slot.map(|slot| map.slots[usize::from(slot)]) {
-            Some(node) if node != UNKNOWN => usize::from(node),
-            _ => self.guide.load(Ordering::Relaxed) % map.nodes.len(),
+    pub(super) fn routes(&self) -> Routes<'_> {
+        let map = self.map();
+        let guide = self.guide.load(Ordering::Relaxed) % map.nodes.len();
+        let mut replicas = Vec::new();
+        if !map.replicas.is_empty() {
+            let (turn, now) = (self.turn.fetch_add(1, Ordering::Relaxed), self.now());
+            replicas.resize(map.nodes.len(), None);
+            for (primary, those) in &map.replicas {
+                let is_up = |it: &usize| map.nodes[*it].rests_until.load(Ordering::Relaxed) <= now;
+                let up: Vec<usize> = those.iter().copied().filter(is_up).collect();
+                replicas[*primary] = up.get(turn % up.len().max(1)).copied();
+            }
         }
+        Routes { map, guide, replicas }
     }
 
     /// Hands a job to a node.
     pub(super) fn send(&self, node: usize, job: Job) {
-        let map = self.map();
-        let node = &map.nodes[node];
-        let turn = node.next.fetch_add(1, Ordering::Relaxed) % node.links.len();
-        node.links[turn].send(job);
+        let refused = {
+            let map = self.map();
+            let node = &map.nodes[node];
+            let turn = node.next.fetch_add(1, Ordering::Relaxed) % node.links.len();
+            node.links[turn].send(job)
+        };
+        if let Err(job) = refused {
+            job.answers.fail(&failure::of_connection("", "its task has ended"));
+        }
     }
 
     /// Reads an error as a redirection, and learns from it.
@@ -117,38 +177,81 @@ impl Router {
             _ => return None,
         };
         let slot: u16 = words.next()?.parse().ok().filter(|slot| *slot < SLOTS)?;
-        let address = words.next()?;
-        let known = self.map().nodes.iter().position(|node| node.address == address);
-        let node = match known {
-            Some(node) => node,
-            None => self.add(address)?,
-        };
+        let node = self.find(words.next()?)?;
         if !is_asking {
-            let node = u16::try_from(node).ok()?;
-            self.write(|map| map.slots[usize::from(slot)] = node);
+            let index = u16::try_from(node).ok()?;
+            let before = self.map().slots[usize::from(slot)];
+            if before != index {
+                self.write(|map| map.slots[usize::from(slot)] = index);
+            }
+            if before != index && before != UNKNOWN {
+                self.ask_for_nodes(node);
+            }
         }
         Some(Step { node, is_asking })
     }
 
+    /// Learns which nodes there are.
+    pub(super) fn learn(&self, shards: &[Shard]) {
+        let mut replicas = BTreeMap::<usize, Vec<usize>>::new();
+        let mut slots = vec![UNKNOWN; usize::from(SLOTS)];
+        for shard in shards {
+            let nodes: Vec<usize> =
+                shard.addresses.iter().filter_map(|address| self.find(address)).collect();
+            let Some((&primary, others)) = nodes.split_first() else { continue };
+            let Ok(index) = u16::try_from(primary) else { continue };
+            for slot in shard.slots.clone() {
+                slots[usize::from(slot)] = index;
+            }
+            if self.server.read_from == ReadFrom::Replica && !others.is_empty() {
+                replicas.insert(primary, others.to_vec());
+            }
+        }
+        self.write(|map| (map.slots, map.replicas) = (slots, replicas));
+    }
+
     /// Forgets the slots of a node that was lost.
     pub(super) fn forget(&self, node: usize) {
-        if self.is_cluster() {
-            self.guide.fetch_add(1, Ordering::Relaxed);
-            self.write(|map| {
-                for slot in map.slots.iter_mut().filter(|slot| usize::from(**slot) == node) {
-                    *slot = UNKNOWN;
-                }
-            });
+        if !self.is_cluster() {
+            return;
+        }
+        let guide = self.guide.fetch_add(1, Ordering::Relaxed) + 1;
+        let until = self.now() + u64::try_from(REST.as_millis()).unwrap_or_default();
+        self.write(|map| {
+            map.nodes[node].rests_until.store(until, Ordering::Relaxed);
+            for slot in map.slots.iter_mut().filter(|slot| usize::from(**slot) == node) {
+                *slot = UNKNOWN;
+            }
+        });
+        let nodes = self.map().nodes.len();
+        self.ask_for_nodes(guide % nodes);
+    }
+
+    /// Asks a node for all nodes, unless one is being asked.
+    fn ask_for_nodes(&self, node: usize) {
+        if !self.is_asking.swap(true, Ordering::Relaxed) {
+            let answers = Awaited::Topology(TopologyAnswer::new(Weak::clone(&self.own)));
+            self.send(node, Job { bytes: topology::QUESTION.to_vec(), answers });
         }
     }
 
-    fn add(&self, address: &str) -> Option<usize> {
+    /// Says that the question for the nodes is not under way any more.
+    pub(super) fn was_answered(&self) {
+        self.is_asking.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns the node of an address, which is added if it is not known.
+    fn find(&self, address: &str) -> Option<usize> {
+        let known = |map: &Map| map.nodes.iter().position(|node| node.address == address);
+        if let Some(node) = known(&self.map()) {
+            return Some(node);
+        }
         let (host, port) = address.rsplit_once(':')?;
         let target = Target::new(&self.server).ok()?.at(host, port.parse().ok()?);
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         // Another link may have been told of it meanwhile.
-        if let Some(known) = map.nodes.iter().position(|node| node.address == address) {
-            return Some(known);
+        if let Some(node) = known(&map) {
+            return Some(node);
         }
         let index = map.nodes.len();
         let mut node = self.node(target, index);
@@ -164,98 +267,20 @@ impl Router {
             Link::start(&self.runtime, Arc::clone(&target), self.idle, lost)
         };
         let links = (0..self.server.connections.max(1)).map(|_| start()).collect();
-        Node { address: target.address().to_owned(), links, next: AtomicUsize::new(0) }
+        let address = target.address().to_owned();
+        Node { address, links, next: AtomicUsize::new(0), rests_until: AtomicU64::new(0) }
+    }
+
+    /// Returns the milliseconds since the start.
+    fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn map(&self) -> RwLockReadGuard<'_, Map> {
+        self.map.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self, change: impl FnOnce(&mut Map)) {
         change(&mut self.map.write().unwrap_or_else(PoisonError::into_inner));
-    }
-}
-
-/// Returns the arguments of a packed command; the first one is its key in most.
-fn keys_of(command: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let arguments = match parse(command) {
-        Ok(Some((Reply::Array(arguments), _))) => Some(arguments),
-        _ => None,
-    };
-    let texts = arguments.into_iter().flat_map(Array::elements).filter_map(|it| match it {
-        Reply::Text(text) => Some(text),
-        _ => None,
-    });
-    texts.skip(1)
-}
-
-/// Whether all arguments of a packed command are of one slot.
-pub(super) fn is_of_one_slot(command: &[u8]) -> bool {
-    let mut slots = keys_of(command).map(slot_of);
-    slots.next().is_none_or(|first| slots.all(|slot| slot == first))
-}
-
-/// Returns the slot of a packed argument.
-pub(super) fn slot_of_argument(argument: &[u8]) -> Option<u16> {
-    match parse(argument) {
-        Ok(Some((Reply::Text(key), _))) => Some(slot_of(key)),
-        _ => None,
-    }
-}
-
-/// Returns the slot of a key: of its hash tag, if it has one.
-fn slot_of(key: &[u8]) -> u16 {
-    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
-        let rest = &key[open + 1..];
-        let close = rest.iter().position(|byte| *byte == b'}')?;
-        (close > 0).then(|| &rest[..close])
-    });
-    crc16(tag.unwrap_or(key)) % SLOTS
-}
-
-/// CRC-16/XMODEM, as clusters hash.
-fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, byte| (crc << 8) ^ CRC_TABLE[usize::from((crc >> 8) as u8 ^ byte)])
-}
-
-const CRC_TABLE: [u16; 256] = crc_table();
-
-const fn crc_table() -> [u16; 256] {
-    let mut table = [0; 256];
-    let mut index: u16 = 0;
-    while index < 256 {
-        let mut crc = index << 8;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
-            bit += 1;
-        }
-        table[index as usize] = crc;
-        index += 1;
-    }
-    table
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slots_are_those_of_the_specification() {
-        assert_eq!(crc16(b"123456789"), 0x31C3);
-        assert_eq!(slot_of(b"foo"), 12182);
-        assert_eq!(slot_of(b"{user1000}.following"), slot_of(b"{user1000}.followers"));
-        assert_eq!(slot_of(b"foo{}{bar}"), crc16(b"foo{}{bar}") % SLOTS);
-        assert_eq!(slot_of(b"foo{{bar}}zap"), slot_of(b"{bar"));
-    }
-
-    #[test]
-    fn the_key_of_a_command_is_its_first_argument() {
-        let command = b"*2\r\n$3\r\nGET\r\n$3\r\nabc\r\n";
-        assert_eq!(keys_of(command).next(), Some(b"abc".as_slice()));
-        assert_eq!(keys_of(b"*1\r\n$4\r\nPING\r\n").next(), None);
-        assert_eq!(slot_of_argument(b"$3\r\nfoo\r\n"), Some(12182));
-    }
-
-    #[test]
-    fn keys_are_of_one_slot_by_their_tags() {
-        assert!(is_of_one_slot(b"*3\r\n$4\r\nMGET\r\n$4\r\n{a}b\r\n$4\r\n{a}c\r\n"));
-        assert!(!is_of_one_slot(b"*3\r\n$4\r\nMGET\r\n$1\r\nb\r\n$1\r\nc\r\n"));
     }
 }

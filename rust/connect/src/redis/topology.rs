@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which nodes a cluster has, and what each of them is for: the answer to `CLUSTER SLOTS`.
+
+use std::ops::RangeInclusive;
+use std::str::from_utf8;
+use std::sync::Weak;
+
+use super::resp::{Array, Reply};
+use super::router::Router;
+use super::slots::SLOTS;
+
+/// Asks a node for all nodes; any version of the server knows it.
+pub(super) const QUESTION: &[u8] = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n";
+
+/// Slots, and the nodes that have them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Shard {
+    pub(super) slots: RangeInclusive<u16>,
+    /// The primary, and its replicas, as redirections name them.
+    pub(super) addresses: Vec<String>,
+}
+
+/// Awaits the answer, for a router.
+pub(super) struct TopologyAnswer {
+    router: Weak<Router>,
+}
+
+impl TopologyAnswer {
+    /// Awaits the answer to one question.
+    pub(super) fn new(router: Weak<Router>) -> Self {
+        Self { router }
+    }
+
+    /// Takes the answer; what is none leaves the router as it was.
+    pub(super) fn take(&self, reply: Reply<'_>) {
+        if let Some(router) = self.router.upgrade() {
+            if let Some(shards) = shards(reply) {
+                router.learn(&shards);
+            } else {
+                // A user may lack permission; redirections tell of the nodes then.
+                tracing::debug!("a node of the Redis cluster did not tell of its nodes");
+            }
+        }
+    }
+}
+
+impl Drop for TopologyAnswer {
+    /// Allows the next question, whatever became of this one.
+    fn drop(&mut self) {
+        if let Some(router) = self.router.upgrade() {
+            router.was_answered();
+        }
+    }
+}
+
+/// Reads the answer.
+fn shards(reply: Reply<'_>) -> Option<Vec<Shard>> {
+    let Reply::Array(ranges) = reply else { return None };
+    ranges
+        .elements()
+        .map(|range| {
+            let Reply::Array(range) = range else { return None };
+            let mut elements = range.elements();
+            let (first, last) = (slot(elements.next()?)?, slot(elements.next()?)?);
+            let addresses = elements.map(address).collect::<Option<Vec<_>>>()?;
+            (!addresses.is_empty()).then_some(Shard { slots: first..=last, addresses })
+        })
+        .collect()
+}
+
+fn slot(reply: Reply<'_>) -> Option<u16> {
+    text(reply)?.parse().ok().filter(|slot| *slot < SLOTS)
+}
+
+/// Reads a node: host, port and what else there is.
+fn address(reply: Reply<'_>) -> Option<String> {
+    let Reply::Array(node) = reply else { return None };
+    let mut elements = Array::elements(node);
+    let host = match elements.next()? {
+        // It does not know its own address: that of who was asked.
+        Reply::Nil | Reply::Text(b"?") => "",
+        host => text(host)?,
+    };
+    Some(format!("{host}:{}", text(elements.next()?)?))
+}
+
+fn text(reply: Reply<'_>) -> Option<&str> {
+    match reply {
+        Reply::Text(text) => from_utf8(text).ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::resp::parse;
+    use super::*;
+
+    fn read(bytes: &[u8]) -> Option<Vec<Shard>> {
+        shards(parse(bytes).unwrap().unwrap().0)
+    }
+
+    #[test]
+    fn primaries_come_before_their_replicas() {
+        let answer = b"*1\r\n*4\r\n:0\r\n:5460\r\n\
+            *3\r\n$9\r\n127.0.0.1\r\n:7000\r\n$2\r\nid\r\n\
+            *4\r\n$4\r\nhost\r\n:7003\r\n$2\r\nid\r\n*0\r\n";
+        let addresses = vec!["127.0.0.1:7000".to_owned(), "host:7003".to_owned()];
+        assert_eq!(read(answer), Some(vec![Shard { slots: 0..=5460, addresses }]));
+    }
+
+    #[test]
+    fn a_node_that_does_not_know_its_host_has_none() {
+        let answer = b"*1\r\n*3\r\n:1\r\n:1\r\n*2\r\n$-1\r\n:7000\r\n";
+        assert_eq!(read(answer).unwrap()[0].addresses, [":7000"]);
+    }
+
+    #[test]
+    fn what_is_no_answer_is_not_believed() {
+        for bytes in [
+            b"-NOPERM no\r\n".as_slice(),
+            b"*1\r\n:1\r\n",
+            b"*1\r\n*2\r\n:0\r\n:1\r\n",
+            b"*1\r\n*3\r\n:0\r\n:16384\r\n*2\r\n$1\r\na\r\n:1\r\n",
+        ] {
+            assert_eq!(read(bytes), None, "{bytes:?}");
+        }
+    }
+}

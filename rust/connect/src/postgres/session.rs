@@ -18,7 +18,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, TryStreamExt};
+use futures_util::{FutureExt, Stream};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
@@ -184,21 +184,45 @@ impl Answer<'_> {
         mut self,
         mut take: impl FnMut(&Row) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let failed = |error| Failure::of(STATEMENT, &error);
         let session = self.session;
-        while let Some(row) = session.within_limit(self.rows.try_next()).await?.map_err(failed)? {
-            if let Some(wanted) = self.columns.take() {
-                let found = row.columns().iter().map(Column::type_);
-                if !found.eq(wanted) {
-                    return Err(Failure::stale("the columns of the statement have other types"));
+        // A wait for each burst of rows, not for each row.
+        while session.within_limit(poll_fn(|context| self.poll_rows(context, &mut take))).await?? {}
+        let Some(commit) = self.commit else { return Ok(()) };
+        let committed = session.within_limit(commit.answer()).await?;
+        committed.map_err(|error| Failure::of(STATEMENT, &error))
+    }
+
+    /// Passes on the rows that are there; returns whether there may be more.
+    fn poll_rows(
+        &mut self,
+        context: &mut Context<'_>,
+        take: &mut impl FnMut(&Row) -> Result<(), Failure>,
+    ) -> Poll<Result<bool, Failure>> {
+        let mut is_any = false;
+        loop {
+            match self.rows.as_mut().poll_next(context) {
+                Poll::Ready(Some(Ok(row))) => {
+                    self.check(&row)?;
+                    take(&row)?;
+                    is_any = true;
                 }
+                Poll::Ready(Some(Err(error))) => {
+                    return Poll::Ready(Err(Failure::of(STATEMENT, &error)));
+                }
+                Poll::Ready(None) => return Poll::Ready(Ok(false)),
+                Poll::Pending if is_any => return Poll::Ready(Ok(true)),
+                Poll::Pending => return Poll::Pending,
             }
-            take(&row)?;
         }
-        match self.commit {
-            Some(commit) => session.within_limit(commit.answer()).await?.map_err(failed),
-            None => Ok(()),
+    }
+
+    /// Looks at the types of the first row, which those of the others are.
+    fn check(&mut self, row: &Row) -> Result<(), Failure> {
+        let Some(wanted) = self.columns.take() else { return Ok(()) };
+        if row.columns().iter().map(Column::type_).eq(wanted) {
+            return Ok(());
         }
+        Err(Failure::stale("the columns of the statement have other types"))
     }
 }
 

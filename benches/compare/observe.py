@@ -44,7 +44,14 @@ class Observer:
         """Notes that the first row is about to be admitted, where no call tells it."""
         self._first_ns = time.monotonic_ns()
 
-    def emitted(self, ids: Any, results: Any, admitted: Any = None, missing: int = 0) -> None:
+    def emitted(
+        self,
+        ids: Any,
+        results: Any,
+        admitted: Any = None,
+        missing: int = 0,
+        moments: Any = None,
+    ) -> None:
         """Takes some rows as arrays of integers.
 
         Args:
@@ -52,6 +59,7 @@ class Observer:
             results: Their results, 0 for those without one.
             admitted: When their calls began, in nanoseconds.
             missing: How many have no result.
+            moments: When they were emitted, if that was not just now.
         """
         import numpy as np
 
@@ -66,14 +74,15 @@ class Observer:
         self._result_sum += int(np.sum(results))
         self._missing += missing
         if admitted is not None and len(ids):
-            self._take_latencies(ids, np.asarray(admitted))
+            now = self._last_ns if moments is None else np.asarray(moments)
+            self._take_latencies(ids, np.asarray(admitted), now)
 
-    def _take_latencies(self, ids: np.ndarray, admitted: np.ndarray) -> None:
+    def _take_latencies(self, ids: np.ndarray, admitted: np.ndarray, moments: Any) -> None:
         import numpy as np
 
         first = int(admitted.min())
         self._first_ns = first if self._first_ns is None else min(self._first_ns, first)
-        latencies = self._last_ns - admitted
+        latencies = moments - admitted
         self._latencies.append(latencies)
         delays = self._job.workload.delays
         if delays is not None:

@@ -130,6 +130,14 @@ def test_latencies_run_from_the_start_of_a_call():
     assert seen.added_ms["p50"] < seen.latency_ms["p50"]
 
 
+def test_rows_that_are_handed_over_in_groups_tell_when_they_were_emitted():
+    observer = Observer(Job(by_name("no-op-unordered"), 2, 0))
+    observer.emitted(
+        np.array([0, 1]), np.array([1, 4]), np.array([0, 0]), 0, [1_000_000, 3_000_000]
+    )
+    assert observer.outcome({}, {}).latency_ms == {"p50": 3.0, "p99": 3.0, "p99.9": 3.0}
+
+
 async def no_op(row: int):
     return await coroutine_call("no-op-ordered", "")(row)
 

@@ -8,6 +8,7 @@ the next begins, ``fully_async_executor`` does not, but updates each row twice.
 from __future__ import annotations
 
 from importlib.metadata import version
+from time import monotonic_ns
 from typing import Any
 
 from benches.compare.calls import coroutine_call
@@ -61,18 +62,19 @@ class _Output:
 
     def __init__(self, job: Job) -> None:
         self.observer = Observer(job)
-        self._rows: list[tuple[int, int | None, int]] = []
+        self._rows: list[tuple[int, int | None, int, int]] = []
 
     def on_change(self, key: Any, row: dict[str, Any], time: int, is_addition: bool) -> None:  # noqa: ARG002, FBT001 - its interface
         """Takes a row."""
-        self._rows.append((row["number"], *row["call"]))
+        self._rows.append((row["number"], *row["call"], monotonic_ns()))
 
     def on_time_end(self, time: int) -> None:  # noqa: ARG002 - its interface
         """Hands the rows on."""
         if self._rows:
-            ids, results, admitted = zip(*self._rows, strict=True)
+            ids, results, admitted, moments = zip(*self._rows, strict=True)
             missing = results.count(None)
-            self.observer.emitted(ids, [value or 0 for value in results], admitted, missing)
+            values = [value or 0 for value in results]
+            self.observer.emitted(ids, values, admitted, missing, moments)
             self._rows = []
 
 

@@ -53,18 +53,18 @@ def _pass(job: Job) -> Outcome:
             self._seen = 0
 
         def map(self, value: Any) -> int:
-            self._rows.append(value)
+            self._rows.append((*value, time.monotonic_ns()))
             self._seen += 1
             if len(self._rows) == ROWS_PER_LOOK or self._seen == rows:
                 self._look()
             return 0
 
         def _look(self) -> None:
-            ids, results, admitted = zip(*self._rows, strict=True)
+            ids, results, admitted, moments = zip(*self._rows, strict=True)
             self._rows = []
             missing = results.count(None)
             values = [value or 0 for value in results]
-            self._observer.emitted(ids, values, admitted, missing)
+            self._observer.emitted(ids, values, admitted, missing, moments)
             if self._seen == rows:
                 from dataclasses import asdict
 

@@ -60,7 +60,11 @@ pub(super) fn of_reply(words: &[u8]) -> Failure {
     let code = if is_code { first } else { "ERR" };
     let is_full = words.contains("max number of clients");
     let retry = if TRANSIENT.contains(&code) || is_full { Retry::Yes } else { Retry::No };
-    let advice = advice(code);
+    let advice = if words.starts_with("ERR unknown command") {
+        "; the server does not have the command, of a later version or of a module"
+    } else {
+        advice(code)
+    };
     let failure = service_failure(
         format!("Redis answered `{words}`{advice}"),
         format!("Redis answered {code}{advice}"),

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lookups in servers that are slow, break off in a burst, or have a module that Redis lacks."""
+
+from __future__ import annotations
+
+import threading
+
+import pyarrow as pa
+import pytest
+
+import sparkawait as sa
+from sparkawait import redis
+from tests.support.redis_server import RedisServer
+from tests.support.resp_server import RespServer, bulk, json_module
+
+ROWS = [{"id": i} for i in range(2500)]
+EXPECTED = [{"id": i, "v": f"value {i}"} for i in range(2500)]
+
+
+def lookup(function, rows, **options):
+    batch = pa.RecordBatch.from_pylist(rows)
+    out = sa.arrow.ordered_wait([batch], function, **options)
+    return [row for batch in out for row in batch.to_pylist()]
+
+
+def value(command: list[str]) -> bytes:
+    return bulk(f"value {command[1]}")
+
+
+def test_a_host_that_has_no_address_is_named_and_may_be_retried():
+    function = redis.get("redis://no-such-host.invalid:6399", "{id}", schema="v string")
+    retry = sa.retry.fixed_delay(1, "1ms")
+    (row,) = lookup(function, ROWS[:1], retry=retry, on_error="capture")
+    assert "`no-such-host.invalid:6399` failed: " in row["error"]["message"]
+    assert row["error"]["attempts"] == 2
+
+
+def test_each_row_leaves_once_when_connections_are_reset_in_a_burst():
+    answered = [0] * 10
+
+    def answer(connection, command):
+        # Each of the first connections breaks after some hundred replies.
+        answered[connection] += 1
+        return None if answered[connection] > 300 * (connection + 1) else value(command)
+
+    with RespServer(answer) as server:
+        function = redis.get(server.url, "{id}", schema="v string")
+        retry = sa.retry.fixed_delay(100, "1ms")
+        assert lookup(function, ROWS, capacity=2500, retry=retry) == EXPECTED
+        assert server.connections > 2
+
+
+def test_without_a_retry_the_rows_that_were_answered_before_a_reset_have_their_values():
+    def answer(_connection, command):
+        return value(command) if int(command[1]) < 100 else None
+
+    with RespServer(answer) as server:
+        function = redis.get(server.url, "{id}", schema="v string")
+        rows = lookup(function, ROWS[:500], capacity=500, on_error="capture")
+    # Replies that were on their way are lost with the connection.
+    values = [row["v"] for row in rows if not row["error"]]
+    assert values == [f"value {i}" for i in range(len(values))]
+    assert len(values) <= 100
+    assert all(row["error"]["message"].endswith(("failed", "closed it")) for row in rows[100:])
+
+
+def test_replies_that_trickle_in_are_whole():
+    with RespServer(lambda _, command: value(command), piece=1) as server:
+        function = redis.get(server.url, "{id}", schema="v string")
+        assert lookup(function, ROWS[:300], capacity=300) == EXPECTED[:300]
+
+
+def test_a_slow_server_holds_back_no_row_that_it_answered():
+    last = threading.Event()
+
+    def answer(_connection, command):
+        if command[1] == "1":
+            last.wait()
+        return value(command)
+
+    with RespServer(answer) as server:
+        function = redis.get(server.url, "{id}", schema="v string")
+
+        def batches():
+            yield pa.RecordBatch.from_pylist(ROWS[:1])
+            yield pa.RecordBatch.from_pylist(ROWS[1:2])
+
+        out = sa.arrow.ordered_wait(batches(), function, capacity=1, buffer_timeout="1ms")
+        try:
+            assert next(row for batch in out for row in batch.to_pylist()) == EXPECTED[0]
+        finally:
+            last.set()
+        assert [row for batch in out for row in batch.to_pylist()] == EXPECTED[1:2]
+
+
+def test_a_connection_that_stalls_is_left_for_another_one():
+    never = threading.Event()
+
+    def answer(connection, command):
+        if connection == 0:
+            never.wait()
+        return value(command)
+
+    with RespServer(answer) as server:
+        function = redis.get(server.url, "{id}", schema="v string", idle_timeout="100ms")
+        retry = sa.retry.fixed_delay(100, "1ms")
+        try:
+            assert lookup(function, ROWS[:50], retry=retry) == EXPECTED[:50]
+            assert server.connections >= 2
+        finally:
+            never.set()
+
+
+def test_documents_of_the_module_are_read():
+    documents = {"doc:1": '{"name":"x","tags":["p","q"]}', "doc:3": '{"name":1'}
+    with RespServer(json_module(documents)) as server:
+        function = redis.json(
+            server.url, "doc:{id}", schema="name string, tags array<string>", stored="json"
+        )
+        rows = lookup(function, [{"id": i} for i in (1, 2, 3)], on_error="capture")
+    assert [(row["name"], row["tags"]) for row in rows] == [
+        ("x", ["p", "q"]), (None, None), (None, None),
+    ]  # fmt: skip
+    assert [row["error"] is None for row in rows] == [True, True, False]
+
+
+def test_a_server_without_the_module_is_told_from_a_wrong_command():
+    with RedisServer() as server:
+        function = redis.json(server.url, "doc:{id}", schema="name string", stored="json")
+        with pytest.raises(sa.AsyncFunctionError, match=r"1 attempt: .*does not have the command"):
+            lookup(function, [{"id": 1}], retry=sa.retry.fixed_delay(2, "1ms"))

@@ -123,8 +123,8 @@ class Peer:
     def rows(self, workload: Workload, seconds: float) -> int:
         """Returns how many rows keep it busy for about that long, at the rate it can reach."""
         bound = workload.bound()
-        rate = self.rates.get(workload.name, self.rows_per_second)
-        rate = min(rate, bound) if bound is not None else rate
+        limits = (self.rates.get(workload.name, self.rows_per_second), bound, workload.reach)
+        rate = min(limit for limit in limits if limit is not None)
         if workload.load is not None and bound is not None:
             rate = workload.load * bound
         return max(100, round(rate * seconds * workload.stretch))

@@ -88,4 +88,7 @@ def test_rows_follow_the_bound_and_what_a_peer_reaches():
     assert flink.rows(by_name("uniform-1000"), 2) == round(2 * by_name("uniform-1000").bound())
     assert flink.rows(by_name("no-op-ordered"), 2) == 2 * flink.rows_per_second
     assert pathway.rows(by_name("uniform-1000"), 2) == 2 * pathway.rows_per_second
+    slow = by_name("stragglers-ordered")
+    assert pathway.rows(slow, 2) == 2 * slow.stretch * pathway.rows_per_second
+    assert flink.rows(slow, 2) == 2 * slow.stretch * flink.rates[slow.name]
     assert flink.rows(by_name("half-load"), 2) == round(by_name("uniform-1000").bound())

@@ -126,4 +126,5 @@ PEER = Peer(
     can=frozenset({"ordered", "unordered", "http"}),
     rows_per_second=4_000,
     run=run,
+    rates={"stragglers-ordered": 1_500},
 )

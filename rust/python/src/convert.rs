@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use sparkawait_arrow::{OnError, OutputColumns};
+use sparkawait_arrow::{OnError, OutputColumns, WatermarkStrategy};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::OutputMode;
 use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
@@ -28,6 +28,17 @@ pub(crate) fn to_duration(name: &str, seconds: f64) -> PyResult<Duration> {
         let message = format!("`{name}` must be a time of at least 0 s, got {seconds}");
         configuration_error(&message, ErrorKind::DurationInvalid)
     })
+}
+
+/// Column, delay in seconds, and rows between watermarks.
+pub(crate) type WatermarkArguments = (String, f64, Option<NonZeroUsize>);
+
+pub(crate) fn to_watermark(
+    arguments: Option<WatermarkArguments>,
+) -> PyResult<Option<WatermarkStrategy>> {
+    let Some((column, delay, every)) = arguments else { return Ok(None) };
+    let delay = to_duration("watermark", delay)?;
+    Ok(Some(WatermarkStrategy { column, delay, every }))
 }
 
 /// Reads a timeout, which must be positive if there is one.

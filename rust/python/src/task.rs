@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The operator of one Spark task, as Python drives it.
 
-use std::num::NonZeroUsize;
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +11,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use arrow_pyarrow::{PyArrowType, ToPyArrow};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use sparkawait_arrow::{OnError, WatermarkStrategy, output_schema};
+use sparkawait_arrow::{OnError, output_schema};
 use sparkawait_connect::cache::{CacheConfig, CacheMetrics, CacheSettings};
 use sparkawait_connect::error::TaskError;
 use sparkawait_connect::exchange::RowConfig;
@@ -22,7 +21,8 @@ use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy};
 use sparkawait_runtime::{DriverConfig, MetricsReader, Turn};
 
 use crate::convert::{
-    RetryArguments, to_capacity, to_duration, to_mode, to_on_error, to_output, to_retry, to_timeout,
+    RetryArguments, WatermarkArguments, to_capacity, to_duration, to_mode, to_on_error, to_output,
+    to_retry, to_timeout, to_watermark,
 };
 use crate::error::{OperatorStateError, PythonCause, closed_error, internal_error, to_exception};
 use crate::guard::guarded;
@@ -154,7 +154,7 @@ impl Task {
         on_error: &str,
         output: &str,
         has_timeout_handler: bool,
-        watermark: Option<(String, f64, Option<NonZeroUsize>)>,
+        watermark: Option<WatermarkArguments>,
         buffer_timeout: Option<f64>,
         max_rows_per_batch: i64,
         partition: u32,
@@ -176,12 +176,6 @@ impl Task {
         if on_error != OnError::Fail {
             operator.on_failure = FailurePolicy::Emit;
         }
-        let watermark = watermark
-            .map(|(column, delay, every)| {
-                let delay = to_duration("watermark", delay)?;
-                PyResult::Ok(WatermarkStrategy { column, delay, every })
-            })
-            .transpose()?;
         let driver = to_driver(max_rows_per_batch, buffer_timeout)?;
         let columns = Columns::new(py, &input_schema.0)?;
         let rows = RowConfig {
@@ -190,7 +184,7 @@ impl Task {
             output: to_output(output)?,
             on_error,
             key,
-            watermark,
+            watermark: to_watermark(watermark)?,
             function: function_name,
             partition,
             timeout: operator.timeout.or(operator.attempt_timeout).unwrap_or(Duration::ZERO),

@@ -156,9 +156,14 @@ def test_the_logs_of_an_error_do_not_quote_values(server: PostgresServer) -> Non
     function_of_text = postgres.lookup(
         server.dsn, "select ($1::text)::int as x", ["k"], schema="x int"
     )
+    function_of_name = postgres.lookup(
+        server.dsn,
+        "select count(*)::int as x from pg_class where oid = ($1::text)::regclass",
+        ["k"],
+    )
     batch = pa.record_batch({"k": ["hidden-value"]})
 
-    for one in (function, function_of_text):
+    for one in (function, function_of_text, function_of_name):
         with pytest.raises(sa.AsyncFunctionError) as caught:
             list(sa.arrow.ordered_wait([batch], one))
         assert "hidden-value" not in str(caught.value)

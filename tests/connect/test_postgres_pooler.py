@@ -62,10 +62,23 @@ def test_rows_are_found_through_a_pooler(pooler: PgBouncer, batch: Any) -> None:
 def test_prepared_statements_do_not_get_through_this_pooler(pooler: PgBouncer) -> None:
     function = postgres.lookup(pooler.dsn, STATEMENT, ["k"], schema="name string")
 
-    error = rows_of(function, {"k": [1]}, on_error="capture")["error"][0]
+    options = {"retry": sa.retry.fixed_delay(3, "1ms"), "timeout": "25s"}
+    error = rows_of(function, {"k": [1]}, on_error="capture", **options)["error"][0]
 
     # It refuses the settings of the connection, with which the statements go together.
     assert "unsupported startup parameter" in error["message"]
+    assert error["message"].endswith("behind a pooler such as PgBouncer give `prepare=False`")
+    assert error["attempts"] == 1
+
+
+def test_statements_prepared_on_another_connection_name_the_remedy(server: PostgresServer) -> None:
+    with PgBouncer(server, ignore_startup_parameters="options") as pooler:
+        function = postgres.lookup(pooler.dsn, STATEMENT, ["k"], schema="name string")
+        errors = rows_of(function, {"k": list(range(1000))}, on_error="capture")["error"]
+
+    messages = [error["message"] for error in errors if error]
+    assert messages
+    assert all(it.endswith("give `prepare=False`") for it in messages)
 
 
 @pytest.mark.parametrize("batch", [1, "auto"])

@@ -21,9 +21,10 @@ class PgBouncer(Server):
     Args:
         server: The server that the connections are to.
         pool_size: How many there are.
+        settings: Further settings of the pooler.
     """
 
-    def __init__(self, server: PostgresServer, pool_size: int = 2) -> None:
+    def __init__(self, server: PostgresServer, pool_size: int = 2, **settings: str) -> None:
         directory = Path(tempfile.mkdtemp(prefix="sparkawait-pgbouncer-"))
         account = server_account()
         if "user" in account:
@@ -31,8 +32,9 @@ class PgBouncer(Server):
         port = free_port()
         users = directory / "users.txt"
         users.write_text(f'"tester" "{PASSWORD}"\n')
-        settings = directory / "pgbouncer.ini"
-        settings.write_text(
+        more = "\n".join(f"{name} = {value}" for name, value in settings.items())
+        file = directory / "pgbouncer.ini"
+        file.write_text(
             f"""
 [databases]
 postgres = host={LOOPBACK} port={server.port} dbname=postgres
@@ -47,9 +49,10 @@ default_pool_size = {pool_size}
 server_round_robin = 1
 server_reset_query = DISCARD ALL
 server_reset_query_always = 1
+{more}
 """
         )
-        command = [find_program("pgbouncer"), str(settings)]
+        command = [find_program("pgbouncer"), str(file)]
         super().__init__(command, port, directory, **account)
 
     def __exit__(self, *details: object) -> None:

@@ -5,11 +5,17 @@ use std::error::Error as _;
 use std::fmt;
 
 use sparkawait_core::operator::Retry;
-use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::error::DbError;
 
 use crate::error::CallFailure;
 use crate::lookup::service_failure;
 use crate::tls::is_refused_certificate;
+
+/// What was being done when a statement that was prepared before is run.
+pub(crate) const STATEMENT: &str = "the statement";
+
+/// What helps behind a pooler.
+const POOLER: &str = "; behind a pooler such as PgBouncer give `prepare=False`";
 
 /// Why calls failed, in a form that can be given to each of them.
 #[derive(Clone, Debug)]
@@ -77,19 +83,23 @@ impl Failure {
 
     fn of_server(doing: &str, error: &DbError) -> Self {
         let (code, said) = (error.code().code(), error.message());
-        let class = classify(error.code());
+        let class = classify(code, said);
         let mut message = format!("PostgreSQL: {doing} failed with SQLSTATE {code}: {said}");
         for more in [error.detail(), error.hint()].into_iter().flatten() {
             message.push_str("; ");
             message.push_str(more);
         }
-        // The text of an error about a value quotes the value.
-        let summary = match class {
-            Class::Row => format!(
-                "PostgreSQL: {doing} failed with SQLSTATE {code}; on_error='capture' shows its text"
-            ),
-            _ => format!("PostgreSQL: {doing} failed with SQLSTATE {code}: {said}"),
-        };
+        let mut summary = format!("PostgreSQL: {doing} failed with SQLSTATE {code}");
+        if quotes_values(doing, class, code) {
+            summary.push_str("; on_error='capture' shows its text");
+        } else {
+            summary.push_str(": ");
+            summary.push_str(said);
+        }
+        if is_of_pooler(code, said) {
+            message.push_str(POOLER);
+            summary.push_str(POOLER);
+        }
         Self { message, summary, class }
     }
 
@@ -135,16 +145,30 @@ fn is_io(error: &(dyn std::error::Error + 'static)) -> bool {
     error.is::<std::io::Error>() && !is_refused_certificate(error)
 }
 
+/// Tells whether the text of an error may quote a value: of a row, or of a name made out of one.
+fn quotes_values(doing: &str, class: Class, code: &str) -> bool {
+    class == Class::Row || doing == STATEMENT && code.starts_with("42")
+}
+
+/// Tells whether a pooler is in the way, which gives transactions any of its connections.
+fn is_of_pooler(code: &str, said: &str) -> bool {
+    match code {
+        // What was prepared is not there, or somebody else's is.
+        "26000" | "42P05" => true,
+        "08P01" => said.starts_with("unsupported startup parameter"),
+        _ => false,
+    }
+}
+
 /// Sorts by the SQLSTATE, of which the first two characters are the class.
-fn classify(state: &SqlState) -> Class {
-    match state.code() {
+fn classify(code: &str, said: &str) -> Class {
+    match code {
         // Feature not supported is what a plan of a changed table gives.
         "0A000" | "26000" => Class::Stale,
-        "57014" | "55P03" | "25006" => {
-            // Statement timeout and lock timeout may pass; read-only does not.
-            if state.code() == "25006" { Class::Statement } else { Class::Transient }
-        }
-        code => match &code[..code.len().min(2)] {
+        // Statement timeout and lock timeout may pass; read-only does not.
+        "57014" | "55P03" => Class::Transient,
+        "08P01" if is_of_pooler(code, said) => Class::Statement,
+        _ => match &code[..code.len().min(2)] {
             "08" | "40" | "53" | "57" | "58" => Class::Transient,
             "28" | "42" | "3D" | "3F" | "25" | "XX" => Class::Statement,
             _ => Class::Row,
@@ -158,7 +182,7 @@ mod tests {
 
     #[test]
     fn states_are_sorted_into_what_passes_and_what_does_not() {
-        let of = |code: &str| classify(&SqlState::from_code(code));
+        let of = |code: &str| classify(code, "");
 
         for transient in ["57P01", "57P03", "40001", "40P01", "53300", "57014", "08006", "55P03"] {
             assert!(of(transient) == Class::Transient, "{transient}");
@@ -170,5 +194,15 @@ mod tests {
             assert!(of(row) == Class::Row, "{row}");
         }
         assert!(of("0A000") == Class::Stale);
+        assert!(classify("08P01", "unsupported startup parameter: options") == Class::Statement);
+    }
+
+    #[test]
+    fn a_text_that_may_quote_a_value_is_not_for_logs() {
+        // A name that is cast out of an argument.
+        assert!(quotes_values(STATEMENT, Class::Statement, "42P01"));
+        assert!(!quotes_values("preparing the statement", Class::Statement, "42P01"));
+        assert!(quotes_values(STATEMENT, Class::Row, "22P02"));
+        assert!(!quotes_values(STATEMENT, Class::Statement, "25006"));
     }
 }

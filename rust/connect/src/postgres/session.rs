@@ -24,12 +24,9 @@ use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Column, Error, Row, RowStream, Statement};
 
-use crate::postgres::failure::Failure;
+use crate::postgres::failure::{Failure, STATEMENT};
 use crate::postgres::plans::Plans;
 use crate::postgres::server::{Opened, Server};
-
-/// What a failed statement is called in errors.
-const STATEMENT: &str = "the statement";
 
 /// A connection and what is known on it.
 pub(crate) struct Session {

@@ -66,3 +66,13 @@ def test_a_failing_row_is_an_error_column_or_fails_the_task(spark):
     assert [(row.id, row.n) for row in rows] == [(0, 7), (1, None), (2, 9)]
     assert [row.id for row in rows if row.error] == [1]
     assert "WRONGTYPE" in rows[1].error.message
+
+
+def test_all_fields_of_a_hash_become_a_map_column(spark):
+    with RedisServer() as server:
+        server.load([["HSET", "h:1", "a", "1", "b", "2"], ["HSET", "h:2", "c", "3"]])
+        function = redis.hash(server.url, "h:{id}", schema="m map<string,int>", fields="all")
+        frame = sa.unordered_wait(spark.range(3), function)
+        assert frame.schema["m"].dataType.simpleString() == "map<string,int>"
+        rows = {row.id: row.m for row in frame.collect()}
+    assert rows == {0: None, 1: {"a": 1, "b": 2}, 2: {"c": 3}}

@@ -22,6 +22,9 @@ use super::resp::Reply;
 use super::scanner::Scanner;
 use super::{ReadFrom, Server, seconds};
 
+/// The most bytes of a reply to what comes first on a connection: a status, or the words of an error.
+const GREETING_BYTES: usize = 64 << 10;
+
 /// What a connection reads from and writes to.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
@@ -158,7 +161,7 @@ impl Target {
             |error: std::io::Error| failure::of_connection(&self.address, &error.to_string());
         stream.write_all(bytes).await.map_err(broken)?;
         stream.flush().await.map_err(broken)?;
-        let (mut unread, mut scanner) = (BytesMut::new(), Scanner::new(self.max_reply_bytes));
+        let (mut unread, mut scanner) = (BytesMut::new(), Scanner::new(GREETING_BYTES));
         for _ in 0..*replies {
             loop {
                 let (reply, used) = scanner.next(&unread).map_err(|_| {

@@ -29,7 +29,7 @@ LIMIT_SECONDS = 120.0
 LIMIT_FACTOR = 20.0
 """A run may take this many times as long as it would at the rate that its peer can reach."""
 QUICK_SECONDS = 0.5
-QUICK_ENVIRONMENTS = {"spark", "flink", "charts"}
+QUICK_ENVIRONMENTS = {"spark", "flink"}
 """Those that ``--quick`` installs; others take part if they are there."""
 
 
@@ -167,6 +167,10 @@ def _run_once(peer: Peer, workload: Workload, seconds: float, taken: Rounds, num
     rate, bound = run_of_peer.rows_per_second, workload.bound()
     share = f", {rate / bound:.1%} of the bound" if bound is not None else ""
     print(f"{prefix}: {rate:,.0f} rows/s{share}", flush=True)
+    if number == 0:
+        outcome = run_of_peer.outcome
+        told = [*outcome.versions.items(), *outcome.settings.items()]
+        print(f"    {', '.join(f'{name}: {value}' for name, value in told)}", flush=True)
 
 
 def _write_page(path: Path, docs: Path) -> None:

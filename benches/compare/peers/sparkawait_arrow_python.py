@@ -73,6 +73,7 @@ def run(job: Job) -> Outcome:
     if job.warm_up_rows:
         _pass(job.warm_up)
     settings = {name: str(value) for name, value in _options(job).items()}
+    settings["event loop"] = "uvloop, which it takes where it is installed"
     return _pass(job).outcome(settings, versions())
 
 

@@ -67,6 +67,7 @@ def _transform(job: Job, frame: DataFrame) -> DataFrame:
 def run(job: Job) -> Outcome:
     """Does the job."""
     settings = {name: str(value) for name, value in options(job).items()}
+    settings["event loop"] = "uvloop, which it takes where it is installed"
     return run_in_spark(job, _transform, settings)
 
 

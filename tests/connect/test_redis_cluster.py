@@ -90,6 +90,14 @@ def test_a_row_of_several_nodes_fails_once_when_one_of_them_is_lost(passing):
     assert {row[column] for row in failed for column in columns} == {None}
 
 
+def test_a_user_that_may_not_ask_for_the_nodes_is_redirected(cluster):
+    for server in cluster.primaries:
+        server.cli("acl", "setuser", "reader", "on", ">secret", "~*", "+get")
+    url = cluster.url.replace("//", "//reader:secret@")
+    function = redis.get(url, "k:{id}", schema="v bigint", cluster=True)
+    assert found(function) == EXPECTED
+
+
 def test_without_the_option_the_error_names_the_cluster(cluster):
     function = redis.get(cluster.url, "k:{id}", schema="v bigint")
     with pytest.raises(sa.AsyncFunctionError, match="cluster"):

@@ -129,3 +129,37 @@ def test_a_server_without_the_module_is_told_from_a_wrong_command():
         function = redis.json(server.url, "doc:{id}", schema="name string", stored="json")
         with pytest.raises(sa.AsyncFunctionError, match=r"1 attempt: .*does not have the command"):
             lookup(function, [{"id": 1}], retry=sa.retry.fixed_delay(2, "1ms"))
+
+
+def node(server: RespServer) -> bytes:
+    host, _, port = server.url.removeprefix("redis://").rpartition(":")
+    return b"*2\r\n%s:%s\r\n" % (bulk(host), port.encode())
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [b"-LOADING Redis is loading\r\n", b"-MASTERDOWN Link with MASTER is down\r\n", None],
+    ids=["loading", "cut off", "reset"],
+)
+def test_the_primary_is_asked_for_what_a_replica_does_not_answer(refusal):
+    refused = []
+
+    def of_replica(_connection, command):
+        if command[0] == "GET":
+            refused.append(command[1])
+            return refusal
+        return b"+OK\r\n"
+
+    def of_primary(_connection, command):
+        if command[0] == "CLUSTER":
+            return b"*1\r\n*4\r\n:0\r\n:16383\r\n" + node(primary) + node(replica)
+        return value(command) if command[0] == "GET" else b"+OK\r\n"
+
+    with RespServer(of_replica) as replica, RespServer(of_primary) as primary:
+        function = redis.get(
+            primary.url, "{id}", schema="v string", cluster=True, read_from="replica"
+        )
+        # The first burst may leave before the nodes are known.
+        assert lookup(function, ROWS[:50]) == EXPECTED[:50]
+        assert lookup(function, ROWS[:50]) == EXPECTED[:50]
+    assert "0" in refused

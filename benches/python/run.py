@@ -28,6 +28,7 @@ BENCHES = (
     "postgres_lookup",
     "worker_memory",
     "cache_hits",
+    "channels",
 )
 
 

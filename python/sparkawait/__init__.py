@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sparkawait import arrow, http, postgres, redis, retry
 from sparkawait._core import Row
 from sparkawait.cache import Cache
+from sparkawait.channels import Channels
 from sparkawait.exceptions import (
     AsyncFunctionError,
     AsyncIOError,
@@ -38,6 +39,7 @@ __all__ = [
     "AsyncIOError",
     "Batch",
     "Cache",
+    "Channels",
     "ConfigurationError",
     "ElementTimeoutError",
     "ErrorKind",

@@ -73,6 +73,8 @@ def ordered_wait(
             ``buffer_timeout`` (``"100ms"``): a partly filled output batch is emitted after it.
             ``max_rows_per_batch`` (8192): most rows in an output batch.
             ``cache`` (None): keeps results; see `sparkawait.Cache`.
+            ``channel`` (``None``): column, or columns, of a row's destination; a slow one does not
+            hold the others. ``channels``: how calls are spread; see `sparkawait.Channels`.
 
     Returns:
         An iterator of non-empty batches, whose row counts do not follow those of the input.

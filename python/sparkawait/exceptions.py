@@ -65,6 +65,7 @@ class ErrorKind(str, Enum):
     SNAPSHOT_DAMAGED = "snapshot-damaged"
     SECRET_MISSING = "secret-missing"  # noqa: S105 - no secret
     CACHE_INVALID = "cache-invalid"
+    CHANNELS_INVALID = "channels-invalid"
 
     def __str__(self) -> str:
         """Returns the stable string."""

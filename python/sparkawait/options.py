@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TypedDict, cast
 import pyarrow as pa
 
 from sparkawait.cache import Cache
+from sparkawait.channels import Channels, Credits, Route
 from sparkawait.durations import Duration, parse_duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_checks import check_picklable, declared_schema, to_function
@@ -45,6 +46,8 @@ class Options(TypedDict, total=False):
     buffer_timeout: Duration | None
     max_rows_per_batch: int
     cache: Cache | None
+    channel: Any
+    channels: Channels | None
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -61,7 +64,10 @@ _DEFAULTS: dict[str, Any] = {
     "buffer_timeout": "100ms",
     "max_rows_per_batch": 8192,
     "cache": None,
+    "channel": None,
+    "channels": None,
 }
+_CHANNELS = ErrorKind.CHANNELS_INVALID
 _MODES = ("ordered", "unordered", "key_ordered")
 _MAX_COUNT = 2**31 - 1  # capacity and batch length are 32-bit in the operator
 
@@ -102,6 +108,7 @@ def resolve_unpickled(
     given = _with_defaults(mode, options)
     checked_function = to_function(function)
     capacity = _count(given["capacity"], "capacity", ErrorKind.CAPACITY_NOT_POSITIVE)
+    max_concurrency = _max_concurrency(given["max_concurrency"], capacity)
     timeout = _timeout(given["timeout"], "timeout")
     plan = Plan(
         mode=mode,
@@ -110,7 +117,7 @@ def resolve_unpickled(
         timeout=timeout,
         attempt_timeout=_attempt_timeout(given["attempt_timeout"], timeout),
         capacity=capacity,
-        max_concurrency=_max_concurrency(given["max_concurrency"], capacity),
+        max_concurrency=max_concurrency,
         retry=_retry(given["retry"], timeout, checked_function),
         on_error=_one_of(given["on_error"], "on_error", ("fail", "null", "drop", "capture")),
         on_timeout=given["on_timeout"],
@@ -120,6 +127,8 @@ def resolve_unpickled(
         max_rows_per_batch=_count(given["max_rows_per_batch"], "max_rows_per_batch"),
         key=_key(given["key"]) if mode == "key_ordered" else None,
         cache=_cache(given["cache"], checked_function),
+        route=_route(given["channel"], given["channels"]),
+        credits=_credits(given, max_concurrency, capacity),
     )
     _check_on_timeout(plan)
     if input_schema is not None:
@@ -236,14 +245,38 @@ def _cache(value: object, function: AsyncFunction | NativeFunction) -> Cache | N
 
 
 def _key(value: object) -> tuple[str, ...]:
+    return _columns(value, "key")
+
+
+def _columns(
+    value: object, name: str, kind: ErrorKind = ErrorKind.OPTION_INVALID
+) -> tuple[str, ...]:
     columns = cast("Sequence[object]", [value] if isinstance(value, str) else value)
     if (
         not isinstance(columns, (list, tuple))
         or not columns
         or not all(isinstance(column, str) for column in columns)
     ):
-        _refuse(f"`key` must be a column name or a list of them, got {value!r}")
+        _refuse(f"`{name}` must be a column name or a list of them, got {value!r}", kind)
     return tuple(cast("Sequence[str]", columns))
+
+
+def _route(channel: object, channels: object) -> Route | None:
+    if channel is None and channels is not None:
+        _refuse("`channels` needs `channel`, the column of the destination", _CHANNELS)
+    if channel is None or isinstance(channel, Route):
+        return channel
+    return Route(_columns(channel, "channel", _CHANNELS))
+
+
+def _credits(given: dict[str, Any], max_concurrency: int, capacity: int) -> Credits | None:
+    channels = given["channels"]
+    if channels is not None and not isinstance(channels, Channels):
+        found = type(cast("object", channels)).__name__
+        _refuse(f"`channels` must be a sparkawait.Channels, got `{found}`", _CHANNELS)
+    if given["channel"] is None:
+        return None
+    return (channels or Channels()).resolve(max_concurrency, capacity)
 
 
 def _check_on_timeout(plan: Plan) -> None:

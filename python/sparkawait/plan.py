@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import pyarrow as pa
 
 from sparkawait.cache import Cache
+from sparkawait.channels import Credits, Route
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, Batch, NativeFunction
 from sparkawait.results import ResultBuilder
@@ -64,6 +65,8 @@ class Plan:
         max_rows_per_batch: Most rows in an output batch.
         key: Columns that make up the key, for the key-ordered mode.
         cache: Keeps results, if there is one.
+        route: Where the channel of a row is found, if there are channels.
+        credits: How calls are spread over them.
     """
 
     mode: Mode
@@ -82,6 +85,8 @@ class Plan:
     max_rows_per_batch: int
     key: tuple[str, ...] | None
     cache: Cache | None = None
+    route: Route | None = None
+    credits: Credits | None = None
 
     @property
     def function_name(self) -> str:
@@ -151,6 +156,9 @@ class Plan:
                 _require_column(input_schema, column, self.function.name)
         for column in self._cache_key():
             _require_column(input_schema, column, "cache")
+        if self.route is not None and not self.route.hidden:
+            for column in self.route.columns:
+                _require_channel(input_schema, column)
         if self.watermark is not None:
             _require_timestamp(input_schema, self.watermark.column)
         self._check_clash(input_schema)
@@ -178,7 +186,7 @@ class Plan:
         concurrency = self.max_concurrency if self.batch is None else self.capacity
         return {
             "mode": self.mode,
-            "input_schema": input_schema,
+            "input_schema": self._visible(input_schema),
             "result_schema": self.result_schema,
             "capacity": self.capacity,
             "max_concurrency": concurrency,
@@ -198,7 +206,22 @@ class Plan:
             "seed": int.from_bytes(os.urandom(8), "little"),
             "native": self._native(),
             "cache": self._cache_arguments(),
+            "channels": self._channel_arguments(),
         }
+
+    def _visible(self, input_schema: pa.Schema) -> pa.Schema:
+        """Returns the schema of the rows, without hidden columns."""
+        route = self.route
+        if route is None or not route.hidden:
+            return input_schema
+        fields = [field for field in input_schema if field.name not in route.columns]
+        return pa.schema(fields, metadata=cast("Any", input_schema.metadata))
+
+    def _channel_arguments(self) -> tuple[Any, ...] | None:
+        route = self.route
+        if route is None or self.credits is None:
+            return None
+        return (list(route.columns), route.hidden, *self.credits)
 
     def _cache_key(self) -> tuple[str, ...]:
         """The columns that results depend on, if they are kept."""
@@ -247,6 +270,14 @@ def _require_column(schema: pa.Schema, column: str, option: str) -> None:
     if column not in schema.names:
         msg = f"`{option}` names column `{column}`, which the input does not have"
         raise ConfigurationError(msg, ErrorKind.COLUMN_MISSING)
+
+
+def _require_channel(schema: pa.Schema, column: str) -> None:
+    _require_column(schema, column, "channel")
+    found = schema.field(column).type
+    if pa.types.is_map(found) or pa.types.is_union(found):
+        msg = f"`channel` names column `{column}` of type {found}, whose values cannot be compared"
+        raise ConfigurationError(msg, ErrorKind.CHANNELS_INVALID)
 
 
 def _require_timestamp(schema: pa.Schema, column: str) -> None:

@@ -72,6 +72,7 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
         output: OutputColumns::Append,
         on_error: OnError::Fail,
         key: None,
+        channel: None,
         watermark: None,
         function: "simulated".to_owned(),
         partition: 0,

@@ -109,7 +109,9 @@ def run_task(
         _keep_cause(error)
         raise
     finally:
-        _logger.info("%s, partition %d: %s", plan.function_name, partition, totals)
+        # Channels are named by what is in the rows, which is nothing for a log.
+        logged = {name: totals[name] for name in totals if name != "channels"}
+        _logger.info("%s, partition %d: %s", plan.function_name, partition, logged)
         if accumulator is not None:
             accumulator.add(of_one_task(totals))
 

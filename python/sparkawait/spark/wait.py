@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from sparkawait import options
 from sparkawait.cache import Cache
+from sparkawait.channels import Channels
 from sparkawait.durations import Duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import NativeFunction
@@ -23,6 +24,7 @@ from sparkawait.plan import ERROR_FIELD, Mode, OnError, Output, Plan
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.partition import PartitionTask
+from sparkawait.spark.routes import Destination, with_route
 from sparkawait.spark.schemas import conformed, to_arrow, to_spark
 from sparkawait.types import SchemaLike
 from sparkawait.watermark import WatermarkStrategy
@@ -52,6 +54,8 @@ def ordered_wait(
     buffer_timeout: Duration | None = "100ms",
     max_rows_per_batch: int = 8192,
     cache: Cache | None = None,
+    channel: Destination | None = None,
+    channels: Channels | None = None,
     metrics: Metrics | None = None,
 ) -> DataFrame:
     """Calls `function` for every row of `df`; rows keep their order within a partition.
@@ -83,6 +87,10 @@ def ordered_wait(
             until it is full.
         max_rows_per_batch: Most rows of an output batch.
         cache: Keeps results, so that rows with equal keys share one call; see `sparkawait.Cache`.
+        channel: Where a row goes: a column, several, or an expression, such as the host or the
+            tenant that is called. A slow destination then does not hold the rows of others, but in
+            this order those behind it wait for their turn to be emitted.
+        channels: How calls are spread over channels; see `sparkawait.Channels`.
         metrics: Collects the metrics of all tasks; classic sessions only.
 
     Returns:
@@ -110,6 +118,8 @@ def ordered_wait(
         buffer_timeout=buffer_timeout,
         max_rows_per_batch=max_rows_per_batch,
         cache=cache,
+        channel=channel,
+        channels=channels,
     )
 
 
@@ -130,6 +140,8 @@ def unordered_wait(
     buffer_timeout: Duration | None = "100ms",
     max_rows_per_batch: int = 8192,
     cache: Cache | None = None,
+    channel: Destination | None = None,
+    channels: Channels | None = None,
     metrics: Metrics | None = None,
 ) -> DataFrame:
     """Calls `function` for every row of `df`; rows are emitted as their calls complete.
@@ -154,6 +166,8 @@ def unordered_wait(
         buffer_timeout: An output batch that is not full is emitted after this time.
         max_rows_per_batch: Most rows of an output batch.
         cache: Keeps results, so that rows with equal keys share one call; see `sparkawait.Cache`.
+        channel: Where a row goes; a slow destination does not hold the rows of others.
+        channels: How calls are spread over channels; see `sparkawait.Channels`.
         metrics: Collects the metrics of all tasks.
     """
     return _wait(
@@ -174,6 +188,8 @@ def unordered_wait(
         buffer_timeout=buffer_timeout,
         max_rows_per_batch=max_rows_per_batch,
         cache=cache,
+        channel=channel,
+        channels=channels,
     )
 
 
@@ -195,6 +211,8 @@ def key_ordered_wait(
     buffer_timeout: Duration | None = "100ms",
     max_rows_per_batch: int = 8192,
     cache: Cache | None = None,
+    channel: Destination | None = None,
+    channels: Channels | None = None,
     metrics: Metrics | None = None,
 ) -> DataFrame:
     """Calls `function` for one row per key at a time; rows of a key keep their order.
@@ -220,6 +238,8 @@ def key_ordered_wait(
         buffer_timeout: An output batch that is not full is emitted after this time.
         max_rows_per_batch: Most rows of an output batch.
         cache: Keeps results, so that rows with equal keys share one call; see `sparkawait.Cache`.
+        channel: Where a row goes; a slow destination does not hold the rows of others.
+        channels: How calls are spread over channels; see `sparkawait.Channels`.
         metrics: Collects the metrics of all tasks.
     """
     return _wait(
@@ -241,6 +261,8 @@ def key_ordered_wait(
         buffer_timeout=buffer_timeout,
         max_rows_per_batch=max_rows_per_batch,
         cache=cache,
+        channel=channel,
+        channels=channels,
     )
 
 
@@ -256,17 +278,19 @@ def _wait(
         raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
     input_schema: StructType = df.schema
     arrow_schema = to_arrow(input_schema)
+    df, given["channel"] = with_route(df, given["channel"])
     plan = conform(options.resolve(mode, function, input_schema=arrow_schema, **given))
     kept = input_schema.fields if plan.output == "append" else []
-    renamed = _needs_safe_names(input_schema.names)
+    names = df.columns
+    renamed = _needs_safe_names(names)
     task = PartitionTask(
         plan,
-        names=input_schema.names if renamed else None,
+        names=names if renamed else None,
         result_types=_casts(plan),
         accumulator=accumulator_of(metrics),
     )
     if renamed:
-        df = df.toDF(*(f"_{index}" for index in range(len(input_schema.names))))
+        df = df.toDF(*(f"_{index}" for index in range(len(names))))
     return df.mapInArrow(task, StructType([*kept, *result_fields(plan)]))
 
 

@@ -6,7 +6,10 @@
 
 use std::{fmt, ops::Range, sync::Arc};
 
-use arrow::{array::RecordBatch, datatypes::SchemaRef};
+use arrow::{
+    array::{ArrayRef, RecordBatch},
+    datatypes::SchemaRef,
+};
 
 use crate::{
     conform::Conform,
@@ -28,6 +31,8 @@ pub struct RowRef {
 pub struct InputBatch {
     /// Columns of exactly the declared types.
     pub batch: RecordBatch,
+    /// Columns that are in no row: they only say where the rows go.
+    pub hidden: Vec<ArrayRef>,
     /// Rows that the task received before this batch.
     pub base_ordinal: u64,
 }
@@ -112,13 +117,26 @@ impl InputRows {
     /// When a column does not fit the schema, or is null where the schema has
     /// no nulls. Nothing is held then.
     pub fn accept(&mut self, batch: RecordBatch) -> Result<BatchRows, Error> {
+        self.accept_with(batch, Vec::new())
+    }
+
+    /// Does as [`accept`](Self::accept), and keeps `hidden` columns of the same rows with it.
+    ///
+    /// # Errors
+    ///
+    /// As [`accept`](Self::accept).
+    pub fn accept_with(
+        &mut self,
+        batch: RecordBatch,
+        hidden: Vec<ArrayRef>,
+    ) -> Result<BatchRows, Error> {
         let rows = batch.num_rows();
         let len = u32::try_from(rows).map_err(|_| Error::TooManyRows { rows })?;
         let batch = self.conform.conform(batch)?;
         if len == 0 {
             return Ok(BatchRows { batch: 0, rows: 0..0 });
         }
-        let input = Arc::new(InputBatch { batch, base_ordinal: self.accepted });
+        let input = Arc::new(InputBatch { batch, hidden, base_ordinal: self.accepted });
         self.accepted += u64::from(len);
         Ok(BatchRows { batch: self.held.insert(input, len), rows: 0..len })
     }

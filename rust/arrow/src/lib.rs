@@ -18,6 +18,7 @@
 //! [`RowExchange`] owns the three. Everything is `&mut self` and belongs to the
 //! task thread; batches leave as `Arc<InputBatch>` for other threads to read.
 
+mod channel_columns;
 mod conform;
 mod error;
 mod event_time;
@@ -32,6 +33,7 @@ mod row_failure;
 mod run_list;
 mod slab;
 
+pub use channel_columns::{ChannelColumns, Routed};
 pub use error::{Error, Side};
 pub use event_time::{WatermarkAfter, WatermarkGenerator, WatermarkStrategy};
 pub use input_rows::{BatchRows, InputBatch, InputRows, RowRef};

@@ -3,7 +3,10 @@
 //!
 //! Belongs to the task thread.
 
-use arrow::{array::RecordBatch, datatypes::SchemaRef};
+use arrow::{
+    array::{ArrayRef, RecordBatch},
+    datatypes::SchemaRef,
+};
 
 use crate::{
     error::Error,
@@ -87,6 +90,19 @@ impl RowExchange {
     /// As [`InputRows::accept`].
     pub fn accept_input(&mut self, batch: RecordBatch) -> Result<BatchRows, Error> {
         self.inputs.accept(batch)
+    }
+
+    /// Does as [`accept_input`](Self::accept_input), and keeps `hidden` columns of the same rows.
+    ///
+    /// # Errors
+    ///
+    /// As [`InputRows::accept`].
+    pub fn accept_input_with(
+        &mut self,
+        batch: RecordBatch,
+        hidden: Vec<ArrayRef>,
+    ) -> Result<BatchRows, Error> {
+        self.inputs.accept_with(batch, hidden)
     }
 
     /// Holds a chunk of results and returns all of its rows.

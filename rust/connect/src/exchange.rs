@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use sparkawait_arrow::{
-    BatchRows, KeyColumns, OnError, OutputColumns, ResultRows, RowExchange, RowFailure, RowRef,
-    WatermarkAfter, WatermarkGenerator, WatermarkStrategy,
+    BatchRows, ChannelColumns, KeyColumns, OnError, OutputColumns, ResultRows, Routed, RowExchange,
+    RowFailure, RowRef, WatermarkAfter, WatermarkGenerator, WatermarkStrategy,
 };
 use sparkawait_core::ErrorKind;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
@@ -36,6 +36,8 @@ pub struct RowConfig {
     pub on_error: OnError,
     /// Columns of the key, in key-ordered mode.
     pub key: Option<Vec<String>>,
+    /// Columns that say where a row goes, with channels.
+    pub channel: Option<ChannelSettings>,
     /// Where watermarks come from.
     pub watermark: Option<WatermarkStrategy>,
     /// Names the function in errors.
@@ -44,6 +46,15 @@ pub struct RowConfig {
     pub partition: u32,
     /// Named in the error of a row whose time has passed.
     pub timeout: Duration,
+}
+
+/// Where the channel of a row is found.
+#[derive(Clone, Debug)]
+pub struct ChannelSettings {
+    /// Columns of the input.
+    pub columns: Vec<String>,
+    /// Whether they are to be taken off: then they are not in [`RowConfig::input`].
+    pub is_hidden: bool,
 }
 
 /// Turns input batches into elements and emitted elements into output batches.
@@ -61,6 +72,12 @@ pub struct TaskExchange {
     pending_watermarks: VecDeque<WatermarkAfter>,
     before_watermark: usize,
     keys: Option<KeyColumns>,
+    /// Channels of the pending rows.
+    pending_channels: std::vec::IntoIter<Option<Key>>,
+    /// Channel of the row handed out last.
+    channel: Option<Key>,
+    /// Made from the first batch, which has the hidden columns.
+    channels: Option<ChannelColumns>,
     generator: Option<WatermarkGenerator>,
     /// Records that left without a result row although their call returned.
     dropped: u64,
@@ -86,9 +103,28 @@ impl TaskExchange {
             pending_watermarks: VecDeque::new(),
             before_watermark: usize::MAX,
             keys,
+            pending_channels: Vec::new().into_iter(),
+            channel: None,
+            channels: None,
             generator,
             dropped: 0,
         })
+    }
+
+    /// Finds the channels of a batch, and takes their columns off if they are hidden.
+    fn route(&mut self, batch: RecordBatch) -> Result<(RecordBatch, Vec<ArrayRef>), TaskError> {
+        let Some(settings) = &self.config.channel else { return Ok((batch, Vec::new())) };
+        let columns = match &mut self.channels {
+            Some(columns) => columns,
+            None => self.channels.insert(ChannelColumns::new(
+                batch.schema_ref(),
+                &settings.columns,
+                settings.is_hidden,
+            )?),
+        };
+        let Routed { keys, batch, hidden } = columns.route(batch)?;
+        self.pending_channels = keys.into_iter();
+        Ok((batch, hidden))
     }
 
     /// Returns how many rows come before the next watermark; more than there are without one.
@@ -150,6 +186,7 @@ impl Exchange for TaskExchange {
     type Error = TaskError;
 
     fn accept(&mut self, input: RecordBatch) -> Result<(), TaskError> {
+        let (input, hidden) = self.route(input)?;
         if let Some(generator) = &mut self.generator {
             generator.observe(&input, &mut self.pending_watermarks);
             self.before_watermark = self.rows_before_watermark();
@@ -157,7 +194,7 @@ impl Exchange for TaskExchange {
         if let Some(keys) = &mut self.keys {
             self.pending_keys = keys.keys(&input)?.into_iter();
         }
-        self.pending = Some(self.rows.accept_input(input)?);
+        self.pending = Some(self.rows.accept_input_with(input, hidden)?);
         Ok(())
     }
 
@@ -172,7 +209,23 @@ impl Exchange for TaskExchange {
         let row = self.pending.as_mut().and_then(Iterator::next)?;
         self.before_watermark -= 1;
         let key = self.pending_keys.next().flatten();
+        self.channel = self.pending_channels.next().flatten();
         Some(StreamElement::Record((StreamRecord::new(row, None), key)))
+    }
+
+    #[inline]
+    fn channel(&self) -> Option<Key> {
+        self.channel
+    }
+
+    fn channel_name(&self, channel: Key, record: Option<&RowRef>) -> Option<String> {
+        let columns = self.channels.as_ref()?;
+        match record {
+            None => columns.name(channel),
+            Some(RowRef { batch, row }) => {
+                Some(columns.label(self.rows.inputs().batch(*batch), *row as usize))
+            }
+        }
     }
 
     #[inline]

@@ -106,6 +106,8 @@ error_kinds! {
     SecretMissing = "secret-missing",
     /// A cache's settings are wrong.
     CacheInvalid = "cache-invalid",
+    /// The settings of channels are wrong.
+    ChannelsInvalid = "channels-invalid",
 }
 
 impl ErrorKind {

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 mod action;
+mod channels;
 mod config;
 mod in_flight;
 mod metrics;
@@ -19,6 +20,7 @@ pub use snapshot::{Snapshot, SnapshotRecord, SnapshotState};
 pub use snapshot_codec::{SnapshotError, decode_snapshot, encode_snapshot};
 
 use crate::element::{Key, StreamElement, StreamRecord, Watermark};
+use crate::flow::{ChannelId, ChannelTable};
 use crate::queue::{
     AnyStreamElementQueue, Completed, EntryId, KeyOrderedStreamElementQueue,
     OrderedStreamElementQueue, QueueFull, Start, StreamElementQueue, UnorderedStreamElementQueue,
@@ -52,6 +54,8 @@ type Outcome<R, F> = Result<R, Failure<F>>;
 pub struct AsyncWaitOperator<E, R, F> {
     config: Config,
     queue: AnyStreamElementQueue<InFlight<E>, Outcome<R, F>>,
+    /// Who may start, if permits are spread over destinations; then nothing is in `waiting`.
+    channels: Option<Box<ChannelTable>>,
     /// Attempts that run, so permits taken.
     running: usize,
     /// Records that wait for a permit, in arrival order.
@@ -82,18 +86,20 @@ pub struct AsyncWaitOperator<E, R, F> {
 impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Makes an operator that holds nothing.
     pub fn new(config: Config) -> Self {
+        let capacity = channels::queue_capacity(&config);
         let queue = match config.mode {
             OutputMode::Ordered => {
-                AnyStreamElementQueue::Ordered(OrderedStreamElementQueue::new(config.capacity))
+                AnyStreamElementQueue::Ordered(OrderedStreamElementQueue::new(capacity))
             }
             OutputMode::Unordered => {
-                AnyStreamElementQueue::Unordered(UnorderedStreamElementQueue::new(config.capacity))
+                AnyStreamElementQueue::Unordered(UnorderedStreamElementQueue::new(capacity))
             }
-            OutputMode::KeyOrdered => AnyStreamElementQueue::KeyOrdered(
-                KeyOrderedStreamElementQueue::new(config.capacity),
-            ),
+            OutputMode::KeyOrdered => {
+                AnyStreamElementQueue::KeyOrdered(KeyOrderedStreamElementQueue::new(capacity))
+            }
         };
         Self {
+            channels: channels::table(&config),
             config,
             queue,
             running: 0,
@@ -122,7 +128,15 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if self.is_closed || !self.replay.is_empty() {
             return 0;
         }
-        self.config.capacity.get() - self.queue.len()
+        self.slots()
+    }
+
+    /// Returns the number of free slots, whoever they are for.
+    fn slots(&self) -> usize {
+        match &self.channels {
+            None => self.config.capacity.get() - self.queue.len(),
+            Some(channels) => self.slots_beside(channels),
+        }
     }
 
     /// Admits a record and starts its first attempt as soon as a permit is free.
@@ -139,35 +153,92 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         key: Option<Key>,
         now: ProcessingTime,
     ) -> Result<(), QueueFull<StreamRecord<E>>> {
+        self.process_element_on(None, record, key, now)
+    }
+
+    /// Does as [`process_element`](Self::process_element) for a record of `channel`.
+    ///
+    /// With channels the first attempt starts as soon as its channel has a
+    /// credit; records with `None` are of one channel among themselves.
+    ///
+    /// # Errors
+    ///
+    /// As `process_element`; with channels the queue is full when it holds
+    /// `capacity + max_backlog` records. [`free_slots`](Self::free_slots) is to
+    /// be asked before, which stops the input earlier.
+    pub fn process_element_on(
+        &mut self,
+        channel: Option<Key>,
+        record: StreamRecord<E>,
+        key: Option<Key>,
+        now: ProcessingTime,
+    ) -> Result<(), QueueFull<StreamRecord<E>>> {
+        let capacity = self.config.capacity;
         if self.is_closed || !self.replay.is_empty() {
-            return Err(QueueFull { element: record, capacity: self.config.capacity });
+            return Err(QueueFull { element: record, capacity });
         }
+        let channel = match &mut self.channels {
+            None => ChannelId(0),
+            Some(channels) => channels.admit(channel),
+        };
         let in_flight = InFlight {
             record,
             phase: Phase::Waiting,
             attempt: 0,
             admitted_at: now,
-            deadline: self.config.timeout.map(|timeout| now + timeout),
+            deadline: self.config.timeout.map_or(ProcessingTime::NEVER, |timeout| now + timeout),
+            channel,
             since: now,
         };
-        self.admit(in_flight, key, now)
-            .map_err(|full| QueueFull { element: full.element.record, capacity: full.capacity })
+        self.admit(in_flight, key, now).map_err(|full| {
+            if let Some(channels) = &mut self.channels {
+                channels.leave(channel);
+            }
+            QueueFull { element: full.element.record, capacity }
+        })
+    }
+
+    /// Takes a permit for a new record, unless others wait for it.
+    #[inline]
+    fn take_permit(&mut self, channel: ChannelId) -> bool {
+        match &mut self.channels {
+            Some(channels) => channels.try_start(channel),
+            None => {
+                self.running < self.config.max_concurrency.get()
+                    && self.waiting.is_empty()
+                    && self.due_retries.is_empty()
+            }
+        }
     }
 
     /// Puts a record into the queue, arms its timeout and makes it ready unless it is blocked.
     fn admit(
         &mut self,
-        in_flight: InFlight<E>,
+        mut in_flight: InFlight<E>,
         key: Option<Key>,
         now: ProcessingTime,
     ) -> Result<(), QueueFull<InFlight<E>>> {
-        let deadline = in_flight.deadline;
-        let (id, start) = self.queue.try_put_keyed(in_flight, key)?;
+        let (deadline, channel) = (in_flight.deadline, in_flight.channel);
+        let value = in_flight.record.value.clone();
+        // Nothing but its key can block a new record, so most start before they are in the queue.
+        let starts = self.config.mode != OutputMode::KeyOrdered && self.take_permit(channel);
+        if starts {
+            in_flight.phase = Phase::Running;
+            in_flight.attempt = 1;
+        }
+        let put = self.queue.try_put_keyed(in_flight, key);
+        let (id, start) = put.inspect_err(|_| {
+            if let Some(channels) = self.channels.as_mut().filter(|_| starts) {
+                channels.cancel_start(channel);
+            }
+        })?;
         self.metrics.admitted += 1;
-        if let Some(deadline) = deadline {
+        if deadline != ProcessingTime::NEVER {
             self.deadlines.push(deadline, id);
         }
         match start {
+            Start::Now if starts => self.invoke(AttemptId { entry: id, attempt: 1 }, value, now),
+            Start::Now if self.channels.is_some() => self.make_ready_on(channel, id, now),
             Start::Now => self.make_ready(id, now),
             Start::Blocked => self.block(id),
         }

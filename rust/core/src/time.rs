@@ -16,6 +16,9 @@ impl ProcessingTime {
     /// The origin of the clock.
     pub const ZERO: Self = Self(0);
 
+    /// A point that is never reached.
+    pub const NEVER: Self = Self(u64::MAX);
+
     /// Makes a point `nanos` after the origin.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
@@ -29,6 +32,14 @@ impl ProcessingTime {
     /// Returns the time passed since `earlier`, zero if that lies ahead.
     pub const fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl ProcessingTime {
+    /// Returns the nanoseconds passed since `earlier`, zero if that lies ahead.
+    #[inline]
+    pub(crate) const fn nanos_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
     }
 }
 

@@ -11,12 +11,14 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::FileFailurePersistence;
 use sparkawait_core::element::{StreamElement, Timestamp, Watermark};
+use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{
     AsyncWaitOperator, AttemptId, Completion, Config, EndOfInput, FailurePolicy, OutputMode, Retry,
 };
 use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 use sparkawait_core::time::ProcessingTime;
 
+use support::channel_model::channel_of;
 use support::operator_model::{Model, Operator, key_of, record};
 
 mod support;
@@ -41,7 +43,7 @@ struct Shape {
 /// What a driver does. An operation that is not permitted at its time is left out.
 #[derive(Clone, Debug)]
 enum Op {
-    /// Offers a record with one of three keys, or without one.
+    /// Offers a record with one of three keys, or without one; its channel changes every four.
     Put(u32),
     Watermark(i64),
     /// Answers any call ever started: awaited, answered before, replaced, timed out, cancelled.
@@ -123,6 +125,21 @@ fn retry_strategies() -> impl Strategy<Value = AsyncRetryStrategy> {
     })
 }
 
+fn channels() -> impl Strategy<Value = ChannelConfig> {
+    let bounds = (1_usize..7, 0_u32..5);
+    (0_u32..3, 0_u32..5, 0_u32..5, bounds).prop_map(
+        |(exclusive, floating, max_per_channel, (max_backlog, max_backlog_per_channel))| {
+            ChannelConfig {
+                exclusive,
+                floating,
+                max_per_channel,
+                max_backlog,
+                max_backlog_per_channel,
+            }
+        },
+    )
+}
+
 fn configs() -> impl Strategy<Value = Config> {
     let has_timeout = prop::bool::weighted(0.7);
     let attempt_timeout = prop::option::of((1_u64..12).prop_map(Duration::from_nanos));
@@ -130,7 +147,7 @@ fn configs() -> impl Strategy<Value = Config> {
     let on_failure =
         prop_oneof![3 => Just(FailurePolicy::Emit), 1 => Just(FailurePolicy::FailTask)];
     let at_end = select(vec![EndOfInput::LastAttempt, EndOfInput::KeepRetrying]);
-    let rest = (any::<bool>(), any::<u64>(), on_failure, at_end);
+    let rest = (any::<bool>(), any::<u64>(), on_failure, at_end, prop::option::of(channels()));
     (shapes(), has_timeout, attempt_timeout, retry, rest).prop_map(
         |(shape, has_timeout, attempt_timeout, retry, rest)| Config {
             max_concurrency: shape.max_concurrency,
@@ -141,6 +158,7 @@ fn configs() -> impl Strategy<Value = Config> {
             seed: rest.1,
             on_failure: rest.2,
             at_end_of_input: rest.3,
+            channels: rest.4,
             ..Config::new(shape.mode, shape.capacity)
         },
     )
@@ -226,8 +244,9 @@ impl Simulation {
     fn put(&mut self, key: u32) {
         let value = self.offered * 4 + key;
         self.offered += 1;
-        let is_admitted = self.model.free_slots() > 0;
-        let put = self.operator.process_element(record(value), key_of(value), self.model.now);
+        let is_admitted = self.model.accepts();
+        let (operator, now) = (&mut self.operator, self.model.now);
+        let put = operator.process_element_on(channel_of(value), record(value), key_of(value), now);
         assert_eq!(
             put.map_err(|full| full.element),
             is_admitted.then_some(()).ok_or(record(value))
@@ -286,7 +305,8 @@ impl Simulation {
         let config = Config { mode, capacity, max_concurrency, timeout, ..old };
         self.calls.clear();
         self.model = Model::restore(config.clone(), snapshot.clone(), now);
-        self.operator = AsyncWaitOperator::restore(config, snapshot, |it| key_of(*it), now);
+        let (channel_of, key_of) = (|it: &u32| channel_of(*it), |it: &u32| key_of(*it));
+        self.operator = AsyncWaitOperator::restore_on(config, snapshot, channel_of, key_of, now);
         self.settle();
         if self.input_ended {
             self.end_input();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The extension module `sparkawait._core`: translates, decides nothing.
 
+mod channels;
 mod convert;
 mod error;
 mod guard;

@@ -20,6 +20,7 @@ use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy};
 use sparkawait_runtime::{DriverConfig, MetricsReader, Turn};
 
+use crate::channels::{ChannelArguments, set_channels, to_channels};
 use crate::convert::{
     RetryArguments, WatermarkArguments, to_capacity, to_duration, to_mode, to_on_error, to_output,
     to_retry, to_timeout, to_watermark,
@@ -108,6 +109,33 @@ impl Task {
     }
 }
 
+/// Builds a task around a native function, or around a port for one of Python.
+fn start(
+    py: Python<'_>,
+    config: TaskConfig,
+    native: Option<&Py<Native>>,
+    columns: Columns,
+) -> PyResult<(TaskDriver, TaskFeeder, Option<Port>)> {
+    let (rows, mut port) = (&config.rows, None);
+    let (input, results) = (SchemaRef::clone(&rows.input), SchemaRef::clone(&rows.results));
+    let built = build(config, |replies| {
+        if let Some(native) = native {
+            return native.get().start(replies, input, results).map_err(BuildError::Python);
+        }
+        let mouth = Mouth::new()
+            .map_err(|error| internal_error(&format!("no pipe: {error}")))
+            .map_err(BuildError::Python)?;
+        let mouth = Arc::new(mouth);
+        port = Some(Port::new(Arc::clone(&mouth), replies, columns));
+        Ok(Box::new(PythonFunction { mouth }))
+    });
+    let (driver, feeder) = built.map_err(|error| match error {
+        BuildError::Task(error) => to_exception(py, &error),
+        BuildError::Python(error) => error,
+    })?;
+    Ok((driver, feeder, port))
+}
+
 /// Converts how output batches are cut.
 fn to_driver(max_rows_per_batch: i64, buffer_timeout: Option<f64>) -> PyResult<DriverConfig> {
     let max_rows_per_batch = to_capacity("max_rows_per_batch", max_rows_per_batch)?.get();
@@ -136,7 +164,7 @@ impl Task {
     #[pyo3(signature = (
         *, mode, input_schema, result_schema, capacity, max_concurrency, timeout, attempt_timeout,
         retry, key, on_error, output, has_timeout_handler, watermark, buffer_timeout,
-        max_rows_per_batch, partition, function_name, seed, native, cache,
+        max_rows_per_batch, partition, function_name, seed, native, cache, channels,
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only options of Python")]
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 converts into owned values")]
@@ -162,6 +190,7 @@ impl Task {
         seed: u64,
         native: Option<Py<Native>>,
         cache: Option<CacheArguments>,
+        channels: Option<ChannelArguments>,
     ) -> PyResult<Self> {
         let on_error = to_on_error(on_error)?;
         let mut operator = Config::new(to_mode(mode)?, to_capacity("capacity", capacity)?);
@@ -176,6 +205,11 @@ impl Task {
         if on_error != OnError::Fail {
             operator.on_failure = FailurePolicy::Emit;
         }
+        let channel = channels.map(|arguments| {
+            let (settings, config) = to_channels(arguments);
+            operator.channels = Some(config);
+            settings
+        });
         let driver = to_driver(max_rows_per_batch, buffer_timeout)?;
         let columns = Columns::new(py, &input_schema.0)?;
         let rows = RowConfig {
@@ -184,32 +218,18 @@ impl Task {
             output: to_output(output)?,
             on_error,
             key,
+            channel,
             watermark: to_watermark(watermark)?,
             function: function_name,
             partition,
             timeout: operator.timeout.or(operator.attempt_timeout).unwrap_or(Duration::ZERO),
         };
-        let (input, results) = (SchemaRef::clone(&rows.input), SchemaRef::clone(&rows.results));
-        let emitted = output_schema(&input, &results, rows.output, on_error)
+        let emitted = output_schema(&rows.input, &rows.results, rows.output, on_error)
             .map_err(|error| to_exception(py, &TaskError::Arrow(error)))?;
-        let mut port = None;
         let cache = cache.map(to_cache).transpose()?;
         let cache_metrics = cache.as_ref().map(|cache| Arc::clone(&cache.metrics));
-        let built = build(TaskConfig { operator, driver, rows, cache }, |replies| {
-            if let Some(native) = &native {
-                return native.get().start(replies, input, results).map_err(BuildError::Python);
-            }
-            let mouth = Mouth::new()
-                .map_err(|error| internal_error(&format!("no pipe: {error}")))
-                .map_err(BuildError::Python)?;
-            let mouth = Arc::new(mouth);
-            port = Some(Port::new(Arc::clone(&mouth), replies, columns));
-            Ok(Box::new(PythonFunction { mouth }))
-        });
-        let (driver, feeder) = built.map_err(|error| match error {
-            BuildError::Task(error) => to_exception(py, &error),
-            BuildError::Python(error) => error,
-        })?;
+        let config = TaskConfig { operator, driver, rows, cache };
+        let (driver, feeder, port) = start(py, config, native.as_ref(), columns)?;
         Ok(Self {
             metrics: driver.metrics_reader(),
             cache_metrics,
@@ -293,6 +313,9 @@ impl Task {
             dict.set_item("cache_misses", cache.misses())?;
             dict.set_item("cache_loads", cache.loads())?;
             dict.set_item("cache_evictions", cache.evictions())?;
+        }
+        if let Some(channels) = &task.channels {
+            set_channels(&dict, channels)?;
         }
         let latency = task.call_latency.iter().map(|(took, count)| (took.as_secs_f64(), *count));
         dict.set_item("call_latency", latency.collect::<Vec<_>>())?;

@@ -12,6 +12,7 @@ use sparkawait_core::mailbox::{MailboxProcessor, Step, Suspension};
 use sparkawait_core::operator::{AsyncWaitOperator, Config, Handled};
 use sparkawait_core::time::ProcessingTime;
 
+use crate::channel_recorder::ChannelRecorder;
 use crate::clock::{Clock, MonotonicClock};
 use crate::exchange::{AsyncFunction, Exchange};
 use crate::feeder::{Feeder, ReadAhead};
@@ -89,6 +90,7 @@ pub struct Driver<X: Exchange, F, C = MonotonicClock> {
     error: Option<X::Error>,
     is_closed: bool,
     latency: LatencyRecorder,
+    channels: ChannelRecorder,
     metrics: MetricsReader,
     /// When metrics were published last.
     published_at: Option<ProcessingTime>,
@@ -156,6 +158,7 @@ where
             error: None,
             is_closed: false,
             latency: LatencyRecorder::new(),
+            channels: ChannelRecorder::default(),
             metrics: MetricsReader::default(),
             published_at: None,
         };
@@ -179,7 +182,7 @@ where
         let now = self.clock.now();
         if self.published_at.is_none_or(|last| now >= last + METRICS_INTERVAL) {
             self.published_at = Some(now);
-            self.publish_metrics();
+            self.publish_metrics(now);
         }
         if !matches!(turn, Ok(Turn::Output(_) | Turn::Paused)) {
             self.close();
@@ -192,11 +195,13 @@ where
         if std::mem::replace(&mut self.is_closed, true) {
             return;
         }
+        let now = self.clock.now();
+        self.channels.record_last(&self.operator, &self.exchange, now);
         self.operator.close();
         self.function.close();
         self.read_ahead.close();
         self.processor.mailbox_mut().close();
-        self.publish_metrics();
+        self.publish_metrics(now);
     }
 
     fn work(&mut self) -> Result<Turn<X::Output>, X::Error> {
@@ -304,7 +309,8 @@ where
                 }
                 Some(StreamElement::Record((record, key))) => {
                     // A slot was free, and nothing else takes one.
-                    let _ = self.operator.process_element(record, key, now);
+                    let channel = self.exchange.channel();
+                    let _ = self.operator.process_element_on(channel, record, key, now);
                 }
             }
         }
@@ -389,10 +395,12 @@ where
         }
     }
 
-    fn publish_metrics(&mut self) {
-        let operator = self.operator.metrics(self.clock.now());
+    fn publish_metrics(&mut self, now: ProcessingTime) {
+        self.channels.record(&self.operator, &self.exchange, now);
+        let operator = self.operator.metrics(now);
         let (dropped, call_latency) = (self.exchange.dropped(), self.latency.buckets());
-        self.metrics.publish(TaskMetrics { operator, dropped, call_latency });
+        let channels = self.channels.report();
+        self.metrics.publish(TaskMetrics { operator, dropped, call_latency, channels });
     }
 }
 

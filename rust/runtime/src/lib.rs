@@ -13,6 +13,7 @@
 //!
 //! The crate is generic in what flows: it knows neither Arrow nor Python.
 
+mod channel_recorder;
 pub mod clock;
 pub mod driver;
 pub mod exchange;
@@ -22,6 +23,7 @@ pub mod metrics;
 pub mod parker;
 pub mod tokio_runtime;
 
+pub use channel_recorder::NamedChannels;
 pub use driver::{Driver, DriverConfig, Mailbox, Turn};
 pub use exchange::{AsyncFunction, Exchange};
 pub use feeder::Feeder;

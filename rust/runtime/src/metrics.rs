@@ -8,6 +8,8 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use sparkawait_core::operator::Metrics;
 
+use crate::channel_recorder::NamedChannels;
+
 /// Two significant digits: a percentile is off by 1 % at most.
 const SIGNIFICANT_DIGITS: u8 = 2;
 
@@ -20,6 +22,8 @@ pub struct TaskMetrics {
     pub dropped: u64,
     /// Durations of attempts that counted, as (upper bound, number) of each bucket.
     pub call_latency: Vec<(Duration, u64)>,
+    /// Destinations that wait most, and the others; `None` without channels.
+    pub channels: Option<Arc<NamedChannels>>,
 }
 
 /// Records call latencies; attempts that ended together are one recording.

@@ -62,6 +62,7 @@ pub(crate) fn task_config(mode: OutputMode, capacity: usize) -> TaskConfig {
         output: OutputColumns::Append,
         on_error: OnError::Fail,
         key: (mode == OutputMode::KeyOrdered).then(|| vec!["key".to_owned()]),
+        channel: None,
         watermark: None,
         function: "lookup".to_owned(),
         partition: 0,

@@ -3,13 +3,11 @@
 
 /// Credits and bounds of the channels of an operator.
 ///
-/// `max_concurrency - floating` permits are exclusive ones: each active channel
-/// gets `exclusive` of them, as long as there are any. The channels beyond live
-/// on floating credits alone.
+/// The permits of the operator that do not float are exclusive ones: each
+/// active channel gets `exclusive` of them, as long as there are any. The
+/// channels beyond live on floating credits alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelConfig {
-    /// Calls in flight, of all channels together.
-    pub max_concurrency: u32,
     /// Credits that a channel has to itself while it is active.
     pub exclusive: u32,
     /// Credits that are lent to whoever has something waiting.
@@ -26,7 +24,6 @@ impl ChannelConfig {
     /// Makes settings where every permit floats and a channel may take all of them.
     pub const fn floating(max_concurrency: u32, max_backlog: usize) -> Self {
         Self {
-            max_concurrency,
             exclusive: 0,
             floating: max_concurrency,
             max_per_channel: max_concurrency,
@@ -37,21 +34,16 @@ impl ChannelConfig {
 
     /// Returns settings under which every channel can make progress.
     ///
+    /// `max_concurrency` is at least 1.
+    ///
     /// At least one credit floats, since a channel that comes when all
     /// exclusive credits are taken would wait for ever.
-    pub(super) fn sound(self) -> Self {
-        let max_concurrency = self.max_concurrency.max(1);
+    pub(super) fn sound(self, max_concurrency: u32) -> Self {
         Self {
-            max_concurrency,
             floating: self.floating.clamp(1, max_concurrency),
             max_per_channel: self.max_per_channel.clamp(1, max_concurrency),
             max_backlog: self.max_backlog.max(1),
             ..self
         }
-    }
-
-    /// Returns the exclusive credits of all channels together.
-    pub(super) const fn exclusive_in_all(&self) -> u32 {
-        self.max_concurrency - self.floating
     }
 }

@@ -17,13 +17,6 @@ pub struct ChannelTotals {
 }
 
 impl ChannelTotals {
-    /// Counts a call that ended.
-    #[inline]
-    pub(super) fn record(&mut self, latency: Duration) {
-        self.calls += 1;
-        self.latency = self.latency.saturating_add(latency);
-    }
-
     /// Adds what another channel did.
     pub fn add(&mut self, other: &Self) {
         self.calls += other.calls;

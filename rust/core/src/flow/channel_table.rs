@@ -37,6 +37,8 @@ const REMEMBERED: usize = 1024;
 #[derive(Debug)]
 pub struct ChannelTable {
     config: ChannelConfig,
+    /// Credits of all kinds.
+    max_concurrency: u32,
     by_key: HashMap<Key, ChannelId, BuildHasherDefault<KeyHasher>>,
     channels: Vec<Channel>,
     /// Places of forgotten channels.
@@ -62,8 +64,6 @@ pub struct ChannelTable {
 struct Channel {
     key: Key,
     account: CreditAccount,
-    /// Most calls in flight.
-    limit: u32,
     /// Records admitted and not completed.
     records: u32,
     /// Those of them that wait: for a credit, for their key, for the end of a back-off.
@@ -76,23 +76,29 @@ struct Channel {
     is_forgotten: bool,
     /// Since when something waits for a credit.
     starved_since: ProcessingTime,
-    totals: ChannelTotals,
+    /// Time before that during which something waited for a credit.
+    starved: Duration,
+    /// Calls that ended, and how long they took in all.
+    calls: u64,
+    call_nanos: u64,
 }
 
 /// The channel of a record without one; as any key, it is 64 bits of a hash.
 const NULL: Key = Key(0x6e75_6c6c_2063_6861);
 
 impl ChannelTable {
-    /// Makes a table without channels.
-    pub fn new(config: ChannelConfig) -> Self {
-        let config = config.sound();
+    /// Makes a table without channels for `max_concurrency` calls in flight, of all together.
+    pub fn new(config: ChannelConfig, max_concurrency: u32) -> Self {
+        let max_concurrency = max_concurrency.max(1);
+        let config = config.sound(max_concurrency);
         Self {
             by_key: HashMap::default(),
             channels: Vec::new(),
             vacant: Vec::new(),
             last: None,
             pool: FloatingPool::new(config.floating, 0),
-            unassigned: config.exclusive_in_all(),
+            max_concurrency,
+            unassigned: max_concurrency - config.floating,
             ready: VecDeque::new(),
             nodes: Backlogs::new(),
             active: 0,
@@ -156,13 +162,17 @@ impl ChannelTable {
     }
 
     /// Gives a channel that was idle credits of its own, as long as there are any.
+    #[inline]
     fn activate(&mut self, id: ChannelId) {
-        let channel = &mut self.channels[id.0 as usize];
-        let exclusive = self.config.exclusive.min(self.unassigned).min(channel.limit);
-        self.unassigned -= exclusive;
-        channel.account.endow(exclusive, channel.limit);
         self.idle -= 1;
         self.active += 1;
+        let exclusive = self.config.exclusive.min(self.unassigned);
+        if exclusive > 0 {
+            let account = &mut self.channels[id.0 as usize].account;
+            let exclusive = exclusive.min(account.limit());
+            account.endow(exclusive);
+            self.unassigned -= exclusive;
+        }
     }
 
     /// Uses a credit for a new record, unless earlier ones wait for it.
@@ -170,6 +180,13 @@ impl ChannelTable {
     pub fn try_start(&mut self, id: ChannelId) -> bool {
         let channel = &mut self.channels[id.0 as usize];
         channel.account.backlog() == 0 && channel.account.take(&mut self.pool)
+    }
+
+    /// Gives the credit of a record back that is not called after all.
+    pub fn cancel_start(&mut self, id: ChannelId) {
+        if self.channels[id.0 as usize].account.recycle(&mut self.pool) {
+            self.serve();
+        }
     }
 
     /// Notes that a record of the channel waits for whatever it is.
@@ -209,19 +226,16 @@ impl ChannelTable {
         }
     }
 
+    /// Returns whether [`next_start`](Self::next_start) may return a record.
+    #[inline]
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// Takes the next record whose call starts now; its credit is in use.
     ///
     /// Records that wait no longer, by `is_live`, are passed over.
-    #[inline]
     pub fn next_start(
-        &mut self,
-        now: ProcessingTime,
-        is_live: impl FnMut(EntryId) -> bool,
-    ) -> Option<EntryId> {
-        if self.ready.is_empty() { None } else { self.take_ready(now, is_live) }
-    }
-
-    fn take_ready(
         &mut self,
         now: ProcessingTime,
         mut is_live: impl FnMut(EntryId) -> bool,
@@ -258,21 +272,21 @@ impl ChannelTable {
         }
     }
 
-    /// Ends the use of a credit, which goes to whoever has waited longest.
+    /// Ends the use of a credit since `start`, which goes to whoever has waited longest.
     #[inline]
-    pub fn finish_call(&mut self, id: ChannelId, latency: Duration) {
+    pub fn finish_call(&mut self, id: ChannelId, start: ProcessingTime, now: ProcessingTime) {
         let channel = &mut self.channels[id.0 as usize];
-        channel.totals.record(latency);
-        if channel.account.recycle(&mut self.pool) {
+        channel.calls += 1;
+        channel.call_nanos = channel.call_nanos.saturating_add(now.nanos_since(start));
+        let is_needed = channel.account.backlog() > 0;
+        let is_returned = channel.account.recycle(&mut self.pool);
+        if is_needed || (is_returned && self.pool.waiting() > 0) {
             self.serve();
-        }
-        if self.channels[id.0 as usize].account.backlog() > 0 {
             self.ask(id);
         }
     }
 
     /// Hands free credits to the channels in line.
-    #[inline]
     fn serve(&mut self) {
         while let Some(id) = self.pool.grant() {
             self.channels[id.0 as usize].account.accept_grant(&mut self.pool);
@@ -291,14 +305,20 @@ impl ChannelTable {
     }
 
     /// Takes all credits of a channel without records.
+    #[inline]
     fn retire(&mut self, id: ChannelId) {
         let channel = &mut self.channels[id.0 as usize];
-        self.nodes.clear(&mut channel.retries);
-        self.nodes.clear(&mut channel.first_calls);
-        self.unassigned += channel.account.release(&mut self.pool);
-        self.serve();
         self.active -= 1;
         self.idle += 1;
+        if !channel.account.is_blank() {
+            self.unassigned += channel.account.release(&mut self.pool);
+            self.serve();
+        }
+        let channel = &mut self.channels[id.0 as usize];
+        if channel.has_nodes() {
+            self.nodes.clear(&mut channel.retries);
+            self.nodes.clear(&mut channel.first_calls);
+        }
         if self.idle > self.active + REMEMBERED {
             self.forget_idle();
         }
@@ -309,7 +329,7 @@ impl ChannelTable {
         for channel in self.channels.iter_mut().filter(|it| it.records == 0 && !it.is_forgotten) {
             channel.is_forgotten = true;
             self.by_key.remove(&channel.key);
-            self.forgotten.add(&channel.totals);
+            self.forgotten.add(&channel.totals());
         }
         self.ready.retain(|id| !self.channels[id.0 as usize].is_forgotten);
         while self.channels.last().is_some_and(|it| it.is_forgotten) {
@@ -326,11 +346,10 @@ impl ChannelTable {
     /// Sets the most calls in flight of one channel, as an adaptive limit does.
     pub fn set_limit(&mut self, key: Option<Key>, limit: u32) {
         let id = self.look_up(key.unwrap_or(NULL));
-        let limit = limit.clamp(1, self.config.max_concurrency);
+        let limit = limit.clamp(1, self.max_concurrency);
         let channel = &mut self.channels[id.0 as usize];
-        channel.limit = limit;
+        channel.account.set_limit(limit, &mut self.pool);
         if channel.records > 0 {
-            channel.account.set_limit(limit, &mut self.pool);
             self.serve();
             self.ask(id);
         }
@@ -366,8 +385,7 @@ impl Channel {
     fn new(key: Key, limit: u32) -> Self {
         Self {
             key,
-            account: CreditAccount::new(0, 0, 0),
-            limit,
+            account: CreditAccount::new(0, limit, 0),
             records: 0,
             pending: 0,
             retries: Backlog::EMPTY,
@@ -375,8 +393,21 @@ impl Channel {
             is_ready: false,
             is_forgotten: false,
             starved_since: ProcessingTime::ZERO,
-            totals: ChannelTotals::default(),
+            starved: Duration::ZERO,
+            calls: 0,
+            call_nanos: 0,
         }
+    }
+
+    fn totals(&self) -> ChannelTotals {
+        let latency = Duration::from_nanos(self.call_nanos);
+        ChannelTotals { calls: self.calls, latency, starved: self.starved }
+    }
+
+    /// Returns whether records are in line, if only ones that wait no longer.
+    #[inline]
+    fn has_nodes(&self) -> bool {
+        !self.retries.is_empty() || !self.first_calls.is_empty()
     }
 
     /// Returns whether something waits and there is a credit for it.
@@ -414,13 +445,13 @@ impl Channel {
         let backlog = self.account.backlog().saturating_sub(1);
         self.account.set_backlog(backlog);
         if backlog == 0 {
-            self.totals.starved += now.saturating_since(self.starved_since);
+            self.starved += now.saturating_since(self.starved_since);
         }
         self.account.stop_waiting(pool);
     }
 
     fn metrics(&self, now: ProcessingTime) -> ChannelMetrics {
-        let mut totals = self.totals;
+        let mut totals = self.totals();
         if self.account.backlog() > 0 {
             totals.starved += now.saturating_since(self.starved_since);
         }

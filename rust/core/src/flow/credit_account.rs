@@ -74,7 +74,8 @@ impl CreditAccount {
 
     /// Returns how many credits the channel holds.
     pub(crate) const fn held(&self) -> u32 {
-        self.free.saturating_add(self.in_use)
+        // At most the larger one of limit and exclusive credits.
+        self.free + self.in_use
     }
 
     /// Returns how many free credits the channel aims at.
@@ -119,8 +120,7 @@ impl CreditAccount {
     pub(crate) fn recycle(&mut self, pool: &mut FloatingPool) -> bool {
         debug_assert!(self.in_use > 0, "a credit came back that was not in use");
         self.in_use = self.in_use.saturating_sub(1);
-        let keeps = self.floating == 0
-            || (pool.is_uncontended() && self.free < self.required() && self.held() < self.limit);
+        let keeps = self.floating == 0 || (self.is_short() && pool.is_uncontended());
         if keeps {
             self.free += 1;
             return false;
@@ -206,13 +206,19 @@ impl CreditAccount {
         self.leave_line(pool);
         pool.recycle_many(self.floating);
         let exclusive = self.exclusive;
-        *self = Self::new(0, 0, 0);
+        *self = Self::new(0, self.limit, self.reserve);
         exclusive
     }
 
-    /// Gives an idle channel credits of its own.
-    pub(crate) fn endow(&mut self, exclusive: u32, limit: u32) {
-        *self = Self::new(exclusive, limit, self.reserve);
+    /// Returns whether nothing is held, used or asked for.
+    #[inline]
+    pub(crate) const fn is_blank(&self) -> bool {
+        self.free + self.in_use == 0 && self.backlog == 0
+    }
+
+    /// Gives a channel that holds nothing credits of its own.
+    pub(crate) fn endow(&mut self, exclusive: u32) {
+        *self = Self::new(exclusive, self.limit, self.reserve);
     }
 }
 

@@ -4,6 +4,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use crate::flow::ChannelConfig;
 use crate::retry::AsyncRetryStrategy;
 
 /// In which order results leave. Counterpart of Flink's `OutputMode`.
@@ -61,6 +62,8 @@ pub struct Config {
     pub at_end_of_input: EndOfInput,
     /// Varies the jitter of the back-off.
     pub seed: u64,
+    /// How the permits are spread over destinations; `None`: whoever comes first.
+    pub channels: Option<ChannelConfig>,
 }
 
 impl Config {
@@ -77,6 +80,7 @@ impl Config {
             on_failure: FailurePolicy::FailTask,
             at_end_of_input: EndOfInput::LastAttempt,
             seed: 0,
+            channels: None,
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::action::AttemptId;
 use crate::element::StreamRecord;
+use crate::flow::ChannelId;
 use crate::time::ProcessingTime;
 
 /// What a record that is not completed waits for.
@@ -10,7 +11,7 @@ use crate::time::ProcessingTime;
 pub(super) enum Phase {
     /// The completion of an earlier record of its key.
     Blocked,
-    /// A concurrency permit.
+    /// A concurrency permit, or a credit of its channel.
     Waiting,
     /// The outcome of the current attempt; holds a permit.
     Running,
@@ -37,8 +38,10 @@ pub(super) struct InFlight<E> {
     /// Attempts started.
     pub(super) attempt: u32,
     pub(super) admitted_at: ProcessingTime,
-    /// End of the record's timeout.
-    pub(super) deadline: Option<ProcessingTime>,
+    /// End of the record's timeout; `NEVER` without one.
+    pub(super) deadline: ProcessingTime,
+    /// Its destination; means nothing without channels.
+    pub(super) channel: ChannelId,
     /// Running: start of the attempt. Back-off: time of the next one.
     pub(super) since: ProcessingTime,
 }

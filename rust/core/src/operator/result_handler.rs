@@ -26,12 +26,15 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         };
         if in_flight.phase == Phase::TimedOut {
             let outcome = completion.outcome.map_err(Failure::Function);
-            self.finish(attempt.entry, outcome);
+            self.finish(attempt.entry, outcome, now);
             self.start_waiting(now);
             return Handled::TimeoutAnswered;
         }
         let latency = now.saturating_since(in_flight.since);
         self.running -= 1;
+        if let Some(channels) = &mut self.channels {
+            channels.finish_call(in_flight.channel, in_flight.since, now);
+        }
         let asks_for_retry = completion.retry != Retry::No;
         let handled = if asks_for_retry && self.back_off(attempt, completion.retry, now) {
             Handled::Retried(latency)
@@ -42,7 +45,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 }
                 _ => Failure::Function(error),
             });
-            self.finish(attempt.entry, outcome);
+            self.finish(attempt.entry, outcome, now);
             Handled::Final(latency)
         };
         self.start_waiting(now);
@@ -67,6 +70,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Lets a record wait for its next attempt.
     pub(super) fn back_off_until(&mut self, attempt: AttemptId, due: ProcessingTime) {
         let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
+        if let Some(channels) = self.channels.as_mut().filter(|_| in_flight.phase == Phase::Running)
+        {
+            channels.suspend(in_flight.channel);
+        }
         in_flight.phase = Phase::BackOff;
         in_flight.since = due;
         self.retries.push(due, attempt);
@@ -82,9 +89,12 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     ///
     /// A record that it unblocks waits for a permit like any other; `start_waiting` follows when
     /// everything that is due has taken effect, so no call starts for a record without time.
-    pub(super) fn finish(&mut self, id: EntryId, outcome: Outcome<R, F>) {
+    pub(super) fn finish(&mut self, id: EntryId, outcome: Outcome<R, F>, now: ProcessingTime) {
         let Some(in_flight) = self.queue.get_mut(id) else { return };
         in_flight.phase = Phase::Completed;
+        if let Some(channels) = &mut self.channels {
+            channels.leave(in_flight.channel);
+        }
         let outcome = match outcome {
             Ok(results) => Ok(results),
             Err(failure) => {
@@ -103,7 +113,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             // A record that asked for the outcome of its timeout is not started.
             let is_blocked = |phase| phase == Phase::Blocked;
             if self.queue.get_mut(successor).is_some_and(|it| is_blocked(it.phase)) {
-                self.wait_for_permit(successor);
+                self.wait_for_permit(successor, now);
             }
         }
     }
@@ -116,26 +126,44 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         {
             return self.start(id, now);
         }
-        self.wait_for_permit(id);
+        self.wait_for_permit(id, now);
     }
 
     /// Puts a record behind those that wait for a permit.
-    fn wait_for_permit(&mut self, id: EntryId) {
-        if let Some(in_flight) = self.queue.get_mut(id) {
-            in_flight.phase = Phase::Waiting;
+    pub(super) fn wait_for_permit(&mut self, id: EntryId, now: ProcessingTime) {
+        let Some(in_flight) = self.queue.get_mut(id) else { return };
+        in_flight.phase = Phase::Waiting;
+        match &mut self.channels {
+            None => self.waiting.push_back(id),
+            Some(channels) => channels.wait(in_flight.channel, id, false, now),
         }
-        self.waiting.push_back(id);
     }
 
     /// Lets a record wait for an earlier one of its key.
     pub(super) fn block(&mut self, id: EntryId) {
-        if let Some(in_flight) = self.queue.get_mut(id) {
-            in_flight.phase = Phase::Blocked;
+        let Some(in_flight) = self.queue.get_mut(id) else { return };
+        if let Some(channels) = self.channels.as_mut().filter(|_| in_flight.phase != Phase::Blocked)
+        {
+            channels.suspend(in_flight.channel);
         }
+        in_flight.phase = Phase::Blocked;
     }
 
     /// Hands free permits to records that wait, retries first: they arrived earlier.
+    #[expect(clippy::inline_always, reason = "once per completion, and mostly nobody waits")]
+    #[inline(always)]
     pub(super) fn start_waiting(&mut self, now: ProcessingTime) {
+        match &self.channels {
+            None if self.waiting.is_empty() && self.due_retries.is_empty() => {}
+            None => self.start_next(now),
+            Some(channels) if channels.has_ready() => self.start_ready(now),
+            Some(_) => {}
+        }
+    }
+
+    /// Starts records that wait while there are permits.
+    #[inline(never)]
+    fn start_next(&mut self, now: ProcessingTime) {
         while self.running < self.config.max_concurrency.get() && !self.is_closed {
             let next = self.due_retries.pop_front().or_else(|| self.waiting.pop_front());
             let Some(id) = next else { return };
@@ -147,13 +175,19 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     }
 
     /// Starts the next attempt of a record.
-    fn start(&mut self, id: EntryId, now: ProcessingTime) {
+    pub(super) fn start(&mut self, id: EntryId, now: ProcessingTime) {
         let Some(in_flight) = self.queue.get_mut(id) else { return };
         in_flight.phase = Phase::Running;
         in_flight.attempt += 1;
         in_flight.since = now;
         let attempt = AttemptId { entry: id, attempt: in_flight.attempt };
         let value = in_flight.record.value.clone();
+        self.invoke(attempt, value, now);
+    }
+
+    /// Asks for a call; its permit is taken.
+    #[inline]
+    pub(super) fn invoke(&mut self, attempt: AttemptId, value: E, now: ProcessingTime) {
         self.running += 1;
         self.metrics.attempts += 1;
         self.metrics.retries += u64::from(attempt.attempt > 1);
@@ -165,16 +199,21 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
 
     /// Lets every deadline and every retry that is due take effect.
     pub fn handle_time(&mut self, now: ProcessingTime) {
+        self.expire(now);
+        self.start_waiting(now);
+    }
+
+    /// Lets what is due take effect, and starts nothing.
+    pub(super) fn expire(&mut self, now: ProcessingTime) {
         while let Some(id) = self.deadlines.pop_due(now) {
-            self.time_out(id);
+            self.time_out(id, now);
         }
         while let Some(attempt) = self.attempt_deadlines.pop_due(now) {
             self.time_out_attempt(attempt, now);
         }
         while let Some(attempt) = self.retries.pop_due(now) {
-            self.retry(attempt);
+            self.retry(attempt, now);
         }
-        self.start_waiting(now);
     }
 
     /// Returns when [`handle_time`](Self::handle_time) has something to do.
@@ -210,7 +249,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     }
 
     /// Ends a record whose time has passed: cancels its attempt, asks or fails.
-    fn time_out(&mut self, id: EntryId) {
+    fn time_out(&mut self, id: EntryId, now: ProcessingTime) {
         if self.is_closed {
             return;
         }
@@ -219,7 +258,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             return;
         }
         self.metrics.timeouts += 1;
-        match in_flight.phase {
+        let phase = std::mem::replace(&mut in_flight.phase, Phase::TimedOut);
+        let attempt = AttemptId { entry: id, attempt: AttemptId::TIMEOUT };
+        let value = in_flight.record.value.clone();
+        match phase {
             Phase::Running => {
                 let attempt = AttemptId { entry: id, attempt: in_flight.attempt };
                 self.actions.cancel.push(attempt);
@@ -229,32 +271,33 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             Phase::BackOff => self.backing_off -= 1,
             _ => {}
         }
-        if !self.config.asks_on_timeout {
-            return self.finish(id, Err(Failure::TimedOut));
+        if self.channels.is_some() {
+            self.time_out_in_channel(id, phase, now);
         }
-        in_flight.phase = Phase::TimedOut;
-        let attempt = AttemptId { entry: id, attempt: AttemptId::TIMEOUT };
-        let value = in_flight.record.value.clone();
+        if !self.config.asks_on_timeout {
+            return self.finish(id, Err(Failure::TimedOut), now);
+        }
         self.actions.ask_timeout.push(Invocation { attempt, value });
     }
 
     /// Ends an attempt that took too long; the record may get another one.
     fn time_out_attempt(&mut self, attempt: AttemptId, now: ProcessingTime) {
-        let is_running = self.queue.get_mut(attempt.entry).is_some_and(|it| it.awaits(attempt));
-        if self.is_closed || !is_running {
-            return;
-        }
+        let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.awaits(attempt));
+        let Some(in_flight) = in_flight.filter(|_| !self.is_closed) else { return };
         self.actions.cancel.push(attempt);
         self.running -= 1;
         self.metrics.cancelled += 1;
+        if let Some(channels) = &mut self.channels {
+            channels.finish_call(in_flight.channel, in_flight.since, now);
+        }
         if !self.back_off(attempt, Retry::Yes, now) {
             self.metrics.timeouts += 1;
-            self.finish(attempt.entry, Err(Failure::TimedOut));
+            self.finish(attempt.entry, Err(Failure::TimedOut), now);
         }
     }
 
     /// Ends a back-off: the next attempt waits for a permit.
-    fn retry(&mut self, attempt: AttemptId) {
+    fn retry(&mut self, attempt: AttemptId, now: ProcessingTime) {
         let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
         let is_over = in_flight.phase != Phase::BackOff || in_flight.attempt != attempt.attempt;
         if is_over || self.is_closed {
@@ -262,13 +305,16 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
         in_flight.phase = Phase::Waiting;
         self.backing_off -= 1;
-        self.due_retries.push_back(attempt.entry);
+        match &mut self.channels {
+            None => self.due_retries.push_back(attempt.entry),
+            Some(channels) => channels.wait(in_flight.channel, attempt.entry, true, now),
+        }
     }
 
     /// Ends every back-off at once, earliest first.
     pub(super) fn hurry_retries(&mut self, now: ProcessingTime) {
         for attempt in self.retries.drain() {
-            self.retry(attempt);
+            self.retry(attempt, now);
         }
         self.start_waiting(now);
     }

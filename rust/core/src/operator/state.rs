@@ -7,6 +7,7 @@ use super::in_flight::{InFlight, Phase};
 use super::snapshot::{Snapshot, SnapshotRecord, SnapshotState};
 use super::{AsyncWaitOperator, AttemptId, Config, Outcome};
 use crate::element::{Key, StreamElement};
+use crate::flow::ChannelId;
 use crate::queue::{Entry, EntryId, Start, StreamElementQueue};
 use crate::time::ProcessingTime;
 
@@ -15,6 +16,7 @@ use crate::time::ProcessingTime;
 pub(super) struct Replayed<E, R, F> {
     pub(super) record: SnapshotRecord<E, R, F>,
     pub(super) key: Option<Key>,
+    pub(super) channel: Option<Key>,
 }
 
 impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
@@ -34,12 +36,26 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
     pub fn restore(
         config: Config,
         snapshot: Snapshot<E, R, F>,
+        key_of: impl FnMut(&E) -> Option<Key>,
+        now: ProcessingTime,
+    ) -> Self {
+        Self::restore_on(config, snapshot, |_| None, key_of, now)
+    }
+
+    /// Does as [`restore`](Self::restore); `channel_of` gives the channel of a record.
+    pub fn restore_on(
+        config: Config,
+        snapshot: Snapshot<E, R, F>,
+        mut channel_of: impl FnMut(&E) -> Option<Key>,
         mut key_of: impl FnMut(&E) -> Option<Key>,
         now: ProcessingTime,
     ) -> Self {
         let mut operator = Self::new(config);
         let elements = snapshot.into_iter().map(|element| {
-            element.map(|record| Replayed { key: key_of(&record.record.value), record })
+            element.map(|record| {
+                let value = &record.record.value;
+                Replayed { key: key_of(value), channel: channel_of(value), record }
+            })
         });
         operator.replay = elements.collect();
         operator.replay(now);
@@ -51,8 +67,13 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
     /// Call it after [`pop_output`](Self::pop_output) made room, until
     /// [`is_replaying`](Self::is_replaying) is false.
     pub fn replay(&mut self, now: ProcessingTime) {
+        self.replay_until_full(now);
+        self.start_waiting(now);
+    }
+
+    fn replay_until_full(&mut self, now: ProcessingTime) {
         while !self.is_closed {
-            let is_full = self.queue.len() == self.config.capacity.get();
+            let is_full = self.slots() == 0;
             match self.replay.front() {
                 Some(StreamElement::Record(_)) if is_full => return,
                 None => return,
@@ -73,29 +94,38 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
 
     /// Admits one restored record; a slot is free.
     fn replay_record(&mut self, replayed: Replayed<E, R, F>, now: ProcessingTime) {
-        let Replayed { record: SnapshotRecord { record, attempts, state }, key } = replayed;
+        let Replayed { record: SnapshotRecord { record, attempts, state }, key, channel } =
+            replayed;
+        let channel = self.channels.as_mut().map(|channels| channels.admit(channel));
         let in_flight = InFlight {
             record,
             phase: Phase::Waiting,
             attempt: attempts,
             admitted_at: now,
-            deadline: None,
+            deadline: ProcessingTime::NEVER,
+            channel: channel.unwrap_or(ChannelId(0)),
             since: now,
         };
         let Ok((id, start)) = self.queue.try_put_keyed(in_flight, key) else { return };
         self.metrics.admitted += 1;
         match state {
-            SnapshotState::Completed(outcome) => self.finish(id, outcome),
+            SnapshotState::Completed(outcome) => self.finish(id, outcome, now),
             SnapshotState::Pending { time_left, backoff_left, was_running } => {
+                if channel.is_some() {
+                    // Until it is known better, and so that it is counted as waiting.
+                    self.block(id);
+                }
                 // What was running is run again under the same number.
                 let attempt = attempts.saturating_sub(u32::from(was_running));
                 self.resume(AttemptId { entry: id, attempt }, time_left, now);
                 match (start, backoff_left) {
-                    _ if self.is_timed_out(id, now) => self.handle_time(now),
+                    _ if self.is_timed_out(id, now) => self.expire(now),
                     (Start::Blocked, _) => self.block(id),
                     (Start::Now, Some(rest)) if !self.is_draining() => {
                         self.back_off_until(AttemptId { entry: id, attempt }, now + rest);
                     }
+                    // It is counted as waiting already, and starts when all are restored.
+                    (Start::Now, _) if channel.is_some() => self.wait_for_permit(id, now),
                     (Start::Now, _) => self.make_ready(id, now),
                 }
             }
@@ -108,13 +138,13 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
         in_flight.attempt = attempt.attempt;
         let Some(timeout) = self.config.timeout else { return };
         let deadline = now + time_left.unwrap_or(timeout).min(timeout);
-        in_flight.deadline = Some(deadline);
+        in_flight.deadline = deadline;
         self.deadlines.push(deadline, attempt.entry);
     }
 
     /// Returns whether no time was left: the record must not be called again.
     fn is_timed_out(&mut self, id: EntryId, now: ProcessingTime) -> bool {
-        self.queue.get_mut(id).is_some_and(|it| it.deadline.is_some_and(|end| end <= now))
+        self.queue.get_mut(id).is_some_and(|it| it.deadline <= now)
     }
 }
 
@@ -127,7 +157,8 @@ fn record_of<E: Clone, R: Clone, F: Clone>(
     let state = match entry.result {
         Some(outcome) => SnapshotState::Completed(outcome.clone()),
         None => SnapshotState::Pending {
-            time_left: in_flight.deadline.map(|deadline| deadline.saturating_since(now)),
+            time_left: (in_flight.deadline != ProcessingTime::NEVER)
+                .then(|| in_flight.deadline.saturating_since(now)),
             backoff_left: (in_flight.phase == Phase::BackOff)
                 .then(|| in_flight.since.saturating_since(now)),
             was_running: in_flight.phase == Phase::Running,

@@ -7,6 +7,7 @@ use sparkawait_core::element::StreamElement;
 use sparkawait_core::operator::{Actions, AttemptId, Invocation, Metrics, OutputMode};
 use sparkawait_core::time::ProcessingTime;
 
+use super::channel_model::channel_of;
 use super::operator_model::{Held, Model, Operator, State, key_of};
 
 impl Model {
@@ -34,9 +35,10 @@ impl Model {
         assert!(!self.is_closed && !self.is_blocked(value), "{value} starts while it is blocked");
         let is_keyed = self.config.mode == OutputMode::KeyOrdered;
         let starts_in_order = !is_keyed && attempt.attempt == 1;
-        assert!(!starts_in_order || self.last_first < Some(value), "{value} overtakes");
         if starts_in_order {
-            self.last_first = Some(value);
+            let channel = self.config.channels.and_then(|_| channel_of(value));
+            let last = self.last_first.insert(channel, value);
+            assert!(last < Some(value), "{value} overtakes");
         }
         let retry = self.config.retry.filter(|_| attempt.attempt > 1);
         let is_permitted =
@@ -57,6 +59,8 @@ impl Model {
     /// Compares all that can be asked of the operator.
     pub(crate) fn check(&mut self, operator: &mut Operator) {
         self.check_permits();
+        self.check_credits();
+        self.check_report(operator);
         self.check_metrics(operator);
         assert_eq!(operator.queue_size(), self.held().count());
         assert_eq!(operator.in_flight(), self.running());
@@ -76,10 +80,11 @@ impl Model {
 
     fn check_permits(&self) {
         let max_concurrency = self.config.max_concurrency.get();
-        assert!(self.held().count() <= self.config.capacity.get());
+        let backlog = self.config.channels.map_or(0, |channels| channels.max_backlog);
+        assert!(self.held().count() <= self.config.capacity.get() + backlog);
         assert!(self.running() <= max_concurrency);
         let may_start = |it: &&Held| it.state == State::Waiting && !self.is_blocked(it.value);
-        if self.running() < max_concurrency && !self.is_closed {
+        if self.config.channels.is_none() && self.running() < max_concurrency && !self.is_closed {
             assert_eq!(self.held().find(may_start).map(|it| it.value), None, "a permit is free");
         }
         let mut keys = HashSet::new();

@@ -4,7 +4,7 @@
 //! The model decides everything but which of the records that may start does so: that it learns
 //! from the operator's actions, and checks that the record was allowed to.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use sparkawait_core::element::{Key, StreamElement, StreamRecord, Timestamp, Watermark};
@@ -15,6 +15,8 @@ use sparkawait_core::operator::{
 use sparkawait_core::queue::EntryId;
 use sparkawait_core::retry::mix;
 use sparkawait_core::time::ProcessingTime;
+
+use super::channel_model::Assigned;
 
 /// What an attempt came to: the record's value and the attempt's number.
 pub(crate) type Reply = (u32, u32);
@@ -120,8 +122,9 @@ pub(crate) struct Model {
     pub(super) metrics: Metrics,
     readied: usize,
     pub(super) starts: usize,
-    /// The last record that was called for the first time.
-    pub(super) last_first: Option<u32>,
+    /// The last record that was called for the first time, of each channel.
+    pub(super) last_first: HashMap<Option<Key>, u32>,
+    pub(super) assigned: Assigned,
     /// Calls that the current operation has to cancel.
     pub(super) cancels: HashSet<AttemptId>,
     /// Records whose timeout the current operation has to ask for.
@@ -143,7 +146,8 @@ impl Model {
             metrics: Metrics::default(),
             readied: 0,
             starts: 0,
-            last_first: None,
+            last_first: HashMap::new(),
+            assigned: HashMap::new(),
             cancels: HashSet::new(),
             asks: Vec::new(),
             withdraws_calls: false,
@@ -193,7 +197,7 @@ impl Model {
 
     pub(crate) fn free_slots(&self) -> usize {
         let is_open = !self.is_closed && self.replay.is_empty();
-        if is_open { self.config.capacity.get() - self.held().count() } else { 0 }
+        if is_open { self.slots() } else { 0 }
     }
 
     pub(crate) fn put(&mut self, value: u32) {
@@ -206,6 +210,7 @@ impl Model {
         let (admitted_at, state) = (self.now, State::Waiting);
         let held = Held { value, id: None, attempts, admitted_at, deadline, state, ready: None };
         self.line.push(StreamElement::Record(held));
+        self.activate_channel(value);
     }
 
     pub(crate) fn put_watermark(&mut self, watermark: Watermark) {
@@ -286,6 +291,7 @@ impl Model {
             return self.close();
         }
         self.get(value).state = State::Final(outcome);
+        self.retire_channel(value);
         self.make_ready(value);
     }
 
@@ -432,7 +438,7 @@ impl Model {
     /// Admits restored elements while slots are free.
     pub(crate) fn admit_replayed(&mut self) {
         while !self.is_closed {
-            let is_full = self.held().count() == self.config.capacity.get();
+            let is_full = self.slots() == 0;
             if is_full && matches!(self.replay.front(), Some(StreamElement::Record(_))) {
                 return;
             }

@@ -24,21 +24,20 @@ struct Bench {
     started: Vec<usize>,
 }
 
-fn config(max_concurrency: u32, exclusive: u32, floating: u32, limit: u32) -> ChannelConfig {
-    ChannelConfig {
-        max_concurrency,
+fn table(max_concurrency: u32, exclusive: u32, floating: u32, limit: u32) -> ChannelTable {
+    let config = ChannelConfig {
         exclusive,
         floating,
         max_per_channel: limit,
         max_backlog: 1_000_000,
         max_backlog_per_channel: 3,
-    }
+    };
+    ChannelTable::new(config, max_concurrency)
 }
 
 impl Bench {
-    fn new(config: ChannelConfig) -> Self {
-        let (table, now) = (ChannelTable::new(config), ProcessingTime::ZERO);
-        Self { table, now, records: Vec::new(), started: Vec::new() }
+    fn new(table: ChannelTable) -> Self {
+        Self { table, now: ProcessingTime::ZERO, records: Vec::new(), started: Vec::new() }
     }
 
     fn admit(&mut self, key: u64) {
@@ -72,7 +71,7 @@ impl Bench {
     /// Ends the call of a record, which is then done or in back-off.
     fn finish(&mut self, record: usize, ends: bool) {
         let id = self.records[record].1;
-        self.table.finish_call(id, Duration::from_nanos(1));
+        self.table.finish_call(id, self.now, self.now);
         if ends {
             self.records[record].2 = State::Done;
             self.table.leave(id);
@@ -117,7 +116,7 @@ impl Bench {
         let table = &self.table;
         let held: u32 = table.channels.iter().map(|it| it.account.held()).sum();
         let all = held + table.pool.free() + table.unassigned;
-        assert_eq!(all, table.config.max_concurrency + table.pool.overdrawn(), "conserved");
+        assert_eq!(all, table.max_concurrency + table.pool.overdrawn(), "conserved");
         let keys: HashSet<u64> = self.records.iter().map(|it| it.0).collect();
         let mut sheltered = 0;
         for key in keys {
@@ -136,11 +135,11 @@ impl Bench {
             assert_eq!(account.in_use() as usize, running);
             assert_eq!(account.backlog() as usize, waiting);
             assert_eq!(channel.records as usize, running + pending);
-            let may_take = account.in_use() < channel.limit;
+            let may_take = account.in_use() < channel.account.limit();
             let has_credit = account.free() > 0 || table.pool.free() > 0;
             assert!(waiting == 0 || !may_take || !has_credit, "a credit is free for {key}");
             let is_in_line = account.is_waiting();
-            assert!(waiting == 0 || account.held() >= channel.limit || is_in_line);
+            assert!(waiting == 0 || account.held() >= channel.account.limit() || is_in_line);
         }
         assert_eq!(table.sheltered(), sheltered);
         let idle = table.channels.iter().filter(|it| it.records == 0);
@@ -219,7 +218,7 @@ proptest! {
         limit in 0_u32..9,
         sequence in prop::collection::vec(ops(), 0..120),
     ) {
-        let mut bench = Bench::new(config(max_concurrency, exclusive, floating, limit));
+        let mut bench = Bench::new(table(max_concurrency, exclusive, floating, limit));
         for op in sequence {
             bench.run(op);
         }
@@ -236,7 +235,7 @@ proptest! {
 
 #[test]
 fn a_stalled_channel_keeps_its_limit_and_the_others_go_on() {
-    let mut bench = Bench::new(config(20, 1, 10, 4));
+    let mut bench = Bench::new(table(20, 1, 10, 4));
     (0..50).for_each(|_| bench.admit(1));
     assert_eq!(bench.started.len(), 4);
 
@@ -253,7 +252,7 @@ fn a_stalled_channel_keeps_its_limit_and_the_others_go_on() {
 
 #[test]
 fn equal_channels_are_served_equally() {
-    let mut bench = Bench::new(config(8, 0, 8, 8));
+    let mut bench = Bench::new(table(8, 0, 8, 8));
     (0..4_000).for_each(|record| bench.admit(1 + record % 100));
     let mut running: VecDeque<usize> = bench.in_state(State::Running).into();
     for _ in 0..2_000 {
@@ -271,11 +270,11 @@ fn equal_channels_are_served_equally() {
 
 #[test]
 fn memory_follows_the_active_channels() {
-    let mut table = ChannelTable::new(config(10, 1, 5, 10));
+    let mut table = table(10, 1, 5, 10);
     for key in 0..100_000 {
         let id = table.admit(Some(Key(key)));
         assert!(table.try_start(id));
-        table.finish_call(id, Duration::ZERO);
+        table.finish_call(id, ProcessingTime::ZERO, ProcessingTime::ZERO);
         table.leave(id);
     }
 
@@ -286,7 +285,7 @@ fn memory_follows_the_active_channels() {
 
 #[test]
 fn more_channels_than_exclusive_credits_live_on_floating_ones() {
-    let mut bench = Bench::new(config(4, 2, 1, 4));
+    let mut bench = Bench::new(table(4, 2, 1, 4));
     (1..=5).for_each(|key| bench.admit(key));
 
     // Two exclusive credits for the first, one that was left for the second, one that floats.
@@ -298,7 +297,7 @@ fn more_channels_than_exclusive_credits_live_on_floating_ones() {
 
 #[test]
 fn a_retry_goes_before_first_calls_of_its_channel() {
-    let mut bench = Bench::new(config(1, 0, 1, 1));
+    let mut bench = Bench::new(table(1, 0, 1, 1));
     (0..3).for_each(|_| bench.admit(1));
     bench.finish(0, false);
     bench.retry(0);
@@ -311,7 +310,7 @@ fn a_retry_goes_before_first_calls_of_its_channel() {
 #[test]
 fn time_without_a_credit_is_counted_while_something_waits() {
     let at = ProcessingTime::from_nanos;
-    let mut bench = Bench::new(config(1, 0, 1, 1));
+    let mut bench = Bench::new(table(1, 0, 1, 1));
     bench.admit(1);
     bench.now = at(10);
     bench.admit(1);
@@ -327,7 +326,7 @@ fn time_without_a_credit_is_counted_while_something_waits() {
 
 #[test]
 fn the_report_shows_those_who_wait_most_and_adds_the_others() {
-    let mut bench = Bench::new(config(2, 0, 2, 1));
+    let mut bench = Bench::new(table(2, 0, 2, 1));
     for (key, records) in [(1, 2), (2, 5), (3, 1), (0, 4)] {
         (0..records).for_each(|_| bench.admit(key));
     }

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Destinations that do not hold one another: how calls and waiting rows are spread over channels.
+
+`Channels` is checked on the driver, where the wait function is called, and travels as plain
+numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
+
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+
+__all__ = ["Channels", "Credits", "Route"]
+
+COUNT = 10
+"""Channels that are expected when nothing is said: Flink's 2, 8 and 10 buffers for 100 calls."""
+MIN_BACKLOG = 10_000
+"""Default of `max_backlog` for a small capacity: a batch of Spark."""
+_MAX_COUNT = 2**31 - 1
+
+
+class Credits(NamedTuple):
+    """What `Channels` come to for one call, in the order of `_core.Task`."""
+
+    exclusive: int
+    floating: int
+    max_per_channel: int
+    max_backlog: int
+    max_backlog_per_channel: int
+
+
+@dataclass(frozen=True)
+class Route:
+    """Where the channel of a row is found.
+
+    Attributes:
+        columns: Columns of the input.
+        hidden: Whether they were computed for this purpose only, and are taken off the rows.
+    """
+
+    columns: tuple[str, ...]
+    hidden: bool = False
+
+
+@dataclass(frozen=True)
+class Channels:
+    """How calls are spread over the channels that ``channel=`` names, for the option ``channels=``.
+
+    A channel is a destination: a host, a shard, a tenant. A call of a channel takes a *credit*.
+    Some credits are the channel's own while it has rows (*exclusive*), the others *float*: they are
+    lent to channels that have rows waiting, one at a time in turn. So a destination that stands
+    still holds its own calls and no others. Rows that wait for a credit count towards
+    `max_backlog` instead of ``capacity``; the input stops when either is used up.
+
+    Defaults follow ``max_concurrency`` and `count`: of 100 calls and 10 channels, 2 credits are
+    each channel's own, 80 float, and a channel has at most 10 calls in flight.
+
+    Args:
+        exclusive: Credits of each channel, as long as there are any; channels beyond live on
+            floating ones. By default a fifth of the channel's even share.
+        floating: Credits that are lent. By default what `count` channels leave.
+        max_per_channel: Most calls in flight of one channel. By default its even share: raise it if
+            one channel alone shall be able to use more.
+        max_backlog: Rows that may wait for a credit, all channels together, beyond ``capacity``.
+            By default ten times the capacity, and at least 10 000.
+        max_backlog_per_channel: Rows of them that may be of one channel; its further rows take
+            slots of ``capacity``. By default `max_backlog`.
+        count: How many channels are expected to have rows at the same time; 10 by default. More
+            than that work, too, and are isolated by their floating credits only.
+
+    Raises:
+        ConfigurationError: If a value is wrong. What depends on ``max_concurrency`` is checked when
+            the wait function is called.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> import sparkawait as sa
+        >>> @sa.async_function("greeting string")
+        ... async def greet(row):
+        ...     return {"greeting": f"hello {row['tenant']}"}
+        >>> rows = [pa.record_batch({"tenant": ["a", "b", None]})]
+        >>> channels = sa.Channels(count=3)
+        >>> (out,) = sa.arrow.ordered_wait(rows, greet, channel="tenant", channels=channels)
+        >>> out["greeting"].to_pylist()
+        ['hello a', 'hello b', 'hello None']
+    """
+
+    exclusive: int | None = None
+    floating: int | None = None
+    max_per_channel: int | None = None
+    max_backlog: int | None = None
+    max_backlog_per_channel: int | None = None
+    count: int | None = None
+
+    def __post_init__(self) -> None:
+        """Checks what can be checked without the other options."""
+        _check("exclusive", self.exclusive, 0)
+        hint = "; a channel that comes when all exclusive credits are taken would wait for ever"
+        _check("floating", self.floating, 1, hint)
+        for name in ("max_per_channel", "max_backlog", "max_backlog_per_channel", "count"):
+            _check(name, getattr(self, name), 1)
+
+    def resolve(self, max_concurrency: int, capacity: int) -> Credits:
+        """Returns the numbers for a call with these options.
+
+        Raises:
+            ConfigurationError: If there are more credits than calls, or bounds contradict each
+                other.
+        """
+        count = self.count or COUNT
+        exclusive, floating = self._credits(max_concurrency, count)
+        share = max(-(-max_concurrency // count), exclusive, 1)
+        max_per_channel = self.max_per_channel or min(share, max_concurrency)
+        if not max(exclusive, 1) <= max_per_channel <= max_concurrency:
+            _refuse(
+                f"`max_per_channel` must be between `exclusive` and `max_concurrency`,"
+                f" {exclusive} and {max_concurrency}, got {max_per_channel}"
+            )
+        max_backlog = self.max_backlog or max(MIN_BACKLOG, 10 * capacity)
+        max_backlog = min(max_backlog, _MAX_COUNT - capacity)
+        per_channel = self.max_backlog_per_channel or max_backlog
+        if per_channel > max_backlog:
+            _refuse(
+                f"`max_backlog_per_channel` must not be above `max_backlog`,"
+                f" got {per_channel} and {max_backlog}"
+            )
+        return Credits(exclusive, floating, max_per_channel, max_backlog, per_channel)
+
+    def _credits(self, max_concurrency: int, count: int) -> tuple[int, int]:
+        """Returns the exclusive credits of a channel, and the floating ones."""
+        exclusive = self.exclusive
+        if exclusive is None:
+            left = max_concurrency - (self.floating or 1)
+            exclusive = min(
+                max(max_concurrency // (5 * count), 1), max(left // (self.count or 1), 0)
+            )
+        floating = self.floating or max(max_concurrency - exclusive * count, 1)
+        channels = self.count or 1
+        if exclusive * channels + floating > max_concurrency:
+            _refuse(
+                f"`exclusive` x `count` + `floating` must not be above `max_concurrency`,"
+                f" got {exclusive} x {channels} + {floating} and {max_concurrency}"
+            )
+        return exclusive, floating
+
+
+def _check(name: str, value: object, least: int, hint: str = "") -> None:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool):
+        _refuse(f"`{name}` of Channels must be an int, got {value!r}")
+    if not least <= value <= _MAX_COUNT:
+        bounds = f"at least {least}" if value < least else f"at most {_MAX_COUNT}"
+        _refuse(
+            f"`{name}` of Channels must be {bounds}, got {value}{hint if value < least else ''}"
+        )
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ConfigurationError(message, ErrorKind.CHANNELS_INVALID)

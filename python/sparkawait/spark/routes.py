@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The option ``channel=`` over DataFrames: a column's name, several, or an expression.
+
+An expression becomes a column that is sent along and taken off again in the executor, so that
+neither the function nor the output sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from pyspark.errors import PySparkException
+from pyspark.sql.types import MapType
+
+from sparkawait.channels import Route
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["Destination", "with_route"]
+
+Destination: TypeAlias = "str | Sequence[str] | Column"
+_NAME = "__sparkawait_channel"
+
+
+def with_route(df: DataFrame, channel: object) -> tuple[DataFrame, object]:
+    """Returns `df` with the column that an expression makes, and what ``channel=`` is then.
+
+    Raises:
+        ConfigurationError: If Spark cannot compute the expression over `df`, or its values cannot
+            be compared.
+    """
+    if not _is_column(channel):
+        return df, channel
+    name = _NAME
+    while name in df.columns:
+        name += "_"
+    try:
+        routed = df.withColumn(name, cast("Any", channel))
+        computed = routed.schema[name].dataType
+    except PySparkException as error:
+        msg = f"`channel` cannot be computed: {error}"
+        raise ConfigurationError(msg, ErrorKind.CHANNELS_INVALID) from error
+    if isinstance(computed, MapType):
+        msg = f"`channel` is a {computed.simpleString()}, whose values cannot be compared"
+        raise ConfigurationError(msg, ErrorKind.CHANNELS_INVALID)
+    return routed, Route((name,), hidden=True)
+
+
+def _is_column(channel: object) -> bool:
+    """Tells whether it is a column of a classic session or of Spark Connect."""
+    return type(channel).__name__ == "Column" and hasattr(channel, "alias")

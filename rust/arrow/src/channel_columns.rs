@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The columns that say where each row goes.
+
+use std::collections::HashMap;
+
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::datatypes::Schema;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use sparkawait_core::Key;
+
+use crate::error::Error;
+use crate::input_rows::InputBatch;
+use crate::key_columns::{KeyColumns, column_named};
+
+/// The longest name of a channel, in characters.
+const MAX_LABEL: usize = 80;
+
+/// Rows of a batch whose channels are remembered by name, and names that are remembered.
+///
+/// Looking at every row would cost as much as finding its channel.
+const LOOKED_AT: usize = 256;
+
+/// Finds the channel of each row in one or several columns.
+///
+/// They are columns of the input like any other, or *hidden*: computed for this
+/// purpose only, and taken off before anybody sees the rows.
+#[derive(Debug)]
+pub struct ChannelColumns {
+    keys: KeyColumns,
+    /// Positions in the batches that come in.
+    positions: Vec<usize>,
+    /// Positions of all other columns, if these are hidden.
+    visible: Option<Vec<usize>>,
+    /// Names of channels at the head of the batches, for those that have no rows any more.
+    names: HashMap<Key, String>,
+}
+
+/// A batch without its hidden columns.
+#[derive(Debug)]
+pub struct Routed {
+    /// The channel of each row; `None` where a column is null.
+    pub keys: Vec<Option<Key>>,
+    /// What the rows are made of.
+    pub batch: RecordBatch,
+    /// What was taken off.
+    pub hidden: Vec<ArrayRef>,
+}
+
+impl ChannelColumns {
+    /// Looks the columns `names` up in `schema`, which has the hidden ones, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`KeyColumns::new`].
+    pub fn new<S: AsRef<str>>(
+        schema: &Schema,
+        names: &[S],
+        is_hidden: bool,
+    ) -> Result<Self, Error> {
+        let keys = KeyColumns::new(schema, names)?;
+        let positions = names.iter().map(|name| column_named(schema, name.as_ref()));
+        let positions = positions.collect::<Result<Vec<_>, _>>()?;
+        let others = || (0..schema.fields().len()).filter(|it| !positions.contains(it)).collect();
+        let visible = is_hidden.then(others);
+        Ok(Self { keys, positions, visible, names: HashMap::new() })
+    }
+
+    /// Returns the channels of the rows of `batch`, and what is left of it.
+    ///
+    /// # Errors
+    ///
+    /// When `batch` does not have the schema that the columns were looked up in.
+    pub fn route(&mut self, batch: RecordBatch) -> Result<Routed, Error> {
+        let keys = self.keys.keys(&batch)?;
+        self.learn_names(&keys, &batch);
+        let Some(visible) = &self.visible else {
+            return Ok(Routed { keys, batch, hidden: Vec::new() });
+        };
+        let hidden = self.positions.iter().map(|&it| ArrayRef::clone(batch.column(it))).collect();
+        let batch = batch.project(visible).map_err(Error::KeyEncoding)?;
+        Ok(Routed { keys, batch, hidden })
+    }
+
+    /// Remembers what some of the channels are called.
+    fn learn_names(&mut self, keys: &[Option<Key>], batch: &RecordBatch) {
+        for (row, key) in keys.iter().enumerate().take(LOOKED_AT) {
+            let Some(key) = key.filter(|_| self.names.len() < LOOKED_AT) else { continue };
+            let columns = self.positions.iter().map(|&it| batch.column(it));
+            self.names.entry(key).or_insert_with(|| label_of(columns, row));
+        }
+    }
+
+    /// Returns the name of a channel, if it stood at the head of a batch.
+    pub fn name(&self, channel: Key) -> Option<String> {
+        self.names.get(&channel).cloned()
+    }
+
+    /// Names the channel of a row of a batch that was routed here.
+    pub fn label(&self, input: &InputBatch, row: usize) -> String {
+        match &self.visible {
+            Some(_) => label_of(input.hidden.iter(), row),
+            None => label_of(self.positions.iter().map(|&it| input.batch.column(it)), row),
+        }
+    }
+}
+
+/// Joins the cells of a row.
+fn label_of<'a>(columns: impl Iterator<Item = &'a ArrayRef>, row: usize) -> String {
+    let cells: Vec<String> = columns.map(|column| cell(column, row)).collect();
+    cells.join(", ").chars().take(MAX_LABEL).collect()
+}
+
+/// Writes one cell; a type that cannot be written is told by its name.
+fn cell(column: &ArrayRef, row: usize) -> String {
+    let options = FormatOptions::default().with_null("null");
+    match ArrayFormatter::try_new(column.as_ref(), &options) {
+        Ok(formatter) => formatter.value(row).to_string(),
+        Err(_) => column.data_type().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::record_batch;
+
+    use super::*;
+    use crate::input_rows::InputRows;
+
+    fn batch() -> RecordBatch {
+        record_batch!(
+            ("x", Int64, [1, 2, 3]),
+            ("host", Utf8, [Some("a"), None, Some("a")]),
+            ("shard", Int32, [7, 7, 7])
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn hidden_columns_are_taken_off_and_still_name_the_channel() {
+        let mut columns = ChannelColumns::new(&batch().schema(), &["host", "shard"], true).unwrap();
+
+        let Routed { keys, batch, hidden } = columns.route(batch()).unwrap();
+
+        assert_eq!(keys[0], keys[2]);
+        assert_eq!(keys[1], None);
+        assert_eq!(batch.schema().fields().len(), 1);
+        let mut input = InputRows::new(batch.schema());
+        let rows = input.accept_with(batch, hidden).unwrap();
+        let held = Arc::clone(input.batch(rows.batch()));
+        assert_eq!(columns.label(&held, 0), "a, 7");
+        assert_eq!(columns.label(&held, 1), "null, 7");
+    }
+
+    #[test]
+    fn columns_that_are_not_hidden_stay() {
+        let mut columns = ChannelColumns::new(&batch().schema(), &["host"], false).unwrap();
+
+        let routed = columns.route(batch()).unwrap();
+
+        assert_eq!(routed.batch, batch());
+        assert!(routed.hidden.is_empty());
+        assert_eq!(columns.name(routed.keys[0].unwrap()).as_deref(), Some("a"));
+        let mut input = InputRows::new(routed.batch.schema());
+        let rows = input.accept(routed.batch).unwrap();
+        assert_eq!(columns.label(input.batch(rows.batch()), 2), "a");
+    }
+}

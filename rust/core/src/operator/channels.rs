@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Records of many destinations, none of which may hold the others.
+//!
+//! Where there are channels, a call starts with a credit of its channel instead
+//! of the next free permit. What waits for one does not take a slot of the
+//! capacity but one of the backlog, so that a destination that stands still
+//! keeps its own calls waiting and no others.
+
+use std::num::NonZeroUsize;
+
+use super::in_flight::Phase;
+use super::{AsyncWaitOperator, Config};
+use crate::element::{Key, StreamElement};
+use crate::flow::{ChannelId, ChannelReport, ChannelTable};
+use crate::queue::{EntryId, StreamElementQueue};
+use crate::time::ProcessingTime;
+
+/// Returns what the queue has to hold: the capacity, and with channels the backlog.
+pub(super) fn queue_capacity(config: &Config) -> NonZeroUsize {
+    let backlog = config.channels.map_or(0, |channels| channels.max_backlog.max(1));
+    config.capacity.saturating_add(backlog)
+}
+
+/// Makes the channels, if there are to be any.
+pub(super) fn table(config: &Config) -> Option<Box<ChannelTable>> {
+    let max_concurrency = u32::try_from(config.max_concurrency.get()).unwrap_or(u32::MAX);
+    config.channels.map(|channels| Box::new(ChannelTable::new(channels, max_concurrency)))
+}
+
+impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
+    /// Returns how many records may be admitted: each takes a slot, or a place of the backlog.
+    ///
+    /// Calls that start while the queue is full may hold more slots than there
+    /// are: they make room, in ordered mode they alone do.
+    pub(super) fn slots_beside(&self, channels: &ChannelTable) -> usize {
+        let taken = self.queue.len() - channels.sheltered();
+        self.config.capacity.get().saturating_sub(taken).min(channels.free_backlog())
+    }
+
+    /// Starts the first attempt of a new record, or lets it wait for a credit of its channel.
+    #[inline]
+    pub(super) fn make_ready_on(&mut self, channel: ChannelId, id: EntryId, now: ProcessingTime) {
+        let Some(channels) = &mut self.channels else { return };
+        if channels.try_start(channel) {
+            return self.start(id, now);
+        }
+        channels.suspend(channel);
+        self.wait_for_permit(id, now);
+    }
+
+    /// Starts what has a credit now.
+    #[inline(never)]
+    pub(super) fn start_ready(&mut self, now: ProcessingTime) {
+        while !self.is_closed {
+            let (queue, Some(channels)) = (&mut self.queue, &mut self.channels) else { return };
+            let is_waiting =
+                |id| queue.get_mut(id).is_some_and(|in_flight| in_flight.phase == Phase::Waiting);
+            let Some(id) = channels.next_start(now, is_waiting) else { return };
+            if let Some(in_flight) = queue.get_mut(id) {
+                channels.resume(in_flight.channel);
+            }
+            self.start(id, now);
+        }
+    }
+
+    /// Takes a record whose time has passed out of what waits or runs in its channel.
+    pub(super) fn time_out_in_channel(&mut self, id: EntryId, phase: Phase, now: ProcessingTime) {
+        let queue = &mut self.queue;
+        let (Some(in_flight), Some(channels)) = (queue.get_mut(id), &mut self.channels) else {
+            return;
+        };
+        let (channel, since) = (in_flight.channel, in_flight.since);
+        match phase {
+            Phase::Running => channels.finish_call(channel, since, now),
+            Phase::Blocked | Phase::BackOff => channels.resume(channel),
+            Phase::Waiting => {
+                channels.resume(channel);
+                channels.stop_waiting(channel, now, |other| {
+                    queue.get_mut(other).is_some_and(|it| it.phase == Phase::Waiting)
+                });
+            }
+            Phase::TimedOut | Phase::Completed => {}
+        }
+    }
+
+    /// Sets the most calls in flight of one channel.
+    ///
+    /// For adaptive limits. It holds while the channel is remembered: as long as
+    /// it has records, and usually longer.
+    pub fn set_channel_limit(&mut self, channel: Option<Key>, limit: u32, now: ProcessingTime) {
+        if let Some(channels) = &mut self.channels {
+            channels.set_limit(channel, limit);
+            self.start_waiting(now);
+        }
+    }
+
+    /// Returns the `count` channels that wait most, and a record of each that has one.
+    ///
+    /// `None` without channels.
+    pub fn channel_report(
+        &self,
+        count: usize,
+        now: ProcessingTime,
+    ) -> Option<(ChannelReport, Vec<Option<E>>)> {
+        let channels = self.channels.as_ref()?;
+        let mut report = channels.report(count, now);
+        let mut samples = vec![None; report.top.len()];
+        if self.is_closed {
+            report.rest_in_flight = 0;
+            report.top.iter_mut().for_each(|it| it.in_flight = 0);
+            return Some((report, samples));
+        }
+        let mut missing = samples.len();
+        for element in self.queue.values() {
+            if missing == 0 {
+                break;
+            }
+            let StreamElement::Record(entry) = element else { continue };
+            if entry.value.phase == Phase::Completed {
+                // Its channel may have been forgotten.
+                continue;
+            }
+            let key = channels.key(entry.value.channel);
+            let place = report.top.iter().position(|it| it.key == key);
+            if let Some(sample) = place.and_then(|it| samples.get_mut(it)).filter(|it| it.is_none())
+            {
+                *sample = Some(entry.value.record.value.clone());
+                missing -= 1;
+            }
+        }
+        Some((report, samples))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use super::*;
+use crate::element::Timestamp;
+use crate::element::{StreamRecord, Watermark};
+use crate::flow::ChannelConfig;
+use crate::operator::{AttemptId, Completion, EndOfInput, FailurePolicy, OutputMode, Retry};
+use crate::retry::AsyncRetryStrategy;
+
+type Operator = AsyncWaitOperator<char, char, &'static str>;
+
+fn at(nanos: u64) -> ProcessingTime {
+    ProcessingTime::from_nanos(nanos)
+}
+
+/// Capacity 4, 3 calls of which one channel may have 2, a backlog of 5.
+fn operator(mode: OutputMode, change: impl FnOnce(&mut Config)) -> Operator {
+    let mut config = Config::new(mode, NonZeroUsize::new(4).unwrap());
+    config.max_concurrency = NonZeroUsize::new(3).unwrap();
+    config.on_failure = FailurePolicy::Emit;
+    config.channels = Some(ChannelConfig { max_per_channel: 2, ..ChannelConfig::floating(3, 5) });
+    change(&mut config);
+    AsyncWaitOperator::new(config)
+}
+
+/// Admits each letter as long as there is room: capitals are of one channel, others of another.
+fn put(operator: &mut Operator, letters: &str) -> usize {
+    let is_put = |letter: &char| {
+        let channel = Some(Key(letter.is_uppercase().into()));
+        let key = Some(Key(u64::from(letter.to_ascii_lowercase())));
+        let record = StreamRecord::new(*letter, None);
+        operator.free_slots() > 0
+            && operator.process_element_on(channel, record, key, at(0)).is_ok()
+    };
+    letters.chars().take_while(is_put).count()
+}
+
+/// The calls that started since the last look.
+fn started(operator: &mut Operator) -> (String, Vec<AttemptId>) {
+    operator.actions().invoke.drain(..).map(|it| (it.value, it.attempt)).unzip()
+}
+
+fn reply(operator: &mut Operator, attempt: AttemptId) {
+    let completion = Completion { outcome: Ok('.'), retry: Retry::No };
+    operator.handle_completion(attempt, completion, at(1));
+}
+
+fn output(operator: &mut Operator) -> String {
+    std::iter::from_fn(|| operator.pop_output())
+        .map(|element| match element {
+            StreamElement::Watermark(_) => '|',
+            StreamElement::Record(emitted) => emitted.record.value,
+        })
+        .collect()
+}
+
+#[test]
+fn a_channel_at_its_limit_leaves_the_other_permits_to_others() {
+    let mut operator = operator(OutputMode::Unordered, |_| {});
+
+    put(&mut operator, "ABCab");
+
+    let (calls, attempts) = started(&mut operator);
+    assert_eq!(calls, "ABa");
+    reply(&mut operator, attempts[2]);
+    assert_eq!((started(&mut operator).0.as_str(), output(&mut operator).as_str()), ("b", "a"));
+}
+
+#[test]
+fn rows_that_wait_for_a_credit_take_no_slots_until_the_backlog_is_full() {
+    let mut operator = operator(OutputMode::Unordered, |_| {});
+
+    assert_eq!(put(&mut operator, "ABCDEFGHIJ"), 7, "two calls and a backlog of five");
+
+    assert_eq!((operator.free_slots(), operator.queue_size()), (0, 7));
+    let (_, attempts) = started(&mut operator);
+    reply(&mut operator, attempts[0]);
+    assert_eq!(operator.free_slots(), 1);
+}
+
+#[test]
+fn beyond_its_own_bound_a_channel_takes_slots_of_the_capacity() {
+    let bound = |config: &mut Config| {
+        config.channels =
+            config.channels.map(|it| ChannelConfig { max_backlog_per_channel: 1, ..it });
+    };
+    let mut operator = operator(OutputMode::Unordered, bound);
+
+    assert_eq!(put(&mut operator, "ABCDEFGHIJ"), 5, "four slots and one beside them");
+}
+
+#[test]
+fn a_full_queue_starts_what_waits_when_a_call_ends() {
+    let mut operator = operator(OutputMode::Ordered, |config| {
+        config.max_concurrency = NonZeroUsize::new(4).unwrap();
+        config.channels =
+            Some(ChannelConfig { max_per_channel: 1, ..ChannelConfig::floating(4, 1) });
+    });
+    put(&mut operator, "Aa");
+    let (_, first) = started(&mut operator);
+    reply(&mut operator, first[1]);
+    put(&mut operator, "B");
+    assert_eq!(operator.free_slots(), 0, "B has the only place of the backlog");
+
+    reply(&mut operator, first[0]);
+
+    assert_eq!(started(&mut operator).0, "B");
+    assert_eq!((output(&mut operator).as_str(), operator.free_slots()), ("Aa", 1));
+}
+
+#[test]
+fn a_row_in_back_off_gives_its_credit_and_its_slot_away_and_goes_first_afterwards() {
+    let mut operator = operator(OutputMode::Unordered, |config| {
+        config.retry = Some(AsyncRetryStrategy::fixed_delay(1, Duration::from_nanos(9)));
+        config.at_end_of_input = EndOfInput::KeepRetrying;
+    });
+    put(&mut operator, "ABCD");
+    let (_, attempts) = started(&mut operator);
+
+    let down = Completion { outcome: Err("down"), retry: Retry::Yes };
+    operator.handle_completion(attempts[0], down, at(1));
+    assert_eq!(started(&mut operator).0, "C");
+    assert_eq!(operator.free_slots(), 2, "B and C hold slots, A and D do not");
+    operator.handle_time(at(10));
+    reply(&mut operator, attempts[1]);
+
+    assert_eq!(started(&mut operator).0, "A");
+}
+
+#[test]
+fn a_timeout_of_a_waiting_row_frees_its_place_and_starts_nothing() {
+    let mut operator =
+        operator(OutputMode::Unordered, |it| it.timeout = Some(Duration::from_nanos(5)));
+    put(&mut operator, "ABCDEFG");
+    started(&mut operator);
+
+    operator.handle_time(at(5));
+
+    assert_eq!(started(&mut operator).0, "");
+    assert_eq!(operator.actions().cancel.len(), 2);
+    assert_eq!((output(&mut operator).len(), operator.free_slots()), (7, 4));
+    let (report, _) = operator.channel_report(9, at(5)).unwrap();
+    assert_eq!((report.active, report.top[0].credits), (0, 0));
+}
+
+#[test]
+fn a_row_blocked_by_its_key_asks_for_no_credit() {
+    let mut operator = operator(OutputMode::KeyOrdered, |_| {});
+
+    put(&mut operator, "AaBC");
+
+    // `a` has the key of `A`, and B the second credit of the capitals.
+    let (calls, attempts) = started(&mut operator);
+    assert_eq!(calls, "AB");
+    reply(&mut operator, attempts[0]);
+    assert_eq!(started(&mut operator).0, "Ca");
+}
+
+#[test]
+fn watermarks_keep_their_place_among_rows_that_wait() {
+    let mut operator = operator(OutputMode::Unordered, |_| {});
+    put(&mut operator, "ABC");
+    operator.process_watermark(Watermark(Timestamp(1)));
+    put(&mut operator, "a");
+    let (calls, attempts) = started(&mut operator);
+    assert_eq!(calls, "ABa");
+
+    for attempt in attempts {
+        reply(&mut operator, attempt);
+    }
+    assert_eq!(output(&mut operator), "AB");
+    let (_, last) = started(&mut operator);
+    reply(&mut operator, last[0]);
+
+    assert_eq!(output(&mut operator), "C|a");
+}
+
+#[test]
+fn restored_rows_wait_in_their_channels_again() {
+    let mut before = operator(OutputMode::Unordered, |_| {});
+    put(&mut before, "ABCDa");
+    let snapshot = before.snapshot(at(1));
+
+    let channel_of = |letter: &char| Some(Key(letter.is_uppercase().into()));
+    let mut after =
+        AsyncWaitOperator::restore_on(before.config.clone(), snapshot, channel_of, |_| None, at(0));
+
+    assert_eq!(started(&mut after).0, "AaB", "channels take turns");
+    let (report, samples) = after.channel_report(1, at(0)).unwrap();
+    assert_eq!((report.top[0].backlog, samples), (2, vec![Some('A')]));
+}
+
+#[test]
+fn a_limit_set_from_outside_takes_effect_at_once() {
+    let mut operator = operator(OutputMode::Unordered, |_| {});
+    put(&mut operator, "ABCD");
+    assert_eq!(started(&mut operator).0, "AB");
+
+    operator.set_channel_limit(Some(Key(1)), 3, at(0));
+
+    assert_eq!(started(&mut operator).0, "C");
+}

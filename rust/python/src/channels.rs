@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Channels of a task as Python names them.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use sparkawait_connect::exchange::ChannelSettings;
+use sparkawait_core::element::Key;
+use sparkawait_core::flow::{ChannelConfig, ChannelTotals};
+use sparkawait_runtime::NamedChannels;
+
+/// Columns and whether they are hidden; exclusive and floating credits, most calls of a channel,
+/// backlog in all and of a channel.
+pub(crate) type ChannelArguments = (Vec<String>, bool, u32, u32, u32, usize, u32);
+
+pub(crate) fn to_channels(arguments: ChannelArguments) -> (ChannelSettings, ChannelConfig) {
+    let (columns, is_hidden, exclusive, floating, max_per_channel, max_backlog, per_channel) =
+        arguments;
+    let config = ChannelConfig {
+        exclusive,
+        floating,
+        max_per_channel,
+        max_backlog,
+        max_backlog_per_channel: per_channel,
+    };
+    (ChannelSettings { columns, is_hidden }, config)
+}
+
+/// Adds the metrics of the channels to those of their task.
+pub(crate) fn set_channels(metrics: &Bound<'_, PyDict>, channels: &NamedChannels) -> PyResult<()> {
+    let py = metrics.py();
+    let report = &channels.report;
+    let top = PyDict::new(py);
+    for (channel, name) in report.top.iter().zip(&channels.names) {
+        let counts = counts(py, &channel.totals)?;
+        counts.set_item("credits", channel.credits)?;
+        counts.set_item("in_flight", channel.in_flight)?;
+        counts.set_item("backlog", channel.backlog)?;
+        top.set_item(label(channel.key, name.as_deref()), counts)?;
+    }
+    let rest = counts(py, &report.rest)?;
+    rest.set_item("in_flight", report.rest_in_flight)?;
+    rest.set_item("backlog", report.rest_backlog)?;
+    metrics.set_item("active_channels", report.active)?;
+    metrics.set_item("channels", top)?;
+    metrics.set_item("other_channels", rest)
+}
+
+/// Names a channel: `None` is the one of null, and one without a name is told by its hash.
+fn label(key: Option<Key>, name: Option<&str>) -> Option<String> {
+    let key = key?;
+    Some(name.map_or_else(|| format!("#{:016x}", key.0), str::to_owned))
+}
+
+fn counts<'py>(py: Python<'py>, totals: &ChannelTotals) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("calls", totals.calls)?;
+    dict.set_item("latency", totals.latency.as_secs_f64())?;
+    dict.set_item("starved", totals.starved.as_secs_f64())?;
+    Ok(dict)
+}

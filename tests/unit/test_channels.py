@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Channels: a destination that stands still does not hold the others."""
+
+import asyncio
+import pickle
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+import sparkawait as sa
+from sparkawait import arrow
+from sparkawait.channels import Credits
+from sparkawait.exceptions import ErrorKind
+from sparkawait.options import resolve, resolve_unpickled
+
+
+def batch(tenants, start=0):
+    numbers = list(range(start, start + len(tenants)))
+    return pa.record_batch({"tenant": pa.array(tenants, pa.string()), "n": numbers})
+
+
+def numbers(batches):
+    return [n for batch in batches for n in batch["n"].to_pylist()]
+
+
+class Tenants(sa.AsyncFunction):
+    """Answers all but one tenant at once; that one waits until `enough` others were answered."""
+
+    schema = "m bigint"
+
+    def __init__(self, *, slow="slow", enough=0):
+        self.slow = slow
+        self.enough = enough
+        self.running = Counter()
+        self.most = Counter()
+        self.order = []
+
+    def open(self, context):
+        self.released = asyncio.Event()
+
+    async def async_invoke(self, row):
+        tenant = row["tenant"]
+        self.running[tenant] += 1
+        self.most[tenant] = max(self.most[tenant], self.running[tenant])
+        await (self.released.wait() if tenant == self.slow else asyncio.sleep(0))
+        self.running[tenant] -= 1
+        self.order.append(row["n"])
+        if len(self.order) >= self.enough:
+            self.released.set()
+        return {"m": row["n"]}
+
+
+MIXED = ["slow", "a", "slow", "b", "slow", "a", "slow", "b"] * 100
+
+
+@pytest.mark.parametrize("mode", ["unordered_wait", "ordered_wait", "key_ordered_wait"])
+def test_a_stalled_channel_does_not_stop_the_calls_of_the_others(mode):
+    # Ordered mode holds the results of the others, so it needs slots for them.
+    capacity = 1_000 if mode == "ordered_wait" else 8
+    function = Tenants(enough=400)
+    key = {"key": "n"} if mode == "key_ordered_wait" else {}
+    out = getattr(arrow, mode)(
+        [batch(MIXED)],
+        function,
+        capacity=capacity,
+        max_concurrency=8,
+        channel="tenant",
+        channels=sa.Channels(exclusive=1, floating=4, max_per_channel=3),
+        timeout=None,
+        **key,
+    )
+
+    emitted = numbers(out)
+
+    assert sorted(emitted) == list(range(800))
+    if mode == "ordered_wait":
+        assert emitted == list(range(800))
+    first = function.order[:400]
+    assert all(MIXED[n] != "slow" for n in first)
+    assert function.most["slow"] == 3
+
+
+def test_rows_of_null_are_a_channel_of_their_own():
+    function = Tenants(slow=None, enough=50)
+    tenants = [None, "null", "a", None] * 50
+
+    out = arrow.unordered_wait(
+        [batch(tenants)], function, channel="tenant", capacity=4, timeout=None
+    )
+
+    assert sorted(numbers(out)) == list(range(200))
+    assert None not in [tenants[n] for n in function.order[:50]]
+
+
+def test_several_columns_make_a_channel():
+    function = Tenants(enough=0)
+    rows = batch(["a"] * 20)
+
+    out = arrow.unordered_wait(
+        [rows],
+        function,
+        channel=["tenant", "n"],
+        channels=sa.Channels(exclusive=0, floating=4, max_per_channel=1),
+        max_concurrency=4,
+    )
+
+    assert sorted(numbers(out)) == list(range(20))
+    assert function.most["a"] > 1
+
+
+class OneAtATime(sa.AsyncFunction):
+    """Counts the rows that it has answered."""
+
+    schema = "m bigint"
+
+    def __init__(self):
+        self.answered = 0
+
+    async def async_invoke(self, row):
+        await asyncio.sleep(0)
+        self.answered += 1
+        return {"m": row["n"]}
+
+
+@pytest.mark.parametrize("bounds", [{}, {"max_backlog_per_channel": 5}])
+def test_the_input_stops_when_the_backlog_is_used_up(bounds):
+    function = OneAtATime()
+    ahead = []
+
+    def batches():
+        for start in range(0, 2_000, 10):
+            ahead.append(start - function.answered)
+            yield batch(["a"] * 10, start)
+
+    channels = sa.Channels(exclusive=0, floating=3, max_backlog=20, **bounds)
+    out = arrow.unordered_wait(
+        batches(), function, capacity=50, channel="tenant", channels=channels, timeout=None
+    )
+
+    assert sorted(numbers(out)) == list(range(2_000))
+    # Rows that wait for a credit or hold a slot, three batches read ahead, one half admitted.
+    in_flight = 3 + 20 if not bounds else 50 + 5
+    assert max(ahead) <= in_flight + 40
+
+
+class Failing(sa.AsyncFunction):
+    """One tenant is dead, the others answer; `others` is set when all of them did."""
+
+    schema = "m bigint"
+
+    def __init__(self, others):
+        self.others = others
+        self.order = []
+
+    async def async_invoke(self, row):
+        if row["tenant"] == "dead":
+            if len(self.order) < self.others:
+                msg = "connection refused"
+                raise ConnectionError(msg)
+        else:
+            self.order.append(row["n"])
+        return {"m": row["n"]}
+
+
+def test_rows_in_back_off_of_a_dead_channel_take_no_slots_of_the_others():
+    function = Failing(others=400)
+    tenants = ["dead", "a"] * 400
+
+    out = arrow.unordered_wait(
+        [batch(tenants)],
+        function,
+        capacity=4,
+        channel="tenant",
+        retry=sa.retry.fixed_delay(1_000, "10ms"),
+        timeout="60s",
+    )
+
+    assert sorted(numbers(out)) == list(range(800))
+    assert function.order == sorted(function.order)
+
+
+def test_rows_that_time_out_while_they_wait_for_a_credit_fail_and_no_others():
+    function = Tenants(enough=10**9)
+    tenants = ["slow", "a"] * 50
+
+    out = arrow.unordered_wait(
+        [batch(tenants)],
+        function,
+        channel="tenant",
+        channels=sa.Channels(exclusive=0, floating=2, max_per_channel=1),
+        timeout="200ms",
+        on_error="capture",
+    )
+    failed = {}
+    for output in out:
+        for n, error in zip(output["n"].to_pylist(), output["error"].to_pylist(), strict=True):
+            failed[n] = error and error["kind"]
+
+    assert failed == {n: "element-timed-out" if n % 2 == 0 else None for n in range(100)}
+
+
+def test_metrics_name_the_channels_and_say_who_starved():
+    totals = {}
+    function = Tenants(enough=60)
+    plan = resolve_unpickled(
+        "unordered",
+        function,
+        input_schema=None,
+        channel="tenant",
+        channels=sa.Channels(exclusive=0, floating=4, max_per_channel=2),
+        timeout=None,
+    )
+
+    tenants = ["slow", "a", None] * 30
+    list(arrow.run(plan, iter([batch(tenants)]), on_metrics=totals.update))
+
+    channels = totals["channels"]
+    assert {name: counts["calls"] for name, counts in channels.items()} == {
+        "slow": 30,
+        "a": 30,
+        None: 30,
+    }
+    assert channels["slow"]["starved"] > 0
+    assert channels["slow"]["latency"] > 0
+    assert all(counts["backlog"] == counts["in_flight"] == 0 for counts in channels.values())
+    assert totals["active_channels"] == 0
+    assert totals["other_channels"]["calls"] == 0
+
+
+def test_metrics_add_the_channels_that_are_not_shown():
+    totals = {}
+    plan = resolve_unpickled("unordered", Tenants(), input_schema=None, channel="n", timeout=None)
+
+    list(arrow.run(plan, iter([batch(["a"] * 5_000)]), on_metrics=totals.update))
+
+    assert len(totals["channels"]) == 16
+    shown = sum(counts["calls"] for counts in totals["channels"].values())
+    assert shown + totals["other_channels"]["calls"] == 5_000
+
+
+def test_without_channels_no_metrics_speak_of_them():
+    totals = {}
+    plan = resolve_unpickled("unordered", Tenants(), input_schema=None)
+
+    list(arrow.run(plan, iter([batch(["a"])]), on_metrics=totals.update))
+
+    assert "channels" not in totals
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "channels", "expected"),
+    [
+        (100, sa.Channels(), Credits(2, 80, 10, 10_000, 10_000)),
+        (1_000, sa.Channels(), Credits(20, 800, 100, 10_000, 10_000)),
+        (100, sa.Channels(count=3), Credits(6, 82, 34, 10_000, 10_000)),
+        (100, sa.Channels(2, 8, 10, max_backlog=50), Credits(2, 8, 10, 50, 50)),
+        (100, sa.Channels(max_backlog_per_channel=5), Credits(2, 80, 10, 10_000, 5)),
+        (100, sa.Channels(exclusive=20), Credits(20, 1, 20, 10_000, 10_000)),
+        (4, sa.Channels(), Credits(1, 1, 1, 10_000, 10_000)),
+        (1, sa.Channels(), Credits(0, 1, 1, 10_000, 10_000)),
+        (100, sa.Channels(count=1_000), Credits(0, 100, 1, 10_000, 10_000)),
+    ],
+)
+def test_defaults_follow_the_concurrency_and_the_expected_channels(concurrency, channels, expected):
+    assert channels.resolve(concurrency, 100) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"exclusive": -1}, "`exclusive` of Channels must be at least 0, got -1"),
+        ({"floating": 0}, "`floating` of Channels must be at least 1, got 0; a channel that"),
+        ({"max_per_channel": 0}, "`max_per_channel` of Channels must be at least 1, got 0"),
+        ({"max_backlog": True}, "`max_backlog` of Channels must be an int, got True"),
+        ({"count": 2**40}, "`count` of Channels must be at most 2147483647, got 1099511627776"),
+    ],
+)
+def test_wrong_channels_are_refused_when_they_are_made(arguments, message):
+    with pytest.raises(sa.ConfigurationError) as info:
+        sa.Channels(**arguments)
+
+    assert str(info.value).startswith(message)
+    assert info.value.kind is ErrorKind.CHANNELS_INVALID
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"channels": sa.Channels(exclusive=60, count=2)},
+            "`exclusive` x `count` \\+ `floating` must not be above .*, got 60 x 2 \\+ 1 and 100",
+        ),
+        (
+            {"channels": sa.Channels(exclusive=2, floating=8), "max_concurrency": 9},
+            "`exclusive` x `count` \\+ `floating` must not be above .*, got 2 x 1 \\+ 8 and 9",
+        ),
+        (
+            {"channels": sa.Channels(max_per_channel=101)},
+            "`max_per_channel` must be between `exclusive` and .*, 2 and 100, got 101",
+        ),
+        (
+            {"channels": sa.Channels(max_backlog=5, max_backlog_per_channel=6)},
+            "`max_backlog_per_channel` must not be above `max_backlog`, got 6 and 5",
+        ),
+        ({"channels": 3}, "`channels` must be a sparkawait.Channels, got `int`"),
+        ({"channel": 3}, "`channel` must be a column name or a list of them, got 3"),
+        ({"channel": []}, "`channel` must be a column name or a list of them, got \\[\\]"),
+        (
+            {"channel": None, "channels": sa.Channels()},
+            "`channels` needs `channel`, the column of the destination",
+        ),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_starts(options, message):
+    with pytest.raises(sa.ConfigurationError, match=f"^{message}$") as info:
+        arrow.ordered_wait([batch(["a"])], Tenants(), **{"channel": "tenant", **options})
+
+    assert info.value.kind is ErrorKind.CHANNELS_INVALID
+
+
+def test_an_unknown_column_is_refused_with_the_option_that_names_it():
+    with pytest.raises(sa.ConfigurationError, match="`channel` names column `host`"):
+        list(arrow.ordered_wait([batch(["a"])], Tenants(), channel="host"))
+
+
+def test_a_column_whose_values_cannot_be_compared_is_refused():
+    column = pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))
+    rows = pa.record_batch({"tenant": ["a"], "n": [1], "labels": column})
+
+    with pytest.raises(sa.ConfigurationError, match="`channel` names column `labels` of type map"):
+        list(arrow.ordered_wait([rows], Tenants(), channel="labels"))
+
+
+def test_a_plan_with_channels_travels():
+    plan = resolve("ordered", Tenants(), input_schema=None, channel="tenant")
+
+    copy = pickle.loads(pickle.dumps(plan))  # noqa: S301
+
+    assert (copy.route, copy.credits) == (plan.route, plan.credits)

@@ -135,7 +135,7 @@ def lookup(
         connections: Connections in each process, shared by its tasks.
         connect_timeout: Longest time to connect in.
         statement_timeout: When the server ends a statement by itself, so that none is left running
-            for rows that have timed out. ``None`` leaves it to the server's setting.
+            when its client is gone. ``None`` leaves it to the server's setting.
         writes: Whether the statement may change data; transactions are read-only without. Failed
             calls that are retried write again.
         prepare: Whether statements are prepared once for each connection. ``False`` leaves nothing

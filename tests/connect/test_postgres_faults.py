@@ -13,6 +13,7 @@ import sparkawait as sa
 from sparkawait import postgres
 from tests.support.postgres_server import PASSWORD, PostgresServer
 from tests.support.servers import free_port
+from tests.support.waiting import wait_until
 
 SQL = "select $1::int * 2 as double"
 SCHEMA = "double int"
@@ -121,6 +122,45 @@ def test_a_stalled_statement_times_its_row_out(server: PostgresServer) -> None:
     message = failure_of(function, timeout="200ms")
 
     assert message == "no attempt finished within 200ms"
+
+
+SLEEP = "select $1::int as k2, pg_sleep(case when $1 = 0 then 40 else 0 end) is null as slept"
+
+
+def active(server: PostgresServer) -> str:
+    where = "state = 'active' and query like '%pg_sleep%' and pid <> pg_backend_pid()"
+    return server.run(f"select count(*) from pg_stat_activity where {where}")  # noqa: S608
+
+
+@pytest.mark.parametrize(("batch", "prepare"), [(1, True), ("auto", False)])
+def test_a_statement_that_nobody_waits_for_is_ended_and_others_take_its_place(
+    server: PostgresServer, batch: Any, prepare: Any
+) -> None:
+    function = postgres.lookup(
+        server.dsn, SLEEP, ["k"], schema="k2 int", connections=1, batch=batch, prepare=prepare
+    )
+
+    def found(*keys: int, timeout: str) -> list[int | None]:
+        batch = pa.record_batch({"k": pa.array(keys, pa.int32())})
+        (out,) = sa.arrow.ordered_wait([batch], function, on_error="null", timeout=timeout)
+        return out.column("k2").to_pylist()
+
+    assert found(1, 2, timeout="25s") == [1, 2]
+    assert found(0, 0, timeout="100ms") == [None, None]
+    assert found(3, 4, timeout="15s") == [3, 4]
+    wait_until(lambda: active(server) == "0")
+
+
+def test_a_task_that_is_closed_leaves_no_statement_behind(server: PostgresServer) -> None:
+    function = postgres.lookup(server.dsn, SLEEP, ["k"], schema="k2 int", batch=1)
+    keys = pa.record_batch({"k": pa.array([1, 2, 3, 0, 0], pa.int32())})
+    out = sa.arrow.unordered_wait([keys], function, max_rows_per_batch=1)
+
+    assert next(out).column("k2").to_pylist()[0] > 0
+    wait_until(lambda: active(server) != "0")
+    out.close()
+
+    wait_until(lambda: active(server) == "0")
 
 
 def test_the_server_ends_statements_that_take_too_long(server: PostgresServer) -> None:

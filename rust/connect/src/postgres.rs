@@ -17,13 +17,13 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use serde::Deserialize;
-use tokio::task::JoinSet;
 
 use crate::function::TaskFunction;
 use crate::lookup::Misses;
 use crate::native::{NativeFunction, Start, StartError};
 use crate::postgres::pool::Pool;
 use crate::postgres::query::{Lookup, answer};
+use crate::postgres::running::Running;
 use crate::postgres::server::ServerConfig;
 use crate::postgres::waiting::{NullArgs, Waiting};
 use crate::template::column_index;
@@ -39,6 +39,7 @@ mod plan;
 mod plans;
 mod pool;
 mod query;
+mod running;
 mod server;
 mod session;
 mod types;
@@ -88,7 +89,7 @@ impl NativeFunction for PostgresConfig {
         });
         let work = Work {
             waiting: Waiting::new(arguments, self.null_args),
-            running: JoinSet::new(),
+            running: Running::default(),
             // Single statements are pipelined: several queries' worth fit a connection.
             most_running: self.server.connections.max(1),
             most_rows: if self.batch > 1 { self.batch } else { PIPELINE },
@@ -127,7 +128,7 @@ impl PostgresConfig {
 struct Work {
     waiting: Waiting,
     /// Queries; those that still run when the function is closed end with it.
-    running: JoinSet<()>,
+    running: Running,
     most_running: usize,
     most_rows: usize,
     lookup: Arc<Lookup>,
@@ -149,7 +150,7 @@ impl Work {
                     Some(command) => self.obey(command),
                     None => return,
                 },
-                Some(ended) = self.running.join_next() => self.check(ended),
+                Some(ended) = self.running.next_ended() => self.check(ended),
             }
             // All that is there, before a query is filled.
             while let Ok(command) = commands.try_recv() {
@@ -161,7 +162,10 @@ impl Work {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Cancel(cancelled) => self.waiting.remove(&cancelled),
+            Command::Cancel(cancelled) => {
+                self.waiting.remove(&cancelled);
+                self.running.cancel(&cancelled);
+            }
             Command::Invoke(calls) => match self.waiting.add(&calls) {
                 Ok(null_keys) => self.lookup.answer_null_keys(&null_keys),
                 Err(error) => {
@@ -178,7 +182,8 @@ impl Work {
             let rows = self.waiting.len().div_ceil(free).min(self.most_rows);
             match self.waiting.take(rows) {
                 Ok(keys) => {
-                    self.running.spawn(answer(Arc::clone(&self.lookup), keys));
+                    let attempts = keys.attempts.clone();
+                    self.running.start(attempts, answer(Arc::clone(&self.lookup), keys));
                 }
                 Err(error) => {
                     self.lookup.replies.fail(error);

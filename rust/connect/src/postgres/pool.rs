@@ -28,7 +28,7 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(2);
 
 /// A bounded number of connections, opened when they are needed.
 pub(crate) struct Pool {
-    server: Server,
+    server: Arc<Server>,
     slots: Vec<Arc<Slot>>,
     /// Plans that hold for any connection; empty if each has its own.
     plans: Arc<Plans>,
@@ -62,7 +62,7 @@ impl Pool {
     pub(crate) fn shared(config: &ServerConfig) -> Result<Arc<Self>, StartError> {
         POOLS.get_or_make(&key_of(config)?, || {
             let slots = (0..config.connections.max(1)).map(|_| Arc::default()).collect();
-            Ok(Self { server: config.server()?, slots, plans: Arc::default() })
+            Ok(Self { server: Arc::new(config.server()?), slots, plans: Arc::default() })
         })
     }
 
@@ -73,7 +73,11 @@ impl Pool {
         let mut chosen = slots.first().copied();
         for slot in &slots {
             match slot.look() {
-                Look::Connected(session) => return Ok(Counted::new(slot).lease(session)),
+                Look::Connected(session) => {
+                    if let Some(lease) = Counted::new(slot).lease(session) {
+                        return Ok(lease);
+                    }
+                }
                 Look::Free => {
                     chosen = Some(slot);
                     break;
@@ -85,14 +89,22 @@ impl Pool {
             return Err(Failure::permanent("the pool has no connections"));
         };
         let counted = Counted::new(chosen);
-        let failure = match chosen.session(self).await {
-            Ok(session) => return Ok(counted.lease(session)),
+        let connected = match chosen.session(self).await {
+            Ok(session) => counted.lease(session).ok_or_else(|| {
+                Failure::transient("PostgreSQL: the connection was given up for other rows")
+            }),
+            Err(failure) => Err(failure),
+        };
+        let failure = match connected {
+            Ok(lease) => return Ok(lease),
             Err(failure) => failure,
         };
         // A server with too many connections refuses one and leaves those that there are.
         for slot in slots {
-            if let Look::Connected(session) = slot.look() {
-                return Ok(Counted::new(slot).lease(session));
+            if let Look::Connected(session) = slot.look()
+                && let Some(lease) = Counted::new(slot).lease(session)
+            {
+                return Ok(lease);
             }
         }
         Err(failure)
@@ -123,7 +135,7 @@ impl Pool {
         let opened = self.server.connect().await?;
         let keeps = self.server.keeps_statements;
         let plans = if keeps { Arc::default() } else { Arc::clone(&self.plans) };
-        Ok(Session::new(opened, plans, &self.server))
+        Ok(Session::new(opened, plans, Arc::clone(&self.server)))
     }
 }
 
@@ -141,21 +153,26 @@ struct Counted<'a>(Option<&'a Arc<Slot>>);
 
 impl<'a> Counted<'a> {
     fn new(slot: &'a Arc<Slot>) -> Self {
-        slot.in_flight.fetch_add(1, Ordering::Relaxed);
+        slot.in_flight.fetch_add(1, Ordering::SeqCst);
         Self(Some(slot))
     }
 
-    fn lease(mut self, session: Arc<Session>) -> Lease {
+    /// Returns the use of a connection, unless somebody has given it up.
+    fn lease(mut self, session: Arc<Session>) -> Option<Lease> {
+        // Seen here, or the one who gives it up sees this query in the count.
+        if session.is_given_up() {
+            return None;
+        }
         // The slot is there until here.
-        let slot = self.0.take().map(Arc::clone).unwrap_or_default();
-        Lease { slot, session }
+        let slot = self.0.take().map(Arc::clone)?;
+        Some(Lease { slot, session })
     }
 }
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         if let Some(slot) = self.0 {
-            slot.in_flight.fetch_sub(1, Ordering::Relaxed);
+            slot.in_flight.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }
@@ -164,7 +181,7 @@ impl Slot {
     fn look(&self) -> Look {
         let Ok(state) = self.state.try_lock() else { return Look::Busy };
         match &state.session {
-            Some(session) if !session.client.is_closed() => Look::Connected(Arc::clone(session)),
+            Some(session) if session.is_open() => Look::Connected(Arc::clone(session)),
             _ if state.not_before.is_some_and(|at| at > Instant::now()) => Look::Busy,
             _ => Look::Free,
         }
@@ -173,7 +190,7 @@ impl Slot {
     /// Returns the connection; makes it if it is not there, after the wait that failures cost.
     async fn session(&self, pool: &Pool) -> Result<Arc<Session>, Failure> {
         let mut state = self.state.lock().await;
-        if let Some(session) = state.session.as_ref().filter(|it| !it.client.is_closed()) {
+        if let Some(session) = state.session.as_ref().filter(|it| it.is_open()) {
             return Ok(Arc::clone(session));
         }
         state.session = None;
@@ -196,6 +213,27 @@ impl Slot {
     }
 }
 
+impl Lease {
+    /// Awaits what was sent for. If that is dropped before it ends, nobody wants the answer any
+    /// more: then the server is told to stop, unless the connection serves others too.
+    pub(crate) async fn wanted<T>(&self, answer: impl Future<Output = T>) -> T {
+        let asked = Asked(self);
+        let answer = answer.await;
+        std::mem::forget(asked);
+        answer
+    }
+}
+
+/// Something that the server is at.
+struct Asked<'a>(&'a Lease);
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let Lease { slot, session } = self.0;
+        session.give_up_if(|| slot.in_flight.load(Ordering::SeqCst) == 1);
+    }
+}
+
 impl Deref for Lease {
     type Target = Session;
 
@@ -206,6 +244,6 @@ impl Deref for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.slot.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.slot.in_flight.fetch_sub(1, Ordering::SeqCst);
     }
 }

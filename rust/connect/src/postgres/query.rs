@@ -99,7 +99,7 @@ impl Lookup {
         let (lease, plan) = self.connect().await.map_err(Stop::Failed)?;
         let keys = self.convert(&plan, keys)?;
         if let Some(query) = plan.batched.as_ref().filter(|_| keys.attempts.len() > 1) {
-            match self.run_batched(&lease, query, &plan, &keys).await {
+            match lease.wanted(self.run_batched(&lease, query, &plan, &keys)).await {
                 Some(Ok(found)) => {
                     drop(lease);
                     return Ok(self.reply(found, &keys.attempts)?);
@@ -115,7 +115,7 @@ impl Lookup {
                 _ => {}
             }
         }
-        Ok(self.run_single(&lease, &plan, &keys).await?)
+        Ok(lease.wanted(self.run_single(&lease, &plan, &keys)).await?)
     }
 
     async fn connect(&self) -> Result<(Lease, Arc<Plan>), Failure> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
-use tokio_postgres::{Client, Config};
+use tokio_postgres::{CancelToken, Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::native::StartError;
@@ -168,6 +168,14 @@ impl Server {
             }
         });
         Ok(Opened { client, connection: connection.abort_handle() })
+    }
+
+    /// Asks the server to end what a connection is at; it may be at something else by then.
+    pub(crate) async fn cancel(&self, connection: &CancelToken) {
+        let asked = Box::pin(connection.cancel_query(self.tls.clone()));
+        if !matches!(timeout(self.limit, asked).await, Ok(Ok(()))) {
+            tracing::debug!("PostgreSQL could not be asked to end a statement");
+        }
     }
 }
 

@@ -12,13 +12,13 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream};
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
@@ -32,12 +32,11 @@ use crate::postgres::server::{Opened, Server};
 pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) plans: Arc<Plans>,
-    /// Opens the transaction of each query.
-    begin: Option<String>,
+    server: Arc<Server>,
     /// Ends the connection, whatever it is at.
     connection: AbortHandle,
-    /// The longest silence of a server that has something to say.
-    limit: Option<Duration>,
+    /// Whether that was done, or is about to be.
+    is_given_up: AtomicBool,
     /// How often it has said something.
     heard: AtomicU64,
     /// Held while the parts of a transaction are sent, so that no other comes between.
@@ -84,15 +83,42 @@ impl Query {
 
 impl Session {
     /// Wraps a connection.
-    pub(crate) fn new(opened: Opened, plans: Arc<Plans>, server: &Server) -> Self {
+    pub(crate) fn new(opened: Opened, plans: Arc<Plans>, server: Arc<Server>) -> Self {
         Self {
             client: opened.client,
             plans,
-            begin: server.begin.clone(),
+            server,
             connection: opened.connection,
-            limit: server.silence,
+            is_given_up: AtomicBool::new(false),
             heard: AtomicU64::new(0),
             order: Mutex::default(),
+        }
+    }
+
+    /// Returns whether queries can be sent.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.client.is_closed() && !self.is_given_up()
+    }
+
+    /// Returns whether the connection is being closed.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::SeqCst)
+    }
+
+    /// Closes the connection and tells the server to end what it is at, if `is_alone` then still
+    /// says that nobody else uses it.
+    pub(crate) fn give_up_if(&self, is_alone: impl FnOnce() -> bool) {
+        self.is_given_up.store(true, Ordering::SeqCst);
+        let runtime = Handle::try_current();
+        if !is_alone() {
+            self.is_given_up.store(false, Ordering::SeqCst);
+            return;
+        }
+        self.connection.abort();
+        // A server does not notice by itself while it has nothing to say.
+        if let Ok(runtime) = runtime {
+            let (token, server) = (self.client.cancel_token(), Arc::clone(&self.server));
+            runtime.spawn(async move { server.cancel(&token).await });
         }
     }
 
@@ -105,7 +131,7 @@ impl Session {
         let mut waiting = pin!(waiting);
         // What is there already costs no timer.
         let polled = poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context))).await;
-        let said = match (polled, self.limit) {
+        let said = match (polled, self.server.silence) {
             (Poll::Ready(said), _) => return Ok(said),
             (Poll::Pending, None) => waiting.await,
             (Poll::Pending, Some(limit)) => loop {
@@ -115,6 +141,7 @@ impl Session {
                 }
                 // It may be busy with what others asked for before.
                 if heard == self.heard.load(Ordering::Relaxed) {
+                    self.is_given_up.store(true, Ordering::SeqCst);
                     self.connection.abort();
                     return Err(Failure::transient(format!(
                         "PostgreSQL: the server said nothing for {limit:?}, which is \
@@ -140,7 +167,7 @@ impl Session {
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Answer<'a>, Failure> {
         let columns = matches!(query.form, Form::Text(..)).then_some(&*query.columns);
-        let Some(begin) = &self.begin else {
+        let Some(begin) = &self.server.begin else {
             let rows = self.start(query, parameters).await;
             let rows = rows.map_err(|error| Failure::of(STATEMENT, &error))?;
             return Ok(Answer { session: self, rows: Box::pin(rows), columns, commit: None });

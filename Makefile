@@ -4,8 +4,7 @@
 # (virtual environment, locked packages, extension module, Java), once.
 
 PYTHON ?= python3
-# Options of `make bench-compare`, such as "--peers daft,flink_java" (`--help` lists them), and
-# of `make bench-check` ("--update").
+# Options of `make bench-compare`, such as "--peers daft,flink_java"; `--help` lists them.
 ARGS ?=
 # Seconds that `make fuzz` takes.
 T ?= 60
@@ -28,6 +27,10 @@ export PYTHONPATH := $(CURDIR)
 
 # What `make bench-compare` measures beside sparkawait, each with packages of its own.
 COMPARED := $(shell sed -n 's/^\(compare-[a-z]*\) = .*/\1/p' pyproject.toml)
+
+# The benches that take time; the others count instructions.
+TIMED := $(filter-out instructions_%,$(basename $(notdir $(wildcard benches/rust/benches/*.rs))))
+COUNTS := target/instructions
 
 # The oldest and the newest Java that a line of Spark runs on.
 JAVA := JAVA_HOME="$$(tools/java-home $(VENV) 17 25)"; export JAVA_HOME;
@@ -137,7 +140,7 @@ docs: dev $(VENV)/.servers ## build the documentation into docs/site and run eve
 .PHONY: bench
 bench: release $(VENV)/.servers ## run the benches in Rust and Python; numbers go to benches/out
 	mkdir -p benches/out
-	cargo bench --package sparkawait-benches --locked | tee benches/out/rust.txt
+	cargo bench --package sparkawait-benches --locked $(TIMED:%=--bench %) | tee benches/out/rust.txt
 	$(JAVA) $(PY) benches/python/run.py --out benches/out
 	$(JAVA) $(PY) -m benches.compare --quick
 
@@ -146,9 +149,12 @@ bench-compare: release ## measure sparkawait beside Flink, Daft, Ray Data, Pathw
 	$(JAVA) $(PY) -m benches.compare $(ARGS)
 
 .PHONY: bench-check
-bench-check: | need-rust ## count the instructions of the core; fails 5 % beyond benches/instructions/instructions.json
-	tools/install-valgrind target/gungraun
-	GUNGRAUN_RUNNER=$(CURDIR)/target/gungraun/bin/gungraun-runner $(PYTHON) benches/instructions/check.py $(ARGS)
+bench-check: count-instructions ## count the instructions of each layer; fails where a row takes 5 % more than the baseline
+	$(PY) benches/python/instructions.py check
+
+.PHONY: bench-baseline
+bench-baseline: count-instructions ## count the instructions of each layer and write them to benches/baseline
+	$(PY) benches/python/instructions.py renew
 
 .PHONY: lock
 lock: $(VENV)/.packages ## write requirements/*.lock anew from pyproject.toml
@@ -170,6 +176,15 @@ clean: ## remove everything that make has made
 .PHONY: need-rust
 need-rust:
 	@tools/need-rust
+
+# As the wheel is built, and with no count of an earlier run left over.
+.PHONY: count-instructions
+count-instructions: $(VENV)/.packages
+	tools/install-valgrind target/gungraun
+	rm -rf $(COUNTS)
+	GUNGRAUN_RUNNER=$(CURDIR)/target/gungraun/bin/gungraun-runner GUNGRAUN_HOME=$(CURDIR)/$(COUNTS) \
+		cargo bench --package sparkawait-benches --locked --profile release \
+		--bench 'instructions_*' -- --save-summary=json
 
 # The extension module is built in place and for the stable ABI, so every environment uses the one
 # file that is there, and needs only to be told where the package is.

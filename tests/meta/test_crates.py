@@ -18,8 +18,7 @@ LAYERS = {
         {"sparkawait-core", "sparkawait-arrow", "sparkawait-runtime", "sparkawait-connect"},
         set(),
     ),
-    "sparkawait-benches": (set(), set()),  # no library code; its benches use the public API
-    "sparkawait-instructions": (set(), set()),  # the same
+    "sparkawait-benches": ({"sparkawait-core", "sparkawait-arrow"}, set()),
 }
 
 

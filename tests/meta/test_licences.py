@@ -26,7 +26,8 @@ PYTHON_ROOTS = ["pyarrow", "pyspark", "uvloop", "pandas", "aiohttp", "nycflights
 def is_allowed(expression: str) -> bool:
     """Whether an SPDX expression can be met with the licences of the list."""
     words = re.findall(r"[()]|[^\s()/]+|/", expression)
-    python = {"(": "(", ")": ")", "OR": "or", "AND": "and", "/": "or"}
+    # Operators in small letters are no SPDX, and written by some all the same.
+    python = {"(": "(", ")": ")", "OR": "or", "or": "or", "AND": "and", "and": "and", "/": "or"}
     text = " ".join(words).replace(" WITH ", "_WITH_")
     terms = [
         python.get(word, str(word.replace("_WITH_", " WITH ") in ALLOWED)) for word in text.split()
@@ -38,6 +39,7 @@ def test_expressions_are_read():
     assert is_allowed("MIT OR GPL-3.0-only")
     assert is_allowed("(MIT OR GPL-3.0-only) AND Apache-2.0")
     assert is_allowed("MIT/Apache-2.0")
+    assert is_allowed("MIT or Apache-2.0")
     assert not is_allowed("GPL-3.0-only")
     assert not is_allowed("MIT AND GPL-3.0-only")
 

@@ -21,117 +21,27 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{
-    Array, ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
-};
+use arrow::array::{Array, RecordBatch};
 use arrow::compute::{concat, concat_batches, interleave};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use sparkawait_arrow::{
-    KeyColumns, OnError, OutputColumns, ResultRows, RowExchange, RowRef, WatermarkGenerator,
-    WatermarkStrategy,
+    KeyColumns, OnError, OutputColumns, RowExchange, WatermarkGenerator, WatermarkStrategy,
 };
+use sparkawait_benches::batches::{input, results};
+use sparkawait_benches::exchanges::{self, BATCH_ROWS, Shape, accepted};
+use sparkawait_benches::shuffle::shuffle;
 
-/// Rows of an input batch and, at most, of an output batch.
-const BATCH_ROWS: usize = 8_192;
 const ROWS: usize = 8 * BATCH_ROWS;
-/// Rows in flight: how far unordered results get out of order.
-const IN_FLIGHT: usize = 1_000;
-
-fn number(row: usize) -> i64 {
-    i64::try_from(row).unwrap()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "any float will do")]
-fn float(row: usize) -> f64 {
-    row as f64
-}
-
-fn text(row: usize) -> String {
-    format!("value {row}")
-}
-
-fn input(rows: usize) -> RecordBatch {
-    let times = TimestampMicrosecondArray::from_iter_values((0..rows).map(number));
-    let columns: [(_, ArrayRef); 4] = [
-        ("id", Arc::new(Int64Array::from_iter_values((0..rows).map(number)))),
-        ("name", Arc::new(StringArray::from_iter_values((0..rows).map(text)))),
-        ("score", Arc::new(Float64Array::from_iter_values((0..rows).map(float)))),
-        ("time", Arc::new(times.with_timezone("UTC"))),
-    ];
-    RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true)))
-        .unwrap()
-}
-
-fn results(rows: usize) -> RecordBatch {
-    let columns: [(_, ArrayRef); 2] = [
-        ("weather", Arc::new(StringArray::from_iter_values((0..rows).map(text)))),
-        ("wind", Arc::new(Float64Array::from_iter_values((0..rows).map(float)))),
-    ];
-    RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true)))
-        .unwrap()
-}
-
-/// Shuffles `order` within windows of `window`, from a fixed seed.
-fn shuffle(order: &mut [usize], window: usize) {
-    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-    for part in order.chunks_mut(window) {
-        for last in (1..part.len()).rev() {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            part.swap(last, usize::try_from(state >> 33).unwrap() % (last + 1));
-        }
-    }
-}
-
-/// How the rows of a task come out.
-#[derive(Clone, Copy)]
-struct Shape {
-    name: &'static str,
-    /// Rows are put out in random order within so many.
-    disorder: usize,
-    chunk_rows: usize,
-}
-
-const SHAPES: [Shape; 5] = [
-    Shape { name: "ordered, chunk of 8192", disorder: 1, chunk_rows: BATCH_ROWS },
-    Shape { name: "ordered, chunk of 500", disorder: 1, chunk_rows: 500 },
-    Shape { name: "ordered, chunk of 1", disorder: 1, chunk_rows: 1 },
-    Shape { name: "unordered, chunk of 500", disorder: IN_FLIGHT, chunk_rows: 500 },
-    Shape { name: "unordered, chunk of 1", disorder: IN_FLIGHT, chunk_rows: 1 },
-];
-
-/// An exchange that has accepted everything, and the emissions to come.
-fn accepted(shape: Shape) -> (RowExchange, Vec<(RowRef, ResultRows)>) {
-    let (batch, chunk) = (input(BATCH_ROWS), results(shape.chunk_rows));
-    let mut exchange =
-        RowExchange::new(batch.schema(), chunk.schema(), OutputColumns::Append, OnError::Fail)
-            .unwrap();
-    let mut rows: Vec<RowRef> = Vec::with_capacity(ROWS);
-    while rows.len() < ROWS {
-        rows.extend(exchange.accept_input(batch.clone()).unwrap());
-    }
-    let mut order: Vec<usize> = (0..ROWS).collect();
-    shuffle(&mut order, shape.disorder);
-    let mut rest = ResultRows::EMPTY;
-    let emissions = order.iter().map(|&i| {
-        if rest.is_empty() {
-            rest = exchange.accept_results(chunk.clone()).unwrap();
-        }
-        (rows[i], rest.split_front(1))
-    });
-    let emissions = emissions.collect();
-    exchange.discard(rest);
-    (exchange, emissions)
-}
 
 fn push(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("push");
     group.throughput(Throughput::Elements(BATCH_ROWS as u64));
-    for shape in SHAPES {
+    for shape in Shape::ALL {
         group.bench_function(shape.name, |bencher| {
             bencher.iter_batched_ref(
                 || {
                     // The first batch brings the lists to their size.
-                    let (mut exchange, emissions) = accepted(shape);
+                    let (mut exchange, emissions) = accepted(shape, ROWS);
                     for &(row, results) in &emissions[..BATCH_ROWS] {
                         exchange.push(row, results);
                     }
@@ -152,18 +62,11 @@ fn push(criterion: &mut Criterion) {
 fn emit(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("emit");
     group.throughput(Throughput::Elements(ROWS as u64));
-    for shape in SHAPES {
+    for shape in Shape::ALL {
         group.bench_function(shape.name, |bencher| {
             bencher.iter_batched_ref(
-                || accepted(shape),
-                |(exchange, emissions)| {
-                    for &(row, results) in emissions.iter() {
-                        exchange.push(row, results);
-                        if exchange.is_full(BATCH_ROWS) {
-                            black_box(exchange.take(BATCH_ROWS).unwrap());
-                        }
-                    }
-                },
+                || accepted(shape, ROWS),
+                |(exchange, emissions)| exchanges::emit(exchange, emissions),
                 BatchSize::LargeInput,
             );
         });

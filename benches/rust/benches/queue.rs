@@ -3,21 +3,16 @@
 //!
 //! Goal: at most 40 ns an element at 1 000 and 10 000 in flight, ordered and unordered.
 
-use std::num::NonZeroUsize;
-
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use sparkawait_benches::queues::{capacity, round};
+use sparkawait_benches::shuffle::shuffled;
 use sparkawait_core::queue::{OrderedStreamElementQueue, UnorderedStreamElementQueue};
-
-#[path = "work/queue.rs"]
-mod work;
-
-use work::{round, shuffled};
 
 fn queues(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("queue");
     for in_flight in [1, 100, 1_000, 10_000] {
         let order = shuffled(in_flight);
-        let capacity = NonZeroUsize::new(in_flight).unwrap_or(NonZeroUsize::MIN);
+        let capacity = capacity(in_flight);
         let mut ids = Vec::with_capacity(in_flight);
         group.throughput(Throughput::Elements(in_flight as u64));
         group.bench_with_input(BenchmarkId::new("ordered", in_flight), &order, |b, order| {

@@ -12,18 +12,15 @@
 
 use std::hint::black_box;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
-use arrow::array::{
-    ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
-    UInt32Array,
-};
+use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use sparkawait_arrow::{OnError, OutputColumns};
+use sparkawait_benches::batches;
 use sparkawait_connect::error::TaskError;
 use sparkawait_connect::exchange::RowConfig;
 use sparkawait_connect::latency::Latency;
@@ -37,29 +34,6 @@ const ROWS_PER_BATCH: usize = 10_000;
 const BATCHES: usize = 100;
 const ROWS: usize = ROWS_PER_BATCH * BATCHES;
 const CAPACITY: usize = 1_000;
-
-fn number(row: usize) -> i64 {
-    i64::try_from(row).unwrap()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "any float will do")]
-fn float(row: usize) -> f64 {
-    row as f64
-}
-
-fn input() -> RecordBatch {
-    let rows = 0..ROWS_PER_BATCH;
-    let times = TimestampMicrosecondArray::from_iter_values(rows.clone().map(number));
-    let names = rows.clone().map(|row| format!("value {row}"));
-    let columns: [(_, ArrayRef); 4] = [
-        ("id", Arc::new(Int64Array::from_iter_values(rows.clone().map(number)))),
-        ("name", Arc::new(StringArray::from_iter_values(names))),
-        ("score", Arc::new(Float64Array::from_iter_values(rows.map(float)))),
-        ("time", Arc::new(times.with_timezone("UTC"))),
-    ];
-    RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true)))
-        .unwrap()
-}
 
 fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
     let mut operator = Config::new(mode, NonZeroUsize::new(CAPACITY).unwrap());
@@ -124,7 +98,7 @@ fn copy(batch: &RecordBatch) -> usize {
 }
 
 fn tasks(criterion: &mut Criterion) {
-    let batch = input();
+    let batch = batches::input(ROWS_PER_BATCH);
     let mut group = criterion.benchmark_group("task");
     group.throughput(Throughput::Elements(ROWS as u64));
     group.sample_size(20);

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How many instructions does a row cost around a native lookup, and in a whole task?
+//!
+//! Counted by Callgrind over 10 000 rows each, on one thread and without what
+//! prepares them: functions answer at once, inside the call. `make bench-check`
+//! compares with `benches/baseline/instructions.json`.
+//!
+//! | bench | question |
+//! |---|---|
+//! | `template` | what does a key or a part of an address cost? |
+//! | `json`, `text` | what do result columns out of what a service wrote cost? |
+//! | `cache` | what does a hit cost? |
+//! | `task` | what does a row cost from the input batch to the output batch? |
+
+#![expect(missing_docs, unused_qualifications, reason = "the macros write so")]
+#![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
+
+use std::hint::black_box;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use arrow::datatypes::{DataType, Field, FieldRef, SchemaRef};
+use gungraun::{library_benchmark, library_benchmark_group, main};
+use sparkawait_arrow::{InputBatch, InputRows, OnError, OutputColumns};
+use sparkawait_benches::RECORDS;
+use sparkawait_benches::batches::{input, results};
+use sparkawait_connect::cache::{CacheConfig, CacheMetrics, CacheSettings, CachedFunction};
+use sparkawait_connect::exchange::{RowConfig, TaskExchange};
+use sparkawait_connect::function::{Call, Calls, Replies, ReplyGroup, ResultGroup, TaskFunction};
+use sparkawait_connect::json::JsonRows;
+use sparkawait_connect::native::StartError;
+use sparkawait_connect::template::{Escape, Template};
+use sparkawait_connect::text::{ParsedColumn, TextColumn};
+use sparkawait_core::ProcessingTime;
+use sparkawait_core::operator::{AttemptId, Config, OutputMode};
+use sparkawait_core::queue::EntryId;
+use sparkawait_runtime::clock::Clock;
+use sparkawait_runtime::{AsyncFunction, Driver, DriverConfig, Feeder, Mailbox, Turn};
+
+/// Calls, documents or texts that come at a time.
+const BURST: usize = 500;
+/// Rows in flight in a task.
+const CAPACITY: usize = 1_000;
+
+/// A template, rows to write, and room for the longest.
+fn template(text: &str) -> (Template, RecordBatch, Vec<u8>) {
+    (Template::parse(text, "key").unwrap(), input(RECORDS), Vec::with_capacity(256))
+}
+
+fn write(
+    (template, batch, mut out): (Template, RecordBatch, Vec<u8>),
+    escape: Escape,
+) -> (Template, RecordBatch, Vec<u8>) {
+    let bound = template.bind(batch.schema_ref()).unwrap();
+    let rows = bound.rows(&batch).unwrap();
+    for row in 0..RECORDS {
+        out.clear();
+        assert!(rows.write(row, escape, &mut out));
+        black_box(&out);
+    }
+    drop(rows);
+    (template, batch, out)
+}
+
+#[library_benchmark(setup = template)]
+#[bench::integer("customer:{id}")]
+#[bench::integer_and_text("customer:{id}:{name}")]
+fn template_key(it: (Template, RecordBatch, Vec<u8>)) -> (Template, RecordBatch, Vec<u8>) {
+    write(it, Escape::None)
+}
+
+#[library_benchmark(setup = template)]
+#[bench::integer_and_text("/customers/{id}/{name}")]
+fn template_address(it: (Template, RecordBatch, Vec<u8>)) -> (Template, RecordBatch, Vec<u8>) {
+    write(it, Escape::Percent)
+}
+
+/// A reader of JSON documents, and documents that have the rows of `results`.
+fn documents(paths: &[(&str, &str)]) -> (JsonRows, Vec<String>) {
+    let paths: Vec<_> = paths.iter().map(|&(it, path)| (it.to_owned(), path.to_owned())).collect();
+    let reader = JsonRows::new(results(0).schema(), None, &paths).unwrap();
+    let document = |row| {
+        format!(r#"{{"weather": "value {row}", "wind": {row}.5, "at": {{"gate": "B{row}"}}}}"#)
+    };
+    (reader, (0..RECORDS).map(document).collect())
+}
+
+#[library_benchmark(setup = documents)]
+#[bench::members(&[])]
+#[bench::paths(&[("weather", "$.at.gate")])]
+fn json_decode((reader, documents): (JsonRows, Vec<String>)) -> (JsonRows, Vec<String>) {
+    for burst in documents.chunks(BURST) {
+        let burst: Vec<&[u8]> = burst.iter().map(String::as_bytes).collect();
+        black_box(reader.decode(&burst).unwrap());
+    }
+    (reader, documents)
+}
+
+/// A column to parse texts into, and numbers as texts.
+fn texts(data_type: DataType) -> (FieldRef, Vec<String>) {
+    let field = Arc::new(Field::new("value", data_type, true));
+    (field, (0..RECORDS).map(|row| (row * 7).to_string()).collect())
+}
+
+#[library_benchmark(setup = texts)]
+#[bench::integer(DataType::Int64)]
+#[bench::string(DataType::Utf8)]
+fn text_column((field, texts): (FieldRef, Vec<String>)) -> (FieldRef, Vec<String>) {
+    for burst in texts.chunks(BURST) {
+        let mut column = TextColumn::new(&field, BURST);
+        for text in burst {
+            column.push(text.as_bytes());
+        }
+        let parsed: ParsedColumn = black_box(column.finish().unwrap());
+        assert!(parsed.bad.is_empty());
+    }
+    (field, texts)
+}
+
+/// A function that answers at once, with the same results for every burst.
+struct AtOnce {
+    replies: Replies,
+    rows: RecordBatch,
+}
+
+impl AtOnce {
+    fn start(replies: Replies) -> TaskFunction {
+        Box::new(Self { replies, rows: results(RECORDS) })
+    }
+}
+
+impl AsyncFunction<Calls> for AtOnce {
+    fn invoke(&mut self, calls: Calls) {
+        let attempts: Vec<AttemptId> = calls.calls.iter().map(|call| call.attempt).collect();
+        let rows = self.rows.slice(0, attempts.len());
+        let results = ResultGroup { attempts, counts: None, retries: None, misses: None, rows };
+        self.replies.send(ReplyGroup { results: Some(results), failures: Vec::new() });
+    }
+
+    fn ask_timeout(&mut self, _: Calls) {}
+
+    fn cancel(&mut self, _: Vec<AttemptId>) {}
+
+    fn close(&mut self) {}
+}
+
+/// Calls for the first `rows` rows of `batch`, in bursts.
+fn bursts(batch: &Arc<InputBatch>, rows: usize) -> Vec<Calls> {
+    let call = |row: usize| {
+        let row = u32::try_from(row).unwrap();
+        let entry = EntryId::from_u64(u64::from(row));
+        Call { attempt: AttemptId { entry, attempt: 1 }, batch: 0, row }
+    };
+    let burst = |start: usize| Calls {
+        batches: vec![Arc::clone(batch)],
+        calls: (start..rows.min(start + BURST)).map(call).collect(),
+    };
+    (0..rows).step_by(BURST).map(burst).collect()
+}
+
+/// Keys in the cache: hashes are random, and counts were too if keys could collide.
+const KEYS: usize = 1;
+
+/// A cache that has the key of every row, the calls for them, and where the hits go.
+struct Cached {
+    function: CachedFunction,
+    calls: Vec<Calls>,
+    metrics: Arc<CacheMetrics>,
+    _mailbox: Mailbox<TaskExchange>,
+}
+
+fn cached(key: &str) -> Cached {
+    let batch = input(KEYS);
+    let schema = batch.schema();
+    let batch = concat_batches(&schema, &vec![batch; RECORDS / KEYS]).unwrap();
+    let mut rows = InputRows::new(SchemaRef::clone(&schema));
+    let handle = rows.accept(batch).unwrap().batch();
+    let metrics = Arc::new(CacheMetrics::default());
+    let settings = CacheSettings {
+        id: "bench".to_owned(),
+        config: CacheConfig { max_rows: Some(4 * RECORDS as u64), ..CacheConfig::default() },
+        key: vec![key.to_owned()],
+        metrics: Arc::clone(&metrics),
+    };
+    let mailbox = Mailbox::new();
+    let make = |replies| Ok::<_, StartError>(AtOnce::start(replies));
+    let schemas = (&schema, &results(0).schema());
+    let mut function =
+        CachedFunction::new(&settings, schemas.0, schemas.1, mailbox.reply_sender(), make).unwrap();
+    for calls in bursts(rows.batch(handle), KEYS) {
+        function.invoke(calls);
+    }
+    assert_eq!(metrics.loads(), KEYS as u64);
+    Cached { function, calls: bursts(rows.batch(handle), RECORDS), metrics, _mailbox: mailbox }
+}
+
+#[library_benchmark(setup = cached)]
+#[bench::integer_key("id")]
+#[bench::text_key("name")]
+fn cache_hit(mut it: Cached) -> Cached {
+    for calls in std::mem::take(&mut it.calls) {
+        it.function.invoke(calls);
+    }
+    assert_eq!(it.metrics.hits(), RECORDS as u64);
+    it
+}
+
+/// A clock that stands still, so that neither turns nor output batches end early.
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> ProcessingTime {
+        ProcessingTime::ZERO
+    }
+}
+
+type Task = (Driver<TaskExchange, TaskFunction, Still>, Feeder<TaskExchange>);
+
+/// A task whose input is `RECORDS` rows, which wait in its mailbox.
+fn task(mode: OutputMode) -> Task {
+    let batch = input(RECORDS);
+    let mut operator = Config::new(mode, NonZeroUsize::new(CAPACITY).unwrap());
+    operator.timeout = Some(Duration::from_secs(60));
+    let rows = RowConfig {
+        input: batch.schema(),
+        results: results(0).schema(),
+        output: OutputColumns::Append,
+        on_error: OnError::Fail,
+        channel: None,
+        key: (mode == OutputMode::KeyOrdered).then(|| vec!["id".to_owned()]),
+        watermark: None,
+        function: "bench".to_owned(),
+        partition: 0,
+        timeout: Duration::from_secs(60),
+    };
+    let mailbox = Mailbox::new();
+    let function = AtOnce::start(Replies::new(mailbox.reply_sender()));
+    let output = DriverConfig { max_rows_per_batch: 8_192, buffer_timeout: None };
+    let exchange = TaskExchange::new(rows).unwrap();
+    let (driver, feeder) = Driver::new(mailbox, operator, output, exchange, function, Still);
+    assert!(feeder.put(batch));
+    feeder.put_end();
+    (driver, feeder)
+}
+
+#[library_benchmark(setup = task)]
+#[bench::ordered(OutputMode::Ordered)]
+#[bench::unordered(OutputMode::Unordered)]
+#[bench::key_ordered(OutputMode::KeyOrdered)]
+fn task_rows((mut driver, feeder): Task) -> Task {
+    let mut rows = 0;
+    loop {
+        match driver.take_turn().unwrap() {
+            Turn::Output(batch) => rows += black_box(batch).num_rows(),
+            Turn::Paused => {}
+            Turn::Finished => break,
+        }
+    }
+    assert_eq!(rows, RECORDS);
+    (driver, feeder)
+}
+
+library_benchmark_group!(
+    name = benches,
+    benchmarks = [template_key, template_address, json_decode, text_column, cache_hit, task_rows]
+);
+main!(library_benchmark_groups = benches);

@@ -75,6 +75,8 @@ def ordered_wait(
             ``cache`` (None): keeps results; see `sparkawait.Cache`.
             ``channel`` (``None``): column, or columns, of a row's destination; a slow one does not
             hold the others. ``channels``: how calls are spread; see `sparkawait.Channels`.
+            ``target_latency`` (``None``): output batches and batched calls are as large as lets a
+            row take about this long through them.
 
     Returns:
         An iterator of non-empty batches, whose row counts do not follow those of the input.

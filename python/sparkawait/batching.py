@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, cast
 
+from sparkawait.batch_lines import CallSize, Line, Timers
 from sparkawait.exceptions import ErrorKind, ResultError
 from sparkawait.runner import Runner
 
@@ -21,14 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchRunner"]
 
-_CELL_BYTES = 8
-"""Counted for a cell without a length, such as a number."""
-
 
 class BatchRunner(Runner):
     """Collects rows and calls `async_invoke_batch`, with a bounded number of calls in flight.
 
     A batch is sent when it is full or its oldest row has waited for `linger`, and a call is free.
+    With channels, the rows of a call are of one channel, and a channel has its share of the calls.
     """
 
     def __init__(
@@ -41,82 +40,112 @@ class BatchRunner(Runner):
         self.invoke = self._function.async_invoke_batch
         self.replies = self._replies
         # More rows than `capacity` never come, so waiting for them would cost a linger per batch.
-        self._max_rows = min(batch.max_rows, plan.capacity)
+        self._size = CallSize(min(batch.max_rows, plan.capacity), plan.target_latency)
         self._max_bytes = batch.max_bytes
         self._linger = batch.linger_seconds
         self._max_calls = plan.max_concurrency
-        self._waiting: deque[tuple[Row, int, float]] = deque()
-        """Rows that are in no call yet, oldest first, with their bytes and when they are due."""
-        self._waiting_bytes = 0
+        self._max_calls_of_line = _max_calls_of_channel(plan)
+        self._has_channels = plan.credits is not None
+        self._lines: dict[int | None, Line] = {}
+        """Lines with rows or calls."""
+        self._ready: deque[Line] = deque()
+        """Lines that are to be looked at when a call is free, each once."""
+        self._timers = Timers()
         self._calls: set[BatchCall] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def call_done(self, call: BatchCall) -> None:
         """Makes room for the next call."""
         self._calls.discard(call)
+        line = call.line
+        line.calls -= 1
+        self._size.answered(call.size, len(self._calls) + 1, self._loop.time())
+        if line.waiting:
+            self._make_ready(line)
+        elif line.calls == 0 and self._lines.get(line.key) is line:
+            del self._lines[line.key]
         if not self._closed:
             # In the context of `open`, not the one that the ended call may have changed.
             self._loop.call_soon(self._send_due, context=self.context)
 
     def _start(self, calls: list[Row]) -> None:
         due = self._loop.time() + self._linger
+        counts_bytes = self._max_bytes is not None
         for row in calls:
-            size = 0 if self._max_bytes is None else _row_bytes(row)
-            self._waiting.append((row, size, due))
-            self._waiting_bytes += size
+            line = self._line(row.channel if self._has_channels else None)
+            line.append(row, due, counts_bytes=counts_bytes)
+            if len(line.waiting) == 1:
+                self._timers.add(line)
+            if not line.is_ready and line.is_full(self._size.rows, self._max_bytes):
+                self._make_ready(line)
         self._send_due()
 
+    def _line(self, key: int | None) -> Line:
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = Line(key)
+        return line
+
+    def _make_ready(self, line: Line) -> None:
+        if not line.is_ready:
+            line.is_ready = True
+            self._ready.append(line)
+
     def _send_due(self) -> None:
-        while self._waiting and len(self._calls) < self._max_calls and self._is_due():
-            self._calls.add(BatchCall(self, self._next_batch(), self._loop))
+        now = self._loop.time()
+        while (line := self._timers.pop_due(now)) is not None:
+            self._make_ready(line)
+        while self._ready and len(self._calls) < self._max_calls:
+            line = self._ready.popleft()
+            line.is_ready = False
+            # A line with all its calls in flight comes back when one of them ends.
+            if self._is_due(line, now) and line.calls < self._max_calls_of_line:
+                self._send(line)
+                if self._is_due(line, now):
+                    self._make_ready(line)
         self._set_timer()
 
-    def _is_due(self) -> bool:
-        return (
-            len(self._waiting) >= self._max_rows
-            or (self._max_bytes is not None and self._waiting_bytes >= self._max_bytes)
-            or self._waiting[0][2] <= self._loop.time()
-        )
+    def _send(self, line: Line) -> None:
+        rows = line.take(self._size.rows, self._max_bytes)
+        line.calls += 1
+        self._calls.add(BatchCall(self, line, rows, self._loop))
+        if line.waiting:
+            self._timers.add(line)
 
-    def _next_batch(self) -> list[Row]:
-        rows: list[Row] = []
-        total = 0
-        while self._waiting and len(rows) < self._max_rows:
-            row, size, _ = self._waiting[0]
-            if rows and self._max_bytes is not None and total + size > self._max_bytes:
-                break
-            self._waiting.popleft()
-            self._waiting_bytes -= size
-            total += size
-            rows.append(row)
-        return rows
+    def _is_due(self, line: Line, now: float) -> bool:
+        if not line.waiting:
+            return False
+        return line.due <= now or line.is_full(self._size.rows, self._max_bytes)
 
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._waiting and len(self._calls) < self._max_calls:
-            self._timer = self._loop.call_at(
-                self._waiting[0][2], self._on_timer, context=self.context
-            )
+        due = self._timers.next()
+        if due is not None and len(self._calls) < self._max_calls:
+            self._timer = self._loop.call_at(due, self._on_timer, context=self.context)
 
     def _on_timer(self) -> None:
         self._timer = None
-        if self._waiting:
+        line = self._timers.pop()
+        if line is not None:
             # Timers may fire a little early by the clock that is compared with.
-            row, size, _ = self._waiting[0]
-            self._waiting[0] = (row, size, self._loop.time())
+            line.hurry(self._loop.time())
+            self._make_ready(line)
         self._send_due()
 
     def _cancel(self, ids: set[int]) -> None:
-        kept = [entry for entry in self._waiting if entry[0].id not in ids]
-        self._waiting = deque(kept)
-        self._waiting_bytes = sum(size for _, size, _ in kept)
+        for line in list(self._lines.values()):
+            if line.drop(ids):
+                self._timers.add(line)
+            if not line.waiting and not line.calls:
+                del self._lines[line.key]
         for call in list(self._calls):
             call.cancel_rows(ids)
 
     def _stop(self) -> Iterable[asyncio.Task[None]]:
-        self._waiting.clear()
+        self._lines.clear()
+        self._ready.clear()
         if self._timer is not None:
             self._timer.cancel()
         for call in self._calls:
@@ -128,9 +157,11 @@ class BatchCall:
     """One call of `async_invoke_batch`, in a task of its own."""
 
     def __init__(
-        self, runner: BatchRunner, rows: list[Row], loop: asyncio.AbstractEventLoop
+        self, runner: BatchRunner, line: Line, rows: list[Row], loop: asyncio.AbstractEventLoop
     ) -> None:
         """Starts the call."""
+        self.line = line
+        self.size = len(rows)
         self._runner = runner
         self._rows = rows
         self._wanted = {row.id for row in rows}
@@ -194,7 +225,8 @@ def _check_count(results: object, rows: int) -> ResultError | None:
     return None
 
 
-def _row_bytes(row: Row) -> int:
-    return sum(
-        len(value) if isinstance(value, (str, bytes)) else _CELL_BYTES for value in row.values()
-    )
+def _max_calls_of_channel(plan: Plan) -> int:
+    """Returns the calls in flight of one channel: its share of the rows is that of the calls."""
+    if plan.credits is None:
+        return plan.max_concurrency
+    return max(plan.max_concurrency * plan.credits.max_per_channel // plan.capacity, 1)

@@ -48,6 +48,7 @@ class Options(TypedDict, total=False):
     cache: Cache | None
     channel: Any
     channels: Channels | None
+    target_latency: Duration | None
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -66,6 +67,7 @@ _DEFAULTS: dict[str, Any] = {
     "cache": None,
     "channel": None,
     "channels": None,
+    "target_latency": None,
 }
 _CHANNELS = ErrorKind.CHANNELS_INVALID
 _MODES = ("ordered", "unordered", "key_ordered")
@@ -128,7 +130,8 @@ def resolve_unpickled(
         key=_key(given["key"]) if mode == "key_ordered" else None,
         cache=_cache(given["cache"], checked_function),
         route=_route(given["channel"], given["channels"]),
-        credits=_credits(given, max_concurrency, capacity),
+        credits=_credits(given, _permits(checked_function, max_concurrency, capacity), capacity),
+        target_latency=_timeout(given["target_latency"], "target_latency"),
     )
     _check_on_timeout(plan)
     if input_schema is not None:
@@ -267,6 +270,12 @@ def _route(channel: object, channels: object) -> Route | None:
     if channel is None or isinstance(channel, Route):
         return channel
     return Route(_columns(channel, "channel", _CHANNELS))
+
+
+def _permits(function: AsyncFunction | NativeFunction, calls: int, capacity: int) -> int:
+    """Returns the credits there are: rows of a batched function, which are in one call together."""
+    is_batched = isinstance(function, AsyncFunction) and function.batch is not None
+    return capacity if is_batched else calls
 
 
 def _credits(given: dict[str, Any], max_concurrency: int, capacity: int) -> Credits | None:

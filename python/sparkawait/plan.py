@@ -67,6 +67,7 @@ class Plan:
         cache: Keeps results, if there is one.
         route: Where the channel of a row is found, if there are channels.
         credits: How calls are spread over them.
+        target_latency: Seconds that a row should take through batches; ``None`` for no aim.
     """
 
     mode: Mode
@@ -87,6 +88,7 @@ class Plan:
     cache: Cache | None = None
     route: Route | None = None
     credits: Credits | None = None
+    target_latency: float | None = None
 
     @property
     def function_name(self) -> str:
@@ -207,6 +209,7 @@ class Plan:
             "native": self._native(),
             "cache": self._cache_arguments(),
             "channels": self._channel_arguments(),
+            "target_latency": self.target_latency,
         }
 
     def _visible(self, input_schema: pa.Schema) -> pa.Schema:

@@ -5,7 +5,8 @@ import asyncio
 
 import pytest
 
-from sparkawait import AsyncFunction, Batch, ErrorKind, ResultError
+from sparkawait import AsyncFunction, Batch, Channels, ErrorKind, ResultError
+from sparkawait.batch_lines import CallSize
 from sparkawait.functions import async_function
 
 
@@ -172,3 +173,58 @@ def test_the_class_form_is_called_with_batches(session, rows):
             return [{"y": row["x"]} for row in rows]
 
     assert session(Double()).run(*rows(2)).results == {0: [{"y": 0}], 1: [{"y": 1}]}
+
+
+def test_rows_of_a_call_are_of_one_channel_and_channels_take_turns(session, rows):
+    function, calls = recording(Batch(max_rows=2, linger="1h"))
+    sent = rows(6)
+    for row in sent:
+        row.channel = row["x"] % 2
+    session(function, channel="x").run(*sent)
+    assert calls == [[0, 2], [1, 3]]
+
+
+def test_a_channel_has_its_share_of_the_calls(session, rows):
+    function, gates = gated(Batch(max_rows=1, linger="1h"))
+    sent = rows(8)
+    for row in sent:
+        row.channel = int(row["x"] == 7)
+    channels = Channels(exclusive=0, floating=4, max_per_channel=4)
+    one = session(function, channel="x", capacity=8, max_concurrency=4, channels=channels)
+    one.run(*sent)
+
+    # Two calls of the first channel, which has half of the rows, and the one of the other.
+    assert len(gates) == 3
+    gates[0].set_result(None)
+    one.turn()
+    assert len(gates) == 4
+
+
+def test_cancelled_rows_leave_no_channel_behind(session, rows):
+    function, _ = recording(Batch(max_rows=2, linger="1h"))
+    (row,) = rows(1)
+    row.channel = 5
+    one = session(function, channel="x")
+    one.run(row)
+    assert list(one.runner._lines) == [5]
+
+    one.run(cancelled=[0])
+
+    assert one.runner._lines == {}
+
+
+def test_the_size_of_calls_follows_the_throughput_towards_a_target_latency():
+    size = CallSize(100, target=0.5)
+    size.answered(0, 1, 1.0)
+    size.answered(20, 1, 1.125)
+    assert size.rows == 100, "nothing was measured yet"
+
+    size.answered(30, 2, 1.25)
+    assert size.rows == 50, "200 rows a second for half a second over two calls"
+
+
+def test_the_size_of_calls_stays_without_a_target():
+    size = CallSize(100, target=None)
+    for second in range(10):
+        size.answered(1, 1, float(second))
+    assert size.rows == 100

@@ -338,3 +338,51 @@ def test_a_plan_with_channels_travels():
     copy = pickle.loads(pickle.dumps(plan))  # noqa: S301
 
     assert (copy.route, copy.credits) == (plan.route, plan.credits)
+
+
+class Batched(sa.AsyncFunction):
+    """Notes the rows of each call; those of one tenant wait until `enough` rows were answered."""
+
+    schema = "m bigint"
+    batch = sa.Batch(max_rows=10, linger="1ms")
+
+    def __init__(self, enough):
+        self.enough = enough
+        self.calls = []
+        self.running = Counter()
+        self.most = Counter()
+        self.answered = []
+
+    def open(self, context):
+        self.released = asyncio.Event()
+
+    async def async_invoke_batch(self, rows):
+        (tenant,) = {row["tenant"] for row in rows}
+        self.calls.append(len(rows))
+        self.running[tenant] += 1
+        self.most[tenant] = max(self.most[tenant], self.running[tenant])
+        await (self.released.wait() if tenant == "slow" else asyncio.sleep(0))
+        self.running[tenant] -= 1
+        self.answered += [row["n"] for row in rows]
+        if len(self.answered) >= self.enough:
+            self.released.set()
+        return [{"m": row["n"]} for row in rows]
+
+
+def test_a_batched_call_has_rows_of_one_channel_and_others_have_calls_beside_it():
+    function = Batched(enough=400)
+
+    out = arrow.unordered_wait(
+        [batch(MIXED)],
+        function,
+        capacity=100,
+        max_concurrency=4,
+        channel="tenant",
+        channels=sa.Channels(exclusive=10, floating=60, max_per_channel=50),
+        timeout=None,
+    )
+
+    assert sorted(numbers(out)) == list(range(800))
+    assert all(MIXED[n] != "slow" for n in function.answered[:400])
+    assert function.most["slow"] == 2, "half of the rows, so half of the calls"
+    assert max(function.calls) == 10

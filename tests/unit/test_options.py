@@ -85,6 +85,7 @@ def test_the_defaults_are_those_of_the_documentation():
         ({"buffer_timeout": -1}, "duration-invalid", "`buffer_timeout`"),
         ({"max_rows_per_batch": 0}, "option-invalid", "at least 1, got 0"),
         ({"max_rows_per_batch": "1"}, "option-invalid", "must be an int"),
+        ({"target_latency": 0}, "timeout-not-positive", "`target_latency`"),
         ({"on_timeout": {"z": 1}}, "fallback-invalid", "column `y` is missing"),
         ({"on_timeout": "y"}, "fallback-invalid", "`on_timeout` does not fit"),
         ({"on_timeout": [], "timeout": None}, "fallback-invalid", "needs a `timeout`"),

@@ -38,8 +38,11 @@ const CAPACITY: usize = 1_000;
 fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
     let mut operator = Config::new(mode, NonZeroUsize::new(CAPACITY).unwrap());
     operator.timeout = Some(Duration::from_secs(60));
-    let driver =
-        DriverConfig { max_rows_per_batch: 8192, buffer_timeout: Some(Duration::from_millis(100)) };
+    let driver = DriverConfig {
+        max_rows_per_batch: 8192,
+        buffer_timeout: Some(Duration::from_millis(100)),
+        target_latency: None,
+    };
     let rows = RowConfig {
         input: batch.schema(),
         results: simulated::result_schema(),

@@ -56,6 +56,7 @@ def ordered_wait(
     cache: Cache | None = None,
     channel: Destination | None = None,
     channels: Channels | None = None,
+    target_latency: Duration | None = None,
     metrics: Metrics | None = None,
 ) -> DataFrame:
     """Calls `function` for every row of `df`; rows keep their order within a partition.
@@ -91,6 +92,9 @@ def ordered_wait(
             tenant that is called. A slow destination then does not hold the rows of others, but in
             this order those behind it wait for their turn to be emitted.
         channels: How calls are spread over channels; see `sparkawait.Channels`.
+        target_latency: Sizes output batches, and the calls of a batched function, so that a row
+            takes about this long through them at the measured throughput; never above their
+            limits. ``None`` lets them grow to these.
         metrics: Collects the metrics of all tasks; classic sessions only.
 
     Returns:
@@ -120,6 +124,7 @@ def ordered_wait(
         cache=cache,
         channel=channel,
         channels=channels,
+        target_latency=target_latency,
     )
 
 
@@ -142,6 +147,7 @@ def unordered_wait(
     cache: Cache | None = None,
     channel: Destination | None = None,
     channels: Channels | None = None,
+    target_latency: Duration | None = None,
     metrics: Metrics | None = None,
 ) -> DataFrame:
     """Calls `function` for every row of `df`; rows are emitted as their calls complete.
@@ -168,6 +174,7 @@ def unordered_wait(
         cache: Keeps results, so that rows with equal keys share one call; see `sparkawait.Cache`.
         channel: Where a row goes; a slow destination does not hold the rows of others.
         channels: How calls are spread over channels; see `sparkawait.Channels`.
+        target_latency: Time that a row should take through batches, which are sized by it.
         metrics: Collects the metrics of all tasks.
     """
     return _wait(
@@ -190,6 +197,7 @@ def unordered_wait(
         cache=cache,
         channel=channel,
         channels=channels,
+        target_latency=target_latency,
     )
 
 
@@ -213,6 +221,7 @@ def key_ordered_wait(
     cache: Cache | None = None,
     channel: Destination | None = None,
     channels: Channels | None = None,
+    target_latency: Duration | None = None,
     metrics: Metrics | None = None,
 ) -> DataFrame:
     """Calls `function` for one row per key at a time; rows of a key keep their order.
@@ -240,6 +249,7 @@ def key_ordered_wait(
         cache: Keeps results, so that rows with equal keys share one call; see `sparkawait.Cache`.
         channel: Where a row goes; a slow destination does not hold the rows of others.
         channels: How calls are spread over channels; see `sparkawait.Channels`.
+        target_latency: Time that a row should take through batches, which are sized by it.
         metrics: Collects the metrics of all tasks.
     """
     return _wait(
@@ -263,6 +273,7 @@ def key_ordered_wait(
         cache=cache,
         channel=channel,
         channels=channels,
+        target_latency=target_latency,
     )
 
 

@@ -9,7 +9,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use sparkawait_core::Key;
 
 use crate::error::Error;
-use crate::input_rows::InputBatch;
+use crate::input_rows::{Channels, InputBatch};
 use crate::key_columns::{KeyColumns, column_named};
 
 /// The longest name of a channel, in characters.
@@ -39,7 +39,7 @@ pub struct ChannelColumns {
 #[derive(Debug)]
 pub struct Routed {
     /// The channel of each row; `None` where a column is null.
-    pub keys: Vec<Option<Key>>,
+    pub keys: Channels,
     /// What the rows are made of.
     pub batch: RecordBatch,
     /// What was taken off.
@@ -71,7 +71,7 @@ impl ChannelColumns {
     ///
     /// When `batch` does not have the schema that the columns were looked up in.
     pub fn route(&mut self, batch: RecordBatch) -> Result<Routed, Error> {
-        let keys = self.keys.keys(&batch)?;
+        let keys: Channels = self.keys.keys(&batch)?.into();
         self.learn_names(&keys, &batch);
         let Some(visible) = &self.visible else {
             return Ok(Routed { keys, batch, hidden: Vec::new() });
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(keys[1], None);
         assert_eq!(batch.schema().fields().len(), 1);
         let mut input = InputRows::new(batch.schema());
-        let rows = input.accept_with(batch, hidden).unwrap();
+        let rows = input.accept_with(batch, hidden, keys).unwrap();
         let held = Arc::clone(input.batch(rows.batch()));
         assert_eq!(columns.label(&held, 0), "a, 7");
         assert_eq!(columns.label(&held, 1), "null, 7");

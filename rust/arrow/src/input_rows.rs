@@ -10,6 +10,7 @@ use arrow::{
     array::{ArrayRef, RecordBatch},
     datatypes::SchemaRef,
 };
+use sparkawait_core::Key;
 
 use crate::{
     conform::Conform,
@@ -26,6 +27,9 @@ pub struct RowRef {
     pub row: u32,
 }
 
+/// The channel of each row of a batch; `None` for rows of none.
+pub type Channels = Arc<[Option<Key>]>;
+
 /// An input batch and its place in the task's input.
 #[non_exhaustive]
 pub struct InputBatch {
@@ -33,6 +37,8 @@ pub struct InputBatch {
     pub batch: RecordBatch,
     /// Columns that are in no row: they only say where the rows go.
     pub hidden: Vec<ArrayRef>,
+    /// The channel of each row; empty without channels.
+    pub channels: Channels,
     /// Rows that the task received before this batch.
     pub base_ordinal: u64,
 }
@@ -117,10 +123,10 @@ impl InputRows {
     /// When a column does not fit the schema, or is null where the schema has
     /// no nulls. Nothing is held then.
     pub fn accept(&mut self, batch: RecordBatch) -> Result<BatchRows, Error> {
-        self.accept_with(batch, Vec::new())
+        self.accept_with(batch, Vec::new(), Channels::default())
     }
 
-    /// Does as [`accept`](Self::accept), and keeps `hidden` columns of the same rows with it.
+    /// Does as [`accept`](Self::accept), and keeps what says where the rows go with it.
     ///
     /// # Errors
     ///
@@ -129,6 +135,7 @@ impl InputRows {
         &mut self,
         batch: RecordBatch,
         hidden: Vec<ArrayRef>,
+        channels: Channels,
     ) -> Result<BatchRows, Error> {
         let rows = batch.num_rows();
         let len = u32::try_from(rows).map_err(|_| Error::TooManyRows { rows })?;
@@ -136,7 +143,7 @@ impl InputRows {
         if len == 0 {
             return Ok(BatchRows { batch: 0, rows: 0..0 });
         }
-        let input = Arc::new(InputBatch { batch, hidden, base_ordinal: self.accepted });
+        let input = Arc::new(InputBatch { batch, hidden, channels, base_ordinal: self.accepted });
         self.accepted += u64::from(len);
         Ok(BatchRows { batch: self.held.insert(input, len), rows: 0..len })
     }

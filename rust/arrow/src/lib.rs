@@ -36,7 +36,7 @@ mod slab;
 pub use channel_columns::{ChannelColumns, Routed};
 pub use error::{Error, Side};
 pub use event_time::{WatermarkAfter, WatermarkGenerator, WatermarkStrategy};
-pub use input_rows::{BatchRows, InputBatch, InputRows, RowRef};
+pub use input_rows::{BatchRows, Channels, InputBatch, InputRows, RowRef};
 pub use key_columns::KeyColumns;
 pub use output_assembler::OutputAssembler;
 pub use output_schema::{ERROR_COLUMN, OnError, OutputColumns, output_schema};

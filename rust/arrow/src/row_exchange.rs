@@ -10,7 +10,7 @@ use arrow::{
 
 use crate::{
     error::Error,
-    input_rows::{BatchRows, InputRows, RowRef},
+    input_rows::{BatchRows, Channels, InputRows, RowRef},
     output_assembler::OutputAssembler,
     output_schema::{OnError, OutputColumns},
     result_chunks::{ResultChunks, ResultRows},
@@ -92,7 +92,7 @@ impl RowExchange {
         self.inputs.accept(batch)
     }
 
-    /// Does as [`accept_input`](Self::accept_input), and keeps `hidden` columns of the same rows.
+    /// Does as [`accept_input`](Self::accept_input), and keeps what says where the rows go.
     ///
     /// # Errors
     ///
@@ -101,8 +101,9 @@ impl RowExchange {
         &mut self,
         batch: RecordBatch,
         hidden: Vec<ArrayRef>,
+        channels: Channels,
     ) -> Result<BatchRows, Error> {
-        self.inputs.accept_with(batch, hidden)
+        self.inputs.accept_with(batch, hidden, channels)
     }
 
     /// Holds a chunk of results and returns all of its rows.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use sparkawait_arrow::{
-    BatchRows, ChannelColumns, KeyColumns, OnError, OutputColumns, ResultRows, Routed, RowExchange,
-    RowFailure, RowRef, WatermarkAfter, WatermarkGenerator, WatermarkStrategy,
+    BatchRows, ChannelColumns, Channels, KeyColumns, OnError, OutputColumns, ResultRows, Routed,
+    RowExchange, RowFailure, RowRef, WatermarkAfter, WatermarkGenerator, WatermarkStrategy,
 };
 use sparkawait_core::ErrorKind;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
@@ -72,8 +72,9 @@ pub struct TaskExchange {
     pending_watermarks: VecDeque<WatermarkAfter>,
     before_watermark: usize,
     keys: Option<KeyColumns>,
-    /// Channels of the pending rows.
-    pending_channels: std::vec::IntoIter<Option<Key>>,
+    /// Channels of the last input batch, and how many of them belong to rows handed out.
+    pending_channels: Channels,
+    next_channel: usize,
     /// Channel of the row handed out last.
     channel: Option<Key>,
     /// Made from the first batch, which has the hidden columns.
@@ -103,7 +104,8 @@ impl TaskExchange {
             pending_watermarks: VecDeque::new(),
             before_watermark: usize::MAX,
             keys,
-            pending_channels: Vec::new().into_iter(),
+            pending_channels: Channels::default(),
+            next_channel: 0,
             channel: None,
             channels: None,
             generator,
@@ -123,7 +125,7 @@ impl TaskExchange {
             )?),
         };
         let Routed { keys, batch, hidden } = columns.route(batch)?;
-        self.pending_channels = keys.into_iter();
+        (self.pending_channels, self.next_channel) = (keys, 0);
         Ok((batch, hidden))
     }
 
@@ -194,7 +196,8 @@ impl Exchange for TaskExchange {
         if let Some(keys) = &mut self.keys {
             self.pending_keys = keys.keys(&input)?.into_iter();
         }
-        self.pending = Some(self.rows.accept_input_with(input, hidden)?);
+        self.pending =
+            Some(self.rows.accept_input_with(input, hidden, Arc::clone(&self.pending_channels))?);
         Ok(())
     }
 
@@ -209,7 +212,8 @@ impl Exchange for TaskExchange {
         let row = self.pending.as_mut().and_then(Iterator::next)?;
         self.before_watermark -= 1;
         let key = self.pending_keys.next().flatten();
-        self.channel = self.pending_channels.next().flatten();
+        self.channel = self.pending_channels.get(self.next_channel).copied().flatten();
+        self.next_channel += 1;
         Some(StreamElement::Record((StreamRecord::new(row, None), key)))
     }
 

@@ -3,6 +3,7 @@
 
 mod channels;
 mod convert;
+mod debloater;
 mod error;
 mod guard;
 mod harness;
@@ -18,6 +19,8 @@ mod task;
 mod _core {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use crate::debloater::Debloater;
     #[pymodule_export]
     use crate::harness::Harness;
     #[pymodule_export]

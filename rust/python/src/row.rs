@@ -129,6 +129,12 @@ impl Row {
 
 #[pymethods]
 impl Row {
+    /// The number of the row's channel; `None` for a row of none.
+    #[getter]
+    fn channel(&self) -> Option<u64> {
+        self.view.input.channels.get(self.index).copied().flatten().map(|key| key.0)
+    }
+
     #[getter]
     fn attempt(&self) -> u32 {
         self.attempt_id.attempt

@@ -137,10 +137,15 @@ fn start(
 }
 
 /// Converts how output batches are cut.
-fn to_driver(max_rows_per_batch: i64, buffer_timeout: Option<f64>) -> PyResult<DriverConfig> {
+fn to_driver(
+    max_rows_per_batch: i64,
+    buffer_timeout: Option<f64>,
+    target_latency: Option<f64>,
+) -> PyResult<DriverConfig> {
     let max_rows_per_batch = to_capacity("max_rows_per_batch", max_rows_per_batch)?.get();
     let buffer_timeout = buffer_timeout.map(|it| to_duration("buffer_timeout", it)).transpose()?;
-    Ok(DriverConfig { max_rows_per_batch, buffer_timeout })
+    let target_latency = to_timeout("target_latency", target_latency)?;
+    Ok(DriverConfig { max_rows_per_batch, buffer_timeout, target_latency })
 }
 
 /// Converts the settings of a cache.
@@ -165,6 +170,7 @@ impl Task {
         *, mode, input_schema, result_schema, capacity, max_concurrency, timeout, attempt_timeout,
         retry, key, on_error, output, has_timeout_handler, watermark, buffer_timeout,
         max_rows_per_batch, partition, function_name, seed, native, cache, channels,
+        target_latency,
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only options of Python")]
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 converts into owned values")]
@@ -191,6 +197,7 @@ impl Task {
         native: Option<Py<Native>>,
         cache: Option<CacheArguments>,
         channels: Option<ChannelArguments>,
+        target_latency: Option<f64>,
     ) -> PyResult<Self> {
         let on_error = to_on_error(on_error)?;
         let mut operator = Config::new(to_mode(mode)?, to_capacity("capacity", capacity)?);
@@ -210,7 +217,7 @@ impl Task {
             operator.channels = Some(config);
             settings
         });
-        let driver = to_driver(max_rows_per_batch, buffer_timeout)?;
+        let driver = to_driver(max_rows_per_batch, buffer_timeout, target_latency)?;
         let columns = Columns::new(py, &input_schema.0)?;
         let rows = RowConfig {
             input: Arc::new(input_schema.0),

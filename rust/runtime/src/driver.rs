@@ -18,6 +18,7 @@ use crate::exchange::{AsyncFunction, Exchange};
 use crate::feeder::{Feeder, ReadAhead};
 use crate::mail::{ReplySender, TaskInbox, TaskMail};
 use crate::metrics::{LatencyRecorder, MetricsReader, TaskMetrics};
+use crate::output_size::OutputSize;
 use crate::parker::Parker;
 
 /// Batches of input that wait at a task while it works on one.
@@ -42,6 +43,8 @@ pub struct DriverConfig {
     pub max_rows_per_batch: usize,
     /// A smaller batch leaves when its first row is this old; `None`: only at the end.
     pub buffer_timeout: Option<Duration>,
+    /// Batches are made smaller so that a row takes this long through one; `None`: never.
+    pub target_latency: Option<Duration>,
 }
 
 /// What a turn came to.
@@ -84,6 +87,8 @@ pub struct Driver<X: Exchange, F, C = MonotonicClock> {
     read_ahead: Arc<ReadAhead>,
     /// Whether `EndOfInput` came.
     input_ended: bool,
+    /// How many rows the next batch has.
+    output_size: OutputSize,
     /// When the oldest row of the output was emitted.
     output_since: Option<ProcessingTime>,
     /// Why the task fails, once its output is handed out.
@@ -154,6 +159,7 @@ where
             inputs: VecDeque::new(),
             read_ahead,
             input_ended: false,
+            output_size: OutputSize::new(config.max_rows_per_batch, config.target_latency),
             output_since: None,
             error: None,
             is_closed: false,
@@ -232,10 +238,12 @@ where
 
     /// Moves completed elements to the output, up to one batch.
     fn emit(&mut self, now: ProcessingTime) {
-        while self.exchange.output_rows() < self.config.max_rows_per_batch {
+        let before = self.exchange.output_rows();
+        while self.exchange.output_rows() < self.output_size.rows() {
             let Some(element) = self.operator.pop_output() else { break };
             self.exchange.emit(element);
         }
+        self.output_size.measure(self.exchange.output_rows() - before, now);
         if self.output_since.is_none() && self.exchange.output_rows() > 0 {
             self.output_since = Some(now);
         }
@@ -244,7 +252,7 @@ where
     /// Returns what the turn came to, if it is over.
     fn output_turn(&mut self, now: ProcessingTime) -> Result<Option<Turn<X::Output>>, X::Error> {
         let is_over = self.error.is_some() || self.operator.is_finished();
-        let is_full = self.exchange.output_rows() >= self.config.max_rows_per_batch;
+        let is_full = self.exchange.output_rows() >= self.output_size.rows();
         let is_old = self.flush_deadline().is_some_and(|deadline| deadline <= now);
         if is_over || is_full || is_old {
             self.output_since = None;

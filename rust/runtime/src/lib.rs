@@ -20,6 +20,7 @@ pub mod exchange;
 pub mod feeder;
 pub mod mail;
 pub mod metrics;
+mod output_size;
 pub mod parker;
 pub mod tokio_runtime;
 

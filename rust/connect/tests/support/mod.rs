@@ -68,7 +68,8 @@ pub(crate) fn task_config(mode: OutputMode, capacity: usize) -> TaskConfig {
         partition: 0,
         timeout: Duration::MAX,
     };
-    let driver = DriverConfig { max_rows_per_batch: 8192, buffer_timeout: None };
+    let driver =
+        DriverConfig { max_rows_per_batch: 8192, buffer_timeout: None, target_latency: None };
     TaskConfig { operator, driver, rows, cache: None }
 }
 

@@ -265,7 +265,7 @@ impl<S: FnMut(&World, Told) + Send> AsyncFunction<Vec<Invocation<u32>>> for Scri
 /// The settings of a task: ordered, capacity 10, batches as large as can be.
 pub(crate) fn config() -> (Config, DriverConfig) {
     let config = Config::new(OutputMode::Ordered, NonZeroUsize::new(10).unwrap());
-    (config, DriverConfig { max_rows_per_batch: 1000, buffer_timeout: None })
+    (config, DriverConfig { max_rows_per_batch: 1000, buffer_timeout: None, target_latency: None })
 }
 
 pub(crate) fn nanos(nanos: u64) -> Duration {

@@ -44,7 +44,7 @@ pub struct ChannelTable {
     /// Places of forgotten channels.
     vacant: Vec<ChannelId>,
     /// The channel of the record admitted last; the next one is often of the same.
-    last: Option<(Key, ChannelId)>,
+    last: (Key, ChannelId),
     pool: FloatingPool,
     /// Exclusive credits that no active channel has.
     unassigned: u32,
@@ -86,6 +86,9 @@ struct Channel {
 /// The channel of a record without one; as any key, it is 64 bits of a hash.
 const NULL: Key = Key(0x6e75_6c6c_2063_6861);
 
+/// What [`ChannelTable::last`] is before the first record.
+const NOWHERE: (Key, ChannelId) = (NULL, ChannelId(u32::MAX));
+
 impl ChannelTable {
     /// Makes a table without channels for `max_concurrency` calls in flight, of all together.
     pub fn new(config: ChannelConfig, max_concurrency: u32) -> Self {
@@ -95,7 +98,7 @@ impl ChannelTable {
             by_key: HashMap::default(),
             channels: Vec::new(),
             vacant: Vec::new(),
-            last: None,
+            last: NOWHERE,
             pool: FloatingPool::new(config.floating, 0),
             max_concurrency,
             unassigned: max_concurrency - config.floating,
@@ -125,10 +128,9 @@ impl ChannelTable {
     #[inline]
     pub fn admit(&mut self, key: Option<Key>) -> ChannelId {
         let key = key.unwrap_or(NULL);
-        let id = match self.last {
-            Some((last, id)) if last == key => id,
-            _ => self.look_up(key),
-        };
+        let (last, id) = self.last;
+        let is_known = last == key && id != NOWHERE.1;
+        let id = if is_known { id } else { self.look_up(key) };
         let channel = &mut self.channels[id.0 as usize];
         channel.records += 1;
         if channel.records == 1 {
@@ -140,7 +142,7 @@ impl ChannelTable {
     fn look_up(&mut self, key: Key) -> ChannelId {
         let known = self.by_key.get(&key).copied();
         let id = known.unwrap_or_else(|| self.open(key));
-        self.last = Some((key, id));
+        self.last = (key, id);
         id
     }
 
@@ -279,8 +281,8 @@ impl ChannelTable {
         channel.calls += 1;
         channel.call_nanos = channel.call_nanos.saturating_add(now.nanos_since(start));
         let is_needed = channel.account.backlog() > 0;
-        let is_returned = channel.account.recycle(&mut self.pool);
-        if is_needed || (is_returned && self.pool.waiting() > 0) {
+        channel.account.recycle(&mut self.pool);
+        if is_needed || self.pool.has_waiting() {
             self.serve();
             self.ask(id);
         }
@@ -338,7 +340,7 @@ impl ChannelTable {
         let ids = (0..).map(ChannelId).zip(&self.channels);
         self.vacant = ids.filter(|(_, it)| it.is_forgotten).map(|(id, _)| id).collect();
         self.idle = 0;
-        self.last = None;
+        self.last = NOWHERE;
         self.channels.shrink_to(2 * self.active + REMEMBERED);
         self.by_key.shrink_to(2 * self.active + REMEMBERED);
     }

@@ -101,10 +101,15 @@ impl CreditAccount {
     /// Uses a credit that is held, or one that the pool lends on the spot.
     #[inline]
     pub(crate) fn take(&mut self, pool: &mut FloatingPool) -> bool {
-        if self.take_free() {
+        if self.in_use >= self.limit {
+            return false;
+        }
+        if self.free > 0 {
+            self.free -= 1;
+            self.in_use += 1;
             return true;
         }
-        if self.held() >= self.limit || !pool.request() {
+        if !pool.request() {
             return false;
         }
         self.floating += 1;

@@ -63,6 +63,12 @@ impl FloatingPool {
         self.listeners.len()
     }
 
+    /// Returns whether channels wait.
+    #[inline]
+    pub const fn has_waiting(&self) -> bool {
+        !self.listeners.is_empty()
+    }
+
     /// Returns whether nobody waits and nothing is overdrawn: a returned credit would stay here.
     #[inline]
     pub const fn is_uncontended(&self) -> bool {
@@ -72,9 +78,11 @@ impl FloatingPool {
     /// Lends one credit; returns false when all are lent.
     #[inline]
     pub fn request(&mut self) -> bool {
-        let is_free = self.lent < self.size;
-        self.lent += u32::from(is_free);
-        is_free
+        if self.lent >= self.size {
+            return false;
+        }
+        self.lent += 1;
+        true
     }
 
     /// Lends up to `wanted` credits and returns how many.

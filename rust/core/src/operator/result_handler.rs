@@ -186,7 +186,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     }
 
     /// Asks for a call; its permit is taken.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "once per record, from two places")]
+    #[inline(always)]
     pub(super) fn invoke(&mut self, attempt: AttemptId, value: E, now: ProcessingTime) {
         self.running += 1;
         self.metrics.attempts += 1;

@@ -62,8 +62,6 @@ and this page written, by
 - **Latency** is from the start of a row's call to where the peer's engine has the row: Spark's JVM,
   Flink's sink, the consumer in Python. Ours includes the time that an output batch takes to fill,
   up to `buffer_timeout`, but where the input is paced, which is measured with none.
-- **Watermarks** follow input batches in sparkawait, so that one after every row means batches of a
-  row. Flink makes one in the stream after every so many rows.
 - One task each: `local[1]`, parallelism 1, one actor. The HTTP server is a process of its own on
   the same machine, and its CPU time is not counted.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """sparkawait without Spark: the operator over Arrow batches, with a native function.
 
-The counterpart of Flink's operator in a local cluster. Batches have 10 000 rows, or as many as
-there are between two watermarks.
+The counterpart of Flink's operator in a local cluster. Batches have 10 000 rows, as Spark makes
+them.
 """
 
 from __future__ import annotations

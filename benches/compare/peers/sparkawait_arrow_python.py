@@ -84,6 +84,5 @@ PEER = Peer(
     can=frozenset({"ordered", "unordered", "watermarks", "paced input"}),
     rows_per_second=1_500_000,
     run=run,
-    rates={"watermark-1": 100_000},
     is_ours=True,
 )

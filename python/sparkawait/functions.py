@@ -198,6 +198,11 @@ class NativeFunction:
         """The name used in messages and metrics."""
         return type(self).__qualname__
 
+    @property
+    def channel_columns(self) -> tuple[str, ...]:
+        """The columns that name the destination of a row; none if there is one destination."""
+        return ()
+
     def _native(self, *, retry_misses: bool) -> Native:
         """Builds the description that the extension module takes, in the executor.
 

@@ -22,6 +22,7 @@ An attempt is worth a retry after 429, a status from 500, and whatever goes wron
 from __future__ import annotations
 
 import json as json_module
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -42,6 +43,9 @@ from sparkawait.types import SchemaLike
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+_AUTHORITY = re.compile(r"[^/?#]*")
+"""Host and port of an address, behind its scheme."""
 
 __all__ = ["HttpFunction", "HttpOptions", "get", "post", "request"]
 
@@ -69,6 +73,15 @@ class HttpFunction(NativeFunction):
     def name(self) -> str:
         """The name used in messages and metrics."""
         return f"http.{self.method.lower()}"
+
+    @property
+    def channel_columns(self) -> tuple[str, ...]:
+        """The columns in the host of the address."""
+        _, separator, rest = (
+            self.url.partition("://") if isinstance(self.url, str) else ("", "", "")
+        )
+        authority = _AUTHORITY.match(rest) if separator else None
+        return tuple(_core.template_columns(authority[0], "url")) if authority else ()
 
     def _native(self, *, retry_misses: bool) -> _core.Native:
         return _core.Native.http(json_module.dumps(self._description(retry_misses=retry_misses)))

@@ -112,6 +112,7 @@ def resolve_unpickled(
     capacity = _count(given["capacity"], "capacity", ErrorKind.CAPACITY_NOT_POSITIVE)
     max_concurrency = _max_concurrency(given["max_concurrency"], capacity)
     timeout = _timeout(given["timeout"], "timeout")
+    route = _route(given["channel"], given["channels"], checked_function)
     plan = Plan(
         mode=mode,
         function=checked_function,
@@ -129,8 +130,13 @@ def resolve_unpickled(
         max_rows_per_batch=_count(given["max_rows_per_batch"], "max_rows_per_batch"),
         key=_key(given["key"]) if mode == "key_ordered" else None,
         cache=_cache(given["cache"], checked_function),
-        route=_route(given["channel"], given["channels"]),
-        credits=_credits(given, _permits(checked_function, max_concurrency, capacity), capacity),
+        route=route,
+        credits=_credits(
+            given["channels"],
+            route,
+            _permits(checked_function, max_concurrency, capacity),
+            capacity,
+        ),
         target_latency=_timeout(given["target_latency"], "target_latency"),
     )
     _check_on_timeout(plan)
@@ -264,9 +270,14 @@ def _columns(
     return tuple(cast("Sequence[str]", columns))
 
 
-def _route(channel: object, channels: object) -> Route | None:
+def _route(
+    channel: object, channels: object, function: AsyncFunction | NativeFunction
+) -> Route | None:
     if channel is None and channels is not None:
-        _refuse("`channels` needs `channel`, the column of the destination", _CHANNELS)
+        columns = function.channel_columns if isinstance(function, NativeFunction) else ()
+        if not columns:
+            _refuse("`channels` needs `channel`, the column of the destination", _CHANNELS)
+        return Route(tuple(dict.fromkeys(columns)))
     if channel is None or isinstance(channel, Route):
         return channel
     return Route(_columns(channel, "channel", _CHANNELS))
@@ -278,14 +289,13 @@ def _permits(function: AsyncFunction | NativeFunction, calls: int, capacity: int
     return capacity if is_batched else calls
 
 
-def _credits(given: dict[str, Any], max_concurrency: int, capacity: int) -> Credits | None:
-    channels = given["channels"]
+def _credits(
+    channels: object, route: Route | None, max_concurrency: int, capacity: int
+) -> Credits | None:
     if channels is not None and not isinstance(channels, Channels):
-        found = type(cast("object", channels)).__name__
+        found = type(channels).__name__
         _refuse(f"`channels` must be a sparkawait.Channels, got `{found}`", _CHANNELS)
-    if given["channel"] is None:
-        return None
-    return (channels or Channels()).resolve(max_concurrency, capacity)
+    return None if route is None else (channels or Channels()).resolve(max_concurrency, capacity)
 
 
 def _check_on_timeout(plan: Plan) -> None:

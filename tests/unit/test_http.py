@@ -7,6 +7,8 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
+from sparkawait.channels import Route
+from sparkawait.options import resolve_unpickled
 
 URL = "https://example.com/{id}"
 
@@ -69,3 +71,32 @@ def test_no_secret_is_pickled_or_shown(monkeypatch):
     assert b"s3cret" not in pickle.dumps(function)
     assert "s3cret" not in repr(function)
     assert again._description(retry_misses=False)["headers"] == [["Authorization", "Bearer s3cret"]]
+
+
+@pytest.mark.parametrize(
+    ("url", "columns"),
+    [
+        ("https://{region}.example.com:{port}/v1/{id}?q={q}", ("region", "port")),
+        ("https://{host}?id={id}", ("host",)),
+        ("https://example.com/{id}", ()),
+        ("{address}/{id}", ()),
+    ],
+)
+def test_the_host_of_a_request_is_its_channel_by_default(url, columns):
+    assert sa.http.get(url, "name string").channel_columns == columns
+
+
+def test_channels_without_a_column_go_by_the_host():
+    function = sa.http.get("https://{host}/{id}", "name string")
+
+    plan = resolve_unpickled("ordered", function, input_schema=None, channels=sa.Channels())
+
+    assert plan.route == Route(("host",))
+    assert plan.credits is not None
+
+
+def test_one_host_is_no_reason_for_channels():
+    function = sa.http.get("https://example.com/{id}", "name string")
+
+    with pytest.raises(sa.ConfigurationError, match="`channels` needs `channel`"):
+        resolve_unpickled("ordered", function, input_schema=None, channels=sa.Channels())

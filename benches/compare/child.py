@@ -23,8 +23,8 @@ def main() -> None:
     name, job = sys.argv[1:]
     outcome = find(name).run(Job.from_json(json.loads(job)))
     # The last sample from outside may be older than the last row.
-    cpu = [time.monotonic_ns(), sum(below(os.getpid()).values())]
-    json.dump({"outcome": asdict(outcome), "cpu": cpu}, report)
+    seen = {"ns": time.monotonic_ns(), "cpu_seconds": below(os.getpid())}
+    json.dump({"outcome": asdict(outcome), "seen": seen}, report)
     report.close()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -135,7 +135,9 @@ def _report(peer: Peer, job: Job, limit_seconds: float) -> tuple[Outcome, TreeSa
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
         last = [line[:_LONGEST_LINE] for line in lines if line][-_LINES_OF_OUTPUT:]
         raise Failure(f"status {process.returncode}: {'; '.join(last)}") from error
-    sampler.add(*values["cpu"])
+    seen = values["seen"]
+    # The keys of an object are texts.
+    sampler.add(seen["ns"], {int(pid): cpu for pid, cpu in seen["cpu_seconds"].items()})
     return Outcome(**values["outcome"]), sampler
 
 

@@ -12,6 +12,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 __all__ = ["Sample", "TreeSampler", "adopt_orphans", "below", "cpu_between", "kill_below"]
@@ -32,14 +33,14 @@ def adopt_orphans(*, adopts: bool = True) -> None:
 
 
 def _parents() -> dict[int, tuple[int, float]]:
-    """Returns the parent and the CPU seconds, those of ended children included, of each process."""
+    """Returns the parent and the CPU seconds of each process, without those of its children."""
     found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:  # it has ended
             continue
-        found[int(stat.parent.name)] = (int(fields[1]), sum(map(int, fields[11:15])) / _TICKS)
+        found[int(stat.parent.name)] = (int(fields[1]), sum(map(int, fields[11:13])) / _TICKS)
     return found
 
 
@@ -108,11 +109,12 @@ class TreeSampler:
     """Samples a process and all below it until it is told to stop.
 
     Attributes:
-        samples: The samples so far. CPU time never falls: that of an orphan that has ended stays.
+        samples: The samples so far. What a process that has ended was last seen with stays in.
     """
 
     def __init__(self, root: int) -> None:
         self._root = root
+        self._seen: dict[int, float] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tree-sampler", daemon=True)
         self.samples: list[Sample] = []
@@ -128,11 +130,17 @@ class TreeSampler:
         self._stopping.set()
         self._thread.join()
 
-    def add(self, moment: int, cpu_seconds: float) -> None:
+    def add(self, moment: int, cpu_seconds: Mapping[int, float]) -> None:
         """Takes a last sample of CPU time, made from inside before the process ended."""
-        last = self.samples[-1] if self.samples else (0, 0.0, 0.0)
         self.samples = [sample for sample in self.samples if sample[0] < moment]
-        self.samples.append((moment, cpu_seconds, last[2]))
+        last = self.samples[-1] if self.samples else (0, 0.0, 0.0)
+        self.samples.append((moment, self._total(cpu_seconds), last[2]))
+
+    def _total(self, found: Mapping[int, float]) -> float:
+        """Returns the CPU seconds of all processes so far, given those of the living."""
+        for pid, seconds in found.items():
+            self._seen[pid] = max(seconds, self._seen.get(pid, 0.0))
+        return sum(self._seen.values())
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -141,8 +149,6 @@ class TreeSampler:
 
     def _sample(self) -> None:
         found = below(self._root)
-        before = self.samples[-1] if self.samples else (0, 0.0, 0.0)
-        seconds = max(before[1], sum(found.values()))
         weighs = len(self.samples) % _SAMPLES_PER_MEMORY == 0
-        megabytes = sum(map(_megabytes, found)) if weighs else before[2]
-        self.samples.append((time.monotonic_ns(), seconds, megabytes))
+        megabytes = sum(map(_megabytes, found)) if weighs else self.samples[-1][2]
+        self.samples.append((time.monotonic_ns(), self._total(found), megabytes))

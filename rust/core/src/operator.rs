@@ -177,9 +177,14 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if self.is_closed || !self.replay.is_empty() {
             return Err(QueueFull { element: record, capacity });
         }
-        let channel = match &mut self.channels {
-            None => ChannelId(0),
-            Some(channels) => channels.admit(channel),
+        // Nothing but its key can block a new record, so most start before they are in the queue.
+        let may_start = self.config.mode != OutputMode::KeyOrdered;
+        let (channel, starts) = match &mut self.channels {
+            None => (ChannelId(0), may_start && self.has_permit()),
+            Some(channels) => {
+                let channel = channels.admit(channel);
+                (channel, may_start && channels.try_start(channel))
+            }
         };
         let in_flight = InFlight {
             record,
@@ -190,48 +195,42 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             channel,
             since: now,
         };
-        self.admit(in_flight, key, now).map_err(|full| {
+        self.admit(in_flight, starts, key, now).map_err(|full| {
             if let Some(channels) = &mut self.channels {
+                if starts {
+                    channels.cancel_start(channel);
+                }
                 channels.leave(channel);
             }
             QueueFull { element: full.element.record, capacity }
         })
     }
 
-    /// Takes a permit for a new record, unless others wait for it.
+    /// Returns whether a permit is free for a new record, without channels.
     #[inline]
-    fn take_permit(&mut self, channel: ChannelId) -> bool {
-        match &mut self.channels {
-            Some(channels) => channels.try_start(channel),
-            None => {
-                self.running < self.config.max_concurrency.get()
-                    && self.waiting.is_empty()
-                    && self.due_retries.is_empty()
-            }
-        }
+    pub(super) fn has_permit(&self) -> bool {
+        self.running < self.config.max_concurrency.get()
+            && self.waiting.is_empty()
+            && self.due_retries.is_empty()
     }
 
     /// Puts a record into the queue, arms its timeout and makes it ready unless it is blocked.
+    ///
+    /// With `starts` its permit is taken.
     fn admit(
         &mut self,
         mut in_flight: InFlight<E>,
+        starts: bool,
         key: Option<Key>,
         now: ProcessingTime,
     ) -> Result<(), QueueFull<InFlight<E>>> {
         let (deadline, channel) = (in_flight.deadline, in_flight.channel);
         let value = in_flight.record.value.clone();
-        // Nothing but its key can block a new record, so most start before they are in the queue.
-        let starts = self.config.mode != OutputMode::KeyOrdered && self.take_permit(channel);
         if starts {
             in_flight.phase = Phase::Running;
             in_flight.attempt = 1;
         }
-        let put = self.queue.try_put_keyed(in_flight, key);
-        let (id, start) = put.inspect_err(|_| {
-            if let Some(channels) = self.channels.as_mut().filter(|_| starts) {
-                channels.cancel_start(channel);
-            }
-        })?;
+        let (id, start) = self.queue.try_put_keyed(in_flight, key)?;
         self.metrics.admitted += 1;
         if deadline != ProcessingTime::NEVER {
             self.deadlines.push(deadline, id);

@@ -120,10 +120,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
 
     /// Starts the first attempt of a record, or lets it wait for a permit.
     pub(super) fn make_ready(&mut self, id: EntryId, now: ProcessingTime) {
-        if self.running < self.config.max_concurrency.get()
-            && self.waiting.is_empty()
-            && self.due_retries.is_empty()
-        {
+        if self.has_permit() {
             return self.start(id, now);
         }
         self.wait_for_permit(id, now);

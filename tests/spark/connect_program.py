@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
 from sparkawait.spark import Metrics
@@ -66,6 +67,10 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
         "ordered": rows(numbers.transform(sa.ordered_wait, double, timeout="5s")),
         "unordered": sorted(rows(numbers.transform(sa.unordered_wait, double))),
         "key_ordered": sorted(rows(sa.key_ordered_wait(numbers, double, key="id"))),
+        "channel": rows(sa.ordered_wait(numbers, double, channel=F.col("id") % 3)),
+        "wrong channel": message_of(
+            lambda: sa.ordered_wait(numbers, double, channel=F.col("absent"))
+        ),
         "replace": rows(sa.ordered_wait(numbers, double, output="replace"))[:2],
         "capture": rows(sa.ordered_wait(numbers, fail_odd, on_error="capture"))[:2],
         "column": rows(numbers.select("id", doubled("id").alias("r")).select("id", "r.*")),

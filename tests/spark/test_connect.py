@@ -39,6 +39,12 @@ def test_every_row_comes_out_once(results, wait):
     assert results[wait] == EXPECTED
 
 
+def test_an_expression_may_be_the_channel(results):
+    assert results["channel"] == EXPECTED
+    assert results["wrong channel"].startswith("`channel` cannot be computed: [UNRESOLVED_COLUMN")
+    assert "\n" not in results["wrong channel"]
+
+
 def test_output_can_be_replaced(results):
     assert results["replace"] == [[0, "number 0"], [2, "number 1"]]
 

@@ -41,7 +41,7 @@ def with_route(df: DataFrame, channel: object) -> tuple[DataFrame, object]:
         routed = df.withColumn(name, cast("Any", channel))
         computed = routed.schema[name].dataType
     except PySparkException as error:
-        msg = f"`channel` cannot be computed: {error}"
+        msg = f"`channel` cannot be computed: {str(error).splitlines()[0]}"
         raise ConfigurationError(msg, ErrorKind.CHANNELS_INVALID) from error
     if isinstance(computed, MapType):
         msg = f"`channel` is a {computed.simpleString()}, whose values cannot be compared"

@@ -2,8 +2,8 @@
 """What did the Rust benches measure last? Reads what Criterion left in ``target/criterion``.
 
 Measures nothing itself: `make bench` runs ``cargo bench`` before it. Goals: 40 ns an element in a
-queue (put, complete in random order, emit), and 5 million rows a second in a whole task; a record with
-one channel at most 1.03 of one without, with a thousand 1.15.
+queue (put, complete in random order, emit), and 5 million rows a second in a whole task; a record
+with one channel at most 1.03 of one without, with a thousand 1.15.
 """
 
 from __future__ import annotations

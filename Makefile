@@ -144,6 +144,13 @@ bench: release $(VENV)/.servers ## run the benches in Rust and Python; numbers g
 	$(JAVA) $(PY) benches/python/run.py --out benches/out
 	$(JAVA) $(PY) -m benches.compare --quick
 
+.PHONY: bench-channels
+bench-channels: release ## one destination of ten stands still: measure the others; draws docs/flow-control.svg
+	mkdir -p benches/out
+	$(PY) benches/python/run.py --out benches/out channels
+	$(PY) -c "from benches.compare import environment; environment.ensure('charts')"
+	target/compare/charts/bin/python -m benches.python.channels_chart benches/out/channels.json docs/flow-control.svg
+
 .PHONY: bench-compare
 bench-compare: release ## measure sparkawait beside Flink, Daft, Ray Data, Pathway and recipes; writes docs/benchmarks.md
 	$(JAVA) $(PY) -m benches.compare $(ARGS)

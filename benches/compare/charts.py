@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["INK", "PEERS", "adapt", "colours"]
+__all__ = [
+    "FAINT",
+    "INK",
+    "PEERS",
+    "adapt",
+    "colours",
+    "new_figure",
+    "placeholder",
+    "save",
+    "set_up",
+]
 
 Document = dict[str, Any]
 
@@ -55,10 +65,11 @@ COST = "uniform-1000"
 def colours() -> dict[str, tuple[str, str]]:
     """Returns what each placeholder stands for on a light and on a dark page."""
     found = {INK: _INK, FAINT: _FAINT}
-    return found | {_placeholder(name): (light, dark) for name, (light, dark, _) in PEERS.items()}
+    return found | {placeholder(name): (light, dark) for name, (light, dark, _) in PEERS.items()}
 
 
-def _placeholder(peer: str) -> str:
+def placeholder(peer: str) -> str:
+    """Returns the colour that stands for a peer's until the pages' kinds are told apart."""
     names = list(PEERS)
     return f"#0300{names.index(peer):02x}" if peer in PEERS else FAINT
 
@@ -78,11 +89,19 @@ def adapt(svg: str) -> str:
 
 def main() -> None:
     """Draws all charts."""
-    import matplotlib as mpl
-
+    set_up()
     document = json.loads(Path(sys.argv[1]).read_text())
     folder = Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
+    draw = {"throughput": _throughput, "latency": _latency, "cost": _cost}
+    for name, title in CHARTS.items():
+        save(draw[name](document, title), folder / f"{name}.svg")
+
+
+def set_up() -> None:
+    """Has matplotlib write SVG in placeholder colours."""
+    import matplotlib as mpl
+
     mpl.use("svg")
     mpl.rcParams |= {
         "svg.fonttype": "none",
@@ -97,12 +116,10 @@ def main() -> None:
         "axes.spines.top": False,
         "axes.spines.right": False,
     }
-    draw = {"throughput": _throughput, "latency": _latency, "cost": _cost}
-    for name, title in CHARTS.items():
-        _save(draw[name](document, title), folder / f"{name}.svg")
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
+    """Writes a chart for light and for dark pages."""
     figure.savefig(path, transparent=True, metadata={"Date": None, "Creator": None})
     path.write_text(adapt(path.read_text()))
 
@@ -116,7 +133,8 @@ def _summaries(document: Document, workload: str) -> dict[str, Document]:
     }
 
 
-def _figure(title: str, height: float = 4.8) -> tuple[Figure, Axes]:
+def new_figure(title: str, height: float = 4.8) -> tuple[Figure, Axes]:
+    """Returns an empty chart with a title; `height` is in inches."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8.5, height), layout="constrained")
@@ -126,7 +144,7 @@ def _figure(title: str, height: float = 4.8) -> tuple[Figure, Axes]:
 
 
 def _throughput(document: Document, title: str) -> Figure:
-    figure, axes = _figure(title)
+    figure, axes = new_figure(title)
     bounds: list[tuple[int, float]] = []
     lines: dict[str, list[tuple[int, float]]] = {}
     for workload in CAPACITIES:
@@ -145,7 +163,7 @@ def _throughput(document: Document, title: str) -> Figure:
         axes.plot(
             *zip(*points, strict=True),
             style,
-            color=_placeholder(peer),
+            color=placeholder(peer),
             marker="o",
             markersize=3.5,
             label=label,
@@ -163,10 +181,10 @@ def _latency(document: Document, title: str) -> Figure:
         if summary["latency_ms"]
     }
     names = sorted(found, key=lambda peer: -found[peer]["p99"]["median"])
-    figure, axes = _figure(title, 1.6 + 0.32 * len(names))
+    figure, axes = new_figure(title, 1.6 + 0.32 * len(names))
     for place, peer in enumerate(names):
         values = [found[peer][share]["median"] for share in ("p50", "p99", "p99.9")]
-        colour = _placeholder(peer)
+        colour = placeholder(peer)
         axes.plot([values[0], values[-1]], [place, place], color=colour, linewidth=2)
         for value, marker in zip(values, ("o", "s", "D"), strict=True):
             axes.plot([value], [place], marker, color=colour, markersize=6)
@@ -184,11 +202,13 @@ def _cost(document: Document, title: str) -> Figure:
     found = _summaries(document, COST)
     key = "cpu_seconds_per_million_rows"
     names = sorted(found, key=lambda peer: -found[peer][key]["median"])
-    figure, axes = _figure(f"{title}, calls of 1-20 ms, 1 000 at a time", 1.6 + 0.32 * len(names))
+    figure, axes = new_figure(
+        f"{title}, calls of 1-20 ms, 1 000 at a time", 1.6 + 0.32 * len(names)
+    )
     values = [found[peer][key]["median"] for peer in names]
     # Points, as the length of a bar says nothing on a logarithmic scale.
     for place, (peer, value) in enumerate(zip(names, values, strict=True)):
-        axes.plot([value], [place], "o", color=_placeholder(peer), markersize=8)
+        axes.plot([value], [place], "o", color=placeholder(peer), markersize=8)
         axes.annotate(
             f"{value:.3g}", (value, place), (8, -3), textcoords="offset points", fontsize=8
         )

@@ -13,7 +13,7 @@ import time
 from dataclasses import asdict
 
 from benches.compare.peer import Job, find
-from benches.compare.tree import below
+from benches.compare.tree import below, megabytes
 
 
 def main() -> None:
@@ -23,7 +23,9 @@ def main() -> None:
     name, job = sys.argv[1:]
     outcome = find(name).run(Job.from_json(json.loads(job)))
     # The last sample from outside may be older than the last row.
-    seen = {"ns": time.monotonic_ns(), "cpu_seconds": below(os.getpid())}
+    moment, cpu_seconds = time.monotonic_ns(), below(os.getpid())
+    memory = sum(map(megabytes, cpu_seconds))
+    seen = {"ns": moment, "cpu_seconds": cpu_seconds, "megabytes": memory}
     json.dump({"outcome": asdict(outcome), "seen": seen}, report)
     report.close()
     sys.stdout.flush()

@@ -137,7 +137,8 @@ def _report(peer: Peer, job: Job, limit_seconds: float) -> tuple[Outcome, TreeSa
         raise Failure(f"status {process.returncode}: {'; '.join(last)}") from error
     seen = values["seen"]
     # The keys of an object are texts.
-    sampler.add(seen["ns"], {int(pid): cpu for pid, cpu in seen["cpu_seconds"].items()})
+    cpu_seconds = {int(pid): cpu for pid, cpu in seen["cpu_seconds"].items()}
+    sampler.add(seen["ns"], cpu_seconds, seen["megabytes"])
     return Outcome(**values["outcome"]), sampler
 
 

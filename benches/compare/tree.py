@@ -15,7 +15,15 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["Sample", "TreeSampler", "adopt_orphans", "below", "cpu_between", "kill_below"]
+__all__ = [
+    "Sample",
+    "TreeSampler",
+    "adopt_orphans",
+    "below",
+    "cpu_between",
+    "kill_below",
+    "megabytes",
+]
 
 Sample = tuple[int, float, float]
 """Nanoseconds of the monotonic clock, CPU seconds so far, megabytes."""
@@ -79,7 +87,8 @@ def kill_below(root: int, spared: set[int]) -> None:
         time.sleep(0.02)
 
 
-def _megabytes(pid: int) -> float:
+def megabytes(pid: int) -> float:
+    """Returns the proportional memory of a process; 0 once it has ended."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -130,11 +139,14 @@ class TreeSampler:
         self._stopping.set()
         self._thread.join()
 
-    def add(self, moment: int, cpu_seconds: Mapping[int, float]) -> None:
-        """Takes a last sample of CPU time, made from inside before the process ended."""
+    def add(self, moment: int, cpu_seconds: Mapping[int, float], memory: float) -> None:
+        """Takes a last sample, made from inside before the process ended.
+
+        Without it, the memory of a process that is short-lived would be what the first sample saw.
+        """
         self.samples = [sample for sample in self.samples if sample[0] < moment]
         last = self.samples[-1] if self.samples else (0, 0.0, 0.0)
-        self.samples.append((moment, self._total(cpu_seconds), last[2]))
+        self.samples.append((moment, self._total(cpu_seconds), max(last[2], memory)))
 
     def _total(self, found: Mapping[int, float]) -> float:
         """Returns the CPU seconds of all processes so far, given those of the living."""
@@ -150,5 +162,5 @@ class TreeSampler:
     def _sample(self) -> None:
         found = below(self._root)
         weighs = len(self.samples) % _SAMPLES_PER_MEMORY == 0
-        megabytes = sum(map(_megabytes, found)) if weighs else self.samples[-1][2]
-        self.samples.append((time.monotonic_ns(), self._total(found), megabytes))
+        memory = sum(map(megabytes, found)) if weighs else self.samples[-1][2]
+        self.samples.append((time.monotonic_ns(), self._total(found), memory))

@@ -56,12 +56,18 @@ class Seen:
     def __init__(self) -> None:
         """Has seen nothing."""
         self.delays: list[float] = []
+        self.in_second: Counter[int] = Counter()
         self.seconds = 0.0
 
     @property
     def rate(self) -> float:
         """Rows a second."""
         return len(self.delays) / self.seconds
+
+    @property
+    def timeline(self) -> list[int]:
+        """Rows that came out in each second."""
+        return [self.in_second[second] for second in range(int(self.seconds))]
 
     @property
     def p99(self) -> float:
@@ -84,7 +90,9 @@ def run(seconds: float, *, stalled: int | None, channels: sa.Channels | None) ->
             break
         destinations, arrived = batch["destination"].to_pylist(), batch["arrived"].to_pylist()
         rows = zip(destinations, arrived, strict=True)
-        seen.delays += [now - at for destination, at in rows if destination != STALLED]
+        delays = [now - at for destination, at in rows if destination != STALLED]
+        seen.delays += delays
+        seen.in_second[int(now - started)] += len(delays)
     seen.seconds = seconds
     out.close()  # type: ignore[attr-defined]
     return seen
@@ -134,7 +142,13 @@ def figures(settings: Settings) -> list[Figure]:
             "nothing stalled",
             was,
             goal=0.95,
-            details={"rows/s without channels": [seen.rate for seen in without]},
+            details={
+                "timelines": {
+                    "nothing stalled": before[-1].timeline,
+                    "with channels": with_channels[-1].timeline,
+                    "without channels": without[-1].timeline,
+                }
+            },
         ),
         Figure(
             "99th percentile of their rows, with channels",

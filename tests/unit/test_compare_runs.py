@@ -171,7 +171,7 @@ def test_a_last_sample_of_cpu_time_replaces_later_ones():
     sampler = TreeSampler(os.getpid())
     sampler.stop()
     sampler.samples = [(10, 1.0, 5.0), (30, 0.0, 7.0)]
-    sampler.add(20, {1: 10_000.0})
+    sampler.add(20, {1: 10_000.0}, 0.0)
     assert [sample[0] for sample in sampler.samples] == [10, 20]
     assert sampler.samples[-1][1] >= 10_000.0
     assert sampler.peak_megabytes == 5.0
@@ -181,10 +181,11 @@ def test_cpu_time_of_processes_that_have_ended_stays_in():
     sampler = TreeSampler(os.getpid())
     sampler.stop()
     sampler.samples = []
-    sampler.add(10, {-1: 1_000.0, -2: 50.0})
-    sampler.add(20, {-2: 70.0})
+    sampler.add(10, {-1: 1_000.0, -2: 50.0}, 7.0)
+    sampler.add(20, {-2: 70.0}, 5.0)
     first, second = (sample[1] for sample in sampler.samples)
     assert second - first == pytest.approx(20.0)
+    assert sampler.peak_megabytes == 7.0
 
 
 # --- results.json and what is made of it

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+from cpu import CpuMeter
 from figures import Figure, Settings, alternate, rate
 from pyspark.sql import functions
-from session import local_spark, map_in_arrow, write_rate
+from session import local_spark, map_in_arrow
 
 import sparkawait as sa
 
@@ -49,9 +50,13 @@ def figures(settings: Settings) -> list[Figure]:
         )
         # The first round, which is dropped, fills the cache of the worker.
         fixed = map_in_arrow(keys, values_at_hand, "value string")
+        cpu = CpuMeter()
         fixed_rates, spark_rates = alternate(
-            rounds, lambda: write_rate(fixed, rows), lambda: write_rate(output, rows)
+            rounds,
+            cpu.taking("values at hand", fixed, rows),
+            cpu.taking("sparkawait", output, rows),
         )
+        details = cpu.details("cache hits, Spark")
     return [
         Figure(
             "cache hits, Spark",
@@ -61,6 +66,7 @@ def figures(settings: Settings) -> list[Figure]:
             fixed_rates,
             goal=GOAL,
             of_ratio=False,
+            details=details,
         ),
         Figure("cache hits, no Spark", "rows/s", arrow_rates, "", [], goal=GOAL, of_ratio=False),
     ]

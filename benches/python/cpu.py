@@ -28,10 +28,10 @@ class CpuMeter:
     """Takes rates, and the CPU time that each of them took.
 
     Args:
-        server: What answers; its time is not counted.
+        server: What answers, if anything does; its time is not counted.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server | None = None) -> None:
         self._server = server
         self._seconds: dict[str, list[float]] = {}
 
@@ -65,7 +65,8 @@ class CpuMeter:
                 continue
             pid = int(stat.parent.name)
             parents[pid], ticks[pid] = int(fields[_PARENT]), sum(map(int, fields[_TICKS]))
-        server = self._server.process.pid if self._server.process else 0
+        process = self._server.process if self._server else None
+        server = process.pid if process else 0
 
         def is_client(pid: int) -> bool:
             while pid in parents and pid != server:

@@ -19,6 +19,7 @@ BENCHES = (
     "criterion",
     "operator_rate",
     "operator_latency",
+    "operator_options",
     "spark_native",
     "spark_at_once",
     "spark_sleeping",

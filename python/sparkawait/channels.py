@@ -36,7 +36,7 @@ class Route:
     """Where the channel of a row is found.
 
     Attributes:
-        columns: Columns of the input.
+        columns: Columns of the input; none if the function finds the destination by itself.
         hidden: Whether they were computed for this purpose only, and are taken off the rows.
     """
 
@@ -53,6 +53,9 @@ class Channels:
     lent to channels that have rows waiting, one at a time in turn. So a destination that stands
     still holds its own calls and no others. Rows that wait for a credit count towards
     `max_backlog` instead of ``capacity``; the input stops when either is used up.
+
+    Without ``channel=``, the destination is the host for `sparkawait.http`, if there are columns in
+    it, and the node for `sparkawait.redis` with ``cluster=True``.
 
     Defaults follow ``max_concurrency`` and `count`: of 100 calls and 10 channels, 2 credits are
     each channel's own, 80 float, and a channel has at most 10 calls in flight.

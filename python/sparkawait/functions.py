@@ -203,6 +203,11 @@ class NativeFunction:
         """The columns that name the destination of a row; none if there is one destination."""
         return ()
 
+    @property
+    def finds_channels(self) -> bool:
+        """Whether it finds the destination of a row by itself, in the executor."""
+        return False
+
     def _native(self, *, retry_misses: bool) -> Native:
         """Builds the description that the extension module takes, in the executor.
 

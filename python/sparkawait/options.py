@@ -274,8 +274,9 @@ def _route(
     channel: object, channels: object, function: AsyncFunction | NativeFunction
 ) -> Route | None:
     if channel is None and channels is not None:
-        columns = function.channel_columns if isinstance(function, NativeFunction) else ()
-        if not columns:
+        is_native = isinstance(function, NativeFunction)
+        columns = function.channel_columns if is_native else ()
+        if not columns and not (is_native and function.finds_channels):
             _refuse("`channels` needs `channel`, the column of the destination", _CHANNELS)
         return Route(tuple(dict.fromkeys(columns)))
     if channel is None or isinstance(channel, Route):

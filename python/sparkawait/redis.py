@@ -215,7 +215,8 @@ def command(
             ``username``, ``password``, ``database`` where the URL does not have them, ``ca``,
             ``certificate`` and ``private_key`` (PEM: paths that every executor has, texts or
             secrets; the key may be in the certificate's), ``cluster=True`` if the server is a node
-            of a cluster, ``read_from="primary"`` or ``"replica"`` of a cluster,
+            of a cluster, whose nodes are channels if ``channels=`` is given,
+            ``read_from="primary"`` or ``"replica"`` of a cluster,
             ``connections=1`` per process and node, ``connect_timeout="5s"``,
             ``idle_timeout="30s"``, after which a server that owes replies and sends nothing is
             given up, and ``max_reply_bytes=64 << 20``: a row whose reply has more fails.

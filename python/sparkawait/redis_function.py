@@ -71,6 +71,11 @@ class RedisFunction(NativeFunction):
         """The name used in messages and metrics."""
         return f"redis.{self.operation}"
 
+    @property
+    def finds_channels(self) -> bool:
+        """Whether there are several nodes; each is a channel."""
+        return bool(self.options["cluster"])
+
     def __repr__(self) -> str:
         """Shows what is asked for, and not where."""
         given = ("arguments",) if self.operation == "command" else ("key", "keys")

@@ -90,12 +90,13 @@ def test_a_row_of_several_nodes_fails_once_when_one_of_them_is_lost(passing):
     assert {row[column] for row in failed for column in columns} == {None}
 
 
-def test_a_user_that_may_not_ask_for_the_nodes_is_redirected(cluster):
+@pytest.mark.parametrize("channels", [None, sa.Channels(count=3)])
+def test_a_user_that_may_not_ask_for_the_nodes_is_redirected(cluster, channels):
     for server in cluster.primaries:
         server.cli("acl", "setuser", "reader", "on", ">secret", "~*", "+get")
     url = cluster.url.replace("//", "//reader:secret@")
     function = redis.get(url, "k:{id}", schema="v bigint", cluster=True)
-    assert found(function) == EXPECTED
+    assert found(function, channels=channels) == EXPECTED
 
 
 def test_without_the_option_the_error_names_the_cluster(cluster):
@@ -108,7 +109,8 @@ def run(node: RedisServer, commands: Iterable[str]) -> str:
     return node.cli(stdin="\n".join([*commands, ""]).encode())
 
 
-def test_nothing_is_lost_while_slots_move(passing):
+@pytest.mark.parametrize("channels", [None, sa.Channels(count=3)])
+def test_nothing_is_lost_while_slots_move(passing, channels):
     function = redis.get(passing.url, "k:{id}", schema="v bigint", cluster=True)
     source, target = passing.primaries[:2]
     source_id, target_id = (node.cli("cluster", "myid").strip() for node in (source, target))
@@ -127,7 +129,7 @@ def test_nothing_is_lost_while_slots_move(passing):
                 run(node, (f"cluster setslot {it} node {target_id}" for it in slots[::2]))
             yield batch
 
-    out = sa.arrow.unordered_wait(moving(), function, capacity=700)
+    out = sa.arrow.unordered_wait(moving(), function, capacity=700, channels=channels)
     found = sorted((row["id"], row["v"]) for batch in out for row in batch.to_pylist())
     assert found == [(i, i * 3) for i in range(ROWS)]
 
@@ -205,7 +207,9 @@ def test_each_row_leaves_once_when_a_replica_takes_over(replicated):
                 lost.kill()
             yield batch
 
-    out = sa.arrow.unordered_wait(losing(), function, capacity=700, retry=UNTIL_BACK)
+    out = sa.arrow.unordered_wait(
+        losing(), function, capacity=700, retry=UNTIL_BACK, channels=sa.Channels(count=3)
+    )
     rows = sorted((row["id"], row["v"]) for batch in out for row in batch.to_pylist())
     assert rows == EXPECTED
     assert "role:master" in replicated.replicas[2][0].cli("info", "replication")

@@ -10,7 +10,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import arrow
-from sparkawait.channels import Credits
+from sparkawait.channels import Credits, Route
 from sparkawait.exceptions import ErrorKind
 from sparkawait.options import resolve, resolve_unpickled
 
@@ -386,3 +386,19 @@ def test_a_batched_call_has_rows_of_one_channel_and_others_have_calls_beside_it(
     assert all(MIXED[n] != "slow" for n in function.answered[:400])
     assert function.most["slow"] == 2, "half of the rows, so half of the calls"
     assert max(function.calls) == 10
+
+
+def test_a_redis_cluster_needs_no_column_for_its_nodes():
+    function = sa.redis.get("redis://r", "k:{id}", schema="v string", cluster=True)
+
+    plan = resolve_unpickled("ordered", function, input_schema=None, channels=sa.Channels())
+
+    assert plan.route == Route(())
+    assert plan.credits is not None
+
+
+def test_one_redis_server_is_no_reason_for_channels():
+    function = sa.redis.get("redis://r", "k:{id}", schema="v string")
+
+    with pytest.raises(sa.ConfigurationError, match="`channels` needs `channel`"):
+        resolve_unpickled("ordered", function, input_schema=None, channels=sa.Channels())

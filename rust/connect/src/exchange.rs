@@ -20,6 +20,7 @@ use sparkawait_core::operator::{
 use sparkawait_runtime::Exchange;
 use sparkawait_runtime::exchange::InputElement;
 
+use crate::destinations::Destinations;
 use crate::error::{CallFailure, TaskError};
 use crate::function::{Call, Calls, ReplyGroup, ResultGroup};
 
@@ -36,7 +37,7 @@ pub struct RowConfig {
     pub on_error: OnError,
     /// Columns of the key, in key-ordered mode.
     pub key: Option<Vec<String>>,
-    /// Columns that say where a row goes, with channels.
+    /// What says where a row goes, with channels.
     pub channel: Option<ChannelSettings>,
     /// Where watermarks come from.
     pub watermark: Option<WatermarkStrategy>,
@@ -50,11 +51,16 @@ pub struct RowConfig {
 
 /// Where the channel of a row is found.
 #[derive(Clone, Debug)]
-pub struct ChannelSettings {
-    /// Columns of the input.
-    pub columns: Vec<String>,
-    /// Whether they are to be taken off: then they are not in [`RowConfig::input`].
-    pub is_hidden: bool,
+pub enum ChannelSettings {
+    /// In columns.
+    Columns {
+        /// Columns of the input.
+        names: Vec<String>,
+        /// Whether they are to be taken off: then they are not in [`RowConfig::input`].
+        is_hidden: bool,
+    },
+    /// The function knows it.
+    Function(Arc<dyn Destinations>),
 }
 
 /// Turns input batches into elements and emitted elements into output batches.
@@ -115,16 +121,18 @@ impl TaskExchange {
 
     /// Finds the channels of a batch, and takes their columns off if they are hidden.
     fn route(&mut self, batch: RecordBatch) -> Result<(RecordBatch, Vec<ArrayRef>), TaskError> {
-        let Some(settings) = &self.config.channel else { return Ok((batch, Vec::new())) };
-        let columns = match &mut self.channels {
-            Some(columns) => columns,
-            None => self.channels.insert(ChannelColumns::new(
-                batch.schema_ref(),
-                &settings.columns,
-                settings.is_hidden,
-            )?),
+        let Routed { keys, batch, hidden } = match (&self.config.channel, &mut self.channels) {
+            (None, _) => return Ok((batch, Vec::new())),
+            (Some(ChannelSettings::Function(destinations)), _) => {
+                let keys = destinations.find(&batch)?.into();
+                Routed { keys, batch, hidden: Vec::new() }
+            }
+            (Some(_), Some(columns)) => columns.route(batch)?,
+            (Some(ChannelSettings::Columns { names, is_hidden }), channels) => {
+                let columns = ChannelColumns::new(batch.schema_ref(), names, *is_hidden)?;
+                channels.insert(columns).route(batch)?
+            }
         };
-        let Routed { keys, batch, hidden } = columns.route(batch)?;
         (self.pending_channels, self.next_channel) = (keys, 0);
         Ok((batch, hidden))
     }
@@ -223,6 +231,9 @@ impl Exchange for TaskExchange {
     }
 
     fn channel_name(&self, channel: Key, record: Option<&RowRef>) -> Option<String> {
+        if let Some(ChannelSettings::Function(destinations)) = &self.config.channel {
+            return destinations.name(channel);
+        }
         let columns = self.channels.as_ref()?;
         match record {
             None => columns.name(channel),

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 
 use arrow::array::RecordBatch;
 use sparkawait_arrow::InputBatch;
+use sparkawait_core::Key;
 use sparkawait_core::operator::{AttemptId, Retry};
 use sparkawait_runtime::ReplySender;
 use tokio::runtime::Handle;
@@ -96,6 +97,13 @@ impl Calls {
     /// Returns the position of a call's row in its task.
     pub fn ordinal(&self, call: &Call) -> u64 {
         self.batches[call.batch as usize].base_ordinal + u64::from(call.row)
+    }
+
+    /// Returns the channel of a call's row; `None` without channels, too.
+    #[inline]
+    pub fn channel(&self, call: &Call) -> Option<Key> {
+        let channels = &self.batches[call.batch as usize].channels;
+        channels.get(call.row as usize).copied().flatten()
     }
 }
 

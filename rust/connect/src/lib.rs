@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`function`] | the calls that a native function gets, the replies that it gives |
 //! | [`native`] | what a native function is told when a task starts it |
+//! | [`destinations`] | channels that a function finds by itself |
 //! | [`template`] | texts with columns in braces, as keys and addresses are |
 //! | [`lookup`] | found rows, a miss or a failure for each call |
 //! | [`text`], [`json`], [`json_path`] | result columns out of what a service returned |
@@ -20,6 +21,7 @@
 //! | [`latency`] | latency distributions of both |
 
 pub mod cache;
+pub mod destinations;
 pub mod error;
 pub mod exchange;
 pub mod function;

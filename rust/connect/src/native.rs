@@ -5,11 +5,13 @@
 //! is read by [`NativeFunction`] and started once for each task.
 
 use std::fmt;
+use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use sparkawait_core::ErrorKind;
 use tokio::runtime::Handle;
 
+use crate::destinations::Destinations;
 use crate::function::{Replies, TaskFunction};
 
 /// A description of a function that this crate carries out.
@@ -21,6 +23,21 @@ pub trait NativeFunction: fmt::Debug + Send + Sync {
     /// The description does not fit the task's columns, or is wrong in itself.
     /// A server that cannot be reached is no such error: it fails the calls.
     fn start(&self, start: Start) -> Result<TaskFunction, StartError>;
+
+    /// Returns what finds the destinations of rows of `input`, if the function knows them.
+    ///
+    /// May wait for a server that has to be asked, and goes on without an answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    fn destinations(
+        &self,
+        _input: &SchemaRef,
+        _runtime: &Handle,
+    ) -> Result<Option<Arc<dyn Destinations>>, StartError> {
+        Ok(None)
+    }
 }
 
 /// The task that a function is started for.

@@ -9,6 +9,7 @@
 //! | `connect` | opens a connection: TCP, TLS or a socket, user, database |
 //! | `answers`, `map` | columns out of the replies to a burst |
 //! | `apart`, `join` | rows that ask for keys of several slots, and their answers |
+//! | `nodes` | the node of a cluster as the channel of a row |
 //! | `router`, `redirects`, `slots`, `topology` | which node of a cluster a command goes to |
 //! | `failure` | what a reply that is an error means for its row |
 //!
@@ -24,6 +25,7 @@ mod failure;
 mod join;
 mod link;
 mod map;
+mod nodes;
 mod redirects;
 mod resp;
 mod router;
@@ -36,10 +38,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrow::datatypes::SchemaRef;
 use serde::{Deserialize, Serialize};
 use sparkawait_core::operator::AttemptId;
 use sparkawait_runtime::AsyncFunction;
+use tokio::runtime::Handle;
 
+use crate::destinations::Destinations;
 use crate::error::TaskError;
 use crate::function::{Call, Calls, TaskFunction};
 use crate::lookup::Misses;
@@ -50,6 +55,7 @@ use crate::tls::TlsSettings;
 use self::answers::{Answers, Shape, Spec, null_keys};
 use self::command::{Command, CommandRows};
 use self::link::{Awaited, Job};
+use self::nodes::Nodes;
 use self::redirects::Redirects;
 use self::router::{Route, Router};
 use self::slots::{is_of_one_slot, slot_of_command};
@@ -123,17 +129,40 @@ impl RedisConfig {
     }
 }
 
+impl RedisConfig {
+    /// Returns what all tasks of the process share that talk to this server.
+    fn router(&self, runtime: &Handle) -> Result<Arc<Router>, StartError> {
+        // Links are shared by everything that makes a difference.
+        let key = key_of(&self.server)?;
+        let router = ROUTERS.get_or_make(&key, || Router::start(&self.server, runtime))?;
+        Ok(Arc::clone(&router))
+    }
+}
+
 impl NativeFunction for RedisConfig {
     fn start(&self, start: Start) -> Result<TaskFunction, StartError> {
         let command = Command::new(&self.command, &self.options, &start.input, self.is_split)?;
         let shape = self.shape.check(&start.results)?;
-        // Links are shared by everything that makes a difference.
-        let key = key_of(&self.server)?;
-        let router = ROUTERS.get_or_make(&key, || Router::start(&self.server, &start.runtime))?;
+        let router = self.router(&start.runtime)?;
         router.refresh();
         let (misses, schema, replies) = (self.misses, start.results, start.replies);
         let spec = Arc::new(Spec { shape, misses, schema, replies });
-        Ok(Box::new(Redis { router: Arc::clone(&*router), command, spec }))
+        Ok(Box::new(Redis { router, command, spec }))
+    }
+
+    fn destinations(
+        &self,
+        input: &SchemaRef,
+        runtime: &Handle,
+    ) -> Result<Option<Arc<dyn Destinations>>, StartError> {
+        if !self.server.cluster {
+            return Ok(None);
+        }
+        let router = self.router(runtime)?;
+        let (command, options) = (&self.command, &self.options);
+        let nodes = Nodes::new(Arc::clone(&router), command, options, input, self.is_split)?;
+        router.wait_for_nodes();
+        Ok(Some(Arc::new(nodes)))
     }
 }
 
@@ -219,7 +248,8 @@ impl Redis {
                 others.push(*call);
                 continue;
             }
-            let pack = packs.entry(routes.of(slot_of_command(&bytes))).or_default();
+            let route = routes.of(slot_of_command(&bytes), rows.channel(call));
+            let pack = packs.entry(route).or_default();
             pack.bytes.extend_from_slice(&bytes);
             pack.ends.push(pack.bytes.len());
             pack.attempts.push(call.attempt);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Channels of a task as Python names them.
 
+use arrow::datatypes::SchemaRef;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sparkawait_connect::exchange::ChannelSettings;
@@ -8,12 +9,21 @@ use sparkawait_core::element::Key;
 use sparkawait_core::flow::{ChannelConfig, ChannelTotals};
 use sparkawait_runtime::NamedChannels;
 
-/// Columns and whether they are hidden; exclusive and floating credits, most calls of a channel,
+use crate::error::internal_error;
+use crate::native::Native;
+
+/// Columns and whether they are hidden, without any if the function knows; exclusive and floating credits, most calls of a channel,
 /// backlog in all and of a channel.
 pub(crate) type ChannelArguments = (Vec<String>, bool, u32, u32, u32, usize, u32);
 
-pub(crate) fn to_channels(arguments: ChannelArguments) -> (ChannelSettings, ChannelConfig) {
-    let (columns, is_hidden, exclusive, floating, max_per_channel, max_backlog, per_channel) =
+/// Converts them; `native` is the function, which is asked where there are no columns.
+pub(crate) fn to_channels(
+    py: Python<'_>,
+    arguments: ChannelArguments,
+    native: Option<&Native>,
+    input: &SchemaRef,
+) -> PyResult<(ChannelSettings, ChannelConfig)> {
+    let (names, is_hidden, exclusive, floating, max_per_channel, max_backlog, per_channel) =
         arguments;
     let config = ChannelConfig {
         exclusive,
@@ -22,7 +32,12 @@ pub(crate) fn to_channels(arguments: ChannelArguments) -> (ChannelSettings, Chan
         max_backlog,
         max_backlog_per_channel: per_channel,
     };
-    (ChannelSettings { columns, is_hidden }, config)
+    if !names.is_empty() {
+        return Ok((ChannelSettings::Columns { names, is_hidden }, config));
+    }
+    let found = native.map(|native| native.destinations(py, input)).transpose()?.flatten();
+    let found = found.ok_or_else(|| internal_error("channels without columns"))?;
+    Ok((ChannelSettings::Function(found), config))
 }
 
 /// Adds the metrics of the channels to those of their task.

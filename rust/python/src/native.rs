@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Descriptions of native functions, as a task is told of them.
 
+use std::sync::Arc;
+
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow_pyarrow::PyArrowType;
 use pyo3::prelude::*;
+use sparkawait_connect::destinations::Destinations;
 use sparkawait_connect::function::{Replies, TaskFunction};
 use sparkawait_connect::http::HttpConfig;
 use sparkawait_connect::native::{NativeFunction, Start, StartError};
@@ -11,6 +14,7 @@ use sparkawait_connect::postgres::PostgresConfig;
 use sparkawait_connect::redis::RedisConfig;
 use sparkawait_connect::simulated::SimulatedConfig;
 use sparkawait_core::ErrorKind;
+use tokio::runtime::Handle;
 
 use crate::error::{configuration_error, internal_error};
 use crate::lookup_server::{LatencyArguments, to_latency};
@@ -29,11 +33,27 @@ impl Native {
         input: SchemaRef,
         results: SchemaRef,
     ) -> PyResult<TaskFunction> {
-        let runtime = sparkawait_runtime::tokio_runtime::handle()
-            .map_err(|error| internal_error(&format!("tokio cannot start: {error}")))?;
+        let runtime = runtime()?;
         let start = Start { replies, runtime, input, results };
         self.function.start(start).map_err(|error| start_error(&error))
     }
+
+    /// Returns what finds the destinations of rows, which may take a call to a server.
+    pub(crate) fn destinations(
+        &self,
+        py: Python<'_>,
+        input: &SchemaRef,
+    ) -> PyResult<Option<Arc<dyn Destinations>>> {
+        let runtime = runtime()?;
+        py.detach(|| self.function.destinations(input, &runtime))
+            .map_err(|error| start_error(&error))
+    }
+}
+
+/// Returns this process's tokio runtime.
+fn runtime() -> PyResult<Handle> {
+    sparkawait_runtime::tokio_runtime::handle()
+        .map_err(|error| internal_error(&format!("tokio cannot start: {error}")))
 }
 
 #[pymethods]
@@ -89,8 +109,7 @@ pub(crate) fn describe_postgres(
     description: &str,
 ) -> PyResult<PyArrowType<Schema>> {
     let config = PostgresConfig::read(description).map_err(|error| start_error(&error))?;
-    let runtime = sparkawait_runtime::tokio_runtime::handle()
-        .map_err(|error| internal_error(&format!("tokio cannot start: {error}")))?;
+    let runtime = runtime()?;
     let described = py.detach(|| runtime.block_on(sparkawait_connect::postgres::describe(&config)));
     described.map(PyArrowType).map_err(|error| start_error(&error))
 }

@@ -212,15 +212,17 @@ impl Task {
         if on_error != OnError::Fail {
             operator.on_failure = FailurePolicy::Emit;
         }
-        let channel = channels.map(|arguments| {
-            let (settings, config) = to_channels(arguments);
-            operator.channels = Some(config);
-            settings
-        });
+        let input = Arc::new(input_schema.0);
+        let mut channel = None;
+        if let Some(arguments) = channels {
+            let native = native.as_ref().map(Py::get);
+            let (settings, config) = to_channels(py, arguments, native, &input)?;
+            (operator.channels, channel) = (Some(config), Some(settings));
+        }
         let driver = to_driver(max_rows_per_batch, buffer_timeout, target_latency)?;
-        let columns = Columns::new(py, &input_schema.0)?;
+        let columns = Columns::new(py, &input)?;
         let rows = RowConfig {
-            input: Arc::new(input_schema.0),
+            input,
             results: Arc::new(result_schema.0),
             output: to_output(output)?,
             on_error,

@@ -70,7 +70,7 @@ pub(super) fn send(
         keys.sort_by_key(|(slot, _)| *slot);
         let mut commands = 0;
         for group in keys.chunk_by(|(one, _), (other, _)| one == other) {
-            let route = targets.of(group[0].0);
+            let route = targets.of(group[0].0, rows.channel(call));
             let keys: Vec<_> = group.iter().map(|(_, key)| *key).collect();
             packs.entry(route).or_default().push(name, &keys, call.attempt, joined.len());
             commands += 1;

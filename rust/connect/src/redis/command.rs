@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use arrow::datatypes::Schema;
+use sparkawait_core::Key;
 
 use crate::error::TaskError;
 use crate::function::{Call, Calls};
@@ -90,7 +91,7 @@ impl Command {
                 .map_err(|error| TaskError::Internal(error.message))
         };
         let batches = calls.batches.iter().map(|it| open(&it.batch)).collect::<Result<_, _>>()?;
-        Ok(CommandRows { batches, value: RefCell::default() })
+        Ok(CommandRows { calls, batches, value: RefCell::default() })
     }
 
     /// Returns the packed name, if the other arguments are keys that may be asked for apart.
@@ -101,12 +102,19 @@ impl Command {
 
 /// A command over the rows of a burst.
 pub(super) struct CommandRows<'a> {
+    calls: &'a Calls,
     batches: Vec<Vec<Piece<TemplateRows<'a>>>>,
     /// An argument whose length must be known before it is written.
     value: RefCell<Vec<u8>>,
 }
 
 impl CommandRows<'_> {
+    /// Returns the channel of a call.
+    #[inline]
+    pub(super) fn channel(&self, call: &Call) -> Option<Key> {
+        self.calls.channel(call)
+    }
+
     /// Appends the command of a call.
     ///
     /// Returns false, and leaves `out` as it was, if one of the columns is null.

@@ -7,10 +7,11 @@
 //! for them; a replica that is lost rests, and its primary is asked meanwhile.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::{Duration, Instant};
 
+use sparkawait_core::Key;
 use tokio::runtime::Handle;
 
 use crate::native::StartError;
@@ -18,6 +19,7 @@ use crate::native::StartError;
 use super::connect::Target;
 use super::failure;
 use super::link::{Awaited, Job, Link};
+use super::nodes::node_of;
 use super::slots::SLOTS;
 use super::topology::{self, Shard, TopologyAnswer};
 use super::{ReadFrom, Server, seconds};
@@ -33,13 +35,16 @@ pub(super) struct Router {
     server: Server,
     runtime: Handle,
     idle: Duration,
+    /// How long a task waits for the nodes at its start.
+    patience: Duration,
     map: RwLock<Map>,
     /// Whom to ask for a slot that is not known; moves on when a node is lost.
     guide: AtomicUsize,
     /// Counts bursts, so that replicas take turns.
     turn: AtomicUsize,
     /// Whether a question for the nodes was not answered yet.
-    is_asking: AtomicBool,
+    is_asking: Mutex<bool>,
+    answered: Condvar,
     started: Instant,
     /// What links tell of their node.
     own: Weak<Self>,
@@ -48,6 +53,8 @@ pub(super) struct Router {
 /// Nodes, the described server first, and the node of each slot.
 struct Map {
     slots: Vec<u16>,
+    /// The same with the last node of each slot, lost or not.
+    owners: Vec<u16>,
     nodes: Vec<Node>,
     /// Of each primary; empty unless they are read.
     replicas: BTreeMap<usize, Vec<usize>>,
@@ -82,24 +89,48 @@ pub(super) struct Routes<'a> {
     map: RwLockReadGuard<'a, Map>,
     /// The node for slots that are not known.
     guide: usize,
-    /// The replica that is read instead of each primary.
-    replicas: Vec<Option<usize>>,
+    /// The replicas that are read instead of each primary, and whose turn it is.
+    replicas: Vec<Vec<usize>>,
+    turn: usize,
 }
 
 impl Routes<'_> {
     /// Returns the route of commands for a slot; any node, if there is none.
+    ///
+    /// Of several replicas it is the one whose channel the row has, if it is one of them.
     #[inline]
-    pub(super) fn of(&self, slot: Option<u16>) -> Route {
+    pub(super) fn of(&self, slot: Option<u16>, channel: Option<Key>) -> Route {
         let node = slot.map_or(UNKNOWN, |slot| self.map.slots[usize::from(slot)]);
         if node == UNKNOWN {
             return Route { node: self.guide, primary: None };
         }
         let node = usize::from(node);
-        match self.replicas.get(node) {
-            Some(Some(replica)) => Route { node: *replica, primary: Some(node) },
-            _ => Route { node, primary: None },
+        let Some(replicas) = self.replicas.get(node) else { return Route { node, primary: None } };
+        let named = channel.and_then(node_of).filter(|it| replicas.contains(it));
+        match named.or_else(|| replica_of(replicas, self.turn)) {
+            Some(replica) => Route { node: replica, primary: Some(node) },
+            None => Route { node, primary: None },
         }
     }
+
+    /// Returns the node that a row will go to, also if that is lost at the moment.
+    ///
+    /// Rows of one batch take turns with the replicas.
+    #[inline]
+    pub(super) fn destination(&self, slot: Option<u16>, row: usize) -> usize {
+        let node = slot.map_or(UNKNOWN, |slot| self.map.owners[usize::from(slot)]);
+        if node == UNKNOWN {
+            return self.guide;
+        }
+        let node = usize::from(node);
+        let replicas = self.replicas.get(node);
+        replicas.and_then(|it| replica_of(it, self.turn + row)).unwrap_or(node)
+    }
+}
+
+/// Returns the replica whose turn it is, if there are any.
+fn replica_of(replicas: &[usize], turn: usize) -> Option<usize> {
+    replicas.get(turn % replicas.len().max(1)).copied()
 }
 
 impl Router {
@@ -107,16 +138,21 @@ impl Router {
     pub(super) fn start(server: &Server, runtime: &Handle) -> Result<Arc<Self>, StartError> {
         let target = Target::new(server)?;
         let idle = seconds(server.idle_timeout, "idle_timeout")?;
+        let patience = seconds(server.connect_timeout, "connect_timeout")?;
         let slots = if server.cluster { vec![UNKNOWN; usize::from(SLOTS)] } else { Vec::new() };
+        let map =
+            Map { owners: slots.clone(), slots, nodes: Vec::new(), replicas: BTreeMap::new() };
         Ok(Arc::new_cyclic(|own| {
             let router = Self {
                 server: server.clone(),
                 runtime: runtime.clone(),
                 idle,
-                map: RwLock::new(Map { slots, nodes: Vec::new(), replicas: BTreeMap::new() }),
+                patience,
+                map: RwLock::new(map),
                 guide: AtomicUsize::new(0),
                 turn: AtomicUsize::new(0),
-                is_asking: AtomicBool::new(false),
+                is_asking: Mutex::new(false),
+                answered: Condvar::new(),
                 started: Instant::now(),
                 own: Weak::clone(own),
             };
@@ -133,6 +169,18 @@ impl Router {
         }
     }
 
+    /// Waits until the nodes of a cluster are known, but not for long.
+    ///
+    /// Rows go to the guide if they are not: it is stalled, or the user may not ask.
+    pub(super) fn wait_for_nodes(&self) {
+        if self.map().owners.iter().any(|it| *it != UNKNOWN) {
+            return;
+        }
+        self.refresh();
+        // What it returns has no news: whether they are known is seen in the map.
+        drop(self.answered.wait_timeout_while(self.is_asking(), self.patience, |it| *it));
+    }
+
     /// Whether there may be several nodes.
     pub(super) fn is_cluster(&self) -> bool {
         self.server.cluster
@@ -142,17 +190,18 @@ impl Router {
     pub(super) fn routes(&self) -> Routes<'_> {
         let map = self.map();
         let guide = self.guide.load(Ordering::Relaxed) % map.nodes.len();
-        let mut replicas = Vec::new();
+        let (mut replicas, mut turn) = (Vec::new(), 0);
         if !map.replicas.is_empty() {
-            let (turn, now) = (self.turn.fetch_add(1, Ordering::Relaxed), self.now());
-            replicas.resize(map.nodes.len(), None);
+            turn = self.turn.fetch_add(1, Ordering::Relaxed);
+            let now = self.now();
+            replicas.resize(map.nodes.len(), Vec::new());
             for (primary, those) in &map.replicas {
                 let is_up = |it: &usize| map.nodes[*it].rests_until.load(Ordering::Relaxed) <= now;
                 let up: Vec<usize> = those.iter().copied().filter(is_up).collect();
-                replicas[*primary] = up.get(turn % up.len().max(1)).copied();
+                replicas[*primary] = up;
             }
         }
-        Routes { map, guide, replicas }
+        Routes { map, guide, replicas, turn }
     }
 
     /// Hands a job to a node.
@@ -182,7 +231,8 @@ impl Router {
             let index = u16::try_from(node).ok()?;
             let before = self.map().slots[usize::from(slot)];
             if before != index {
-                self.write(|map| map.slots[usize::from(slot)] = index);
+                let slot = usize::from(slot);
+                self.write(|map| (map.slots[slot], map.owners[slot]) = (index, index));
             }
             if before != index && before != UNKNOWN {
                 self.ask_for_nodes(node);
@@ -207,7 +257,12 @@ impl Router {
                 replicas.insert(primary, others.to_vec());
             }
         }
-        self.write(|map| (map.slots, map.replicas) = (slots, replicas));
+        self.write(|map| {
+            for (owner, node) in map.owners.iter_mut().zip(&slots) {
+                *owner = if *node == UNKNOWN { *owner } else { *node };
+            }
+            (map.slots, map.replicas) = (slots, replicas);
+        });
     }
 
     /// Forgets the slots of a node that was lost.
@@ -229,7 +284,8 @@ impl Router {
 
     /// Asks a node for all nodes, unless one is being asked.
     fn ask_for_nodes(&self, node: usize) {
-        if !self.is_asking.swap(true, Ordering::Relaxed) {
+        let is_asked = std::mem::replace(&mut *self.is_asking(), true);
+        if !is_asked {
             let answers = Awaited::Topology(TopologyAnswer::new(Weak::clone(&self.own)));
             self.send(node, Job { bytes: topology::QUESTION.to_vec(), answers });
         }
@@ -237,7 +293,8 @@ impl Router {
 
     /// Says that the question for the nodes is not under way any more.
     pub(super) fn was_answered(&self) {
-        self.is_asking.store(false, Ordering::Relaxed);
+        *self.is_asking() = false;
+        self.answered.notify_all();
     }
 
     /// Returns the node of an address, which is added if it is not known.
@@ -269,6 +326,15 @@ impl Router {
         let links = (0..self.server.connections.max(1)).map(|_| start()).collect();
         let address = target.address().to_owned();
         Node { address, links, next: AtomicUsize::new(0), rests_until: AtomicU64::new(0) }
+    }
+
+    /// Returns where a node is.
+    pub(super) fn address(&self, node: usize) -> Option<String> {
+        self.map().nodes.get(node).map(|node| node.address.clone())
+    }
+
+    fn is_asking(&self) -> MutexGuard<'_, bool> {
+        self.is_asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the milliseconds since the start.

@@ -39,7 +39,7 @@ pub(super) fn slot_of_argument(argument: &[u8]) -> Option<u16> {
 }
 
 /// Returns the slot of a key: of its hash tag, if it has one.
-fn slot_of(key: &[u8]) -> u16 {
+pub(super) fn slot_of(key: &[u8]) -> u16 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
         let close = rest.iter().position(|byte| *byte == b'}')?;

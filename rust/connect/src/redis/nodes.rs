@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The node of a cluster as the channel of a row.
+//!
+//! Its number is the channel, so that whoever sends the row finds the node in
+//! it. A row keeps the channel that it had when its batch came, wherever
+//! redirections send it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::Schema;
+use sparkawait_core::Key;
+
+use crate::destinations::Destinations;
+use crate::error::TaskError;
+use crate::native::StartError;
+use crate::template::{BoundTemplate, Escape, Template};
+
+use super::router::Router;
+use super::slots::slot_of;
+
+/// Finds the node that has the key of each row.
+pub(super) struct Nodes {
+    router: Arc<Router>,
+    /// The key, or several of which the first without a null counts.
+    keys: Vec<BoundTemplate>,
+}
+
+impl Nodes {
+    /// Binds what follows the name in a command; `options` says what each was given for.
+    ///
+    /// The key is the first of it, or, where keys may be asked for apart, any.
+    pub(super) fn new(
+        router: Arc<Router>,
+        arguments: &[String],
+        options: &[String],
+        input: &Schema,
+        is_split: bool,
+    ) -> Result<Self, StartError> {
+        let keys = arguments.iter().zip(options).skip(1);
+        let keys = keys.take(if is_split { arguments.len() } else { 1 });
+        let bind = |(text, option): (&String, &String)| Template::parse(text, option)?.bind(input);
+        Ok(Self { router, keys: keys.map(bind).collect::<Result<_, _>>()? })
+    }
+}
+
+impl Destinations for Nodes {
+    fn find(&self, batch: &RecordBatch) -> Result<Vec<Option<Key>>, TaskError> {
+        let keys = self.keys.iter().map(|it| it.rows(batch)).collect::<Result<Vec<_>, _>>();
+        let keys = keys.map_err(|error| TaskError::Internal(error.message))?;
+        let (routes, mut text) = (self.router.routes(), Vec::new());
+        let channel = |row: usize| {
+            text.clear();
+            let mut written = keys.iter().map(|key| key.write(row, Escape::None, &mut text));
+            let slot = written.any(|it| it).then(|| slot_of(&text));
+            // A command without a key is carried out by any node.
+            (slot.is_some() || keys.is_empty()).then(|| channel_of(routes.destination(slot, row)))
+        };
+        Ok((0..batch.num_rows()).map(channel).collect())
+    }
+
+    fn name(&self, channel: Key) -> Option<String> {
+        self.router.address(node_of(channel)?)
+    }
+}
+
+impl fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nodes").field("keys", &self.keys.len()).finish_non_exhaustive()
+    }
+}
+
+/// Returns the channel of a node.
+fn channel_of(node: usize) -> Key {
+    Key(node as u64)
+}
+
+/// Returns the node of a channel, or what is none if columns say where rows go.
+pub(super) fn node_of(channel: Key) -> Option<usize> {
+    usize::try_from(channel.0).ok()
+}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkawait import arrow, http, postgres, redis, retry
 from sparkawait._core import Row
+from sparkawait.adaptive_limit import AdaptiveLimit
 from sparkawait.cache import Cache
 from sparkawait.channels import Channels
 from sparkawait.exceptions import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from sparkawait.spark import async_udf, key_ordered_wait, ordered_wait, unordered_wait
 
 __all__ = [
+    "AdaptiveLimit",
     "AsyncFunction",
     "AsyncFunctionError",
     "AsyncIOError",

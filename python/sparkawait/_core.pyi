@@ -83,7 +83,10 @@ class Task:
         native: Native | None,
         cache: tuple[str, int | None, int | None, float | None, float | None, bool, list[str]]
         | None,
-        channels: tuple[list[str], bool, int, int, int, int, int] | None,
+        channels: tuple[
+            list[str], bool, int, int, int, int, int, tuple[int, int, float | None] | None
+        ]
+        | None,
         target_latency: float | None,
     ) -> Self: ...
     @property

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Channels over DataFrames: columns, expressions, and what goes wrong with them."""
 
+import asyncio
+
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
@@ -34,6 +36,32 @@ def test_an_expression_is_a_channel_and_nobody_sees_it(spark, mode):
         "1": 67,
         "2": 66,
     }
+
+
+def test_an_adaptive_limit_goes_to_the_executors(spark):
+    @sa.async_function("seen bigint")
+    async def crowded(row):
+        # The destination 1 bears one call at a time.
+        if row["id"] % 2 and running:
+            raise ConnectionRefusedError
+        running.append(row["id"])
+        await asyncio.sleep(0)
+        running.pop()
+        return {"seen": row["id"]}
+
+    running: list[int] = []
+    rows = spark.range(200, numPartitions=2)
+    channels = sa.Channels(limit=sa.AdaptiveLimit(initial=5))
+
+    out = sa.unordered_wait(
+        rows,
+        crowded,
+        channel=F.col("id") % 2,
+        channels=channels,
+        retry=sa.retry.fixed_delay(100_000, "1ms"),
+    )
+
+    assert sorted(row.seen for row in out.collect()) == list(range(200))
 
 
 def test_columns_with_odd_names_and_an_expression_go_together(spark):

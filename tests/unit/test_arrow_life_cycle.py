@@ -11,6 +11,7 @@ import pytest
 from sparkawait import AsyncFunction, AsyncFunctionError, ErrorKind, arrow, async_function
 from sparkawait.event_loop import event_loop_thread
 from sparkawait.options import resolve_unpickled
+from sparkawait.testing import simulated
 
 
 @async_function("y bigint")
@@ -183,6 +184,19 @@ def test_metrics_hold_the_operators_and_the_functions_numbers():
     list(arrow.run(plan, batches(5), partition=3, on_metrics=reports.append))
     assert reports[-1]["admitted"] == reports[-1]["emitted"] == 5
     assert reports[-1]["function.hits"] == 10
+
+
+@pytest.mark.parametrize("function", [double, simulated("20ms")])
+def test_metrics_have_the_latency_of_each_call_of_python_and_of_native_functions(function):
+    totals = {}
+    plan = resolve_unpickled("unordered", function, input_schema=None)
+    list(arrow.run(plan, batches(250), on_metrics=totals.update))
+    latencies = totals["call_latency"]
+    assert sum(count for _, count in latencies) == totals["attempts"] == 250
+    assert latencies == sorted(latencies)
+    if function is not double:
+        # A delay may end a tick of the timer too early.
+        assert latencies[0][0] > 0.015
 
 
 def test_the_function_is_told_its_partition():

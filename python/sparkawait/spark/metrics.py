@@ -20,7 +20,7 @@ __all__ = ["Metrics", "TaskMetrics", "accumulator_of", "merge", "of_one_task"]
 
 TaskMetrics = dict[str, Any]
 """Counters by name, and ``call_latency`` as pairs of a bucket's upper bound in seconds and a
-count."""
+count: how long attempts took that were not cancelled, those of native functions included."""
 
 _LATENCY = "call_latency"
 _CHANNELS = "channels"

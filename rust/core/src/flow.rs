@@ -20,12 +20,15 @@
 //! | [`ReceiverGate`], [`ReceiverChannel`] | who gives credit, over a wire | `SingleInputGate`, `RemoteInputChannel` |
 //! | [`SenderQueue`], [`SenderChannel`] | who spends it, over a wire | `PartitionRequestQueue`, its readers |
 //! | [`ChannelTable`] | the channels inside of an operator, without a wire | - |
+//! | [`AdaptiveLimit`] | how many calls a destination bears | - |
 //! | [`Debloater`] | how large a batch should be | `BufferDebloater` |
 //!
 //! Everything here is `&mut self` and belongs to one thread.
 
 use std::fmt;
 
+mod adaptive_limit;
+mod adaptive_limits;
 mod backlogs;
 mod channel_config;
 mod channel_metrics;
@@ -39,6 +42,7 @@ mod receiver_gate;
 mod sender_channel;
 mod sender_queue;
 
+pub use adaptive_limit::{AdaptiveLimit, AdaptiveLimitConfig, CallSign, EndedCall};
 pub use channel_config::ChannelConfig;
 pub use channel_metrics::{ChannelMetrics, ChannelReport, ChannelTotals};
 pub use channel_table::ChannelTable;

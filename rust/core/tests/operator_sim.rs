@@ -135,6 +135,7 @@ fn channels() -> impl Strategy<Value = ChannelConfig> {
                 max_per_channel,
                 max_backlog,
                 max_backlog_per_channel,
+                adaptive: None,
             }
         },
     )

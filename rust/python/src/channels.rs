@@ -6,15 +6,20 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sparkawait_connect::exchange::ChannelSettings;
 use sparkawait_core::element::Key;
-use sparkawait_core::flow::{ChannelConfig, ChannelTotals};
+use sparkawait_core::flow::{AdaptiveLimitConfig, ChannelConfig, ChannelTotals};
 use sparkawait_runtime::NamedChannels;
 
+use crate::convert::to_timeout;
 use crate::error::internal_error;
 use crate::native::Native;
 
 /// Columns and whether they are hidden, without any if the function knows; exclusive and floating credits, most calls of a channel,
-/// backlog in all and of a channel.
-pub(crate) type ChannelArguments = (Vec<String>, bool, u32, u32, u32, usize, u32);
+/// backlog in all and of a channel; bounds of an adaptive limit.
+pub(crate) type ChannelArguments =
+    (Vec<String>, bool, u32, u32, u32, usize, u32, Option<LimitArguments>);
+
+/// Where an adaptive limit begins, its smallest value, and the seconds of a call that is slow.
+type LimitArguments = (u32, u32, Option<f64>);
 
 /// Converts them; `native` is the function, which is asked where there are no columns.
 pub(crate) fn to_channels(
@@ -23,7 +28,7 @@ pub(crate) fn to_channels(
     native: Option<&Native>,
     input: &SchemaRef,
 ) -> PyResult<(ChannelSettings, ChannelConfig)> {
-    let (names, is_hidden, exclusive, floating, max_per_channel, max_backlog, per_channel) =
+    let (names, is_hidden, exclusive, floating, max_per_channel, max_backlog, per_channel, limit) =
         arguments;
     let config = ChannelConfig {
         exclusive,
@@ -31,6 +36,7 @@ pub(crate) fn to_channels(
         max_per_channel,
         max_backlog,
         max_backlog_per_channel: per_channel,
+        adaptive: limit.map(|it| to_limit(it, max_per_channel)).transpose()?,
     };
     if !names.is_empty() {
         return Ok((ChannelSettings::Columns { names, is_hidden }, config));
@@ -38,6 +44,12 @@ pub(crate) fn to_channels(
     let found = native.map(|native| native.destinations(py, input)).transpose()?.flatten();
     let found = found.ok_or_else(|| internal_error("channels without columns"))?;
     Ok((ChannelSettings::Function(found), config))
+}
+
+fn to_limit(arguments: LimitArguments, max: u32) -> PyResult<AdaptiveLimitConfig> {
+    let (initial, min, max_latency) = arguments;
+    let max_latency = to_timeout("max_latency", max_latency)?;
+    Ok(AdaptiveLimitConfig { initial, min, max, max_latency })
 }
 
 /// Adds the metrics of the channels to those of their task.
@@ -49,6 +61,7 @@ pub(crate) fn set_channels(metrics: &Bound<'_, PyDict>, channels: &NamedChannels
         let counts = counts(py, &channel.totals)?;
         counts.set_item("credits", channel.credits)?;
         counts.set_item("in_flight", channel.in_flight)?;
+        counts.set_item("limit", channel.limit)?;
         counts.set_item("backlog", channel.backlog)?;
         top.set_item(label(channel.key, name.as_deref()), counts)?;
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How the permits of an operator are spread over its channels.
 
+use super::adaptive_limit::AdaptiveLimitConfig;
+
 /// Credits and bounds of the channels of an operator.
 ///
 /// The permits of the operator that do not float are exclusive ones: each
@@ -18,6 +20,9 @@ pub struct ChannelConfig {
     pub max_backlog: usize,
     /// Those of them that may be of one channel; the records beyond take slots of the capacity.
     pub max_backlog_per_channel: u32,
+    /// How the calls of one channel follow what its destination bears, up to `max_per_channel`;
+    /// `None`: they are always as many.
+    pub adaptive: Option<AdaptiveLimitConfig>,
 }
 
 impl ChannelConfig {
@@ -29,6 +34,7 @@ impl ChannelConfig {
             max_per_channel: max_concurrency,
             max_backlog,
             max_backlog_per_channel: u32::MAX,
+            adaptive: None,
         }
     }
 

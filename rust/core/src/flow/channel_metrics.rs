@@ -34,6 +34,8 @@ pub struct ChannelMetrics {
     pub credits: u32,
     /// Calls in flight.
     pub in_flight: u32,
+    /// Most calls in flight that it may have.
+    pub limit: u32,
     /// Records that wait: for a credit, for their key, for the end of a back-off.
     pub backlog: u32,
     /// What it did.

@@ -6,6 +6,8 @@ use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
 use super::ChannelId;
+use super::adaptive_limit::EndedCall;
+use super::adaptive_limits::AdaptiveLimits;
 use super::backlogs::{Backlog, Backlogs};
 use super::channel_config::ChannelConfig;
 use super::channel_metrics::{ChannelMetrics, ChannelReport, ChannelTotals};
@@ -57,6 +59,8 @@ pub struct ChannelTable {
     sheltered: usize,
     /// Totals of forgotten channels.
     forgotten: ChannelTotals,
+    /// What sets the limits of the channels, if anything does.
+    adaptive: Option<Box<AdaptiveLimits>>,
 }
 
 /// One destination.
@@ -108,6 +112,9 @@ impl ChannelTable {
             idle: 0,
             sheltered: 0,
             forgotten: ChannelTotals::default(),
+            adaptive: config
+                .adaptive
+                .map(|it| Box::new(AdaptiveLimits::new(it, config.max_per_channel))),
             config,
         }
     }
@@ -159,6 +166,10 @@ impl ChannelTable {
             self.channels.push(channel);
             id
         };
+        if let Some(adaptive) = &mut self.adaptive {
+            let limit = adaptive.open(id);
+            self.channels[id.0 as usize].account.set_limit(limit, &mut self.pool);
+        }
         self.by_key.insert(key, id);
         id
     }
@@ -288,6 +299,23 @@ impl ChannelTable {
         }
     }
 
+    /// Lets the channel's limit learn from a call that is about to be finished, if it is adaptive.
+    #[inline]
+    pub fn observe_call(&mut self, id: ChannelId, call: impl FnOnce(u32) -> EndedCall) {
+        if self.adaptive.is_some() {
+            let in_flight = self.channels[id.0 as usize].account.in_use();
+            self.adapt(id, call(in_flight));
+        }
+    }
+
+    #[inline(never)]
+    fn adapt(&mut self, id: ChannelId, call: EndedCall) {
+        let changed = self.adaptive.as_mut().and_then(|it| it.observe(id, call));
+        if let Some(limit) = changed {
+            self.set_limit_of(id, limit);
+        }
+    }
+
     /// Hands free credits to the channels in line.
     fn serve(&mut self) {
         while let Some(id) = self.pool.grant() {
@@ -341,6 +369,9 @@ impl ChannelTable {
         self.vacant = ids.filter(|(_, it)| it.is_forgotten).map(|(id, _)| id).collect();
         self.idle = 0;
         self.last = NOWHERE;
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.truncate(self.channels.len());
+        }
         self.channels.shrink_to(2 * self.active + REMEMBERED);
         self.by_key.shrink_to(2 * self.active + REMEMBERED);
     }
@@ -348,6 +379,10 @@ impl ChannelTable {
     /// Sets the most calls in flight of one channel, as an adaptive limit does.
     pub fn set_limit(&mut self, key: Option<Key>, limit: u32) {
         let id = self.look_up(key.unwrap_or(NULL));
+        self.set_limit_of(id, limit);
+    }
+
+    fn set_limit_of(&mut self, id: ChannelId, limit: u32) {
         let limit = limit.clamp(1, self.max_concurrency);
         let channel = &mut self.channels[id.0 as usize];
         channel.account.set_limit(limit, &mut self.pool);
@@ -461,6 +496,7 @@ impl Channel {
             key: Some(self.key).filter(|key| *key != NULL),
             credits: self.account.held(),
             in_flight: self.account.in_use(),
+            limit: self.account.limit(),
             backlog: self.pending,
             totals,
         }

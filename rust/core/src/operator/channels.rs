@@ -8,10 +8,11 @@
 
 use std::num::NonZeroUsize;
 
+use super::action::{Completion, Retry};
 use super::in_flight::Phase;
 use super::{AsyncWaitOperator, Config};
 use crate::element::{Key, StreamElement};
-use crate::flow::{ChannelId, ChannelReport, ChannelTable};
+use crate::flow::{CallSign, ChannelId, ChannelReport, ChannelTable, EndedCall};
 use crate::queue::{EntryId, StreamElementQueue};
 use crate::time::ProcessingTime;
 
@@ -19,6 +20,18 @@ use crate::time::ProcessingTime;
 pub(super) fn queue_capacity(config: &Config) -> NonZeroUsize {
     let backlog = config.channels.map_or(0, |channels| channels.max_backlog.max(1));
     config.capacity.saturating_add(backlog)
+}
+
+/// Tells what the outcome of a call says of its destination.
+///
+/// A failure that is worth another attempt is one of the destination, as a
+/// refusal for too many calls is; any other one is of its record.
+pub(super) fn sign_of<R, F>(completion: &Completion<R, F>) -> CallSign {
+    match (&completion.outcome, completion.retry) {
+        (Ok(_), _) => CallSign::Good,
+        (Err(_), Retry::No) => CallSign::None,
+        (Err(_), Retry::Yes | Retry::After(_)) => CallSign::Dropped,
+    }
 }
 
 /// Makes the channels, if there are to be any.
@@ -71,7 +84,18 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         };
         let (channel, since) = (in_flight.channel, in_flight.since);
         match phase {
-            Phase::Running => channels.finish_call(channel, since, now),
+            Phase::Running => {
+                // A call that got less of the time than the wait for it is not to blame.
+                let waited = since.saturating_since(in_flight.admitted_at);
+                let is_late = now.saturating_since(since) >= waited;
+                channels.observe_call(channel, |in_flight| EndedCall {
+                    started: since,
+                    ended: now,
+                    in_flight,
+                    sign: if is_late { CallSign::Dropped } else { CallSign::None },
+                });
+                channels.finish_call(channel, since, now);
+            }
             Phase::Blocked | Phase::BackOff => channels.resume(channel),
             Phase::Waiting => {
                 channels.resume(channel);

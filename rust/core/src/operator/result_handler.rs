@@ -6,8 +6,10 @@
 //! so "first completion wins" is decided in one place.
 
 use super::action::{AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry};
+use super::channels::sign_of;
 use super::in_flight::Phase;
 use super::{AsyncWaitOperator, EndOfInput, FailurePolicy, Outcome};
+use crate::flow::{CallSign, EndedCall};
 use crate::queue::{EntryId, StreamElementQueue};
 use crate::retry::mix;
 use crate::time::ProcessingTime;
@@ -33,7 +35,14 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let latency = now.saturating_since(in_flight.since);
         self.running -= 1;
         if let Some(channels) = &mut self.channels {
-            channels.finish_call(in_flight.channel, in_flight.since, now);
+            let (channel, since) = (in_flight.channel, in_flight.since);
+            channels.observe_call(channel, |in_flight| EndedCall {
+                started: since,
+                ended: now,
+                in_flight,
+                sign: sign_of(&completion),
+            });
+            channels.finish_call(channel, since, now);
         }
         let asks_for_retry = completion.retry != Retry::No;
         let handled = if asks_for_retry && self.back_off(attempt, completion.retry, now) {
@@ -286,7 +295,14 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.running -= 1;
         self.metrics.cancelled += 1;
         if let Some(channels) = &mut self.channels {
-            channels.finish_call(in_flight.channel, in_flight.since, now);
+            let (channel, since) = (in_flight.channel, in_flight.since);
+            channels.observe_call(channel, |in_flight| EndedCall {
+                started: since,
+                ended: now,
+                in_flight,
+                sign: CallSign::Dropped,
+            });
+            channels.finish_call(channel, since, now);
         }
         if !self.back_off(attempt, Retry::Yes, now) {
             self.metrics.timeouts += 1;

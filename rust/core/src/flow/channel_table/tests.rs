@@ -31,6 +31,7 @@ fn table(max_concurrency: u32, exclusive: u32, floating: u32, limit: u32) -> Cha
         max_per_channel: limit,
         max_backlog: 1_000_000,
         max_backlog_per_channel: 3,
+        adaptive: None,
     };
     ChannelTable::new(config, max_concurrency)
 }

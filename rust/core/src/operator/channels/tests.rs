@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::element::Timestamp;
 use crate::element::{StreamRecord, Watermark};
-use crate::flow::ChannelConfig;
+use crate::flow::{AdaptiveLimitConfig, ChannelConfig};
 use crate::operator::{AttemptId, Completion, EndOfInput, FailurePolicy, OutputMode, Retry};
 use crate::retry::AsyncRetryStrategy;
 
@@ -202,4 +202,71 @@ fn a_limit_set_from_outside_takes_effect_at_once() {
     operator.set_channel_limit(Some(Key(1)), 3, at(0));
 
     assert_eq!(started(&mut operator).0, "C");
+}
+
+/// Limits that follow what is borne, from 2 of at most 3 calls, and a retry after 9 ns.
+fn adaptive(config: &mut Config) {
+    let adaptive = AdaptiveLimitConfig { initial: 2, min: 1, max: 3, max_latency: None };
+    config.channels =
+        Some(ChannelConfig { adaptive: Some(adaptive), ..ChannelConfig::floating(3, 5) });
+    config.timeout = Some(Duration::from_nanos(10));
+}
+
+/// The limit of the capitals' channel.
+fn limit(operator: &Operator) -> u32 {
+    let (report, _) = operator.channel_report(9, at(0)).unwrap();
+    report.top.iter().find(|it| it.key == Some(Key(1))).unwrap().limit
+}
+
+#[test]
+fn the_outcome_of_a_call_moves_an_adaptive_limit() {
+    for (outcome, retry, expected) in [
+        (Ok('.'), Retry::No, 3),
+        (Ok('.'), Retry::Yes, 3),
+        (Err("wrong row"), Retry::No, 2),
+        (Err("down"), Retry::Yes, 1),
+        (Err("slow down"), Retry::After(Duration::from_nanos(1)), 1),
+    ] {
+        let mut operator = operator(OutputMode::Unordered, adaptive);
+        put(&mut operator, "ABCD");
+        let (calls, attempts) = started(&mut operator);
+        assert_eq!(calls, "AB");
+
+        operator.handle_completion(attempts[0], Completion { outcome, retry }, at(1));
+
+        assert_eq!(limit(&operator), expected);
+        let beside_b = usize::try_from(expected).unwrap() - 1;
+        assert_eq!(started(&mut operator).0.len(), beside_b);
+    }
+}
+
+#[test]
+fn a_timeout_of_an_attempt_lowers_an_adaptive_limit() {
+    let mut operator = operator(OutputMode::Unordered, |config| {
+        adaptive(config);
+        config.attempt_timeout = Some(Duration::from_nanos(3));
+    });
+    put(&mut operator, "AB");
+
+    operator.handle_time(at(3));
+
+    assert_eq!(limit(&operator), 1);
+}
+
+#[test]
+fn a_row_that_waited_longer_than_its_call_took_lowers_no_limit() {
+    for (started_at, expected) in [(4, 1), (6, 2)] {
+        let mut operator = operator(OutputMode::Unordered, adaptive);
+        put(&mut operator, "ABC");
+        let (_, attempts) = started(&mut operator);
+        for attempt in attempts {
+            let completion = Completion { outcome: Err("wrong row"), retry: Retry::No };
+            operator.handle_completion(attempt, completion, at(started_at));
+        }
+        assert_eq!(started(&mut operator).0, "C");
+
+        operator.handle_time(at(10));
+
+        assert_eq!(limit(&operator), expected);
+    }
 }

@@ -156,6 +156,22 @@ def test_a_cluster_that_does_not_tell_of_its_nodes_stops_no_task(cluster):
     assert set(calls) == {f"localhost:{node.port}"}
 
 
+def test_a_node_that_is_lost_keeps_its_channel(cluster):
+    # The last test of this cluster: the node does not come back.
+    lost = cluster.primaries[2]
+    expected = {address(node): len(rows_of(node)) for node in cluster.primaries}
+    function = redis.get(cluster.url, "k:{id}", schema="v bigint", cluster=True)
+    run(function)
+
+    lost.kill()
+    rows, calls = run(
+        function, *[batch().slice(i, 20) for i in range(0, ROWS, 20)], on_error="capture"
+    )
+
+    assert sum(row["v"] is None for row in rows) == expected[address(lost)]
+    assert calls == expected
+
+
 def gets(nodes: list[RedisServer]) -> Counter[str]:
     """Returns how often each node was asked for a key."""
     counted: Counter[str] = Counter()

@@ -7,6 +7,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import redis
+from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_server import RedisServer
 
 pytestmark = pytest.mark.spark
@@ -23,6 +24,23 @@ def test_each_row_of_each_partition_gets_its_value(spark):
         rows = sa.unordered_wait(frame, function, capacity=100).collect()
     expected = [(i, None if i % 2 else i * 10) for i in range(ROWS)]
     assert sorted((row.id, row.n) for row in rows) == expected
+
+
+def test_each_node_of_a_cluster_is_a_channel(spark):
+    metrics = sa.spark.Metrics(spark)
+    with RedisCluster() as cluster:
+        cluster.load({f"n:{i}": i * 10 for i in range(ROWS)})
+        function = redis.get(cluster.url, "n:{id}", schema="n bigint", cluster=True)
+        rows = sa.unordered_wait(
+            spark.range(ROWS).repartition(2),
+            function,
+            channels=sa.Channels(count=3, limit=sa.AdaptiveLimit()),
+            metrics=metrics,
+        ).collect()
+        sizes = {f"127.0.0.1:{node.port}": int(node.cli("dbsize")) for node in cluster.primaries}
+    assert sorted((row.id, row.n) for row in rows) == [(i, i * 10) for i in range(ROWS)]
+    channels = metrics.snapshot()["channels"]
+    assert {name: counts["calls"] for name, counts in channels.items()} == sizes
 
 
 def test_a_miss_and_a_null_key_drop_the_row_with_inner(spark):

@@ -134,6 +134,27 @@ fn a_fixed_limit_is_what_it_was() {
     assert!(bench.limits().values().all(|(limit, _)| *limit == 7));
 }
 
+#[test]
+fn a_channel_that_was_forgotten_begins_anew() {
+    let adaptive = AdaptiveLimitConfig { initial: 10, min: 1, max: 50, max_latency: None };
+    let destinations: Vec<_> = (0..5_000).map(|it| (it, 0)).collect();
+    let mut bench = Bench::new(adaptive, &destinations);
+    bench.admit(1);
+    bench.tick();
+    assert_eq!(bench.limits()[&0].0, 9);
+    bench.bears.values_mut().for_each(|it| *it = 1);
+    while bench.admitted < 5_001 {
+        bench.admit(5_001);
+        bench.tick();
+    }
+
+    // The last record is of the first destination again; it was refused once.
+    let limits = bench.limits();
+
+    assert!(limits.len() < 3_000, "{} channels are remembered", limits.len());
+    assert!(limits[&0].0 >= 10, "{:?}", limits[&0]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 

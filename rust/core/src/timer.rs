@@ -19,22 +19,24 @@ const SLACK: usize = 64;
 pub struct DeadlineList<K> {
     /// Earliest first.
     deadlines: VecDeque<(ProcessingTime, K)>,
+    /// The latest one that there ever was.
+    latest: ProcessingTime,
 }
 
 impl<K: Copy> DeadlineList<K> {
     /// Makes an empty list.
     pub const fn new() -> Self {
-        Self { deadlines: VecDeque::new() }
+        Self { deadlines: VecDeque::new(), latest: ProcessingTime::ZERO }
     }
 
     /// Adds a deadline. Deadlines out of order (after a restore) are sorted in.
     pub fn push(&mut self, deadline: ProcessingTime, key: K) {
-        match self.deadlines.back() {
-            Some((last, _)) if *last > deadline => {
-                let at = self.deadlines.partition_point(|(other, _)| *other <= deadline);
-                self.deadlines.insert(at, (deadline, key));
-            }
-            _ => self.deadlines.push_back((deadline, key)),
+        if deadline >= self.latest {
+            self.latest = deadline;
+            self.deadlines.push_back((deadline, key));
+        } else {
+            let at = self.deadlines.partition_point(|(other, _)| *other <= deadline);
+            self.deadlines.insert(at, (deadline, key));
         }
     }
 

@@ -25,8 +25,10 @@ use crate::element::{StreamElement, Watermark};
 #[derive(Debug)]
 pub struct UnorderedStreamElementQueue<T, R> {
     slots: Slots<Record<T, R>>,
-    /// Oldest first, never empty; only the last one is open.
-    segments: VecDeque<Segment>,
+    /// Those with a watermark behind them, oldest first.
+    closed: VecDeque<Segment>,
+    /// The last one, which takes new records. Beside the others, as it is mostly the only one.
+    open: Segment,
     /// Number of the first segment.
     first_segment: u64,
     /// Elements that arrived so far.
@@ -54,7 +56,8 @@ impl<T, R> UnorderedStreamElementQueue<T, R> {
     pub fn new(capacity: NonZeroUsize) -> Self {
         Self {
             slots: Slots::new(),
-            segments: VecDeque::from([Segment::new()]),
+            closed: VecDeque::new(),
+            open: Segment::new(),
             first_segment: 0,
             sequence: 0,
             records: 0,
@@ -74,28 +77,23 @@ impl<T, R> StreamElementQueue<T, R> for UnorderedStreamElementQueue<T, R> {
             return Err(QueueFull { element: value, capacity: self.capacity });
         }
         let sequence = self.next_sequence();
-        let segment = self.first_segment + self.segments.len() as u64 - 1;
-        if let Some(last) = self.segments.back_mut() {
-            last.pending += 1;
-        }
+        let segment = self.first_segment + self.closed.len() as u64;
+        self.open.pending += 1;
         self.records += 1;
         Ok(self.slots.insert(Record { sequence, segment, value, result: None }))
     }
 
     fn put_watermark(&mut self, watermark: Watermark) {
         let sequence = self.next_sequence();
-        let last = self.segments.len() - 1;
+        let closing = ClosingWatermark { watermark, sequence };
         // An empty last segment stands right behind the previous watermark.
-        let raised = if self.segments[last].has_no_records() && last > 0 {
-            self.segments[last - 1].watermark.as_mut()
-        } else {
-            None
-        };
-        if let Some(previous) = raised {
+        let is_behind = self.open.has_no_records();
+        let last = if is_behind { self.closed.back_mut() } else { None };
+        if let Some(previous) = last.and_then(|it| it.watermark.as_mut()) {
             previous.watermark = previous.watermark.max(watermark);
         } else {
-            self.segments[last].watermark = Some(ClosingWatermark { watermark, sequence });
-            self.segments.push_back(Segment::new());
+            let open = std::mem::replace(&mut self.open, Segment::new());
+            self.closed.push_back(Segment { watermark: Some(closing), ..open });
         }
     }
 
@@ -108,7 +106,11 @@ impl<T, R> StreamElementQueue<T, R> for UnorderedStreamElementQueue<T, R> {
         }
         record.result = Some(result);
         #[expect(clippy::cast_possible_truncation, reason = "segments are in memory")]
-        let segment = &mut self.segments[(record.segment - self.first_segment) as usize];
+        let number = (record.segment - self.first_segment) as usize;
+        let segment = match self.closed.get_mut(number) {
+            Some(closed) => closed,
+            None => &mut self.open,
+        };
         segment.pending -= 1;
         let index = index_of(id);
         if segment.first_completed == NONE {
@@ -125,16 +127,17 @@ impl<T, R> StreamElementQueue<T, R> for UnorderedStreamElementQueue<T, R> {
     }
 
     fn has_completed(&self) -> bool {
-        self.segments.front().is_some_and(|first| {
-            first.first_completed != NONE || (first.pending == 0 && first.watermark.is_some())
-        })
+        match self.closed.front() {
+            Some(first) => first.first_completed != NONE || first.pending == 0,
+            None => self.open.first_completed != NONE,
+        }
     }
 
     fn pop_completed(&mut self) -> Option<StreamElement<Completed<T, R>>> {
-        let first = self.segments.front_mut()?;
+        let first = self.closed.front_mut().unwrap_or(&mut self.open);
         if first.first_completed == NONE {
             let closing = if first.pending == 0 { first.watermark? } else { return None };
-            self.segments.pop_front();
+            self.closed.pop_front();
             self.first_segment += 1;
             return Some(StreamElement::Watermark(closing.watermark));
         }
@@ -150,7 +153,7 @@ impl<T, R> StreamElementQueue<T, R> for UnorderedStreamElementQueue<T, R> {
             let entry = Entry { id, value: &record.value, result };
             (record.sequence, StreamElement::Record(entry))
         });
-        let watermarks = self.segments.iter().filter_map(|segment| {
+        let watermarks = self.closed.iter().filter_map(|segment| {
             segment.watermark.map(|it| (it.sequence, StreamElement::Watermark(it.watermark)))
         });
         let mut numbered: Vec<_> = records.chain(watermarks).collect();
@@ -163,7 +166,7 @@ impl<T, R> StreamElementQueue<T, R> for UnorderedStreamElementQueue<T, R> {
     }
 
     fn is_empty(&self) -> bool {
-        self.records == 0 && self.segments.len() == 1
+        self.records == 0 && self.closed.is_empty()
     }
 
     fn capacity(&self) -> NonZeroUsize {

@@ -126,15 +126,17 @@ fn operator_round(mut operator: Operator) -> Operator {
     operator
 }
 
-/// An operator with so many channels, each of which has been used.
+/// An operator with so many channels, each of which has been used; 0: without channels.
 fn on_channels(channels: u16) -> (Operator, u16) {
     let config = operators::config_with_channels(OutputMode::Unordered, channels.into());
     let mut operator = AsyncWaitOperator::new(config);
+    let channels = channels.max(1);
     operators::round_on(&mut operator, channels.into(), ProcessingTime::ZERO);
     (operator, channels)
 }
 
 #[library_benchmark(setup = on_channels)]
+#[bench::none(0)]
 #[bench::one(1)]
 #[bench::ten(10)]
 #[bench::thousand(1_000)]

@@ -30,6 +30,7 @@ use std::fmt;
 mod adaptive_limit;
 mod adaptive_limits;
 mod backlogs;
+mod channel;
 mod channel_config;
 mod channel_metrics;
 mod channel_table;

@@ -53,6 +53,8 @@ type Outcome<R, F> = Result<R, Failure<F>>;
 #[derive(Debug)]
 pub struct AsyncWaitOperator<E, R, F> {
     config: Config,
+    /// The timeout of a record; the largest number if it has none.
+    timeout_nanos: u64,
     queue: AnyStreamElementQueue<InFlight<E>, Outcome<R, F>>,
     /// Who may start, if permits are spread over destinations; then nothing is in `waiting`.
     channels: Option<Box<ChannelTable>>,
@@ -100,6 +102,9 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         };
         Self {
             channels: channels::table(&config),
+            timeout_nanos: config
+                .timeout
+                .map_or(u64::MAX, |it| (ProcessingTime::ZERO + it).as_nanos()),
             config,
             queue,
             running: 0,
@@ -181,17 +186,14 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let may_start = self.config.mode != OutputMode::KeyOrdered;
         let (channel, starts) = match &mut self.channels {
             None => (ChannelId(0), may_start && self.has_permit()),
-            Some(channels) => {
-                let channel = channels.admit(channel);
-                (channel, may_start && channels.try_start(channel))
-            }
+            Some(channels) => channels.admit(channel, may_start),
         };
         let in_flight = InFlight {
             record,
             phase: Phase::Waiting,
             attempt: 0,
             admitted_at: now,
-            deadline: self.config.timeout.map_or(ProcessingTime::NEVER, |timeout| now + timeout),
+            deadline: now.after_nanos(self.timeout_nanos),
             channel,
             since: now,
         };

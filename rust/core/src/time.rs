@@ -36,6 +36,12 @@ impl ProcessingTime {
 }
 
 impl ProcessingTime {
+    /// Returns the point `nanos` later; one beyond the clock's range never comes.
+    #[inline]
+    pub(crate) const fn after_nanos(self, nanos: u64) -> Self {
+        Self(self.0.saturating_add(nanos))
+    }
+
     /// Returns the nanoseconds passed since `earlier`, zero if that lies ahead.
     #[inline]
     pub(crate) const fn nanos_since(self, earlier: Self) -> u64 {

@@ -15,10 +15,6 @@ pub(super) struct Backlog {
 
 impl Backlog {
     pub(super) const EMPTY: Self = Self { first: NONE, last: NONE };
-
-    pub(super) const fn is_empty(self) -> bool {
-        self.first == NONE
-    }
 }
 
 /// The nodes of all [`Backlog`]s.

@@ -3,15 +3,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
-use std::time::Duration;
 
 use super::ChannelId;
 use super::adaptive_limit::EndedCall;
 use super::adaptive_limits::AdaptiveLimits;
-use super::backlogs::{Backlog, Backlogs};
+use super::backlogs::Backlogs;
+use super::channel::{Channel, NULL};
 use super::channel_config::ChannelConfig;
 use super::channel_metrics::{ChannelMetrics, ChannelReport, ChannelTotals};
-use super::credit_account::CreditAccount;
 use super::floating_pool::FloatingPool;
 use crate::element::Key;
 use crate::key_hasher::KeyHasher;
@@ -21,21 +20,31 @@ use crate::time::ProcessingTime;
 /// Idle channels that are remembered, beyond as many as are active.
 ///
 /// Remembering one saves a removal and an insertion when it comes back; 1024
-/// cost about 200 KiB.
+/// cost about 150 KiB.
 const REMEMBERED: usize = 1024;
 
 /// Spreads the permits of an operator over the destinations of its records.
 ///
 /// Sender and receiver of a credit are the same thread here, so nothing needs
-/// announcing: a channel asks for exactly what waits, and a credit that it has
-/// is used at once. A channel appears with its first record. Without records it
-/// is idle: it holds no credit, and is forgotten when there are many of them.
+/// announcing: a channel asks for exactly what waits. A channel appears with its
+/// first record. Without records it is idle, and forgotten when there are many.
 ///
 /// ```text
-///   admit --> try_start ------------------> in use --> finish_call --> leave
-///                 \--> wait --> next_start --^               |
-///                              (ready)  <--------------------+ a credit for whoever waits
+///                                          /-- finish_call --> it rests
+///   admit --> (starts) ----------> in use --> end_call ------> it is completed
+///        \--> it rests                 ^                |
+///              | wait --> next_start --/ (ready)  <-----+ a credit for whoever waits
+///              \--------> leave: it is completed
 /// ```
+///
+/// As long as the pool has credits, a channel keeps those that it used: the next
+/// record takes one and gives it back by counting, without a look at the pool.
+/// Once the pool cannot serve a channel, those kept without need go back to it,
+/// and none is kept ([`is_scarce`](Self::is_scarce)) until nobody waits and a
+/// quarter of the pool is free. So whoever waits finds every credit that is not
+/// needed where it is, and handing them over costs a few steps for each that
+/// was used since the last time. Exclusive credits of an idle channel stay there
+/// until an active one lacks some.
 #[derive(Debug)]
 pub struct ChannelTable {
     config: ChannelConfig,
@@ -48,13 +57,21 @@ pub struct ChannelTable {
     /// The channel of the record admitted last; the next one is often of the same.
     last: (Key, ChannelId),
     pool: FloatingPool,
-    /// Exclusive credits that no active channel has.
+    /// Whether credits go back to the pool after each use. It is so while anybody waits for one.
+    is_scarce: bool,
+    /// Channels that may hold floating credits, each once.
+    borrowers: Vec<ChannelId>,
+    /// Exclusive credits that no channel has.
     unassigned: u32,
+    /// Channels that may be idle and hold exclusive credits, each once; idle longest first.
+    owners: VecDeque<ChannelId>,
     /// Channels that have something waiting and a credit for it, each once.
     ready: VecDeque<ChannelId>,
     nodes: Backlogs,
-    active: usize,
-    idle: usize,
+    /// Channels that may be known before it is looked for idle ones.
+    known_until_search: usize,
+    /// Channels that may become idle before it is looked for them.
+    idle_until_search: usize,
     /// Records of all channels that wait and take no slot of the capacity.
     sheltered: usize,
     /// Totals of forgotten channels.
@@ -62,33 +79,6 @@ pub struct ChannelTable {
     /// What sets the limits of the channels, if anything does.
     adaptive: Option<Box<AdaptiveLimits>>,
 }
-
-/// One destination.
-#[derive(Debug)]
-struct Channel {
-    key: Key,
-    account: CreditAccount,
-    /// Records admitted and not completed.
-    records: u32,
-    /// Those of them that wait: for a credit, for their key, for the end of a back-off.
-    pending: u32,
-    /// Records whose back-off is over; they go first.
-    retries: Backlog,
-    /// Records that wait for their first call.
-    first_calls: Backlog,
-    is_ready: bool,
-    is_forgotten: bool,
-    /// Since when something waits for a credit.
-    starved_since: ProcessingTime,
-    /// Time before that during which something waited for a credit.
-    starved: Duration,
-    /// Calls that ended, and how long they took in all.
-    calls: u64,
-    call_nanos: u64,
-}
-
-/// The channel of a record without one; as any key, it is 64 bits of a hash.
-const NULL: Key = Key(0x6e75_6c6c_2063_6861);
 
 /// What [`ChannelTable::last`] is before the first record.
 const NOWHERE: (Key, ChannelId) = (NULL, ChannelId(u32::MAX));
@@ -105,11 +95,14 @@ impl ChannelTable {
             last: NOWHERE,
             pool: FloatingPool::new(config.floating, 0),
             max_concurrency,
+            is_scarce: false,
+            borrowers: Vec::new(),
             unassigned: max_concurrency - config.floating,
+            owners: VecDeque::new(),
             ready: VecDeque::new(),
             nodes: Backlogs::new(),
-            active: 0,
-            idle: 0,
+            known_until_search: REMEMBERED,
+            idle_until_search: REMEMBERED,
             sheltered: 0,
             forgotten: ChannelTotals::default(),
             adaptive: config
@@ -132,18 +125,37 @@ impl ChannelTable {
     }
 
     /// Counts a new record to its channel, which appears if need be.
+    ///
+    /// With `starts` it also uses a credit, unless there is none or earlier records
+    /// wait for it; returns whether it did. It rests otherwise.
     #[inline]
-    pub fn admit(&mut self, key: Option<Key>) -> ChannelId {
+    pub fn admit(&mut self, key: Option<Key>, starts: bool) -> (ChannelId, bool) {
         let key = key.unwrap_or(NULL);
         let (last, id) = self.last;
-        let is_known = last == key && id != NOWHERE.1;
-        let id = if is_known { id } else { self.look_up(key) };
-        let channel = &mut self.channels[id.0 as usize];
-        channel.records += 1;
-        if channel.records == 1 {
-            self.activate(id);
+        let id = if last == key { id } else { self.look_up(key) };
+        if starts
+            && let Some(channel) = self.channels.get_mut(id.0 as usize)
+            && channel.account.use_spare()
+        {
+            return (id, true);
         }
-        id
+        self.admit_slowly(key, id, starts)
+    }
+
+    #[inline(never)]
+    fn admit_slowly(&mut self, key: Key, id: ChannelId, starts: bool) -> (ChannelId, bool) {
+        // Nothing was admitted before, and the key is that of `NOWHERE`.
+        let id = if id == NOWHERE.1 { self.look_up(key) } else { id };
+        let channel = &mut self.channels[id.0 as usize];
+        let was_idle = channel.is_idle();
+        channel.resting += 1;
+        if was_idle {
+            channel.account.park(false);
+            if channel.account.exclusive() < self.config.exclusive {
+                self.endow(id);
+            }
+        }
+        (id, starts && self.try_start(id))
     }
 
     fn look_up(&mut self, key: Key) -> ChannelId {
@@ -154,9 +166,12 @@ impl ChannelTable {
     }
 
     /// Makes a place for a channel; it is idle.
+    #[inline(never)]
     fn open(&mut self, key: Key) -> ChannelId {
+        if self.by_key.len() >= self.known_until_search {
+            self.search_idle();
+        }
         let channel = Channel::new(key, self.config.max_per_channel);
-        self.idle += 1;
         let id = if let Some(id) = self.vacant.pop() {
             self.channels[id.0 as usize] = channel;
             id
@@ -175,31 +190,77 @@ impl ChannelTable {
     }
 
     /// Gives a channel that was idle credits of its own, as long as there are any.
-    #[inline]
-    fn activate(&mut self, id: ChannelId) {
-        self.idle -= 1;
-        self.active += 1;
-        let exclusive = self.config.exclusive.min(self.unassigned);
-        if exclusive > 0 {
-            let account = &mut self.channels[id.0 as usize].account;
-            let exclusive = exclusive.min(account.limit());
-            account.endow(exclusive);
-            self.unassigned -= exclusive;
+    fn endow(&mut self, id: ChannelId) {
+        let account = &self.channels[id.0 as usize].account;
+        let wanted = self.config.exclusive.min(account.limit()).saturating_sub(account.exclusive());
+        while self.unassigned < wanted
+            && let Some(owner) = self.owners.pop_front()
+        {
+            let owner = &mut self.channels[owner.0 as usize];
+            (owner.is_owner, owner.is_settled) = (false, false);
+            if owner.is_idle() {
+                self.unassigned += owner.account.release(&mut self.pool);
+            }
         }
+        let granted = wanted.min(self.unassigned);
+        self.unassigned -= granted;
+        let account = &mut self.channels[id.0 as usize].account;
+        account.endow(granted);
+        // What it kept beside them may be more than it may have.
+        account.set_limit(account.limit(), &mut self.pool);
+        self.serve();
     }
 
-    /// Uses a credit for a new record, unless earlier ones wait for it.
-    #[inline]
+    /// Uses a credit for a record that rests, unless earlier ones wait for it.
     pub fn try_start(&mut self, id: ChannelId) -> bool {
         let channel = &mut self.channels[id.0 as usize];
-        channel.account.backlog() == 0 && channel.account.take(&mut self.pool)
+        if channel.account.backlog() > 0 {
+            return false;
+        }
+        if !channel.account.take_free() {
+            if channel.account.in_use() >= channel.account.limit() {
+                return false;
+            }
+            if self.pool.free() == 0 {
+                self.collect();
+            }
+            if !self.channels[id.0 as usize].account.take(&mut self.pool) {
+                return false;
+            }
+            self.note_loan(id);
+        }
+        self.channels[id.0 as usize].resting -= 1;
+        true
     }
 
-    /// Gives the credit of a record back that is not called after all.
-    pub fn cancel_start(&mut self, id: ChannelId) {
-        if self.channels[id.0 as usize].account.recycle(&mut self.pool) {
-            self.serve();
+    /// Lists a channel that got a floating credit.
+    fn note_loan(&mut self, id: ChannelId) {
+        let channel = &mut self.channels[id.0 as usize];
+        if !channel.is_borrower && channel.account.floating() > 0 {
+            channel.is_borrower = true;
+            self.borrowers.push(id);
         }
+    }
+
+    /// Takes back the floating credits that channels keep without need; from now on none does.
+    fn collect(&mut self) {
+        if self.is_scarce {
+            return;
+        }
+        self.is_scarce = true;
+        let (channels, pool) = (&mut self.channels, &mut self.pool);
+        self.borrowers.retain(|id| {
+            let channel = &mut channels[id.0 as usize];
+            channel.account.give_back_spare(pool);
+            channel.is_borrower = channel.account.floating() > 0;
+            channel.is_borrower
+        });
+    }
+
+    /// Gives the credit of a record back that is not called after all; it rests.
+    pub fn cancel_start(&mut self, id: ChannelId) {
+        self.channels[id.0 as usize].resting += 1;
+        self.recycle(id);
     }
 
     /// Notes that a record of the channel waits for whatever it is.
@@ -221,6 +282,7 @@ impl ChannelTable {
         let channel = &mut self.channels[id.0 as usize];
         let line = if is_retry { &mut channel.retries } else { &mut channel.first_calls };
         self.nodes.push(line, entry);
+        channel.is_settled = false;
         let backlog = channel.account.backlog();
         if backlog == 0 {
             channel.starved_since = now;
@@ -231,8 +293,14 @@ impl ChannelTable {
 
     /// Asks for the credits that the channel lacks; with any it is ready.
     fn ask(&mut self, id: ChannelId) {
+        if self.channels[id.0 as usize].account.wanted() > self.pool.free() {
+            self.collect();
+        }
         let channel = &mut self.channels[id.0 as usize];
-        channel.account.replenish(id, &mut self.pool);
+        if channel.account.replenish(id, &mut self.pool) > 0 {
+            self.note_loan(id);
+        }
+        let channel = &mut self.channels[id.0 as usize];
         if channel.may_start() && !channel.is_ready {
             channel.is_ready = true;
             self.ready.push_back(id);
@@ -245,7 +313,7 @@ impl ChannelTable {
         !self.ready.is_empty()
     }
 
-    /// Takes the next record whose call starts now; its credit is in use.
+    /// Takes the next record whose call starts now: it rests no longer, its credit is in use.
     ///
     /// Records that wait no longer, by `is_live`, are passed over.
     pub fn next_start(
@@ -261,6 +329,7 @@ impl ChannelTable {
             }
             let Some(entry) = channel.next(&mut self.nodes, &mut is_live) else { continue };
             channel.account.take_free();
+            channel.resting -= 1;
             channel.shorten(now, &mut self.pool);
             self.ask(id);
             return Some(entry);
@@ -268,7 +337,7 @@ impl ChannelTable {
         None
     }
 
-    /// Notes that a record that waited for a credit needs none any more.
+    /// Notes that a record that waited for a credit needs none any more; it rests still.
     pub fn stop_waiting(
         &mut self,
         id: ChannelId,
@@ -285,18 +354,46 @@ impl ChannelTable {
         }
     }
 
-    /// Ends the use of a credit since `start`, which goes to whoever has waited longest.
+    /// Ends a call that took `nanos` and completed its record.
+    ///
+    /// The credit stays where it is, or goes to whoever has waited longest.
     #[inline]
-    pub fn finish_call(&mut self, id: ChannelId, start: ProcessingTime, now: ProcessingTime) {
+    pub fn end_call(&mut self, id: ChannelId, nanos: u64) {
         let channel = &mut self.channels[id.0 as usize];
-        channel.calls += 1;
-        channel.call_nanos = channel.call_nanos.saturating_add(now.nanos_since(start));
-        let is_needed = channel.account.backlog() > 0;
-        channel.account.recycle(&mut self.pool);
+        channel.count(nanos);
+        if self.is_scarce || !channel.account.end_use() {
+            return self.end_call_slowly(id);
+        }
+        if channel.account.in_use() == 0 {
+            self.retire(id);
+        }
+    }
+
+    #[inline(never)]
+    fn end_call_slowly(&mut self, id: ChannelId) {
+        self.recycle(id);
+        self.retire(id);
+    }
+
+    /// Ends a call that took `nanos` and whose record rests now.
+    pub fn finish_call(&mut self, id: ChannelId, nanos: u64) {
+        let channel = &mut self.channels[id.0 as usize];
+        channel.count(nanos);
+        channel.resting += 1;
+        self.recycle(id);
+    }
+
+    /// Ends the use of a credit, which goes to whoever has waited longest.
+    fn recycle(&mut self, id: ChannelId) {
+        let account = &mut self.channels[id.0 as usize].account;
+        let is_needed = account.backlog() > 0;
+        account.recycle(&mut self.pool);
         if is_needed || self.pool.has_waiting() {
             self.serve();
             self.ask(id);
         }
+        let is_plenty = self.pool.free() > self.pool.size() / 4;
+        self.is_scarce = self.is_scarce && !(is_plenty && self.pool.is_uncontended());
     }
 
     /// Lets the channel's limit learn from a call that is about to be finished, if it is adaptive.
@@ -319,61 +416,96 @@ impl ChannelTable {
     /// Hands free credits to the channels in line.
     fn serve(&mut self) {
         while let Some(id) = self.pool.grant() {
-            self.channels[id.0 as usize].account.accept_grant(&mut self.pool);
+            if self.channels[id.0 as usize].account.accept_grant(&mut self.pool) {
+                self.note_loan(id);
+            }
             self.ask(id);
         }
     }
 
-    /// Counts a record no longer to its channel: it is completed.
-    #[inline]
+    /// Counts a record that rests no longer to its channel: it is completed.
     pub fn leave(&mut self, id: ChannelId) {
-        let channel = &mut self.channels[id.0 as usize];
-        channel.records -= 1;
-        if channel.records == 0 {
-            self.retire(id);
+        self.channels[id.0 as usize].resting -= 1;
+        self.retire(id);
+    }
+
+    /// Takes what a channel needs no longer, if it has no records.
+    #[inline]
+    fn retire(&mut self, id: ChannelId) {
+        let channel = &self.channels[id.0 as usize];
+        if !channel.is_idle() {
+            return;
+        }
+        self.idle_until_search -= 1;
+        if !channel.is_settled || self.is_scarce || self.idle_until_search == 0 {
+            self.retire_slowly(id);
         }
     }
 
-    /// Takes all credits of a channel without records.
-    #[inline]
-    fn retire(&mut self, id: ChannelId) {
+    #[inline(never)]
+    fn retire_slowly(&mut self, id: ChannelId) {
         let channel = &mut self.channels[id.0 as usize];
-        self.active -= 1;
-        self.idle += 1;
-        if !channel.account.is_blank() {
+        self.nodes.clear(&mut channel.retries);
+        self.nodes.clear(&mut channel.first_calls);
+        if channel.account.exclusive() > channel.account.limit() {
             self.unassigned += channel.account.release(&mut self.pool);
-            self.serve();
         }
-        let channel = &mut self.channels[id.0 as usize];
-        if channel.has_nodes() {
-            self.nodes.clear(&mut channel.retries);
-            self.nodes.clear(&mut channel.first_calls);
+        if self.is_scarce {
+            channel.account.give_back_spare(&mut self.pool);
         }
-        if self.idle > self.active + REMEMBERED {
+        let exclusive = channel.account.exclusive();
+        if exclusive > 0 && !channel.is_owner {
+            channel.is_owner = true;
+            self.owners.push_back(id);
+        }
+        channel.is_settled = exclusive == self.config.exclusive;
+        channel.account.park(!channel.is_settled);
+        self.serve();
+        if self.idle_until_search == 0 {
+            self.search_idle();
+        }
+    }
+
+    /// Forgets idle channels if there are many. Costs a few steps for each channel that came or
+    /// became idle since the last time.
+    #[inline(never)]
+    fn search_idle(&mut self) {
+        let active = self.channels.iter().filter(|it| !it.is_idle()).count();
+        if self.by_key.len() > 2 * active + REMEMBERED / 2 {
             self.forget_idle();
         }
+        self.known_until_search = self.by_key.len().max(REMEMBERED / 2) * 2;
+        self.idle_until_search = self.known_until_search;
     }
 
     /// Forgets all channels without records, and gives their memory back.
     fn forget_idle(&mut self) {
-        for channel in self.channels.iter_mut().filter(|it| it.records == 0 && !it.is_forgotten) {
+        for channel in self.channels.iter_mut().filter(|it| it.is_idle() && !it.is_forgotten) {
             channel.is_forgotten = true;
+            (channel.is_borrower, channel.is_owner) = (false, false);
             self.by_key.remove(&channel.key);
             self.forgotten.add(&channel.totals());
+            self.unassigned += channel.account.release(&mut self.pool);
         }
-        self.ready.retain(|id| !self.channels[id.0 as usize].is_forgotten);
+        let is_known = |id: &ChannelId| !self.channels[id.0 as usize].is_forgotten;
+        self.ready.retain(is_known);
+        self.borrowers.retain(is_known);
+        self.owners.retain(is_known);
         while self.channels.last().is_some_and(|it| it.is_forgotten) {
             self.channels.pop();
         }
         let ids = (0..).map(ChannelId).zip(&self.channels);
         self.vacant = ids.filter(|(_, it)| it.is_forgotten).map(|(id, _)| id).collect();
-        self.idle = 0;
         self.last = NOWHERE;
         if let Some(adaptive) = &mut self.adaptive {
             adaptive.truncate(self.channels.len());
         }
-        self.channels.shrink_to(2 * self.active + REMEMBERED);
-        self.by_key.shrink_to(2 * self.active + REMEMBERED);
+        let active = self.by_key.len();
+        self.channels.shrink_to(2 * active + REMEMBERED);
+        self.by_key.shrink_to(2 * active + REMEMBERED);
+        self.borrowers.shrink_to(2 * active + REMEMBERED);
+        self.owners.shrink_to(2 * active + REMEMBERED);
+        self.serve();
     }
 
     /// Sets the most calls in flight of one channel, as an adaptive limit does.
@@ -386,7 +518,11 @@ impl ChannelTable {
         let limit = limit.clamp(1, self.max_concurrency);
         let channel = &mut self.channels[id.0 as usize];
         channel.account.set_limit(limit, &mut self.pool);
-        if channel.records > 0 {
+        channel.is_settled = false;
+        if channel.is_idle() {
+            self.unassigned += channel.account.release(&mut self.pool);
+            self.serve();
+        } else {
             self.serve();
             self.ask(id);
         }
@@ -395,6 +531,7 @@ impl ChannelTable {
     /// Returns the `count` channels that wait most, and the sums of the others.
     pub fn report(&self, count: usize, now: ProcessingTime) -> ChannelReport {
         let known = self.channels.iter().filter(|it| !it.is_forgotten);
+        let active = known.clone().filter(|it| !it.is_idle()).count();
         let mut top: Vec<_> = known.map(|it| it.metrics(now)).collect();
         let rank = |it: &ChannelMetrics| (it.backlog, it.totals.starved, it.totals.calls);
         if count < top.len() {
@@ -409,97 +546,12 @@ impl ChannelTable {
         top.sort_unstable_by(|a, b| {
             rank(b).cmp(&rank(a)).then(a.key.map(|it| it.0).cmp(&b.key.map(|it| it.0)))
         });
-        ChannelReport { active: self.active, top, rest_backlog, rest_in_flight, rest }
+        ChannelReport { active, top, rest_backlog, rest_in_flight, rest }
     }
 
     /// Returns what the records of a channel have in common; `None` for records without a channel.
     pub fn key(&self, id: ChannelId) -> Option<Key> {
         self.channels.get(id.0 as usize).map(|it| it.key).filter(|key| *key != NULL)
-    }
-}
-
-impl Channel {
-    fn new(key: Key, limit: u32) -> Self {
-        Self {
-            key,
-            account: CreditAccount::new(0, limit, 0),
-            records: 0,
-            pending: 0,
-            retries: Backlog::EMPTY,
-            first_calls: Backlog::EMPTY,
-            is_ready: false,
-            is_forgotten: false,
-            starved_since: ProcessingTime::ZERO,
-            starved: Duration::ZERO,
-            calls: 0,
-            call_nanos: 0,
-        }
-    }
-
-    fn totals(&self) -> ChannelTotals {
-        let latency = Duration::from_nanos(self.call_nanos);
-        ChannelTotals { calls: self.calls, latency, starved: self.starved }
-    }
-
-    /// Returns whether records are in line, if only ones that wait no longer.
-    #[inline]
-    fn has_nodes(&self) -> bool {
-        !self.retries.is_empty() || !self.first_calls.is_empty()
-    }
-
-    /// Returns whether something waits and there is a credit for it.
-    fn may_start(&self) -> bool {
-        let account = &self.account;
-        account.backlog() > 0 && account.free() > 0 && account.in_use() < account.limit()
-    }
-
-    /// Removes the record that is called next.
-    fn next(
-        &mut self,
-        nodes: &mut Backlogs,
-        is_live: &mut impl FnMut(EntryId) -> bool,
-    ) -> Option<EntryId> {
-        loop {
-            let retry = nodes.pop(&mut self.retries);
-            let entry = retry.or_else(|| nodes.pop(&mut self.first_calls))?;
-            if is_live(entry) {
-                return Some(entry);
-            }
-        }
-    }
-
-    /// Drops records at the front that wait no longer, so that they do not pile up.
-    fn prune(&mut self, nodes: &mut Backlogs, is_live: &mut impl FnMut(EntryId) -> bool) {
-        for line in [&mut self.retries, &mut self.first_calls] {
-            while nodes.first(*line).is_some_and(|entry| !is_live(entry)) {
-                nodes.pop(line);
-            }
-        }
-    }
-
-    /// Counts one record less that waits for a credit.
-    fn shorten(&mut self, now: ProcessingTime, pool: &mut FloatingPool) {
-        let backlog = self.account.backlog().saturating_sub(1);
-        self.account.set_backlog(backlog);
-        if backlog == 0 {
-            self.starved += now.saturating_since(self.starved_since);
-        }
-        self.account.stop_waiting(pool);
-    }
-
-    fn metrics(&self, now: ProcessingTime) -> ChannelMetrics {
-        let mut totals = self.totals();
-        if self.account.backlog() > 0 {
-            totals.starved += now.saturating_since(self.starved_since);
-        }
-        ChannelMetrics {
-            key: Some(self.key).filter(|key| *key != NULL),
-            credits: self.account.held(),
-            in_flight: self.account.in_use(),
-            limit: self.account.limit(),
-            backlog: self.pending,
-            totals,
-        }
     }
 }
 

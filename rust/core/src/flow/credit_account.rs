@@ -12,19 +12,24 @@ use super::listeners::ListenerId;
 /// long as the channel holds any, because others may need it.
 ///
 /// ```text
-///   exclusive + floating == free + in_use          the channel asks for floating credits
+///   exclusive + floating == held == free + in_use  the channel asks for floating credits
 ///                                                  while free < required and held < limit
 /// ```
+///
+/// A channel that waits for nothing may also keep a credit that its call gave
+/// back, see [`end_use`](Self::end_use), and is then to be asked for it with
+/// [`give_back_spare`](Self::give_back_spare) when others need it. Taking and
+/// keeping such credits changes one number, so that it costs nearly nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CreditAccount {
     /// Credits of its own.
     exclusive: u32,
-    /// Credits lent by the pool.
-    floating: u32,
-    /// Credits held and not used.
-    free: u32,
+    /// Credits held, its own and lent ones.
+    held: u32,
     /// Credits in use: calls in flight.
     in_use: u32,
+    /// Credits up to which their use may begin and end without a look at anything else.
+    ceiling: u32,
     /// Most credits that may be held, and used.
     limit: u32,
     /// What waits for a credit, as far as it is known here.
@@ -33,12 +38,15 @@ pub(crate) struct CreditAccount {
     reserve: u32,
     /// Its place in the pool's line.
     listener: Option<ListenerId>,
+    /// Whether nothing is to begin without a look at the channel.
+    is_parked: bool,
 }
 
 impl CreditAccount {
     pub(crate) fn new(exclusive: u32, limit: u32, reserve: u32) -> Self {
-        let (floating, in_use, backlog, listener) = (0, 0, 0, None);
-        Self { exclusive, floating, free: exclusive, in_use, limit, backlog, reserve, listener }
+        let (in_use, ceiling, backlog, listener) = (0, exclusive.min(limit), 0, None);
+        let (held, is_parked) = (exclusive, false);
+        Self { exclusive, held, in_use, ceiling, limit, backlog, reserve, listener, is_parked }
     }
 
     #[inline]
@@ -47,11 +55,11 @@ impl CreditAccount {
     }
 
     pub(crate) const fn floating(&self) -> u32 {
-        self.floating
+        self.held - self.exclusive
     }
 
     pub(crate) const fn free(&self) -> u32 {
-        self.free
+        self.held - self.in_use
     }
 
     #[inline]
@@ -74,8 +82,7 @@ impl CreditAccount {
 
     /// Returns how many credits the channel holds.
     pub(crate) const fn held(&self) -> u32 {
-        // At most the larger one of limit and exclusive credits.
-        self.free + self.in_use
+        self.held
     }
 
     /// Returns how many free credits the channel aims at.
@@ -84,36 +91,64 @@ impl CreditAccount {
     }
 
     const fn is_short(&self) -> bool {
-        self.free < self.required() && self.held() < self.limit
+        self.free() < self.required() && self.held < self.limit
+    }
+
+    /// Sets what may be done without a look at anything else, after any change.
+    fn settle(&mut self) {
+        let is_calm = self.backlog == 0 && !self.is_parked;
+        self.ceiling = if is_calm { self.held.min(self.limit) } else { 0 };
+    }
+
+    /// Uses a credit that is held, if nothing waits for one; false says nothing.
+    #[inline]
+    pub(crate) fn use_spare(&mut self) -> bool {
+        if self.in_use >= self.ceiling {
+            return false;
+        }
+        self.in_use += 1;
+        true
+    }
+
+    /// Ends the use of a credit that the channel keeps; false if it is not to keep it.
+    ///
+    /// It keeps any if nothing waits and it holds no more than its limit.
+    #[inline]
+    pub(crate) fn end_use(&mut self) -> bool {
+        let in_use = self.in_use.wrapping_sub(1);
+        if in_use >= self.ceiling {
+            return false;
+        }
+        self.in_use = in_use;
+        true
+    }
+
+    /// Sets whether a use may begin without a look at the channel, which [`use_spare`](Self::use_spare)
+    /// then refuses.
+    pub(crate) fn park(&mut self, is_parked: bool) {
+        self.is_parked = is_parked;
+        self.settle();
     }
 
     /// Uses a credit that is held.
     #[inline]
     pub(crate) fn take_free(&mut self) -> bool {
-        if self.free == 0 || self.in_use >= self.limit {
-            return false;
-        }
-        self.free -= 1;
-        self.in_use += 1;
-        true
+        let is_free = self.in_use < self.held.min(self.limit);
+        self.in_use += u32::from(is_free);
+        is_free
     }
 
     /// Uses a credit that is held, or one that the pool lends on the spot.
-    #[inline]
     pub(crate) fn take(&mut self, pool: &mut FloatingPool) -> bool {
-        if self.in_use >= self.limit {
-            return false;
-        }
-        if self.free > 0 {
-            self.free -= 1;
-            self.in_use += 1;
+        if self.take_free() {
             return true;
         }
-        if !pool.request() {
+        if self.in_use >= self.limit || !pool.request() {
             return false;
         }
-        self.floating += 1;
+        self.held += 1;
         self.in_use += 1;
+        self.settle();
         true
     }
 
@@ -121,16 +156,15 @@ impl CreditAccount {
     ///
     /// A floating one goes there if others wait for it, if the channel has
     /// enough, or holds more than its limit. [`FloatingPool::grant`] follows.
-    #[inline]
     pub(crate) fn recycle(&mut self, pool: &mut FloatingPool) -> bool {
         debug_assert!(self.in_use > 0, "a credit came back that was not in use");
         self.in_use = self.in_use.saturating_sub(1);
-        let keeps = self.floating == 0 || (self.is_short() && pool.is_uncontended());
+        let keeps = self.floating() == 0 || (self.is_short() && pool.is_uncontended());
         if keeps {
-            self.free += 1;
             return false;
         }
-        self.floating -= 1;
+        self.held -= 1;
+        self.settle();
         pool.recycle();
         true
     }
@@ -138,6 +172,14 @@ impl CreditAccount {
     /// Learns how much waits. A smaller backlog gives nothing back at once.
     pub(crate) fn set_backlog(&mut self, backlog: u32) {
         self.backlog = backlog;
+        self.settle();
+    }
+
+    /// Returns how many credits the channel is short of.
+    pub(crate) const fn wanted(&self) -> u32 {
+        let (lacks, may_hold) =
+            (self.required().saturating_sub(self.free()), self.limit.saturating_sub(self.held));
+        if lacks < may_hold { lacks } else { may_hold }
     }
 
     /// Asks the pool for what the channel is short of, and gets in line for the rest.
@@ -147,10 +189,10 @@ impl CreditAccount {
         if self.listener.is_some() || !self.is_short() {
             return 0;
         }
-        let wanted = (self.required() - self.free).min(self.limit - self.held());
+        let wanted = self.wanted();
         let granted = pool.request_up_to(wanted);
-        self.floating += granted;
-        self.free += granted;
+        self.held += granted;
+        self.settle();
         if granted < wanted {
             self.listener = Some(pool.register(channel));
         }
@@ -166,8 +208,8 @@ impl CreditAccount {
             pool.recycle();
             return false;
         }
-        self.floating += 1;
-        self.free += 1;
+        self.held += 1;
+        self.settle();
         true
     }
 
@@ -187,8 +229,9 @@ impl CreditAccount {
     /// Changes the limit; floating credits beyond it go back now, or when their use ends.
     pub(crate) fn set_limit(&mut self, limit: u32, pool: &mut FloatingPool) {
         self.limit = limit;
-        let surplus = self.held().saturating_sub(limit);
+        let surplus = self.held.saturating_sub(limit);
         self.give_back(surplus, pool);
+        self.settle();
         self.stop_waiting(pool);
     }
 
@@ -198,10 +241,15 @@ impl CreditAccount {
         self.give_back(u32::MAX, pool)
     }
 
+    /// Gives the floating credits back that nothing here waits for.
+    pub(crate) fn give_back_spare(&mut self, pool: &mut FloatingPool) -> u32 {
+        self.give_back(self.free().saturating_sub(self.required()), pool)
+    }
+
     fn give_back(&mut self, at_most: u32, pool: &mut FloatingPool) -> u32 {
-        let credits = at_most.min(self.floating).min(self.free);
-        self.floating -= credits;
-        self.free -= credits;
+        let credits = at_most.min(self.floating()).min(self.free());
+        self.held -= credits;
+        self.settle();
         pool.recycle_many(credits);
         credits
     }
@@ -209,21 +257,18 @@ impl CreditAccount {
     /// Gives everything back, credits in use included; returns the exclusive ones.
     pub(crate) fn release(&mut self, pool: &mut FloatingPool) -> u32 {
         self.leave_line(pool);
-        pool.recycle_many(self.floating);
+        pool.recycle_many(self.floating());
         let exclusive = self.exclusive;
-        *self = Self::new(0, self.limit, self.reserve);
+        *self = Self { is_parked: self.is_parked, ..Self::new(0, self.limit, self.reserve) };
+        self.settle();
         exclusive
     }
 
-    /// Returns whether nothing is held, used or asked for.
-    #[inline]
-    pub(crate) const fn is_blank(&self) -> bool {
-        self.free + self.in_use == 0 && self.backlog == 0
-    }
-
-    /// Gives a channel that holds nothing credits of its own.
+    /// Gives the channel `exclusive` further credits of its own.
     pub(crate) fn endow(&mut self, exclusive: u32) {
-        *self = Self::new(exclusive, self.limit, self.reserve);
+        self.exclusive += exclusive;
+        self.held += exclusive;
+        self.settle();
     }
 }
 

@@ -94,7 +94,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                     in_flight,
                     sign: if is_late { CallSign::Dropped } else { CallSign::None },
                 });
-                channels.finish_call(channel, since, now);
+                channels.finish_call(channel, now.nanos_since(since));
             }
             Phase::Blocked | Phase::BackOff => channels.resume(channel),
             Phase::Waiting => {

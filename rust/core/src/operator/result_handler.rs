@@ -2,8 +2,10 @@
 //! What a completion, a deadline or a free permit does to a record.
 //!
 //! Counterpart of `ResultHandler` and `RetryableResultHandlerDelegator` in
-//! Flink's `AsyncWaitOperator`. Every path to a final outcome ends in `finish`,
+//! Flink's `AsyncWaitOperator`. Every path to a final outcome ends in `conclude`,
 //! so "first completion wins" is decided in one place.
+
+use std::time::Duration;
 
 use super::action::{AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry};
 use super::channels::sign_of;
@@ -22,6 +24,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         completion: Completion<R, F>,
         now: ProcessingTime,
     ) -> Handled {
+        let asks_for_retry = completion.retry != Retry::No;
+        let retries = asks_for_retry && self.may_retry(attempt);
         let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.awaits(attempt));
         let Some(in_flight) = in_flight.filter(|_| !self.is_closed) else {
             return Handled::Ignored;
@@ -32,7 +36,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             self.start_waiting(now);
             return Handled::TimeoutAnswered;
         }
-        let latency = now.saturating_since(in_flight.since);
+        let nanos = now.nanos_since(in_flight.since);
+        let latency = Duration::from_nanos(nanos);
         self.running -= 1;
         if let Some(channels) = &mut self.channels {
             let (channel, since) = (in_flight.channel, in_flight.since);
@@ -42,38 +47,42 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 in_flight,
                 sign: sign_of(&completion),
             });
-            channels.finish_call(channel, since, now);
+            if retries {
+                channels.finish_call(channel, nanos);
+            } else {
+                channels.end_call(channel, nanos);
+            }
         }
-        let asks_for_retry = completion.retry != Retry::No;
-        let handled = if asks_for_retry && self.back_off(attempt, completion.retry, now) {
-            Handled::Retried(latency)
-        } else {
-            let outcome = completion.outcome.map_err(|error| match self.config.retry {
-                Some(_) if asks_for_retry && attempt.attempt > 1 => {
-                    Failure::RetriesExhausted(error)
-                }
-                _ => Failure::Function(error),
-            });
-            self.finish(attempt.entry, outcome, now);
-            Handled::Final(latency)
-        };
+        if retries {
+            self.back_off(attempt, completion.retry, now);
+            self.start_waiting(now);
+            return Handled::Retried(latency);
+        }
+        in_flight.phase = Phase::Completed;
+        let outcome = completion.outcome.map_err(|error| match self.config.retry {
+            Some(_) if asks_for_retry && attempt.attempt > 1 => Failure::RetriesExhausted(error),
+            _ => Failure::Function(error),
+        });
+        self.conclude(attempt.entry, outcome, now);
         self.start_waiting(now);
-        handled
+        Handled::Final(latency)
     }
 
-    /// Moves a record to back-off, unless its attempt was the last one.
-    fn back_off(&mut self, attempt: AttemptId, retry: Retry, now: ProcessingTime) -> bool {
-        let Some(strategy) = self.config.retry else { return false };
-        if !strategy.can_retry(attempt.attempt) || self.is_draining() {
-            return false;
-        }
+    /// Returns whether another attempt may follow.
+    fn may_retry(&self, attempt: AttemptId) -> bool {
+        let strategy = self.config.retry.as_ref();
+        strategy.is_some_and(|it| it.can_retry(attempt.attempt)) && !self.is_draining()
+    }
+
+    /// Moves a record to back-off.
+    fn back_off(&mut self, attempt: AttemptId, retry: Retry, now: ProcessingTime) {
+        let Some(strategy) = self.config.retry else { return };
         let random = mix(self.config.seed, attempt.entry.as_u64(), attempt.attempt);
         let delay = match retry {
             Retry::After(delay) => delay,
             Retry::Yes | Retry::No => strategy.backoff(attempt.attempt, random),
         };
         self.back_off_until(attempt, now + delay);
-        true
     }
 
     /// Lets a record wait for its next attempt.
@@ -94,26 +103,28 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.input_ended && self.config.at_end_of_input == EndOfInput::LastAttempt
     }
 
-    /// Stores the final outcome of a record, or fails the operator with it.
-    ///
-    /// A record that it unblocks waits for a permit like any other; `start_waiting` follows when
-    /// everything that is due has taken effect, so no call starts for a record without time.
+    /// Ends a record that does not run, see [`conclude`](Self::conclude).
     pub(super) fn finish(&mut self, id: EntryId, outcome: Outcome<R, F>, now: ProcessingTime) {
         let Some(in_flight) = self.queue.get_mut(id) else { return };
         in_flight.phase = Phase::Completed;
         if let Some(channels) = &mut self.channels {
             channels.leave(in_flight.channel);
         }
+        self.conclude(id, outcome, now);
+    }
+
+    /// Stores the final outcome of a record, or fails the operator with it.
+    ///
+    /// The record's phase is set. A record that it unblocks waits for a permit like any other;
+    /// `start_waiting` follows when everything that is due has taken effect, so no call starts
+    /// for a record without time.
+    fn conclude(&mut self, id: EntryId, outcome: Outcome<R, F>, now: ProcessingTime) {
         let outcome = match outcome {
             Ok(results) => Ok(results),
             Err(failure) => {
                 self.metrics.failures += 1;
                 if self.config.on_failure == FailurePolicy::FailTask {
-                    let record = in_flight.record.clone();
-                    let attempts = in_flight.attempt;
-                    self.failed = Some(Emitted { record, attempts, outcome: Err(failure) });
-                    self.close();
-                    return;
+                    return self.fail(id, failure);
                 }
                 Err(failure)
             }
@@ -125,6 +136,14 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 self.wait_for_permit(successor, now);
             }
         }
+    }
+
+    /// Fails the operator with a record, whose phase is set.
+    fn fail(&mut self, id: EntryId, failure: Failure<F>) {
+        let Some(in_flight) = self.queue.get_mut(id) else { return };
+        let (record, attempts) = (in_flight.record.clone(), in_flight.attempt);
+        self.failed = Some(Emitted { record, attempts, outcome: Err(failure) });
+        self.close();
     }
 
     /// Starts the first attempt of a record, or lets it wait for a permit.
@@ -302,9 +321,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 in_flight,
                 sign: CallSign::Dropped,
             });
-            channels.finish_call(channel, since, now);
+            channels.finish_call(channel, now.nanos_since(since));
         }
-        if !self.back_off(attempt, Retry::Yes, now) {
+        if self.may_retry(attempt) {
+            self.back_off(attempt, Retry::Yes, now);
+        } else {
             self.metrics.timeouts += 1;
             self.finish(attempt.entry, Err(Failure::TimedOut), now);
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
 
 use proptest::prelude::*;
 
@@ -43,9 +44,10 @@ impl Bench {
 
     fn admit(&mut self, key: u64) {
         // Key 0 stands for the null channel.
-        let id = self.table.admit((key > 0).then_some(Key(key)));
         let record = self.records.len();
-        if self.table.try_start(id) {
+        let (id, starts) = self.table.admit((key > 0).then_some(Key(key)), true);
+        self.check_endowment(id);
+        if starts {
             self.started.push(record);
             self.records.push((key, id, State::Running));
         } else {
@@ -72,12 +74,12 @@ impl Bench {
     /// Ends the call of a record, which is then done or in back-off.
     fn finish(&mut self, record: usize, ends: bool) {
         let id = self.records[record].1;
-        self.table.finish_call(id, self.now, self.now);
         if ends {
             self.records[record].2 = State::Done;
-            self.table.leave(id);
+            self.table.end_call(id, 1);
         } else {
             self.records[record].2 = State::BackOff;
+            self.table.finish_call(id, 1);
             self.table.suspend(id);
         }
         self.start_waiting();
@@ -127,7 +129,7 @@ impl Bench {
             let pending = self.count(key, &[State::Waiting, State::BackOff]);
             sheltered += pending.min(table.config.max_backlog_per_channel as usize);
             let of_key =
-                |it: &&Channel| it.records > 0 && it.key == if key > 0 { Key(key) } else { NULL };
+                |it: &&Channel| !it.is_idle() && it.key == if key > 0 { Key(key) } else { NULL };
             let Some(channel) = table.channels.get(id.0 as usize).filter(of_key) else {
                 assert_eq!(running + pending, 0, "an active channel is known");
                 continue;
@@ -135,7 +137,7 @@ impl Bench {
             let account = &channel.account;
             assert_eq!(account.in_use() as usize, running);
             assert_eq!(account.backlog() as usize, waiting);
-            assert_eq!(channel.records as usize, running + pending);
+            assert_eq!(channel.resting as usize, pending);
             let may_take = account.in_use() < channel.account.limit();
             let has_credit = account.free() > 0 || table.pool.free() > 0;
             assert!(waiting == 0 || !may_take || !has_credit, "a credit is free for {key}");
@@ -143,8 +145,39 @@ impl Bench {
             assert!(waiting == 0 || account.held() >= channel.account.limit() || is_in_line);
         }
         assert_eq!(table.sheltered(), sheltered);
-        let idle = table.channels.iter().filter(|it| it.records == 0);
-        assert_eq!(idle.map(|it| it.account.held()).sum::<u32>(), 0, "idle channels hold nothing");
+        self.check_kept();
+    }
+
+    /// Checks that credits are kept only while nobody needs them, and can all be found.
+    fn check_kept(&self) {
+        let table = &self.table;
+        assert!(table.is_scarce || !table.pool.has_waiting(), "none is kept while anybody waits");
+        for (id, channel) in (0..).map(ChannelId).zip(&table.channels) {
+            let account = &channel.account;
+            let kept = account.floating().min(account.free().saturating_sub(account.required()));
+            assert!(kept == 0 || !table.is_scarce, "{kept} credits are withheld from the others");
+            let listed = table.borrowers.iter().filter(|it| **it == id).count();
+            assert_eq!(listed, usize::from(channel.is_borrower), "listed once");
+            assert!(channel.is_borrower || account.floating() == 0, "loans are known");
+            let listed = table.owners.iter().filter(|it| **it == id).count();
+            assert_eq!(listed, usize::from(channel.is_owner), "listed once");
+            let is_withheld = channel.is_idle() && account.exclusive() > 0;
+            assert!(channel.is_owner || !is_withheld, "idle owners are known");
+            assert!(!channel.is_forgotten || account.held() == 0, "who is forgotten holds nothing");
+        }
+    }
+
+    /// Checks that no idle channel has exclusive credits that a channel lacks which became active.
+    fn check_endowment(&self, id: ChannelId) {
+        let table = &self.table;
+        let channel = &table.channels[id.0 as usize];
+        if channel.account.in_use() + channel.resting > 1 {
+            return;
+        }
+        let wanted = table.config.exclusive.min(channel.account.limit());
+        let idle = table.channels.iter().filter(|it| it.is_idle());
+        let withheld = idle.map(|it| it.account.exclusive()).sum::<u32>() + table.unassigned;
+        assert!(channel.account.exclusive() >= wanted || withheld == 0);
     }
 }
 
@@ -229,6 +262,13 @@ proptest! {
             bench.in_state(State::Running).into_iter().for_each(|it| bench.finish(it, true));
         }
         prop_assert_eq!(bench.in_state(State::Done).len(), bench.records.len());
+        // A newcomer gets all that floats, whatever the others kept.
+        let limit = bench.table.config.max_per_channel;
+        let most = limit.min(bench.table.pool.size());
+        (0..most).for_each(|_| bench.admit(99));
+        prop_assert_eq!(bench.count(99, &[State::Running]), most as usize);
+        bench.in_state(State::Running).into_iter().for_each(|it| bench.finish(it, true));
+        bench.table.forget_idle();
         prop_assert_eq!(bench.table.pool.lent(), 0);
         prop_assert_eq!(bench.table.sheltered(), 0);
     }
@@ -273,15 +313,18 @@ fn equal_channels_are_served_equally() {
 fn memory_follows_the_active_channels() {
     let mut table = table(10, 1, 5, 10);
     for key in 0..100_000 {
-        let id = table.admit(Some(Key(key)));
-        assert!(table.try_start(id));
-        table.finish_call(id, ProcessingTime::ZERO, ProcessingTime::ZERO);
-        table.leave(id);
+        let (id, starts) = table.admit(Some(Key(key)), true);
+        assert!(starts);
+        table.end_call(id, 0);
     }
 
     assert!(table.channels.len() <= REMEMBERED + 2, "{} places", table.channels.len());
     assert!(table.by_key.capacity() <= 4 * REMEMBERED);
-    assert_eq!(table.report(10, ProcessingTime::ZERO).rest.calls, 100_000 - 10);
+    let report = table.report(10, ProcessingTime::ZERO);
+    assert_eq!(
+        report.rest.calls + report.top.iter().map(|it| it.totals.calls).sum::<u64>(),
+        100_000
+    );
 }
 
 #[test]
@@ -337,4 +380,107 @@ fn the_report_shows_those_who_wait_most_and_adds_the_others() {
     let top: Vec<_> = report.top.iter().map(|it| (it.key, it.backlog, it.in_flight)).collect();
     assert_eq!(top, [(None, 4, 0), (Some(Key(2)), 4, 1)]);
     assert_eq!((report.active, report.rest_backlog, report.rest_in_flight), (4, 2, 1));
+}
+
+#[test]
+fn credits_that_an_idle_channel_kept_go_to_whoever_needs_them() {
+    let mut bench = Bench::new(table(8, 0, 8, 8));
+    (0..8).for_each(|_| bench.admit(1));
+    (0..8).for_each(|it| bench.finish(it, true));
+    assert_eq!(bench.table.pool.free(), 0, "kept, as nobody needs them");
+
+    (0..5).for_each(|_| bench.admit(2));
+    (0..5).for_each(|_| bench.admit(3));
+
+    assert_eq!(bench.count(2, &[State::Running]), 5);
+    assert_eq!(bench.count(3, &[State::Running]), 3);
+    bench.check();
+    bench.finish(8, true);
+    assert_eq!(bench.count(3, &[State::Running]), 4, "and so does the next one that comes back");
+}
+
+#[test]
+fn a_busy_channel_keeps_none_that_another_waits_for() {
+    let mut bench = Bench::new(table(4, 0, 4, 4));
+    (0..4).for_each(|_| bench.admit(1));
+    (0..2).for_each(|it| bench.finish(it, true));
+    (0..3).for_each(|_| bench.admit(2));
+    assert_eq!(bench.count(2, &[State::Running]), 2);
+
+    bench.admit(1);
+    bench.finish(2, true);
+
+    assert_eq!(bench.count(2, &[State::Running]), 3, "it has waited longer");
+    assert_eq!(bench.count(1, &[State::Running]), 1);
+}
+
+#[test]
+fn credits_are_kept_again_when_a_quarter_of_the_pool_is_free() {
+    let mut bench = Bench::new(table(8, 0, 8, 8));
+    (0..8).for_each(|_| bench.admit(1));
+    bench.admit(2);
+    for (record, free) in [(0, 0), (1, 1), (2, 2), (3, 3), (4, 3), (5, 3)] {
+        bench.finish(record, true);
+        assert_eq!(bench.table.pool.free(), free, "after record {record}");
+        bench.check();
+    }
+}
+
+#[test]
+fn exclusive_credits_of_idle_channels_go_to_the_next_active_one() {
+    let mut bench = Bench::new(table(6, 2, 2, 6));
+    for round in 0..100 {
+        // Two channels can have exclusive credits at a time; these are always other ones.
+        let records: Vec<usize> = (0..2)
+            .map(|it| {
+                bench.admit(1 + round * 2 + it);
+                bench.records.len() - 1
+            })
+            .collect();
+        for record in records {
+            let id = bench.records[record].1;
+            assert_eq!(bench.table.channels[id.0 as usize].account.exclusive(), 2);
+            bench.finish(record, true);
+        }
+    }
+    bench.check();
+}
+
+#[test]
+fn what_is_counted_is_exact_whether_credits_are_kept_or_not() {
+    let mut bench = Bench::new(table(4, 1, 2, 4));
+    for round in 0..50 {
+        (0..3 + round % 3).for_each(|it| bench.admit(1 + it % 2));
+        let running = bench.in_state(State::Running);
+        running.into_iter().skip(1).for_each(|it| bench.finish(it, true));
+        let report = bench.table.report(2, bench.now);
+        for it in &report.top {
+            let key = it.key.unwrap().0;
+            let running = bench.count(key, &[State::Running]);
+            let done = bench.count(key, &[State::Done]) as u64;
+            assert_eq!((it.in_flight as usize, it.totals.calls), (running, done));
+            assert_eq!(it.totals.latency, Duration::from_nanos(done));
+            assert!(it.credits >= it.in_flight);
+        }
+        let active = (1..=2)
+            .filter(|key| bench.count(*key, &[State::Running, State::Waiting, State::BackOff]) > 0);
+        assert_eq!(report.active, active.count());
+    }
+}
+
+#[test]
+fn memory_is_given_back_without_new_channels() {
+    let mut table = table(10, 0, 5, 10);
+    let many: Vec<_> = (0..50_000).map(|key| table.admit(Some(Key(key)), false).0).collect();
+    for id in many {
+        table.leave(id);
+    }
+
+    for _ in 0..200_000 {
+        let (id, starts) = table.admit(Some(Key(7)), true);
+        assert!(starts);
+        table.end_call(id, 0);
+    }
+
+    assert!(table.channels.len() <= REMEMBERED, "{} places", table.channels.len());
 }

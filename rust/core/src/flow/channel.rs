@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One destination of an operator's records.
+
+use std::time::Duration;
+
+use super::backlogs::{Backlog, Backlogs};
+use super::channel_metrics::{ChannelMetrics, ChannelTotals};
+use super::credit_account::CreditAccount;
+use super::floating_pool::FloatingPool;
+use crate::element::Key;
+use crate::queue::EntryId;
+use crate::time::ProcessingTime;
+
+/// The channel of a record without one; as any key, it is 64 bits of a hash.
+pub(super) const NULL: Key = Key(0x6e75_6c6c_2063_6861);
+
+/// One destination.
+///
+/// What every record needs is in front, in one cache line: with many channels,
+/// a record of another one each time would have to fetch both.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Channel {
+    /// Its credits; those in use are those of the records that run.
+    pub(super) account: CreditAccount,
+    /// Records admitted and not completed that do not run.
+    pub(super) resting: u32,
+    /// Calls that ended.
+    pub(super) calls: u64,
+    /// How long they took in all.
+    pub(super) call_nanos: u64,
+    /// Whether it is in the line of those that may start.
+    pub(super) is_ready: bool,
+    /// Whether it is listed as one that may hold floating credits.
+    pub(super) is_borrower: bool,
+    /// Whether it is listed as one that may hold exclusive credits without need.
+    pub(super) is_owner: bool,
+    /// Whether there is nothing to be done when it becomes idle.
+    pub(super) is_settled: bool,
+    pub(super) is_forgotten: bool,
+
+    /// What its records have in common.
+    pub(super) key: Key,
+    /// Records whose back-off is over; they go first.
+    pub(super) retries: Backlog,
+    /// Records that wait for their first call.
+    pub(super) first_calls: Backlog,
+    /// Records that wait: for a credit, for their key, for the end of a back-off.
+    pub(super) pending: u32,
+    /// Since when something waits for a credit.
+    pub(super) starved_since: ProcessingTime,
+    /// Time before that during which something waited for a credit.
+    pub(super) starved: Duration,
+}
+
+impl Channel {
+    /// Makes an idle channel.
+    pub(super) fn new(key: Key, limit: u32) -> Self {
+        Self {
+            account: CreditAccount::new(0, limit, 0),
+            resting: 0,
+            calls: 0,
+            call_nanos: 0,
+            is_ready: false,
+            is_borrower: false,
+            is_owner: false,
+            is_settled: false,
+            is_forgotten: false,
+            key,
+            retries: Backlog::EMPTY,
+            first_calls: Backlog::EMPTY,
+            pending: 0,
+            starved_since: ProcessingTime::ZERO,
+            starved: Duration::ZERO,
+        }
+    }
+
+    /// Returns whether it has no records.
+    #[inline]
+    pub(super) const fn is_idle(&self) -> bool {
+        self.account.in_use() == 0 && self.resting == 0
+    }
+
+    /// Counts a call that ended.
+    #[inline]
+    pub(super) fn count(&mut self, nanos: u64) {
+        self.calls += 1;
+        self.call_nanos = self.call_nanos.saturating_add(nanos);
+    }
+
+    pub(super) fn totals(&self) -> ChannelTotals {
+        let latency = Duration::from_nanos(self.call_nanos);
+        ChannelTotals { calls: self.calls, latency, starved: self.starved }
+    }
+
+    /// Returns whether something waits and there is a credit for it.
+    pub(super) fn may_start(&self) -> bool {
+        let account = &self.account;
+        account.backlog() > 0 && account.free() > 0 && account.in_use() < account.limit()
+    }
+
+    /// Removes the record that is called next.
+    pub(super) fn next(
+        &mut self,
+        nodes: &mut Backlogs,
+        is_live: &mut impl FnMut(EntryId) -> bool,
+    ) -> Option<EntryId> {
+        loop {
+            let retry = nodes.pop(&mut self.retries);
+            let entry = retry.or_else(|| nodes.pop(&mut self.first_calls))?;
+            if is_live(entry) {
+                return Some(entry);
+            }
+        }
+    }
+
+    /// Drops records at the front that wait no longer, so that they do not pile up.
+    pub(super) fn prune(
+        &mut self,
+        nodes: &mut Backlogs,
+        is_live: &mut impl FnMut(EntryId) -> bool,
+    ) {
+        for line in [&mut self.retries, &mut self.first_calls] {
+            while nodes.first(*line).is_some_and(|entry| !is_live(entry)) {
+                nodes.pop(line);
+            }
+        }
+    }
+
+    /// Counts one record less that waits for a credit.
+    pub(super) fn shorten(&mut self, now: ProcessingTime, pool: &mut FloatingPool) {
+        let backlog = self.account.backlog().saturating_sub(1);
+        self.account.set_backlog(backlog);
+        if backlog == 0 {
+            self.starved += now.saturating_since(self.starved_since);
+        }
+        self.account.stop_waiting(pool);
+    }
+
+    pub(super) fn metrics(&self, now: ProcessingTime) -> ChannelMetrics {
+        let mut totals = self.totals();
+        if self.account.backlog() > 0 {
+            totals.starved += now.saturating_since(self.starved_since);
+        }
+        ChannelMetrics {
+            key: Some(self.key).filter(|key| *key != NULL),
+            credits: self.account.held(),
+            in_flight: self.account.in_use(),
+            limit: self.account.limit(),
+            backlog: self.pending,
+            totals,
+        }
+    }
+}

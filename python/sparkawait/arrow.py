@@ -166,7 +166,8 @@ def run(
     metrics = _MetricsReport(task.metrics, context, on_metrics)
     closer = _Closer(plan, task, context)
     finished = False
-    with collecting_less_often():
+    python_calls = 0 if isinstance(plan.function, NativeFunction) else plan.max_concurrency
+    with collecting_less_often(python_calls):
         try:
             closer.open()
             feeder.start(task)

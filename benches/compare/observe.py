@@ -67,7 +67,10 @@ class Observer:
         ids = np.asarray(ids)
         if self._segment is not None:
             places = np.arange(self._rows, self._rows + len(ids))
-            wrong = places // self._segment != ids // self._segment
+            if self._segment == 1:  # the same, without divisions
+                wrong = places != ids
+            else:
+                wrong = places // self._segment != ids // self._segment
             self._misplaced += int(np.count_nonzero(wrong))
         self._rows += len(ids)
         self._id_sum += int(ids.sum())

@@ -2,7 +2,7 @@
 //! How many rows a second does a whole task take when calls cost nothing?
 //!
 //! Record batches of 4 columns (int64, utf8, float64, timestamp) come from a
-//! feeder thread, the simulated function completes at once on tokio's thread,
+//! feeder thread, the simulated function completes at once on the task's thread,
 //! timeouts are armed, capacity is 1 000. The baseline hands the same batches
 //! through a bounded channel and copies them with a kernel of Arrow.
 //!

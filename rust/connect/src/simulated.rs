@@ -12,11 +12,12 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_runtime::AsyncFunction;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
 use crate::error::CallFailure;
-use crate::function::{FailedCall, Replies, ReplyGroup, ResultGroup, TaskFunction};
+use crate::function::{Calls, FailedCall, Replies, ReplyGroup, ResultGroup, TaskFunction};
 use crate::latency::{InvalidLatency, Latency, LatencySampler};
 use crate::native::{NativeFunction, Start, StartError};
 use crate::worker::{Command, Commands, Worker};
@@ -54,7 +55,9 @@ pub fn result_schema() -> SchemaRef {
 ///
 /// Serves tests and benches: it shows what the operator costs, and what a
 /// latency does to throughput. All of its calls live in one tokio task, which a
-/// burst of calls reaches by one message and leaves by one reply.
+/// burst of calls reaches by one message and leaves by one reply. Without latency
+/// there is nothing to wait for: then the task thread answers a burst itself, as a
+/// Flink function does that completes its `ResultFuture` in `asyncInvoke`.
 ///
 /// # Errors
 ///
@@ -64,26 +67,51 @@ pub fn start(
     replies: Replies,
     runtime: &Handle,
 ) -> Result<TaskFunction, InvalidLatency> {
-    let calls = RunningCalls {
-        is_immediate: matches!(config.latency, Latency::None | Latency::Constant(Duration::ZERO)),
-        latency: LatencySampler::new(config.latency, config.seed)?,
+    let is_immediate = matches!(config.latency, Latency::None | Latency::Constant(Duration::ZERO));
+    let latency = LatencySampler::new(config.latency, config.seed)?;
+    let answers = Answers {
         error_rate: config.error_rate,
         random: StdRng::seed_from_u64(config.seed ^ 0x5EED),
-        due: BinaryHeap::new(),
-        early: MOST_EARLY / 4,
         schema: result_schema(),
         replies: replies.clone(),
     };
+    if is_immediate {
+        return Ok(Box::new(Immediate { answers: Some(answers) }));
+    }
+    let calls = RunningCalls { latency, due: BinaryHeap::new(), early: MOST_EARLY / 4, answers };
     Ok(Box::new(Worker::start(runtime, "simulated", replies, |commands| calls.run(commands))))
+}
+
+/// Calls that end in the moment they start, on the thread that starts them.
+struct Immediate {
+    /// `None` once closed.
+    answers: Option<Answers>,
+}
+
+impl AsyncFunction<Calls> for Immediate {
+    fn invoke(&mut self, calls: Calls) {
+        if let Some(answers) = &mut self.answers {
+            let (attempts, ordinals) = ordinals(&calls).unzip();
+            answers.reply(attempts, ordinals);
+        }
+    }
+
+    fn ask_timeout(&mut self, _calls: Calls) {
+        // Native functions declare no timeout handler, so that none is ever asked.
+    }
+
+    fn cancel(&mut self, _attempts: Vec<AttemptId>) {
+        // None is in flight.
+    }
+
+    fn close(&mut self) {
+        self.answers = None;
+    }
 }
 
 /// The calls that have not ended.
 struct RunningCalls {
     latency: LatencySampler,
-    /// Whether calls end in the moment they start.
-    is_immediate: bool,
-    error_rate: f64,
-    random: StdRng,
     /// Due time, attempt and ordinal of each call, earliest first.
     due: BinaryHeap<Reverse<(Instant, AttemptId, i64)>>,
     /// How long before its due time a call may end.
@@ -91,8 +119,7 @@ struct RunningCalls {
     /// Tokio's timer has ticks of a millisecond, rounds up and wakes late. This
     /// follows the error of the calls that ended, so that it vanishes on average.
     early: Duration,
-    schema: SchemaRef,
-    replies: Replies,
+    answers: Answers,
 }
 
 impl RunningCalls {
@@ -121,16 +148,8 @@ impl RunningCalls {
                 self.due.retain(|Reverse((_, attempt, _))| !cancelled.contains(attempt));
             }
             Command::Invoke(calls) => {
-                let ordinals = calls.calls.iter().map(|call| {
-                    let ordinal = i64::try_from(calls.ordinal(call)).unwrap_or(i64::MAX);
-                    (call.attempt, ordinal)
-                });
-                if self.is_immediate {
-                    let (attempts, ordinals) = ordinals.unzip();
-                    return self.reply(attempts, ordinals);
-                }
                 let now = Instant::now();
-                for (attempt, ordinal) in ordinals {
+                for (attempt, ordinal) in ordinals(&calls) {
                     self.due.push(Reverse((now + self.latency.sample(), attempt, ordinal)));
                 }
             }
@@ -156,9 +175,27 @@ impl RunningCalls {
         let ended = i64::try_from(attempts.len()).unwrap_or(i64::MAX).max(1);
         let early = nanos(self.early) + error / ended / DAMPING;
         self.early = Duration::from_nanos(early.max(0).unsigned_abs()).min(MOST_EARLY);
-        self.reply(attempts, ordinals);
+        self.answers.reply(attempts, ordinals);
     }
+}
 
+/// Returns the attempts of some calls, each with the position of its row in the task.
+fn ordinals(calls: &Calls) -> impl Iterator<Item = (AttemptId, i64)> {
+    calls
+        .calls
+        .iter()
+        .map(|call| (call.attempt, i64::try_from(calls.ordinal(call)).unwrap_or(i64::MAX)))
+}
+
+/// Makes the replies.
+struct Answers {
+    error_rate: f64,
+    random: StdRng,
+    schema: SchemaRef,
+    replies: Replies,
+}
+
+impl Answers {
     /// Answers some calls with their ordinals, but for those that fail.
     fn reply(&mut self, mut attempts: Vec<AttemptId>, mut ordinals: Vec<i64>) {
         let mut group = ReplyGroup::default();

@@ -331,15 +331,13 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     }
 
     /// Returns totals and levels.
-    pub fn metrics(&self, now: ProcessingTime) -> Metrics {
-        let ages = self.queue.values().into_iter().filter_map(|element| match element {
-            StreamElement::Record(entry) => Some(now.saturating_since(entry.value.admitted_at)),
-            StreamElement::Watermark(_) => None,
-        });
+    pub fn metrics(&mut self, now: ProcessingTime) -> Metrics {
+        // Records are admitted in the order of the queue.
+        let oldest = self.queue.oldest().map(|it| now.saturating_since(it.admitted_at));
         Metrics {
             in_flight: self.running,
             queue_size: self.queue.len(),
-            oldest_age: ages.max().unwrap_or_default(),
+            oldest_age: oldest.unwrap_or_default(),
             ..self.metrics
         }
     }

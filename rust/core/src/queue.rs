@@ -111,6 +111,15 @@ pub trait StreamElementQueue<T, R> {
     /// Removes the next element that may leave, if there is one.
     fn pop_completed(&mut self) -> Option<StreamElement<Completed<T, R>>>;
 
+    /// Returns the record that arrived first of those that have not been emitted.
+    ///
+    /// Cheap where it is asked again and again: it does not look at every record each time.
+    fn oldest(&mut self) -> Option<&T>;
+
+    /// Returns whether `is` holds for a record that has not been emitted, looking at them in any
+    /// order until it does.
+    fn any(&self, is: impl FnMut(&T) -> bool) -> bool;
+
     /// Lists every element that has not been emitted, in arrival order.
     fn values(&self) -> Vec<StreamElement<Entry<'_, T, R>>>;
 

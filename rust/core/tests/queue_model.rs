@@ -240,6 +240,13 @@ impl Pair {
             })
         });
         assert_eq!(real.values(), expected.collect::<Vec<_>>());
+        assert_eq!(real.oldest(), model.records().next().map(|it| &it.value));
+        let mut seen: Vec<_> = Vec::new();
+        assert!(!real.any(|value| {
+            seen.push(*value);
+            false
+        }));
+        assert_eq!(seen.len(), model.records().count());
         let held: HashSet<EntryId> = model.records().map(|it| it.id).collect();
         for id in issued {
             assert_eq!(real.get_mut(*id).is_some(), held.contains(id), "{id}");

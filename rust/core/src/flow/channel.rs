@@ -144,6 +144,7 @@ impl Channel {
         }
         ChannelMetrics {
             key: Some(self.key).filter(|key| *key != NULL),
+            records: self.account.in_use() + self.resting,
             credits: self.account.held(),
             in_flight: self.account.in_use(),
             limit: self.account.limit(),

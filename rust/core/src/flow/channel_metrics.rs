@@ -30,6 +30,8 @@ impl ChannelTotals {
 pub struct ChannelMetrics {
     /// What its records have in common; `None` for the records without a channel.
     pub key: Option<Key>,
+    /// Records admitted and not completed.
+    pub records: u32,
     /// Credits that it holds, its own and lent ones.
     pub credits: u32,
     /// Calls in flight.

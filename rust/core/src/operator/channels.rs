@@ -11,7 +11,7 @@ use std::num::NonZeroUsize;
 use super::action::{Completion, Retry};
 use super::in_flight::Phase;
 use super::{AsyncWaitOperator, Config};
-use crate::element::{Key, StreamElement};
+use crate::element::Key;
 use crate::flow::{CallSign, ChannelId, ChannelReport, ChannelTable, EndedCall};
 use crate::queue::{EntryId, StreamElementQueue};
 use crate::time::ProcessingTime;
@@ -134,24 +134,20 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             report.top.iter_mut().for_each(|it| it.in_flight = 0);
             return Some((report, samples));
         }
-        let mut missing = samples.len();
-        for element in self.queue.values() {
-            if missing == 0 {
-                break;
+        let mut missing = report.top.iter().filter(|it| it.records > 0).count();
+        self.queue.any(|in_flight| {
+            // The channel of a completed record may have been forgotten.
+            if missing > 0 && in_flight.phase != Phase::Completed {
+                let key = channels.key(in_flight.channel);
+                let place = report.top.iter().position(|it| it.key == key);
+                let sample = place.and_then(|it| samples.get_mut(it)).filter(|it| it.is_none());
+                if let Some(sample) = sample {
+                    *sample = Some(in_flight.record.value.clone());
+                    missing -= 1;
+                }
             }
-            let StreamElement::Record(entry) = element else { continue };
-            if entry.value.phase == Phase::Completed {
-                // Its channel may have been forgotten.
-                continue;
-            }
-            let key = channels.key(entry.value.channel);
-            let place = report.top.iter().position(|it| it.key == key);
-            if let Some(sample) = place.and_then(|it| samples.get_mut(it)).filter(|it| it.is_none())
-            {
-                *sample = Some(entry.value.record.value.clone());
-                missing -= 1;
-            }
-        }
+            missing == 0
+        });
         Some((report, samples))
     }
 }

@@ -97,6 +97,14 @@ impl<T, R> StreamElementQueue<T, R> for AnyStreamElementQueue<T, R> {
         delegate!(self.pop_completed())
     }
 
+    fn oldest(&mut self) -> Option<&T> {
+        delegate!(self.oldest())
+    }
+
+    fn any(&self, is: impl FnMut(&T) -> bool) -> bool {
+        delegate!(self.any(is))
+    }
+
     fn values(&self) -> Vec<StreamElement<Entry<'_, T, R>>> {
         delegate!(self.values())
     }

@@ -155,6 +155,14 @@ impl<T, R> StreamElementQueue<T, R> for KeyOrderedStreamElementQueue<T, R> {
         Some(element.map(|it| Completed { value: it.value.value, result: it.result }))
     }
 
+    fn oldest(&mut self) -> Option<&T> {
+        self.inner.oldest().map(|it| &it.value)
+    }
+
+    fn any(&self, mut is: impl FnMut(&T) -> bool) -> bool {
+        self.inner.any(|it| is(&it.value))
+    }
+
     fn values(&self) -> Vec<StreamElement<Entry<'_, T, R>>> {
         let elements = self.inner.values().into_iter();
         elements

@@ -116,6 +116,21 @@ impl<T, R> StreamElementQueue<T, R> for OrderedStreamElementQueue<T, R> {
         Some(element)
     }
 
+    fn oldest(&mut self) -> Option<&T> {
+        // Watermarks with no record between them are one, so it is the first or the second.
+        self.elements.iter().find_map(|element| match element {
+            StreamElement::Record(record) => Some(&record.value),
+            StreamElement::Watermark(_) => None,
+        })
+    }
+
+    fn any(&self, mut is: impl FnMut(&T) -> bool) -> bool {
+        self.elements.iter().any(|element| match element {
+            StreamElement::Record(record) => is(&record.value),
+            StreamElement::Watermark(_) => false,
+        })
+    }
+
     fn values(&self) -> Vec<StreamElement<Entry<'_, T, R>>> {
         let numbered = (self.head..).zip(&self.elements);
         numbered

@@ -9,6 +9,11 @@ use super::slots::{NONE, Slots, index_of};
 use super::{CompleteError, Completed, Entry, EntryId, QueueFull, StreamElementQueue};
 use crate::element::{StreamElement, Watermark};
 
+/// Of the elements since the oldest record, which part is looked at when the oldest is sought.
+///
+/// More would have to be sorted, fewer be found again sooner.
+const ELDERS: u64 = 32;
+
 /// Emits results in the order of completion; no record crosses a watermark.
 ///
 /// Counterpart of Flink's `UnorderedStreamElementQueue`. Only the first segment
@@ -33,6 +38,8 @@ pub struct UnorderedStreamElementQueue<T, R> {
     first_segment: u64,
     /// Elements that arrived so far.
     sequence: u64,
+    /// Every record that arrived before the last one of them, oldest first, and some that are gone.
+    elders: VecDeque<EntryId>,
     /// Records held.
     records: usize,
     /// Bound on `records`.
@@ -60,9 +67,22 @@ impl<T, R> UnorderedStreamElementQueue<T, R> {
             open: Segment::new(),
             first_segment: 0,
             sequence: 0,
+            elders: VecDeque::new(),
             records: 0,
             capacity,
         }
+    }
+
+    /// Lists the oldest records again; some are, if there are any.
+    fn find_elders(&mut self) {
+        let Some(first) = self.slots.iter().map(|(_, record)| record.sequence).min() else {
+            return;
+        };
+        let last = first + (self.sequence - first) / ELDERS;
+        let numbered = self.slots.iter().map(|(id, record)| (record.sequence, id));
+        let mut elders: Vec<_> = numbered.filter(|(sequence, _)| *sequence <= last).collect();
+        elders.sort_unstable();
+        self.elders = elders.into_iter().map(|(_, id)| id).collect();
     }
 
     fn next_sequence(&mut self) -> u64 {
@@ -145,6 +165,24 @@ impl<T, R> StreamElementQueue<T, R> for UnorderedStreamElementQueue<T, R> {
         first.first_completed = next;
         self.records -= 1;
         Some(StreamElement::Record(Completed { value: record.value, result: record.result? }))
+    }
+
+    fn oldest(&mut self) -> Option<&T> {
+        while let Some(id) = self.elders.front().copied() {
+            if self.slots.get_mut(id).is_some() {
+                break;
+            }
+            self.elders.pop_front();
+        }
+        if self.elders.is_empty() {
+            self.find_elders();
+        }
+        let id = *self.elders.front()?;
+        self.slots.get_mut(id).map(|record| &record.value)
+    }
+
+    fn any(&self, mut is: impl FnMut(&T) -> bool) -> bool {
+        self.slots.iter().any(|(_, record)| is(&record.value))
     }
 
     fn values(&self) -> Vec<StreamElement<Entry<'_, T, R>>> {

@@ -94,7 +94,7 @@ impl Model {
         assert!(!is_keyed || running_keys.all(|key| keys.insert(key.0)), "two calls for a key");
     }
 
-    fn check_metrics(&mut self, operator: &Operator) {
+    fn check_metrics(&mut self, operator: &mut Operator) {
         let actual = operator.metrics(self.now);
         if std::mem::take(&mut self.withdraws_calls) {
             let Metrics { attempts, retries, cancelled, .. } = actual;

@@ -4,8 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::*;
-use crate::element::Timestamp;
-use crate::element::{StreamRecord, Watermark};
+use crate::element::{StreamElement, StreamRecord, Timestamp, Watermark};
 use crate::flow::{AdaptiveLimitConfig, ChannelConfig};
 use crate::operator::{AttemptId, Completion, EndOfInput, FailurePolicy, OutputMode, Retry};
 use crate::retry::AsyncRetryStrategy;

@@ -13,6 +13,7 @@ __all__ = [
     "LookupServer",
     "Native",
     "Port",
+    "ResultColumns",
     "Row",
     "Task",
     "describe_postgres",
@@ -39,6 +40,13 @@ class Row(Mapping[str, Any]):
     def items(self) -> ItemsView[str, Any]: ...
 
 @final
+class ResultColumns:
+    """Columns of plain types, read from dicts."""
+
+    @staticmethod
+    def of(schema: pa.Schema, required: list[str]) -> ResultColumns | None: ...
+
+@final
 class Port:
     """The connection of a task to the event loop thread."""
 
@@ -51,6 +59,9 @@ class Port:
         counts: list[int] | None,
         retry: list[bool] | None,
     ) -> None: ...
+    def try_complete(
+        self, columns: ResultColumns, rows: list[Row], results: list[object]
+    ) -> bool: ...
     def fail(
         self, row: Row, error: BaseException, kind: str, retry: bool, delay: float | None
     ) -> None: ...

@@ -29,7 +29,7 @@ from sparkawait.types import duplicate
 from sparkawait.watermark import WatermarkStrategy
 
 if TYPE_CHECKING:
-    from sparkawait._core import Native
+    from sparkawait._core import Native, ResultColumns
 
 __all__ = ["ERROR_FIELD", "Mode", "OnError", "Output", "Plan"]
 
@@ -121,8 +121,18 @@ class Plan:
 
     def result_builder(self) -> ResultBuilder:
         """Returns a builder of result batches, which holds the function to what it declared."""
-        required = [field.name for field in self.declared_schema if not field.nullable]
-        return ResultBuilder(self.result_schema, required)
+        return ResultBuilder(self.result_schema, self.required)
+
+    def result_columns(self) -> ResultColumns | None:
+        """Returns what reads plain results faster than the builder, if their types are plain."""
+        from sparkawait._core import ResultColumns
+
+        return ResultColumns.of(self.result_schema, self.required)
+
+    @property
+    def required(self) -> list[str]:
+        """Columns that the function must not leave null."""
+        return [field.name for field in self.declared_schema if not field.nullable]
 
     def output_schema(self, input_schema: pa.Schema) -> pa.Schema:
         """Returns the schema of the output for input of `input_schema`.

@@ -37,6 +37,7 @@ class Replies:
         self._port = port
         self._loop = loop
         self._retry = plan.retry
+        self._columns = plan.result_columns()
         self._builder = plan.result_builder()
         self._context = Context()
 
@@ -90,6 +91,8 @@ class Replies:
     def _complete(self, rows: list[Row], results: list[object], *, final: bool = False) -> None:
         try:
             if self._retry is None or self._retry.if_result is None or final:
+                if self._columns and self._port.try_complete(self._columns, rows, results):
+                    return
                 built = self._builder.build(rows, results)
                 good, retries, failures = built.rows, None, built.failures
             else:

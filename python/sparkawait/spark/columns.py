@@ -52,8 +52,10 @@ class ColumnPlan(Plan):
 
     def result_builder(self) -> ResultBuilder:
         """Returns a builder that refuses more than one result per row."""
-        required = [field.name for field in self.declared_schema if not field.nullable]
-        return _OneResultBuilder(self.declared_schema, required)
+        return _OneResultBuilder(self.declared_schema, self.required)
+
+    def result_columns(self) -> None:
+        """Returns none: the mark is not in the results."""
 
 
 class _OneResultBuilder(ResultBuilder):

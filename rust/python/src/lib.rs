@@ -11,6 +11,7 @@ mod lookup_server;
 mod native;
 mod port;
 mod python_function;
+mod result_columns;
 mod row;
 mod task;
 
@@ -29,6 +30,8 @@ mod _core {
     use crate::native::{Native, describe_postgres, template_columns};
     #[pymodule_export]
     use crate::port::Port;
+    #[pymodule_export]
+    use crate::result_columns::ResultColumns;
     #[pymodule_export]
     use crate::row::Row;
     #[pymodule_export]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use arrow_pyarrow::PyArrowType;
 use pyo3::prelude::*;
+use pyo3::types::PyList;
 use sparkawait_arrow::InputBatch;
 use sparkawait_connect::function::{Call, Calls, FailedCall, Replies, ReplyGroup, ResultGroup};
 use sparkawait_core::ErrorKind;
@@ -16,6 +17,7 @@ use sparkawait_core::operator::{AttemptId, Retry};
 
 use crate::error::call_failure;
 use crate::guard::guarded;
+use crate::result_columns::ResultColumns;
 use crate::row::{BatchView, Columns, Row};
 
 /// What waits for the event loop thread.
@@ -119,6 +121,18 @@ impl Port {
         Arc::clone(latest.insert(Arc::new(view)))
     }
 
+    /// Sends the results of some calls to the task.
+    fn send(
+        &self,
+        attempts: Vec<AttemptId>,
+        rows: RecordBatch,
+        counts: Option<Vec<u32>>,
+        retries: Option<Vec<bool>>,
+    ) {
+        let group = ResultGroup { attempts, counts, retries, misses: None, rows };
+        self.replies.send(ReplyGroup { results: Some(group), failures: Vec::new() });
+    }
+
     /// Appends a row for each call.
     fn rows(&self, py: Python<'_>, calls: &Calls, rows: &mut Vec<Py<Row>>) -> PyResult<()> {
         let views: Vec<_> = calls.batches.iter().map(|batch| self.view(batch)).collect();
@@ -129,6 +143,11 @@ impl Port {
         }
         Ok(())
     }
+}
+
+/// Returns the attempts that `rows` stand for.
+fn attempts(rows: &Bound<'_, PyList>) -> PyResult<Vec<AttemptId>> {
+    rows.iter().map(|row| Ok(row.cast::<Row>()?.get().attempt_id)).collect()
 }
 
 /// Numbers an attempt: unique among the attempts that may be in flight together.
@@ -161,20 +180,30 @@ impl Port {
         Ok(Some((calls, cancelled, timeouts)))
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "PyO3 converts into owned values")]
     fn complete(
         &self,
-        rows: Vec<Py<Row>>,
+        rows: &Bound<'_, PyList>,
         results: PyArrowType<RecordBatch>,
         counts: Option<Vec<u32>>,
         retry: Option<Vec<bool>>,
     ) -> PyResult<()> {
         guarded(|| {
-            let attempts: Vec<AttemptId> = rows.iter().map(|row| row.get().attempt_id).collect();
-            let group =
-                ResultGroup { attempts, counts, retries: retry, misses: None, rows: results.0 };
-            self.replies.send(ReplyGroup { results: Some(group), failures: Vec::new() });
+            self.send(attempts(rows)?, results.0, counts, retry);
             Ok(())
+        })
+    }
+
+    /// Completes rows with one result each; returns false, and does nothing, if one is not plain.
+    fn try_complete(
+        &self,
+        columns: &Bound<'_, ResultColumns>,
+        rows: &Bound<'_, PyList>,
+        results: &Bound<'_, PyList>,
+    ) -> PyResult<bool> {
+        guarded(|| {
+            let Some(batch) = columns.get().read(results) else { return Ok(false) };
+            self.send(attempts(rows)?, batch, None, None);
+            Ok(true)
         })
     }
 

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What users' functions return, as columns, where nothing has to be decided.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, BinaryBuilder, BooleanArray, PrimitiveArray, RecordBatch, StringBuilder,
+};
+use arrow::datatypes::{
+    ArrowPrimitiveType, DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
+    Int64Type, Schema, SchemaRef,
+};
+use arrow_pyarrow::PyArrowType;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString};
+
+/// Integers up to here are the same as a 64-bit float.
+const EXACT_IN_FLOAT: i64 = 1 << 53;
+
+/// Columns of plain types, each read in one pass over the dicts that functions returned.
+///
+/// Reads exact types only: a result that is no `dict`, lacks a column or has any
+/// other value is left to the builder in Python, which knows conversions and
+/// explains what does not fit. Both give the same columns.
+#[pyclass(frozen, module = "sparkawait._core")]
+pub(crate) struct ResultColumns {
+    schema: SchemaRef,
+    names: Vec<Py<PyString>>,
+    /// Whether a column of the function's must not be null; by column.
+    required: Vec<bool>,
+}
+
+#[pymethods]
+impl ResultColumns {
+    /// Prepares columns; `None` if one of them has a type that is not plain.
+    #[staticmethod]
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 converts into owned values")]
+    fn of(py: Python<'_>, schema: PyArrowType<Schema>, required: Vec<String>) -> Option<Self> {
+        let schema = schema.0;
+        let is_plain = !schema.fields().is_empty()
+            && schema.fields().iter().all(|field| is_plain(field.data_type()));
+        let names = schema.fields().iter().map(|it| PyString::intern(py, it.name()).unbind());
+        let is_required = schema.fields().iter().map(|field| required.contains(field.name()));
+        let (names, required) = (names.collect(), is_required.collect());
+        is_plain.then(|| Self { schema: Arc::new(schema), names, required })
+    }
+}
+
+impl ResultColumns {
+    /// Reads one row of each result; `None` if one of them needs more than that.
+    pub(crate) fn read(&self, results: &Bound<'_, PyList>) -> Option<RecordBatch> {
+        let py = results.py();
+        // Taken first: reading a dict may run code that changes the list.
+        let dicts: Vec<Bound<'_, PyDict>> = results
+            .iter()
+            .map(|result| result.cast_into_exact::<PyDict>().ok())
+            .collect::<Option<_>>()?;
+        let mut columns = Vec::with_capacity(self.names.len());
+        for (index, name) in self.names.iter().enumerate() {
+            let column = read_column(&dicts, name.bind(py), self.schema.field(index).data_type())?;
+            if self.required[index] && column.null_count() > 0 {
+                return None;
+            }
+            columns.push(column);
+        }
+        RecordBatch::try_new(SchemaRef::clone(&self.schema), columns).ok()
+    }
+}
+
+const fn is_plain(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Boolean
+            | DataType::Int8
+            | DataType::Int16
+            | DataType::Int32
+            | DataType::Int64
+            | DataType::Float32
+            | DataType::Float64
+            | DataType::Utf8
+            | DataType::Binary
+    )
+}
+
+/// Reads one column; `None` if a cell is missing or not exactly of its type.
+fn read_column(
+    dicts: &[Bound<'_, PyDict>],
+    name: &Bound<'_, PyString>,
+    data_type: &DataType,
+) -> Option<ArrayRef> {
+    let cells = Cells { dicts, name };
+    match data_type {
+        DataType::Boolean => {
+            let read = |cell: &Bound<'_, PyAny>| Some(cell.cast_exact::<PyBool>().ok()?.is_true());
+            Some(Arc::new(cells.read(read).collect::<Option<BooleanArray>>()?))
+        }
+        DataType::Int8 => cells.numbers::<Int8Type>(whole),
+        DataType::Int16 => cells.numbers::<Int16Type>(whole),
+        DataType::Int32 => cells.numbers::<Int32Type>(whole),
+        DataType::Int64 => cells.numbers::<Int64Type>(whole),
+        #[expect(clippy::cast_possible_truncation, reason = "as PyArrow does")]
+        DataType::Float32 => cells
+            .numbers::<Float32Type>(|cell| Some(cell.cast_exact::<PyFloat>().ok()?.value() as f32)),
+        DataType::Float64 => cells.numbers::<Float64Type>(float),
+        DataType::Utf8 => {
+            let mut builder = StringBuilder::with_capacity(dicts.len(), 0);
+            for cell in cells.iter() {
+                let cell = cell?;
+                if cell.is_none() {
+                    builder.append_null();
+                } else {
+                    // Lone surrogates are refused.
+                    builder.append_value(cell.cast_exact::<PyString>().ok()?.to_str().ok()?);
+                }
+            }
+            Some(Arc::new(builder.finish()))
+        }
+        DataType::Binary => {
+            let mut builder = BinaryBuilder::with_capacity(dicts.len(), 0);
+            for cell in cells.iter() {
+                let cell = cell?;
+                if cell.is_none() {
+                    builder.append_null();
+                } else {
+                    builder.append_value(cell.cast_exact::<PyBytes>().ok()?.as_bytes());
+                }
+            }
+            Some(Arc::new(builder.finish()))
+        }
+        _ => None,
+    }
+}
+
+/// The cells of one column.
+#[derive(Clone, Copy)]
+struct Cells<'a, 'py> {
+    dicts: &'a [Bound<'py, PyDict>],
+    name: &'a Bound<'py, PyString>,
+}
+
+impl<'a, 'py> Cells<'a, 'py> {
+    /// Returns each cell; `None` where it is missing.
+    fn iter(self) -> impl Iterator<Item = Option<Bound<'py, PyAny>>> + 'a {
+        self.dicts.iter().map(move |dict| dict.get_item(self.name).ok().flatten())
+    }
+
+    /// Reads each cell; `Some(None)` is a null, `None` a cell that is missing or does not fit.
+    fn read<T>(
+        self,
+        read: impl Fn(&Bound<'py, PyAny>) -> Option<T> + 'a,
+    ) -> impl Iterator<Item = Option<Option<T>>> + 'a {
+        self.iter().map(move |cell| {
+            let cell = cell?;
+            if cell.is_none() { Some(None) } else { read(&cell).map(Some) }
+        })
+    }
+
+    fn numbers<T: ArrowPrimitiveType>(
+        self,
+        read: impl Fn(&Bound<'py, PyAny>) -> Option<T::Native> + 'a,
+    ) -> Option<ArrayRef> {
+        let mut builder = PrimitiveArray::<T>::builder(self.dicts.len());
+        for cell in self.read(read) {
+            builder.append_option(cell?);
+        }
+        Some(Arc::new(builder.finish()))
+    }
+}
+
+/// Reads an integer that fits; a `bool` is none.
+fn whole<T: TryFrom<i64>>(cell: &Bound<'_, PyAny>) -> Option<T> {
+    T::try_from(cell.cast_exact::<PyInt>().ok()?.extract::<i64>().ok()?).ok()
+}
+
+/// Reads a float, or an integer that is the same as one.
+fn float(cell: &Bound<'_, PyAny>) -> Option<f64> {
+    if let Ok(float) = cell.cast_exact::<PyFloat>() {
+        return Some(float.value());
+    }
+    let integer = whole::<i64>(cell)?;
+    #[expect(clippy::cast_precision_loss, reason = "none, within these bounds")]
+    (-EXACT_IN_FLOAT..=EXACT_IN_FLOAT).contains(&integer).then_some(integer as f64)
+}

@@ -22,6 +22,7 @@ __all__ = ["Failure", "Measured", "complaints", "run"]
 
 _LINES_OF_OUTPUT = 3
 _LONGEST_LINE = 300
+_TRACEBACK = "Traceback (most recent call last):"
 
 
 class Failure(Exception):  # noqa: N818 - a result like another
@@ -132,14 +133,20 @@ def _report(peer: Peer, job: Job, limit_seconds: float) -> tuple[Outcome, TreeSa
     try:
         values = json.loads(report)
     except ValueError as error:
-        lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
-        last = [line[:_LONGEST_LINE] for line in lines if line][-_LINES_OF_OUTPUT:]
-        raise Failure(f"status {process.returncode}: {'; '.join(last)}") from error
+        lines = _last_lines(log.read_text(errors="replace"))
+        raise Failure(f"status {process.returncode}: {'; '.join(lines)}") from error
     seen = values["seen"]
     # The keys of an object are texts.
     cpu_seconds = {int(pid): cpu for pid, cpu in seen["cpu_seconds"].items()}
     sampler.add(seen["ns"], cpu_seconds, seen["megabytes"])
     return Outcome(**values["outcome"]), sampler
+
+
+def _last_lines(log: str) -> list[str]:
+    """Returns the end of a log: the error alone below a traceback; without the project's folder."""
+    lines = [line.strip().replace(str(ROOT), ".")[:_LONGEST_LINE] for line in log.splitlines()]
+    kept = 1 if _TRACEBACK in lines else _LINES_OF_OUTPUT
+    return [line for line in lines if line][-kept:]
 
 
 def _watch(process: subprocess.Popen[bytes], limit_seconds: float, spared: set[int]) -> TreeSampler:

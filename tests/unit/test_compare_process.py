@@ -57,6 +57,17 @@ def test_a_peer_that_fails_is_quoted_and_leaves_nothing(own_python, monkeypatch,
     assert set(below(os.getpid())) - before == set()
 
 
+def test_a_traceback_is_quoted_by_its_error_alone(own_python, monkeypatch, tmp_path):
+    broken = tmp_path / "python"
+    frames = f'Traceback (most recent call last):\n  File "{process.ROOT}/a.py", line 1\n'
+    log = f"{frames}OSError: {process.ROOT}/disk is on fire"
+    broken.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{log}\nEND\nexit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(process, "python_of", lambda _: broken)
+    with pytest.raises(process.Failure, match=r"^status 3: OSError: \./disk is on fire$"):
+        process.run(PEER, Job(by_name("no-op-ordered"), 10, 0), limit_seconds=25)
+
+
 def test_a_peer_that_hangs_is_ended(own_python, monkeypatch, tmp_path):
     hanging = tmp_path / "python"
     hanging.write_text("#!/bin/sh\nexec sleep 1000\n")

@@ -2,7 +2,8 @@
 """Daft on its local runner: ``@daft.func`` over a coroutine.
 
 Daft starts the calls of a whole batch at once, whatever ``max_concurrency`` says, so a semaphore in
-the function bounds those that wait for something.
+the function bounds those that wait for something. It keeps the order of rows unless told otherwise
+(`maintain_order`).
 """
 
 from __future__ import annotations

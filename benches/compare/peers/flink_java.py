@@ -2,6 +2,9 @@
 """Flink's own operator: a job in Java, in `flink`, in a local cluster with one slot.
 
 The jars are those of the ``apache-flink-libraries`` package; compiling the job takes a JDK.
+
+A row that waits for its next attempt when the input ends is tried once more, at once, and fails the
+job if that fails (`AsyncWaitOperator.endInput`). So a job whose service limits the rate can end so.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -89,8 +93,13 @@ def run(job: Job) -> Outcome:
     libraries = Path(spec.submodule_search_locations[0]) / "lib"
     arguments = [f"{name}={value}" for name, value in _arguments(job).items()]
     command = [java, "-cp", _classpath(libraries), "FlinkJob", *arguments]
-    printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout  # noqa: S603
-    report = json.loads(printed.strip().splitlines()[-1])
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    sys.stderr.write(ended.stderr)
+    if ended.returncode:
+        causes = re.findall(r"^Caused by: (.*)", ended.stderr, re.MULTILINE)
+        msg = f"the job failed: {'; '.join(causes[-2:])}"
+        raise RuntimeError(msg)
+    report = json.loads(ended.stdout.strip().splitlines()[-1])
     capacity = f"{job.workload.calls}"
     settings = {
         "capacity": capacity,

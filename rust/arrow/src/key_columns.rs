@@ -2,10 +2,13 @@
 //! The keys of key-ordered mode, computed for a whole batch at once.
 
 use std::hash::BuildHasher;
+use std::iter::repeat_n;
+use std::ops::Range;
 
 use arrow::{
-    array::{Array, ArrayRef, RecordBatch},
+    array::{Array, ArrayRef, RecordBatch, UInt64Array},
     buffer::NullBuffer,
+    compute::{partition, take},
     datatypes::Schema,
     row::{RowConverter, Rows, SortField},
 };
@@ -16,6 +19,9 @@ use crate::error::Error;
 
 /// Fixed, so that a row has the same key in every worker and after a restart.
 const SEED: u64 = 0x5eed_0f4b_7e5a_11ed;
+
+/// Rows of a run of equal values, on average, from which on only its first one is hashed.
+const WORTH_A_RUN: usize = 4;
 
 /// Computes the [`Key`] of each row from the values of some columns.
 ///
@@ -61,16 +67,45 @@ impl KeyColumns {
     pub fn keys(&mut self, batch: &RecordBatch) -> Result<Vec<Option<Key>>, Error> {
         let columns: Vec<ArrayRef> =
             self.columns.iter().map(|&i| ArrayRef::clone(batch.column(i))).collect();
-        self.encoded.clear();
-        self.converter.append(&mut self.encoded, &columns).map_err(Error::KeyEncoding)?;
         let nulls = columns.iter().fold(None, |nulls, column| {
             NullBuffer::union(nulls.as_ref(), column.logical_nulls().as_ref())
         });
-        let key = |row: usize| Key(self.hasher.hash_one(self.encoded.row(row).data()));
-        Ok((0..batch.num_rows())
-            .map(|row| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)).then(|| key(row)))
-            .collect())
+        let is_valid = |row| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
+        let Some(runs) = runs(&columns) else {
+            self.encode(&columns)?;
+            let rows = 0..batch.num_rows();
+            return Ok(rows.map(|row| is_valid(row).then(|| self.key(row))).collect());
+        };
+        let starts = UInt64Array::from_iter_values(runs.iter().map(|run| run.start as u64));
+        let firsts = columns.iter().map(|column| take(column, &starts, None));
+        let firsts = firsts.collect::<Result<Vec<_>, _>>().map_err(Error::KeyEncoding)?;
+        self.encode(&firsts)?;
+        let mut keys = Vec::with_capacity(batch.num_rows());
+        for (number, run) in runs.into_iter().enumerate() {
+            let key = is_valid(run.start).then(|| self.key(number));
+            keys.extend(repeat_n(key, run.len()));
+        }
+        Ok(keys)
     }
+
+    /// Encodes rows, so that equal ones are equal bytes.
+    fn encode(&mut self, columns: &[ArrayRef]) -> Result<(), Error> {
+        self.encoded.clear();
+        self.converter.append(&mut self.encoded, columns).map_err(Error::KeyEncoding)
+    }
+
+    /// Returns the key of a row that was encoded.
+    fn key(&self, row: usize) -> Key {
+        Key(self.hasher.hash_one(self.encoded.row(row).data()))
+    }
+}
+
+/// Returns the runs of rows with equal values, if they are long enough to be worth it.
+fn runs(columns: &[ArrayRef]) -> Option<Vec<Range<usize>>> {
+    // A type whose values cannot be compared can still be encoded.
+    let runs = partition(columns).ok()?;
+    let rows = columns.first().map_or(0, Array::len);
+    (runs.len() * WORTH_A_RUN <= rows).then(|| runs.ranges())
 }
 
 fn sort_field(schema: &Schema, column: usize) -> Result<SortField, Error> {
@@ -136,6 +171,39 @@ mod tests {
 
         assert!(keys[0].is_some());
         assert_eq!(keys[1..], [None, None]);
+    }
+
+    #[test]
+    fn rows_of_a_run_have_the_keys_that_they_have_alone() {
+        let batch = record_batch!(
+            ("a", Float64, [0.0, 0.0, 0.0, 0.0, 0.0, -0.0, -0.0, -0.0, -0.0, -0.0, -0.0, -0.0]),
+            (
+                "b",
+                Utf8,
+                [
+                    Some("x"),
+                    Some("x"),
+                    Some("x"),
+                    Some("x"),
+                    Some("x"),
+                    Some("x"),
+                    Some("x"),
+                    Some("x"),
+                    None,
+                    None,
+                    None,
+                    None
+                ]
+            )
+        )
+        .unwrap();
+        assert!(runs(batch.columns()).is_some_and(|runs| runs == [0..5, 5..8, 8..12]));
+
+        let together = keys(&batch, &["a", "b"]);
+
+        let alone = (0..12).flat_map(|row| keys(&batch.slice(row, 1), &["a", "b"]));
+        assert_eq!(together, alone.collect::<Vec<_>>());
+        assert_ne!(together[4], together[5]);
     }
 
     #[test]

@@ -110,7 +110,9 @@ fn read_column(
                     builder.append_null();
                 } else {
                     // Lone surrogates are refused.
-                    builder.append_value(cell.cast_exact::<PyString>().ok()?.to_str().ok()?);
+                    let text = cell.cast_exact::<PyString>().ok()?.to_str().ok()?;
+                    has_room(builder.values_slice().len(), text.len())?;
+                    builder.append_value(text);
                 }
             }
             Some(Arc::new(builder.finish()))
@@ -122,13 +124,20 @@ fn read_column(
                 if cell.is_none() {
                     builder.append_null();
                 } else {
-                    builder.append_value(cell.cast_exact::<PyBytes>().ok()?.as_bytes());
+                    let bytes = cell.cast_exact::<PyBytes>().ok()?.as_bytes();
+                    has_room(builder.values_slice().len(), bytes.len())?;
+                    builder.append_value(bytes);
                 }
             }
             Some(Arc::new(builder.finish()))
         }
         _ => None,
     }
+}
+
+/// Returns something if so many bytes more fit into a column, whose offsets are 32 bits wide.
+fn has_room(column: usize, cell: usize) -> Option<()> {
+    (column + cell <= i32::MAX as usize).then_some(())
 }
 
 /// The cells of one column.

@@ -137,7 +137,7 @@ fn read_column(
 
 /// Returns something if so many bytes more fit into a column, whose offsets are 32 bits wide.
 fn has_room(column: usize, cell: usize) -> Option<()> {
-    (column + cell <= i32::MAX as usize).then_some(())
+    i32::try_from(column + cell).ok().map(drop)
 }
 
 /// The cells of one column.

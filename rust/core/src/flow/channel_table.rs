@@ -40,7 +40,7 @@ const REMEMBERED: usize = 1024;
 /// As long as the pool has credits, a channel keeps those that it used: the next
 /// record takes one and gives it back by counting, without a look at the pool.
 /// Once the pool cannot serve a channel, those kept without need go back to it,
-/// and none is kept ([`is_scarce`](Self::is_scarce)) until nobody waits and a
+/// and none is kept (`is_scarce`) until nobody waits and a
 /// quarter of the pool is free. So whoever waits finds every credit that is not
 /// needed where it is, and handing them over costs a few steps for each that
 /// was used since the last time. Exclusive credits of an idle channel stay there

@@ -88,14 +88,18 @@ def adapt(svg: str) -> str:
 
 
 def main() -> None:
-    """Draws all charts."""
+    """Draws all charts that have something to show, and removes the others."""
     set_up()
     document = json.loads(Path(sys.argv[1]).read_text())
     folder = Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
     draw = {"throughput": _throughput, "latency": _latency, "cost": _cost}
     for name, title in CHARTS.items():
-        save(draw[name](document, title), folder / f"{name}.svg")
+        path = folder / f"{name}.svg"
+        if figure := draw[name](document, title):
+            save(figure, path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def set_up() -> None:
@@ -143,7 +147,9 @@ def new_figure(title: str, height: float = 4.8) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _throughput(document: Document, title: str) -> Figure:
+def _throughput(document: Document, title: str) -> Figure | None:
+    if not any(_summaries(document, workload) for workload in CAPACITIES):
+        return None
     figure, axes = new_figure(title)
     bounds: list[tuple[int, float]] = []
     lines: dict[str, list[tuple[int, float]]] = {}
@@ -174,12 +180,14 @@ def _throughput(document: Document, title: str) -> Figure:
     return figure
 
 
-def _latency(document: Document, title: str) -> Figure:
+def _latency(document: Document, title: str) -> Figure | None:
     found = {
         peer: summary["latency_ms"]
         for peer, summary in _summaries(document, TAIL).items()
         if summary["latency_ms"]
     }
+    if not found:
+        return None
     names = sorted(found, key=lambda peer: -found[peer]["p99"]["median"])
     figure, axes = new_figure(title, 1.6 + 0.32 * len(names))
     for place, peer in enumerate(names):
@@ -198,8 +206,10 @@ def _latency(document: Document, title: str) -> Figure:
     return figure
 
 
-def _cost(document: Document, title: str) -> Figure:
+def _cost(document: Document, title: str) -> Figure | None:
     found = _summaries(document, COST)
+    if not found:
+        return None
     key = "cpu_seconds_per_million_rows"
     names = sorted(found, key=lambda peer: -found[peer][key]["median"])
     figure, axes = new_figure(

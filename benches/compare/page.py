@@ -187,7 +187,10 @@ def _number(value: float) -> str:
 
 
 def write(results: Path, docs: Path) -> None:
-    """Writes ``benchmarks.md`` into a folder that has the charts in ``benchmarks/``."""
+    """Writes ``benchmarks.md`` into a folder that has the charts in ``benchmarks/``.
+
+    A chart that is not there had nothing to show, and is left out.
+    """
     document = json.loads(results.read_text())
     machine = ", ".join(f"{name} {value}" for name, value in document["machine"].items())
     introduction = _INTRODUCTION.format(
@@ -196,7 +199,11 @@ def write(results: Path, docs: Path) -> None:
         machine=machine,
         rounds=document["method"]["rounds"],
     )
-    charts = [f"![{title}](benchmarks/{name}.svg)" for name, title in CHARTS.items()]
+    charts = [
+        f"![{title}](benchmarks/{name}.svg)"
+        for name, title in CHARTS.items()
+        if (docs / "benchmarks" / f"{name}.svg").exists()
+    ]
     parts = [
         *(introduction, "## Goals", goal_table(document)),
         *("## Results", *charts, tables(document)),

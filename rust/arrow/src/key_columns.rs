@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The keys of key-ordered mode, computed for a whole batch at once.
 
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash};
 use std::iter::repeat_n;
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use arrow::{
     array::{Array, ArrayRef, RecordBatch, UInt64Array},
     buffer::NullBuffer,
     compute::{partition, take},
-    datatypes::Schema,
+    datatypes::{DataType, Schema},
     row::{RowConverter, Rows, SortField},
 };
 use foldhash::fast::FixedState;
@@ -71,6 +71,12 @@ impl KeyColumns {
             NullBuffer::union(nulls.as_ref(), column.logical_nulls().as_ref())
         });
         let is_valid = |row| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
+        if let [column] = columns.as_slice()
+            && let Some(hashes) = self.hash_plain(column)
+        {
+            let keys = hashes.into_iter().enumerate();
+            return Ok(keys.map(|(row, hash)| is_valid(row).then_some(Key(hash))).collect());
+        }
         let Some(runs) = runs(&columns) else {
             self.encode(&columns)?;
             let rows = 0..batch.num_rows();
@@ -86,6 +92,25 @@ impl KeyColumns {
             keys.extend(repeat_n(key, run.len()));
         }
         Ok(keys)
+    }
+
+    /// Hashes the values of a column as they lie in memory, if each is a number of its own.
+    fn hash_plain(&self, column: &ArrayRef) -> Option<Vec<u64>> {
+        let data = column.to_data();
+        if matches!(column.data_type(), DataType::Interval(_)) {
+            return None; // Its parts are narrower than the whole.
+        }
+        match column.data_type().primitive_width()? {
+            1 => Some(self.hash_each(&data.buffer::<u8>(0)[..data.len()])),
+            2 => Some(self.hash_each(&data.buffer::<u16>(0)[..data.len()])),
+            4 => Some(self.hash_each(&data.buffer::<u32>(0)[..data.len()])),
+            8 => Some(self.hash_each(&data.buffer::<u64>(0)[..data.len()])),
+            _ => None,
+        }
+    }
+
+    fn hash_each<T: Hash>(&self, values: &[T]) -> Vec<u64> {
+        values.iter().map(|value| self.hasher.hash_one(value)).collect()
     }
 
     /// Encodes rows, so that equal ones are equal bytes.
@@ -135,10 +160,7 @@ pub(crate) fn column_named(schema: &Schema, name: &str) -> Result<usize, Error> 
 
 #[cfg(test)]
 mod tests {
-    use arrow::{
-        array::record_batch,
-        datatypes::{DataType, Field},
-    };
+    use arrow::{array::record_batch, datatypes::Field};
 
     use super::*;
 
@@ -220,6 +242,24 @@ mod tests {
         let batch = record_batch!(("a", Int64, [Some(1), None, Some(3), Some(4)])).unwrap();
 
         assert_eq!(keys(&batch.slice(1, 3), &["a"]), keys(&batch, &["a"])[1..]);
+    }
+
+    #[test]
+    fn every_width_of_number_has_keys_by_value() {
+        let batch = record_batch!(
+            ("1", Int8, [Some(1), Some(2), None, Some(1)]),
+            ("2", UInt16, [Some(1), Some(2), None, Some(1)]),
+            ("4", Float32, [Some(1.0), Some(2.0), None, Some(1.0)]),
+            ("8", Int64, [Some(1), Some(2), None, Some(1)])
+        )
+        .unwrap();
+
+        for name in ["1", "2", "4", "8"] {
+            let keys = keys(&batch, &[name]);
+
+            assert_eq!((keys.len(), keys[0], keys[2]), (4, keys[3], None));
+            assert_ne!(keys[0], keys[1]);
+        }
     }
 
     #[test]

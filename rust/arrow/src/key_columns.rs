@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The keys of key-ordered mode, computed for a whole batch at once.
+//! The keys of key-ordered mode and of channels, computed for a whole batch at once.
 
 use std::hash::{BuildHasher, Hash};
 use std::iter::repeat_n;
@@ -8,7 +8,7 @@ use std::ops::Range;
 use arrow::{
     array::{Array, ArrayRef, RecordBatch, UInt64Array},
     buffer::NullBuffer,
-    compute::{partition, take},
+    compute::{Partitions, partition, take},
     datatypes::{DataType, Schema},
     row::{RowConverter, Rows, SortField},
 };
@@ -22,6 +22,9 @@ const SEED: u64 = 0x5eed_0f4b_7e5a_11ed;
 
 /// Rows of a run of equal values, on average, from which on only its first one is hashed.
 const WORTH_A_RUN: usize = 4;
+
+/// Rows at the head of a batch that tell whether it is worth looking for runs.
+const SAMPLE: usize = 128;
 
 /// Computes the [`Key`] of each row from the values of some columns.
 ///
@@ -72,10 +75,9 @@ impl KeyColumns {
         });
         let is_valid = |row| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
         if let [column] = columns.as_slice()
-            && let Some(hashes) = self.hash_plain(column)
+            && let Some(keys) = self.plain_keys(column, is_valid)
         {
-            let keys = hashes.into_iter().enumerate();
-            return Ok(keys.map(|(row, hash)| is_valid(row).then_some(Key(hash))).collect());
+            return Ok(keys);
         }
         let Some(runs) = runs(&columns) else {
             self.encode(&columns)?;
@@ -95,22 +97,32 @@ impl KeyColumns {
     }
 
     /// Hashes the values of a column as they lie in memory, if each is a number of its own.
-    fn hash_plain(&self, column: &ArrayRef) -> Option<Vec<u64>> {
-        let data = column.to_data();
+    fn plain_keys(
+        &self,
+        column: &ArrayRef,
+        is_valid: impl Fn(usize) -> bool,
+    ) -> Option<Vec<Option<Key>>> {
         if matches!(column.data_type(), DataType::Interval(_)) {
             return None; // Its parts are narrower than the whole.
         }
+        let data = column.to_data();
         match column.data_type().primitive_width()? {
-            1 => Some(self.hash_each(&data.buffer::<u8>(0)[..data.len()])),
-            2 => Some(self.hash_each(&data.buffer::<u16>(0)[..data.len()])),
-            4 => Some(self.hash_each(&data.buffer::<u32>(0)[..data.len()])),
-            8 => Some(self.hash_each(&data.buffer::<u64>(0)[..data.len()])),
+            1 => Some(self.hash_each(data.buffer::<u8>(0), data.len(), is_valid)),
+            2 => Some(self.hash_each(data.buffer::<u16>(0), data.len(), is_valid)),
+            4 => Some(self.hash_each(data.buffer::<u32>(0), data.len(), is_valid)),
+            8 => Some(self.hash_each(data.buffer::<u64>(0), data.len(), is_valid)),
             _ => None,
         }
     }
 
-    fn hash_each<T: Hash>(&self, values: &[T]) -> Vec<u64> {
-        values.iter().map(|value| self.hasher.hash_one(value)).collect()
+    fn hash_each<T: Hash>(
+        &self,
+        values: &[T],
+        rows: usize,
+        is_valid: impl Fn(usize) -> bool,
+    ) -> Vec<Option<Key>> {
+        let key = |(row, value)| is_valid(row).then(|| Key(self.hasher.hash_one(value)));
+        values.iter().take(rows).enumerate().map(key).collect()
     }
 
     /// Encodes rows, so that equal ones are equal bytes.
@@ -127,10 +139,18 @@ impl KeyColumns {
 
 /// Returns the runs of rows with equal values, if they are long enough to be worth it.
 fn runs(columns: &[ArrayRef]) -> Option<Vec<Range<usize>>> {
+    let rows = columns.first().map_or(0, Array::len);
+    if rows > SAMPLE {
+        let head: Vec<_> = columns.iter().map(|column| column.slice(0, SAMPLE)).collect();
+        long_runs(&head, SAMPLE)?;
+    }
+    Some(long_runs(columns, rows)?.ranges())
+}
+
+fn long_runs(columns: &[ArrayRef], rows: usize) -> Option<Partitions> {
     // A type whose values cannot be compared can still be encoded.
     let runs = partition(columns).ok()?;
-    let rows = columns.first().map_or(0, Array::len);
-    (runs.len() * WORTH_A_RUN <= rows).then(|| runs.ranges())
+    (runs.len() * WORTH_A_RUN <= rows).then_some(runs)
 }
 
 fn sort_field(schema: &Schema, column: usize) -> Result<SortField, Error> {
@@ -160,7 +180,12 @@ pub(crate) fn column_named(schema: &Schema, name: &str) -> Result<usize, Error> 
 
 #[cfg(test)]
 mod tests {
-    use arrow::{array::record_batch, datatypes::Field};
+    use std::sync::Arc;
+
+    use arrow::{
+        array::{Float64Array, Int64Array, StringArray, record_batch},
+        datatypes::Field,
+    };
 
     use super::*;
 
@@ -197,28 +222,11 @@ mod tests {
 
     #[test]
     fn rows_of_a_run_have_the_keys_that_they_have_alone() {
-        let batch = record_batch!(
-            ("a", Float64, [0.0, 0.0, 0.0, 0.0, 0.0, -0.0, -0.0, -0.0, -0.0, -0.0, -0.0, -0.0]),
-            (
-                "b",
-                Utf8,
-                [
-                    Some("x"),
-                    Some("x"),
-                    Some("x"),
-                    Some("x"),
-                    Some("x"),
-                    Some("x"),
-                    Some("x"),
-                    Some("x"),
-                    None,
-                    None,
-                    None,
-                    None
-                ]
-            )
-        )
-        .unwrap();
+        let zeros = [[0.0; 5].as_slice(), &[-0.0; 7]].concat();
+        let texts = [[Some("x"); 8].as_slice(), &[None; 4]].concat();
+        let columns: [(_, ArrayRef); 2] =
+            [("a", Arc::new(Float64Array::from(zeros))), ("b", Arc::new(StringArray::from(texts)))];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
         assert!(runs(batch.columns()).is_some_and(|runs| runs == [0..5, 5..8, 8..12]));
 
         let together = keys(&batch, &["a", "b"]);
@@ -226,6 +234,20 @@ mod tests {
         let alone = (0..12).flat_map(|row| keys(&batch.slice(row, 1), &["a", "b"]));
         assert_eq!(together, alone.collect::<Vec<_>>());
         assert_ne!(together[4], together[5]);
+    }
+
+    #[test]
+    fn runs_are_not_sought_behind_a_head_without_any() {
+        let mixed = (0_i64..).take(SAMPLE).chain([7; 1_000]);
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(mixed));
+        let texts = arrow::compute::cast(&numbers, &DataType::Utf8).unwrap();
+        let batch = RecordBatch::try_from_iter([("a", texts)]).unwrap();
+        assert_eq!(runs(batch.columns()), None);
+        assert!(runs(batch.slice(SAMPLE, 1_000).columns()).is_some());
+
+        let keys_of_all = keys(&batch, &["a"]);
+
+        assert_eq!(keys_of_all[SAMPLE..], keys(&batch.slice(SAMPLE, 1_000), &["a"]));
     }
 
     #[test]

@@ -13,8 +13,9 @@ use crate::convert::to_timeout;
 use crate::error::internal_error;
 use crate::native::Native;
 
-/// Columns and whether they are hidden, without any if the function knows; exclusive and floating credits, most calls of a channel,
-/// backlog in all and of a channel; bounds of an adaptive limit.
+/// Columns, none if the function knows the channel, and whether they are hidden; exclusive and
+/// floating credits, most calls of a channel, backlog in all and of a channel; bounds of an
+/// adaptive limit.
 pub(crate) type ChannelArguments =
     (Vec<String>, bool, u32, u32, u32, usize, u32, Option<LimitArguments>);
 

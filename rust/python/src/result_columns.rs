@@ -3,12 +3,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
-    ArrayRef, BinaryBuilder, BooleanArray, PrimitiveArray, RecordBatch, StringBuilder,
-};
+use arrow::array::{ArrayRef, BooleanArray, GenericByteBuilder, PrimitiveArray, RecordBatch};
 use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
-    Int64Type, Schema, SchemaRef,
+    ArrowPrimitiveType, BinaryType, ByteArrayType, DataType, Float32Type, Float64Type, Int8Type,
+    Int16Type, Int32Type, Int64Type, Schema, SchemaRef, Utf8Type,
 };
 use arrow_pyarrow::PyArrowType;
 use pyo3::prelude::*;
@@ -102,42 +100,15 @@ fn read_column(
         DataType::Float32 => cells
             .numbers::<Float32Type>(|cell| Some(cell.cast_exact::<PyFloat>().ok()?.value() as f32)),
         DataType::Float64 => cells.numbers::<Float64Type>(float),
+        // Lone surrogates are refused.
         DataType::Utf8 => {
-            let mut builder = StringBuilder::with_capacity(dicts.len(), 0);
-            for cell in cells.iter() {
-                let cell = cell?;
-                if cell.is_none() {
-                    builder.append_null();
-                } else {
-                    // Lone surrogates are refused.
-                    let text = cell.cast_exact::<PyString>().ok()?.to_str().ok()?;
-                    has_room(builder.values_slice().len(), text.len())?;
-                    builder.append_value(text);
-                }
-            }
-            Some(Arc::new(builder.finish()))
+            cells.texts::<Utf8Type>(|cell| cell.cast_exact::<PyString>().ok()?.to_str().ok())
         }
         DataType::Binary => {
-            let mut builder = BinaryBuilder::with_capacity(dicts.len(), 0);
-            for cell in cells.iter() {
-                let cell = cell?;
-                if cell.is_none() {
-                    builder.append_null();
-                } else {
-                    let bytes = cell.cast_exact::<PyBytes>().ok()?.as_bytes();
-                    has_room(builder.values_slice().len(), bytes.len())?;
-                    builder.append_value(bytes);
-                }
-            }
-            Some(Arc::new(builder.finish()))
+            cells.texts::<BinaryType>(|cell| Some(cell.cast_exact::<PyBytes>().ok()?.as_bytes()))
         }
         _ => None,
     }
-}
-
-/// Returns something if so many bytes more fit into a column, whose offsets are 32 bits wide.
-fn has_room(column: usize, cell: usize) -> Option<()> {
-    i32::try_from(column + cell).ok().map(drop)
 }
 
 /// The cells of one column.
@@ -171,6 +142,26 @@ impl<'a, 'py> Cells<'a, 'py> {
         let mut builder = PrimitiveArray::<T>::builder(self.dicts.len());
         for cell in self.read(read) {
             builder.append_option(cell?);
+        }
+        Some(Arc::new(builder.finish()))
+    }
+
+    /// Reads texts or bytes, no more of them than the 32 bits of an offset count.
+    fn texts<T: ByteArrayType<Offset = i32>>(
+        self,
+        read: impl for<'c> Fn(&'c Bound<'py, PyAny>) -> Option<&'c T::Native>,
+    ) -> Option<ArrayRef> {
+        let mut builder = GenericByteBuilder::<T>::with_capacity(self.dicts.len(), 0);
+        for cell in self.iter() {
+            let cell = cell?;
+            if cell.is_none() {
+                builder.append_null();
+                continue;
+            }
+            let text = read(&cell)?;
+            let bytes: &[u8] = text.as_ref();
+            i32::try_from(builder.values_slice().len() + bytes.len()).ok()?;
+            builder.append_value(text);
         }
         Some(Arc::new(builder.finish()))
     }

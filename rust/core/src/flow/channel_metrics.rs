@@ -58,3 +58,25 @@ pub struct ChannelReport {
     /// What the others did, channels that are forgotten included.
     pub rest: ChannelTotals,
 }
+
+impl ChannelReport {
+    /// Keeps the `count` of `channels` that wait most, and adds the others to `rest`.
+    pub(super) fn of(channels: Vec<ChannelMetrics>, count: usize, mut rest: ChannelTotals) -> Self {
+        let active = channels.iter().filter(|it| it.records > 0).count();
+        let mut top = channels;
+        let rank = |it: &ChannelMetrics| (it.backlog, it.totals.starved, it.totals.calls);
+        if count < top.len() {
+            top.select_nth_unstable_by(count, |a, b| rank(b).cmp(&rank(a)));
+        }
+        let (mut rest_backlog, mut rest_in_flight) = (0, 0);
+        for channel in top.drain(count.min(top.len())..) {
+            rest.add(&channel.totals);
+            rest_backlog += u64::from(channel.backlog);
+            rest_in_flight += u64::from(channel.in_flight);
+        }
+        top.sort_unstable_by(|a, b| {
+            rank(b).cmp(&rank(a)).then(a.key.map(|it| it.0).cmp(&b.key.map(|it| it.0)))
+        });
+        Self { active, top, rest_backlog, rest_in_flight, rest }
+    }
+}

@@ -10,7 +10,7 @@ use super::adaptive_limits::AdaptiveLimits;
 use super::backlogs::Backlogs;
 use super::channel::{Channel, NULL};
 use super::channel_config::ChannelConfig;
-use super::channel_metrics::{ChannelMetrics, ChannelReport, ChannelTotals};
+use super::channel_metrics::{ChannelReport, ChannelTotals};
 use super::floating_pool::FloatingPool;
 use crate::element::Key;
 use crate::key_hasher::KeyHasher;
@@ -531,22 +531,7 @@ impl ChannelTable {
     /// Returns the `count` channels that wait most, and the sums of the others.
     pub fn report(&self, count: usize, now: ProcessingTime) -> ChannelReport {
         let known = self.channels.iter().filter(|it| !it.is_forgotten);
-        let active = known.clone().filter(|it| !it.is_idle()).count();
-        let mut top: Vec<_> = known.map(|it| it.metrics(now)).collect();
-        let rank = |it: &ChannelMetrics| (it.backlog, it.totals.starved, it.totals.calls);
-        if count < top.len() {
-            top.select_nth_unstable_by(count, |a, b| rank(b).cmp(&rank(a)));
-        }
-        let (mut rest, mut rest_backlog, mut rest_in_flight) = (self.forgotten, 0, 0);
-        for channel in top.drain(count.min(top.len())..) {
-            rest.add(&channel.totals);
-            rest_backlog += u64::from(channel.backlog);
-            rest_in_flight += u64::from(channel.in_flight);
-        }
-        top.sort_unstable_by(|a, b| {
-            rank(b).cmp(&rank(a)).then(a.key.map(|it| it.0).cmp(&b.key.map(|it| it.0)))
-        });
-        ChannelReport { active, top, rest_backlog, rest_in_flight, rest }
+        ChannelReport::of(known.map(|it| it.metrics(now)).collect(), count, self.forgotten)
     }
 
     /// Returns what the records of a channel have in common; `None` for records without a channel.

@@ -43,7 +43,8 @@ class Figure:
     baseline_name: str
     baseline: list[float]
     """The baseline of each round, or one number that is the same for all."""
-    goal: float
+    goal: float | None
+    """`None`: it is shown for comparison only."""
     of_ratio: bool = True
     """Whether the goal is for the ratio to the baseline, or for the samples themselves."""
     at_most: bool = False
@@ -59,8 +60,10 @@ class Figure:
         return [mine / other for mine, other in zip(self.samples, baseline, strict=False)]
 
     @property
-    def is_reached(self) -> bool:
-        """Whether the median is as it should be."""
+    def is_reached(self) -> bool | None:
+        """Whether the median is as it should be; `None` without a goal."""
+        if self.goal is None:
+            return None
         value = median(self.ratios if self.of_ratio else self.samples)
         return value <= self.goal if self.at_most else value >= self.goal
 
@@ -70,6 +73,8 @@ class Figure:
         if self.baseline:
             text += f"; {self.baseline_name} {_spread(self.baseline)}"
             text += f"; ratio {_spread(self.ratios)}"
+        if self.goal is None:
+            return text
         limit = "at most" if self.at_most else "at least"
         what = " x" if self.of_ratio else f" {self.unit}"
         verdict = "reached" if self.is_reached else "MISSED"

@@ -4,7 +4,8 @@
 2 columns, a native function that completes at once, unordered, timeouts armed, capacity 1 000, no
 Spark. Every row has a later event time than the one before it.
 Goals, of the rate without: 0.97 with one channel, 0.85 with 1 000, 0.7 with a watermark after every
-row.
+row. With ten times the channels that were expected, exclusive credits stay unused in some channels
+while others wait: that is what `sa.Channels(count=..)` is for, and has no goal.
 """
 
 from __future__ import annotations
@@ -40,21 +41,22 @@ def figures(settings: Settings) -> list[Figure]:
 
         return lambda: rate(rows, drain)
 
-    def routed(channels: int) -> dict[str, Any]:
-        # One channel may have all the calls; many share them.
-        spread = sa.Channels(count=min(channels, 100), max_per_channel=CAPACITY)
+    def expecting(channels: int) -> dict[str, Any]:
+        spread = sa.Channels(count=channels, max_per_channel=CAPACITY)
         return {"channel": "channel", "channels": spread}
 
-    plain, one, many, marked = alternate(
+    plain, one, many, crowd, marked = alternate(
         settings.rounds,
         taking(1),
-        taking(1, **routed(1)),
-        taking(1_000, **routed(1_000)),
+        taking(1, **expecting(1)),
+        taking(1_000, **expecting(1_000)),
+        taking(1_000, **expecting(100)),
         taking(1, watermark=EVERY_ROW),
     )
     measured = (
         ("one channel", one, 0.97),
         ("1 000 channels", many, 0.85),
+        ("1 000 channels, 100 expected", crowd, None),
         ("a watermark after every row", marked, 0.7),
     )
     return [

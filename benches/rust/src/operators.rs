@@ -45,7 +45,7 @@ pub fn config_with_channels(mode: OutputMode, channels: usize) -> Config {
 /// Admits as many records as fit, completes them with a stride, empties the output.
 pub fn round(operator: &mut AsyncWaitOperator<u64, u64, ()>, now: ProcessingTime) {
     for value in 0..operator.free_slots() as u64 {
-        let key = Some(Key(value % KEYS));
+        let key = Some(Key::new(value % KEYS));
         let _ = operator.process_element(StreamRecord::new(value, None), key, now);
     }
     complete_and_empty(operator, now);
@@ -59,7 +59,7 @@ pub fn round_on(
 ) {
     for value in 0..(IN_FLIGHT as u64).min(operator.free_slots() as u64) {
         // Keys are hashes.
-        let channel = Key((value % channels).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let channel = Key::new((value % channels).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let record = StreamRecord::new(value, None);
         let _ = operator.process_element_on(Some(channel), record, None, now);
     }

@@ -41,7 +41,7 @@ pub fn keyed_round(
 ) {
     ids.clear();
     for value in 0..order.len() as u64 {
-        ids.extend(queue.try_put_keyed(value, Some(Key(value % keys))).map(|(id, _)| id));
+        ids.extend(queue.try_put_keyed(value, Some(Key::new(value % keys))).map(|(id, _)| id));
     }
     for &index in order {
         // A blocked element is completed early, and leaves behind its predecessors.

@@ -6,11 +6,12 @@ use std::collections::HashMap;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::Schema;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
+use foldhash::fast::FixedState;
 use sparkawait_core::Key;
 
 use crate::error::Error;
-use crate::input_rows::{Channels, InputBatch};
-use crate::key_columns::{KeyColumns, column_named};
+use crate::input_rows::InputBatch;
+use crate::key_columns::{KeyColumns, Keys, column_named};
 
 /// The longest name of a channel, in characters.
 const MAX_LABEL: usize = 80;
@@ -32,14 +33,14 @@ pub struct ChannelColumns {
     /// Positions of all other columns, if these are hidden.
     visible: Option<Vec<usize>>,
     /// Names of channels at the head of the batches, for those that have no rows any more.
-    names: HashMap<Key, String>,
+    names: HashMap<Key, String, FixedState>,
 }
 
 /// A batch without its hidden columns.
 #[derive(Debug)]
 pub struct Routed {
     /// The channel of each row; `None` where a column is null.
-    pub keys: Channels,
+    pub keys: Keys,
     /// What the rows are made of.
     pub batch: RecordBatch,
     /// What was taken off.
@@ -62,7 +63,7 @@ impl ChannelColumns {
         let positions = positions.collect::<Result<Vec<_>, _>>()?;
         let others = || (0..schema.fields().len()).filter(|it| !positions.contains(it)).collect();
         let visible = is_hidden.then(others);
-        Ok(Self { keys, positions, visible, names: HashMap::new() })
+        Ok(Self { keys, positions, visible, names: HashMap::default() })
     }
 
     /// Returns the channels of the rows of `batch`, and what is left of it.
@@ -71,7 +72,7 @@ impl ChannelColumns {
     ///
     /// When `batch` does not have the schema that the columns were looked up in.
     pub fn route(&mut self, batch: RecordBatch) -> Result<Routed, Error> {
-        let keys: Channels = self.keys.keys(&batch)?.into();
+        let keys = self.keys.keys(&batch)?;
         self.learn_names(&keys, &batch);
         let Some(visible) = &self.visible else {
             return Ok(Routed { keys, batch, hidden: Vec::new() });
@@ -83,8 +84,14 @@ impl ChannelColumns {
 
     /// Remembers what some of the channels are called.
     fn learn_names(&mut self, keys: &[Option<Key>], batch: &RecordBatch) {
+        let mut last = None;
         for (row, key) in keys.iter().enumerate().take(LOOKED_AT) {
-            let Some(key) = key.filter(|_| self.names.len() < LOOKED_AT) else { continue };
+            if self.names.len() == LOOKED_AT {
+                return;
+            }
+            let Some(key) = key.filter(|_| std::mem::replace(&mut last, *key) != *key) else {
+                continue;
+            };
             let columns = self.positions.iter().map(|&it| batch.column(it));
             self.names.entry(key).or_insert_with(|| label_of(columns, row));
         }

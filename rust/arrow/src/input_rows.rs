@@ -10,11 +10,11 @@ use arrow::{
     array::{ArrayRef, RecordBatch},
     datatypes::SchemaRef,
 };
-use sparkawait_core::Key;
 
 use crate::{
     conform::Conform,
     error::{Error, Side},
+    key_columns::Keys,
     slab::Slab,
 };
 
@@ -27,9 +27,6 @@ pub struct RowRef {
     pub row: u32,
 }
 
-/// The channel of each row of a batch; `None` for rows of none.
-pub type Channels = Arc<[Option<Key>]>;
-
 /// An input batch and its place in the task's input.
 #[non_exhaustive]
 pub struct InputBatch {
@@ -38,7 +35,7 @@ pub struct InputBatch {
     /// Columns that are in no row: they only say where the rows go.
     pub hidden: Vec<ArrayRef>,
     /// The channel of each row; empty without channels.
-    pub channels: Channels,
+    pub channels: Keys,
     /// Rows that the task received before this batch.
     pub base_ordinal: u64,
 }
@@ -123,7 +120,7 @@ impl InputRows {
     /// When a column does not fit the schema, or is null where the schema has
     /// no nulls. Nothing is held then.
     pub fn accept(&mut self, batch: RecordBatch) -> Result<BatchRows, Error> {
-        self.accept_with(batch, Vec::new(), Channels::default())
+        self.accept_with(batch, Vec::new(), Keys::default())
     }
 
     /// Does as [`accept`](Self::accept), and keeps what says where the rows go with it.
@@ -135,7 +132,7 @@ impl InputRows {
         &mut self,
         batch: RecordBatch,
         hidden: Vec<ArrayRef>,
-        channels: Channels,
+        channels: Keys,
     ) -> Result<BatchRows, Error> {
         let rows = batch.num_rows();
         let len = u32::try_from(rows).map_err(|_| Error::TooManyRows { rows })?;

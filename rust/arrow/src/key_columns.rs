@@ -4,6 +4,7 @@
 use std::hash::{BuildHasher, Hash};
 use std::iter::repeat_n;
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow::{
     array::{Array, ArrayRef, RecordBatch, UInt64Array},
@@ -25,6 +26,9 @@ const WORTH_A_RUN: usize = 4;
 
 /// Rows at the head of a batch that tell whether it is worth looking for runs.
 const SAMPLE: usize = 128;
+
+/// The key of each row of a batch; `None` for rows without one.
+pub type Keys = Arc<[Option<Key>]>;
 
 /// Computes the [`Key`] of each row from the values of some columns.
 ///
@@ -67,7 +71,7 @@ impl KeyColumns {
     /// # Errors
     ///
     /// When `batch` does not have the schema that the columns were looked up in.
-    pub fn keys(&mut self, batch: &RecordBatch) -> Result<Vec<Option<Key>>, Error> {
+    pub fn keys(&mut self, batch: &RecordBatch) -> Result<Keys, Error> {
         let columns: Vec<ArrayRef> =
             self.columns.iter().map(|&i| ArrayRef::clone(batch.column(i))).collect();
         let nulls = columns.iter().fold(None, |nulls, column| {
@@ -93,15 +97,11 @@ impl KeyColumns {
             let key = is_valid(run.start).then(|| self.key(number));
             keys.extend(repeat_n(key, run.len()));
         }
-        Ok(keys)
+        Ok(keys.into())
     }
 
     /// Hashes the values of a column as they lie in memory, if each is a number of its own.
-    fn plain_keys(
-        &self,
-        column: &ArrayRef,
-        is_valid: impl Fn(usize) -> bool,
-    ) -> Option<Vec<Option<Key>>> {
+    fn plain_keys(&self, column: &ArrayRef, is_valid: impl Fn(usize) -> bool) -> Option<Keys> {
         if matches!(column.data_type(), DataType::Interval(_)) {
             return None; // Its parts are narrower than the whole.
         }
@@ -120,9 +120,9 @@ impl KeyColumns {
         values: &[T],
         rows: usize,
         is_valid: impl Fn(usize) -> bool,
-    ) -> Vec<Option<Key>> {
-        let key = |(row, value)| is_valid(row).then(|| Key(self.hasher.hash_one(value)));
-        values.iter().take(rows).enumerate().map(key).collect()
+    ) -> Keys {
+        let key = |(row, value)| is_valid(row).then(|| Key::new(self.hasher.hash_one(value)));
+        values[..rows].iter().enumerate().map(key).collect()
     }
 
     /// Encodes rows, so that equal ones are equal bytes.
@@ -133,7 +133,7 @@ impl KeyColumns {
 
     /// Returns the key of a row that was encoded.
     fn key(&self, row: usize) -> Key {
-        Key(self.hasher.hash_one(self.encoded.row(row).data()))
+        Key::new(self.hasher.hash_one(self.encoded.row(row).data()))
     }
 }
 
@@ -180,8 +180,6 @@ pub(crate) fn column_named(schema: &Schema, name: &str) -> Result<usize, Error> 
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow::{
         array::{Float64Array, Int64Array, StringArray, record_batch},
         datatypes::Field,
@@ -190,7 +188,7 @@ mod tests {
     use super::*;
 
     fn keys(batch: &RecordBatch, names: &[&str]) -> Vec<Option<Key>> {
-        KeyColumns::new(batch.schema_ref(), names).unwrap().keys(batch).unwrap()
+        KeyColumns::new(batch.schema_ref(), names).unwrap().keys(batch).unwrap().to_vec()
     }
 
     #[test]

@@ -10,7 +10,8 @@ use arrow::{
 
 use crate::{
     error::Error,
-    input_rows::{BatchRows, Channels, InputRows, RowRef},
+    input_rows::{BatchRows, InputRows, RowRef},
+    key_columns::Keys,
     output_assembler::OutputAssembler,
     output_schema::{OnError, OutputColumns},
     result_chunks::{ResultChunks, ResultRows},
@@ -101,7 +102,7 @@ impl RowExchange {
         &mut self,
         batch: RecordBatch,
         hidden: Vec<ArrayRef>,
-        channels: Channels,
+        channels: Keys,
     ) -> Result<BatchRows, Error> {
         self.inputs.accept_with(batch, hidden, channels)
     }

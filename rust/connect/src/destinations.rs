@@ -4,6 +4,7 @@
 use std::fmt;
 
 use arrow::array::RecordBatch;
+use sparkawait_arrow::Keys;
 use sparkawait_core::Key;
 
 use crate::error::TaskError;
@@ -17,7 +18,7 @@ pub trait Destinations: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// The batch does not have the columns that the function was started for; the task fails.
-    fn find(&self, batch: &RecordBatch) -> Result<Vec<Option<Key>>, TaskError>;
+    fn find(&self, batch: &RecordBatch) -> Result<Keys, TaskError>;
 
     /// Names a channel.
     fn name(&self, channel: Key) -> Option<String>;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use sparkawait_arrow::{
-    BatchRows, ChannelColumns, Channels, KeyColumns, OnError, OutputColumns, ResultRows, Routed,
+    BatchRows, ChannelColumns, KeyColumns, Keys, OnError, OutputColumns, ResultRows, Routed,
     RowExchange, RowFailure, RowRef, WatermarkAfter, WatermarkGenerator, WatermarkStrategy,
 };
 use sparkawait_core::ErrorKind;
@@ -64,23 +64,19 @@ pub enum ChannelSettings {
 }
 
 /// Turns input batches into elements and emitted elements into output batches.
-///
 #[derive(Debug)]
 pub struct TaskExchange {
     config: RowConfig,
     rows: RowExchange,
     /// Rows of the last input batch that were not handed out.
     pending: Option<BatchRows>,
-    /// Their keys.
-    pending_keys: std::vec::IntoIter<Option<Key>>,
-    /// Follows the pending rows.
-    /// Their watermarks, and the rows that come before the first of them.
+    /// The keys and the channels of all rows of that batch; empty without any.
+    batch_keys: Keys,
+    batch_channels: Keys,
+    /// Watermarks of pending rows, and the rows that come before the first of them.
     pending_watermarks: VecDeque<WatermarkAfter>,
     before_watermark: usize,
     keys: Option<KeyColumns>,
-    /// Channels of the last input batch, and how many of them belong to rows handed out.
-    pending_channels: Channels,
-    next_channel: usize,
     /// Channel of the row handed out last.
     channel: Option<Key>,
     /// Made from the first batch, which has the hidden columns.
@@ -106,12 +102,11 @@ impl TaskExchange {
             config,
             rows,
             pending: None,
-            pending_keys: Vec::new().into_iter(),
+            batch_keys: Keys::default(),
+            batch_channels: Keys::default(),
             pending_watermarks: VecDeque::new(),
             before_watermark: usize::MAX,
             keys,
-            pending_channels: Channels::default(),
-            next_channel: 0,
             channel: None,
             channels: None,
             generator,
@@ -124,7 +119,7 @@ impl TaskExchange {
         let Routed { keys, batch, hidden } = match (&self.config.channel, &mut self.channels) {
             (None, _) => return Ok((batch, Vec::new())),
             (Some(ChannelSettings::Function(destinations)), _) => {
-                let keys = destinations.find(&batch)?.into();
+                let keys = destinations.find(&batch)?;
                 Routed { keys, batch, hidden: Vec::new() }
             }
             (Some(_), Some(columns)) => columns.route(batch)?,
@@ -133,7 +128,7 @@ impl TaskExchange {
                 channels.insert(columns).route(batch)?
             }
         };
-        (self.pending_channels, self.next_channel) = (keys, 0);
+        self.batch_channels = keys;
         Ok((batch, hidden))
     }
 
@@ -202,10 +197,10 @@ impl Exchange for TaskExchange {
             self.before_watermark = self.rows_before_watermark();
         }
         if let Some(keys) = &mut self.keys {
-            self.pending_keys = keys.keys(&input)?.into_iter();
+            self.batch_keys = keys.keys(&input)?;
         }
         self.pending =
-            Some(self.rows.accept_input_with(input, hidden, Arc::clone(&self.pending_channels))?);
+            Some(self.rows.accept_input_with(input, hidden, Arc::clone(&self.batch_channels))?);
         Ok(())
     }
 
@@ -219,9 +214,9 @@ impl Exchange for TaskExchange {
         }
         let row = self.pending.as_mut().and_then(Iterator::next)?;
         self.before_watermark -= 1;
-        let key = self.pending_keys.next().flatten();
-        self.channel = self.pending_channels.get(self.next_channel).copied().flatten();
-        self.next_channel += 1;
+        let key_in = |keys: &Keys| keys.get(row.row as usize).copied().flatten();
+        let key = key_in(&self.batch_keys);
+        self.channel = key_in(&self.batch_channels);
         Some(StreamElement::Record((StreamRecord::new(row, None), key)))
     }
 

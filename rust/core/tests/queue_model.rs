@@ -183,7 +183,7 @@ impl Pair {
     fn put(&mut self, key: Option<u64>) {
         self.values += 1;
         let value = self.values;
-        let put = self.real.try_put_keyed(value, key.map(Key));
+        let put = self.real.try_put_keyed(value, key.map(Key::new));
         if self.model.is_full() {
             assert_eq!(put, Err(QueueFull { element: value, capacity: self.real.capacity() }));
             return;

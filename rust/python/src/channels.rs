@@ -77,7 +77,7 @@ pub(crate) fn set_channels(metrics: &Bound<'_, PyDict>, channels: &NamedChannels
 /// Names a channel: `None` is the one of null, and one without a name is told by its hash.
 fn label(key: Option<Key>, name: Option<&str>) -> Option<String> {
     let key = key?;
-    Some(name.map_or_else(|| format!("#{:016x}", key.0), str::to_owned))
+    Some(name.map_or_else(|| format!("#{:016x}", key.as_u64()), str::to_owned))
 }
 
 fn counts<'py>(py: Python<'py>, totals: &ChannelTotals) -> PyResult<Bound<'py, PyDict>> {

@@ -205,7 +205,7 @@ impl Harness {
         for element in &elements {
             if let StreamElement::Record(record) = element {
                 let key: Option<u64> = key_of.call1((record.record.value,))?.extract()?;
-                keys.push((record.record.value, key.map(Key)));
+                keys.push((record.record.value, key.map(Key::new)));
             }
         }
         let mut keys = keys.into_iter();
@@ -244,7 +244,7 @@ impl Harness {
         let mut state = self.state();
         let record = StreamRecord::new(token, timestamp.map(Timestamp));
         let now = state.now;
-        let is_taken = state.operator.process_element(record, key.map(Key), now).is_ok();
+        let is_taken = state.operator.process_element(record, key.map(Key::new), now).is_ok();
         state.collect();
         is_taken
     }

@@ -16,6 +16,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyString, PyTuple};
 use sparkawait_arrow::InputBatch;
+use sparkawait_core::Key;
 use sparkawait_core::operator::AttemptId;
 
 /// The column names of a task's input.
@@ -132,7 +133,7 @@ impl Row {
     /// The number of the row's channel; `None` for a row of none.
     #[getter]
     fn channel(&self) -> Option<u64> {
-        self.view.input.channels.get(self.index).copied().flatten().map(|key| key.0)
+        self.view.input.channels.get(self.index).copied().flatten().map(Key::as_u64)
     }
 
     #[getter]

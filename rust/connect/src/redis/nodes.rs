@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
+use sparkawait_arrow::Keys;
 use sparkawait_core::Key;
 
 use crate::destinations::Destinations;
@@ -46,7 +47,7 @@ impl Nodes {
 }
 
 impl Destinations for Nodes {
-    fn find(&self, batch: &RecordBatch) -> Result<Vec<Option<Key>>, TaskError> {
+    fn find(&self, batch: &RecordBatch) -> Result<Keys, TaskError> {
         let keys = self.keys.iter().map(|it| it.rows(batch)).collect::<Result<Vec<_>, _>>();
         let keys = keys.map_err(|error| TaskError::Internal(error.message))?;
         let (routes, mut text) = (self.router.routes(), Vec::new());
@@ -73,10 +74,10 @@ impl fmt::Debug for Nodes {
 
 /// Returns the channel of a node.
 fn channel_of(node: usize) -> Key {
-    Key(node as u64)
+    Key::new(node as u64 + 1)
 }
 
 /// Returns the node of a channel, or what is none if columns say where rows go.
 pub(super) fn node_of(channel: Key) -> Option<usize> {
-    usize::try_from(channel.0).ok()
+    usize::try_from(channel.as_u64()).ok()?.checked_sub(1)
 }

@@ -11,8 +11,8 @@ use crate::element::Key;
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
 
-/// The channel of a record without one; as any key, it is 64 bits of a hash.
-pub(super) const NULL: Key = Key(0x6e75_6c6c_2063_6861);
+/// The channel of a record without one; as any key, it is a hash.
+pub(super) const NULL: Key = Key::new(0x6e75_6c6c_2063_6861);
 
 /// One destination.
 ///
@@ -25,10 +25,6 @@ pub(super) struct Channel {
     pub(super) account: CreditAccount,
     /// Records admitted and not completed that do not run.
     pub(super) resting: u32,
-    /// Calls that ended.
-    pub(super) calls: u64,
-    /// How long they took in all.
-    pub(super) call_nanos: u64,
     /// Whether it is in the line of those that may start.
     pub(super) is_ready: bool,
     /// Whether it is listed as one that may hold floating credits.
@@ -37,10 +33,15 @@ pub(super) struct Channel {
     pub(super) is_owner: bool,
     /// Whether there is nothing to be done when it becomes idle.
     pub(super) is_settled: bool,
-    pub(super) is_forgotten: bool,
-
     /// What its records have in common.
     pub(super) key: Key,
+    /// Calls that ended.
+    pub(super) calls: u64,
+    /// How long they took in all.
+    pub(super) call_nanos: u64,
+
+    /// Whether its place is vacant.
+    pub(super) is_forgotten: bool,
     /// Records whose back-off is over; they go first.
     pub(super) retries: Backlog,
     /// Records that wait for their first call.
@@ -53,20 +54,22 @@ pub(super) struct Channel {
     pub(super) starved: Duration,
 }
 
+const _: () = assert!(std::mem::offset_of!(Channel, is_forgotten) == 64, "one cache line");
+
 impl Channel {
     /// Makes an idle channel.
     pub(super) fn new(key: Key, limit: u32) -> Self {
         Self {
-            account: CreditAccount::new(0, limit, 0),
+            account: CreditAccount::new(0, limit),
             resting: 0,
-            calls: 0,
-            call_nanos: 0,
             is_ready: false,
             is_borrower: false,
             is_owner: false,
             is_settled: false,
-            is_forgotten: false,
             key,
+            calls: 0,
+            call_nanos: 0,
+            is_forgotten: false,
             retries: Backlog::EMPTY,
             first_calls: Backlog::EMPTY,
             pending: 0,
@@ -96,7 +99,7 @@ impl Channel {
     /// Returns whether something waits and there is a credit for it.
     pub(super) fn may_start(&self) -> bool {
         let account = &self.account;
-        account.backlog() > 0 && account.free() > 0 && account.in_use() < account.limit()
+        account.required() > 0 && account.free() > 0 && account.in_use() < account.limit()
     }
 
     /// Removes the record that is called next.
@@ -129,8 +132,8 @@ impl Channel {
 
     /// Counts one record less that waits for a credit.
     pub(super) fn shorten(&mut self, now: ProcessingTime, pool: &mut FloatingPool) {
-        let backlog = self.account.backlog().saturating_sub(1);
-        self.account.set_backlog(backlog);
+        let backlog = self.account.required().saturating_sub(1);
+        self.account.set_required(backlog);
         if backlog == 0 {
             self.starved += now.saturating_since(self.starved_since);
         }
@@ -139,7 +142,7 @@ impl Channel {
 
     pub(super) fn metrics(&self, now: ProcessingTime) -> ChannelMetrics {
         let mut totals = self.totals();
-        if self.account.backlog() > 0 {
+        if self.account.required() > 0 {
             totals.starved += now.saturating_since(self.starved_since);
         }
         ChannelMetrics {

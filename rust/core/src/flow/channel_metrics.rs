@@ -74,9 +74,7 @@ impl ChannelReport {
             rest_backlog += u64::from(channel.backlog);
             rest_in_flight += u64::from(channel.in_flight);
         }
-        top.sort_unstable_by(|a, b| {
-            rank(b).cmp(&rank(a)).then(a.key.map(|it| it.0).cmp(&b.key.map(|it| it.0)))
-        });
+        top.sort_unstable_by(|a, b| rank(b).cmp(&rank(a)).then(a.key.cmp(&b.key)));
         Self { active, top, rest_backlog, rest_in_flight, rest }
     }
 }

@@ -32,10 +32,8 @@ pub(crate) struct CreditAccount {
     ceiling: u32,
     /// Most credits that may be held, and used.
     limit: u32,
-    /// What waits for a credit, as far as it is known here.
-    backlog: u32,
-    /// Credits that shall be free beyond those for the backlog.
-    reserve: u32,
+    /// Credits that shall be free, for what waits.
+    required: u32,
     /// Its place in the pool's line.
     listener: Option<ListenerId>,
     /// Whether nothing is to begin without a look at the channel.
@@ -43,10 +41,10 @@ pub(crate) struct CreditAccount {
 }
 
 impl CreditAccount {
-    pub(crate) fn new(exclusive: u32, limit: u32, reserve: u32) -> Self {
-        let (in_use, ceiling, backlog, listener) = (0, exclusive.min(limit), 0, None);
-        let (held, is_parked) = (exclusive, false);
-        Self { exclusive, held, in_use, ceiling, limit, backlog, reserve, listener, is_parked }
+    pub(crate) fn new(exclusive: u32, limit: u32) -> Self {
+        let (held, ceiling) = (exclusive, exclusive.min(limit));
+        let (in_use, required, listener, is_parked) = (0, 0, None, false);
+        Self { exclusive, held, in_use, ceiling, limit, required, listener, is_parked }
     }
 
     #[inline]
@@ -71,11 +69,6 @@ impl CreditAccount {
         self.limit
     }
 
-    #[inline]
-    pub(crate) const fn backlog(&self) -> u32 {
-        self.backlog
-    }
-
     pub(crate) const fn is_waiting(&self) -> bool {
         self.listener.is_some()
     }
@@ -86,17 +79,18 @@ impl CreditAccount {
     }
 
     /// Returns how many free credits the channel aims at.
+    #[inline]
     pub(crate) const fn required(&self) -> u32 {
-        self.backlog.saturating_add(self.reserve)
+        self.required
     }
 
     const fn is_short(&self) -> bool {
-        self.free() < self.required() && self.held < self.limit
+        self.free() < self.required && self.held < self.limit
     }
 
     /// Sets what may be done without a look at anything else, after any change.
     fn settle(&mut self) {
-        let is_calm = self.backlog == 0 && !self.is_parked;
+        let is_calm = self.required == 0 && !self.is_parked;
         self.ceiling = if is_calm { self.held.min(self.limit) } else { 0 };
     }
 
@@ -169,16 +163,16 @@ impl CreditAccount {
         true
     }
 
-    /// Learns how much waits. A smaller backlog gives nothing back at once.
-    pub(crate) fn set_backlog(&mut self, backlog: u32) {
-        self.backlog = backlog;
+    /// Learns how many credits shall be free. Fewer than before gives nothing back at once.
+    pub(crate) fn set_required(&mut self, required: u32) {
+        self.required = required;
         self.settle();
     }
 
     /// Returns how many credits the channel is short of.
     pub(crate) const fn wanted(&self) -> u32 {
         let (lacks, may_hold) =
-            (self.required().saturating_sub(self.free()), self.limit.saturating_sub(self.held));
+            (self.required.saturating_sub(self.free()), self.limit.saturating_sub(self.held));
         if lacks < may_hold { lacks } else { may_hold }
     }
 
@@ -243,7 +237,7 @@ impl CreditAccount {
 
     /// Gives the floating credits back that nothing here waits for.
     pub(crate) fn give_back_spare(&mut self, pool: &mut FloatingPool) -> u32 {
-        self.give_back(self.free().saturating_sub(self.required()), pool)
+        self.give_back(self.free().saturating_sub(self.required), pool)
     }
 
     fn give_back(&mut self, at_most: u32, pool: &mut FloatingPool) -> u32 {
@@ -259,7 +253,7 @@ impl CreditAccount {
         self.leave_line(pool);
         pool.recycle_many(self.floating());
         let exclusive = self.exclusive;
-        *self = Self { is_parked: self.is_parked, ..Self::new(0, self.limit, self.reserve) };
+        *self = Self { is_parked: self.is_parked, ..Self::new(0, self.limit) };
         self.settle();
         exclusive
     }
@@ -282,13 +276,11 @@ mod tests {
     #[test]
     fn a_backlog_is_covered_by_floating_credits_up_to_the_limit() {
         let mut pool = FloatingPool::new(8, 0);
-        let mut account = CreditAccount::new(2, 6, 2);
+        let mut account = CreditAccount::new(2, 6);
 
-        account.set_backlog(3);
-        assert_eq!(account.required(), 5);
+        account.set_required(5);
         assert_eq!(account.replenish(ID, &mut pool), 3);
-        account.set_backlog(u32::MAX);
-        assert_eq!(account.required(), u32::MAX, "saturates");
+        account.set_required(u32::MAX);
         assert_eq!(account.replenish(ID, &mut pool), 1);
 
         assert_eq!((account.held(), pool.free()), (6, 4));
@@ -298,8 +290,8 @@ mod tests {
     #[test]
     fn an_empty_pool_is_asked_once_and_then_listened_to() {
         let mut pool = FloatingPool::new(0, 0);
-        let mut account = CreditAccount::new(1, 9, 1);
-        account.set_backlog(5);
+        let mut account = CreditAccount::new(1, 9);
+        account.set_required(6);
 
         account.replenish(ID, &mut pool);
         account.replenish(ID, &mut pool);
@@ -310,12 +302,12 @@ mod tests {
     #[test]
     fn a_smaller_backlog_gives_nothing_back_at_once_but_one_credit_a_use() {
         let mut pool = FloatingPool::new(4, 0);
-        let mut account = CreditAccount::new(1, 9, 1);
-        account.set_backlog(4);
+        let mut account = CreditAccount::new(1, 9);
+        account.set_required(5);
         account.replenish(ID, &mut pool);
         assert!(account.take_free());
 
-        account.set_backlog(0);
+        account.set_required(1);
         assert_eq!((account.free(), pool.lent()), (4, 4));
 
         assert!(account.recycle(&mut pool));
@@ -325,17 +317,17 @@ mod tests {
     #[test]
     fn a_floating_credit_goes_to_who_waits_and_the_channel_gets_in_line_again() {
         let mut pool = FloatingPool::new(1, 0);
-        let (mut account, mut other) = (CreditAccount::new(0, 9, 0), CreditAccount::new(0, 9, 0));
-        account.set_backlog(2);
+        let (mut account, mut other) = (CreditAccount::new(0, 9), CreditAccount::new(0, 9));
+        account.set_required(2);
         account.replenish(ID, &mut pool);
         assert!(account.take_free());
-        other.set_backlog(1);
+        other.set_required(1);
         other.replenish(OTHER, &mut pool);
 
         assert!(account.recycle(&mut pool));
         assert_eq!(pool.grant(), Some(ID), "it was the first in line");
         assert!(account.accept_grant(&mut pool));
-        account.set_backlog(1);
+        account.set_required(1);
         assert!(account.take_free());
         account.replenish(ID, &mut pool);
         account.recycle(&mut pool);
@@ -346,8 +338,8 @@ mod tests {
     #[test]
     fn a_lower_limit_takes_free_credits_now_and_used_ones_as_they_end() {
         let mut pool = FloatingPool::new(8, 0);
-        let mut account = CreditAccount::new(0, 8, 0);
-        account.set_backlog(8);
+        let mut account = CreditAccount::new(0, 8);
+        account.set_required(8);
         account.replenish(ID, &mut pool);
         for _ in 0..4 {
             assert!(account.take_free());
@@ -365,8 +357,8 @@ mod tests {
     #[test]
     fn a_released_channel_holds_nothing() {
         let mut pool = FloatingPool::new(3, 0);
-        let mut account = CreditAccount::new(2, 9, 2);
-        account.set_backlog(9);
+        let mut account = CreditAccount::new(2, 9);
+        account.set_required(11);
         account.replenish(ID, &mut pool);
         account.take_free();
 

@@ -1,14 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Channels that wait for a floating credit, first come first served.
 
+use std::num::NonZeroU32;
+
 use super::ChannelId;
 
 /// The end of a list of nodes.
 const NONE: u32 = u32::MAX;
 
 /// The place of a channel in line. Means nothing once the channel was served or gave up.
+///
+/// An index of a node counted from 1, so that no place takes no memory of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListenerId(u32);
+pub struct ListenerId(NonZeroU32);
+
+impl ListenerId {
+    const fn of(index: u32) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(index))
+    }
+
+    const fn index(self) -> u32 {
+        self.0.get() - 1
+    }
+}
 
 /// One place in line, or a vacant node.
 #[derive(Clone, Copy, Debug)]
@@ -67,22 +81,23 @@ impl Listeners {
         }
         self.last = index;
         self.len += 1;
-        ListenerId(index)
+        ListenerId::of(index)
     }
 
     /// Takes the first channel out of the line.
     pub(super) fn pop(&mut self) -> Option<ChannelId> {
         let first = self.nodes.get(self.first as usize)?.channel;
-        self.remove(ListenerId(self.first));
+        self.remove(ListenerId::of(self.first));
         Some(first)
     }
 
     /// Takes a channel out of the line, wherever it stands.
     pub(super) fn remove(&mut self, listener: ListenerId) {
-        let Some(node) = self.nodes.get_mut(listener.0 as usize) else { return };
+        let index = listener.index();
+        let Some(node) = self.nodes.get_mut(index as usize) else { return };
         let Node { previous, next, .. } = *node;
         node.next = self.vacant;
-        self.vacant = listener.0;
+        self.vacant = index;
         match self.nodes.get_mut(previous as usize) {
             Some(before) => before.next = next,
             None => self.first = next,

@@ -71,7 +71,8 @@ impl ReceiverChannel {
     ///
     /// The sender learns of the exclusive ones when the channel is requested.
     pub fn new(id: ChannelId, exclusive: u32, limit: u32) -> Self {
-        let account = CreditAccount::new(exclusive, limit.max(exclusive), exclusive);
+        let mut account = CreditAccount::new(exclusive, limit.max(exclusive));
+        account.set_required(exclusive);
         Self { id, account, unannounced: 0, sequence: 0, is_blocked: false, state: Ok(()) }
     }
 
@@ -159,7 +160,7 @@ impl ReceiverChannel {
         pool: &mut FloatingPool,
     ) -> Result<Notify, ChannelError> {
         self.state?;
-        self.account.set_backlog(backlog);
+        self.account.set_required(backlog.saturating_add(self.account.exclusive()));
         Ok(self.replenish(pool))
     }
 

@@ -251,7 +251,7 @@ fn a_finite_input_may_keep_its_retries() {
 fn a_key_is_served_by_one_call_at_a_time() {
     let mut operator = operator(OutputMode::KeyOrdered, 3, |_| {});
     for letter in "abc".chars() {
-        let key = Some(Key(u64::from(letter == 'c')));
+        let key = Some(Key::new(u64::from(letter == 'c')));
         operator.process_element(StreamRecord::new(letter, None), key, at(0)).unwrap();
     }
     let first = started(&mut operator);
@@ -270,7 +270,9 @@ fn a_record_that_times_out_with_its_predecessor_is_not_called() {
     let mut operator =
         operator(OutputMode::KeyOrdered, 2, |it| it.on_failure = FailurePolicy::Emit);
     for letter in ['a', 'b'] {
-        operator.process_element(StreamRecord::new(letter, None), Some(Key(0)), at(0)).unwrap();
+        operator
+            .process_element(StreamRecord::new(letter, None), Some(Key::new(0)), at(0))
+            .unwrap();
     }
     assert_eq!(started(&mut operator).len(), 1);
 

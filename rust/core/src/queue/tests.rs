@@ -174,23 +174,23 @@ fn completion_of_an_emitted_element_is_unknown() {
 #[test]
 fn a_record_waits_for_the_pending_record_of_its_key() {
     let mut queue = KeyOrdered::new(capacity(4));
-    let (first, start) = queue.try_put_keyed('a', Some(Key(1))).unwrap();
+    let (first, start) = queue.try_put_keyed('a', Some(Key::new(1))).unwrap();
     assert_eq!(start, Start::Now);
-    let (second, start) = queue.try_put_keyed('b', Some(Key(1))).unwrap();
+    let (second, start) = queue.try_put_keyed('b', Some(Key::new(1))).unwrap();
     assert_eq!(start, Start::Blocked);
 
     assert_eq!(queue.complete_keyed(first, ()).unwrap(), Some(second));
     assert_eq!(queue.complete_keyed(second, ()).unwrap(), None);
 
     assert_eq!(pop_all(&mut queue), "ab");
-    assert_eq!(queue.try_put_keyed('c', Some(Key(1))).unwrap().1, Start::Now);
+    assert_eq!(queue.try_put_keyed('c', Some(Key::new(1))).unwrap().1, Start::Now);
 }
 
 #[test]
 fn keys_and_records_without_key_do_not_block_one_another() {
     let mut queue = KeyOrdered::new(capacity(4));
 
-    for key in [Some(Key(1)), Some(Key(2)), None, None] {
+    for key in [Some(Key::new(1)), Some(Key::new(2)), None, None] {
         assert_eq!(queue.try_put_keyed('a', key).unwrap().1, Start::Now);
     }
 }
@@ -199,9 +199,9 @@ fn keys_and_records_without_key_do_not_block_one_another() {
 fn a_blocked_record_starts_across_a_watermark_but_leaves_behind_it() {
     let mut queue = KeyOrdered::new(capacity(4));
     put_all(&mut queue, "z");
-    let (first, _) = queue.try_put_keyed('a', Some(Key(1))).unwrap();
+    let (first, _) = queue.try_put_keyed('a', Some(Key::new(1))).unwrap();
     queue.put_watermark(watermark(1));
-    let (second, _) = queue.try_put_keyed('b', Some(Key(1))).unwrap();
+    let (second, _) = queue.try_put_keyed('b', Some(Key::new(1))).unwrap();
 
     assert_eq!(queue.complete_keyed(first, ()).unwrap(), Some(second));
     queue.complete_keyed(second, ()).unwrap();
@@ -213,7 +213,7 @@ fn a_blocked_record_starts_across_a_watermark_but_leaves_behind_it() {
 #[test]
 fn a_blocked_record_that_is_completed_waits_for_its_predecessor() {
     let mut queue = KeyOrdered::new(capacity(4));
-    let [a, b, c] = ['a', 'b', 'c'].map(|it| queue.try_put_keyed(it, Some(Key(1))).unwrap().0);
+    let [a, b, c] = ['a', 'b', 'c'].map(|it| queue.try_put_keyed(it, Some(Key::new(1))).unwrap().0);
 
     assert_eq!(queue.complete_keyed(b, ()).unwrap(), None);
     assert!(queue.complete_keyed(b, ()).is_err());

@@ -10,7 +10,7 @@ use super::operator_model::{Held, Model, Operator, State};
 
 /// The channel of the record with the given value; one in four has none.
 pub(crate) fn channel_of(value: u32) -> Option<Key> {
-    (value / 4 % 4 != 3).then_some(Key(u64::from(value / 4 % 4)))
+    (value / 4 % 4 != 3).then_some(Key::new(u64::from(value / 4 % 4)))
 }
 
 /// The exclusive credits of each active channel.

@@ -91,7 +91,7 @@ impl Model {
         let running = self.held().filter(|it| it.is_running());
         let mut running_keys = running.filter_map(|it| key_of(it.value));
         let is_keyed = self.config.mode == OutputMode::KeyOrdered;
-        assert!(!is_keyed || running_keys.all(|key| keys.insert(key.0)), "two calls for a key");
+        assert!(!is_keyed || running_keys.all(|key| keys.insert(key)), "two calls for a key");
     }
 
     fn check_metrics(&mut self, operator: &mut Operator) {

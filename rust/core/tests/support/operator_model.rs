@@ -30,7 +30,7 @@ pub(crate) fn record(value: u32) -> StreamRecord<u32> {
 }
 
 pub(crate) fn key_of(value: u32) -> Option<Key> {
-    (value % 4 != 3).then_some(Key(u64::from(value % 4)))
+    (value % 4 != 3).then_some(Key::new(u64::from(value % 4)))
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -120,7 +120,7 @@ impl Exchange for Numbers {
         Some(match value {
             WATERMARK => StreamElement::Watermark(Watermark(Timestamp(0))),
             value => {
-                let key = Some(Key(u64::from(value % 3)));
+                let key = Some(Key::new(u64::from(value % 3)));
                 StreamElement::Record((StreamRecord::new(value, None), key))
             }
         })

@@ -45,7 +45,7 @@ impl Bench {
     fn admit(&mut self, key: u64) {
         // Key 0 stands for the null channel.
         let record = self.records.len();
-        let (id, starts) = self.table.admit((key > 0).then_some(Key(key)), true);
+        let (id, starts) = self.table.admit((key > 0).then_some(Key::new(key)), true);
         self.check_endowment(id);
         if starts {
             self.started.push(record);
@@ -128,15 +128,16 @@ impl Bench {
             let waiting = self.count(key, &[State::Waiting]);
             let pending = self.count(key, &[State::Waiting, State::BackOff]);
             sheltered += pending.min(table.config.max_backlog_per_channel as usize);
-            let of_key =
-                |it: &&Channel| !it.is_idle() && it.key == if key > 0 { Key(key) } else { NULL };
+            let of_key = |it: &&Channel| {
+                !it.is_idle() && it.key == if key > 0 { Key::new(key) } else { NULL }
+            };
             let Some(channel) = table.channels.get(id.0 as usize).filter(of_key) else {
                 assert_eq!(running + pending, 0, "an active channel is known");
                 continue;
             };
             let account = &channel.account;
             assert_eq!(account.in_use() as usize, running);
-            assert_eq!(account.backlog() as usize, waiting);
+            assert_eq!(account.required() as usize, waiting);
             assert_eq!(channel.resting as usize, pending);
             let may_take = account.in_use() < channel.account.limit();
             let has_credit = account.free() > 0 || table.pool.free() > 0;
@@ -228,7 +229,7 @@ impl Bench {
                 }
             }
             Op::SetLimit(key, limit) => {
-                self.table.set_limit((key > 0).then_some(Key(key)), limit);
+                self.table.set_limit((key > 0).then_some(Key::new(key)), limit);
                 self.start_waiting();
             }
             Op::ForgetIdle => self.table.forget_idle(),
@@ -313,7 +314,7 @@ fn equal_channels_are_served_equally() {
 fn memory_follows_the_active_channels() {
     let mut table = table(10, 1, 5, 10);
     for key in 0..100_000 {
-        let (id, starts) = table.admit(Some(Key(key)), true);
+        let (id, starts) = table.admit(Some(Key::new(key)), true);
         assert!(starts);
         table.end_call(id, 0);
     }
@@ -378,7 +379,7 @@ fn the_report_shows_those_who_wait_most_and_adds_the_others() {
     let report = bench.table.report(2, bench.now);
 
     let top: Vec<_> = report.top.iter().map(|it| (it.key, it.backlog, it.in_flight)).collect();
-    assert_eq!(top, [(None, 4, 0), (Some(Key(2)), 4, 1)]);
+    assert_eq!(top, [(None, 4, 0), (Some(Key::new(2)), 4, 1)]);
     assert_eq!((report.active, report.rest_backlog, report.rest_in_flight), (4, 2, 1));
 }
 
@@ -455,7 +456,7 @@ fn what_is_counted_is_exact_whether_credits_are_kept_or_not() {
         running.into_iter().skip(1).for_each(|it| bench.finish(it, true));
         let report = bench.table.report(2, bench.now);
         for it in &report.top {
-            let key = it.key.unwrap().0;
+            let key = it.key.unwrap().as_u64();
             let running = bench.count(key, &[State::Running]);
             let done = bench.count(key, &[State::Done]) as u64;
             assert_eq!((it.in_flight as usize, it.totals.calls), (running, done));
@@ -471,13 +472,13 @@ fn what_is_counted_is_exact_whether_credits_are_kept_or_not() {
 #[test]
 fn memory_is_given_back_without_new_channels() {
     let mut table = table(10, 0, 5, 10);
-    let many: Vec<_> = (0..50_000).map(|key| table.admit(Some(Key(key)), false).0).collect();
+    let many: Vec<_> = (0..50_000).map(|key| table.admit(Some(Key::new(key)), false).0).collect();
     for id in many {
         table.leave(id);
     }
 
     for _ in 0..200_000 {
-        let (id, starts) = table.admit(Some(Key(7)), true);
+        let (id, starts) = table.admit(Some(Key::new(7)), true);
         assert!(starts);
         table.end_call(id, 0);
     }

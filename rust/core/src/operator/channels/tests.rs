@@ -28,8 +28,8 @@ fn operator(mode: OutputMode, change: impl FnOnce(&mut Config)) -> Operator {
 /// Admits each letter as long as there is room: capitals are of one channel, others of another.
 fn put(operator: &mut Operator, letters: &str) -> usize {
     let is_put = |letter: &char| {
-        let channel = Some(Key(letter.is_uppercase().into()));
-        let key = Some(Key(u64::from(letter.to_ascii_lowercase())));
+        let channel = Some(Key::new(letter.is_uppercase().into()));
+        let key = Some(Key::new(u64::from(letter.to_ascii_lowercase())));
         let record = StreamRecord::new(*letter, None);
         operator.free_slots() > 0
             && operator.process_element_on(channel, record, key, at(0)).is_ok()
@@ -183,7 +183,7 @@ fn restored_rows_wait_in_their_channels_again() {
     put(&mut before, "ABCDa");
     let snapshot = before.snapshot(at(1));
 
-    let channel_of = |letter: &char| Some(Key(letter.is_uppercase().into()));
+    let channel_of = |letter: &char| Some(Key::new(letter.is_uppercase().into()));
     let mut after =
         AsyncWaitOperator::restore_on(before.config.clone(), snapshot, channel_of, |_| None, at(0));
 
@@ -198,7 +198,7 @@ fn a_limit_set_from_outside_takes_effect_at_once() {
     put(&mut operator, "ABCD");
     assert_eq!(started(&mut operator).0, "AB");
 
-    operator.set_channel_limit(Some(Key(1)), 3, at(0));
+    operator.set_channel_limit(Some(Key::new(1)), 3, at(0));
 
     assert_eq!(started(&mut operator).0, "C");
 }
@@ -214,7 +214,7 @@ fn adaptive(config: &mut Config) {
 /// The limit of the capitals' channel.
 fn limit(operator: &Operator) -> u32 {
     let (report, _) = operator.channel_report(9, at(0)).unwrap();
-    report.top.iter().find(|it| it.key == Some(Key(1))).unwrap().limit
+    report.top.iter().find(|it| it.key == Some(Key::new(1))).unwrap().limit
 }
 
 #[test]

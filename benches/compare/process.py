@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import tempfile
 import time
@@ -23,6 +24,7 @@ __all__ = ["Failure", "Measured", "complaints", "run"]
 _LINES_OF_OUTPUT = 3
 _LONGEST_LINE = 300
 _TRACEBACK = "Traceback (most recent call last):"
+_JAVA_FRAME = re.compile(r"at .*\(.*\)|\.\.\. \d+ more")
 
 
 class Failure(Exception):  # noqa: N818 - a result like another
@@ -146,7 +148,7 @@ def _last_lines(log: str) -> list[str]:
     """Returns the end of a log: the error alone below a traceback; without the project's folder."""
     lines = [line.strip().replace(str(ROOT), ".")[:_LONGEST_LINE] for line in log.splitlines()]
     kept = 1 if _TRACEBACK in lines else _LINES_OF_OUTPUT
-    return [line for line in lines if line][-kept:]
+    return [line for line in lines if line and not _JAVA_FRAME.fullmatch(line)][-kept:]
 
 
 def _watch(process: subprocess.Popen[bytes], limit_seconds: float, spared: set[int]) -> TreeSampler:

@@ -68,6 +68,17 @@ def test_a_traceback_is_quoted_by_its_error_alone(own_python, monkeypatch, tmp_p
         process.run(PEER, Job(by_name("no-op-ordered"), 10, 0), limit_seconds=25)
 
 
+def test_the_frames_of_java_are_not_quoted(own_python, monkeypatch, tmp_path):
+    broken = tmp_path / "python"
+    frames = "\tat org.Disk.read(Disk.java:7)\n\tat org.Disk.lambda$1(Native Method)\n\t... 19 more"
+    log = f"Traceback (most recent call last):\nPy4JJavaError: no\nCaused by: at last\n{frames}"
+    broken.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{log}\nEND\nexit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(process, "python_of", lambda _: broken)
+    with pytest.raises(process.Failure, match=r"^status 3: Caused by: at last$"):
+        process.run(PEER, Job(by_name("no-op-ordered"), 10, 0), limit_seconds=25)
+
+
 def test_a_peer_that_hangs_is_ended(own_python, monkeypatch, tmp_path):
     hanging = tmp_path / "python"
     hanging.write_text("#!/bin/sh\nexec sleep 1000\n")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spark's own: a UDF over Arrow with ``spark.sql.execution.pythonUDF.arrow.concurrency.level``.
 
-Spark makes a pool of that many threads for each batch.
+Spark makes a pool of that many threads for each batch. It refuses a pool of one, and needs none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def _transform(job: Job, frame: DataFrame) -> DataFrame:
 def run(job: Job) -> Outcome:
     """Does the job."""
     settings = {"udf": "useArrow=True"}
-    return run_in_spark(job, _transform, settings, {LEVEL: str(job.workload.calls)})
+    calls = job.workload.calls
+    level = {LEVEL: str(calls)} if calls > 1 else {}
+    return run_in_spark(job, _transform, settings, level)
 
 
 PEER = Peer(

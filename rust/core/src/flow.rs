@@ -32,6 +32,7 @@ mod adaptive_limits;
 mod backlogs;
 mod channel;
 mod channel_config;
+mod channel_index;
 mod channel_metrics;
 mod channel_table;
 mod credit_account;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The channels of an operator: which record's call may start.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasherDefault;
+use std::collections::VecDeque;
 
 use super::ChannelId;
 use super::adaptive_limit::EndedCall;
@@ -10,10 +9,10 @@ use super::adaptive_limits::AdaptiveLimits;
 use super::backlogs::Backlogs;
 use super::channel::{Channel, NULL};
 use super::channel_config::ChannelConfig;
+use super::channel_index::ChannelIndex;
 use super::channel_metrics::{ChannelReport, ChannelTotals};
 use super::floating_pool::FloatingPool;
 use crate::element::Key;
-use crate::key_hasher::KeyHasher;
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
 
@@ -50,8 +49,8 @@ pub struct ChannelTable {
     config: ChannelConfig,
     /// Credits of all kinds.
     max_concurrency: u32,
-    by_key: HashMap<Key, ChannelId, BuildHasherDefault<KeyHasher>>,
     channels: Vec<Channel>,
+    by_key: ChannelIndex,
     /// Places of forgotten channels.
     vacant: Vec<ChannelId>,
     /// The channel of the record admitted last; the next one is often of the same.
@@ -89,8 +88,8 @@ impl ChannelTable {
         let max_concurrency = max_concurrency.max(1);
         let config = config.sound(max_concurrency);
         Self {
-            by_key: HashMap::default(),
             channels: Vec::new(),
+            by_key: ChannelIndex::new(),
             vacant: Vec::new(),
             last: NOWHERE,
             pool: FloatingPool::new(config.floating, 0),
@@ -159,7 +158,7 @@ impl ChannelTable {
     }
 
     fn look_up(&mut self, key: Key) -> ChannelId {
-        let known = self.by_key.get(&key).copied();
+        let known = self.by_key.find(key, &self.channels);
         let id = known.unwrap_or_else(|| self.open(key));
         self.last = (key, id);
         id
@@ -185,7 +184,7 @@ impl ChannelTable {
             let limit = adaptive.open(id);
             self.channels[id.0 as usize].account.set_limit(limit, &mut self.pool);
         }
-        self.by_key.insert(key, id);
+        self.by_key.insert(id, &self.channels);
         id
     }
 
@@ -483,7 +482,6 @@ impl ChannelTable {
         for channel in self.channels.iter_mut().filter(|it| it.is_idle() && !it.is_forgotten) {
             channel.is_forgotten = true;
             (channel.is_borrower, channel.is_owner) = (false, false);
-            self.by_key.remove(&channel.key);
             self.forgotten.add(&channel.totals());
             self.unassigned += channel.account.release(&mut self.pool);
         }
@@ -496,13 +494,13 @@ impl ChannelTable {
         }
         let ids = (0..).map(ChannelId).zip(&self.channels);
         self.vacant = ids.filter(|(_, it)| it.is_forgotten).map(|(id, _)| id).collect();
+        self.by_key.rebuild(&self.channels);
         self.last = NOWHERE;
         if let Some(adaptive) = &mut self.adaptive {
             adaptive.truncate(self.channels.len());
         }
         let active = self.by_key.len();
         self.channels.shrink_to(2 * active + REMEMBERED);
-        self.by_key.shrink_to(2 * active + REMEMBERED);
         self.borrowers.shrink_to(2 * active + REMEMBERED);
         self.owners.shrink_to(2 * active + REMEMBERED);
         self.serve();

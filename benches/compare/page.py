@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benches.compare.goals import Goal, goals
+from benches.compare.workloads import WORKLOADS
 
 __all__ = ["CHARTS", "fill", "goal_table", "tables", "write"]
 
@@ -82,9 +83,11 @@ def _goal(goal: Goal) -> list[str]:
 
 
 def tables(document: dict[str, Any]) -> str:
-    """Returns a Markdown table for each workload."""
+    """Returns a Markdown table for each workload, in their own order, whichever came first."""
     found = []
-    for name, workload in document["workloads"].items():
+    places = {workload.name: place for place, workload in enumerate(WORKLOADS)}
+    measured = document["workloads"].items()
+    for name, workload in sorted(measured, key=lambda it: places.get(it[0], len(places))):
         results = [result for result in document["results"] if result["workload"] == name]
         if results:
             found.append(

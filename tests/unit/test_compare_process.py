@@ -2,6 +2,7 @@
 """A peer of benches/compare as a whole process, and the server that it calls."""
 
 import os
+import re
 import sys
 from pathlib import Path
 from urllib.request import urlopen
@@ -57,25 +58,26 @@ def test_a_peer_that_fails_is_quoted_and_leaves_nothing(own_python, monkeypatch,
     assert set(below(os.getpid())) - before == set()
 
 
-def test_a_traceback_is_quoted_by_its_error_alone(own_python, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("below", "quoted"),
+    [
+        (f"OSError: {process.ROOT}/disk is on fire", "OSError: ./disk is on fire"),
+        (
+            "Py4JJavaError: no\nCaused by: at last\n\tat org.Disk.read(Disk.java:7)\n\t... 19 more",
+            "Caused by: at last",
+        ),
+    ],
+    ids=["python", "java"],
+)
+def test_a_traceback_is_quoted_by_its_error_alone(
+    own_python, monkeypatch, tmp_path, below: str, quoted: str
+):
     broken = tmp_path / "python"
-    frames = f'Traceback (most recent call last):\n  File "{process.ROOT}/a.py", line 1\n'
-    log = f"{frames}OSError: {process.ROOT}/disk is on fire"
+    log = f'Traceback (most recent call last):\n  File "{process.ROOT}/a.py", line 1\n{below}'
     broken.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{log}\nEND\nexit 3\n")
     broken.chmod(0o755)
     monkeypatch.setattr(process, "python_of", lambda _: broken)
-    with pytest.raises(process.Failure, match=r"^status 3: OSError: \./disk is on fire$"):
-        process.run(PEER, Job(by_name("no-op-ordered"), 10, 0), limit_seconds=25)
-
-
-def test_the_frames_of_java_are_not_quoted(own_python, monkeypatch, tmp_path):
-    broken = tmp_path / "python"
-    frames = "\tat org.Disk.read(Disk.java:7)\n\tat org.Disk.lambda$1(Native Method)\n\t... 19 more"
-    log = f"Traceback (most recent call last):\nPy4JJavaError: no\nCaused by: at last\n{frames}"
-    broken.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{log}\nEND\nexit 3\n")
-    broken.chmod(0o755)
-    monkeypatch.setattr(process, "python_of", lambda _: broken)
-    with pytest.raises(process.Failure, match=r"^status 3: Caused by: at last$"):
+    with pytest.raises(process.Failure, match=f"^status 3: {re.escape(quoted)}$"):
         process.run(PEER, Job(by_name("no-op-ordered"), 10, 0), limit_seconds=25)
 
 

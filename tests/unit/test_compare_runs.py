@@ -256,6 +256,16 @@ def test_a_table_has_the_fastest_first_and_failures_last():
     assert "failed: no \\| room" in lines[-1]
 
 
+def test_tables_are_in_the_order_of_the_workloads_whichever_was_measured_first():
+    found = results(daft=Rounds({0: measured(100, 1.0)}))
+    found.add(by_name("no-op-ordered"), {"daft": Rounds({0: measured(100, 1.0)})}, "2026-11-21")
+    titles = [it for it in page.tables(found.document).splitlines() if it.startswith("### ")]
+    assert titles == [
+        "### Calls that return at once, ordered",
+        "### Calls of 1-20 ms, 1000 at a time",
+    ]
+
+
 def test_a_goal_is_reached_missed_or_not_measured():
     document = results(
         sparkawait_python=Rounds({0: measured(900, 1.0)}),

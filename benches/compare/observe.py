@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from benches.compare.peer import Job, Outcome
@@ -12,8 +13,10 @@ from benches.compare.workloads import TABLE_SIZE
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["PERCENTILES", "Observer", "percentiles"]
+__all__ = ["PERCENTILES", "TIMED_ROWS", "Observer", "percentiles"]
 
+TIMED_ROWS = 200_000
+"""About as many latencies are taken, evenly over the output."""
 PERCENTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 
 
@@ -34,14 +37,16 @@ class Observer:
         self._job = job
         self._segment = 1 if job.workload.mode == "ordered" else job.workload.watermark_every
         self._rows = self._id_sum = self._result_sum = self._missing = self._misplaced = 0
+        self._every = max(1, job.rows // TIMED_ROWS)
+        self._is_started = False
         self._first_ns: int | None = None
         self._last_ns = 0
         self._latencies: list[np.ndarray] = []
         self._added: list[np.ndarray] = []
-        self._delays: np.ndarray | None = None
 
     def start(self) -> None:
-        """Notes that the first row is about to be admitted, where no call tells it."""
+        """Notes that the first row is about to be admitted, so that calls need not tell it."""
+        self._is_started = True
         self._first_ns = time.monotonic_ns()
 
     def emitted(
@@ -51,6 +56,8 @@ class Observer:
         admitted: Any = None,
         missing: int = 0,
         moments: Any = None,
+        *,
+        delays: bool = True,
     ) -> None:
         """Takes some rows as arrays of integers.
 
@@ -60,6 +67,7 @@ class Observer:
             admitted: When their calls began, in nanoseconds.
             missing: How many have no result.
             moments: When they were emitted, if that was not just now.
+            delays: Whether their calls took what the workload's table says.
         """
         import numpy as np
 
@@ -72,26 +80,29 @@ class Observer:
             else:
                 wrong = places // self._segment != ids // self._segment
             self._misplaced += int(np.count_nonzero(wrong))
+        timed = slice(-self._rows % self._every, None, self._every)
         self._rows += len(ids)
         self._id_sum += int(ids.sum())
         self._result_sum += int(np.sum(results))
         self._missing += missing
         if admitted is not None and len(ids):
-            now = self._last_ns if moments is None else np.asarray(moments)
-            self._take_latencies(ids, np.asarray(admitted), now)
+            admitted = np.asarray(admitted)
+            if not self._is_started:
+                first = int(admitted.min())
+                self._first_ns = first if self._first_ns is None else min(self._first_ns, first)
+            now = self._last_ns if moments is None else np.asarray(moments)[timed]
+            latencies = now - admitted[timed]
+            self._latencies.append(latencies)
+            if delays and self._job.workload.delays is not None:
+                self._added.append(latencies - self._delays[ids[timed] % TABLE_SIZE])
 
-    def _take_latencies(self, ids: np.ndarray, admitted: np.ndarray, moments: Any) -> None:
+    @cached_property
+    def _delays(self) -> np.ndarray:
+        """The nanoseconds that the workload's table says."""
         import numpy as np
 
-        first = int(admitted.min())
-        self._first_ns = first if self._first_ns is None else min(self._first_ns, first)
-        latencies = moments - admitted
-        self._latencies.append(latencies)
         delays = self._job.workload.delays
-        if delays is not None:
-            if self._delays is None:
-                self._delays = np.array(delays.table()) * 1e9
-            self._added.append(latencies - self._delays[ids % TABLE_SIZE])
+        return np.array(delays.table() if delays is not None else ()) * 1e9
 
     def outcome(self, settings: dict[str, str], versions: dict[str, str]) -> Outcome:
         """Returns the report once the last row is out."""

@@ -61,8 +61,9 @@ and this page written, by
 - **CPU** is that of the process and all that it has started, in seconds for a million rows;
   **memory** is the most that they had together.
 - **Latency** is from the start of a row's call to where the peer's engine has the row: Spark's JVM,
-  Flink's sink, the consumer in Python. Ours includes the time that an output batch takes to fill,
-  up to `buffer_timeout`, but where the input is paced, which is measured with none.
+  Flink's sink, the consumer in Python; of some 200 000 rows of a run. Ours includes the time that
+  an output batch takes to fill, up to `buffer_timeout`, but where the input is paced, which is
+  measured with none. Our own HTTP function does not tell when a call began.
 - One task each: `local[1]`, parallelism 1, one actor. The HTTP server is a process of its own on
   the same machine, and its CPU time is not counted.
 """

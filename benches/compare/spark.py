@@ -14,7 +14,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from benches.compare.observe import PERCENTILES
+from benches.compare.observe import PERCENTILES, TIMED_ROWS
 from benches.compare.peer import Job, Outcome
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ Transform = Callable[["DataFrame"], "DataFrame"]
 OUTPUT = "id bigint, result bigint, admitted bigint"
 """The input column, and what `benches.compare.calls` gives."""
 
-_TIMED_ROWS = 200_000
 _ACCURACY = 10_000
 
 
@@ -78,7 +77,7 @@ def _act(
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     out = transform(job, spark.range(job.rows, numPartitions=1))
-    every = max(1, job.rows // _TIMED_ROWS)
+    every = max(1, job.rows // TIMED_ROWS)
     segment = 1 if job.workload.mode == "ordered" else job.workload.watermark_every
     # In one partition these are the places of the rows.
     place = F.monotonically_increasing_id()

@@ -144,7 +144,11 @@ class Native:
 
     @staticmethod
     def simulated(
-        *, latency: tuple[str, float, float, float, float], error_rate: float, seed: int
+        *,
+        latency: tuple[str, float, float, float, float],
+        error_rate: float,
+        seed: int,
+        timestamps: bool,
     ) -> Native: ...
     @staticmethod
     def http(description: str) -> Native: ...

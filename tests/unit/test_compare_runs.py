@@ -14,7 +14,7 @@ from benches.compare import page
 from benches.compare.calls import blocking_call, coroutine_call, value_of
 from benches.compare.charts import adapt, colours
 from benches.compare.goals import goals
-from benches.compare.observe import Observer, percentiles
+from benches.compare.observe import TIMED_ROWS, Observer, percentiles
 from benches.compare.peer import Job, Outcome, all_peers
 from benches.compare.process import Measured, complaints
 from benches.compare.results import SCHEMA, Results, Rounds, load
@@ -136,6 +136,25 @@ def test_rows_that_are_handed_over_in_groups_tell_when_they_were_emitted():
         np.array([0, 1]), np.array([1, 4]), np.array([0, 0]), 0, [1_000_000, 3_000_000]
     )
     assert observer.outcome({}, {}).latency_ms == {"p50": 3.0, "p99": 3.0, "p99.9": 3.0}
+
+
+def test_of_a_long_output_every_so_many_rows_tell_their_latency():
+    observer = Observer(Job(by_name("no-op-unordered"), 3 * TIMED_ROWS, 0))
+    # Each third row, over groups of any length, took a millisecond.
+    for ids in np.split(np.arange(30), [7, 8, 20]):
+        moments = np.where(ids % 3 == 0, 1_000_000, 9_000_000)
+        observer.emitted(ids, 3 * ids + 1, np.zeros_like(ids), 0, moments)
+    assert observer.outcome({}, {}).latency_ms == {"p50": 1.0, "p99": 1.0, "p99.9": 1.0}
+
+
+def test_a_function_with_delays_of_its_own_tells_no_added_latency():
+    observer = Observer(Job(by_name("uniform-1000"), 1, 0))
+    observer.start()
+    observer.emitted(np.array([0]), np.array([1]), np.array([1]), delays=False)
+    seen = observer.outcome({}, {})
+    assert seen.added_ms is None
+    assert seen.latency_ms["p50"] > 0
+    assert seen.first_ns > 1
 
 
 async def no_op(row: int):

@@ -75,7 +75,9 @@ def _pass(job: Job) -> Observer:
     for batch in wait(source, function(job), **all_options(job)):
         ids = batch.column("id").to_numpy()
         if job.workload.service is None:
-            observer.emitted(ids, 3 * batch.column("ordinal").to_numpy() + 1)
+            results = 3 * batch.column("ordinal").to_numpy() + 1
+            began = batch.column("began").to_numpy()
+            observer.emitted(ids, results, admitted=began, delays=False)
         else:
             values = batch.column("value")
             results = values.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)

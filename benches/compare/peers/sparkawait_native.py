@@ -2,12 +2,13 @@
 """sparkawait in Spark with a native function: no Python code runs for a row.
 
 A simulated native function draws its delays from the same distribution, but by a generator of its
-own, and does not say when a call began. So there are no latencies, and the first row counts as
-admitted when Spark makes it.
+own. `sa.http` does not say when a call began: there are no latencies then, and the first row counts
+as admitted when Spark makes it.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from benches.compare.calls import TABLE
@@ -43,7 +44,7 @@ def function(job: Job) -> Any:
     from sparkawait.testing import simulated
 
     if job.workload.service is None:
-        return simulated(latency(job.workload.delays))
+        return simulated(latency(job.workload.delays), timestamps=True)
     connections = job.workload.calls
     return sa.http.get(
         f"{job.url}/{TABLE}/{{key}}", "value bigint", connections=connections, proxy=False
@@ -65,23 +66,21 @@ def _transform(job: Job, frame: DataFrame) -> DataFrame:
     import sparkawait as sa
 
     wait = sa.ordered_wait if job.workload.mode == "ordered" else sa.unordered_wait
-    made = F.when(F.col("id") == 0, nano_time()).alias("made")
     if job.workload.service is None:
-        out = wait(frame.select("id", made), function(job), **native_options(job))
+        out = wait(frame, function(job), **native_options(job))
         result = 3 * F.col("ordinal") + 1
-    else:
-        keyed = frame.select("id", made, (F.col("id") % KEYS).alias("key"))
-        out = wait(keyed, function(job), **native_options(job))
-        result = F.col("value")
-    return out.select("id", result.alias("result"), F.col("made").alias("admitted"))
+        return out.select("id", result.alias("result"), F.col("began").alias("admitted"))
+    made = F.when(F.col("id") == 0, nano_time())
+    keyed = frame.select("id", made.alias("admitted"), (F.col("id") % KEYS).alias("key"))
+    out = wait(keyed, function(job), **native_options(job))
+    return out.select("id", F.col("value").alias("result"), "admitted")
 
 
 def run(job: Job) -> Outcome:
     """Does the job."""
-    from dataclasses import replace
-
     settings = {name: str(value) for name, value in native_options(job).items()}
-    return replace(run_in_spark(job, _transform, settings), latency_ms=None)
+    outcome = run_in_spark(job, _transform, settings)
+    return outcome if job.workload.service is None else replace(outcome, latency_ms=None)
 
 
 PEER = Peer(

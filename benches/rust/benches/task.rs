@@ -45,7 +45,7 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
     };
     let rows = RowConfig {
         input: batch.schema(),
-        results: simulated::result_schema(),
+        results: simulated::result_schema(false),
         output: OutputColumns::Append,
         on_error: OnError::Fail,
         key: None,
@@ -61,7 +61,8 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
 /// Runs one task over all batches; returns the rows that came out.
 fn run(mode: OutputMode, batch: &RecordBatch) -> usize {
     let runtime = tokio_runtime::handle().unwrap();
-    let simulated = SimulatedConfig { latency: Latency::None, error_rate: 0.0, seed: 0 };
+    let simulated =
+        SimulatedConfig { latency: Latency::None, error_rate: 0.0, seed: 0, timestamps: false };
     let (mut driver, feeder) = build::<TaskError>(config(mode, batch), |replies| {
         Ok(simulated::start(simulated, replies, &runtime).unwrap())
     })

@@ -15,10 +15,6 @@ from sparkawait.testing.latency import Latency, LatencyLike, to_latency
 __all__ = ["Simulated", "simulated"]
 
 
-RESULT_SCHEMA = pa.schema([pa.field("ordinal", pa.int64())])
-"""One column, ``ordinal bigint``."""
-
-
 @dataclass(frozen=True)
 class Simulated(NativeFunction):
     """A call that waits and returns the row's position in its task. Made by `simulated`.
@@ -27,22 +23,37 @@ class Simulated(NativeFunction):
         latency: How long a call takes.
         error_rate: Share of the calls that fail.
         seed: Determines latencies and failures, in the order of the calls.
+        timestamps: Whether a call also tells when it began.
     """
 
     latency: Latency
     error_rate: float
     seed: int
+    timestamps: bool = False
 
     def __post_init__(self) -> None:
         """Declares the returned columns."""
-        object.__setattr__(self, "result_schema", RESULT_SCHEMA)
+        columns = ["ordinal", "began"] if self.timestamps else ["ordinal"]
+        schema = pa.schema([pa.field(name, pa.int64()) for name in columns])
+        object.__setattr__(self, "result_schema", schema)
 
     def _native(self, *, retry_misses: bool) -> _core.Native:  # noqa: ARG002 - it never misses
         latency = self.latency.to_tuple()
-        return _core.Native.simulated(latency=latency, error_rate=self.error_rate, seed=self.seed)
+        return _core.Native.simulated(
+            latency=latency,
+            error_rate=self.error_rate,
+            seed=self.seed,
+            timestamps=self.timestamps,
+        )
 
 
-def simulated(delay: LatencyLike = 0, *, error_rate: float = 0.0, seed: int = 0) -> Simulated:
+def simulated(
+    delay: LatencyLike = 0,
+    *,
+    error_rate: float = 0.0,
+    seed: int = 0,
+    timestamps: bool = False,
+) -> Simulated:
     """Returns a native function whose calls take `delay` and touch neither network nor Python.
 
     Its result is one column ``ordinal bigint``, the row's position in its task, from 0. It shows
@@ -53,6 +64,10 @@ def simulated(delay: LatencyLike = 0, *, error_rate: float = 0.0, seed: int = 0)
             once. Delays are kept to the millisecond, and right on average.
         error_rate: Share of the calls that fail, from 0 to 1. A failure may be retried.
         seed: Determines latencies and failures, in the order of the calls.
+        timestamps: Adds a column ``began bigint``: when the row's call began, in nanoseconds of
+            the machine's monotonic clock, which is that of `time.monotonic_ns` and of Java's
+            ``System.nanoTime`` on Linux. The difference to where a row is looked at is its
+            latency, the operator's and the engine's share included.
 
     Raises:
         ConfigurationError: If `delay` is no duration, or `error_rate` not from 0 to 1.
@@ -69,4 +84,4 @@ def simulated(delay: LatencyLike = 0, *, error_rate: float = 0.0, seed: int = 0)
         msg = f"`error_rate` must be from 0 to 1, got {error_rate!r}"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
     latency = to_latency(None if delay == 0 else delay, "delay")
-    return Simulated(latency, error_rate, seed)
+    return Simulated(latency, error_rate, seed, timestamps)

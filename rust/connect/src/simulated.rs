@@ -6,10 +6,11 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{Int64Array, RecordBatch};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use rustix::time::{ClockId, clock_gettime};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
 use sparkawait_runtime::AsyncFunction;
@@ -37,6 +38,8 @@ pub struct SimulatedConfig {
     pub error_rate: f64,
     /// Determines latencies and failures, in the order of the calls.
     pub seed: u64,
+    /// Whether the results tell when their calls began.
+    pub timestamps: bool,
 }
 
 impl NativeFunction for SimulatedConfig {
@@ -46,12 +49,17 @@ impl NativeFunction for SimulatedConfig {
     }
 }
 
-/// Returns the schema of the results: one column `ordinal: int64`.
-pub fn result_schema() -> SchemaRef {
-    Arc::new(Schema::new(vec![Field::new("ordinal", DataType::Int64, true)]))
+/// Returns the schema of the results: `ordinal: int64`, with timestamps also `began: int64`.
+pub fn result_schema(timestamps: bool) -> SchemaRef {
+    let names = ["ordinal", "began"].into_iter().take(if timestamps { 2 } else { 1 });
+    let fields: Vec<Field> = names.map(|it| Field::new(it, DataType::Int64, true)).collect();
+    Arc::new(Schema::new(fields))
 }
 
 /// Starts a function that waits and returns the row's position in its task.
+///
+/// With timestamps it also tells when the row's call began, in nanoseconds of the system's
+/// monotonic clock: one look at the clock for all calls that start together.
 ///
 /// Serves tests and benches: it shows what the operator costs, and what a
 /// latency does to throughput. All of its calls live in one tokio task, which a
@@ -72,7 +80,8 @@ pub fn start(
     let answers = Answers {
         error_rate: config.error_rate,
         random: StdRng::seed_from_u64(config.seed ^ 0x5EED),
-        schema: result_schema(),
+        schema: result_schema(config.timestamps),
+        timestamps: config.timestamps,
         replies: replies.clone(),
     };
     if is_immediate {
@@ -92,7 +101,8 @@ impl AsyncFunction<Calls> for Immediate {
     fn invoke(&mut self, calls: Calls) {
         if let Some(answers) = &mut self.answers {
             let (attempts, ordinals) = ordinals(&calls).unzip();
-            answers.reply(attempts, ordinals);
+            let told = if answers.timestamps { calls.calls.len() } else { 0 };
+            answers.reply(Ended { attempts, ordinals, began: vec![answers.now(); told] });
         }
     }
 
@@ -109,11 +119,20 @@ impl AsyncFunction<Calls> for Immediate {
     }
 }
 
+/// A call that has not ended. The one that is due earliest is the least.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct RunningCall {
+    due: Instant,
+    attempt: AttemptId,
+    ordinal: i64,
+    began: i64,
+}
+
 /// The calls that have not ended.
 struct RunningCalls {
     latency: LatencySampler,
-    /// Due time, attempt and ordinal of each call, earliest first.
-    due: BinaryHeap<Reverse<(Instant, AttemptId, i64)>>,
+    /// Earliest first.
+    due: BinaryHeap<Reverse<RunningCall>>,
     /// How long before its due time a call may end.
     ///
     /// Tokio's timer has ticks of a millisecond, rounds up and wakes late. This
@@ -126,7 +145,7 @@ impl RunningCalls {
     /// Serves commands until the function is closed.
     async fn run(mut self, mut commands: Commands) {
         loop {
-            let next = self.due.peek().map(|Reverse((due, ..))| *due);
+            let next = self.due.peek().map(|Reverse(call)| call.due);
             let command = tokio::select! {
                 biased;
                 command = commands.recv() => match command {
@@ -145,12 +164,13 @@ impl RunningCalls {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Cancel(cancelled) => {
-                self.due.retain(|Reverse((_, attempt, _))| !cancelled.contains(attempt));
+                self.due.retain(|Reverse(call)| !cancelled.contains(&call.attempt));
             }
             Command::Invoke(calls) => {
-                let now = Instant::now();
+                let (now, began) = (Instant::now(), self.answers.now());
                 for (attempt, ordinal) in ordinals(&calls) {
-                    self.due.push(Reverse((now + self.latency.sample(), attempt, ordinal)));
+                    let due = now + self.latency.sample();
+                    self.due.push(Reverse(RunningCall { due, attempt, ordinal, began }));
                 }
             }
         }
@@ -159,23 +179,45 @@ impl RunningCalls {
     /// Ends the calls whose time has come.
     fn end_due(&mut self) {
         let now = Instant::now();
-        let (mut attempts, mut ordinals) = (Vec::new(), Vec::new());
+        let mut ended = Ended::default();
         let mut error = 0;
-        while self.due.peek().is_some_and(|Reverse((due, ..))| *due <= now + self.early) {
-            if let Some(Reverse((due, attempt, ordinal))) = self.due.pop() {
-                attempts.push(attempt);
-                ordinals.push(ordinal);
-                error += nanos(now.saturating_duration_since(due))
-                    - nanos(due.saturating_duration_since(now));
+        while self.due.peek().is_some_and(|Reverse(call)| call.due <= now + self.early) {
+            if let Some(Reverse(call)) = self.due.pop() {
+                error += nanos(now.saturating_duration_since(call.due))
+                    - nanos(call.due.saturating_duration_since(now));
+                ended.push(&call);
             }
         }
-        if attempts.is_empty() {
+        if ended.attempts.is_empty() {
             return;
         }
-        let ended = i64::try_from(attempts.len()).unwrap_or(i64::MAX).max(1);
-        let early = nanos(self.early) + error / ended / DAMPING;
+        let count = i64::try_from(ended.attempts.len()).unwrap_or(i64::MAX).max(1);
+        let early = nanos(self.early) + error / count / DAMPING;
         self.early = Duration::from_nanos(early.max(0).unsigned_abs()).min(MOST_EARLY);
-        self.answers.reply(attempts, ordinals);
+        self.answers.reply(ended);
+    }
+}
+
+/// Calls that ended together; each of the columns has one value a call.
+#[derive(Default)]
+struct Ended {
+    attempts: Vec<AttemptId>,
+    ordinals: Vec<i64>,
+    began: Vec<i64>,
+}
+
+impl Ended {
+    fn push(&mut self, call: &RunningCall) {
+        self.attempts.push(call.attempt);
+        self.ordinals.push(call.ordinal);
+        self.began.push(call.began);
+    }
+
+    /// Removes the calls whose flag is set.
+    fn keep_unless(&mut self, flags: &[bool]) {
+        keep_unless(&mut self.attempts, flags);
+        keep_unless(&mut self.ordinals, flags);
+        keep_unless(&mut self.began, flags);
     }
 }
 
@@ -192,26 +234,38 @@ struct Answers {
     error_rate: f64,
     random: StdRng,
     schema: SchemaRef,
+    timestamps: bool,
     replies: Replies,
 }
 
 impl Answers {
-    /// Answers some calls with their ordinals, but for those that fail.
-    fn reply(&mut self, mut attempts: Vec<AttemptId>, mut ordinals: Vec<i64>) {
+    /// Returns the time of the monotonic clock in nanoseconds, if anybody wants to know.
+    fn now(&self) -> i64 {
+        if !self.timestamps {
+            return 0;
+        }
+        let now = clock_gettime(ClockId::Monotonic);
+        now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
+    }
+
+    /// Answers some calls, but for those that fail.
+    fn reply(&mut self, mut ended: Ended) {
         let mut group = ReplyGroup::default();
         if self.error_rate > 0.0 {
             let fails: Vec<bool> =
-                attempts.iter().map(|_| self.random.random_bool(self.error_rate)).collect();
-            let failed = attempts.iter().zip(&fails).filter(|(_, fails)| **fails);
+                ended.attempts.iter().map(|_| self.random.random_bool(self.error_rate)).collect();
+            let failed = ended.attempts.iter().zip(&fails).filter(|(_, fails)| **fails);
             group.failures = failed.map(|(attempt, _)| simulated_failure(*attempt)).collect();
-            keep_unless(&mut attempts, &fails);
-            keep_unless(&mut ordinals, &fails);
+            ended.keep_unless(&fails);
         }
-        let column = Arc::new(Int64Array::from(ordinals));
-        // One nullable int64 column always fits its schema.
-        let rows = RecordBatch::try_new(SchemaRef::clone(&self.schema), vec![column]).ok();
+        let mut columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(ended.ordinals))];
+        if self.timestamps {
+            columns.push(Arc::new(Int64Array::from(ended.began)));
+        }
+        // Nullable int64 columns of one length always fit their schema.
+        let rows = RecordBatch::try_new(SchemaRef::clone(&self.schema), columns).ok();
         group.results = rows.filter(|rows| rows.num_rows() > 0).map(|rows| ResultGroup {
-            attempts,
+            attempts: ended.attempts,
             counts: None,
             retries: None,
             misses: None,

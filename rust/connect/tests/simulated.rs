@@ -29,7 +29,7 @@ const ALL_MODES: [OutputMode; 3] =
 fn config(mode: OutputMode) -> TaskConfig {
     let mut config = task_config(mode, 100);
     config.operator.max_concurrency = NonZeroUsize::new(60).unwrap();
-    config.rows.results = simulated::result_schema();
+    config.rows.results = simulated::result_schema(false);
     config
 }
 
@@ -38,7 +38,8 @@ fn uniform() -> Latency {
 }
 
 fn simulated(config: TaskConfig, latency: Latency, error_rate: f64) -> TestTask {
-    let config_of_function = SimulatedConfig { latency, error_rate, seed: 7 };
+    let timestamps = config.rows.results.fields().len() > 1;
+    let config_of_function = SimulatedConfig { latency, error_rate, seed: 7, timestamps };
     TestTask::new(config, |replies| {
         let runtime = tokio_runtime::handle().unwrap();
         simulated::start(config_of_function, replies, &runtime).unwrap()
@@ -167,6 +168,24 @@ fn failed_rows_tell_why_with_capture() {
         assert!((0..batch.num_rows()).all(|row| results.is_null(row) != errors.is_null(row)));
     }
     assert_eq!(i64::try_from(rows(&output).len()).unwrap(), ROWS);
+}
+
+#[test]
+fn every_result_tells_when_its_call_began() {
+    for latency in [Latency::None, uniform()] {
+        let mut config = with_on_error(config(OutputMode::Unordered), OnError::Null);
+        config.rows.results = simulated::result_schema(true);
+
+        let output = simulated(config, latency, 0.3).run(batches(64)).unwrap();
+
+        for batch in &output {
+            let began = nullable_column(batch, "began");
+            let ordinals = nullable_column(batch, "ordinal");
+            assert!(began.iter().map(Option::is_some).eq(ordinals.iter().map(Option::is_some)));
+            assert!(began.iter().flatten().all(|it| *it > 0));
+        }
+        assert_eq!(i64::try_from(rows(&output).len()).unwrap(), ROWS);
+    }
 }
 
 #[test]

@@ -59,14 +59,20 @@ fn runtime() -> PyResult<Handle> {
 #[pymethods]
 impl Native {
     #[staticmethod]
-    #[pyo3(signature = (*, latency, error_rate, seed))]
+    #[pyo3(signature = (*, latency, error_rate, seed, timestamps))]
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 converts into owned values")]
-    fn simulated(latency: LatencyArguments, error_rate: f64, seed: u64) -> PyResult<Self> {
+    fn simulated(
+        latency: LatencyArguments,
+        error_rate: f64,
+        seed: u64,
+        timestamps: bool,
+    ) -> PyResult<Self> {
         if !(0.0..=1.0).contains(&error_rate) {
             let message = format!("`error_rate` must be from 0 to 1, got {error_rate}");
             return Err(configuration_error(&message, ErrorKind::OptionInvalid));
         }
-        let config = SimulatedConfig { latency: to_latency(&latency)?, error_rate, seed };
+        let latency = to_latency(&latency)?;
+        let config = SimulatedConfig { latency, error_rate, seed, timestamps };
         Ok(Self { function: Box::new(config) })
     }
 

@@ -54,7 +54,8 @@ class Channels:
     Some credits are the channel's own while it has rows (*exclusive*), the others *float*: they are
     lent to channels that have rows waiting, one at a time in turn. So a destination that stands
     still holds its own calls and no others. Rows that wait for a credit count towards
-    `max_backlog` instead of ``capacity``; the input stops when either is used up.
+    `max_backlog` instead of ``capacity``, as long as not all calls are in flight; the input stops
+    when either is used up.
 
     Without ``channel=``, the destination is the host for `sparkawait.http`, if there are columns in
     it, and the node for `sparkawait.redis` with ``cluster=True``.

@@ -43,11 +43,18 @@ pub(super) fn table(config: &Config) -> Option<Box<ChannelTable>> {
 impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Returns how many records may be admitted: each takes a slot, or a place of the backlog.
     ///
+    /// The backlog is for records of busy channels that come in while calls are
+    /// left for others, as many as there are such calls. Once all are in flight,
+    /// a record that waits takes a slot as it does without channels: it would only
+    /// wait longer in a backlog, where its timeout runs.
+    ///
     /// Calls that start while the queue is full may hold more slots than there
     /// are: they make room, in ordered mode they alone do.
     pub(super) fn slots_beside(&self, channels: &ChannelTable) -> usize {
-        let taken = self.queue.len() - channels.sheltered();
-        self.config.capacity.get().saturating_sub(taken).min(channels.free_backlog())
+        let (capacity, held) = (self.config.capacity.get(), self.queue.len());
+        let unused = self.config.max_concurrency.get().saturating_sub(self.running);
+        let slots = capacity.saturating_sub(held - channels.sheltered());
+        slots.min(capacity.saturating_sub(held).max(unused)).min(channels.free_backlog())
     }
 
     /// Starts the first attempt of a new record, or lets it wait for a credit of its channel.

@@ -21,6 +21,11 @@ impl Model {
         u32::try_from(self.config.max_concurrency.get()).unwrap()
     }
 
+    /// Calls that could be in flight beside those that are.
+    fn unused_calls(&self) -> usize {
+        self.config.max_concurrency.get() - self.held().filter(|it| it.is_running()).count()
+    }
+
     fn limit(&self, channels: &ChannelConfig) -> u32 {
         channels.max_per_channel.clamp(1, self.max_concurrency())
     }
@@ -57,7 +62,10 @@ impl Model {
         let sheltered = self.channels().into_iter().map(|it| self.pending_in(it).min(bound));
         let sheltered: usize = sheltered.sum();
         let free_backlog = channels.max_backlog.saturating_sub(sheltered);
-        capacity.saturating_sub(held - sheltered).min(free_backlog)
+        let beside_the_backlog = (capacity + sheltered).saturating_sub(held);
+        // Beyond the capacity there is room for calls that what waits cannot make.
+        let most = capacity.saturating_sub(held).max(self.unused_calls());
+        beside_the_backlog.min(most).min(free_backlog)
     }
 
     /// Whether a record is admitted, be it that the operator should not be asked.

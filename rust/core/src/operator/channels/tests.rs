@@ -58,7 +58,9 @@ fn output(operator: &mut Operator) -> String {
 
 #[test]
 fn a_channel_at_its_limit_leaves_the_other_permits_to_others() {
-    let mut operator = operator(OutputMode::Unordered, |_| {});
+    let mut operator = operator(OutputMode::Unordered, |config| {
+        config.capacity = NonZeroUsize::new(5).unwrap();
+    });
 
     put(&mut operator, "ABCab");
 
@@ -78,6 +80,20 @@ fn rows_that_wait_for_a_credit_take_no_slots_until_the_backlog_is_full() {
     let (_, attempts) = started(&mut operator);
     reply(&mut operator, attempts[0]);
     assert_eq!(operator.free_slots(), 1);
+}
+
+#[test]
+fn rows_that_wait_take_slots_once_all_calls_are_in_flight() {
+    let mut operator = operator(OutputMode::Unordered, |_| {});
+
+    assert_eq!(put(&mut operator, "ABaCDEFG"), 4, "three calls and one row that waits");
+
+    let (calls, attempts) = started(&mut operator);
+    assert_eq!(calls, "ABa");
+    reply(&mut operator, attempts[2]);
+    output(&mut operator);
+    assert_eq!(put(&mut operator, "DbEF"), 2, "D waits as A and B do not end, b has a call");
+    assert_eq!(started(&mut operator).0, "b");
 }
 
 #[test]
@@ -122,7 +138,7 @@ fn a_row_in_back_off_gives_its_credit_and_its_slot_away_and_goes_first_afterward
     let down = Completion { outcome: Err("down"), retry: Retry::Yes };
     operator.handle_completion(attempts[0], down, at(1));
     assert_eq!(started(&mut operator).0, "C");
-    assert_eq!(operator.free_slots(), 2, "B and C hold slots, A and D do not");
+    assert_eq!(operator.free_slots(), 1, "B and C hold two slots of four, one call is left");
     operator.handle_time(at(10));
     reply(&mut operator, attempts[1]);
 

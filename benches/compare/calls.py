@@ -14,13 +14,23 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from benches.compare.workloads import KEYS, TABLE_SIZE, by_name
+from benches.compare.workloads import KEYS, TABLE_SIZE, Service, by_name
 
 if TYPE_CHECKING:
     import aiohttp
     import requests
 
-__all__ = ["TABLE", "Call", "blocking_call", "coroutine_call", "is_too_many", "session", "value_of"]
+__all__ = [
+    "TABLE",
+    "Call",
+    "address_of",
+    "blocking_call",
+    "coroutine_call",
+    "is_too_many",
+    "servers",
+    "session",
+    "value_of",
+]
 
 Call = tuple[int | None, int]
 """A result, and when its call began in nanoseconds."""
@@ -44,12 +54,32 @@ def is_too_many(status: int) -> bool:
     return status == TOO_MANY
 
 
+def servers(url: str) -> tuple[str, str]:
+    """Returns the addresses of the server that answers and of the one that does not.
+
+    Args:
+        url: As of `Job`.
+    """
+    answering, _, silent = url.partition(" ")
+    return answering, silent
+
+
+def address_of(service: Service, url: str) -> Callable[[int], str]:
+    """Returns where the row of an id is looked up; `url` is as of `Job`."""
+    answering, silent = servers(url)
+
+    def address(row: int) -> str:
+        return f"{answering if service.answers(row) else silent}/{TABLE}/{row % KEYS}"
+
+    return address
+
+
 @lru_cache(maxsize=4)
 def coroutine_call(workload: str, url: str) -> Callable[[int], Awaitable[Call]]:
     """Returns the function as a coroutine, made once per process."""
     work = by_name(workload)
     if work.service is not None:
-        return _http_call(url, work.calls, work.timeout)
+        return _http_call(address_of(work.service, url), work.calls, work.timeout)
     if work.delays is None:
         return _at_once
     table = work.delays.table()
@@ -77,12 +107,14 @@ def session(connections: int) -> aiohttp.ClientSession:
     return _sessions[loop]
 
 
-def _http_call(url: str, connections: int, timeout: float) -> Callable[[int], Awaitable[Call]]:
+def _http_call(
+    address: Callable[[int], str], connections: int, timeout: float
+) -> Callable[[int], Awaitable[Call]]:
     """A call with a timeout for all attempts, that waits as long as a 429 says and tries again."""
 
     async def attempts(row: int) -> int:
         while True:
-            async with session(connections).get(f"{url}/{TABLE}/{row % KEYS}") as response:
+            async with session(connections).get(address(row)) as response:
                 if not is_too_many(response.status):
                     return (await response.json())["value"]
                 seconds = float(response.headers["Retry-After"])
@@ -103,7 +135,7 @@ def blocking_call(workload: str, url: str) -> Callable[[int], Call]:
     """Returns the function as one that blocks its thread, made once per process."""
     work = by_name(workload)
     if work.service is not None:
-        return _requests_call(url, work.calls, work.timeout)
+        return _requests_call(address_of(work.service, url), work.calls, work.timeout)
     table = work.delays.table() if work.delays is not None else None
 
     def call(row: int) -> Call:
@@ -115,14 +147,16 @@ def blocking_call(workload: str, url: str) -> Callable[[int], Call]:
     return call
 
 
-def _requests_call(url: str, connections: int, timeout: float) -> Callable[[int], Call]:
+def _requests_call(
+    address: Callable[[int], str], connections: int, timeout: float
+) -> Callable[[int], Call]:
     client = _requests_session(connections)
 
     def call(row: int) -> Call:
         began = time.monotonic_ns()
         while (left := timeout - (time.monotonic_ns() - began) / 1e9) > 0:
             try:
-                response = client.get(f"{url}/{TABLE}/{row % KEYS}", timeout=left)
+                response = client.get(address(row), timeout=left)
             except OSError:  # also the timeouts of requests
                 break
             if not is_too_many(response.status_code):

@@ -55,7 +55,8 @@ and this page written, by
 - Each peer proves its output: how many rows, the sum of their ids and of their results, and their
   order where it is promised. A run that does not is a failure and is shown as one.
 - **Bound** is Little's: calls in flight by the mean duration of a call. The share of it is what a
-  peer makes of the calls that it may have in flight.
+  peer makes of the calls that it may have in flight. Where a destination stands still, a peer that
+  tells destinations apart exceeds it: its rows that wait for that one time out without a call.
 - **x Flink** and **x gather** divide the rows a second by those of Flink's Java operator and of the
   usual recipe for PySpark, round by round.
 - **CPU** is that of the process and all that it has started, in seconds for a million rows;

@@ -27,7 +27,8 @@ class Job:
         workload: The workload.
         rows: Ids from 0 up to this number, in this order.
         warm_up_rows: Rows of a first pass in the same process that is not measured.
-        url: Address of the HTTP server, if the workload has one.
+        url: Address of the HTTP server, if the workload has one. Where there are several
+            destinations, with a blank and the address of the one that never answers behind it.
     """
 
     workload: Workload
@@ -98,7 +99,8 @@ class Peer:
             ``paced input``.
         rows_per_second: More than it reaches; together with a duration it bounds the rows of a run.
         run: Does the work, in the peer's environment.
-        rates: Rows a second by name of workload, where `rows_per_second` is far off.
+        rates: Rows a second by name of workload, where `rows_per_second` is far off, or the bound
+            as it does not hold for this peer.
         max_calls: Most calls in flight that it is asked for.
         is_ours: Whether the product is part of it.
         prepare: Builds what it needs beside packages; called in the project's environment. Raises
@@ -123,8 +125,9 @@ class Peer:
     def rows(self, workload: Workload, seconds: float) -> int:
         """Returns how many rows keep it busy for about that long, at the rate it can reach."""
         bound = workload.bound()
-        limits = (self.rates.get(workload.name, self.rows_per_second), bound, workload.reach)
-        rate = min(limit for limit in limits if limit is not None)
+        limits = (self.rows_per_second, bound, workload.reach)
+        usual = min(limit for limit in limits if limit is not None)
+        rate = self.rates.get(workload.name, usual)
         if workload.load is not None and bound is not None:
             rate = workload.load * bound
         return max(100, round(rate * seconds * workload.stretch))

@@ -73,21 +73,27 @@ def complaints(job: Job, outcome: Outcome) -> list[str]:
         found.append(f"{outcome.misplaced} rows are not in their place")
     service = job.workload.service
     if service is None or not service.stall_rate:
-        expected = _result_sum(job)
+        expected, missing = _result_sum(job), _missing(job)
         if outcome.result_sum != expected:
             found.append(f"their results sum up to {outcome.result_sum} instead of {expected}")
-        if outcome.missing:
-            found.append(f"{outcome.missing} rows have no result")
+        if outcome.missing != missing:
+            instead = f" instead of {missing}" if missing else ""
+            found.append(f"{outcome.missing} rows have no result{instead}")
     if outcome.first_ns >= outcome.last_ns:
         found.append("it ended before it began")
     return found
 
 
 def _result_sum(job: Job) -> int:
-    if job.workload.service is None:
+    service = job.workload.service
+    if service is None:
         return 3 * job.rows * (job.rows - 1) // 2 + job.rows
-    rounds, rest = divmod(job.rows, KEYS)
-    return rounds * sum(map(value_of, range(KEYS))) + sum(map(value_of, range(rest)))
+    return sum(value_of(row % KEYS) for row in range(job.rows) if service.answers(row))
+
+
+def _missing(job: Job) -> int:
+    service = job.workload.service
+    return 0 if service is None else sum(not service.answers(row) for row in range(job.rows))
 
 
 def run(peer: Peer, job: Job, limit_seconds: float) -> Measured:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTTP server of a workload, as a process of its own: ``python -m .. WORKLOAD``.
 
-Prints its address, serves until standard input ends, then prints its counters.
+Prints its address, and behind it that of a second one that never answers, if there are several
+destinations. Serves until standard input ends, then prints its counters.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from benches.compare.calls import TABLE, value_of
 from benches.compare.environment import ROOT
@@ -22,7 +23,7 @@ __all__ = ["serving"]
 
 @contextmanager
 def serving(workload: Workload) -> Iterator[tuple[str, dict[str, int]]]:
-    """Gives the address of a server, and a dictionary that has its counters afterwards."""
+    """Gives the address as of `Job`, and a dictionary that has the server's counters afterwards."""
     if workload.service is None:
         yield "", {}
         return
@@ -54,15 +55,21 @@ def main() -> None:
     if service is None:
         sys.exit(f"`{sys.argv[1]}` calls no server")
     table = {str(key): {"value": value_of(key)} for key in range(KEYS)}
-    with LookupServer(
-        {TABLE: table},
-        latency=service.milliseconds / 1e3,
-        rate_limit=service.rate_limit,
-        stall_rate=service.stall_rate,
-    ) as server:
-        print(server.url, flush=True)
+    with ExitStack() as servers:
+        server = LookupServer(
+            {TABLE: table},
+            latency=service.milliseconds / 1e3,
+            rate_limit=service.rate_limit,
+            stall_rate=service.stall_rate,
+        )
+        running = [servers.enter_context(server)]
+        if service.destinations > 1:
+            running.append(servers.enter_context(LookupServer({TABLE: table}, stall_rate=1.0)))
+        print(*(it.url for it in running), flush=True)
         sys.stdin.read()
-        print(json.dumps(server.stats()), flush=True)
+        # Those of the one that answers, but for the calls that none has answered.
+        stalled = sum(it.stats()["stalled"] for it in running)
+        print(json.dumps(server.stats() | {"stalled": stalled}), flush=True)
 
 
 if __name__ == "__main__":

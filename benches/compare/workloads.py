@@ -73,17 +73,29 @@ class Delays:
 
 @dataclass(frozen=True)
 class Service:
-    """An HTTP server on the loopback interface that answers calls after `milliseconds`.
+    """HTTP servers on the loopback interface that answer calls after `milliseconds`.
 
     Attributes:
         milliseconds: How long an answer takes.
         rate_limit: Requests a second beyond which it answers 429 with ``Retry-After``.
         stall_rate: Share of the requests that it never answers.
+        destinations: Destinations of the rows, which go to them in turn; column ``destination``.
+            Of several, the first is a host that never answers.
     """
 
     milliseconds: float
     rate_limit: float | None = None
     stall_rate: float = 0.0
+    destinations: int = 1
+
+    @property
+    def unanswered(self) -> float:
+        """The share of the requests that are never answered."""
+        return self.stall_rate if self.destinations == 1 else 1 / self.destinations
+
+    def answers(self, row: int) -> bool:
+        """Tells whether a row's destination is one that answers."""
+        return self.destinations == 1 or row % self.destinations > 0
 
 
 @dataclass(frozen=True)
@@ -135,8 +147,8 @@ class Workload:
     def mean_seconds(self) -> float | None:
         """Returns the mean duration of a call; ``None`` if it returns at once."""
         if self.service is not None:
-            answered = (1 - self.service.stall_rate) * self.service.milliseconds / 1e3
-            return answered + self.service.stall_rate * self.timeout
+            unanswered = self.service.unanswered
+            return (1 - unanswered) * self.service.milliseconds / 1e3 + unanswered * self.timeout
         return self.delays.mean() if self.delays is not None else None
 
     def bound(self) -> float | None:
@@ -218,6 +230,14 @@ WORKLOADS: tuple[Workload, ...] = (
         title="HTTP GET where 1 request in 1 000 is never answered, timeout 1 s",
         service=Service(5, stall_rate=0.001),
         timeout=1.0,
+    ),
+    replace(
+        _HTTP,
+        name="http-stalled-host",
+        title="HTTP GET of ten destinations, one of which never answers, timeout 1 s",
+        service=Service(5, destinations=10),
+        timeout=1.0,
+        stretch=4.0,
     ),
 )
 

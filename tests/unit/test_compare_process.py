@@ -98,6 +98,14 @@ def test_the_server_answers_for_every_key_and_tells_its_counters():
     assert counters["requests"] == 1
 
 
+def test_one_of_several_destinations_never_answers(own_python):
+    job = Job(by_name("http-stalled-host"), rows=100, warm_up_rows=0)
+    measured = process.run(PEER, job, limit_seconds=25)
+    assert measured.outcome.missing == 10
+    assert measured.requests["requests"] == 90
+    assert 1 <= measured.requests["stalled"] <= 10
+
+
 def test_a_workload_without_a_service_has_no_server():
     with serving(by_name("no-op-ordered")) as (url, counters):
         assert (url, counters) == ("", {})

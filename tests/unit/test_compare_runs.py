@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benches.compare import page
-from benches.compare.calls import blocking_call, coroutine_call, value_of
+from benches.compare.calls import TABLE, address_of, blocking_call, coroutine_call, value_of
 from benches.compare.charts import adapt, colours
 from benches.compare.goals import goals
 from benches.compare.observe import TIMED_ROWS, Observer, percentiles
@@ -96,6 +96,25 @@ def test_results_over_http_are_those_of_the_table():
 
 def test_a_destination_that_stalls_may_leave_rows_without_a_result():
     assert complaints(Job(by_name("http-stall"), 10, 0), outcome(10, missing=1, result_sum=0)) == []
+
+
+def test_rows_of_a_destination_that_never_answers_have_no_result_and_no_others():
+    job = Job(by_name("http-stalled-host"), 20, 0)
+    total = sum(value_of(row) for row in range(20) if row % 10)
+    assert complaints(job, outcome(20, missing=2, result_sum=total)) == []
+    found = complaints(job, outcome(20, missing=3, result_sum=total - value_of(1)))
+    assert found == [
+        f"their results sum up to {total - value_of(1)} instead of {total}",
+        "3 rows have no result instead of 2",
+    ]
+
+
+def test_a_row_is_looked_up_where_its_destination_is():
+    address = address_of(by_name("http-stalled-host").service, "http://a:1 http://b:2")
+    assert address(10) == f"http://b:2/{TABLE}/10"
+    assert address(11) == f"http://a:1/{TABLE}/11"
+    only = address_of(by_name("http").service, "http://a:1")
+    assert only(10) == f"http://a:1/{TABLE}/10"
 
 
 def observe(workload: str, *groups: list[int]) -> Outcome:

@@ -43,6 +43,14 @@ def test_a_rate_limit_below_the_bound_takes_its_place():
 
 def test_calls_that_are_never_answered_take_their_timeout():
     assert by_name("http-stall").mean_seconds() == pytest.approx(0.999 * 0.005 + 0.001 * 1.0)
+    assert by_name("http-stalled-host").mean_seconds() == pytest.approx(0.9 * 0.005 + 0.1 * 1.0)
+
+
+def test_a_peer_that_the_bound_does_not_hold_for_says_its_own_rate():
+    workload = by_name("http-stalled-host")
+    ours, flink = all_peers()["sparkawait_native"], all_peers()["flink_java"]
+    assert flink.rows(workload, 1.0) == round(workload.bound() * workload.stretch)
+    assert ours.rows(workload, 1.0) == 20_000 * workload.stretch
 
 
 def test_an_unknown_workload_is_named():

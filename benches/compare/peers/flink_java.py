@@ -19,7 +19,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from benches.compare.calls import TABLE
+from benches.compare.calls import TABLE, servers
 from benches.compare.environment import FOLDER, NotInstalledError, python_of
 from benches.compare.peer import Job, Outcome, Peer
 from benches.compare.workloads import KEYS
@@ -67,6 +67,8 @@ def _arguments(job: Job) -> dict[str, str]:
         micros = (str(round(seconds * 1e6)) for seconds in workload.delays.table())
         path.write_text("\n".join(micros) + "\n")
         delays = str(path)
+    service = workload.service
+    answering, silent = servers(job.url)
     bound = workload.bound()
     rate = workload.load * bound if workload.load is not None and bound is not None else 0.0
     return {
@@ -77,7 +79,9 @@ def _arguments(job: Job) -> dict[str, str]:
         "timeout_ms": str(round(workload.timeout * 1e3)),
         "watermark_every": str(workload.watermark_every or 0),
         "rate": str(rate),
-        "url": f"{job.url}/{TABLE}" if job.url else "",
+        "url": f"{answering}/{TABLE}" if answering else "",
+        "silent_url": f"{silent}/{TABLE}" if silent else "",
+        "destinations": str(service.destinations if service is not None else 1),
         "keys": str(KEYS),
         "delays": delays,
     }

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from benches.compare.calls import servers
 from benches.compare.observe import Observer
 from benches.compare.peer import Job, Outcome, Peer
 from benches.compare.peers.sparkawait_native import function, native_options
+from benches.compare.peers.sparkawait_python import described
 from benches.compare.workloads import KEYS
 
 if TYPE_CHECKING:
@@ -33,8 +35,14 @@ def input_batches(job: Job, rows_per_batch: int) -> Iterator[pa.RecordBatch]:
         columns = {"id": pa.array(ids)}
         if job.workload.watermark_every is not None:
             columns["time"] = pa.array(ids, pa.timestamp("us", "UTC"))
-        if job.workload.service is not None:
+        service = job.workload.service
+        if service is not None:
             columns["key"] = pa.array(ids % KEYS)
+        if service is not None and service.destinations > 1:
+            answering, silent = servers(job.url)
+            destinations = ids % service.destinations
+            columns["destination"] = pa.array(destinations)
+            columns["server"] = pa.array(np.where(destinations == 0, silent, answering))
         batch = pa.record_batch(columns)
         for offset in range(0, len(ids), rows_per_batch):
             yield batch.slice(offset, rows_per_batch)
@@ -89,7 +97,7 @@ def run(job: Job) -> Outcome:
     """Does the job."""
     if job.warm_up_rows:
         _pass(job.warm_up)
-    settings = {name: str(value) for name, value in all_options(job).items()}
+    settings = described(all_options(job))
     settings["rows in a batch of the input"] = str(rows_per_batch(job))
     return _pass(job).outcome(settings, versions())
 
@@ -100,6 +108,7 @@ PEER = Peer(
     environment="spark",
     can=frozenset({"ordered", "unordered", "http", "watermarks"}),
     rows_per_second=8_000_000,
+    rates={"http-stalled-host": 20_000},
     run=run,
     is_ours=True,
 )

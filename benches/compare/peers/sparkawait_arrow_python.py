@@ -20,6 +20,7 @@ from benches.compare.peers.sparkawait_arrow import (
     rows_per_batch,
     versions,
 )
+from benches.compare.peers.sparkawait_python import described
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +73,7 @@ def run(job: Job) -> Outcome:
     """Does the job."""
     if job.warm_up_rows:
         _pass(job.warm_up)
-    settings = {name: str(value) for name, value in _options(job).items()}
+    settings = described(_options(job))
     settings["event loop"] = "uvloop, which it takes where it is installed"
     return _pass(job).outcome(settings, versions())
 

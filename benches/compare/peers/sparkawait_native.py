@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from benches.compare.calls import TABLE
+from benches.compare.calls import TABLE, servers
 from benches.compare.peer import Job, Outcome, Peer
-from benches.compare.peers.sparkawait_python import options
+from benches.compare.peers.sparkawait_python import described, options, with_destination
 from benches.compare.spark import nano_time, run_in_spark
 from benches.compare.workloads import KEYS, Delays
 
@@ -45,9 +45,10 @@ def function(job: Job) -> Any:
 
     if job.workload.service is None:
         return simulated(latency(job.workload.delays), timestamps=True)
+    server = job.url if job.workload.service.destinations == 1 else "{server}"
     connections = job.workload.calls
     return sa.http.get(
-        f"{job.url}/{TABLE}/{{key}}", "value bigint", connections=connections, proxy=False
+        f"{server}/{TABLE}/{{key}}", "value bigint", connections=connections, proxy=False
     )
 
 
@@ -72,13 +73,18 @@ def _transform(job: Job, frame: DataFrame) -> DataFrame:
         return out.select("id", result.alias("result"), F.col("began").alias("admitted"))
     made = F.when(F.col("id") == 0, nano_time())
     keyed = frame.select("id", made.alias("admitted"), (F.col("id") % KEYS).alias("key"))
+    if job.workload.service.destinations > 1:
+        keyed = with_destination(job, keyed)
+        answering, silent = map(F.lit, servers(job.url))
+        server = F.when(F.col("destination") == 0, silent).otherwise(answering)
+        keyed = keyed.withColumn("server", server)
     out = wait(keyed, function(job), **native_options(job))
     return out.select("id", F.col("value").alias("result"), "admitted")
 
 
 def run(job: Job) -> Outcome:
     """Does the job."""
-    settings = {name: str(value) for name, value in native_options(job).items()}
+    settings = described(native_options(job))
     outcome = run_in_spark(job, _transform, settings)
     return outcome if job.workload.service is None else replace(outcome, latency_ms=None)
 
@@ -89,6 +95,7 @@ PEER = Peer(
     environment="spark",
     can=frozenset({"ordered", "unordered", "http"}),
     rows_per_second=6_000_000,
+    rates={"http-stalled-host": 20_000},
     run=run,
     is_ours=True,
 )

@@ -7,10 +7,10 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benches.compare.calls import TABLE, coroutine_call, is_too_many, session
+from benches.compare.calls import address_of, coroutine_call, is_too_many, session
 from benches.compare.peer import Job, Outcome, Peer
 from benches.compare.spark import run_in_spark
-from benches.compare.workloads import KEYS
+from benches.compare.workloads import Service
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,24 +21,40 @@ RETRIED: dict[int, int] = {}
 
 
 def _function(job: Job) -> Any:
-    workload, url = job.workload, job.url
+    name, url = job.workload.name, job.url
+    if job.workload.service is not None:
+        return _over_http(job.workload.service, url, job.workload.calls)
 
     async def simulated(row: Mapping[str, Any]) -> dict[str, Any]:
-        result, admitted = await coroutine_call(workload.name, url)(row["id"])
+        result, admitted = await coroutine_call(name, url)(row["id"])
         return {"result": result, "admitted": admitted}
+
+    return simulated
+
+
+def _over_http(service: Service, url: str, connections: int) -> Any:
+    address = address_of(service, url)
 
     async def over_http(row: Mapping[str, Any]) -> dict[str, Any]:
         import sparkawait as sa
 
         admitted = RETRIED.pop(row["id"], None) or time.monotonic_ns()
-        address = f"{url}/{TABLE}/{row['id'] % KEYS}"
-        async with session(workload.calls).get(address) as response:
+        async with session(connections).get(address(row["id"])) as response:
             if is_too_many(response.status):
                 RETRIED[row["id"]] = admitted
                 raise sa.RetryAfter(response.headers["Retry-After"])
             return {"result": (await response.json())["value"], "admitted": admitted}
 
-    return simulated if workload.service is None else over_http
+    return over_http
+
+
+def _without_result(seconds: float) -> Any:
+    """Returns what a row has that timed out."""
+
+    def timed_out(row: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - any row
+        return {"result": None, "admitted": time.monotonic_ns() - round(seconds * 1e9)}
+
+    return timed_out
 
 
 def options(job: Job) -> dict[str, Any]:
@@ -53,20 +69,38 @@ def options(job: Job) -> dict[str, Any]:
     }
     if workload.service is not None:
         given["retry"] = sa.retry.fixed_delay(1_000, "100ms")
-        given["on_timeout"] = {"result": None, "admitted": None}
+        given["on_timeout"] = _without_result(workload.timeout)
+        if workload.service.destinations > 1:
+            given["channel"] = "destination"
     return given
+
+
+def described(given: Mapping[str, Any]) -> dict[str, str]:
+    """Returns options for people."""
+    return {
+        name: value.__name__ if callable(value) else str(value) for name, value in given.items()
+    }
+
+
+def with_destination(job: Job, frame: DataFrame) -> DataFrame:
+    """Adds the column ``destination``, if there are several."""
+    service = job.workload.service
+    if service is None or service.destinations == 1:
+        return frame
+    return frame.withColumn("destination", frame["id"] % service.destinations)
 
 
 def _transform(job: Job, frame: DataFrame) -> DataFrame:
     import sparkawait as sa
 
     wait = sa.ordered_wait if job.workload.mode == "ordered" else sa.unordered_wait
-    return wait(frame, _function(job), schema=SCHEMA, **options(job))
+    out = wait(with_destination(job, frame), _function(job), schema=SCHEMA, **options(job))
+    return out.select("id", "result", "admitted")
 
 
 def run(job: Job) -> Outcome:
     """Does the job."""
-    settings = {name: str(value) for name, value in options(job).items()}
+    settings = described(options(job))
     settings["event loop"] = "uvloop, which it takes where it is installed"
     return run_in_spark(job, _transform, settings)
 
@@ -77,6 +111,7 @@ PEER = Peer(
     environment="spark",
     can=frozenset({"ordered", "unordered", "http"}),
     rows_per_second=1_500_000,
+    rates={"http-stalled-host": 5_000},
     run=run,
     is_ours=True,
 )

@@ -45,7 +45,7 @@ final class HttpFunction extends RichAsyncFunction<Long, long[]> {
         if (id == 0 && Proof.current().isNew()) {
             Proof.current().begin(now);
         }
-        HttpRequest request = HttpRequest.newBuilder(URI.create(work.url + "/" + id % work.keys)).build();
+        HttpRequest request = HttpRequest.newBuilder(URI.create(work.address(id))).build();
         client.sendAsync(request, HttpResponse.BodyHandlers.ofString())
                 .whenComplete((response, failure) -> finish(id, now, future, response, failure));
     }

@@ -21,6 +21,9 @@ final class Work implements Serializable {
     final double rate;
     /** Address of the table of the HTTP server; empty for simulated calls. */
     final String url;
+    /** Of several destinations, where the first is looked up, which never answers. */
+    final String silentUrl;
+    final long destinations;
     final long keys;
     /** Microseconds of call `id % length`; null for calls that return at once. */
     final long[] delays;
@@ -39,6 +42,8 @@ final class Work implements Serializable {
         watermarkEvery = Long.parseLong(values.get("watermark_every"));
         rate = Double.parseDouble(values.get("rate"));
         url = values.get("url");
+        silentUrl = values.get("silent_url");
+        destinations = Long.parseLong(values.get("destinations"));
         keys = Long.parseLong(values.get("keys"));
         delays = readDelays(values.get("delays"));
     }
@@ -49,6 +54,12 @@ final class Work implements Serializable {
         }
         List<String> lines = Files.readAllLines(Path.of(path));
         return lines.stream().mapToLong(Long::parseLong).toArray();
+    }
+
+    /** Where a row is looked up. */
+    String address(long id) {
+        boolean answers = destinations == 1 || id % destinations > 0;
+        return (answers ? url : silentUrl) + "/" + id % keys;
     }
 
     /** The microseconds that the call of a row takes. */

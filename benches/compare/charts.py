@@ -129,12 +129,13 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def _summaries(document: Document, workload: str) -> dict[str, Document]:
-    """Returns the summaries of a workload by peer."""
-    return {
+    """Returns the summaries of a workload by peer, in the order of peers."""
+    found = {
         result["peer"]: result["summary"]
         for result in document["results"]
         if result["workload"] == workload and result["summary"]
     }
+    return {peer: found[peer] for peer in document["peers"] if peer in found}
 
 
 def new_figure(title: str, height: float = 4.8) -> tuple[Figure, Axes]:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from benches.compare.calls import servers
 from benches.compare.observe import Observer
+from benches.compare.ours import described, native_function, native_options
 from benches.compare.peer import Job, Outcome, Peer
-from benches.compare.peers.sparkawait_native import function, native_options
-from benches.compare.peers.sparkawait_python import described
 from benches.compare.workloads import KEYS
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def _pass(job: Job) -> Observer:
     observer = Observer(job)
     observer.start()
     source = input_batches(job, rows_per_batch(job))
-    for batch in wait(source, function(job), **all_options(job)):
+    for batch in wait(source, native_function(job), **all_options(job)):
         ids = batch.column("id").to_numpy()
         if job.workload.service is None:
             results = 3 * batch.column("ordinal").to_numpy() + 1

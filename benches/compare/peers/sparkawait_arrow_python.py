@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from benches.compare.calls import coroutine_call
 from benches.compare.observe import Observer
+from benches.compare.ours import described
 from benches.compare.peer import Job, Outcome, Peer
 from benches.compare.peers.sparkawait_arrow import (
     all_options,
@@ -20,7 +21,6 @@ from benches.compare.peers.sparkawait_arrow import (
     rows_per_batch,
     versions,
 )
-from benches.compare.peers.sparkawait_python import described
 
 if TYPE_CHECKING:
     import pyarrow as pa

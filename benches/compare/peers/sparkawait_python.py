@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from benches.compare.calls import address_of, coroutine_call, is_too_many, session
+from benches.compare.ours import described, options, with_destination
 from benches.compare.peer import Job, Outcome, Peer
 from benches.compare.spark import run_in_spark
 from benches.compare.workloads import Service
@@ -46,48 +47,6 @@ def _over_http(service: Service, url: str, connections: int) -> Any:
             return {"result": (await response.json())["value"], "admitted": admitted}
 
     return over_http
-
-
-def _without_result(seconds: float) -> Any:
-    """Returns what a row has that timed out."""
-
-    def timed_out(row: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG001 - any row
-        return {"result": None, "admitted": time.monotonic_ns() - round(seconds * 1e9)}
-
-    return timed_out
-
-
-def options(job: Job) -> dict[str, Any]:
-    """Returns the options of the wait functions."""
-    import sparkawait as sa
-
-    workload = job.workload
-    given: dict[str, Any] = {
-        "capacity": workload.slots or workload.calls,
-        "max_concurrency": workload.calls,
-        "timeout": workload.timeout,
-    }
-    if workload.service is not None:
-        given["retry"] = sa.retry.fixed_delay(1_000, "100ms")
-        given["on_timeout"] = _without_result(workload.timeout)
-        if workload.service.destinations > 1:
-            given["channel"] = "destination"
-    return given
-
-
-def described(given: Mapping[str, Any]) -> dict[str, str]:
-    """Returns options for people."""
-    return {
-        name: value.__name__ if callable(value) else str(value) for name, value in given.items()
-    }
-
-
-def with_destination(job: Job, frame: DataFrame) -> DataFrame:
-    """Adds the column ``destination``, if there are several."""
-    service = job.workload.service
-    if service is None or service.destinations == 1:
-        return frame
-    return frame.withColumn("destination", frame["id"] % service.destinations)
 
 
 def _transform(job: Job, frame: DataFrame) -> DataFrame:

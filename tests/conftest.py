@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every test shares: the environment of Spark's workers, time limits, Hypothesis profiles."""
+"""What every test shares: a local Spark and its environment, time limits, Hypothesis profiles."""
 
 import os
 import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # Workers must run the Python of the tests, not the `python3` that is first on PATH.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -24,3 +29,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_SECONDS))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    """Two cores, one retry per task, small batches, and a time zone that is not UTC."""
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2,2]")
+        .appName("sparkawait tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "America/New_York")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "50")
+        # Off by default in 4.1 to 4.3; unknown to older versions.
+        .config("spark.sql.timeType.enabled", "true")
+        # What ends in time must not need Spark to end the worker.
+        .config("spark.python.task.killTimeout", "1h")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .getOrCreate()
+    )
+    # Tests make tasks fail on purpose.
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()

@@ -25,7 +25,7 @@ from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.partition import PartitionTask
 from sparkawait.spark.routes import Destination, with_route
-from sparkawait.spark.schemas import conformed, to_arrow, to_spark
+from sparkawait.spark.schemas import conformed, session_zone, to_arrow, to_spark, with_zone
 from sparkawait.types import SchemaLike
 from sparkawait.watermark import WatermarkStrategy
 
@@ -288,16 +288,17 @@ def _wait(
         msg = f"`df` must be a DataFrame, got `{type(df).__name__}`"
         raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
     input_schema: StructType = df.schema
-    arrow_schema = to_arrow(input_schema)
+    zone = session_zone(df)
+    arrow_schema = to_arrow(input_schema, zone)
     df, given["channel"] = with_route(df, given["channel"])
-    plan = conform(options.resolve(mode, function, input_schema=arrow_schema, **given))
+    plan = conform(options.resolve(mode, function, input_schema=arrow_schema, **given), zone)
     kept = input_schema.fields if plan.output == "append" else []
     names = df.columns
     renamed = _needs_safe_names(names)
     task = PartitionTask(
         plan,
         names=names if renamed else None,
-        result_types=_casts(plan),
+        result_types=_casts(plan, zone),
         accumulator=accumulator_of(metrics),
     )
     if renamed:
@@ -305,14 +306,18 @@ def _wait(
     return df.mapInArrow(task, StructType([*kept, *result_fields(plan)]))
 
 
-def conform(plan: _PlanT) -> _PlanT:
+def conform(plan: _PlanT, zone: str = "UTC") -> _PlanT:
     """Has the function's results built with the Arrow types that Spark reads.
+
+    A native function builds those that it declares, in the zone.
 
     Raises:
         ConfigurationError: If a returned column has a type that Spark does not know.
     """
-    wanted = conformed(plan.declared_schema)
-    if isinstance(plan.function, NativeFunction) or wanted.equals(plan.declared_schema):
+    wanted = conformed(plan.declared_schema, zone)
+    if isinstance(plan.function, NativeFunction):
+        wanted = with_zone(plan.declared_schema, zone)
+    if wanted.equals(plan.declared_schema):
         return plan
     return dataclasses.replace(plan, declared_schema=wanted)
 
@@ -325,12 +330,12 @@ def result_fields(plan: Plan) -> list[Any]:
     return to_spark(pa.schema(fields)).fields
 
 
-def _casts(plan: Plan) -> dict[str, pa.DataType]:
+def _casts(plan: Plan, zone: str) -> dict[str, pa.DataType]:
     """Returns the columns of a native function that Spark wants in another type."""
     declared = plan.declared_schema
     return {
         field.name: field.type
-        for field in conformed(declared)
+        for field in conformed(declared, zone)
         if field.type != declared.field(field.name).type
     }
 

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The time zone of the session goes with every timestamp."""
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+
+import sparkawait as sa
+from sparkawait.spark.schemas import conformed, with_zone
+
+pytestmark = pytest.mark.spark
+
+NAMES = ["UTC", "Z", "America/New_York", "Asia/Kolkata", "+02:00", "GMT+8", "UTC+01:00"]
+NOON = dt.datetime(2024, 7, 1, 12, tzinfo=dt.timezone.utc)
+NESTED = (
+    "at timestamp, many array<timestamp>, by_name map<string, timestamp>,"
+    " inside struct<at: timestamp, wall: timestamp_ntz>"
+)
+
+
+@pytest.fixture
+def in_zone(spark):
+    """Sets the zone of the session."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    yield lambda zone: spark.conf.set("spark.sql.session.timeZone", zone)
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_nested_timestamps_get_the_zone_and_local_ones_do_not():
+    at, wall = pa.timestamp("us", "Asia/Kolkata"), pa.timestamp("us")
+    schema = pa.schema(
+        [
+            ("wall", wall),
+            pa.field("at", pa.timestamp("ms", "UTC"), nullable=False, metadata={"comment": "when"}),
+            ("deep", pa.list_(pa.struct([("m", pa.map_(pa.string(), pa.timestamp("ns", "UTC")))]))),
+        ]
+    )
+
+    found = conformed(schema, "Asia/Kolkata")
+
+    assert found.field("wall").type == wall
+    assert found.field("at").equals(schema.field("at").with_type(at), check_metadata=True)
+    assert found.field("deep").type.value_type.field("m").type.item_type == at
+    assert with_zone(schema, "Asia/Kolkata").field("at").type == pa.timestamp("ms", "Asia/Kolkata")
+
+
+@pytest.mark.parametrize("zone", NAMES)
+def test_timestamps_are_the_same_instant_in_every_zone(spark, in_zone, zone):
+    in_zone(zone)
+
+    @sa.async_function(NESTED)
+    async def answer(row):
+        wall = NOON.replace(tzinfo=None)
+        inside = {"at": NOON, "wall": wall}
+        return {"at": NOON, "many": [NOON, None], "by_name": {"a": NOON}, "inside": inside}
+
+    expected = spark.sql(
+        "select at, array(at, null) as many, map('a', at) as by_name,"
+        " named_struct('at', at, 'wall', timestamp_ntz'2024-07-01 12:00:00') as inside"
+        " from (select timestamp'2024-07-01 12:00:00 UTC' as at)"
+    )
+    empty = spark.sql("select timestamp'2024-01-01 00:00:00 UTC' as input")
+
+    out = sa.ordered_wait(empty, answer)
+
+    assert out.drop("input").collect() == expected.collect()
+    assert out.select("input").collect() == empty.collect()

@@ -9,6 +9,7 @@
 //! | [`template`] | texts with columns in braces, as keys and addresses are |
 //! | [`lookup`] | found rows, a miss or a failure for each call |
 //! | [`text`], [`json`], [`json_path`] | result columns out of what a service returned |
+//! | [`zone`] | time zones as Spark names them |
 //! | [`cache`] | results that are kept, in front of any function |
 //! | [`http`] | calls to HTTP services |
 //! | [`shared`] | what all tasks of a process share |
@@ -41,3 +42,4 @@ pub mod template;
 pub mod text;
 mod tls;
 mod worker;
+pub mod zone;

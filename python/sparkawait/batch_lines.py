@@ -76,7 +76,7 @@ class Line:
     def drop(self, ids: set[int]) -> bool:
         """Forgets these rows; returns whether another row is the oldest now."""
         first = self.waiting[0] if self.waiting else None
-        kept = [entry for entry in self.waiting if entry[0].id not in ids]
+        kept = [entry for entry in self.waiting if entry[0].__sparkawait_attempt__ not in ids]
         self.waiting = deque(kept)
         self._bytes = sum(size for _, size, _ in kept)
         return bool(kept) and kept[0] is not first

@@ -72,7 +72,7 @@ class BatchRunner(Runner):
         due = self._loop.time() + self._linger
         counts_bytes = self._max_bytes is not None
         for row in calls:
-            line = self._line(row.channel if self._has_channels else None)
+            line = self._line(row.__sparkawait_channel__ if self._has_channels else None)
             line.append(row, due, counts_bytes=counts_bytes)
             if len(line.waiting) == 1:
                 self._timers.add(line)
@@ -164,7 +164,7 @@ class BatchCall:
         self.size = len(rows)
         self._runner = runner
         self._rows = rows
-        self._wanted = {row.id for row in rows}
+        self._wanted = {row.__sparkawait_attempt__ for row in rows}
         self.task = asyncio.Task(self._run(), loop=loop, name="sparkawait-batch")
 
     def cancel_rows(self, ids: set[int]) -> None:
@@ -192,7 +192,7 @@ class BatchCall:
             runner.call_done(self)
 
     def _wanted_rows(self) -> list[Row]:
-        return [row for row in self._rows if row.id in self._wanted]
+        return [row for row in self._rows if row.__sparkawait_attempt__ in self._wanted]
 
     def _finish(self, results: object) -> None:
         error = _check_count(results, len(self._rows))
@@ -201,7 +201,7 @@ class BatchCall:
                 self._runner.replies.fail(row, error, error.kind)
             return
         for row, result in zip(self._rows, cast("Sequence[object]", results), strict=True):
-            if row.id in self._wanted:
+            if row.__sparkawait_attempt__ in self._wanted:
                 self._runner.replies.finish(row, result)
 
 

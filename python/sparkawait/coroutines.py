@@ -106,9 +106,9 @@ class CoroutineRunner(Runner):
 
     def _cancel(self, ids: set[int]) -> None:
         for worker in list(self.workers):
-            if worker.row is not None and worker.row.id in ids:
+            if worker.row is not None and worker.row.__sparkawait_attempt__ in ids:
                 worker.cancel()
-        kept = [row for row in self.pending if row.id not in ids]
+        kept = [row for row in self.pending if row.__sparkawait_attempt__ not in ids]
         self.pending.clear()
         self.pending.extend(kept)
 

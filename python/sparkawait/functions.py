@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from sparkawait._core import Row
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ElementTimeoutError, ErrorKind
 from sparkawait.types import SchemaLike
@@ -32,9 +33,6 @@ __all__ = [
     "Row",
     "async_function",
 ]
-
-Row = Mapping[str, Any]
-"""One row: a read-only mapping by column name."""
 
 Results = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """What a function returns for a row: one mapping, or a list of 0..n mappings."""

@@ -18,8 +18,7 @@ class FakeRow(dict):
 
     def __init__(self, number, cells):
         super().__init__(cells)
-        self.id = number
-        self.attempt = 1
+        self.id = self.__sparkawait_attempt__ = number
 
     __hash__ = object.__hash__
 

@@ -179,7 +179,7 @@ def test_rows_of_a_call_are_of_one_channel_and_channels_take_turns(session, rows
     function, calls = recording(Batch(max_rows=2, linger="1h"))
     sent = rows(6)
     for row in sent:
-        row.channel = row["x"] % 2
+        row.__sparkawait_channel__ = row["x"] % 2
     session(function, channel="x").run(*sent)
     assert calls == [[0, 2], [1, 3]]
 
@@ -188,7 +188,7 @@ def test_a_channel_has_its_share_of_the_calls(session, rows):
     function, gates = gated(Batch(max_rows=1, linger="1h"))
     sent = rows(8)
     for row in sent:
-        row.channel = int(row["x"] == 7)
+        row.__sparkawait_channel__ = int(row["x"] == 7)
     channels = Channels(exclusive=0, floating=4, max_per_channel=4)
     one = session(function, channel="x", capacity=8, max_concurrency=4, channels=channels)
     one.run(*sent)
@@ -203,7 +203,7 @@ def test_a_channel_has_its_share_of_the_calls(session, rows):
 def test_cancelled_rows_leave_no_channel_behind(session, rows):
     function, _ = recording(Batch(max_rows=2, linger="1h"))
     (row,) = rows(1)
-    row.channel = 5
+    row.__sparkawait_channel__ = 5
     one = session(function, channel="x")
     one.run(row)
     assert list(one.runner._lines) == [5]

@@ -17,6 +17,7 @@ use sparkawait_core::ErrorKind;
 use tokio::runtime::Handle;
 
 use crate::error::{configuration_error, internal_error};
+use crate::guard::guarded;
 use crate::lookup_server::{LatencyArguments, to_latency};
 
 /// What a native function does.
@@ -78,19 +79,19 @@ impl Native {
 
     #[staticmethod]
     fn http(description: &str) -> PyResult<Self> {
-        let config = HttpConfig::from_json(description).map_err(|error| start_error(&error))?;
+        let config = read(|| HttpConfig::from_json(description))?;
         Ok(Self { function: Box::new(config) })
     }
 
     #[staticmethod]
     fn postgres(description: &str) -> PyResult<Self> {
-        let config = PostgresConfig::read(description).map_err(|error| start_error(&error))?;
+        let config = read(|| PostgresConfig::read(description))?;
         Ok(Self { function: Box::new(config) })
     }
 
     #[staticmethod]
     fn redis(description: &str) -> PyResult<Self> {
-        let config = RedisConfig::from_json(description).map_err(|error| start_error(&error))?;
+        let config = read(|| RedisConfig::from_json(description))?;
         Ok(Self { function: Box::new(config) })
     }
 }
@@ -100,11 +101,15 @@ pub(crate) fn start_error(error: &StartError) -> PyErr {
     configuration_error(&error.message, error.kind)
 }
 
+/// Reads what describes a function; a panic is an exception as well.
+fn read<T>(read: impl FnOnce() -> Result<T, StartError>) -> PyResult<T> {
+    guarded(|| read().map_err(|error| start_error(&error)))
+}
+
 /// Returns the columns that `text`, given for `option`, names in braces.
 #[pyfunction]
 pub(crate) fn template_columns(text: &str, option: &str) -> PyResult<Vec<String>> {
-    let template = sparkawait_connect::template::Template::parse(text, option)
-        .map_err(|error| start_error(&error))?;
+    let template = read(|| sparkawait_connect::template::Template::parse(text, option))?;
     Ok(template.columns().map(str::to_owned).collect())
 }
 
@@ -114,8 +119,8 @@ pub(crate) fn describe_postgres(
     py: Python<'_>,
     description: &str,
 ) -> PyResult<PyArrowType<Schema>> {
-    let config = PostgresConfig::read(description).map_err(|error| start_error(&error))?;
+    let config = read(|| PostgresConfig::read(description))?;
     let runtime = runtime()?;
-    let described = py.detach(|| runtime.block_on(sparkawait_connect::postgres::describe(&config)));
-    described.map(PyArrowType).map_err(|error| start_error(&error))
+    let describe = || runtime.block_on(sparkawait_connect::postgres::describe(&config));
+    py.detach(|| read(describe)).map(PyArrowType)
 }

@@ -112,12 +112,12 @@ impl Port {
     }
 
     /// Returns the view of a batch; that of the latest batch keeps its conversions.
-    fn view(&self, batch: &Arc<InputBatch>) -> Arc<BatchView> {
+    fn view(&self, py: Python<'_>, batch: &Arc<InputBatch>) -> Arc<BatchView> {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(view) = latest.as_ref().filter(|view| Arc::ptr_eq(&view.input, batch)) {
             return Arc::clone(view);
         }
-        let view = BatchView::new(Arc::clone(batch), Arc::clone(&self.columns));
+        let view = BatchView::new(py, Arc::clone(batch), Arc::clone(&self.columns));
         Arc::clone(latest.insert(Arc::new(view)))
     }
 
@@ -133,15 +133,29 @@ impl Port {
         self.replies.send(ReplyGroup { results: Some(group), failures: Vec::new() });
     }
 
-    /// Appends a row for each call.
-    fn rows(&self, py: Python<'_>, calls: &Calls, rows: &mut Vec<Py<Row>>) -> PyResult<()> {
-        let views: Vec<_> = calls.batches.iter().map(|batch| self.view(batch)).collect();
-        for call in &calls.calls {
-            let Call { attempt, batch, row } = *call;
-            let view = Arc::clone(&views[batch as usize]);
-            rows.push(Py::new(py, Row::new(view, row as usize, attempt, number_of(attempt)))?);
+    /// Makes a row for each call.
+    fn rows(&self, py: Python<'_>, groups: &[Calls]) -> PyResult<Vec<Py<Row>>> {
+        let mut rows = Vec::with_capacity(groups.iter().map(|group| group.calls.len()).sum());
+        for group in groups {
+            let views: Vec<_> = group.batches.iter().map(|batch| self.view(py, batch)).collect();
+            for call in &group.calls {
+                let Call { attempt, batch, row } = *call;
+                let view = Arc::clone(&views[batch as usize]);
+                rows.push(Py::new(py, Row::new(view, row as usize, attempt, number_of(attempt)))?);
+            }
         }
-        Ok(())
+        Ok(rows)
+    }
+
+    /// Ends all calls with `error`, for good.
+    fn fail_all(&self, py: Python<'_>, groups: &[Calls], error: &PyErr) {
+        let calls = groups.iter().flat_map(|group| &group.calls);
+        let failures = calls.map(|call| FailedCall {
+            attempt: call.attempt,
+            failure: Box::new(call_failure(py, error.clone_ref(py), ErrorKind::Internal)),
+            retry: Retry::No,
+        });
+        self.replies.send(ReplyGroup { results: None, failures: failures.collect() });
     }
 }
 
@@ -163,21 +177,23 @@ impl Port {
         self.mouth.reader.as_raw_fd()
     }
 
+    /// Takes all that waits: calls, attempts that are no longer wanted, and rows that timed out.
+    ///
+    /// Nothing of it is lost: rows that cannot be made fail.
     #[expect(clippy::type_complexity, reason = "it is what Python unpacks")]
-    fn take(&self, py: Python<'_>) -> PyResult<Option<(Vec<Py<Row>>, Vec<u64>, Vec<Py<Row>>)>> {
+    fn take(&self, py: Python<'_>) -> Option<(Vec<Py<Row>>, Vec<u64>, Vec<Py<Row>>)> {
         let taken = self.mouth.take();
         if taken.is_closed {
-            return Ok(None);
+            return None;
         }
-        let (mut calls, mut timeouts) = (Vec::new(), Vec::new());
-        for group in &taken.calls {
-            self.rows(py, group, &mut calls)?;
-        }
-        for group in &taken.timeouts {
-            self.rows(py, group, &mut timeouts)?;
-        }
-        let cancelled = taken.cancelled.into_iter().map(number_of).collect();
-        Ok(Some((calls, cancelled, timeouts)))
+        let cancelled = taken.cancelled.iter().copied().map(number_of).collect();
+        let [calls, timeouts] = [&taken.calls, &taken.timeouts].map(|groups| {
+            guarded(|| self.rows(py, groups)).unwrap_or_else(|error| {
+                self.fail_all(py, groups, &error);
+                Vec::new()
+            })
+        });
+        Some((calls, cancelled, timeouts))
     }
 
     fn complete(

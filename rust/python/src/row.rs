@@ -4,20 +4,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray};
-use arrow::datatypes::{
-    DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema,
-    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
-};
-use arrow_pyarrow::ToPyArrow;
-use pyo3::IntoPyObjectExt;
+use arrow::datatypes::Schema;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyIterator, PyString, PyTuple};
+use pyo3::types::{PyDict, PyIterator, PyString, PyTuple};
 use sparkawait_arrow::InputBatch;
 use sparkawait_core::Key;
 use sparkawait_core::operator::AttemptId;
+
+use crate::cells::{Cells, to_struct};
+use crate::guard::guarded;
 
 /// The column names of a task's input.
 #[derive(Debug)]
@@ -25,14 +21,30 @@ pub(crate) struct Columns {
     /// In the order of the schema.
     names: Py<PyTuple>,
     /// The last column of a name wins, as in a `dict`.
-    index: HashMap<String, usize>,
+    index: HashMap<String, Column>,
+    /// Finds what is no column: `object.__getattribute__`.
+    others: Py<PyAny>,
+}
+
+/// Where a column is.
+#[derive(Clone, Copy, Debug)]
+struct Column {
+    position: usize,
+    /// Whether it is an attribute: it is not named like a method.
+    is_attribute: bool,
 }
 
 impl Columns {
     pub(crate) fn new(py: Python<'_>, schema: &Schema) -> PyResult<Self> {
         let names = schema.fields().iter().map(|field| PyString::intern(py, field.name()));
-        let index = schema.fields().iter().enumerate().map(|(i, field)| (field.name().clone(), i));
-        Ok(Self { names: PyTuple::new(py, names)?.unbind(), index: index.collect() })
+        let class = py.get_type::<Row>();
+        let mut index = HashMap::with_capacity(schema.fields().len());
+        for (position, field) in schema.fields().iter().enumerate() {
+            let is_attribute = !class.hasattr(field.name())?;
+            index.insert(field.name().clone(), Column { position, is_attribute });
+        }
+        let others = py.get_type::<PyAny>().getattr("__getattribute__")?.unbind();
+        Ok(Self { names: PyTuple::new(py, names)?.unbind(), index, others })
     }
 }
 
@@ -40,70 +52,27 @@ impl Columns {
 pub(crate) struct BatchView {
     pub(crate) input: Arc<InputBatch>,
     columns: Arc<Columns>,
-    /// Columns of types that pyarrow converts, as pyarrow arrays, once asked for.
-    converted: Vec<PyOnceLock<Py<PyAny>>>,
+    cells: Vec<Cells>,
 }
 
 impl BatchView {
-    pub(crate) fn new(input: Arc<InputBatch>, columns: Arc<Columns>) -> Self {
-        let converted = (0..input.batch.num_columns()).map(|_| PyOnceLock::new()).collect();
-        Self { input, columns, converted }
-    }
-
-    /// Converts one cell.
-    fn cell<'py>(&self, py: Python<'py>, column: usize, row: usize) -> PyResult<Bound<'py, PyAny>> {
-        let array = self.input.batch.column(column);
-        if array.is_null(row) {
-            return Ok(py.None().into_bound(py));
-        }
-        match array.data_type() {
-            DataType::Boolean => array.as_boolean().value(row).into_bound_py_any(py),
-            DataType::Int8 => array.as_primitive::<Int8Type>().value(row).into_bound_py_any(py),
-            DataType::Int16 => array.as_primitive::<Int16Type>().value(row).into_bound_py_any(py),
-            DataType::Int32 => array.as_primitive::<Int32Type>().value(row).into_bound_py_any(py),
-            DataType::Int64 => array.as_primitive::<Int64Type>().value(row).into_bound_py_any(py),
-            DataType::UInt8 => array.as_primitive::<UInt8Type>().value(row).into_bound_py_any(py),
-            DataType::UInt16 => array.as_primitive::<UInt16Type>().value(row).into_bound_py_any(py),
-            DataType::UInt32 => array.as_primitive::<UInt32Type>().value(row).into_bound_py_any(py),
-            DataType::UInt64 => array.as_primitive::<UInt64Type>().value(row).into_bound_py_any(py),
-            DataType::Float32 => {
-                array.as_primitive::<Float32Type>().value(row).into_bound_py_any(py)
-            }
-            DataType::Float64 => {
-                array.as_primitive::<Float64Type>().value(row).into_bound_py_any(py)
-            }
-            DataType::Utf8 => array.as_string::<i32>().value(row).into_bound_py_any(py),
-            DataType::LargeUtf8 => array.as_string::<i64>().value(row).into_bound_py_any(py),
-            DataType::Utf8View => array.as_string_view().value(row).into_bound_py_any(py),
-            DataType::Binary => {
-                Ok(PyBytes::new(py, array.as_binary::<i32>().value(row)).into_any())
-            }
-            _ => self.cell_by_pyarrow(py, column, row),
-        }
-    }
-
-    /// Lets pyarrow convert a cell of a nested, temporal or other type.
-    fn cell_by_pyarrow<'py>(
-        &self,
-        py: Python<'py>,
-        column: usize,
-        row: usize,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let array = self.converted[column].get_or_try_init(py, || {
-            self.input.batch.column(column).to_data().to_pyarrow(py).map(Bound::unbind)
-        })?;
-        array.bind(py).get_item(row)?.call_method0("as_py")
+    pub(crate) fn new(py: Python<'_>, input: Arc<InputBatch>, columns: Arc<Columns>) -> Self {
+        let cells = input.batch.columns().iter().map(|column| Cells::new(py, column)).collect();
+        Self { input, columns, cells }
     }
 }
 
 /// One attempt of one row: a read-only mapping whose cells are converted when asked for.
+///
+/// Columns are attributes too, but those that are named like a method. What
+/// belongs to the attempt has names that no column has.
 #[pyclass(frozen, mapping, module = "sparkawait._core")]
 pub(crate) struct Row {
     view: Arc<BatchView>,
     index: usize,
     pub(crate) attempt_id: AttemptId,
     /// Identifies the attempt within its task.
-    #[pyo3(get)]
+    #[pyo3(get, name = "__sparkawait_attempt__")]
     id: u64,
 }
 
@@ -112,9 +81,17 @@ impl Row {
         Self { view, index, attempt_id, id }
     }
 
-    fn find(&self, name: &Bound<'_, PyAny>) -> Option<usize> {
+    fn find_column(&self, name: &Bound<'_, PyAny>) -> Option<Column> {
         let name = name.cast::<PyString>().ok()?;
         self.view.columns.index.get(name.to_cow().ok()?.as_ref()).copied()
+    }
+
+    fn find(&self, name: &Bound<'_, PyAny>) -> Option<usize> {
+        self.find_column(name).map(|column| column.position)
+    }
+
+    fn cell<'py>(&self, py: Python<'py>, column: usize) -> PyResult<Bound<'py, PyAny>> {
+        guarded(|| self.view.cells[column].get(py, self.index))
     }
 
     /// Converts all cells.
@@ -122,7 +99,7 @@ impl Row {
         let dict = PyDict::new(py);
         for name in self.view.columns.names.bind(py) {
             let column = self.find(&name).unwrap_or_default();
-            dict.set_item(name, self.view.cell(py, column, self.index)?)?;
+            dict.set_item(name, self.cell(py, column)?)?;
         }
         Ok(dict)
     }
@@ -131,14 +108,76 @@ impl Row {
 #[pymethods]
 impl Row {
     /// The number of the row's channel; `None` for a row of none.
-    #[getter]
+    #[getter(__sparkawait_channel__)]
     fn channel(&self) -> Option<u64> {
         self.view.input.channels.get(self.index).copied().flatten().map(Key::as_u64)
     }
 
-    #[getter]
-    fn attempt(&self) -> u32 {
-        self.attempt_id.attempt
+    /// Returns a column, or what else has the name; asked first, since it is cheaper than to fail.
+    fn __getattribute__<'py>(
+        slf: &Bound<'py, Self>,
+        name: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (py, row) = (slf.py(), slf.get());
+        match row.find_column(name) {
+            Some(column) if column.is_attribute => row.cell(py, column.position),
+            _ => row.view.columns.others.bind(py).call1((slf, name)),
+        }
+    }
+
+    /// Explains that there is no such column.
+    fn __getattr__<'py>(
+        &self,
+        py: Python<'py>,
+        name: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let names = self.view.columns.names.bind(py);
+        py.import("sparkawait.cells")?.call_method1("no_column", (name, names))
+    }
+
+    /// Returns the cells as a `dict`; structs inside too, if it is `recursive`.
+    #[pyo3(name = "asDict", signature = (recursive = false))]
+    fn as_dict<'py>(&self, py: Python<'py>, recursive: bool) -> PyResult<Bound<'py, PyAny>> {
+        let dict = self.to_dict(py)?;
+        if recursive {
+            to_struct(&dict)?.call_method1("asDict", (true,))
+        } else {
+            Ok(dict.into_any())
+        }
+    }
+
+    /// Lists the columns too.
+    fn __dir__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let names = py.get_type::<Self>().dir()?;
+        for column in slf.get().view.columns.names.bind(py) {
+            names.append(column)?;
+        }
+        Ok(names.into_any())
+    }
+
+    /// A copy, or a pickled row, is a `Struct`.
+    fn __reduce__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyDict>,))> {
+        Ok((py.import("sparkawait.cells")?.getattr("Struct")?, (self.to_dict(py)?,)))
+    }
+
+    fn __or__<'py>(
+        &self,
+        py: Python<'py>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.to_dict(py)?.call_method1("__or__", (as_dict(other)?,))
+    }
+
+    fn __ror__<'py>(
+        &self,
+        py: Python<'py>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.to_dict(py)?.call_method1("__ror__", (as_dict(other)?,))
     }
 
     fn __getitem__<'py>(
@@ -147,7 +186,7 @@ impl Row {
         name: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         match self.find(name) {
-            Some(column) => self.view.cell(py, column, self.index),
+            Some(column) => self.cell(py, column),
             None => Err(PyKeyError::new_err(name.clone().unbind())),
         }
     }
@@ -160,7 +199,7 @@ impl Row {
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         match self.find(name) {
-            Some(column) => self.view.cell(py, column, self.index),
+            Some(column) => self.cell(py, column),
             None => Ok(default.unwrap_or_else(|| py.None().into_bound(py))),
         }
     }
@@ -212,5 +251,13 @@ impl Row {
     /// Returns the names, each once, without converting a cell.
     fn to_keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         py.get_type::<PyDict>().call_method1("fromkeys", (self.view.columns.names.bind(py),))
+    }
+}
+
+/// Returns the cells of a row, and anything else as it is.
+fn as_dict<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    match value.cast::<Row>() {
+        Ok(row) => Ok(row.get().to_dict(value.py())?.into_any()),
+        Err(_) => Ok(value.clone()),
     }
 }

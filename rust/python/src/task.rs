@@ -238,7 +238,7 @@ impl Task {
         let cache = cache.map(to_cache).transpose()?;
         let cache_metrics = cache.as_ref().map(|cache| Arc::clone(&cache.metrics));
         let config = TaskConfig { operator, driver, rows, cache };
-        let (driver, feeder, port) = start(py, config, native.as_ref(), columns)?;
+        let (driver, feeder, port) = guarded(|| start(py, config, native.as_ref(), columns))?;
         Ok(Self {
             metrics: driver.metrics_reader(),
             cache_metrics,
@@ -261,16 +261,22 @@ impl Task {
     fn put(&self, py: Python<'_>, batch: PyArrowType<RecordBatch>) -> PyResult<bool> {
         self.check_process()?;
         let batch = batch.0;
-        Ok(py.detach(|| self.feeder.put(batch)))
+        py.detach(|| guarded(|| Ok(self.feeder.put(batch))))
     }
 
-    fn put_end(&self) {
-        self.feeder.put_end();
+    fn put_end(&self) -> PyResult<()> {
+        guarded(|| {
+            self.feeder.put_end();
+            Ok(())
+        })
     }
 
-    fn put_failure(&self, error: Bound<'_, PyAny>) {
+    fn put_failure(&self, error: Bound<'_, PyAny>) -> PyResult<()> {
         let cause = PythonCause(PyErr::from_value(error));
-        self.feeder.put_failure(TaskError::External(Arc::new(cause)));
+        guarded(|| {
+            self.feeder.put_failure(TaskError::External(Arc::new(cause)));
+            Ok(())
+        })
     }
 
     #[pyo3(signature = (patience = None))]
@@ -281,7 +287,8 @@ impl Task {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.check_process()?;
         let patience = patience.map(|it| to_duration("patience", it)).transpose()?;
-        self.run(py, patience)?.map(|batch| batch.to_pyarrow(py)).transpose()
+        let batch = self.run(py, patience)?;
+        guarded(|| batch.map(|batch| batch.to_pyarrow(py)).transpose())
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
@@ -300,7 +307,7 @@ impl Task {
 
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
-        let Some(task) = self.metrics.read() else { return Ok(dict) };
+        let Some(task) = guarded(|| Ok(self.metrics.read()))? else { return Ok(dict) };
         let operator = task.operator;
         // Failed records leave too, unless their failure failed the task.
         let left_failed = if self.on_error == OnError::Fail { 0 } else { operator.failures };

@@ -147,6 +147,7 @@ class LookupServer:
 class Native:
     """The description of a native function, as a task takes it."""
 
+    def check(self, columns: pa.Schema, results: pa.Schema) -> None: ...
     @staticmethod
     def simulated(
         *,

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
+from sparkawait.checks import is_unicode
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.secrets import Secret
 
@@ -36,7 +38,7 @@ class Certificates:
         """Checks the values."""
         for name in ("ca", "certificate", "private_key"):
             value: object = getattr(self, name)
-            if value is not None and not isinstance(value, Pem):
+            if value is not None and not _is_pem(value):
                 msg = (
                     f"`{name}` must be the path of a PEM file, a PEM text or a secret, "
                     f"got a {type(value).__name__}"
@@ -49,6 +51,16 @@ class Certificates:
     def __bool__(self) -> bool:
         """Tells whether anything was given."""
         return any(it is not None for it in (self.ca, self.certificate, self.private_key))
+
+    def known_texts(self) -> dict[str, str | None]:
+        """Returns those PEM texts that were given as texts; the driver has no other ones.
+
+        A certificate is left out with its key: one cannot be checked without the other.
+        """
+        ca, certificate, key = map(_known, (self.ca, self.certificate, self.private_key))
+        if self.private_key is not None and (certificate is None or key is None):
+            certificate = key = None
+        return {"ca": ca, "certificate": certificate, "private_key": key}
 
     def texts(self) -> dict[str, str | None]:
         """Returns the PEM texts, read on this machine.
@@ -63,14 +75,27 @@ class Certificates:
         }
 
 
+def _is_pem(value: object) -> bool:
+    if isinstance(value, Secret):
+        return True
+    if not isinstance(value, (str, Path)) or str(value) in {"", "."}:
+        return False
+    return "\0" not in str(value) and is_unicode(str(value))
+
+
+def _known(value: Pem | None) -> str | None:
+    is_text = isinstance(value, str) and value.lstrip().startswith("-----BEGIN")
+    return value if isinstance(value, str) and is_text else None
+
+
 def _text(value: Pem | None, name: str) -> str | None:
     if isinstance(value, Secret):
         return value.reveal()
-    if value is None or (isinstance(value, str) and value.lstrip().startswith("-----BEGIN")):
-        return value
+    if value is None or _known(value) is not None:
+        return cast("str | None", value)
     try:
         return Path(value).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         msg = f"`{name}`: file `{value}` cannot be read: {reason}; every executor needs it"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID) from None
+        raise ConfigurationError(msg, ErrorKind.CERTIFICATE_MISSING) from None

@@ -7,8 +7,10 @@ import math
 import re
 from datetime import timedelta
 from numbers import Real
+from typing import Any, cast
 
-from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.checks import refuse, shown
+from sparkawait.exceptions import ErrorKind
 
 __all__ = ["Duration", "parse_duration", "positive_duration"]
 
@@ -24,6 +26,10 @@ _SECONDS = {
     **dict.fromkeys(("h", "hour", "hours"), 3600.0),
     **dict.fromkeys(("d", "day", "days"), 86400.0),
 }
+_INVALID = ErrorKind.DURATION_INVALID
+_LONGEST = 1e14
+"""Seconds. More than any timedelta, and a length that all clocks can add."""
+_SHORTEST = 1e-9
 _PART = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Zµμ]+)\s*")
 
 
@@ -38,7 +44,8 @@ def parse_duration(value: object, name: str) -> float:
         name: The argument it was given for, used in messages.
 
     Raises:
-        ConfigurationError: If `value` is none of these, negative or not finite.
+        ConfigurationError: If `value` is none of these, negative, not finite or above 1e14
+            seconds, three million years.
 
     Examples:
         >>> parse_duration("1.5 min", "timeout")
@@ -46,11 +53,9 @@ def parse_duration(value: object, name: str) -> float:
     """
     seconds = _to_seconds(value, name)
     if not math.isfinite(seconds):
-        msg = f"`{name}` must be finite, got {value!r}"
-        raise ConfigurationError(msg, ErrorKind.DURATION_INVALID)
+        refuse(f"`{name}` must be finite, got {shown(value)}", ErrorKind.DURATION_INVALID)
     if seconds < 0:
-        msg = f"`{name}` must not be negative, got {value!r}"
-        raise ConfigurationError(msg, ErrorKind.DURATION_INVALID)
+        refuse(f"`{name}` must not be negative, got {shown(value)}", ErrorKind.DURATION_INVALID)
     return seconds
 
 
@@ -67,23 +72,37 @@ def positive_duration(value: object, name: str, *, hint: str = "") -> float:
     """
     seconds = _to_seconds(value, name)
     if not seconds > 0 or math.isinf(seconds):
-        msg = f"`{name}` must be positive and finite, got {value!r}{hint and f'; {hint}'}"
-        raise ConfigurationError(msg, ErrorKind.TIMEOUT_NOT_POSITIVE)
+        found = f"{shown(value)}{hint and f'; {hint}'}"
+        kind = ErrorKind.TIMEOUT_NOT_POSITIVE
+        refuse(f"`{name}` must be positive and finite, got {found}", kind)
+    if seconds < _SHORTEST:
+        refuse(f"`{name}` must be at least a nanosecond, got {shown(value)}", kind=_INVALID)
     return seconds
 
 
 def _to_seconds(value: object, name: str) -> float:
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if not isinstance(value, bool) and isinstance(value, Real):
-        return float(value)
     if isinstance(value, str):
-        return _parse_text(value, name)
-    msg = (
-        f"`{name}` must be a string with a unit, a timedelta or a number of seconds,"
-        f" got `{type(value).__name__}`"
-    )
-    raise ConfigurationError(msg, ErrorKind.DURATION_INVALID)
+        seconds = _parse_text(value, name)
+    elif isinstance(value, timedelta):
+        seconds = value.total_seconds()
+    elif not isinstance(value, bool) and isinstance(value, Real):
+        seconds = _of_number(value)
+    else:
+        refuse(
+            f"`{name}` must be a string with a unit, a timedelta or a number of seconds,"
+            f" got `{type(value).__name__}`",
+            _INVALID,
+        )
+    if _LONGEST < seconds < math.inf:
+        refuse(f"`{name}` must be at most {_LONGEST:g} seconds, got {shown(value)}", _INVALID)
+    return seconds
+
+
+def _of_number(value: Real) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if cast("Any", value) > 0 else -math.inf
 
 
 def _parse_text(text: str, name: str) -> float:
@@ -98,9 +117,9 @@ def _parse_text(text: str, name: str) -> float:
         total += float(number) * _SECONDS[unit.lower()]
         position = match.end()
     if position == 0 or position != len(body):
-        msg = (
-            f"`{name}` is no duration: {text!r}; write a number and a unit"
-            " (ns, us, ms, s, min, h, d), as in '5s' or '100ms'"
+        refuse(
+            f"`{name}` is no duration: {shown(text)}; write a number and a unit"
+            " (ns, us, ms, s, min, h, d), as in '5s' or '100ms'",
+            _INVALID,
         )
-        raise ConfigurationError(msg, ErrorKind.DURATION_INVALID)
     return sign * total

@@ -66,6 +66,7 @@ class ErrorKind(str, Enum):
     SECRET_MISSING = "secret-missing"  # noqa: S105 - no secret
     CACHE_INVALID = "cache-invalid"
     CHANNELS_INVALID = "channels-invalid"
+    CERTIFICATE_MISSING = "certificate-missing"
 
     def __str__(self) -> str:
         """Returns the stable string."""

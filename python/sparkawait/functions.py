@@ -13,7 +13,7 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -206,6 +206,16 @@ class NativeFunction:
         """Whether it finds the destination of a row by itself, in the executor."""
         return False
 
+    def check(self, input_schema: pa.Schema | None = None) -> None:
+        """Asks the extension module whether tasks could start, on the driver, without secrets.
+
+        Args:
+            input_schema: The columns of the input; ``None`` while they are not known.
+
+        Raises:
+            ConfigurationError: If the function is wrong, or the input does not fit it.
+        """
+
     def _native(self, *, retry_misses: bool) -> Native:
         """Builds the description that the extension module takes, in the executor.
 
@@ -213,6 +223,24 @@ class NativeFunction:
             retry_misses: Whether a call that finds nothing asks for another attempt.
         """
         raise NotImplementedError
+
+
+def check_native(function: NativeFunction, native: Native, input_schema: pa.Schema | None) -> None:
+    """Checks a description with the columns of `function`; unknown ones are taken for texts."""
+
+    def column(name: str) -> pa.Field[Any]:
+        if input_schema is None:
+            return pa.field(name, pa.string())
+        return cast("Any", input_schema).field(name)
+
+    columns = [column(name) for name in dict.fromkeys(function.input_columns)]
+    try:
+        native.check(pa.schema(columns), function.result_schema)
+    except ConfigurationError:
+        raise
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        msg = f"`{function.name}` has a column of a type that it cannot read: {error}"
+        raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID) from error
 
 
 def async_function(

@@ -23,14 +23,15 @@ from __future__ import annotations
 
 import json as json_module
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from sparkawait import _core
-from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import NativeFunction
+from sparkawait.checks import refuse, shown
+from sparkawait.functions import NativeFunction, check_native
 from sparkawait.http_options import (
     Checked,
     HttpOptions,
@@ -38,7 +39,7 @@ from sparkawait.http_options import (
     check_options,
     reveal_template,
 )
-from sparkawait.secrets import Secret, reveal
+from sparkawait.secrets import LookUp, Secret, left_out, looked_up, reveal
 from sparkawait.types import SchemaLike
 
 if TYPE_CHECKING:
@@ -83,17 +84,29 @@ class HttpFunction(NativeFunction):
         authority = _AUTHORITY.match(rest) if separator else None
         return tuple(_core.template_columns(authority[0], "url")) if authority else ()
 
-    def _native(self, *, retry_misses: bool) -> _core.Native:
-        return _core.Native.http(json_module.dumps(self._description(retry_misses=retry_misses)))
+    def check(self, input_schema: pa.Schema | None = None) -> None:
+        """Checks the request and its columns, as far as the driver can know."""
+        check_native(self, self._read(left_out), input_schema)
 
-    def _description(self, *, retry_misses: bool) -> dict[str, Any]:
+    def _native(self, *, retry_misses: bool) -> _core.Native:
+        return self._read(looked_up, retry_misses=retry_misses)
+
+    def _read(self, look_up: LookUp, *, retry_misses: bool = False) -> _core.Native:
+        description = self._description(look_up, retry_misses=retry_misses)
+        return _core.Native.http(json_module.dumps(description))
+
+    def _description(self, look_up: LookUp = looked_up, *, retry_misses: bool) -> dict[str, Any]:
         options = self.options
+
+        def pairs(templates: Iterable[tuple[str, Template]]) -> list[tuple[str, str]]:
+            return [(name, reveal_template(value, look_up)) for name, value in templates]
+
         return {
             "method": self.method,
-            "url": reveal_template(self.url),
-            "query": [[name, reveal_template(value)] for name, value in options.query],
-            "headers": [[name, reveal_template(value)] for name, value in options.headers],
-            "body": _body(options),
+            "url": reveal_template(self.url, look_up, "http://host"),
+            "query": pairs(options.query),
+            "headers": pairs(options.headers),
+            "body": _body(options, look_up),
             "idempotency_key": _idempotency_key(options.idempotency_key),
             "returns": {"text": "body", "bytes": "body"}.get(options.returns, options.returns),
             "rows": options.rows,
@@ -105,7 +118,7 @@ class HttpFunction(NativeFunction):
             "misses": {"how": options.how, "retry": retry_misses},
             "connections": options.connections,
             "max_response_bytes": options.max_response_bytes,
-            "client": _client(options),
+            "client": _client(options, look_up),
         }
 
 
@@ -181,19 +194,20 @@ def request(
         >>> request("HEAD", "https://example.com/{path}", returns="nothing", status="status")
         HttpFunction(method='HEAD', input_columns=('path',))
     """
-    if not method.isalpha():
-        msg = f"`method` must be the name of an HTTP method, got {method!r}"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    if not isinstance(method, str) or not method.isalpha() or not method.isascii():  # pyright: ignore[reportUnnecessaryIsInstance]
+        refuse(f"`method` must be the name of an HTTP method, got {shown(method)}")
     method = method.upper()
     checked, result_schema, columns = check_options(method, url, schema, dict(options))
-    return HttpFunction(method, url, checked, result_schema, columns)
+    function = HttpFunction(method, url, checked, result_schema, columns)
+    function.check()
+    return function
 
 
-def _body(options: Checked) -> dict[str, Any] | None:
+def _body(options: Checked, look_up: LookUp) -> dict[str, Any] | None:
     if options.has_json:
-        return {"json": reveal_template(options.json)}
+        return {"json": reveal_template(options.json, look_up)}
     if options.body is not None:
-        return {"raw": reveal_template(options.body)}
+        return {"raw": reveal_template(options.body, look_up)}
     return None
 
 
@@ -203,8 +217,8 @@ def _idempotency_key(key: str | Literal[True] | None) -> dict[str, Any] | None:
     return {"header": "Idempotency-Key", "value": None if key is True else key}
 
 
-def _client(options: Checked) -> dict[str, Any]:
-    proxy = options.proxy
+def _client(options: Checked, look_up: LookUp) -> dict[str, Any]:
+    proxy, certificates = options.proxy, options.certificates
     return {
         "connect_timeout": options.connect_timeout,
         "read_timeout": options.read_timeout,
@@ -212,7 +226,11 @@ def _client(options: Checked) -> dict[str, Any]:
         "version": options.version,
         "gzip": options.gzip,
         "proxy": (
-            "system" if proxy is None else "none" if proxy is False else {"url": reveal(proxy)}
+            "system"
+            if proxy is None
+            else "none"
+            if proxy is False
+            else {"url": reveal(proxy, look_up, "http://proxy")}
         ),
-        "tls": options.certificates.texts(),
+        "tls": certificates.texts() if look_up is looked_up else certificates.known_texts(),
     }

@@ -3,20 +3,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, TypedDict, TypeVar, cast
 
 import pyarrow as pa
 
 from sparkawait import _core
 from sparkawait.certificates import Certificates, Pem
+from sparkawait.checks import (
+    MAX_BYTES,
+    choice,
+    flag,
+    integer,
+    is_unicode,
+    mapping,
+    refuse,
+    shown,
+    text,
+)
 from sparkawait.durations import Duration, positive_duration
-from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.secrets import Secret
+from sparkawait.exceptions import ErrorKind
+from sparkawait.secrets import LookUp, Secret, looked_up, reveal
 from sparkawait.types import SchemaLike, duplicate, to_schema
 
 __all__ = ["Checked", "HttpOptions", "check_options", "reveal_template"]
+
+_T = TypeVar("_T")
+
+_MAX_CONNECTIONS = 65_535
+"""Requests at a time of a task: as many as there are ports to one address of a server."""
+
+_MAX_REDIRECTS = 1000
+
+_MAX_DEPTH = 100
+"""Levels of a JSON body. The reader of the description has an end, too."""
+
+_STATUSES = range(100, 1000)
 
 Template = str | Secret
 """A text with columns in braces, or a secret, which is taken as it is."""
@@ -42,9 +66,10 @@ class HttpOptions(TypedDict, total=False):
         response_headers: Columns out of the response's headers: header by name of the column.
         how: ``"left"`` (default): a miss gives nulls; ``"inner"``: it drops the row.
         success: Statuses that are a success: numbers and ranges; 200 to 299 by default.
-        missing: Statuses that are a miss; 404 by default for GET and HEAD, none for others.
-        connections: Most requests at a time of each task, 100 by default. Further calls wait, and
-            their timeouts run.
+        missing: Statuses that are a miss, likewise; 404 by default for GET and HEAD, none for
+            others.
+        connections: Most requests at a time of each task, 100 by default and at most 65 535.
+            Further calls wait, and their timeouts run.
         connect_timeout: Longest time for making a connection, ``"10s"`` by default.
         read_timeout: Longest time without a byte from the server, ``"30s"`` by default.
         max_response_bytes: Longest body, after decompression; 16 MiB by default.
@@ -70,8 +95,8 @@ class HttpOptions(TypedDict, total=False):
     status: str | None
     response_headers: Mapping[str, str]
     how: Literal["left", "inner"]
-    success: Iterable[int | range]
-    missing: Iterable[int]
+    success: int | range | Iterable[int | range]
+    missing: int | range | Iterable[int | range]
     connections: int
     connect_timeout: Duration
     read_timeout: Duration
@@ -124,48 +149,56 @@ def check_options(
     """
     unknown = set(options) - set(HttpOptions.__annotations__)
     if unknown:
-        msg = f"HTTP functions have no option `{min(unknown)}`"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+        refuse(f"HTTP functions have no option `{min(unknown)}`")
     take = options.get
+    _check_template(url, "url")
     _check(take("json") is None or take("body") is None, "`json` and `body` exclude each other")
     missing = take("missing", (404,) if method in {"GET", "HEAD"} else ())
+    success = tuple(_ranges(take("success", (range(200, 300),)), "success"))
+    _check(bool(success), "`success` must have a status")
     checked = Checked(
-        query=_pairs(take("query"), "query"),
-        headers=_pairs(take("headers"), "headers"),
+        query=_templates(take("query"), "query"),
+        headers=_templates(take("headers"), "headers"),
         has_json="json" in options,
         json=take("json"),
-        body=take("body"),
+        body=_optional(take("body"), "body", _check_template),
         idempotency_key=_key(take("idempotency_key")),
-        rows=take("rows"),
-        paths=_pairs(take("paths"), "paths"),
-        returns=_choice(take("returns", "json"), "returns", "json", "text", "bytes", "nothing"),
-        status=take("status"),
-        response_headers=_pairs(take("response_headers"), "response_headers"),
-        how=_choice(take("how", "left"), "how", "left", "inner"),
-        success=tuple(_ranges(take("success", (range(200, 300),)))),
-        missing=tuple(first for first, _ in _ranges(missing)),
-        connections=_integer(take("connections", 100), "connections", 1),
+        rows=_optional(take("rows"), "rows", text),
+        paths=_texts_by_name(take("paths"), "paths"),
+        returns=choice(take("returns", "json"), "returns", "json", "text", "bytes", "nothing"),
+        status=_optional(take("status"), "status", text),
+        response_headers=_texts_by_name(take("response_headers"), "response_headers"),
+        how=choice(take("how", "left"), "how", "left", "inner"),
+        success=success,
+        missing=tuple(
+            status
+            for first, last in _ranges(missing, "missing")
+            for status in range(first, last + 1)
+        ),
+        connections=integer(take("connections", 100), "connections", 1, _MAX_CONNECTIONS),
         connect_timeout=positive_duration(take("connect_timeout", "10s"), "connect_timeout"),
         read_timeout=positive_duration(take("read_timeout", "30s"), "read_timeout"),
-        max_response_bytes=_integer(take("max_response_bytes", 16 << 20), "max_response_bytes", 1),
-        redirects=_integer(take("redirects", 5), "redirects", 0),
-        version=_choice(take("version", "auto"), "version", "auto", "1.1", "2"),
-        gzip=options.get("gzip") is not False,
-        proxy=take("proxy"),
+        max_response_bytes=integer(
+            take("max_response_bytes", 16 << 20), "max_response_bytes", 1, MAX_BYTES
+        ),
+        redirects=integer(take("redirects", 5), "redirects", 0, _MAX_REDIRECTS),
+        version=choice(take("version", "auto"), "version", "auto", "1.1", "2"),
+        gzip=flag({"gzip": True, **options}["gzip"], "gzip"),
+        proxy=_proxy(take("proxy")),
         certificates=Certificates(take("ca"), take("certificate"), take("private_key")),
     )
     return checked, _result_schema(checked, schema), _input_columns(url, checked)
 
 
-def reveal_template(value: Any) -> Any:
+def reveal_template(value: Any, look_up: LookUp = looked_up, form: str = "secret") -> Any:
     """Returns a template, or a JSON value with templates, with its secrets looked up."""
     if isinstance(value, Secret):
-        return value.reveal().replace("{", "{{").replace("}", "}}")
+        return reveal(value, look_up, form).replace("{", "{{").replace("}", "}}")
     if isinstance(value, Mapping):
         members = cast("Mapping[str, Any]", value)
-        return {name: reveal_template(member) for name, member in members.items()}
+        return {name: reveal_template(member, look_up) for name, member in members.items()}
     if isinstance(value, list | tuple):
-        return [reveal_template(element) for element in cast("list[Any]", value)]
+        return [reveal_template(element, look_up) for element in cast("list[Any]", value)]
     return value
 
 
@@ -174,7 +207,7 @@ def _result_schema(checked: Checked, schema: SchemaLike) -> pa.Schema:
     if checked.returns == "json":
         if schema is None:
             msg = '`schema` is needed for JSON; give it, or returns="text", "bytes" or "nothing"'
-            raise ConfigurationError(msg, ErrorKind.SCHEMA_MISSING)
+            refuse(msg, ErrorKind.SCHEMA_MISSING)
         fields.extend(to_schema(schema))
     else:
         _check(schema is None, '`schema` belongs to returns="json"')
@@ -212,64 +245,88 @@ def _input_columns(url: Template, checked: Checked) -> tuple[str, ...]:
         ("idempotency_key", None if key is True else key),
     ]
     for option, template in templates:
-        if template is None or isinstance(template, Secret):
-            continue
-        is_text = isinstance(cast("object", template), str)
-        _check(is_text, f"`{option}` must be a text, got {template!r}")
-        found.extend(_core.template_columns(template, option))
+        if template is not None and not isinstance(template, Secret):
+            found.extend(_core.template_columns(template, option))
     return tuple(dict.fromkeys(found))
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: Any, depth: int = 0) -> Iterator[str]:
     """Yields the texts in a JSON value."""
+    _check(depth <= _MAX_DEPTH, f"`json` is nested more than {_MAX_DEPTH} levels deep")
     if isinstance(value, str):
+        _check(is_unicode(value), "`json` has a text with lone surrogates, which is no Unicode")
         yield value
     elif isinstance(value, Mapping):
-        for member in cast("Mapping[str, Any]", value).values():
-            yield from _texts(member)
+        for name, member in cast("Mapping[Any, Any]", value).items():
+            is_name = isinstance(name, str) and is_unicode(name)
+            _check(is_name, f"`json` has the name {shown(name)}, which is no text")
+            yield from _texts(member, depth + 1)
     elif isinstance(value, list | tuple):
         for element in cast("list[Any]", value):
-            yield from _texts(element)
+            yield from _texts(element, depth + 1)
+    elif isinstance(value, float):
+        _check(math.isfinite(value), f"`json` holds {value!r}, which is no JSON value")
     else:
-        is_json = value is None or isinstance(value, bool | int | float | Secret)
+        is_json = value is None or isinstance(value, bool | int | Secret)
         _check(is_json, f"`json` holds a `{type(value).__name__}`, which is no JSON value")
 
 
 def _key(value: object) -> str | Literal[True] | None:
-    is_right = value is None or isinstance(value, str | bool)
-    _check(is_right, f"`idempotency_key` must be True or a template, got {value!r}")
-    return None if value is False else cast("str | Literal[True] | None", value)
+    if value is None or isinstance(value, bool):
+        return True if value else None
+    return text(value, "idempotency_key", "True or a template")
 
 
-def _pairs(value: object, name: str) -> tuple[tuple[str, Any], ...]:
-    if value is None:
-        return ()
-    _check(isinstance(value, Mapping), f"`{name}` must be a mapping by name")
-    return tuple(cast("Mapping[str, Any]", value).items())
+def _proxy(value: object) -> str | Secret | Literal[False] | None:
+    if value is None or value is False or isinstance(value, Secret):
+        return value
+    rule = "a URL, a secret, None for what the environment says, or False for no proxy"
+    return text(value, "proxy", rule, quoted=False)
 
 
-def _ranges(values: object) -> Iterator[tuple[int, int]]:
-    for value in [values] if isinstance(values, int | range) else cast("Iterable[object]", values):
-        bounds = (value[0], value[-1]) if isinstance(value, range) and value else (value, value)
-        _check(
-            all(isinstance(it, int) and 100 <= it <= 999 for it in bounds),  # noqa: PLR2004 - HTTP's
-            f"a status must be a number from 100 to 999, or a range of them, got {value!r}",
-        )
-        yield cast("tuple[int, int]", bounds)
+def _check_template(value: object, name: str) -> Template:
+    """Returns a template; an empty one is one, too."""
+    if isinstance(value, Secret) or value == "":
+        return cast("Template", value)
+    # Not quoted: it may have a token in it.
+    return text(value, name, "a text with columns in braces, or a secret", quoted=False)
 
 
-def _choice(value: str, name: str, *choices: str) -> str:
-    known = ", ".join(map(repr, choices))
-    _check(value in choices, f"`{name}` must be one of {known}, got {value!r}")
-    return value
+def _templates(value: object, name: str) -> tuple[tuple[str, Template], ...]:
+    items = mapping(value, name, "texts with columns in braces by name").items()
+    return tuple((key, _check_template(item, name)) for key, item in items)
 
 
-def _integer(value: object, name: str, least: int) -> int:
-    is_right = isinstance(value, int) and not isinstance(value, bool) and value >= least
-    _check(is_right, f"`{name}` must be an int of at least {least}, got {value!r}")
-    return cast("int", value)
+def _texts_by_name(value: object, name: str) -> tuple[tuple[str, str], ...]:
+    items = mapping(value, name, "texts by column").items()
+    return tuple((key, text(item, name, "a mapping to texts")) for key, item in items)
+
+
+def _optional(value: Any, name: str, check: Callable[[object, str], _T]) -> _T | None:
+    return None if value is None else check(value, name)
+
+
+def _ranges(values: object, name: str) -> Iterator[tuple[int, int]]:
+    """Yields the first and the last status of each range."""
+    rule = f"`{name}` must be statuses from 100 to 999, or ranges of them, got"
+    given = [values] if isinstance(values, int | range) else values
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes):
+        refuse(f"{rule} {shown(values)}")
+    for count, value in enumerate(cast("Iterable[object]", given)):
+        _check(count < len(_STATUSES), f"{rule} too many")
+        statuses = range(0)
+        if isinstance(value, range):
+            statuses = value
+        elif isinstance(value, int) and not isinstance(value, bool):
+            statuses = range(value, value + 1)
+        ends = (statuses[0], statuses[-1]) if statuses else (0, 0)
+        _check(all(end in _STATUSES for end in ends), f"{rule} {shown(value)}")
+        if statuses.step == 1:
+            yield ends
+        else:
+            yield from ((status, status) for status in statuses)
 
 
 def _check(condition: bool, message: str) -> None:  # noqa: FBT001 - what is to hold
     if not condition:
-        raise ConfigurationError(message, ErrorKind.OPTION_INVALID)
+        refuse(message)

@@ -166,6 +166,7 @@ class Plan:
         if isinstance(self.function, NativeFunction):
             for column in self.function.input_columns:
                 _require_column(input_schema, column, self.function.name)
+            self.function.check(input_schema)
         for column in self._cache_key():
             _require_column(input_schema, column, "cache")
         if self.route is not None and not self.route.hidden:

@@ -17,16 +17,33 @@ import pyarrow as pa
 
 from sparkawait import _core
 from sparkawait.certificates import Certificates, Pem
+from sparkawait.checks import (
+    MAX_BYTES,
+    MAX_COUNT,
+    choice,
+    flag,
+    integer,
+    is_unicode,
+    refuse,
+    shown,
+    text,
+)
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import NativeFunction
-from sparkawait.secrets import Secret, reveal
+from sparkawait.functions import NativeFunction, check_native
+from sparkawait.secrets import LookUp, Secret, left_out, looked_up, reveal
 from sparkawait.types import SchemaLike, to_schema
 
 if TYPE_CHECKING:
     from sparkawait._core import Native
 
 __all__ = ["Lookup", "lookup"]
+
+MAX_CONNECTIONS = 1000
+"""Of a process: a server allows about a hundred, a pooler some thousands."""
+
+MAX_ARGS = 65_535
+"""Arguments of a statement that the protocol can count."""
 
 MOST_ROWS = 1000
 """Rows in one query with ``batch="auto"``."""
@@ -64,10 +81,16 @@ class Lookup(NativeFunction):
         """Shows the statement and never the address, which may have a password."""
         return f"postgres.lookup({self.statement!r}, args={list(self.args)!r})"
 
-    def _description(self, *, retry_misses: bool) -> str:
+    def check(self, input_schema: pa.Schema | None = None) -> None:
+        """Checks the server's address and the columns, as far as the driver can know."""
+        native = _core.Native.postgres(self._description(left_out, retry_misses=False))
+        check_native(self, native, input_schema)
+
+    def _description(self, look_up: LookUp = looked_up, *, retry_misses: bool) -> str:
+        certificates = self.certificates
         server = {
-            "dsn": reveal(self.dsn),
-            "tls": self.certificates.texts(),
+            "dsn": reveal(self.dsn, look_up, "host=host"),
+            "tls": certificates.texts() if look_up is looked_up else certificates.known_texts(),
             "connect_seconds": self.connect_timeout,
             "statement_seconds": self.statement_timeout,
             "writes": self.writes,
@@ -132,10 +155,10 @@ def lookup(
         how: What becomes of a row that finds nothing: ``"left"`` gives nulls, ``"inner"`` drops it.
         batch: Most rows in one query. ``"auto"`` is 1000, and one query per row where the statement
             cannot be part of another, such as an ``insert``; 1 is always one query per row.
-        connections: Connections in each process, shared by its tasks.
+        connections: Connections in each process, shared by its tasks; at most 1000.
         connect_timeout: Longest time to connect in.
         statement_timeout: When the server ends a statement by itself, so that none is left running
-            when its client is gone. ``None`` leaves it to the server's setting.
+            when its client is gone; at most 24 days. ``None`` leaves it to the server's setting.
         writes: Whether the statement may change data; transactions are read-only without. Failed
             calls that are retried write again.
         prepare: Whether statements are prepared once for each connection. ``False`` leaves nothing
@@ -164,20 +187,20 @@ def lookup(
         postgres.lookup('select name, tier from customers where id = $1', args=['customer_id'])
     """
     _check_texts(dsn, statement, args)
-    if how not in ("left", "inner"):
-        raise _wrong(f"`how` must be 'left' or 'inner', got {how!r}")
-    rows = MOST_ROWS if batch == "auto" else batch
-    _check_count(rows, "batch", "an int of at least 1 or 'auto'")
-    _check_count(connections, "connections", "an int of at least 1")
-    _check_count(max_reply_bytes, "max_reply_bytes", "an int of at least 1")
-    _check_flag(writes, "writes")
-    _check_flag(prepare, "prepare")
-    if null_args not in ("miss", "call"):
-        raise _wrong(f"`null_args` must be 'miss' or 'call', got {null_args!r}")
+    choice(how, "how", "left", "inner")
+    is_auto = isinstance(batch, str) and batch == "auto"
+    rows = MOST_ROWS if is_auto else integer(batch, "batch", 1, other=" or 'auto'")
+    integer(connections, "connections", 1, MAX_CONNECTIONS)
+    integer(max_reply_bytes, "max_reply_bytes", 1, MAX_BYTES)
+    flag(writes, "writes")
+    flag(prepare, "prepare")
+    choice(null_args, "null_args", "miss", "call")
     limit = None
     if statement_timeout is not None:
         hint = "None leaves it to the server"
         limit = positive_duration(statement_timeout, "statement_timeout", hint=hint)
+        if limit * 1000 > MAX_COUNT:
+            refuse(f"`statement_timeout` must be at most 24 days, got {shown(statement_timeout)}")
     function = Lookup(
         dsn=dsn,
         statement=statement,
@@ -197,31 +220,20 @@ def lookup(
     fields = cast("list[pa.Field[Any]]", list(to_schema(found)))
     nullable = pa.schema([field.with_nullable(True) for field in fields])  # noqa: FBT003
     object.__setattr__(function, "result_schema", nullable)
+    function.check()
     return function
 
 
 def _check_texts(dsn: object, statement: object, args: object) -> None:
-    if not isinstance(dsn, (str, Secret)) or dsn == "":
+    if not isinstance(dsn, Secret):
         # Not quoted: it may have a password in it.
-        found = "an empty str" if dsn == "" else f"a {type(dsn).__name__}"
-        raise _wrong(f"`dsn` must be a str that is not empty, or a secret, got {found}")
-    if not isinstance(statement, str) or not statement.strip():
-        raise _wrong(f"`statement` must be a str that is not empty, got {statement!r}")
+        text(dsn, "dsn", "a str that is not empty, or a secret", quoted=False)
+    if not text(statement, "statement", "a str that is not empty").strip():
+        refuse(f"`statement` must be a str that is not empty, got {statement!r}")
     is_names = isinstance(args, Sequence) and not isinstance(args, str)
     names = cast("Sequence[Any]", args) if is_names else ()
-    if not names or not all(isinstance(it, str) for it in names):
-        raise _wrong(f"`args` must be a list of column names, at least one, got {args!r}")
-
-
-def _check_count(value: object, name: str, rule: str) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise _wrong(f"`{name}` must be {rule}, got {value!r}")
-
-
-def _check_flag(value: object, name: str) -> None:
-    if not isinstance(value, bool):
-        raise _wrong(f"`{name}` must be a bool, got {value!r}")
-
-
-def _wrong(message: str) -> ConfigurationError:
-    return ConfigurationError(message, ErrorKind.OPTION_INVALID)
+    if not names or not all(isinstance(it, str) and is_unicode(it) for it in names):
+        found = shown(cast("object", args))
+        refuse(f"`args` must be a list of column names, at least one, got {found}")
+    if len(names) > MAX_ARGS:
+        refuse(f"`args` must be at most {MAX_ARGS} columns, got {len(names)}")

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from sparkawait import redis_commands
+from sparkawait.checks import choice, flag, mapping, refuse, shown, text
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.redis_function import RedisFunction, make
 from sparkawait.secrets import Secret
@@ -79,14 +80,14 @@ def mget(
         redis.mget('a:{id}', 'b:{id}')
     """
     result = to_schema(schema)
-    if isinstance(keys, str):
-        msg = f"`keys` must be a mapping or a sequence of keys, got {keys!r}; see redis.get"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
     if isinstance(keys, Mapping):
-        if set(keys) != set(result.names):
-            msg = f"`keys` are for columns {sorted(keys)}, but the schema has {result.names}"
-            raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-        keys = [keys[name] for name in result.names]
+        by_name = mapping(keys, "keys", "keys by column")
+        if set(by_name) != set(result.names):
+            names = shown(sorted(by_name))
+            refuse(f"`keys` are for columns {names}, but the schema has {result.names}")
+        keys = [by_name[name] for name in result.names]
+    elif not isinstance(keys, Sequence) or isinstance(keys, str | bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+        refuse(f"`keys` must be a mapping or a sequence of keys, got {shown(keys)}; see redis.get")
     if len(keys) != len(result.names):
         msg = f"`keys` must have a key for each of {result.names}, got {len(keys)}"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
@@ -128,12 +129,13 @@ def hash(  # noqa: A001 - Redis's own word for it
         _check_map(fields, result)
         arguments = [("HGETALL", "hash"), (key, "key")]
         return make("hash", url, arguments, result, shape="map", options=options)
-    names = dict(fields or {})
+    names = mapping(fields, "fields", "names of fields by column")
     unknown = sorted(set(names) - set(result.names))
     if unknown:
         msg = f"`fields` names columns {unknown}, which the schema does not have"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-    wanted = [names.get(name, name).replace("{", "{{").replace("}", "}}") for name in result.names]
+    wanted = [text(names.get(name, name), "fields") for name in result.names]
+    wanted = [name.replace("{", "{{").replace("}", "}}") for name in wanted]
     arguments = [("HMGET", "hash"), (key, "key"), *((field, "fields") for field in wanted)]
     return make("hash", url, arguments, result, shape="row", options=options)
 
@@ -176,16 +178,22 @@ def json(
     Raises:
         ConfigurationError: If an argument is wrong.
     """
-    if stored not in {"string", "json"}:
-        msg = f"`stored` must be 'string' or 'json', got {stored!r}"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    choice(stored, "stored", "string", "json")
     name = "GET" if stored == "string" else "JSON.GET"
-    shape = {"document": {"rows": rows, "paths": list((paths or {}).items())}}
+    result = to_schema(schema)
+    if rows is not None:
+        text(rows, "rows", "a JSON path")
+    by_column = mapping(paths, "paths", "JSON paths by column")
+    for column, path in by_column.items():
+        text(path, "paths", "a mapping to JSON paths")
+        if column not in result.names:
+            refuse(f"`paths` names column {shown(column)}, which the schema does not have")
+    shape = {"document": {"rows": rows, "paths": list(by_column.items())}}
     return make(
         "json",
         url,
         [(name, "stored"), (key, "key")],
-        to_schema(schema),
+        result,
         shape=shape,
         options=options,
     )
@@ -217,7 +225,7 @@ def command(
             secrets; the key may be in the certificate's), ``cluster=True`` if the server is a node
             of a cluster, whose nodes are channels if ``channels=`` is given,
             ``read_from="primary"`` or ``"replica"`` of a cluster,
-            ``connections=1`` per process and node, ``connect_timeout="5s"``,
+            ``connections=1`` per process and node, at most 1000, ``connect_timeout="5s"``,
             ``idle_timeout="30s"``, after which a server that owes replies and sends nothing is
             given up, and ``max_reply_bytes=64 << 20``: a row whose reply has more fails.
 
@@ -231,6 +239,11 @@ def command(
     if not arguments:
         msg = "redis.command needs a command, such as 'ZSCORE', 'board', '{player}'"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    for argument in arguments:
+        if argument != "":
+            text(argument, "arguments", "text with columns in braces")
+    flag(rows, "rows")
+    flag(writes, "writes")
     redis_commands.check(arguments, writes=writes)
     if writes and options.get("read_from") == "replica":
         msg = "`read_from='replica'` cannot have `writes=True`: replicas take no writes"

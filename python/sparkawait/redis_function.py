@@ -7,18 +7,20 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from sparkawait import _core
 from sparkawait.certificates import Certificates
+from sparkawait.checks import MAX_BYTES, choice, flag, integer, refuse, shown, text
 from sparkawait.durations import positive_duration
-from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import NativeFunction
-from sparkawait.secrets import Secret, reveal
+from sparkawait.functions import NativeFunction, check_native
+from sparkawait.secrets import LookUp, Secret, left_out, looked_up, reveal
 
 __all__ = ["RedisFunction", "make"]
+
+MAX_CONNECTIONS = 1000
+"""Of a process and node: each has buffers and a task, and commands are pipelined over few."""
 
 SCHEMES = ("redis", "rediss", "redis+unix", "unix")
 
@@ -82,14 +84,25 @@ class RedisFunction(NativeFunction):
         shown = ", ".join(repr(text) for text, option in self.arguments if option in given)
         return f"redis.{self.operation}({shown})"
 
+    def check(self, input_schema: pa.Schema | None = None) -> None:
+        """Checks the command and its columns, as far as the driver can know."""
+        check_native(self, self._read(left_out), input_schema)
+
     def _native(self, *, retry_misses: bool) -> _core.Native:
+        return self._read(looked_up, retry_misses=retry_misses)
+
+    def _read(self, look_up: LookUp, *, retry_misses: bool = False) -> _core.Native:
         options = self.options
+        is_encrypted = any(options[name] is not None for name in ("ca", "certificate"))
+        form = "rediss://host" if is_encrypted else "redis://host"
+        password, certificates = options["password"], _certificates(options)
+        is_known = look_up is looked_up
         server = {
-            "url": reveal(self.url),
+            "url": reveal(self.url, look_up, form),
             "username": options["username"],
-            "password": _reveal_optional(options["password"]),
+            "password": None if password is None else reveal(password, look_up),
             "database": options["database"],
-            "tls": _certificates(options).texts(),
+            "tls": certificates.texts() if is_known else certificates.known_texts(),
             "cluster": options["cluster"],
             "read_from": options["read_from"],
             "connections": options["connections"],
@@ -122,65 +135,54 @@ def make(
     Raises:
         ConfigurationError: If an argument is wrong.
     """
-    _check_url(url)
-    for text, option in arguments:
-        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            msg = f"`{option}` must be text with columns in braces, got {text!r}"
-            raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    if not isinstance(url, Secret):
+        _check_url(url)
+    for argument, option in arguments:
+        if argument != "":
+            text(argument, option, "text with columns in braces")
     # A miss gives nulls, and so does a field that a hash lacks.
     given = cast("list[Any]", list(schema))
     fields = [it.with_nullable(True) for it in given]  # noqa: FBT003 - PyArrow has no name for it
     nullable = pa.schema(fields)
     checked = _check_options(options)
-    return RedisFunction(operation, url, tuple(arguments), nullable, shape, checked)
+    function = RedisFunction(operation, url, tuple(arguments), nullable, shape, checked)
+    function.check()
+    return function
 
 
 def _check_url(url: object) -> None:
-    if isinstance(url, Secret):
-        return
     # The URL may have a password in it, so that only its scheme is quoted.
-    scheme = urlsplit(url).scheme if isinstance(url, str) else type(url).__name__
-    if scheme not in SCHEMES:
-        msg = f"`url` must be text or a secret that begins with one of {SCHEMES}, got {scheme!r}"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    rule = f"text or a secret that begins with one of {SCHEMES}"
+    known = text(url, "url", rule, quoted=False)
+    scheme = known.partition("://")[0] if "://" in known else ""
+    if scheme.lower() not in SCHEMES:
+        found = "text with another beginning" if not scheme.isalnum() else shown(scheme)
+        refuse(f"`url` must be {rule}, got {found}")
 
 
 def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(set(options) - set(DEFAULTS))
     if unknown:
-        msg = f"redis has no option {unknown[0]!r}; it has {', '.join(sorted(DEFAULTS))}"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+        refuse(f"redis has no option {unknown[0]!r}; it has {', '.join(sorted(DEFAULTS))}")
     checked = {**DEFAULTS, **options}
     for name in ("connect_timeout", "idle_timeout"):
         checked[name] = positive_duration(checked[name], name)
-    _check_choice(checked["how"], "how", ("left", "inner"))
-    _check_choice(checked["read_from"], "read_from", ("primary", "replica"))
+    choice(checked["how"], "how", "left", "inner")
+    choice(checked["read_from"], "read_from", "primary", "replica")
+    flag(checked["cluster"], "cluster")
     if checked["read_from"] == "replica" and not checked["cluster"]:
-        msg = "`read_from='replica'` needs `cluster=True`; a single server is what its `url` names"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-    _check_int(checked["connections"], "connections", 1)
-    _check_int(checked["max_reply_bytes"], "max_reply_bytes", 1)
+        refuse("`read_from='replica'` needs `cluster=True`; a server alone is what its `url` names")
+    integer(checked["connections"], "connections", 1, MAX_CONNECTIONS)
+    integer(checked["max_reply_bytes"], "max_reply_bytes", 1, MAX_BYTES)
     if checked["database"] is not None:
-        _check_int(checked["database"], "database", 0)
+        integer(checked["database"], "database", 0)
+    if checked["username"] is not None:
+        text(checked["username"], "username")
+    if checked["password"] is not None and not isinstance(checked["password"], Secret):
+        text(checked["password"], "password", "a str or a secret", quoted=False)
     _certificates(checked)
     return checked
 
 
 def _certificates(options: Mapping[str, Any]) -> Certificates:
     return Certificates(options["ca"], options["certificate"], options["private_key"])
-
-
-def _check_choice(value: object, name: str, choices: tuple[str, str]) -> None:
-    if value not in choices:
-        msg = f"`{name}` must be {choices[0]!r} or {choices[1]!r}, got {value!r}"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-
-
-def _check_int(value: object, name: str, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        msg = f"`{name}` must be an int of at least {least}, got {value!r}"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-
-
-def _reveal_optional(value: str | Secret | None) -> str | None:
-    return None if value is None else reveal(value)

@@ -8,18 +8,24 @@ executor, when a task starts; neither its `repr`, nor a plan, a log or an error 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from sparkawait.checks import is_unicode, refuse
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = ["Secret", "reveal", "secret"]
+__all__ = ["LookUp", "Secret", "left_out", "looked_up", "reveal", "secret"]
 
 DIRECTORY_VARIABLE = "SPARKAWAIT_SECRETS_DIR"
 """Environment variable that names the directory with a file for each secret."""
 
 DEFAULT_DIRECTORY = "/run/secrets"
 """Where containers find their secrets."""
+
+_REDACTED = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
+"""What Spark's ``spark.redaction.regex`` is by default: settings whose names have it are hidden."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +63,7 @@ class Secret:
             return self.prefix + _read(path, repr(self))
         msg = (
             f"{self!r} was not found: there is no environment variable `{name}` and no file"
-            f" `{path}`; set one of them on every executor, for example by the Spark setting"
-            f" `spark.executorEnv.{name}`"
+            f" `{path}`; {_advice(name)}"
         )
         raise ConfigurationError(msg, ErrorKind.SECRET_MISSING)
 
@@ -80,15 +85,57 @@ def secret(name: str | None = None, *, file: str | None = None, prefix: str = ""
         >>> secret("API_TOKEN", prefix="Bearer ")
         secret('API_TOKEN')
     """
-    if (name is None) == (file is None) or "" in (name, file):
-        msg = "`secret` needs a name or file=, and not both"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    given: tuple[object, object] = (name, file)
+    if (name is None) == (file is None) or any(isinstance(it, str) and not it for it in given):
+        refuse("`secret` needs a name or file=, and not both")
+    for option, value in (("name", name), ("file", file), ("prefix", prefix)):
+        _check(value, option)
     return Secret(name, file, prefix)
 
 
-def reveal(value: str | Secret) -> str:
+def _check(value: object, option: str) -> None:
+    if value is None and option != "prefix":
+        return
+    if not isinstance(value, str) or "\0" in value or not is_unicode(value):
+        # Not quoted: somebody may have given the secret itself.
+        refuse(
+            f"`{option}` of a secret must be a str without NUL and lone surrogates, got a"
+            f" `{type(value).__name__}`"
+        )
+
+
+LookUp = Callable[[Secret, str], str]
+"""What gives the text of a secret, told a text of the same form."""
+
+
+def looked_up(secret: Secret, form: str) -> str:  # noqa: ARG001 - as `LookUp`
+    """Looks a secret up, in the executor."""
+    return secret.reveal()
+
+
+def left_out(secret: Secret, form: str) -> str:  # noqa: ARG001 - as `LookUp`
+    """Puts the text of the same form in the place of a secret, on the driver."""
+    return form
+
+
+def reveal(value: str | Secret, look_up: LookUp = looked_up, form: str = "secret") -> str:
     """Returns the text of a value that may be a secret."""
-    return value.reveal() if isinstance(value, Secret) else value
+    return look_up(value, form) if isinstance(value, Secret) else value
+
+
+def _advice(name: str) -> str:
+    """Says how a secret gets to the executors without being shown to those who look at Spark."""
+    advice = (
+        "put the file there on every executor, as the secrets of containers and of Kubernetes are"
+        f" mounted, or let `{DIRECTORY_VARIABLE}` name another directory"
+    )
+    if _REDACTED.search(name):
+        return f"{advice}; or set the variable by the Spark setting `spark.executorEnv.{name}`"
+    return (
+        f"{advice}. The Spark setting `spark.executorEnv.{name}` would work, but Spark shows its"
+        " value in its UI and event log: it hides only settings with `secret`, `password`, `token`"
+        " or `access key` in their name (`spark.redaction.regex`)"
+    )
 
 
 def _read(path: Path, description: str) -> str:

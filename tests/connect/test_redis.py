@@ -142,9 +142,8 @@ def test_all_fields_need_one_map(schema, fields, message):
 
 
 def test_the_names_of_a_map_are_text_or_bytes(server):
-    function = redis.hash(server.url, "c", schema="c map<int,string>", fields="all")
     with pytest.raises(sa.ConfigurationError, match="column `c` must be a map from string"):
-        lookup(function, [{"id": 1}])
+        redis.hash(server.url, "c", schema="c map<int,string>", fields="all")
 
 
 def test_json_returns_the_members_of_a_document(server):

@@ -23,7 +23,7 @@ URL = "https://example.com/{id}"
         ({"json": {"a": object()}}, "no JSON value"),
         ({"paths": {"other": "$.x"}}, "`paths` names column `other`"),
         ({"status": "x"}, "column `x` is returned twice"),
-        ({"missing": (4,)}, "a status must be a number"),
+        ({"missing": (4,)}, "must be statuses from 100 to 999"),
         ({"private_key": "key.pem"}, "`private_key` needs `certificate`"),
         ({"read_timeout": "-1s"}, "read_timeout"),
         ({"color": "red"}, "no option `color`"),
@@ -70,7 +70,7 @@ def test_no_secret_is_pickled_or_shown(monkeypatch):
     assert again == function
     assert b"s3cret" not in pickle.dumps(function)
     assert "s3cret" not in repr(function)
-    assert again._description(retry_misses=False)["headers"] == [["Authorization", "Bearer s3cret"]]
+    assert again._description(retry_misses=False)["headers"] == [("Authorization", "Bearer s3cret")]
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,10 @@ def described(function, *, retry_misses=False) -> dict:
     ("arguments", "message"),
     [
         ({"dsn": ""}, "`dsn` must be a str that is not empty, or a secret, got an empty str"),
-        ({"dsn": None}, "`dsn` must be a str that is not empty, or a secret, got a NoneType"),
+        ({"dsn": None}, "`dsn` must be a str that is not empty, or a secret, got a `NoneType`"),
         (
             {"dsn": b"host=s3cret"},
-            "`dsn` must be a str that is not empty, or a secret, got a bytes",
+            "`dsn` must be a str that is not empty, or a secret, got a `bytes`",
         ),
         ({"statement": " \n"}, "`statement` must be a str that is not empty, got ' \\n'"),
         ({"statement": 7}, "`statement` must be a str that is not empty, got 7"),
@@ -41,7 +41,7 @@ def described(function, *, retry_misses=False) -> dict:
         ({"args": []}, "`args` must be a list of column names, at least one, got []"),
         ({"args": ["id", 7]}, "`args` must be a list of column names, at least one, got ['id', 7]"),
         ({"args": None}, "`args` must be a list of column names, at least one, got None"),
-        ({"how": "outer"}, "`how` must be 'left' or 'inner', got 'outer'"),
+        ({"how": "outer"}, "`how` must be one of 'left', 'inner', got 'outer'"),
         ({"batch": 0}, "`batch` must be an int of at least 1 or 'auto', got 0"),
         ({"batch": True}, "`batch` must be an int of at least 1 or 'auto', got True"),
         ({"batch": "most"}, "`batch` must be an int of at least 1 or 'auto', got 'most'"),
@@ -50,7 +50,7 @@ def described(function, *, retry_misses=False) -> dict:
         ({"writes": "no"}, "`writes` must be a bool, got 'no'"),
         ({"max_reply_bytes": 0}, "`max_reply_bytes` must be an int of at least 1, got 0"),
         ({"prepare": None}, "`prepare` must be a bool, got None"),
-        ({"null_args": "skip"}, "`null_args` must be 'miss' or 'call', got 'skip'"),
+        ({"null_args": "skip"}, "`null_args` must be one of 'miss', 'call', got 'skip'"),
         ({"private_key": "a.key"}, "`private_key` needs `certificate`"),
     ],
 )

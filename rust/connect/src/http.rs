@@ -28,7 +28,7 @@ use self::call::CallRules;
 use self::client::ClientSettings;
 use self::engine::Engine;
 use self::failure::host_label;
-use self::request::{IdempotencyKey, RequestTemplates};
+use self::request::{IdempotencyKey, RequestTemplates, check_address};
 use self::results::ResultColumns;
 use crate::function::TaskFunction;
 use crate::lookup::Misses;
@@ -111,6 +111,18 @@ impl HttpConfig {
         })
     }
 
+    /// Reads the rules that do not depend on the input.
+    fn rules(&self) -> Result<CallRules, StartError> {
+        Ok(CallRules {
+            success: self.success.clone(),
+            missing: self.missing.clone(),
+            reads_body: self.returns != Returns::Nothing,
+            max_response_bytes: self.max_response_bytes,
+            response_headers: call::header_names(&self.response_headers)?,
+            host: host_label(&self.url),
+        })
+    }
+
     fn columns(&self, schema: &SchemaRef) -> Result<ResultColumns, StartError> {
         ResultColumns::new(
             SchemaRef::clone(schema),
@@ -125,18 +137,19 @@ impl HttpConfig {
 }
 
 impl NativeFunction for HttpConfig {
+    fn check(&self, input: &SchemaRef, results: &SchemaRef) -> Result<(), StartError> {
+        check_address(&self.url)?;
+        self.columns(results)?;
+        self.rules()?;
+        RequestTemplates::new(self, input)?;
+        self.client.check()
+    }
+
     fn start(&self, start: Start) -> Result<TaskFunction, StartError> {
         let columns = self.columns(&start.results)?;
         let client = self.client.client(&start.runtime)?;
         let requests = RequestTemplates::new(self, &start.input)?;
-        let rules = CallRules {
-            success: self.success.clone(),
-            missing: self.missing.clone(),
-            reads_body: self.returns != Returns::Nothing,
-            max_response_bytes: self.max_response_bytes,
-            response_headers: call::header_names(&self.response_headers)?,
-            host: host_label(&self.url),
-        };
+        let rules = self.rules()?;
         let connections = self.connections.max(1);
         Ok(Box::new(Engine::start(client, requests, rules, columns, connections, start)))
     }

@@ -16,6 +16,15 @@ use crate::function::{Replies, TaskFunction};
 
 /// A description of a function that this crate carries out.
 pub trait NativeFunction: fmt::Debug + Send + Sync {
+    /// Checks the description on the driver, as far as no server and no secret is needed for it.
+    ///
+    /// Secrets are left out of the description there: texts of their form stand for them.
+    ///
+    /// # Errors
+    ///
+    /// What [`start`](Self::start) would refuse for tasks with these columns.
+    fn check(&self, input: &SchemaRef, results: &SchemaRef) -> Result<(), StartError>;
+
     /// Starts the function for one task.
     ///
     /// # Errors

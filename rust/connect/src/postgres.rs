@@ -70,12 +70,13 @@ pub struct PostgresConfig {
 }
 
 impl NativeFunction for PostgresConfig {
+    fn check(&self, input: &SchemaRef, _results: &SchemaRef) -> Result<(), StartError> {
+        self.arguments(input)?;
+        self.server.check()
+    }
+
     fn start(&self, start: Start) -> Result<TaskFunction, StartError> {
-        let arguments = self
-            .args
-            .iter()
-            .map(|column| column_index(&start.input, column, "args"))
-            .collect::<Result<Vec<_>, _>>()?;
+        let arguments = self.arguments(&start.input)?;
         let lookup = Arc::new(Lookup {
             key: self.key(&start.results),
             statement: self.statement.clone(),
@@ -116,6 +117,11 @@ impl PostgresConfig {
                 error.column()
             ))
         })
+    }
+
+    /// Looks the columns of the arguments up.
+    fn arguments(&self, input: &SchemaRef) -> Result<Vec<usize>, StartError> {
+        self.args.iter().map(|column| column_index(input, column, "args")).collect()
     }
 
     /// Names what is prepared for this lookup on a connection.

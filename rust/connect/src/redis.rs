@@ -54,6 +54,7 @@ use crate::tls::TlsSettings;
 
 use self::answers::{Answers, Shape, Spec, null_keys};
 use self::command::{Command, CommandRows};
+use self::connect::Target;
 use self::link::{Awaited, Job};
 use self::nodes::Nodes;
 use self::redirects::Redirects;
@@ -140,6 +141,12 @@ impl RedisConfig {
 }
 
 impl NativeFunction for RedisConfig {
+    fn check(&self, input: &SchemaRef, results: &SchemaRef) -> Result<(), StartError> {
+        Command::new(&self.command, &self.options, input, self.is_split)?;
+        self.shape.check(results)?;
+        Target::check(&self.server)
+    }
+
     fn start(&self, start: Start) -> Result<TaskFunction, StartError> {
         let command = Command::new(&self.command, &self.options, &start.input, self.is_split)?;
         let shape = self.shape.check(&start.results)?;

@@ -43,6 +43,12 @@ pub struct SimulatedConfig {
 }
 
 impl NativeFunction for SimulatedConfig {
+    fn check(&self, _input: &SchemaRef, _results: &SchemaRef) -> Result<(), StartError> {
+        LatencySampler::new(self.latency.clone(), self.seed)
+            .map(drop)
+            .map_err(|error| StartError::option(error.to_string()))
+    }
+
     fn start(&self, start: Start) -> Result<TaskFunction, StartError> {
         self::start(self.clone(), start.replies, &start.runtime)
             .map_err(|error| StartError::option(error.to_string()))

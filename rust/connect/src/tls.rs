@@ -4,12 +4,14 @@
 use std::error::Error as StdError;
 use std::sync::Arc;
 
+use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
-    AlertDescription, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    AlertDescription, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore,
+    SignatureScheme,
 };
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +66,32 @@ impl TlsSettings {
         } else {
             builder.with_root_certificates(self.roots(trust)?)
         };
+        self.with_client(builder)
+    }
+
+    /// Checks the texts, without the authorities of this machine.
+    ///
+    /// # Errors
+    ///
+    /// A text is no PEM, or does not have what its option needs.
+    pub(crate) fn check(&self) -> Result<(), StartError> {
+        if !self.is_given() {
+            return Ok(());
+        }
+        let roots = match &self.ca {
+            Some(ca) => authorities(ca)?,
+            None => RootCertStore::empty(),
+        };
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| StartError::option(format!("TLS cannot be used: {error}")))?;
+        self.with_client(builder.with_root_certificates(roots)).map(drop)
+    }
+
+    fn with_client(
+        &self,
+        builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+    ) -> Result<ClientConfig, StartError> {
         let Some(certificate) = &self.certificate else {
             return match self.private_key {
                 Some(_) => Err(StartError::option("`private_key` needs `certificate`")),
@@ -86,17 +114,12 @@ impl TlsSettings {
     }
 
     fn roots(&self, trust: Trust) -> Result<RootCertStore, StartError> {
-        let mut roots = RootCertStore::empty();
         if let Some(ca) = &self.ca {
-            for certificate in certificates(ca, "ca")? {
-                roots.add(certificate).map_err(|error| {
-                    StartError::option(format!("`ca` holds a certificate of no authority: {error}"))
-                })?;
-            }
-        } else {
-            // What cannot be read is left out: a server that needs it is refused, and says so.
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            return authorities(ca);
         }
+        let mut roots = RootCertStore::empty();
+        // What cannot be read is left out: a server that needs it is refused, and says so.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if roots.is_empty() && trust == Trust::Authorities {
             return Err(StartError::option(
                 "this machine knows no certificate authority; install its certificates, or give `ca`",
@@ -141,6 +164,17 @@ fn is_about_a_certificate(alert: AlertDescription) -> bool {
             | AlertDescription::UnknownCA
             | AlertDescription::AccessDenied
     )
+}
+
+/// Reads authorities; there is at least one.
+fn authorities(ca: &str) -> Result<RootCertStore, StartError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(ca, "ca")? {
+        roots.add(certificate).map_err(|error| {
+            StartError::option(format!("`ca` holds a certificate of no authority: {error}"))
+        })?;
+    }
+    Ok(roots)
 }
 
 fn certificates(pem: &str, option: &str) -> Result<Vec<CertificateDer<'static>>, StartError> {

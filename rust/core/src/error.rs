@@ -108,6 +108,8 @@ error_kinds! {
     CacheInvalid = "cache-invalid",
     /// The settings of channels are wrong.
     ChannelsInvalid = "channels-invalid",
+    /// A file with a certificate or a key cannot be read.
+    CertificateMissing = "certificate-missing",
 }
 
 impl ErrorKind {

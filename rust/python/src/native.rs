@@ -59,6 +59,13 @@ fn runtime() -> PyResult<Handle> {
 
 #[pymethods]
 impl Native {
+    /// Checks what can be known on the driver, of tasks with these columns.
+    fn check(&self, columns: PyArrowType<Schema>, results: PyArrowType<Schema>) -> PyResult<()> {
+        self.function
+            .check(&Arc::new(columns.0), &Arc::new(results.0))
+            .map_err(|error| start_error(&error))
+    }
+
     #[staticmethod]
     #[pyo3(signature = (*, latency, error_rate, seed, timestamps))]
     #[expect(clippy::needless_pass_by_value, reason = "PyO3 converts into owned values")]

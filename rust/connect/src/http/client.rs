@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use reqwest::redirect::Policy;
-use reqwest::{Client, Proxy};
+use reqwest::{Client, Proxy, Url};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
@@ -67,12 +67,37 @@ enum ProxyChoice {
     Url(String),
 }
 
+impl ProxyChoice {
+    /// Returns the proxy that was named, if one was.
+    fn chosen(&self) -> Result<Option<Proxy>, StartError> {
+        let Self::Url(url) = self else { return Ok(None) };
+        // The text may have a password in it, and the error the text.
+        let refuse = || {
+            StartError::option("`proxy` must be the URL of a proxy, such as `http://proxy:3128`")
+        };
+        let is_url = Url::parse(url)
+            .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        if !is_url {
+            return Err(refuse());
+        }
+        Proxy::all(url).map(Some).map_err(|_| refuse())
+    }
+}
+
 impl ClientSettings {
     /// Returns the client with these settings; `runtime` serves its connections.
     pub(super) fn client(&self, runtime: &Handle) -> Result<Client, StartError> {
         let key = key_of(self)?;
         let _entered = runtime.enter();
         CLIENTS.get_or_make(&key, || self.build()).map(|client| client.as_ref().clone())
+    }
+
+    /// Checks the settings without making anything of them.
+    pub(super) fn check(&self) -> Result<(), StartError> {
+        self.tls.check()?;
+        seconds(self.connect_timeout, "connect_timeout")?;
+        seconds(self.read_timeout, "read_timeout")?;
+        self.proxy.chosen().map(drop)
     }
 
     fn build(&self) -> Result<Client, StartError> {
@@ -94,13 +119,10 @@ impl ClientSettings {
             Version::Http1 => builder.http1_only(),
             Version::Http2 => builder.http2_prior_knowledge(),
         };
-        builder = match &self.proxy {
-            ProxyChoice::System => builder,
-            ProxyChoice::None => builder.no_proxy(),
-            // The text may have a password in it, and the error the text.
-            ProxyChoice::Url(url) => builder.proxy(
-                Proxy::all(url).map_err(|_| StartError::option("`proxy` is no URL of a proxy"))?,
-            ),
+        builder = match self.proxy.chosen()? {
+            Some(proxy) => builder.proxy(proxy),
+            None if matches!(self.proxy, ProxyChoice::None) => builder.no_proxy(),
+            None => builder,
         };
         builder.build().map_err(|error| {
             StartError::option(format!("the HTTP client: {}", error.without_url()))

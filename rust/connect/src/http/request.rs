@@ -129,6 +129,38 @@ fn header_name(name: &str) -> Result<HeaderName, StartError> {
         .map_err(|_| StartError::option(format!("`{name}` is no name of a header")))
 }
 
+/// Refuses a template whose rows can have no address, whatever is in them.
+///
+/// Host and port are only read where no column is in them; an address that starts with a column is
+/// read row by row.
+pub(super) fn check_address(url: &str) -> Result<(), StartError> {
+    let template = Template::parse(url, "url")?;
+    if url_escape(url) == Escape::None {
+        return Ok(());
+    }
+    let refuse = || {
+        // Not quoted: there may be a token in it.
+        StartError::option(
+            "`url` must be the address of a host that begins with `http://` or `https://`, or with a column",
+        )
+    };
+    let (scheme, rest) = url.split_once("://").ok_or_else(refuse)?;
+    if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
+        return Err(refuse());
+    }
+    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
+    let is_fixed = Template::parse(authority, "url").is_ok_and(|it| it.columns().next().is_none());
+    let address = if template.columns().next().is_none() {
+        template.as_literal().unwrap_or_default().to_owned()
+    } else if is_fixed {
+        format!("{scheme}://{authority}/")
+    } else {
+        return Ok(());
+    };
+    let is_address = Url::parse(&address).is_ok_and(|url| url.has_host());
+    if is_address { Ok(()) } else { Err(refuse()) }
+}
+
 /// A template that starts with a column takes addresses out of rows; all others take parts.
 fn url_escape(url: &str) -> Escape {
     if url.starts_with('{') && !url.starts_with("{{") { Escape::None } else { Escape::Percent }

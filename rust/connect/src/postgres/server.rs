@@ -44,8 +44,29 @@ impl fmt::Debug for ServerConfig {
 }
 
 impl ServerConfig {
+    /// Checks the settings, without the authorities of this machine.
+    pub(crate) fn check(&self) -> Result<(), StartError> {
+        self.read()?;
+        self.tls.check()?;
+        self.limits().map(drop)
+    }
+
     /// Reads the settings.
     pub(crate) fn server(&self) -> Result<Server, StartError> {
+        let (config, trust) = self.read()?;
+        let (limit, silence) = self.limits()?;
+        Ok(Server {
+            config,
+            tls: MakeRustlsConnect::new(self.tls.config(trust)?),
+            keeps_statements: self.prepare,
+            begin: if self.prepare { None } else { self.begin() },
+            limit,
+            silence,
+        })
+    }
+
+    /// Reads the address, and which certificates it asks for.
+    fn read(&self) -> Result<(Config, Trust), StartError> {
         let (dsn, verifies) = without_verify(&self.dsn);
         let mut config: Config = dsn.parse().map_err(|_| invalid_dsn(&self.dsn))?;
         if self.prepare {
@@ -60,20 +81,18 @@ impl ServerConfig {
         // As libpq does with `prefer` and `require`: encrypted, and anyone may answer.
         let checks = verifies || self.tls.has_ca();
         let trust = if checks { Trust::Authorities } else { Trust::Anyone };
+        Ok((config, trust))
+    }
+
+    /// Reads how long to connect, and how long a server may be silent.
+    fn limits(&self) -> Result<(Duration, Option<Duration>), StartError> {
         let duration = |seconds: f64, name: &str| {
             Duration::try_from_secs_f64(seconds)
                 .map_err(|_| StartError::option(format!("`{name}` is out of range")))
         };
         let limit = duration(self.connect_seconds, "connect_timeout")?;
         let statement = self.statement_seconds.map(|it| duration(it, "statement_timeout"));
-        Ok(Server {
-            config,
-            tls: MakeRustlsConnect::new(self.tls.config(trust)?),
-            keeps_statements: self.prepare,
-            begin: if self.prepare { None } else { self.begin() },
-            limit,
-            silence: statement.transpose()?.map(|statement| statement.saturating_add(limit)),
-        })
+        Ok((limit, statement.transpose()?.map(|statement| statement.saturating_add(limit))))
     }
 
     /// Returns what a connection that keeps its settings is opened with.

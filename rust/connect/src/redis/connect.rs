@@ -48,8 +48,25 @@ enum Endpoint {
 }
 
 impl Target {
+    /// Checks what the server's description says, without the authorities of this machine.
+    pub(super) fn check(server: &Server) -> Result<(), StartError> {
+        Self::read(server)?;
+        server.tls.check()?;
+        seconds(server.idle_timeout, "idle_timeout").map(drop)
+    }
+
     /// Reads what the server's description says.
     pub(super) fn new(server: &Server) -> Result<Self, StartError> {
+        let (mut target, is_tls) = Self::read(server)?;
+        if is_tls {
+            let config = server.tls.config(Trust::Authorities)?;
+            target.tls = Some(TlsConnector::from(Arc::new(config)));
+        }
+        Ok(target)
+    }
+
+    /// Reads all but the certificates; tells whether connections are encrypted.
+    fn read(server: &Server) -> Result<(Self, bool), StartError> {
         // The parser's own words could quote the URL, and its password with it.
         let info = server.url.as_str().into_connection_info().map_err(|_| {
             StartError::option(
@@ -71,18 +88,15 @@ impl Target {
                 "`ca`, `certificate` and `private_key` need a `url` of `rediss://`",
             ));
         }
-        let tls = is_tls
-            .then(|| server.tls.config(Trust::Authorities))
-            .transpose()?
-            .map(|config| TlsConnector::from(Arc::new(config)));
-        Ok(Self {
+        let target = Self {
             endpoint,
-            tls,
+            tls: None,
             greeting: greeting(server, &info),
             connect_timeout: seconds(server.connect_timeout, "connect_timeout")?,
             max_reply_bytes: server.max_reply_bytes,
             address,
-        })
+        };
+        Ok((target, is_tls))
     }
 
     /// The same for another node of the cluster.

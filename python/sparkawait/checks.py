@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of single arguments, where the user calls. Pure functions, for any thread.
+
+Whatever is given, a check returns it or raises `ConfigurationError`: values that cannot be printed,
+compared or encoded included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn, cast
+
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+
+__all__ = ["choice", "flag", "integer", "mapping", "refuse", "shown", "text"]
+
+MAX_COUNT = 2**31 - 1
+"""Most of anything that is counted in rows, calls or connections, unless an option says less."""
+
+MAX_BYTES = 2**40
+"""Most bytes that an option may name: a terabyte, more than any process has."""
+
+_MAX_SHOWN = 100
+
+
+def refuse(message: str, kind: ErrorKind = ErrorKind.OPTION_INVALID) -> NoReturn:
+    """Raises a `ConfigurationError`."""
+    raise ConfigurationError(message, kind)
+
+
+def shown(value: object) -> str:
+    """Returns `value` for a message: shortened, and by its type alone if it cannot be printed."""
+    try:
+        # Not the representation of a huge number or container, only to cut it afterwards.
+        printed = hex(value) if isinstance(value, int) and abs(value) > MAX_BYTES else repr(value)
+    except Exception:  # noqa: BLE001 - whatever a foreign `__repr__` raises
+        return f"a `{type(value).__name__}`"
+    printed = printed.encode("utf-8", "backslashreplace").decode()
+    return printed if len(printed) <= _MAX_SHOWN else f"{printed[: _MAX_SHOWN - 2]}.."
+
+
+def text(value: object, name: str, rule: str = "a str", *, quoted: bool = True) -> str:
+    """Returns `value`, a text that is not empty and can be sent.
+
+    Args:
+        value: What was given.
+        name: The argument it was given for.
+        rule: What the argument takes.
+        quoted: Whether the message may quote it; ``False`` where there may be a password in it.
+
+    Raises:
+        ConfigurationError: If it is no such text.
+    """
+    if not isinstance(value, str) or not value:
+        found = shown(value) if quoted or not isinstance(value, str) else "an empty str"
+        refuse(f"`{name}` must be {rule}, got {found if quoted else _kind(value)}")
+    if not is_unicode(value):
+        refuse(f"`{name}` has characters that are no Unicode text (lone surrogates)")
+    return value
+
+
+def is_unicode(value: str) -> bool:
+    """Tells whether a text can be encoded; those with lone surrogates cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def flag(value: object, name: str) -> bool:
+    """Returns `value`, ``True`` or ``False``; nothing else is taken for one of them."""
+    if not isinstance(value, bool):
+        refuse(f"`{name}` must be a bool, got {shown(value)}")
+    return value
+
+
+def integer(
+    value: object,
+    name: str,
+    least: int,
+    most: int = MAX_COUNT,
+    *,
+    other: str = "",
+    kind: ErrorKind = ErrorKind.OPTION_INVALID,
+) -> int:
+    """Returns `value`, an int within bounds; a bool is none."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        refuse(f"`{name}` must be an int of at least {least}{other}, got {shown(value)}", kind)
+    if value > most:
+        refuse(f"`{name}` must be at most {most}, got {shown(value)}", kind)
+    return value
+
+
+def choice(value: object, name: str, *choices: str) -> Any:
+    """Returns `value`, one of some words."""
+    if not isinstance(value, str) or value not in choices:
+        known = ", ".join(map(repr, choices))
+        refuse(f"`{name}` must be one of {known}, got {shown(value)}")
+    return value
+
+
+def mapping(value: object, name: str, of: str = "texts by name") -> dict[str, Any]:
+    """Returns a mapping with texts as its keys; an empty one for ``None``."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        refuse(f"`{name}` must be a mapping, {of}, got {_kind(value)}")
+    items = dict(cast("Mapping[object, Any]", value))
+    return {text(key, name, f"a mapping, {of}"): item for key, item in items.items()}
+
+
+def _kind(value: object) -> str:
+    return "an empty str" if isinstance(value, str) else f"a `{type(value).__name__}`"

@@ -14,9 +14,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 VENV := .venv
-VENV35 := .venv-spark35
 PY := $(VENV)/bin/python
-PY35 := $(VENV35)/bin/python
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --require-hashes
 EXTENSION := python/sparkawait/_core.abi3.so
 RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
@@ -32,12 +30,26 @@ COMPARED := $(shell sed -n 's/^\(compare-[a-z]*\) = .*/\1/p' pyproject.toml)
 TIMED := $(filter-out instructions_%,$(basename $(notdir $(wildcard benches/rust/benches/*.rs))))
 COUNTS := target/instructions
 
+# What tests run on beside the newest Spark, each in a virtual environment of its own.
+OLDER := spark35 spark40 spark41 pyarrow-oldest
+
 # The oldest and the newest Java that a line of Spark runs on.
 JAVA := JAVA_HOME="$$(tools/java-home $(VENV) 17 25)"; export JAVA_HOME;
-JAVA35 := JAVA_HOME="$$(tools/java-home $(VENV35) 8 21)"; export JAVA_HOME;
+JAVA35 := JAVA_HOME="$$(tools/java-home .venv-spark35 8 21)"; export JAVA_HOME;
+JAVA40 := JAVA_HOME="$$(tools/java-home .venv-spark40 17 21)"; export JAVA_HOME;
+JAVA41 := JAVA_HOME="$$(tools/java-home .venv-spark41 17 21)"; export JAVA_HOME;
+
+# What changes between lines of Spark: types, column functions, Connect, the workers.
+BETWEEN := tests/types tests/spark/test_smoke.py tests/spark/test_types.py tests/spark/test_udf.py \
+	tests/spark/test_connect.py tests/spark/test_connection.py
 
 # A task that hangs keeps its core of the local Spark, and every test after it waits in vain.
 SPARK_LIMITS := --maxfail=3 --session-timeout=1200
+
+# What depends on pyarrow.
+ON_ARROW := $(wildcard tests/unit/test_arrow*.py) tests/properties \
+	$(patsubst %,tests/unit/test_%.py,batching cache channels ddl results simulated types) \
+	$(patsubst %,tests/connect/test_%.py,http postgres redis)
 
 .PHONY: help
 help: ## list the targets
@@ -62,9 +74,11 @@ wheel: $(VENV)/.packages ## build the wheel into dist/
 check: lint test docs ## all that has to pass before a change lands
 
 .PHONY: test
-test: test-rust loom test-python test-spark ## all tests: Rust, interleavings, Python, Spark, and Spark 3.5 where its Python is found
-	@if tools/python-for-spark35 $(PYTHON) >/dev/null 2>&1; then $(MAKE) test-spark35; \
-	else echo "Spark 3.5 is not tested: it runs on Python 3.10 to 3.12, and none of them is on PATH"; fi
+test: test-rust loom test-python test-spark ## all tests: Rust, interleavings, Python, Spark, and older versions where their Pythons are found
+	@for leg in $(OLDER); do \
+		if tools/python-for $$leg $(PYTHON) >/dev/null; then $(MAKE) test-$$leg; \
+		else echo "test-$$leg is left out"; fi; \
+	done
 
 .PHONY: test-rust
 test-rust: $(VENV)/.packages ## the tests of the crates, doc tests included
@@ -79,8 +93,23 @@ test-spark: dev $(VENV)/.servers ## the tests on the newest Spark
 	$(JAVA) $(PY) -m pytest --quiet $(SPARK_LIMITS) -m spark
 
 .PHONY: test-spark35
-test-spark35: dev $(VENV35)/.packages $(VENV)/.servers ## the tests of the Spark functions on the oldest Spark, 3.5
-	$(JAVA35) $(PY35) -m pytest --quiet $(SPARK_LIMITS) -m "spark and not newest_spark" tests/spark
+test-spark35: dev .venv-spark35/.packages $(VENV)/.servers ## the tests of the Spark functions on the oldest Spark, 3.5
+	$(JAVA35) .venv-spark35/bin/python -m pytest --quiet $(SPARK_LIMITS) \
+		-m "spark and not newest_spark" tests/spark tests/types
+
+.PHONY: test-spark40
+test-spark40: dev .venv-spark40/.packages ## what may differ between versions of Spark, on 4.0
+	$(JAVA40) .venv-spark40/bin/python -m pytest --quiet $(SPARK_LIMITS) \
+		-m "spark and not newest_spark" $(BETWEEN)
+
+.PHONY: test-spark41
+test-spark41: dev .venv-spark41/.packages ## what may differ between versions of Spark, on 4.1
+	$(JAVA41) .venv-spark41/bin/python -m pytest --quiet $(SPARK_LIMITS) \
+		-m "spark and not newest_spark" $(BETWEEN)
+
+.PHONY: test-pyarrow-oldest
+test-pyarrow-oldest: dev .venv-pyarrow-oldest/.packages $(VENV)/.servers ## what needs no Spark, on the oldest pyarrow
+	.venv-pyarrow-oldest/bin/python -m pytest --quiet -m "not spark" $(ON_ARROW)
 
 .PHONY: loom
 loom: | need-rust ## check every interleaving of the mailbox's inbox
@@ -167,14 +196,14 @@ bench-baseline: count-instructions ## count the instructions of each layer and w
 lock: $(VENV)/.packages ## write requirements/*.lock anew from pyproject.toml
 	$(PY) -m venv target/uv
 	target/uv/bin/pip install --quiet uv
-	for group in dev spark35 java $(COMPARED); do \
+	for group in dev $(OLDER) java $(COMPARED); do \
 		target/uv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.10 --group $$group \
 			--generate-hashes --no-emit-index-url --no-header --no-annotate --output-file requirements/$$group.lock; \
 	done
 
 .PHONY: clean
 clean: ## remove everything that make has made
-	rm -rf target dist docs/site benches/out $(VENV) $(VENV35) $(EXTENSION)
+	rm -rf target dist docs/site benches/out $(VENV) $(OLDER:%=.venv-%) $(EXTENSION)
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 	rm -rf .pytest_cache .ruff_cache .mypy_cache .hypothesis spark-warehouse
 
@@ -223,8 +252,8 @@ $(VENV)/.release: $(VENV)/.packages $(RUST_SOURCES)
 	@rm -f $(VENV)/.dev
 	@touch $@
 
-$(VENV35)/.packages: requirements/spark35.lock
-	python="$$(tools/python-for-spark35 $(PYTHON))"; test -x $(PY35) || "$$python" -m venv $(VENV35)
-	$(PY35) $(PIP_INSTALL) --requirement requirements/spark35.lock
-	@$(call tell_path,$(PY35))
+$(OLDER:%=.venv-%/.packages): .venv-%/.packages: requirements/%.lock
+	python="$$(tools/python-for $* $(PYTHON))"; test -x .venv-$*/bin/python || "$$python" -m venv .venv-$*
+	.venv-$*/bin/python $(PIP_INSTALL) --requirement requirements/$*.lock
+	@$(call tell_path,.venv-$*/bin/python)
 	@touch $@

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every test shares: a local Spark and its environment, time limits, Hypothesis profiles."""
 
+import importlib.metadata
 import os
 import sys
 from collections.abc import Iterator
@@ -27,8 +28,21 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        since = item.get_closest_marker("since_spark")
+        if since is not None and _spark_version() < since.args:
+            needed = ".".join(map(str, since.args))
+            item.add_marker(pytest.mark.skip(reason=f"needs Spark {needed}"))
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_SECONDS))
+
+
+def _spark_version() -> tuple[int, ...]:
+    """Returns the installed line of Spark, as (4, 1)."""
+    try:
+        version = importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError:
+        return ()
+    return tuple(map(int, version.split(".")[:2]))
 
 
 @pytest.fixture(scope="session")

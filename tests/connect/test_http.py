@@ -62,7 +62,7 @@ def certificates(tmp_path_factory) -> Certificates:
 
 
 def look_up(function, keys, **options) -> list[dict]:
-    batch = pa.record_batch({"id": pa.array(keys, pa.string())})
+    batch = pa.RecordBatch.from_pydict({"id": pa.array(keys, pa.string())})
     out = sa.arrow.ordered_wait([batch], function, **options)
     return pa.Table.from_batches(out).to_pylist() if (out := list(out)) else []
 
@@ -258,7 +258,7 @@ def test_a_server_killed_in_mid_run_loses_no_row(tmp_path):
                     seen.wait(10)
                     nginx.restart()
                 ids = pa.array(range(start, start + 100), pa.int64())
-                yield pa.record_batch({"row": ids, "id": pa.array(["a"] * 100)})
+                yield pa.RecordBatch.from_pydict({"row": ids, "id": pa.array(["a"] * 100)})
 
         function = get(nginx, "/customers/{id}")
         out = sa.arrow.unordered_wait(
@@ -344,7 +344,7 @@ def test_json_bodies_have_columns_with_their_types():
     url = f"http://{LOOPBACK}:{listener.getsockname()[1]}/"
     row = {"who": {"name": 'A"', "age": 7}, "n": None}
     kind = pa.struct([("name", pa.string()), ("age", pa.int64())])
-    batch = pa.record_batch(
+    batch = pa.RecordBatch.from_pydict(
         {"who": pa.array([row["who"]], kind), "n": pa.array([None], pa.int64())}
     )
     for body in ("{who}", {"a": ["{who}", "{n}", "n={{}}", 1.5], "b": {}}):

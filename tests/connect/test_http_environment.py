@@ -34,7 +34,7 @@ def nginx(tmp_path) -> Iterator[Nginx]:
 
 def name_from(url: str, **options) -> str:
     function = sa.http.get(url, "name string", **options)
-    (batch,) = sa.arrow.ordered_wait([pa.record_batch({"id": [1]})], function)
+    (batch,) = sa.arrow.ordered_wait([pa.RecordBatch.from_pydict({"id": [1]})], function)
     return batch["name"][0].as_py()
 
 

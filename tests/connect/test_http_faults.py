@@ -36,7 +36,7 @@ def numbers(url: str, **options):
 
 
 def batch_of(ids) -> pa.RecordBatch:
-    return pa.record_batch({"id": pa.array(ids, pa.int64())})
+    return pa.RecordBatch.from_pydict({"id": pa.array(ids, pa.int64())})
 
 
 def look_up(function, ids, **options) -> list[int | None]:
@@ -166,7 +166,7 @@ def test_a_stalled_attempt_is_cancelled_and_made_again(server):
 
 def urls_of(first: str, silent: LookupServer, base: str | None = None) -> pa.RecordBatch:
     others = [f"{base or silent.url}/numbers/{i}" for i in range(20)]
-    return pa.record_batch({"url": [first, *others]})
+    return pa.RecordBatch.from_pydict({"url": [first, *others]})
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def test_an_array_in_the_document_gives_a_row_for_each_element(server):
         function = sa.http.get(
             server.url + "/pages/{id}", "n int", rows="$.found.items", how=how, proxy=False
         )
-        out = sa.arrow.ordered_wait([pa.record_batch({"id": ids})], function)
+        out = sa.arrow.ordered_wait([pa.RecordBatch.from_pydict({"id": ids})], function)
         found[how] = [(row["id"], row["n"]) for batch in out for row in batch.to_pylist()]
     assert found["inner"] == [("full", 1), ("full", None), ("full", 3)]
     assert found["left"] == [*found["inner"], ("none", None), ("bare", None), (None, None)]

@@ -33,7 +33,7 @@ def doubles(function: object, batches: Any, **options: Any) -> list[int]:
 
 
 def batch_of(first: int, rows: int = 100) -> pa.RecordBatch:
-    return pa.record_batch({"k": pa.array(range(first, first + rows), pa.int32())})
+    return pa.RecordBatch.from_pydict({"k": pa.array(range(first, first + rows), pa.int32())})
 
 
 def failure_of(function: object, **options: Any) -> str:
@@ -141,7 +141,7 @@ def test_a_statement_that_nobody_waits_for_is_ended_and_others_take_its_place(
     )
 
     def found(*keys: int, timeout: str) -> list[int | None]:
-        batch = pa.record_batch({"k": pa.array(keys, pa.int32())})
+        batch = pa.RecordBatch.from_pydict({"k": pa.array(keys, pa.int32())})
         (out,) = sa.arrow.ordered_wait([batch], function, on_error="null", timeout=timeout)
         return out.column("k2").to_pylist()
 
@@ -153,7 +153,7 @@ def test_a_statement_that_nobody_waits_for_is_ended_and_others_take_its_place(
 
 def test_a_task_that_is_closed_leaves_no_statement_behind(server: PostgresServer) -> None:
     function = postgres.lookup(server.dsn, SLEEP, ["k"], schema="k2 int", batch=1)
-    keys = pa.record_batch({"k": pa.array([1, 2, 3, 0, 0], pa.int32())})
+    keys = pa.RecordBatch.from_pydict({"k": pa.array([1, 2, 3, 0, 0], pa.int32())})
     out = sa.arrow.unordered_wait([keys], function, max_rows_per_batch=1)
 
     assert next(out).column("k2").to_pylist()[0] > 0
@@ -201,7 +201,7 @@ def test_the_logs_of_an_error_do_not_quote_values(server: PostgresServer) -> Non
         "select count(*)::int as x from pg_class where oid = ($1::text)::regclass",
         ["k"],
     )
-    batch = pa.record_batch({"k": ["hidden-value"]})
+    batch = pa.RecordBatch.from_pydict({"k": ["hidden-value"]})
 
     for one in (function, function_of_text, function_of_name):
         with pytest.raises(sa.AsyncFunctionError) as caught:

@@ -176,7 +176,9 @@ def test_a_pooler_that_is_restarted_costs_nothing_but_a_retry(server: PostgresSe
             for index in range(20):
                 if index == 10:
                     pooler.restart()
-                yield pa.record_batch({"k": list(range(100 * index + 1, 100 * index + 101))})
+                yield pa.RecordBatch.from_pydict(
+                    {"k": list(range(100 * index + 1, 100 * index + 101))}
+                )
 
         retry = sa.retry.exponential_backoff(40, "20ms", "500ms", 2.0)
         found = sa.arrow.ordered_wait(batches(), function, retry=retry, timeout="25s")

@@ -30,7 +30,7 @@ def server() -> Iterator[PostgresServer]:
 
 
 def batch_of(first: int, rows: int = 100) -> pa.RecordBatch:
-    return pa.record_batch({"k": pa.array(range(first, first + rows), pa.int32())})
+    return pa.RecordBatch.from_pydict({"k": pa.array(range(first, first + rows), pa.int32())})
 
 
 def rows_of(function: object, batches: Any, **options: Any) -> dict[str, list[Any]]:
@@ -241,7 +241,7 @@ def test_rows_that_find_too_much_fail_alone(
 def test_a_huge_reply_gets_through(server: PostgresServer) -> None:
     sql = "select repeat('x', 100) as x, n from generate_series(1, $1) as n"
     function = postgres.lookup(server.dsn, sql, ["k"], schema="x string, n int")
-    keys = pa.record_batch({"k": pa.array([100_000, 0, 200_000], pa.int32())})
+    keys = pa.RecordBatch.from_pydict({"k": pa.array([100_000, 0, 200_000], pa.int32())})
 
     found = pa.Table.from_batches(list(sa.arrow.ordered_wait([keys], function, output="replace")))
 

@@ -22,7 +22,7 @@ RETRY = sa.retry.fixed_delay(3, "1ms")
 
 
 def row_of(function: object, **options: Any) -> dict[str, Any]:
-    batch = pa.record_batch({"k": pa.array([1], pa.int32())})
+    batch = pa.RecordBatch.from_pydict({"k": pa.array([1], pa.int32())})
     options = {"on_error": "capture", "timeout": "25s"} | options
     (out,) = sa.arrow.ordered_wait([batch], function, **options)
     return {name: values[0] for name, values in out.to_pydict().items()}

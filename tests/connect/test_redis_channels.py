@@ -55,7 +55,7 @@ def rows_of(node: RedisServer) -> set[int]:
 
 
 def batch(**columns: Any) -> pa.RecordBatch:
-    return pa.record_batch({"id": range(ROWS), **columns})
+    return pa.RecordBatch.from_pydict({"id": range(ROWS), **columns})
 
 
 def run(function, *batches, **options) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -25,7 +25,7 @@ async def hang(row):
 
 def batches(count: int = 4) -> Iterator[pa.RecordBatch]:
     for start in range(count):
-        yield pa.record_batch({"x": [start, start + 1]})
+        yield pa.RecordBatch.from_pydict({"x": [start, start + 1]})
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def output(ddl, results, **options):
     async def function(row):
         return results[row["i"]]
 
-    batch = pa.record_batch({"i": range(len(results))})
+    batch = pa.RecordBatch.from_pydict({"i": range(len(results))})
     batches = arrow.ordered_wait([batch], function, schema=parse_schema(ddl), **options)
     return [row for batch in batches for row in batch.to_pylist()]
 

@@ -10,11 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
 from sparkawait.spark import Metrics
+
+# Since Spark 4.0 the server comes with the package; before, Spark fetches it from Maven Central.
+SERVER_35 = "org.apache.spark:spark-connect_2.12:3.5.7"
 
 
 @sa.async_function("doubled bigint, name string")
@@ -92,13 +96,15 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     out = Path(sys.argv[1])
-    spark = (
+    builder = (
         SparkSession.builder.remote("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(out.parent / "warehouse"))
-        .getOrCreate()
     )
+    if pyspark.__version__.startswith("3."):
+        builder = builder.config("spark.jars.packages", SERVER_35)
+    spark = builder.getOrCreate()
     out.write_text(json.dumps(results(spark, out.parent)))
     spark.stop()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.newest_spark]
+pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
 EXPECTED = [[number, 2 * number, f"number {number}"] for number in range(20)]

@@ -80,12 +80,15 @@ def test_data_is_no_hang_up(sockets):
 
 def test_no_thread_is_left_when_the_task_has_ended(sockets):
     ours, _ = sockets
+    before = set(threading.enumerate())  # those of other tests may be about to end
     watchers = []
     with ours.makefile("wb") as outfile:
         worker_main(
             outfile,
             lambda: watchers.extend(
-                thread for thread in threading.enumerate() if thread.name == "sparkawait-connection"
+                thread
+                for thread in threading.enumerate()
+                if thread.name == "sparkawait-connection" and thread not in before
             ),
         )
     assert len(watchers) == 1

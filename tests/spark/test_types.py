@@ -146,7 +146,7 @@ def test_results_of_arrow_types_that_spark_does_not_read_are_converted(
     assert out.first() is not None
 
 
-@pytest.mark.newest_spark
+@pytest.mark.since_spark(4, 0)
 def test_large_variable_types_pass(spark, every_type):
     spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
     try:
@@ -156,7 +156,7 @@ def test_large_variable_types_pass(spark, every_type):
         spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
 
 
-@pytest.mark.newest_spark
+@pytest.mark.since_spark(4, 0)
 def test_variants_pass(spark):
     variants = spark.sql("select parse_json('{\"a\": [1, 2]}') as value")
 

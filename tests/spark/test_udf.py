@@ -175,7 +175,7 @@ def test_calls_of_different_batches_are_in_flight_together(spark):
     assert [row[0] for row in out.collect()] == list(range(200))
 
 
-@pytest.mark.newest_spark
+@pytest.mark.since_spark(4, 1)
 def test_no_result_is_null(numbers):
     @sa.async_function("a bigint, b bigint")
     async def only_even(row):
@@ -186,7 +186,7 @@ def test_no_result_is_null(numbers):
     assert [row.r is None for row in rows] == [number % 2 == 1 for number in range(500)]
 
 
-@pytest.mark.newest_spark
+@pytest.mark.since_spark(4, 1)
 def test_a_result_of_nulls_is_not_null(spark):
     @sa.async_function("a bigint, b bigint")
     async def nulls(row):
@@ -226,7 +226,7 @@ def test_rows_that_fail_can_be_null(numbers):
     assert [row[0] for row in rows[:5]] == [0, 2, 4, None, 8]
 
 
-@pytest.mark.newest_spark
+@pytest.mark.since_spark(4, 1)
 def test_a_struct_of_a_row_that_fails_is_null(numbers):
     @sa.async_function("a bigint, b bigint not null")
     async def fail_on_three(row):

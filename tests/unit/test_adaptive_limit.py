@@ -18,7 +18,9 @@ RETRY = sa.retry.fixed_delay(100_000, "1ms")
 
 
 def rows(*tenants, count=600):
-    return pa.record_batch({"tenant": [*tenants] * count, "n": range(len(tenants) * count)})
+    return pa.RecordBatch.from_pydict(
+        {"tenant": [*tenants] * count, "n": range(len(tenants) * count)}
+    )
 
 
 def run(function, batch, limit, **options):

@@ -16,7 +16,11 @@ from sparkawait.testing import simulated
 
 
 def words(*values):
-    return [pa.record_batch({"word": pa.array(values, pa.string()), "n": list(range(len(values)))})]
+    return [
+        pa.RecordBatch.from_pydict(
+            {"word": pa.array(values, pa.string()), "n": list(range(len(values)))}
+        )
+    ]
 
 
 class Counting(sa.AsyncFunction):
@@ -107,7 +111,7 @@ def test_a_retried_miss_is_tried_by_one_call_at_a_time():
 
 def test_key_columns_may_be_nested():
     function = Counting()
-    batch = pa.record_batch({"word": ["a", "a"], "n": [{"x": [1]}, {"x": [1]}]})
+    batch = pa.RecordBatch.from_pydict({"word": ["a", "a"], "n": [{"x": [1]}, {"x": [1]}]})
 
     lengths(arrow.ordered_wait([batch], function, cache=sa.Cache(key=["word", "n"])))
 
@@ -123,14 +127,14 @@ def test_all_types_of_results_are_kept():
         "m": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
         "b": pa.array([b"\x00\xff", b""]),
     }
-    answer = pa.record_batch(rows)
+    answer = pa.RecordBatch.from_pydict(rows)
 
     @sa.async_function(answer.schema)
     async def load(row):
         return answer.to_pylist()[row["k"]]
 
     cache = sa.Cache(key="k")
-    keys = [pa.record_batch({"k": [0, 1]})]
+    keys = [pa.RecordBatch.from_pydict({"k": [0, 1]})]
 
     for _ in range(2):
         (output,) = arrow.ordered_wait(keys, load, cache=cache, output="replace")

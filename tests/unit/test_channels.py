@@ -17,7 +17,7 @@ from sparkawait.options import resolve, resolve_unpickled
 
 def batch(tenants, start=0):
     numbers = list(range(start, start + len(tenants)))
-    return pa.record_batch({"tenant": pa.array(tenants, pa.string()), "n": numbers})
+    return pa.RecordBatch.from_pydict({"tenant": pa.array(tenants, pa.string()), "n": numbers})
 
 
 def numbers(batches):
@@ -326,7 +326,7 @@ def test_an_unknown_column_is_refused_with_the_option_that_names_it():
 
 def test_a_column_whose_values_cannot_be_compared_is_refused():
     column = pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))
-    rows = pa.record_batch({"tenant": ["a"], "n": [1], "labels": column})
+    rows = pa.RecordBatch.from_pydict({"tenant": ["a"], "n": [1], "labels": column})
 
     with pytest.raises(sa.ConfigurationError, match="`channel` names column `labels` of type map"):
         list(arrow.ordered_wait([rows], Tenants(), channel="labels"))

@@ -11,7 +11,7 @@ from sparkawait.testing import simulated
 
 
 def batch(rows: int) -> pa.RecordBatch:
-    return pa.record_batch({"x": pa.array(range(rows), pa.int64())})
+    return pa.RecordBatch.from_pydict({"x": pa.array(range(rows), pa.int64())})
 
 
 @pytest.mark.parametrize("delay", [0, "1ms"])

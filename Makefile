@@ -41,7 +41,7 @@ JAVA41 := JAVA_HOME="$$(tools/java-home .venv-spark41 17 21)"; export JAVA_HOME;
 
 # What changes between lines of Spark: types, column functions, Connect, the workers.
 BETWEEN := tests/types tests/spark/test_smoke.py tests/spark/test_types.py tests/spark/test_udf.py \
-	tests/spark/test_connect.py tests/spark/test_connection.py
+	tests/spark/test_connect.py tests/spark/test_workers.py
 
 # A task that hangs keeps its core of the local Spark, and every test after it waits in vain.
 SPARK_LIMITS := --maxfail=3 --session-timeout=1200

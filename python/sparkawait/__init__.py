@@ -8,10 +8,15 @@ need PySpark; `sparkawait.arrow` has the same over record batches and does not.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
+if sys.platform == "win32":
+    msg = "sparkawait runs on Linux and macOS; on Windows, use it in WSL or a container"
+    raise ImportError(msg)
+
 from sparkawait import arrow, http, postgres, redis, retry
-from sparkawait._core import Row
+from sparkawait._core import VERSION, Row
 from sparkawait.adaptive_limit import AdaptiveLimit
 from sparkawait.cache import Cache
 from sparkawait.channels import Channels
@@ -53,6 +58,7 @@ __all__ = [
     "Row",
     "SnapshotError",
     "WatermarkStrategy",
+    "__version__",
     "arrow",
     "async_function",
     "async_udf",
@@ -66,19 +72,27 @@ __all__ = [
     "unordered_wait",
 ]
 
+__version__ = VERSION
 _SPARK = frozenset({"async_udf", "key_ordered_wait", "ordered_wait", "unordered_wait"})
 
 
 def __getattr__(name: str) -> Any:
     """Imports the Spark functions when they are asked for, so that the rest needs no PySpark."""
-    if name == "spark":
-        return importlib.import_module("sparkawait.spark")
-    if name in _SPARK:
-        from sparkawait import spark
-
-        return getattr(spark, name)
+    if name == "spark" or name in _SPARK:
+        spark = _import_spark()
+        return spark if name == "spark" else getattr(spark, name)
     msg = f"module `sparkawait` has no attribute `{name}`"
     raise AttributeError(msg)
+
+
+def _import_spark() -> Any:
+    try:
+        return importlib.import_module("sparkawait.spark")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "pyspark":
+            raise
+        msg = "the functions for DataFrames need PySpark; run `pip install 'sparkawait[spark]'`"
+        raise ModuleNotFoundError(msg, name="pyspark") from error
 
 
 def __dir__() -> list[str]:

@@ -8,6 +8,7 @@ import pyarrow as pa
 from typing_extensions import Self
 
 __all__ = [
+    "VERSION",
     "Debloater",
     "Harness",
     "LookupServer",
@@ -20,6 +21,8 @@ __all__ = [
     "error_kinds",
     "template_columns",
 ]
+
+VERSION: str
 
 @final
 class Row(Mapping[str, Any]):

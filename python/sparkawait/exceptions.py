@@ -67,6 +67,9 @@ class ErrorKind(str, Enum):
     CACHE_INVALID = "cache-invalid"
     CHANNELS_INVALID = "channels-invalid"
     CERTIFICATE_MISSING = "certificate-missing"
+    VERSION_MISMATCH = "version-mismatch"
+    MODULE_MISSING = "module-missing"
+    WORKERS_UNFIT = "workers-unfit"
 
     def __str__(self) -> str:
         """Returns the stable string."""

@@ -10,6 +10,7 @@ from types import FunctionType
 
 import pytest
 
+from sparkawait.spark import connection
 from sparkawait.spark.connection import Connection
 
 pytestmark = pytest.mark.spark
@@ -99,6 +100,15 @@ def test_without_a_worker_nothing_is_watched():
     with Connection.of_this_worker().interrupted_by_hang_up():
         names = [thread.name for thread in threading.enumerate()]
     assert "sparkawait-connection" not in names
+
+
+def test_that_no_connection_was_found_is_said_once(caplog):
+    connection._say_that_there_is_none.cache_clear()
+    with caplog.at_level("INFO", "sparkawait"):
+        Connection.of_this_worker()
+        Connection.of_this_worker()
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert "keeps its connection elsewhere" in caplog.text
 
 
 def test_a_stream_that_hides_its_socket_is_not_watched(sockets):

@@ -25,6 +25,7 @@ from sparkawait.plan import Plan
 from sparkawait.results import Built, ResultBuilder, as_mappings
 from sparkawait.spark.metrics import TaskMetrics
 from sparkawait.spark.partition import run_task
+from sparkawait.spark.shipment import Shipment
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -147,7 +148,7 @@ def _batch(arrays: Sequence[pa.Array], names: Sequence[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(arrays), names=list(names))
 
 
-class ColumnTask:
+class ColumnTask(Shipment):
     """A column function over one partition.
 
     Args:

@@ -9,6 +9,8 @@ hang-up and interrupts the task thread, as Ctrl-C would. To be used on the task 
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
 import select
 import signal
@@ -21,6 +23,7 @@ from typing import BinaryIO, cast
 
 __all__ = ["Connection"]
 
+_logger = logging.getLogger("sparkawait")
 _WORKER_MODULE = "pyspark.worker"
 # What poll reports without being asked; and, on Linux, that the peer closed its end of a TCP
 # connection, which else is seen by reading only.
@@ -44,6 +47,7 @@ class Connection:
             if module == _WORKER_MODULE and "outfile" in frame.f_locals:
                 return Connection(cast("BinaryIO", frame.f_locals["outfile"]))
             frame = frame.f_back
+        _say_that_there_is_none()
         return Connection(None)
 
     def flush(self) -> None:
@@ -83,6 +87,14 @@ class Connection:
             return self._stream.fileno()
         except (OSError, ValueError):  # without Spark's daemon, it hides its socket
             return None
+
+
+@functools.cache
+def _say_that_there_is_none() -> None:
+    _logger.info(
+        "this version of PySpark keeps its connection elsewhere: results may wait for later ones"
+        " in its buffer, and calls of a killed task end with the next batch"
+    )
 
 
 def _watch(descriptor: int, wake_reader: int) -> None:

@@ -16,7 +16,7 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Metrics", "TaskMetrics", "accumulator_of", "merge", "of_one_task"]
+__all__ = ["Metrics", "TaskMetrics", "accumulator_of", "is_connect", "merge", "of_one_task"]
 
 TaskMetrics = dict[str, Any]
 """Counters by name, and ``call_latency`` as pairs of a bucket's upper bound in seconds and a
@@ -55,7 +55,7 @@ class Metrics:
 
     def __init__(self, spark: SparkSession) -> None:
         """Registers an accumulator."""
-        if _is_connect(spark):
+        if is_connect(spark):
             msg = "`Metrics` needs a classic session; Spark Connect has no accumulators"
             raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
         empty: TaskMetrics = {}
@@ -140,6 +140,6 @@ def _merge_buckets(
     return sorted(counts.items())
 
 
-def _is_connect(thing: object) -> bool:
+def is_connect(thing: object) -> bool:
     """Tells whether a session or DataFrame belongs to Spark Connect, without importing gRPC."""
     return type(thing).__module__.startswith("pyspark.sql.connect")

@@ -22,6 +22,7 @@ from sparkawait.exceptions import AsyncIOError
 from sparkawait.plan import Plan
 from sparkawait.spark.connection import Connection
 from sparkawait.spark.metrics import TaskMetrics, of_one_task
+from sparkawait.spark.shipment import Shipment
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -38,7 +39,7 @@ read until Spark ends the Python worker, ``spark.python.task.killTimeout`` (2 s)
 _logger = logging.getLogger("sparkawait")
 
 
-class PartitionTask:
+class PartitionTask(Shipment):
     """The function that is given to ``mapInArrow``.
 
     Args:

@@ -22,6 +22,7 @@ from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.spark.columns import FOUND, Arguments, ColumnPlan, ColumnTask
 from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.wait import conform, result_fields
+from sparkawait.spark.workers import require_packages
 from sparkawait.types import SchemaLike
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def async_udf(
         ...     "SELECT weather(named_struct('origin', origin, 'hour', hour)) FROM flights"
         ... )  # doctest: +SKIP
     """
+    require_packages()
     if on_error == "drop":
         msg = "`on_error` must not be 'drop' for a column function; use ordered_wait to drop rows"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)

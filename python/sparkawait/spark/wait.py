@@ -26,6 +26,7 @@ from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.partition import PartitionTask
 from sparkawait.spark.routes import Destination, with_route
 from sparkawait.spark.schemas import conformed, session_zone, to_arrow, to_spark, with_zone
+from sparkawait.spark.workers import check_workers, require_packages
 from sparkawait.types import SchemaLike
 from sparkawait.watermark import WatermarkStrategy
 
@@ -287,6 +288,8 @@ def _wait(
     if not hasattr(df, "mapInArrow"):
         msg = f"`df` must be a DataFrame, got `{type(df).__name__}`"
         raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+    require_packages()
+    check_workers(df)
     input_schema: StructType = df.schema
     zone = session_zone(df)
     arrow_schema = to_arrow(input_schema, zone)

@@ -110,6 +110,12 @@ error_kinds! {
     ChannelsInvalid = "channels-invalid",
     /// A file with a certificate or a key cannot be read.
     CertificateMissing = "certificate-missing",
+    /// The driver and the executor have different versions.
+    VersionMismatch = "version-mismatch",
+    /// A module is not installed where it is needed.
+    ModuleMissing = "module-missing",
+    /// The Python of Spark's workers cannot run the function.
+    WorkersUnfit = "workers-unfit",
 }
 
 impl ErrorKind {

@@ -44,6 +44,10 @@ mod _core {
         sparkawait_core::ErrorKind::ALL.iter().map(|kind| kind.as_str()).collect()
     }
 
+    /// The version of the extension module, and of the package around it.
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is sent to the executors, in an envelope that can be opened by any version of sparkawait.
+
+```text
+  opener, by value | format | version | contents, pickled
+     |                           |         `-- read last, when they can be
+     |                           `-- compared by the sparkawait of the executor
+     `-- needs no sparkawait: it says so where there is none
+```
+
+Sealed on the driver, opened on the task thread of an executor.
+"""
+
+from __future__ import annotations
+
+import builtins
+import pickle
+import sys
+from types import FunctionType
+from typing import Any
+
+from pyspark import cloudpickle
+
+import sparkawait
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+
+__all__ = ["Shipment", "unpack"]
+
+FORMAT = 1
+"""How `Shipment` and `unpack` agree; the format and the version come first in all of them."""
+
+
+class Shipment:
+    """Base of what executors get: pickles into an envelope, which is checked before it is read."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Seals the class and the attributes."""
+        contents = cloudpickle.dumps((type(self), self.__dict__))
+        return _OPENER, (FORMAT, sparkawait.__version__, sys.executable, contents)
+
+
+def unpack(format_: int, version: str, *sealed: Any) -> object:
+    """Opens an envelope. Its name, place and first two arguments stay what they are for ever.
+
+    Raises:
+        ConfigurationError: If another version of sparkawait has sealed it, or the contents need
+            a module that is not here.
+    """
+    if (format_, version) != (FORMAT, sparkawait.__version__):
+        msg = (
+            f"the driver has sparkawait {version}, this executor {sparkawait.__version__};"
+            " install the same version on both"
+        )
+        if version == sparkawait.__version__:
+            msg = (
+                f"the driver and this executor have sparkawait {version}, but from different"
+                " builds; install the same wheel on both"
+            )
+        raise ConfigurationError(msg, ErrorKind.VERSION_MISMATCH)
+    _, contents = sealed
+    cls, attributes = _read(contents)
+    opened = object.__new__(cls)
+    opened.__dict__.update(attributes)
+    return opened
+
+
+def _read(contents: bytes) -> tuple[type, dict[str, Any]]:
+    try:
+        return pickle.loads(contents)  # noqa: S301 - Spark itself sends pickles
+    except ModuleNotFoundError as error:
+        msg = (
+            f"the function needs module `{error.name}`, which {sys.executable} on this executor"
+            " does not have; install it there, send it with spark.addArtifact(.., pyfile=True) or"
+            " sparkContext.addPyFile(..), or pickle it with the function by"
+            " pyspark.cloudpickle.register_pickle_by_value(module)"
+        )
+        raise ConfigurationError(msg, ErrorKind.MODULE_MISSING) from error
+
+
+def _open(format_: int, version: str, python: str, contents: bytes) -> object:
+    """Opens an envelope where there may be no sparkawait at all."""
+    import sys
+
+    try:
+        from sparkawait.spark.shipment import unpack
+    except ImportError as error:
+        message = (
+            f"Spark's Python workers run {sys.executable}, which cannot import sparkawait"
+            f" ({error}); the driver runs {python} and has sparkawait {version}. Install sparkawait"
+            " for the workers' Python, or name another one with PYSPARK_PYTHON or"
+            " spark.pyspark.python"
+        )
+        raise ImportError(message) from None
+    return unpack(format_, version, python, contents)
+
+
+def _by_value(function: FunctionType) -> FunctionType:
+    """Returns a copy that is pickled with its code, as functions of a notebook are."""
+    copy = FunctionType(function.__code__, {"__builtins__": builtins}, function.__name__)
+    copy.__module__ = "__main__"
+    return copy
+
+
+_OPENER = _by_value(_open)

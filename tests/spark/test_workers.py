@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What executors must have, and what is said where they do not have it."""
+
+import base64
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+from pyspark import cloudpickle
+
+import sparkawait as sa
+from sparkawait.exceptions import ErrorKind
+from sparkawait.spark import shipment, workers
+from sparkawait.spark.shipment import Shipment
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+
+
+class Parcel(Shipment):
+    def __init__(self, value):
+        self.value = value
+
+
+@sa.async_function("doubled bigint")
+async def double(row):
+    return {"doubled": 2 * row["id"]}
+
+
+def unpickle(sent):
+    return pickle.loads(sent)  # noqa: S301 - it was made here
+
+
+def in_another_python(code, *arguments):
+    """Runs a Python that has PySpark's packages, and of sparkawait at most what is installed."""
+    return subprocess.run(
+        [sys.executable, "-S", "-c", code, *arguments],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(pyspark.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def python(tmp_path):
+    """Makes a program that stands for another Python, and answers `-c` with the given script."""
+
+    def make(script):
+        program = tmp_path / "python"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        return str(program)
+
+    return make
+
+
+def test_what_is_sent_comes_out_as_it_was():
+    def add(number):
+        return number + 1
+
+    opened = unpickle(cloudpickle.dumps(Parcel(add)))
+
+    assert type(opened) is Parcel
+    assert opened.value(1) == 2
+
+
+def test_another_version_on_an_executor_says_so(monkeypatch):
+    sent = cloudpickle.dumps(Parcel(1))
+    monkeypatch.setattr(sa, "__version__", "9.9.9")
+
+    with pytest.raises(sa.ConfigurationError) as raised:
+        unpickle(sent)
+
+    assert raised.value.kind is ErrorKind.VERSION_MISMATCH
+    assert str(raised.value) == (
+        f"the driver has sparkawait {sa._core.VERSION}, this executor 9.9.9;"
+        " install the same version on both"
+    )
+
+
+def test_the_version_is_checked_before_classes_are_looked_for(monkeypatch):
+    sent = cloudpickle.dumps(Parcel(1))
+    monkeypatch.setattr(sa, "__version__", "9.9.9")
+    monkeypatch.delattr(sys.modules[__name__], "Parcel")
+
+    with pytest.raises(sa.ConfigurationError, match=r"this executor 9\.9\.9"):
+        unpickle(sent)
+
+
+def test_another_format_of_the_same_version_says_so(monkeypatch):
+    sent = cloudpickle.dumps(Parcel(1))
+    monkeypatch.setattr(shipment, "FORMAT", 2)
+
+    with pytest.raises(sa.ConfigurationError, match="but from different builds"):
+        unpickle(sent)
+
+
+def test_a_module_that_is_not_on_the_executor_is_named(tmp_path, monkeypatch):
+    (tmp_path / "only_here.py").write_text("class Thing:\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import only_here  # pyright: ignore[reportMissingImports]
+
+    sent = cloudpickle.dumps(Parcel(only_here.Thing()))
+    monkeypatch.undo()
+    monkeypatch.delitem(sys.modules, "only_here", raising=False)
+
+    with pytest.raises(sa.ConfigurationError, match="needs module `only_here`") as raised:
+        unpickle(sent)
+
+    assert raised.value.kind is ErrorKind.MODULE_MISSING
+
+
+def test_a_worker_without_sparkawait_names_both_pythons_and_the_setting():
+    sent = base64.b64encode(cloudpickle.dumps(Parcel(1))).decode()
+
+    result = in_another_python(
+        "import base64, pickle, sys; pickle.loads(base64.b64decode(sys.argv[1]))", sent
+    )
+
+    *_, sentence = result.stderr.strip().splitlines()
+    assert sentence == (
+        f"ImportError: Spark's Python workers run {sys.executable}, which cannot import sparkawait"
+        f" (No module named 'sparkawait'); the driver runs {sys.executable} and has sparkawait"
+        f" {sa.__version__}. Install sparkawait for the workers' Python, or name another one with"
+        " PYSPARK_PYTHON or spark.pyspark.python"
+    )
+
+
+def test_tasks_of_another_version_fail_with_that_sentence(spark):
+    number = spark.range(1)
+
+    class Old(Shipment):
+        def __call__(self, batches):
+            return batches
+
+        def __reduce__(self):
+            opener, (format_, _, *others) = super().__reduce__()
+            return opener, (format_, "0.0.1", *others)
+
+    with pytest.raises(Exception, match=r"the driver has sparkawait 0\.0\.1, this executor"):
+        number.mapInArrow(Old(), "id bigint").collect()
+
+
+def test_a_python_of_the_workers_without_sparkawait_is_refused_by_the_call(
+    spark, python, monkeypatch
+):
+    other = python(
+        f"echo {sys.version_info[0]}.{sys.version_info[1]}\n"
+        "echo \"ModuleNotFoundError: No module named 'sparkawait'\" >&2\n"
+        "exit 1"
+    )
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", other)
+
+    with pytest.raises(sa.ConfigurationError) as raised:
+        sa.ordered_wait(spark.range(1), double)
+
+    assert raised.value.kind is ErrorKind.WORKERS_UNFIT
+    assert str(raised.value) == (
+        f"Spark's Python workers would run {other}, which cannot import sparkawait"
+        " (ModuleNotFoundError: No module named 'sparkawait'); the driver runs"
+        f" {sys.executable}. Set PYSPARK_PYTHON (spark.pyspark.python for spark-submit) to it"
+        ' before the session starts: os.environ["PYSPARK_PYTHON"] = sys.executable'
+    )
+
+
+def test_another_version_of_python_is_refused_by_the_call(spark, python, monkeypatch):
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", python("echo 3.1"))
+
+    with pytest.raises(sa.ConfigurationError, match=r"which is Python 3\.1 and not 3\."):
+        sa.unordered_wait(spark.range(1), double)
+
+
+def test_another_python_with_sparkawait_is_as_good(spark, python, monkeypatch):
+    other = python(f'exec {sys.executable} "$@"')
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", other)
+
+    assert sa.ordered_wait(spark.range(3), double).count() == 3
+
+
+def test_a_missing_package_is_named_with_the_way_out(spark, monkeypatch):
+    numbers = spark.range(1)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    workers.require_packages.cache_clear()
+
+    for call in (lambda: sa.ordered_wait(numbers, double), lambda: sa.async_udf(double)):
+        with pytest.raises(sa.ConfigurationError) as raised:
+            call()
+        assert raised.value.kind is ErrorKind.MODULE_MISSING
+        assert "Pandas >= " in str(raised.value)
+        assert "pip install 'sparkawait[spark]'" in str(raised.value)
+
+
+@pytest.mark.parametrize("flavour", ["mapInArrow", "column"])
+def test_tasks_find_the_connection_to_the_jvm(spark, calls, flavour):
+    """It lies in PySpark's private variables, so each line of Spark is asked."""
+
+    @sa.async_function("found boolean")
+    async def look(row):
+        import threading
+
+        names = [thread.name for thread in threading.enumerate()]
+        return {"found": "sparkawait-connection" in names}
+
+    numbers = spark.range(1)
+    if flavour == "column":
+        found = numbers.select(sa.async_udf(look)("id"))
+    else:
+        found = sa.ordered_wait(numbers, look, output="replace")
+
+    assert found.first()[0] is True

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the package says where it cannot run."""
+
+import subprocess
+import sys
+
+
+def output_of(program):
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    return (result.stderr.strip() or result.stdout.strip()).splitlines()[-1]
+
+
+def test_windows_is_refused_in_one_sentence():
+    assert output_of("import sys; sys.platform = 'win32'; import sparkawait") == (
+        "ImportError: sparkawait runs on Linux and macOS; on Windows, use it in WSL or a container"
+    )
+
+
+def test_without_pyspark_the_functions_for_data_frames_name_the_extra():
+    program = (
+        "import sys; sys.modules['pyspark'] = None; import sparkawait; sparkawait.ordered_wait"
+    )
+
+    assert output_of(program) == (
+        "ModuleNotFoundError: the functions for DataFrames need PySpark;"
+        " run `pip install 'sparkawait[spark]'`"
+    )
+
+
+def test_the_version_is_that_of_the_extension_module():
+    import sparkawait
+    from sparkawait import _core
+
+    assert sparkawait.__version__ == _core.VERSION

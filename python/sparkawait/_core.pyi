@@ -19,6 +19,7 @@ __all__ = [
     "Task",
     "describe_postgres",
     "error_kinds",
+    "host_columns",
     "template_columns",
 ]
 
@@ -215,4 +216,5 @@ class Harness:
 
 def error_kinds() -> list[str]: ...
 def describe_postgres(description: str) -> pa.Schema: ...
+def host_columns(url: str) -> tuple[list[str], bool]: ...
 def template_columns(text: str, option: str) -> list[str]: ...

@@ -3,11 +3,14 @@
 
 The texts of a request are templates over columns: ``{name}`` stands for the column's value.
 
-- ``url`` and ``query``: values are percent-encoded. A ``url`` that starts with a column takes the
-  whole address from it, as it is.
+- ``url`` and ``query``: values are percent-encoded. Only a column that ``url`` starts with stands
+  for scheme and host, or the whole address, as it is. A part of the path that a value leaves empty,
+  or makes ``.`` or ``..``, fails the row.
 - ``headers`` and ``body``: values are written as they are.
 - ``json``: any JSON value; a text that is one column, ``"{customer}"``, is that column's value with
-  its type (a struct is an object), and other texts are templates.
+  its type, as ``to_json`` writes it (a struct is an object), and other texts are templates.
+
+A value is written as Spark's ``cast(.. as string)`` does: a timestamp in the session's time zone.
 
 ``{{`` is a brace. A row with a null column in URL, query, headers or a whole body makes no call and
 counts as a miss; within a larger JSON value it is ``null``.
@@ -15,14 +18,19 @@ counts as a miss; within a larger JSON value it is ``null``.
 A miss gives nulls with ``how="left"`` and drops the row with ``how="inner"``. Misses are responses
 with a status of ``missing``, those without content (204, 205), and JSON without a row.
 
-An attempt is worth a retry after 429, a status from 500, and whatever goes wrong with a connection;
-``Retry-After`` sets the delay. All other failures are final.
+An attempt is worth a retry after 408, 425, 429, a status from 500, and whatever goes wrong with a
+connection; ``Retry-After`` sets the delay. All other failures are final. A request that may have
+been carried out, because no whole answer came (``read_timeout``, a connection that broke, 504), is
+sent again only where twice is harmless: with GET, HEAD, PUT, DELETE, OPTIONS and TRACE, and with
+``idempotency_key``; with it 409 is worth a retry, too.
+
+A redirection to another scheme, host or port takes no header along that was given here, and no
+body: where one would have to go along the row fails.
 """
 
 from __future__ import annotations
 
 import json as json_module
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -44,9 +52,6 @@ from sparkawait.types import SchemaLike
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-_AUTHORITY = re.compile(r"[^/?#]*")
-"""Host and port of an address, behind its scheme."""
 
 __all__ = ["HttpFunction", "HttpOptions", "get", "post", "request"]
 
@@ -78,11 +83,7 @@ class HttpFunction(NativeFunction):
     @property
     def channel_columns(self) -> tuple[str, ...]:
         """The columns in the host of the address."""
-        _, separator, rest = (
-            self.url.partition("://") if isinstance(self.url, str) else ("", "", "")
-        )
-        authority = _AUTHORITY.match(rest) if separator else None
-        return tuple(_core.template_columns(authority[0], "url")) if authority else ()
+        return () if isinstance(self.url, Secret) else tuple(_core.host_columns(self.url)[0])
 
     def check(self, input_schema: pa.Schema | None = None) -> None:
         """Checks the request and its columns, as far as the driver can know."""
@@ -107,6 +108,7 @@ class HttpFunction(NativeFunction):
             "query": pairs(options.query),
             "headers": pairs(options.headers),
             "body": _body(options, look_up),
+            "allow_hosts": options.allow_hosts,
             "idempotency_key": _idempotency_key(options.idempotency_key),
             "returns": {"text": "body", "bytes": "body"}.get(options.returns, options.returns),
             "rows": options.rows,
@@ -118,6 +120,7 @@ class HttpFunction(NativeFunction):
             "misses": {"how": options.how, "retry": retry_misses},
             "connections": options.connections,
             "max_response_bytes": options.max_response_bytes,
+            "redirects": options.redirects,
             "client": _client(options, look_up),
         }
 
@@ -222,7 +225,6 @@ def _client(options: Checked, look_up: LookUp) -> dict[str, Any]:
     return {
         "connect_timeout": options.connect_timeout,
         "read_timeout": options.read_timeout,
-        "redirects": options.redirects,
         "version": options.version,
         "gzip": options.gzip,
         "proxy": (

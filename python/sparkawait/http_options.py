@@ -25,6 +25,7 @@ from sparkawait.checks import (
 )
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.exceptions import ErrorKind
+from sparkawait.http_hosts import check_hosts, require_hosts
 from sparkawait.secrets import LookUp, Secret, looked_up, reveal
 from sparkawait.types import SchemaLike, duplicate, to_schema
 
@@ -54,6 +55,10 @@ class HttpOptions(TypedDict, total=False):
         headers: Headers by name; values are templates or secrets.
         json: The request's body as a JSON value with columns in it.
         body: The request's body as a template.
+        allow_hosts: The hosts that rows may name: ``"api.example.com"``, ``"api.example.com:8443"``
+            for one port, ``".example.com"`` for all hosts below. A row that names another fails,
+            and no call is made. Needed where a column names the host and a header, a secret or a
+            password goes along.
         idempotency_key: Sends the header ``Idempotency-Key``, the same in all attempts of a row:
             ``True`` for a random one, which is another one when Spark runs the task again, or a
             template over columns that name the row.
@@ -88,6 +93,7 @@ class HttpOptions(TypedDict, total=False):
     headers: Mapping[str, Template]
     json: Any
     body: Template | None
+    allow_hosts: Iterable[str] | None
     idempotency_key: str | Literal[True] | None
     rows: str | None
     paths: Mapping[str, str]
@@ -119,6 +125,7 @@ class Checked:
     has_json: bool
     json: Any
     body: Template | None
+    allow_hosts: tuple[str, ...] | None
     idempotency_key: str | Literal[True] | None
     rows: str | None
     paths: tuple[tuple[str, str], ...]
@@ -162,6 +169,7 @@ def check_options(
         has_json="json" in options,
         json=take("json"),
         body=_optional(take("body"), "body", _check_template),
+        allow_hosts=check_hosts(take("allow_hosts")),
         idempotency_key=_key(take("idempotency_key")),
         rows=_optional(take("rows"), "rows", text),
         paths=_texts_by_name(take("paths"), "paths"),
@@ -187,7 +195,11 @@ def check_options(
         proxy=_proxy(take("proxy")),
         certificates=Certificates(take("ca"), take("certificate"), take("private_key")),
     )
-    return checked, _result_schema(checked, schema), _input_columns(url, checked)
+    columns = _input_columns(url, checked)
+    require_hosts(
+        url, checked.allow_hosts, checked.headers, checked.query, (checked.json, checked.body)
+    )
+    return checked, _result_schema(checked, schema), columns
 
 
 def reveal_template(value: Any, look_up: LookUp = looked_up, form: str = "secret") -> Any:

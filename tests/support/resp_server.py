@@ -114,5 +114,6 @@ def _commands(source: BinaryIO) -> Iterator[list[str]]:
         command: list[str] = []
         for _ in range(int(head[1:])):
             length = int(source.readline()[1:])
-            command.append(source.read(length + 2)[:length].decode())
+            argument = source.read(length + 2)[:length]
+            command.append(argument.decode("utf-8", "surrogateescape"))
         yield command

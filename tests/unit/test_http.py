@@ -100,3 +100,60 @@ def test_one_host_is_no_reason_for_channels():
 
     with pytest.raises(sa.ConfigurationError, match="`channels` needs `channel`"):
         resolve_unpickled("ordered", function, input_schema=None, channels=sa.Channels())
+
+
+@pytest.mark.parametrize("url", ["{url}", "{base}/x", "https://{host}/x", "https://h:{port}/"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"headers": {"X-Api-Key": "k"}},
+        {"headers": {"Accept": sa.secret("TOKEN")}},
+        {"headers": {"User-Agent": "{id}"}},
+        {"query": {"key": sa.secret("TOKEN")}},
+        {"json": {"a": [sa.secret("TOKEN")]}},
+        {"body": sa.secret("TOKEN")},
+    ],
+    ids=str,
+)
+def test_what_one_server_is_told_needs_the_hosts_that_rows_may_name(url, options):
+    with pytest.raises(sa.ConfigurationError, match="allow_hosts="):
+        sa.http.post(url, "x int", **options)
+
+    hosts = ["api.example.com", ".example.org", "10.0.0.1:8080"]
+    assert sa.http.post(url, "x int", allow_hosts=hosts, **options).options.allow_hosts == (*hosts,)
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("{url}", {}),
+        ("{url}", {"headers": {"Accept": "text/x"}, "json": {"a": "{id}"}}),
+        ("https://h/{id}?u=https://{host}/", {"headers": {"X-Api-Key": "k"}}),
+        ("https://{user}:{word}@h/", {"headers": {"X-Api-Key": "k"}}),
+    ],
+)
+def test_hosts_need_not_be_said_otherwise(url, options):
+    assert sa.http.post(url, "x int", **options).options.allow_hosts is None
+
+
+@pytest.mark.parametrize(
+    ("hosts", "words"),
+    [
+        ("example.com", "must be a list of names of hosts, got 'example.com'"),
+        ({"a": "b"}, "must be a list of names"),
+        (5, "must be a list of names"),
+        ([5], "`allow_hosts` must be a list of names of hosts, got 5"),
+        ([""], "must be a list of names"),
+        (["https://example.com"], "takes names such as `api.example.com`"),
+        (["*"], "takes names such as"),
+        (["h:port"], "takes names such as"),
+    ],
+)
+def test_hosts_are_names(hosts, words):
+    with pytest.raises(sa.ConfigurationError, match=words):
+        sa.http.get(URL, "x int", allow_hosts=hosts)
+
+
+def test_a_name_in_front_of_the_host_needs_the_hosts_too():
+    with pytest.raises(sa.ConfigurationError, match="the name or password in front of `@`"):
+        sa.http.get("https://user:word@{host}/", "x int")

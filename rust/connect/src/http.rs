@@ -10,11 +10,15 @@
 //! belong to the process. Responses that are there at the same moment are
 //! decoded together and leave by one reply.
 
+mod address;
 mod body;
 mod call;
 mod client;
 mod engine;
 mod failure;
+mod hosts;
+mod json_cells;
+mod redirects;
 mod request;
 mod results;
 
@@ -23,12 +27,14 @@ use std::fmt;
 use arrow::datatypes::SchemaRef;
 use serde::Deserialize;
 
+pub use self::address::HostColumns;
+use self::address::check_address;
 use self::body::Body;
 use self::call::CallRules;
 use self::client::ClientSettings;
 use self::engine::Engine;
 use self::failure::host_label;
-use self::request::{IdempotencyKey, RequestTemplates, check_address};
+use self::request::{IdempotencyKey, RequestTemplates, repeats};
 use self::results::ResultColumns;
 use crate::function::TaskFunction;
 use crate::lookup::Misses;
@@ -46,6 +52,9 @@ pub struct HttpConfig {
     headers: Vec<(String, String)>,
     #[serde(default)]
     body: Option<Body>,
+    /// The hosts that rows may name; any if there are none.
+    #[serde(default)]
+    allow_hosts: Option<Vec<String>>,
     #[serde(default)]
     idempotency_key: Option<IdempotencyKey>,
     returns: Returns,
@@ -69,6 +78,8 @@ pub struct HttpConfig {
     /// Requests at a time.
     connections: usize,
     max_response_bytes: usize,
+    /// Most redirections to follow.
+    redirects: usize,
     client: ClientSettings,
 }
 
@@ -119,6 +130,8 @@ impl HttpConfig {
             reads_body: self.returns != Returns::Nothing,
             max_response_bytes: self.max_response_bytes,
             response_headers: call::header_names(&self.response_headers)?,
+            redirects: self.redirects,
+            repeats: repeats(self),
             host: host_label(&self.url),
         })
     }

@@ -5,20 +5,19 @@
 //! once per burst; a row costs a few copies of bytes.
 
 mod cells;
+pub(crate) mod numbers;
+pub(crate) mod times;
 
 use std::fmt;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use sparkawait_core::ErrorKind;
 
 pub use cells::Cells;
+pub(crate) use cells::{local, timestamps};
 
 use crate::native::StartError;
-
-/// Bytes that RFC 3986 leaves as they are in any part of an address.
-const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A piece of a template; `C` says how a column is named.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,6 +122,64 @@ impl Template {
         }
     }
 
+    /// Whether it begins with a column.
+    pub(crate) fn starts_with_column(&self) -> bool {
+        matches!(self.pieces.first(), Some(Piece::Column(_)))
+    }
+
+    /// Returns the text in front of the first column, and that between and behind columns.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Text(text) => Some(text.as_str()),
+            Piece::Column(_) => None,
+        })
+    }
+
+    /// Divides it before and behind each of some characters of its texts.
+    pub(crate) fn divide(&self, at: &[char]) -> Vec<Self> {
+        let mut parts = vec![self.part()];
+        for piece in &self.pieces {
+            let Piece::Text(text) = piece else {
+                add_piece(&mut parts, piece.clone());
+                continue;
+            };
+            for text in text.split_inclusive(at) {
+                let (text, end) = match text.char_indices().next_back() {
+                    Some((index, end)) if at.contains(&end) => (&text[..index], &text[index..]),
+                    _ => (text, ""),
+                };
+                if !text.is_empty() {
+                    add_piece(&mut parts, Piece::Text(text.to_owned()));
+                }
+                if !end.is_empty() {
+                    parts.push(self.part());
+                    add_piece(&mut parts, Piece::Text(end.to_owned()));
+                    parts.push(self.part());
+                }
+            }
+        }
+        parts.retain(|part| !part.pieces.is_empty());
+        parts
+    }
+
+    /// Divides it behind the column that it begins with.
+    pub(crate) fn split_first(&self) -> (Self, Self) {
+        let (first, rest) = self.pieces.split_at(self.pieces.len().min(1));
+        let part = |pieces: &[Piece<String>]| Self { pieces: pieces.to_vec(), ..self.part() };
+        (part(first), part(rest))
+    }
+
+    /// Returns this template with `other` behind it.
+    pub(crate) fn join(mut self, other: Self) -> Self {
+        self.pieces.extend(other.pieces);
+        self
+    }
+
+    /// Returns a part of this template with nothing in it.
+    pub(crate) fn part(&self) -> Self {
+        Self { pieces: Vec::new(), option: self.option.clone() }
+    }
+
     /// Looks the columns up in `schema`.
     ///
     /// # Errors
@@ -137,17 +194,25 @@ impl Template {
         for piece in &pieces {
             if let Piece::Column(index) = piece {
                 let field = schema.field(*index);
-                if field.data_type().is_nested() {
+                let (option, name, found) = (&self.option, field.name(), field.data_type());
+                if found.is_nested() {
                     return Err(StartError::option(format!(
-                        "`{}` names column `{}`, which is `{}`; a template takes plain values",
-                        self.option,
-                        field.name(),
-                        field.data_type()
+                        "`{option}` names column `{name}`, which is `{found}`; a template takes plain values"
                     )));
                 }
+                Cells::check(found).map_err(|error| {
+                    let why = error.message;
+                    StartError::option(format!("`{option}` names column `{name}`: {why}"))
+                })?;
             }
         }
         Ok(BoundTemplate { pieces })
+    }
+}
+
+fn add_piece(parts: &mut [Template], piece: Piece<String>) {
+    if let Some(last) = parts.last_mut() {
+        last.pieces.push(piece);
     }
 }
 
@@ -171,7 +236,7 @@ pub fn column_index(schema: &Schema, name: &str, option: &str) -> Result<usize, 
 }
 
 /// A template whose columns were looked up.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct BoundTemplate {
     pieces: Vec<Piece<usize>>,
 }
@@ -185,9 +250,22 @@ impl BoundTemplate {
     pub fn rows<'a>(&'a self, batch: &'a RecordBatch) -> Result<TemplateRows<'a>, StartError> {
         let open = |piece: &'a Piece<usize>| match piece {
             Piece::Text(text) => Ok(BoundPiece::Text(text.as_bytes())),
-            Piece::Column(index) => Cells::new(batch.column(*index)).map(BoundPiece::Cells),
+            Piece::Column(index) => {
+                Cells::new(batch.column(*index).as_ref()).map(BoundPiece::Cells)
+            }
         };
         Ok(TemplateRows { pieces: self.pieces.iter().map(open).collect::<Result<_, _>>()? })
+    }
+}
+
+impl fmt::Debug for BoundTemplate {
+    /// Without the text around the columns, which may have a token in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Column(index) => Some(index),
+            Piece::Text(_) => None,
+        });
+        f.debug_list().entries(columns).finish()
     }
 }
 
@@ -233,13 +311,20 @@ impl fmt::Debug for TemplateRows<'_> {
     }
 }
 
-/// Percent-encodes what follows `start` in `out`.
+/// Percent-encodes what follows `start` in `out`, but for what RFC 3986 leaves as it is anywhere.
 fn percent_encode_from(start: usize, out: &mut Vec<u8>) {
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
-    if !out[start..].iter().all(is_plain) {
-        let encoded = percent_encode(&out[start..], UNRESERVED).to_string();
-        out.truncate(start);
-        out.extend_from_slice(encoded.as_bytes());
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let Some(first) = out[start..].iter().position(|byte| !is_plain(*byte)) else { return };
+    let rest = out.split_off(start + first);
+    out.reserve(rest.len() * 2);
+    for byte in rest {
+        if is_plain(byte) {
+            out.push(byte);
+        } else {
+            let digits = [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
+            out.extend_from_slice(&[b'%', digits[0], digits[1]]);
+        }
     }
 }
 

@@ -28,7 +28,7 @@ mod _core {
     #[pymodule_export]
     use crate::lookup_server::LookupServer;
     #[pymodule_export]
-    use crate::native::{Native, describe_postgres, template_columns};
+    use crate::native::{Native, describe_postgres, host_columns, template_columns};
     #[pymodule_export]
     use crate::port::Port;
     #[pymodule_export]

@@ -8,7 +8,7 @@ use arrow_pyarrow::PyArrowType;
 use pyo3::prelude::*;
 use sparkawait_connect::destinations::Destinations;
 use sparkawait_connect::function::{Replies, TaskFunction};
-use sparkawait_connect::http::HttpConfig;
+use sparkawait_connect::http::{HostColumns, HttpConfig};
 use sparkawait_connect::native::{NativeFunction, Start, StartError};
 use sparkawait_connect::postgres::PostgresConfig;
 use sparkawait_connect::redis::RedisConfig;
@@ -118,6 +118,13 @@ fn read<T>(read: impl FnOnce() -> Result<T, StartError>) -> PyResult<T> {
 pub(crate) fn template_columns(text: &str, option: &str) -> PyResult<Vec<String>> {
     let template = read(|| sparkawait_connect::template::Template::parse(text, option))?;
     Ok(template.columns().map(str::to_owned).collect())
+}
+
+/// Returns the columns in host and port of the address `url`, and whether a column stands for it all.
+#[pyfunction]
+pub(crate) fn host_columns(url: &str) -> PyResult<(Vec<String>, bool)> {
+    let host = HostColumns::of(url).map_err(|error| start_error(&error))?;
+    Ok((host.columns, host.is_whole))
 }
 
 /// Asks a server which columns the statement of a lookup returns.

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Bodies of requests: JSON values and texts with columns in them.
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::{FieldRef, Schema};
-use arrow::json::writer::{EncoderOptions, NullableEncoder, make_encoder};
-use serde::Deserialize;
-use serde_json::Value;
+use std::fmt;
 
+use arrow::array::RecordBatch;
+use arrow::datatypes::Schema;
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::failure::{Failed, bad_request};
+use super::json_cells::{JsonCells, write_text};
 use crate::native::StartError;
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows, column_index};
 
@@ -16,7 +20,9 @@ use crate::template::{BoundTemplate, Escape, Template, TemplateRows, column_inde
 pub(super) enum Body {
     /// A JSON value. A text `{column}` in it is the column's value with its type,
     /// any other text a template.
-    Json(Value),
+    ///
+    /// Kept as it was written, so that its numbers keep all their digits.
+    Json(Box<RawValue>),
     /// A text with columns in braces.
     Raw(String),
 }
@@ -25,7 +31,7 @@ pub(super) enum Body {
 enum Piece {
     Text(Vec<u8>),
     /// A column as a JSON value.
-    Value(usize, FieldRef),
+    Value(usize),
     /// A text within a JSON string.
     Quoted(BoundTemplate),
     /// A text as it is.
@@ -37,7 +43,6 @@ pub(super) struct BoundBody {
     pieces: Vec<Piece>,
     /// Whether a null column makes the whole body null, and not only a value in it.
     is_one_value: bool,
-    options: EncoderOptions,
     pub(super) is_json: bool,
 }
 
@@ -56,47 +61,91 @@ impl Body {
             }
         };
         let is_one_value = pieces.len() == 1;
-        let options = EncoderOptions::default().with_explicit_nulls(true);
-        Ok(BoundBody { pieces, is_one_value, options, is_json })
+        Ok(BoundBody { pieces, is_one_value, is_json })
+    }
+}
+
+/// The members of an object, in their order.
+struct Members(Vec<(String, Box<RawValue>)>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Collect;
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Collect)
     }
 }
 
 /// Appends the pieces of `value`.
-fn bind_json(value: &Value, schema: &Schema, pieces: &mut Vec<Piece>) -> Result<(), StartError> {
-    match value {
-        Value::String(text) => {
-            let template = Template::parse(text, "json")?;
-            let only: Vec<&str> = template.columns().collect();
-            if let [name] = only[..]
-                && text.len() == name.len() + 2
-            {
-                let index = column_index(schema, name, "json")?;
-                pieces.push(Piece::Value(index, FieldRef::clone(&schema.fields()[index])));
-            } else if let Some(literal) = template.as_literal() {
-                push_text(pieces, Value::from(literal).to_string().as_bytes());
-            } else {
-                pieces.push(Piece::Quoted(template.bind(schema)?));
-            }
-        }
-        Value::Array(values) => {
+fn bind_json(value: &RawValue, schema: &Schema, pieces: &mut Vec<Piece>) -> Result<(), StartError> {
+    match value.get().as_bytes().first() {
+        Some(b'"') => bind_text(&read::<String>(value)?, schema, pieces)?,
+        Some(b'[') => {
+            let values: Vec<Box<RawValue>> = read(value)?;
             for (index, value) in values.iter().enumerate() {
                 push_text(pieces, if index == 0 { b"[" } else { b"," });
                 bind_json(value, schema, pieces)?;
             }
             push_text(pieces, if values.is_empty() { b"[]" } else { b"]" });
         }
-        Value::Object(members) => {
+        Some(b'{') => {
+            let Members(members) = read(value)?;
             for (index, (name, value)) in members.iter().enumerate() {
                 push_text(pieces, if index == 0 { b"{" } else { b"," });
-                push_text(pieces, Value::from(name.as_str()).to_string().as_bytes());
+                push_text(pieces, &quoted(name));
                 push_text(pieces, b":");
                 bind_json(value, schema, pieces)?;
             }
             push_text(pieces, if members.is_empty() { b"{}" } else { b"}" });
         }
-        plain => push_text(pieces, plain.to_string().as_bytes()),
+        _ => push_text(pieces, value.get().as_bytes()),
     }
     Ok(())
+}
+
+fn bind_text(text: &str, schema: &Schema, pieces: &mut Vec<Piece>) -> Result<(), StartError> {
+    let template = Template::parse(text, "json")?;
+    let only: Vec<&str> = template.columns().collect();
+    if let [name] = only[..]
+        && text.len() == name.len() + 2
+    {
+        let index = column_index(schema, name, "json")?;
+        JsonCells::check(schema.field(index).data_type()).map_err(|error| {
+            let why = error.message;
+            StartError::option(format!("`json` names column `{name}`: {why}"))
+        })?;
+        pieces.push(Piece::Value(index));
+    } else if let Some(literal) = template.as_literal() {
+        push_text(pieces, &quoted(literal));
+    } else {
+        pieces.push(Piece::Quoted(template.bind(schema)?));
+    }
+    Ok(())
+}
+
+/// Reads a value, which was read as JSON before.
+fn read<'a, T: Deserialize<'a>>(value: &'a RawValue) -> Result<T, StartError> {
+    serde_json::from_str(value.get()).map_err(|_| StartError::option("`json` is no JSON value"))
+}
+
+fn quoted(text: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    write_text(text, &mut out);
+    out
 }
 
 fn push_text(pieces: &mut Vec<Piece>, text: &[u8]) {
@@ -112,13 +161,8 @@ impl BoundBody {
     pub(super) fn rows<'a>(&'a self, batch: &'a RecordBatch) -> Result<BodyRows<'a>, StartError> {
         let open = |piece: &'a Piece| match piece {
             Piece::Text(text) => Ok(BodyPiece::Text(text)),
-            Piece::Value(index, field) => {
-                make_encoder(field, batch.column(*index).as_ref(), &self.options)
-                    .map(BodyPiece::Value)
-                    .map_err(|error| {
-                        let name = field.name();
-                        StartError::option(format!("column `{name}` has no JSON form: {error}"))
-                    })
+            Piece::Value(index) => {
+                JsonCells::new(batch.column(*index).as_ref()).map(BodyPiece::Value)
             }
             Piece::Quoted(template) => template.rows(batch).map(BodyPiece::Quoted),
             Piece::Raw(template) => template.rows(batch).map(BodyPiece::Raw),
@@ -130,7 +174,7 @@ impl BoundBody {
 
 enum BodyPiece<'a> {
     Text(&'a [u8]),
-    Value(NullableEncoder<'a>),
+    Value(JsonCells<'a>),
     Quoted(TemplateRows<'a>),
     Raw(TemplateRows<'a>),
 }
@@ -146,27 +190,43 @@ pub(super) struct BodyRows<'a> {
 impl BodyRows<'_> {
     /// Returns the body of `row`; `None` if it is null.
     ///
-    /// A null within a JSON value is written as `null`.
-    pub(super) fn write(&mut self, row: usize) -> Option<Vec<u8>> {
+    /// A null within a JSON value is written as `null`. Fails if a text in JSON would have bytes
+    /// that are none.
+    pub(super) fn write(&mut self, row: usize) -> Result<Option<Vec<u8>>, Failed> {
         let mut out = Vec::with_capacity(64);
         for piece in &mut self.pieces {
             match piece {
                 BodyPiece::Text(text) => out.extend_from_slice(text),
-                BodyPiece::Value(encoder) if !encoder.is_null(row) => encoder.encode(row, &mut out),
-                BodyPiece::Quoted(rows) if rows.write(row, Escape::None, &mut self.text) => {
-                    let text = Value::from(String::from_utf8_lossy(&self.text));
-                    out.extend_from_slice(text.to_string().as_bytes());
+                BodyPiece::Value(values) if self.is_one_value && values.is_null(row) => {
+                    return Ok(None);
+                }
+                BodyPiece::Value(values) => values.write(row, &mut out),
+                BodyPiece::Quoted(rows) => {
                     self.text.clear();
+                    if rows.write(row, Escape::None, &mut self.text) {
+                        let text = std::str::from_utf8(&self.text).map_err(|_| {
+                            bad_request(
+                                "the row's bytes for a text in `json` are no UTF-8; \
+                                 a text that is the column alone is Base64",
+                            )
+                        })?;
+                        write_text(text, &mut out);
+                    } else if self.is_one_value {
+                        return Ok(None);
+                    } else {
+                        out.extend_from_slice(b"null");
+                    }
                 }
                 BodyPiece::Raw(rows) => {
                     if !rows.write(row, Escape::None, &mut out) {
-                        return None;
+                        return Ok(None);
                     }
                 }
-                BodyPiece::Value(_) | BodyPiece::Quoted(_) if self.is_one_value => return None,
-                BodyPiece::Value(_) | BodyPiece::Quoted(_) => out.extend_from_slice(b"null"),
             }
         }
-        Some(out)
+        Ok(Some(out))
     }
 }
+
+#[cfg(test)]
+mod tests;

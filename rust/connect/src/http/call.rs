@@ -8,11 +8,15 @@ use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::{Client, Request, Response, StatusCode};
 use sparkawait_core::operator::AttemptId;
 
-use super::failure::{Failed, status_failure, too_large, transport_failure};
+use super::failure::{Failed, Repeats, status_failure, too_large, transport_failure};
+use super::redirects::Redirects;
 use crate::native::StartError;
 
-/// Bytes of a failed response's body that are read, for its message.
-const READ_OF_FAILURE: usize = 4096;
+/// Bytes of a failed response's body that are kept, for its message.
+const KEPT_OF_FAILURE: usize = 4096;
+
+/// Bytes of a body that nobody wants that are read, so that the connection serves the next call.
+const READ_OF_FAILURE: usize = 256 << 10;
 
 /// What is made of a response.
 pub(super) struct CallRules {
@@ -21,6 +25,9 @@ pub(super) struct CallRules {
     pub(super) reads_body: bool,
     pub(super) max_response_bytes: usize,
     pub(super) response_headers: Vec<HeaderName>,
+    /// Most redirections to follow.
+    pub(super) redirects: usize,
+    pub(super) repeats: Repeats,
     /// The server in messages.
     pub(super) host: String,
 }
@@ -57,25 +64,40 @@ pub(super) async fn call(
     attempt: AttemptId,
     request: Request,
 ) -> (AttemptId, Outcome) {
-    let outcome = match client.execute(request).await {
+    let outcome = match exchange(&client, &rules, request).await {
         Ok(response) => receive(&rules, response).await,
-        Err(error) => Err(transport_failure(&rules.host, error)),
+        Err(failed) => Err(failed),
     };
     (attempt, outcome.unwrap_or_else(|failed| Outcome::Failed(Box::new(failed))))
+}
+
+/// Sends a request, and those that it is redirected to.
+async fn exchange(
+    client: &Client,
+    rules: &CallRules,
+    mut request: Request,
+) -> Result<Response, Failed> {
+    let mut redirects = Redirects::new(&request, rules.redirects);
+    loop {
+        let response = client.execute(request).await.map_err(|error| rules.broken(error))?;
+        let next = redirects.as_mut().map(|it| it.next(&rules.host, &response)).transpose()?;
+        let Some(next) = next.flatten() else { return Ok(response) };
+        let _ = read_start(response).await;
+        request = next;
+    }
 }
 
 async fn receive(rules: &CallRules, response: Response) -> Result<Outcome, Failed> {
     let status = response.status();
     let code = status.as_u16();
     if rules.missing.contains(&code) {
-        // Read, so that the connection serves the next call.
-        let _ = read(rules, response, READ_OF_FAILURE).await;
+        let _ = read_start(response).await;
         return Ok(Outcome::Missed);
     }
     if !rules.success.iter().any(|(first, last)| (*first..=*last).contains(&code)) {
         let headers = response.headers().clone();
-        let body = read(rules, response, READ_OF_FAILURE).await.unwrap_or_default();
-        return Err(status_failure(&rules.host, status, &headers, &body));
+        let body = read_start(response).await;
+        return Err(status_failure(&rules.host, status, &headers, &body, rules.repeats));
     }
     if rules.reads_body && matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT) {
         return Ok(Outcome::Missed);
@@ -87,9 +109,32 @@ async fn receive(rules: &CallRules, response: Response) -> Result<Outcome, Faile
     Ok(Outcome::Found(Found { status: code, headers, body }))
 }
 
+impl CallRules {
+    /// Makes the failure of a call that got no whole response.
+    fn broken(&self, error: reqwest::Error) -> Failed {
+        transport_failure(&self.host, error, self.repeats)
+    }
+}
+
+/// Reads the start of a body, and the rest of it too if that is not long.
+async fn read_start(mut response: Response) -> Vec<u8> {
+    let length = response.content_length();
+    let is_long = length.is_some_and(|length| length > READ_OF_FAILURE as u64);
+    let most = if is_long { KEPT_OF_FAILURE } else { READ_OF_FAILURE };
+    let (mut start, mut read) = (Vec::new(), 0);
+    while read < most
+        && let Ok(Some(chunk)) = response.chunk().await
+    {
+        read += chunk.len();
+        let wanted = chunk.len().min(KEPT_OF_FAILURE - start.len());
+        start.extend_from_slice(&chunk[..wanted]);
+    }
+    start
+}
+
 /// Reads a body of at most `limit` bytes, counted after decompression.
 async fn read(rules: &CallRules, mut response: Response, limit: usize) -> Result<Bytes, Failed> {
-    let broken = |error| transport_failure(&rules.host, error);
+    let broken = |error| rules.broken(error);
     if response.content_length().is_some_and(|length| length > limit as u64) {
         return Err(too_large(&rules.host, limit));
     }

@@ -25,8 +25,6 @@ pub(super) struct ClientSettings {
     connect_timeout: f64,
     /// Seconds without a byte from the server.
     read_timeout: f64,
-    /// Most redirects to follow.
-    redirects: usize,
     version: Version,
     gzip: bool,
     proxy: ProxyChoice,
@@ -103,13 +101,12 @@ impl ClientSettings {
     fn build(&self) -> Result<Client, StartError> {
         let mut tls = self.tls.config(Trust::AuthoritiesIfAny)?;
         tls.alpn_protocols = self.version.protocols().iter().map(|name| name.to_vec()).collect();
-        let redirects =
-            if self.redirects == 0 { Policy::none() } else { Policy::limited(self.redirects) };
         let mut builder = Client::builder()
             .user_agent(concat!("sparkawait/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(seconds(self.connect_timeout, "connect_timeout")?)
             .read_timeout(seconds(self.read_timeout, "read_timeout")?)
-            .redirect(redirects)
+            // Followed by hand: what goes along to another server is ours to say.
+            .redirect(Policy::none())
             .referer(false)
             .gzip(self.gzip)
             .tcp_nodelay(true)

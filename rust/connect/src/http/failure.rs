@@ -18,6 +18,20 @@ const QUOTED: usize = 200;
 /// A failure and whether it is worth another attempt.
 pub(super) type Failed = (CallFailure, Retry);
 
+/// Whether a request may be carried out twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repeats {
+    /// It may: that is what its method means.
+    Harmless,
+    /// It may: the server knows it again by its key.
+    Keyed,
+    /// It may be paid for, or done, twice.
+    Unsafe,
+}
+
+/// Says why no other attempt is made.
+const NOT_REPEATED: &str = "; it is not sent again, because it may have been carried out: give `idempotency_key` where the service knows a request again, or where twice is harmless";
+
 /// Returns the host that a URL template names, without password, path and columns.
 pub(super) fn host_label(url: &str) -> String {
     let unnamed = || "the server".to_owned();
@@ -32,18 +46,38 @@ pub(super) fn bad_request(what: &str) -> Failed {
     (service_failure(what, what), Retry::No)
 }
 
+/// Makes the failure of a call that got an answer which is not gone along with.
+pub(super) fn refused(host: &str, what: &str) -> Failed {
+    let text = format!("{host}: {what}");
+    (service_failure(text.clone(), text), Retry::No)
+}
+
 /// Makes the failure of a call whose status is no success; `body` is the start of its body.
 pub(super) fn status_failure(
     host: &str,
     status: StatusCode,
     headers: &HeaderMap,
     body: &[u8],
+    repeats: Repeats,
 ) -> Failed {
-    let summary = format!("{host} answered {status}");
+    let mut summary = format!("{host} answered {status}");
     let text = String::from_utf8_lossy(body);
     let quoted: String = text.trim().chars().take(QUOTED).collect();
-    let message = if quoted.is_empty() { summary.clone() } else { format!("{summary}: {quoted}") };
-    let retry = if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
+    let mut message =
+        if quoted.is_empty() { summary.clone() } else { format!("{summary}: {quoted}") };
+    let is_worth_it = match status {
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => true,
+        // A request with the same key is under way, the attempt before this one perhaps.
+        StatusCode::CONFLICT => repeats == Repeats::Keyed,
+        // Whoever is behind the gateway may still be at it.
+        StatusCode::GATEWAY_TIMEOUT if repeats == Repeats::Unsafe => {
+            summary.push_str(NOT_REPEATED);
+            message.push_str(NOT_REPEATED);
+            false
+        }
+        status => status.is_server_error(),
+    };
+    let retry = if is_worth_it {
         retry_after(headers, SystemTime::now()).map_or(Retry::Yes, Retry::After)
     } else {
         Retry::No
@@ -62,17 +96,12 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
 }
 
 /// Makes the failure of a call that got no whole response.
-pub(super) fn transport_failure(host: &str, error: reqwest::Error) -> Failed {
+pub(super) fn transport_failure(host: &str, error: reqwest::Error, repeats: Repeats) -> Failed {
     // The address holds values of the row, and may hold a token.
     let error = error.without_url();
     let mut retry = Retry::Yes;
-    let what = if error.is_timeout() && error.is_connect() {
+    let mut what = if error.is_timeout() && error.is_connect() {
         "a connection was not made within `connect_timeout`".to_owned()
-    } else if error.is_timeout() {
-        "no byte came within `read_timeout`".to_owned()
-    } else if error.is_redirect() {
-        retry = Retry::No;
-        "it redirected more often than `redirects` allows".to_owned()
     } else if error.is_builder() {
         retry = Retry::No;
         format!("the request cannot be made: {}", root_cause(&error))
@@ -82,8 +111,19 @@ pub(super) fn transport_failure(host: &str, error: reqwest::Error) -> Failed {
         }
         format!("no connection: {}", causes(&error))
     } else {
-        format!("the response broke off or is no HTTP: {}", root_cause(&error))
+        // The request may have arrived.
+        if repeats == Repeats::Unsafe {
+            retry = Retry::No;
+        }
+        if error.is_timeout() {
+            "no byte came within `read_timeout`".to_owned()
+        } else {
+            format!("the response broke off or is no HTTP: {}", root_cause(&error))
+        }
     };
+    if retry == Retry::No && !error.is_connect() && !error.is_builder() {
+        what.push_str(NOT_REPEATED);
+    }
     let text = format!("{host}: {what}");
     (service_failure(text.clone(), text), retry)
 }

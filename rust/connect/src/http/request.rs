@@ -4,17 +4,23 @@
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
-use rand::RngExt;
+use rand::TryRng;
+use rand::rngs::SysRng;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, Method, Request, Url};
+use reqwest::{Client, Method, Request};
 use serde::Deserialize;
 use sparkawait_arrow::InputBatch;
 
 use super::HttpConfig;
+use super::address::{Address, AddressRows};
 use super::body::{BodyRows, BoundBody};
-use super::failure::{Failed, bad_request};
+use super::failure::{Failed, Repeats, bad_request};
+use super::hosts::AllowedHosts;
 use crate::native::StartError;
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
+
+/// The header that services know a request again by.
+const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
 
 /// A header that lets a server see that two requests are the same.
 #[derive(Clone, Deserialize)]
@@ -28,11 +34,7 @@ pub(super) struct IdempotencyKey {
 /// What requests are made of, with their columns looked up.
 pub(super) struct RequestTemplates {
     method: Method,
-    url: BoundTemplate,
-    /// Columns that stand for the address itself are written as they are.
-    url_escape: Escape,
-    /// Percent-encoded names with `?` or `&` before and `=` after them.
-    query: Vec<(Vec<u8>, BoundTemplate)>,
+    address: Address,
     /// Headers that are the same in all requests.
     fixed: HeaderMap,
     headers: Vec<(HeaderName, BoundTemplate)>,
@@ -46,24 +48,15 @@ impl RequestTemplates {
     pub(super) fn new(config: &HttpConfig, schema: &SchemaRef) -> Result<Self, StartError> {
         let method = Method::from_bytes(config.method.as_bytes())
             .map_err(|_| StartError::option(format!("`{}` is no HTTP method", config.method)))?;
+        let allowed = config.allow_hosts.as_deref().map(AllowedHosts::parse).transpose()?;
         let mut this = Self {
             method,
-            url: Template::parse(&config.url, "url")?.bind(schema)?,
-            url_escape: url_escape(&config.url),
-            query: Vec::new(),
+            address: Address::new(&config.url, &config.query, allowed, schema)?,
             fixed: HeaderMap::new(),
             headers: Vec::new(),
             body: config.body.as_ref().map(|body| body.bind(schema)).transpose()?,
             generated_key: None,
         };
-        let mut separator = if config.url.contains('?') { '&' } else { '?' };
-        for (name, value) in &config.query {
-            let name =
-                percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC);
-            let start = format!("{separator}{name}=").into_bytes();
-            this.query.push((start, Template::parse(value, "query")?.bind(schema)?));
-            separator = '&';
-        }
         if this.body.as_ref().is_some_and(|body| body.is_json) {
             this.fixed.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
@@ -74,8 +67,7 @@ impl RequestTemplates {
             if let Some(value) = &key.value {
                 this.add_header(&key.header, value, schema)?;
             } else {
-                let task = rand::rng().random::<u128>();
-                this.generated_key = Some((header_name(&key.header)?, format!("{task:032x}")));
+                this.generated_key = Some((header_name(&key.header)?, random_text()?));
             }
         }
         Ok(this)
@@ -110,17 +102,27 @@ impl RequestTemplates {
         batch: &'a Arc<InputBatch>,
     ) -> Result<RequestRows<'a>, StartError> {
         let rows = &batch.batch;
-        let query = self.query.iter().map(|(start, it)| Ok((start.as_slice(), it.rows(rows)?)));
         let headers = self.headers.iter().map(|(name, it)| Ok((name, it.rows(rows)?)));
         Ok(RequestRows {
             templates: self,
             base_ordinal: batch.base_ordinal,
-            url: self.url.rows(rows)?,
-            query: query.collect::<Result<_, StartError>>()?,
+            address: self.address.rows(rows)?,
             headers: headers.collect::<Result<_, StartError>>()?,
             body: self.body.as_ref().map(|body| body.rows(rows)).transpose()?,
             text: Vec::new(),
         })
+    }
+}
+
+/// Tells whether requests of `config` may be carried out twice.
+pub(super) fn repeats(config: &HttpConfig) -> Repeats {
+    let is_key = |name: &str| name.eq_ignore_ascii_case(IDEMPOTENCY_KEY);
+    if config.idempotency_key.is_some() || config.headers.iter().any(|(name, _)| is_key(name)) {
+        return Repeats::Keyed;
+    }
+    match config.method.as_str() {
+        "GET" | "HEAD" | "PUT" | "DELETE" | "OPTIONS" | "TRACE" => Repeats::Harmless,
+        _ => Repeats::Unsafe,
     }
 }
 
@@ -129,49 +131,24 @@ fn header_name(name: &str) -> Result<HeaderName, StartError> {
         .map_err(|_| StartError::option(format!("`{name}` is no name of a header")))
 }
 
-/// Refuses a template whose rows can have no address, whatever is in them.
+/// Returns a text that no other task has.
 ///
-/// Host and port are only read where no column is in them; an address that starts with a column is
-/// read row by row.
-pub(super) fn check_address(url: &str) -> Result<(), StartError> {
-    let template = Template::parse(url, "url")?;
-    if url_escape(url) == Escape::None {
-        return Ok(());
-    }
-    let refuse = || {
-        // Not quoted: there may be a token in it.
-        StartError::option(
-            "`url` must be the address of a host that begins with `http://` or `https://`, or with a column",
-        )
-    };
-    let (scheme, rest) = url.split_once("://").ok_or_else(refuse)?;
-    if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
-        return Err(refuse());
-    }
-    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
-    let is_fixed = Template::parse(authority, "url").is_ok_and(|it| it.columns().next().is_none());
-    let address = if template.columns().next().is_none() {
-        template.as_literal().unwrap_or_default().to_owned()
-    } else if is_fixed {
-        format!("{scheme}://{authority}/")
-    } else {
-        return Ok(());
-    };
-    let is_address = Url::parse(&address).is_ok_and(|url| url.has_host());
-    if is_address { Ok(()) } else { Err(refuse()) }
-}
-
-/// A template that starts with a column takes addresses out of rows; all others take parts.
-fn url_escape(url: &str) -> Escape {
-    if url.starts_with('{') && !url.starts_with("{{") { Escape::None } else { Escape::Percent }
+/// From the system: what a process keeps of it, its forked children would repeat.
+fn random_text() -> Result<String, StartError> {
+    let mut bytes = [0; 16];
+    SysRng.try_fill_bytes(&mut bytes).map_err(|error| {
+        StartError::option(format!(
+            "the system gives no random numbers for `idempotency_key`: {error}"
+        ))
+    })?;
+    Ok(format!("{:032x}", u128::from_le_bytes(bytes)))
 }
 
 /// Requests of the rows of one batch.
 pub(super) struct RequestRows<'a> {
     templates: &'a RequestTemplates,
     base_ordinal: u64,
-    url: TemplateRows<'a>,
-    query: Vec<(&'a [u8], TemplateRows<'a>)>,
+    address: AddressRows<'a>,
     headers: Vec<(&'a HeaderName, TemplateRows<'a>)>,
     body: Option<BodyRows<'a>>,
     /// Kept for its memory.
@@ -185,27 +162,19 @@ impl RequestRows<'_> {
         client: &Client,
         row: usize,
     ) -> Result<Option<Request>, Failed> {
+        let Some(url) = self.address.url(row)? else { return Ok(None) };
         let text = &mut self.text;
-        text.clear();
-        if !self.url.write(row, self.templates.url_escape, text) {
-            return Ok(None);
-        }
-        for (start, value) in &self.query {
-            text.extend_from_slice(start);
-            if !value.write(row, Escape::Percent, text) {
-                return Ok(None);
-            }
-        }
-        let url = std::str::from_utf8(text)
-            .ok()
-            .and_then(|text| Url::parse(text).ok())
-            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
-            .ok_or_else(|| bad_request("`url` with the row's values is no http or https URL"))?;
         let mut headers = self.templates.fixed.clone();
         for (name, value) in &self.headers {
             text.clear();
             if !value.write(row, Escape::None, text) {
                 return Ok(None);
+            }
+            let is_trimmed = |it: Option<&u8>| matches!(it, Some(b' ' | b'\t'));
+            if is_trimmed(text.first()) || is_trimmed(text.last()) {
+                return Err(bad_request(&format!(
+                    "the row's value for header `{name}` has spaces around it, which no server sees"
+                )));
             }
             let value = HeaderValue::from_bytes(text).map_err(|_| {
                 bad_request(&format!(
@@ -222,7 +191,7 @@ impl RequestRows<'_> {
         }
         let mut request = client.request(self.templates.method.clone(), url).headers(headers);
         if let Some(body) = &mut self.body {
-            match body.write(row) {
+            match body.write(row)? {
                 Some(body) => request = request.body(body),
                 None => return Ok(None),
             }

@@ -16,7 +16,8 @@ use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
 const EXPECTED_VALUE: usize = 24;
 
 /// A command whose arguments were bound to the columns of a task.
-#[derive(Debug)]
+///
+/// Has no `Debug`: a fixed argument may be secret.
 pub(super) struct Command {
     pieces: Vec<Piece<BoundTemplate>>,
     /// The packed name, if the other arguments are keys that may be asked for apart; then each
@@ -25,7 +26,6 @@ pub(super) struct Command {
 }
 
 /// A part of the command; arguments without columns are written once.
-#[derive(Debug)]
 enum Piece<T> {
     Bytes(Vec<u8>),
     Argument(T),

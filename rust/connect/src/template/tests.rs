@@ -83,3 +83,22 @@ fn debug_shows_columns_only() {
 
     assert_eq!(format!("{template:?}"), r#"["id"]"#);
 }
+
+#[test]
+fn debug_of_a_bound_template_shows_no_text() {
+    let batch = record_batch!(("id", Int64, [1])).unwrap();
+    let bound = Template::parse("token=abc&id={id}", "url").unwrap().bind(batch.schema_ref());
+
+    assert_eq!(format!("{:?}", bound.unwrap()), "[0]");
+}
+
+#[test]
+fn a_template_is_divided_at_characters_of_its_texts_only() {
+    let template = Template::parse("a/{b/c}d//{{/}}", "url").unwrap();
+
+    let parts = template.divide(&['/']);
+
+    let texts: Vec<String> = parts.iter().map(|it| it.texts().collect()).collect();
+    assert_eq!(texts, ["a", "/", "d", "/", "/", "{", "/", "}"]);
+    assert_eq!(parts[2].columns().collect::<Vec<_>>(), ["b/c"]);
+}

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Addresses out of the columns of a row.
+//!
+//! ```text
+//!   https://{host}/items/{id}?limit={n}      {base}/items/{id}
+//!           host         segment             base         segment
+//! ```
+//!
+//! A value stays in its place: it is percent-encoded, and refused where an
+//! address could not hold it as it is. Only a column that the address begins
+//! with stands for scheme and host, or the whole of it, and is taken as it is.
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::Schema;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::Url;
+
+use super::failure::{Failed, bad_request};
+use super::hosts::AllowedHosts;
+use crate::native::StartError;
+use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
+
+/// Where a template turns from a host to a path, from segment to segment, to the query.
+const DELIMITERS: [char; 4] = ['/', '\\', '?', '#'];
+
+/// What rows say of the host that they call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostColumns {
+    /// Whether a column stands for the whole address, or its scheme and host.
+    pub is_whole: bool,
+    /// The columns in host and port.
+    pub columns: Vec<String>,
+}
+
+impl HostColumns {
+    /// Reads the template of an address.
+    ///
+    /// # Errors
+    ///
+    /// Braces that do not match.
+    pub fn of(url: &str) -> Result<Self, StartError> {
+        let parts = divide(&Template::parse(url, "url")?);
+        let is_whole = matches!(parts.first(), Some((Place::Base { .. }, _)));
+        let columns = parts.iter().filter(|(place, _)| *place == Place::Authority);
+        let columns = columns.flat_map(|(_, part)| host(part)).collect();
+        Ok(Self { is_whole, columns })
+    }
+}
+
+/// Returns the columns of an authority that are behind a user's name and password.
+fn host(authority: &Template) -> Vec<String> {
+    let parts = authority.divide(&['@']);
+    let start = parts.iter().rposition(|part| part.as_literal() == Some("@"));
+    let parts = &parts[start.map_or(0, |index| index + 1)..];
+    parts.iter().flat_map(Template::columns).map(str::to_owned).collect()
+}
+
+/// What a part of an address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// A first column that is taken as it is; whether a path follows it.
+    Base { before_path: bool },
+    /// Host and port, with what stands before them.
+    Authority,
+    /// All that is between two slashes of a path, with a column in it.
+    Segment,
+    /// Anything else, for which percent-encoding is enough.
+    Other,
+}
+
+/// Divides the template of an address.
+fn divide(url: &Template) -> Vec<(Place, Template)> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum At {
+        Scheme { slashes: u8 },
+        Authority,
+        Path,
+        Rest,
+    }
+    let (first, rest) = url.split_first();
+    let is_scheme = rest.texts().next().is_some_and(|text| text.starts_with("://"));
+    let has_base = url.starts_with_column() && !is_scheme;
+    let mut parts = Vec::new();
+    let (tokens, mut at) = if has_base {
+        let tokens = rest.divide(&DELIMITERS);
+        let before_path =
+            tokens.first().is_some_and(|it| matches!(it.as_literal(), Some("/" | "\\")));
+        parts.push((Place::Base { before_path }, first));
+        // What follows the column without a slash belongs to what it ends with.
+        (tokens, if before_path { At::Path } else { At::Rest })
+    } else {
+        (url.divide(&DELIMITERS), At::Scheme { slashes: 0 })
+    };
+    let mut is_path_open = true;
+    for token in tokens {
+        let delimiter = token.as_literal().filter(|it| DELIMITERS.iter().any(|d| it.contains(*d)));
+        let place = match delimiter {
+            Some("/" | "\\") => {
+                at = match at {
+                    At::Scheme { slashes: 0 } => At::Scheme { slashes: 1 },
+                    At::Scheme { .. } => At::Authority,
+                    At::Authority => At::Path,
+                    // A base may end before its path does: `{base}v1/{id}`.
+                    At::Rest if has_base && is_path_open => At::Path,
+                    at => at,
+                };
+                Place::Other
+            }
+            Some(_) => {
+                is_path_open = false;
+                at = At::Rest;
+                Place::Other
+            }
+            None if at == At::Authority => Place::Authority,
+            None if at == At::Path && token.columns().next().is_some() => Place::Segment,
+            None => Place::Other,
+        };
+        match parts.pop() {
+            Some((Place::Other, before)) if place == Place::Other => {
+                parts.push((place, before.join(token)));
+            }
+            before => {
+                parts.extend(before);
+                parts.push((place, token));
+            }
+        }
+    }
+    parts
+}
+
+/// Refuses a template whose rows can have no address, whatever is in them.
+///
+/// Host and port are only read where no column is in them; an address that starts with a column is
+/// read row by row.
+pub(super) fn check_address(url: &str) -> Result<(), StartError> {
+    let template = Template::parse(url, "url")?;
+    if template.starts_with_column() {
+        return Ok(());
+    }
+    let refuse = || {
+        // Not quoted: there may be a token in it.
+        StartError::option(
+            "`url` must be the address of a host that begins with `http://` or `https://`, or with a column",
+        )
+    };
+    let (scheme, rest) = url.split_once("://").ok_or_else(refuse)?;
+    if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
+        return Err(refuse());
+    }
+    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
+    let is_fixed = Template::parse(authority, "url").is_ok_and(|it| it.columns().next().is_none());
+    let address = if template.columns().next().is_none() {
+        template.as_literal().unwrap_or_default().to_owned()
+    } else if is_fixed {
+        format!("{scheme}://{authority}/")
+    } else {
+        return Ok(());
+    };
+    let is_address = Url::parse(&address).is_ok_and(|url| url.has_host());
+    if is_address { Ok(()) } else { Err(refuse()) }
+}
+
+/// The template of an address with its query, with their columns looked up.
+pub(super) struct Address {
+    parts: Vec<(Place, BoundTemplate)>,
+    /// Percent-encoded names with what separates them from the parameter before, and `=`.
+    query: Vec<(Vec<u8>, BoundTemplate)>,
+    /// Whether the query is put into an address that was read, because rows may have one of their
+    /// own, or a fragment may be behind it.
+    is_query_apart: bool,
+    allowed: Option<AllowedHosts>,
+}
+
+impl Address {
+    /// Reads the templates and looks their columns up in `schema`.
+    pub(super) fn new(
+        url: &str,
+        query: &[(String, String)],
+        allowed: Option<AllowedHosts>,
+        schema: &Schema,
+    ) -> Result<Self, StartError> {
+        let template = Template::parse(url, "url")?;
+        let parts = divide(&template);
+        let has_base = matches!(parts.first(), Some((Place::Base { .. }, _)));
+        let has_query = template.texts().any(|text| text.contains('?'));
+        let is_query_apart = has_base || template.texts().any(|text| text.contains('#'));
+        let mut separator = match (is_query_apart, has_query) {
+            (true, _) => "",
+            (false, true) => "&",
+            (false, false) => "?",
+        };
+        let mut parameters = Vec::new();
+        for (name, value) in query {
+            let name = utf8_percent_encode(name, NON_ALPHANUMERIC);
+            let start = format!("{separator}{name}=").into_bytes();
+            parameters.push((start, Template::parse(value, "query")?.bind(schema)?));
+            separator = "&";
+        }
+        let bind = |(place, part): (Place, Template)| Ok((place, part.bind(schema)?));
+        let parts = parts.into_iter().map(bind).collect::<Result<_, StartError>>()?;
+        Ok(Self { parts, query: parameters, is_query_apart, allowed })
+    }
+
+    /// Opens the columns of a batch.
+    pub(super) fn rows<'a>(
+        &'a self,
+        batch: &'a RecordBatch,
+    ) -> Result<AddressRows<'a>, StartError> {
+        let parts = self.parts.iter().map(|(place, it)| Ok((*place, it.rows(batch)?)));
+        let query = self.query.iter().map(|(start, it)| Ok((start.as_slice(), it.rows(batch)?)));
+        Ok(AddressRows {
+            address: self,
+            parts: parts.collect::<Result<_, StartError>>()?,
+            query: query.collect::<Result<_, StartError>>()?,
+            text: Vec::new(),
+        })
+    }
+}
+
+/// The addresses of the rows of one batch.
+pub(super) struct AddressRows<'a> {
+    address: &'a Address,
+    parts: Vec<(Place, TemplateRows<'a>)>,
+    query: Vec<(&'a [u8], TemplateRows<'a>)>,
+    /// Kept for its memory.
+    text: Vec<u8>,
+}
+
+impl AddressRows<'_> {
+    /// Returns the address of `row`; `None` if one of its columns is null.
+    pub(super) fn url(&mut self, row: usize) -> Result<Option<Url>, Failed> {
+        self.text.clear();
+        for (place, part) in &self.parts {
+            let start = self.text.len();
+            let escape = match place {
+                Place::Base { .. } => Escape::None,
+                _ => Escape::Percent,
+            };
+            if !part.write(row, escape, &mut self.text) {
+                return Ok(None);
+            }
+            check(*place, &self.text[start..])?;
+        }
+        let end = self.text.len();
+        for (start, value) in &self.query {
+            self.text.extend_from_slice(start);
+            if !value.write(row, Escape::Percent, &mut self.text) {
+                return Ok(None);
+            }
+        }
+        let end = if self.address.is_query_apart { end } else { self.text.len() };
+        let (url, query) = self.text.split_at(end);
+        let mut url = std::str::from_utf8(url)
+            .ok()
+            .and_then(|text| Url::parse(text).ok())
+            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+            .ok_or_else(|| bad_request("`url` with the row's values is no http or https URL"))?;
+        if !query.is_empty() {
+            // All of it is percent-encoded.
+            let query = String::from_utf8_lossy(query);
+            let query = match url.query() {
+                Some(own) if !own.is_empty() => format!("{own}&{query}"),
+                _ => query.into_owned(),
+            };
+            url.set_query(Some(&query));
+        }
+        if self.address.allowed.as_ref().is_some_and(|allowed| !allowed.allows(&url)) {
+            return Err(bad_request("the row names a host that `allow_hosts` does not have"));
+        }
+        Ok(Some(url))
+    }
+}
+
+/// Refuses what would not stay in its place, or not as it is.
+fn check(place: Place, written: &[u8]) -> Result<(), Failed> {
+    let what = match place {
+        Place::Segment if written.is_empty() => {
+            "the row's value leaves a part of the path of `url` empty"
+        }
+        Place::Segment if is_dots(written) => {
+            "the row's value makes a part of the path of `url` `.` or `..`, which leads elsewhere"
+        }
+        // A reader of addresses would leave them out.
+        Place::Base { .. }
+            if written.iter().any(u8::is_ascii_control)
+                || written.first() == Some(&b' ')
+                || written.last() == Some(&b' ') =>
+        {
+            "the row's address has spaces around it, or control characters in it"
+        }
+        Place::Base { before_path: true } if written.iter().any(|it| b"?#".contains(it)) => {
+            "the row's address has a query or a fragment, and `url` has a path behind it"
+        }
+        _ => return Ok(()),
+    };
+    Err(bad_request(what))
+}
+
+/// Whether a segment is `.` or `..`, each of which may be percent-encoded.
+fn is_dots(segment: &[u8]) -> bool {
+    let mut rest = segment;
+    let mut dots = 0;
+    while !rest.is_empty() && dots < 3 {
+        rest = match rest {
+            [b'.', rest @ ..] | [b'%', b'2', b'e' | b'E', rest @ ..] => rest,
+            _ => return false,
+        };
+        dots += 1;
+    }
+    (1..=2).contains(&dots)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tests of addresses.
+
+use arrow::array::record_batch;
+
+use super::*;
+
+/// The address of a row whose columns `a` and `b` have these values, or why there is none.
+fn address_with(url: &str, query: &[(&str, &str)], a: &str, b: &str) -> Result<String, String> {
+    let batch = record_batch!(("a", Utf8, [a]), ("b", Utf8, [b])).unwrap();
+    let query: Vec<_> = query.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+    let address = Address::new(url, &query, None, batch.schema_ref()).unwrap();
+    let found = address.rows(&batch).unwrap().url(0);
+    found.map(|url| url.unwrap().into()).map_err(|(failure, _)| failure.message)
+}
+
+fn address(url: &str, a: &str, b: &str) -> Result<String, String> {
+    address_with(url, &[], a, b)
+}
+
+#[test]
+fn a_value_stays_in_its_segment() {
+    let url = "https://h/x/{a}/y/{b}";
+    assert_eq!(address(url, "p/q?#", "..z").unwrap(), "https://h/x/p%2Fq%3F%23/y/..z");
+    for value in ["", ".", ".."] {
+        assert!(address(url, value, "z").unwrap_err().contains("a part of the path"));
+        assert!(address(url, "z", value).unwrap_err().contains("a part of the path"));
+    }
+    assert!(address("https://h/{a}{b}/y", ".", ".").is_err());
+    assert!(address("https://h/%2e{a}", ".", "").is_err());
+    assert!(address("https://h/x\\{a}", "..", "").is_err());
+    assert_eq!(address("https://h/v{a}/y", "", "").unwrap(), "https://h/v/y");
+    assert_eq!(address("https://h/{a}{b}/y", "..", ".").unwrap(), "https://h/.../y");
+}
+
+#[test]
+fn a_query_and_a_fragment_may_have_anything() {
+    assert_eq!(address("https://h/x?a={a}&b={b}", "", "..").unwrap(), "https://h/x?a=&b=..");
+    assert_eq!(address("https://h/x?p=/{a}/", "..", "").unwrap(), "https://h/x?p=/../");
+    assert_eq!(address("https://h/x#/{a}", "", "").unwrap(), "https://h/x#/");
+}
+
+#[test]
+fn only_a_first_column_is_taken_as_it_is() {
+    assert_eq!(address("{a}", "http://h:8/p/?q=1#f", "").unwrap(), "http://h:8/p/?q=1#f");
+    assert_eq!(
+        address("{a}/items/{b}", "https://h/v1", "x/y").unwrap(),
+        "https://h/v1/items/x%2Fy"
+    );
+    assert!(address("{a}/items/{b}", "https://h", "..").is_err());
+    assert!(address("{a}/items/{b}", "https://h?x=", "1").unwrap_err().contains("has a query"));
+    assert!(address("{a}v1/{b}", "https://h/", "..").is_err());
+    assert_eq!(address("{a}&b={b}", "https://h/?x=1", "/").unwrap(), "https://h/?x=1&b=%2F");
+    assert_eq!(address("{a}://h/{b}", "https", "x").unwrap(), "https://h/x");
+    for value in [" https://h", "https://h/a\nb", "ftp://h", "//h", "x"] {
+        assert!(address("{a}", value, "").is_err(), "{value}");
+    }
+}
+
+#[test]
+fn a_host_of_a_row_cannot_leave_its_place() {
+    let url = "https://{a}.example.com/x";
+    assert_eq!(address(url, "api", "").unwrap(), "https://api.example.com/x");
+    for value in ["evil.com/", "evil.com#", "evil.com?", "evil.com\\", "u@evil.com", "a:1", "%2f"] {
+        assert!(address(url, value, "").is_err(), "{value}");
+    }
+}
+
+#[test]
+fn a_query_is_set_whatever_is_there() {
+    let set = |url, a| address_with(url, &[("k &", "{b}"), ("n", "1")], a, "v&").unwrap();
+    let query = "k%20%26=v%26&n=1";
+    assert_eq!(set("https://h/", ""), format!("https://h/?{query}"));
+    assert_eq!(set("https://h/?o={a}", "?"), format!("https://h/?o=%3F&{query}"));
+    assert_eq!(set("https://h/#f", ""), format!("https://h/?{query}#f"));
+    assert_eq!(set("{a}", "https://h/p"), format!("https://h/p?{query}"));
+    assert_eq!(set("{a}", "https://h/p?o=1#f"), format!("https://h/p?o=1&{query}#f"));
+    assert_eq!(set("{a}", "https://h/p?"), format!("https://h/p?{query}"));
+}
+
+#[test]
+fn the_host_columns_of_an_address_are_known() {
+    let of = |url| HostColumns::of(url).unwrap();
+    let none = HostColumns { is_whole: false, columns: Vec::new() };
+    for url in ["https://h/{a}", "https://{a}:{b}@h/", "{s}://h/{a}", "https://h?x=//{a}/", ""] {
+        assert_eq!(of(url), none, "{url}");
+    }
+    for url in ["{a}", "{a}/x?u=https://{b}/", "{a}{b}"] {
+        assert_eq!(of(url), HostColumns { is_whole: true, columns: Vec::new() }, "{url}");
+    }
+    assert_eq!(of("https://u:{p}@{a}.x:{b}/{c}").columns, ["a", "b"]);
+    assert_eq!(of("{s}://{a/b}/{c}").columns, ["a/b"]);
+}

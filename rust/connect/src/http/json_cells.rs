@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The values of a column as JSON, as Spark's `to_json` writes them.
+//!
+//! What it would lose is kept: members that are null, microseconds, and the
+//! seconds of an instant whose offset JSON has no way to write.
+
+use std::ops::Range;
+
+use arrow::array::{Array, AsArray, GenericListArray, OffsetSizeTrait, new_empty_array};
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::{DataType, FieldRef};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+
+use crate::native::StartError;
+use crate::template::times::{Fraction, Moment, write_date_time, write_offset};
+use crate::template::{Cells, local, timestamps};
+use crate::zone::Zone;
+
+/// What the metadata of a field says where a struct is a variant.
+const VARIANT: &str = "variant";
+
+/// A column whose values are written as JSON.
+pub(super) struct JsonCells<'a> {
+    nulls: Option<NullBuffer>,
+    kind: Kind<'a>,
+}
+
+enum Kind<'a> {
+    /// Numbers and booleans. What is no number for JSON, such as NaN, is a text.
+    Plain(Cells<'a>),
+    /// Texts, with what has to be escaped in them.
+    Text(Cells<'a>),
+    /// What has nothing to escape: dates, intervals.
+    Quoted(Cells<'a>),
+    Binary(Cells<'a>),
+    Timestamp(Box<dyn Fn(usize) -> Moment + 'a>, Option<Zone>),
+    List(Ranges<'a>, Box<JsonCells<'a>>),
+    /// Names as JSON with a colon behind them.
+    Struct(Vec<(Vec<u8>, JsonCells<'a>)>),
+    Map(Ranges<'a>, Keys<'a>, Box<JsonCells<'a>>),
+    /// Where the value of each row is among others.
+    Dictionary(Vec<usize>, Box<JsonCells<'a>>),
+}
+
+/// The keys of maps, which are texts in JSON: those of `cast(.. as string)`, and Base64.
+struct Keys<'a> {
+    cells: Cells<'a>,
+    is_binary: bool,
+}
+
+/// Where the elements of a row are.
+type Ranges<'a> = Box<dyn Fn(usize) -> Range<usize> + 'a>;
+
+impl<'a> JsonCells<'a> {
+    /// Opens a column.
+    ///
+    /// # Errors
+    ///
+    /// A type whose values have no JSON.
+    pub(super) fn new(array: &'a dyn Array) -> Result<Self, StartError> {
+        let kind = match array.data_type() {
+            DataType::List(_) => list(array.as_list::<i32>())?,
+            DataType::LargeList(_) => list(array.as_list::<i64>())?,
+            DataType::FixedSizeList(_, _) => {
+                let lists = array.as_fixed_size_list();
+                let elements = Self::new(lists.values().as_ref())?;
+                let length = usize::try_from(lists.value_length()).unwrap_or_default();
+                let range = move |row| row * length..(row + 1) * length;
+                Kind::List(Box::new(range), Box::new(elements))
+            }
+            DataType::Struct(fields) => {
+                if fields.iter().any(is_variant) {
+                    return Err(StartError::option(
+                        "a variant has no JSON form here; give `to_json(..)` of it, or a cast",
+                    ));
+                }
+                let columns = array.as_struct().columns().iter();
+                let member = |(field, column): (&FieldRef, &'a arrow::array::ArrayRef)| {
+                    let mut name = Vec::new();
+                    write_text(field.name(), &mut name);
+                    name.push(b':');
+                    Ok((name, Self::new(column.as_ref())?))
+                };
+                let members = fields.iter().zip(columns).map(member);
+                Kind::Struct(members.collect::<Result<_, StartError>>()?)
+            }
+            DataType::Map(..) => {
+                let map = array.as_map();
+                if map.keys().data_type().is_nested() {
+                    return Err(StartError::option("a map with nested keys has no JSON form"));
+                }
+                let offsets = map.value_offsets();
+                let is_binary = map.keys().data_type().is_binary();
+                let keys = Keys { cells: Cells::new(map.keys().as_ref())?, is_binary };
+                let values = Self::new(map.values().as_ref())?;
+                let range = |row: usize| position(offsets[row])..position(offsets[row + 1]);
+                Kind::Map(Box::new(range), keys, Box::new(values))
+            }
+            DataType::Dictionary(..) => {
+                let dictionary = array.as_any_dictionary();
+                let values = Self::new(dictionary.values().as_ref())?;
+                Kind::Dictionary(dictionary.normalized_keys(), Box::new(values))
+            }
+            plain => Self::plain(array, plain)?,
+        };
+        Ok(Self { nulls: array.logical_nulls(), kind })
+    }
+
+    fn plain(array: &'a dyn Array, data_type: &DataType) -> Result<Kind<'a>, StartError> {
+        let cells = Cells::new(array)?;
+        Ok(match data_type {
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Kind::Text(cells),
+            it if it.is_binary() => Kind::Binary(cells),
+            it if it.is_numeric() || *it == DataType::Boolean => Kind::Plain(cells),
+            _ => match timestamps(array)? {
+                Some((read, zone)) => Kind::Timestamp(read, zone),
+                None => Kind::Quoted(cells),
+            },
+        })
+    }
+
+    /// Checks that columns of a type can be opened.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub(super) fn check(data_type: &DataType) -> Result<(), StartError> {
+        let array = new_empty_array(data_type);
+        JsonCells::new(array.as_ref()).map(drop)
+    }
+
+    /// Whether the value of `row` is null.
+    pub(super) fn is_null(&self, row: usize) -> bool {
+        self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row))
+    }
+
+    /// Appends the value of `row`, `null` for a null.
+    pub(super) fn write(&self, row: usize, out: &mut Vec<u8>) {
+        if self.is_null(row) {
+            out.extend_from_slice(b"null");
+            return;
+        }
+        match &self.kind {
+            Kind::Plain(cells) => {
+                let start = out.len();
+                cells.write(row, out);
+                // NaN, Infinity and -Infinity.
+                if matches!(&out[start..], [b'N' | b'I', ..] | [b'-', b'I', ..]) {
+                    out.insert(start, b'"');
+                    out.push(b'"');
+                }
+            }
+            Kind::Dictionary(keys, values) => values.write(keys[row], out),
+            Kind::Text(cells) => write_text(cells.as_str(row).unwrap_or_default(), out),
+            Kind::Quoted(cells) => {
+                out.push(b'"');
+                cells.write(row, out);
+                out.push(b'"');
+            }
+            Kind::Binary(cells) => {
+                let mut bytes = Vec::new();
+                cells.write(row, &mut bytes);
+                out.push(b'"');
+                out.extend_from_slice(BASE64_STANDARD.encode(bytes).as_bytes());
+                out.push(b'"');
+            }
+            Kind::Timestamp(read, zone) => {
+                out.push(b'"');
+                write_timestamp(read(row), zone.as_ref(), out);
+                out.push(b'"');
+            }
+            Kind::List(ranges, elements) => {
+                write_items([b'[', b']'], ranges(row), out, |element, out| {
+                    elements.write(element, out);
+                });
+            }
+            Kind::Struct(members) => {
+                write_items([b'{', b'}'], members, out, |(name, values), out| {
+                    out.extend_from_slice(name);
+                    values.write(row, out);
+                });
+            }
+            Kind::Map(ranges, keys, values) => {
+                write_items([b'{', b'}'], ranges(row), out, |entry, out| {
+                    keys.write(entry, out);
+                    out.push(b':');
+                    values.write(entry, out);
+                });
+            }
+        }
+    }
+}
+
+impl Keys<'_> {
+    fn write(&self, entry: usize, out: &mut Vec<u8>) {
+        let mut key = Vec::new();
+        self.cells.write(entry, &mut key);
+        if self.is_binary {
+            write_text(&BASE64_STANDARD.encode(&key), out);
+        } else {
+            // All other values are written as texts.
+            write_text(std::str::from_utf8(&key).unwrap_or_default(), out);
+        }
+    }
+}
+
+/// Appends what `items` are written as, between brackets.
+fn write_items<T>(
+    brackets: [u8; 2],
+    items: impl IntoIterator<Item = T>,
+    out: &mut Vec<u8>,
+    mut write: impl FnMut(T, &mut Vec<u8>),
+) {
+    out.push(brackets[0]);
+    for (index, item) in items.into_iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write(item, out);
+    }
+    out.push(brackets[1]);
+}
+
+fn list<O: OffsetSizeTrait>(lists: &GenericListArray<O>) -> Result<Kind<'_>, StartError> {
+    let offsets = lists.value_offsets();
+    let elements = JsonCells::new(lists.values().as_ref())?;
+    let range = |row: usize| offsets[row].as_usize()..offsets[row + 1].as_usize();
+    Ok(Kind::List(Box::new(range), Box::new(elements)))
+}
+
+fn position(offset: i32) -> usize {
+    usize::try_from(offset).unwrap_or_default()
+}
+
+fn is_variant(field: &FieldRef) -> bool {
+    field.metadata().get(VARIANT).is_some_and(|value| value == "true")
+}
+
+/// Appends a text with its quotes.
+pub(super) fn write_text(text: &str, out: &mut Vec<u8>) {
+    // Writing a text into a vector does not fail.
+    let _ = serde_json::to_writer(out, text);
+}
+
+/// Appends an instant as clocks of a zone show it, with its offset, or what clocks showed without.
+fn write_timestamp(value: Moment, zone: Option<&Zone>, out: &mut Vec<u8>) {
+    let Some(zone) = zone else {
+        write_date_time(value, b'T', Fraction::Millis, out);
+        return;
+    };
+    let start = out.len();
+    write_date_time(local(value, zone), b'T', Fraction::Millis, out);
+    if !write_offset(zone.offset_seconds(value.micros()), out) {
+        out.truncate(start);
+        write_date_time(value, b'T', Fraction::Millis, out);
+        out.push(b'Z');
+    }
+}
+
+#[cfg(test)]
+mod tests;

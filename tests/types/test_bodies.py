@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns as values in JSON bodies, against Spark's `to_json`."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import sparkawait as sa
+from tests.support.scripted_server import ScriptedServer
+from tests.types.cases import CASES, Case
+from tests.types.paths import Cell, Path, Rule
+from tests.types.test_templates import VERSION, ZONES, refusal, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+OFFSETS = "offset with seconds"
+MORE = (
+    Case("date", "year 10000", "date_from_unix_date(2932897)"),
+    Case("timestamp", "milliseconds", "timestamp'2024-07-01 12:00:00.12 UTC'"),
+    # That of New York and Calcutta then.
+    Case("timestamp", OFFSETS, "timestamp'1870-06-01 00:00:00 UTC'"),
+    Case("timestamp_ntz", "milliseconds", "timestamp_ntz'2024-07-01 12:00:00.12'"),
+    Case("interval day to second", "longest", "make_dt_interval(-106751990, 0, 0, 0.5)"),
+    Case("map<date,int>", "day as key", "map(date'2024-02-29', 1)"),
+    Case("map<timestamp,int>", "instant as key", "map(timestamp'2024-07-01 12:00:00 UTC', 1)"),
+    Case("map<boolean,int>", "truth as key", "map(true, 1)"),
+    Case("map<double,int>", "number as key", "map(cast(1e7 as double), 1)"),
+    Case("map<decimal(10,2),int>", "number as key", "map(cast(1.20 as decimal(10,2)), 1)"),
+    Case("map<binary,int>", "bytes as key", "map(X'00FF41', 1)"),
+    Case("array<binary>", "bytes", "array(X'00FF41', X'', null)"),
+    Case("array<double>", "no numbers", "array(cast('NaN' as double), null)"),
+    Case("array<void>", "nulls", "array(null, null)"),
+    Case('struct<`a"b`: int>', "quotes in a name", "named_struct('a\"b', 1)"),
+)
+VALUES = tuple(
+    Case(case.type, case.name, f"cast({case.sql} as {case.type})", case.since)
+    if case.type.startswith("interval day")
+    else case
+    for case in (*CASES, *MORE)
+    # As in the zone of the cell before, in another year.
+    if case.name != "far past"
+)
+CELLS = tuple((case.type, case.name) for case in VALUES)
+AT_CALL = "variant|interval year to month"
+
+
+def _keeps_microseconds(ours: str, oracle: str) -> bool:
+    return re.sub(r"(\.\d{3})\d{3}", r"\1", ours) == oracle
+
+
+def _is_in_utc(ours: str, _oracle: str) -> bool:
+    return ours == "1870-06-01T00:00:00.000Z"
+
+
+def _has_nulls(ours: dict[str, Any], oracle: dict[str, Any]) -> bool:
+    return {name: value for name, value in ours.items() if value is not None} == oracle
+
+
+def _is_day(ours: dict[str, int], oracle: dict[str, int]) -> bool:
+    epoch = dt.date(1970, 1, 1)
+    return {str((dt.date.fromisoformat(key) - epoch).days): 1 for key in ours} == oracle
+
+
+def _is_instant(ours: dict[str, int], oracle: dict[str, int]) -> bool:
+    (key,) = ours
+    # Clocks of one of the zones, noon in UTC.
+    return re.fullmatch("2024-07-01 (12:00|08:00|17:30):00", key) is not None and list(oracle) == [
+        "1719835200000000"
+    ]
+
+
+def _is_base64(ours: dict[str, int], _oracle: object) -> bool:
+    return ours == {"AP9B": 1}
+
+
+PATHS = (
+    Path(
+        "Column in a JSON body",
+        "`to_json`",
+        CELLS,
+        (
+            Rule("variant", ".*", "refused", "at the call: give its text by `to_json`"),
+            Rule(
+                "interval year to month",
+                ".*",
+                "refused",
+                "at the call: no Arrow type of Python holds it",
+            ),
+            Rule(
+                "timestamp|timestamp_ntz",
+                "microsecond|before 1970|year 9999",
+                "differs",
+                "all digits; `to_json` cuts microseconds off",
+                _keeps_microseconds,
+            ),
+            Rule(
+                "timestamp",
+                OFFSETS,
+                "differs",
+                "in UTC; `to_json` leaves the seconds of the offset out",
+                _is_in_utc,
+            ),
+            Rule(
+                "struct<x: int, y: string>",
+                "nulls inside",
+                "differs",
+                "members that are null are there; `to_json` leaves them out",
+                _has_nulls,
+            ),
+            Rule(
+                "map<date,int>",
+                ".* key",
+                "differs",
+                "the date; `to_json` has a number of days",
+                _is_day,
+            ),
+            Rule(
+                "map<timestamp,int>",
+                ".* key",
+                "differs",
+                "the text of a cast; `to_json` has a number of microseconds",
+                _is_instant,
+            ),
+            Rule(
+                "map<binary,int>",
+                ".* key",
+                "differs",
+                "Base64; `to_json` has an address in memory",
+                _is_base64,
+            ),
+        ),
+        'What `json="{column}"` sends, and `json={"name": "{column}"}` as a member. A null column'
+        " is `null` as a member, and makes no call alone. Numbers keep all their digits.",
+    ),
+)
+(PATH,) = PATHS
+
+
+def read(text: str | bytes) -> Any:
+    return json.loads(text, parse_float=Decimal)
+
+
+def in_body(case: Case) -> bool:
+    return case.since <= VERSION and not re.fullmatch(AT_CALL, case.type)
+
+
+def bodies(spark: SparkSession, cases: list[Case]) -> dict[Cell, Any]:
+    columns = [f"{case.sql} as c{index}" for index, case in enumerate(cases)]
+    frame = spark.range(0, 1, 1, 1).selectExpr(*columns)
+    with ScriptedServer(lambda *_: (200, {}, b'{"n": 7}')) as server:
+        json_body = {f"c{index}": f"{{c{index}}}" for index in range(len(cases))}
+        function = sa.http.post(server.url, "n int", json=json_body, proxy=False)
+        (row,) = sa.ordered_wait(frame, function, output="replace").collect()
+    assert row.n == 7
+    found = read(server.requests[0].body)
+    return {(case.type, case.name): found[f"c{index}"] for index, case in enumerate(cases)}
+
+
+def oracles(spark: SparkSession, cases: list[Case]) -> dict[Cell, Any]:
+    columns = [f"to_json(named_struct('v', {case.sql}))" for case in cases]
+    (row,) = spark.range(0, 1, 1, 1).selectExpr(*columns).collect()
+    found = zip(cases, row, strict=True)
+    return {(case.type, case.name): read(text).get("v") for case, text in found}
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_columns_are_written_as_to_json_writes_them(spark, zone):
+    cases = [case for case in VALUES if in_body(case)]
+    if zone == "UTC":
+        cases = [case for case in cases if case.name != OFFSETS]
+    with settings(spark, spark_sql_session_timeZone=zone):
+        ours, theirs = bodies(spark, cases), oracles(spark, cases)
+        refused = dict(refusals(spark))
+    outcomes = [(cell, (ours[cell], theirs[cell])) for cell in ours]
+    outcomes += [(cell, (it, "JSON")) for cell, it in refused.items()]
+    if zone == "UTC":
+        # Told by the other zones.
+        outcomes.append((("timestamp", OFFSETS), ("1870-06-01T00:00:00.000Z", "")))
+    PATH.check(outcomes, VERSION)
+
+
+def refusals(spark: SparkSession) -> Iterator[tuple[Cell, object]]:
+    function = sa.http.post("http://host/", "n int", json="{v}")
+    for case in VALUES:
+        if case.since <= VERSION and not in_body(case):
+            frame = spark.range(1).selectExpr(f"{case.sql} as v")
+            yield (case.type, case.name), refusal(frame, function)

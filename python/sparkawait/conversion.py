@@ -3,51 +3,23 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 # pyright: reportMissingTypeArgument=false
-"""What PyArrow would not take, or would take silently wrong, on its way into a column.
+"""Values of columns, nested ones above all, as PyArrow is to be given them.
 
-PyArrow cuts 1.5 to 1 for an integer column, drops the time of day for a date, reads a number as
-microseconds since 1970, explodes a string into a list, and refuses a dict for a map. Columns whose
-values all have the expected Python type are not looked at further. No state.
+Columns that hold nothing but values that PyArrow takes as they should be are not looked at further.
+No state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from typing import Any, cast
 
 import pyarrow as pa
 
-__all__ = ["Conversion", "conversion_to"]
+from sparkawait.leaf_values import LEAVES, Conversion, Misfit, Rules, refuse
+from sparkawait.shapes import fields_of
 
-_NONE = type(None)
-
-
-class Conversion:
-    """Prepares the values of one column, or of one part of a nested column.
-
-    Args:
-        plain: Types whose values need nothing done.
-        one: Prepares a value of another type, or raises.
-    """
-
-    def __init__(self, plain: set[type], one: Callable[[Any], Any]) -> None:
-        """Takes both parts of the rule."""
-        self._plain = plain
-        self.one = one
-
-    def all(self, values: Iterable[Any]) -> Sequence[Any]:
-        """Prepares many values.
-
-        Raises:
-            TypeError: If one of them cannot be stored without loss.
-        """
-        values = values if isinstance(values, (list, tuple)) else list(values)
-        values = cast("Sequence[Any]", values)
-        if self._plain.issuperset(map(type, values)):
-            return values
-        return [None if value is None else self.one(value) for value in values]
+__all__ = ["Conversion", "Misfit", "conversion_to"]
 
 
 def conversion_to(data_type: pa.DataType) -> Conversion | None:
@@ -58,73 +30,140 @@ def conversion_to(data_type: pa.DataType) -> Conversion | None:
     return None
 
 
-def _whole(value: Any) -> Any:
-    if isinstance(value, (float, Decimal)) and value != int(value):
-        raise TypeError
-    return value
-
-
-def _no_number(value: Any) -> Any:
-    if isinstance(value, (int, float)):
-        raise TypeError
-    return value
-
-
-def _day(value: Any) -> Any:
-    if isinstance(value, datetime) and value.time() != time():
-        raise TypeError
-    return _no_number(value)
-
-
 def _list_conversion(data_type: pa.ListType) -> Conversion:
     element = conversion_to(data_type.value_type)
+    required = not data_type.value_field.nullable
 
     def one(value: Any) -> Any:
-        if isinstance(value, (str, bytes, Mapping)):
-            raise TypeError
-        return value if element is None else element.all(value)
+        if hasattr(value, "tolist") and hasattr(value, "dtype"):
+            # Python's own values; times as they are, since their numbers have any unit.
+            value = list(value) if value.dtype.kind in "mM" else value.tolist()
+        if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(
+            value, Sequence
+        ):
+            refuse(value)
+        return _part(element, value, "element", required=required)
 
-    return Conversion({_NONE, list, tuple} if element is None else {_NONE}, one)
+    return Conversion({list, tuple} if element is None and not required else set(), one)
 
 
 def _map_conversion(data_type: pa.MapType) -> Conversion:
     key, item = conversion_to(data_type.key_type), conversion_to(data_type.item_type)
+    required = not data_type.item_field.nullable
 
     def one(value: Any) -> Any:
-        pairs = list(value.items() if isinstance(value, Mapping) else value)
-        keys: Sequence[Any] = [k for k, _ in pairs]
-        items: Sequence[Any] = [v for _, v in pairs]
-        keys = keys if key is None else key.all(keys)
-        items = items if item is None else item.all(items)
+        if isinstance(value, Mapping):
+            pairs = list(value.items())
+        elif isinstance(value, (list, tuple)):
+            pairs = cast("list[tuple[Any, Any]]", _pairs(value))
+        else:
+            pairs = list((fields_of(value) or refuse(value)).items())
+        keys = _part(key, [k for k, _ in pairs], "key", required=True)
+        items = _part(item, [v for _, v in pairs], "value", required=required)
         return list(zip(keys, items, strict=True))
 
-    return Conversion({_NONE}, one)
+    def parts(values: Sequence[dict[Any, Any] | None]) -> Iterable[_Part]:
+        yield key, [k for value in values if value is not None for k in value], True
+        yield item, [v for value in values if value is not None for v in value.values()], required
+
+    # Some versions of PyArrow do not take a dict for a map.
+    return _Dicts(one, parts, lambda value: list(value.items()))
 
 
-def _struct_conversion(data_type: pa.StructType) -> Conversion | None:
-    members = {field.name: conversion_to(field.type) for field in data_type}
-    converted = {name: member for name, member in members.items() if member is not None}
-    if not converted:
-        return None
+def _pairs(value: Sequence[Any]) -> Sequence[Any]:
+    """Returns the pairs of a map that is written as such."""
+    if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in value):  # noqa: PLR2004
+        refuse(value)
+    keys = [pair[0] for pair in value]
+    if any(one in keys[:at] for at, one in enumerate(keys)):
+        refuse(value, " with a key twice")
+    return value
+
+
+def _struct_conversion(data_type: pa.StructType) -> Conversion:
+    fields = list(data_type)
+    names = [field.name for field in fields]
+    members = [(field.name, conversion_to(field.type), not field.nullable) for field in fields]
 
     def one(value: Any) -> Any:
-        result = dict(value)
-        for name, member in converted.items():
-            if result.get(name) is not None:
-                result[name] = member.one(result[name])
-        return result
+        found = fields_of(value)
+        if found is None:
+            # By position, as in Spark's own functions.
+            if not isinstance(value, (list, tuple)) or len(value) != len(names):
+                refuse(value)
+            found = dict(zip(names, value, strict=True))
+        elif not isinstance(value, Mapping) and not found.keys() >= set(names):
+            missing = next(name for name in names if name not in found)
+            refuse(value, f" without `{missing}`")
+        return {
+            name: _part(member, [found.get(name)], name, required=required)[0]
+            for name, member, required in members
+        }
 
-    return Conversion({_NONE}, one)
+    def parts(values: Sequence[dict[Any, Any] | None]) -> Iterable[_Part]:
+        for name, member, required in members:
+            yield member, [value.get(name) for value in values if value is not None], required
+
+    return _Dicts(one, parts, None)
 
 
-_Rule = tuple[Callable[[pa.DataType], bool], Callable[[Any], Conversion | None]]
-_RULES: list[_Rule] = [
-    (pa.types.is_integer, lambda _: Conversion({int, _NONE}, _whole)),
-    (pa.types.is_timestamp, lambda _: Conversion({datetime, _NONE}, _no_number)),
-    (pa.types.is_date, lambda _: Conversion({date, _NONE}, _day)),
-    (pa.types.is_duration, lambda _: Conversion({timedelta, _NONE}, _no_number)),
+_Part = tuple[Conversion | None, list[Any], bool]
+"""What converts the values of a part of many dicts, those values, and whether none may be null."""
+
+
+class _Dicts(Conversion):
+    """Of dicts, looks at each part of all of them at once; mostly nothing is to be done."""
+
+    def __init__(
+        self,
+        one: Callable[[Any], Any],
+        parts: Callable[[Sequence[dict[Any, Any] | None]], Iterable[_Part]],
+        stored: Callable[[dict[Any, Any]], Any] | None,
+    ) -> None:
+        super().__init__({dict}, one)
+        self._parts = parts
+        self._stored = stored
+
+    def all(self, values: Iterable[Any]) -> Sequence[Any]:
+        values = values if isinstance(values, (list, tuple)) else list(values)
+        values = cast("Sequence[Any]", values)
+        if not self._plain.issuperset(map(type, values)) or not self._are_plain(values):
+            return [None if value is None else self.one(value) for value in values]
+        if self._stored is None:
+            return values
+        return [None if value is None else self._stored(value) for value in values]
+
+    def _are_plain(self, values: Sequence[Any]) -> bool:
+        for conversion, part, required in self._parts(values):
+            if required and None in part:
+                return False
+            try:
+                if conversion is not None and conversion.all(part) is not part:
+                    return False
+            except TypeError:
+                return False
+        return True
+
+
+def _part(
+    conversion: Conversion | None, values: Sequence[Any], name: str, *, required: bool
+) -> Sequence[Any]:
+    """Prepares a part of a nested value."""
+    try:
+        values = values if conversion is None else conversion.all(values)
+        if required and any(value is None for value in values):
+            raise Misfit("None for a NOT NULL member")  # noqa: TRY301
+    except Misfit as error:
+        error.path = f".{name}{error.path}"
+        raise
+    return values
+
+
+_RULES: Rules = [
+    *LEAVES,
     (pa.types.is_map, _map_conversion),
     (pa.types.is_struct, _struct_conversion),
     (pa.types.is_list, _list_conversion),
     (pa.types.is_large_list, _list_conversion),
+    (pa.types.is_fixed_size_list, _list_conversion),
 ]

@@ -12,7 +12,6 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from sparkawait.exceptions import ErrorKind, ResultError
-from sparkawait.results import as_mappings
 from sparkawait.retry import RetryAfter
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ class Replies:
         asked: list[Any] = []
         for row, result in zip(rows, results, strict=True):
             try:
-                mappings = as_mappings(result)
+                mappings = self._builder.rows_of(result)
             except ResultError:
                 retry_of[row] = False  # fails when it is built
             else:

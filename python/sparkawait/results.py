@@ -18,10 +18,11 @@ from typing import Any, Generic, TypeVar, cast
 
 import pyarrow as pa
 
-from sparkawait.conversion import conversion_to
+from sparkawait.conversion import Misfit, conversion_to
 from sparkawait.exceptions import ErrorKind, ResultError
+from sparkawait.shapes import rows_of
 
-__all__ = ["Built", "ResultBuilder", "as_mappings"]
+__all__ = ["Built", "ResultBuilder"]
 
 _RowT = TypeVar("_RowT")
 _ONLY_DICTS = {dict}
@@ -68,6 +69,7 @@ class ResultBuilder:
         single = len(self._names) == 1
         self._only = itemgetter(self._names[0]) if single else None
         self._all = itemgetter(*self._names)
+        self._is_array = single and _is_array(self._types[0])
         self._empty = pa.RecordBatch.from_arrays(
             [pa.array([], type=data_type) for data_type in self._types], schema=schema
         )
@@ -87,6 +89,14 @@ class ResultBuilder:
             else:
                 return Built(list(rows), None, batch, [])
         return self._build_slowly(rows, results)
+
+    def rows_of(self, result: object) -> list[Mapping[str, Any]]:
+        """Returns the rows that `result` stands for.
+
+        Raises:
+            ResultError: If it is none; says what to return.
+        """
+        return rows_of(result, self._names, is_array=self._is_array)
 
     def to_batch(self, mappings: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
         """Builds one row per mapping; one that does not fit makes it raise anything."""
@@ -113,7 +123,7 @@ class ResultBuilder:
         failures: list[tuple[_RowT, ResultError]] = []
         for row, result in zip(rows, results, strict=True):
             try:
-                fitting.append((row, as_mappings(result)))
+                fitting.append((row, self.rows_of(result)))
             except ResultError as error:
                 failures.append((row, error))
         try:
@@ -142,7 +152,12 @@ class ResultBuilder:
         """Finds the first column that does not fit. Values stay out of the message."""
         for mapping in mappings:
             for field in self._schema:
-                error = _explain_cell(mapping, field, required=self._is_required(field.name))
+                error = _explain_cell(
+                    mapping,
+                    field,
+                    required=self._is_required(field.name),
+                    single=len(self._names) == 1,
+                )
                 if error is not None:
                     return error
         msg = "the result does not fit the schema"
@@ -152,52 +167,39 @@ class ResultBuilder:
         return self._names.index(name) in self._required
 
 
-def as_mappings(result: object) -> list[Mapping[str, Any]]:
-    """Returns the rows that `result` stands for.
-
-    Args:
-        result: One mapping, or a list or tuple of 0..n mappings.
-
-    Raises:
-        ResultError: If it is anything else; says what to return.
-    """
-    if isinstance(result, Mapping):
-        return [cast("Mapping[str, Any]", result)]
-    if result is None:
-        msg = "the function returned None; return a mapping, or [] for no row"
-        raise ResultError(msg, ErrorKind.RESULT_IS_NONE)
-    if not isinstance(result, (list, tuple)):
-        msg = (
-            "the function must return a mapping or a list of mappings,"
-            f" got `{type(result).__name__}`"
-        )
-        raise ResultError(msg, ErrorKind.RESULT_NOT_A_LIST)
-    many = cast("Sequence[object]", result)
-    for index, one in enumerate(many):
-        if not isinstance(one, Mapping):
-            msg = f"item {index} of the returned list must be a mapping, got `{type(one).__name__}`"
-            raise ResultError(msg, ErrorKind.RESULT_NOT_A_LIST)
-    return list(cast("Sequence[Mapping[str, Any]]", many))
-
-
 def _explain_cell(
-    mapping: Mapping[str, Any], field: pa.Field, *, required: bool
+    mapping: Mapping[str, Any], field: pa.Field, *, required: bool, single: bool
 ) -> ResultError | None:
     name = field.name
     try:
         value = mapping[name]
     except Exception:  # noqa: BLE001 - a mapping of the user's may raise anything
-        msg = f"column `{name}` is missing from the result"
+        hint = f"; return {{{name!r}: ..}}" if single else ""
+        msg = f"column `{name}` is missing from the result{hint}"
         return ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
     conversion = conversion_to(field.type)
+    path = ""
     try:
         values = [value] if conversion is None else conversion.all([value])
         array = pa.array(values, type=field.type)
+    except Misfit as error:
+        got, path = error.got, error.path
     except Exception:  # noqa: BLE001 - pyarrow's own message would hold the value
-        got = f"a value of type `{type(value).__name__}`"
-        msg = f"column `{name}` is declared as {field.type}, got {got}"
-        return ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
-    return _null_error(name) if required and array.null_count else None
+        got = f"a value of type `{type(value).__name__}` that does not fit"
+    else:
+        return _null_error(name) if required and array.null_count else None
+    where = f" (in `{name}{path}`)" if path else ""
+    msg = f"column `{name}` is declared as {field.type}, got {got}{where}"
+    return ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
+
+
+def _is_array(data_type: pa.DataType) -> bool:
+    types = pa.types
+    return (
+        types.is_list(data_type)
+        or types.is_large_list(data_type)
+        or types.is_fixed_size_list(data_type)
+    )
 
 
 def _null_error(name: str) -> ResultError:

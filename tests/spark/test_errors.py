@@ -175,7 +175,7 @@ def test_results_can_be_tried_again(numbers, once):
     ids=["none", "text", "wrong type", "wrong column"],
 )
 def test_a_result_that_does_not_fit_is_a_failure_of_the_row(spark, result, kind):
-    @sa.async_function("doubled bigint")
+    @sa.async_function("doubled bigint, tripled bigint")
     async def answer(row):
         return result
 

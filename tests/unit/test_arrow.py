@@ -20,6 +20,8 @@ from sparkawait import (
     async_function,
     retry,
 )
+from sparkawait.plan import Plan
+from sparkawait.results import ResultBuilder
 
 WAITS = [arrow.ordered_wait, arrow.unordered_wait]
 FOREVER = "1h"
@@ -219,13 +221,28 @@ def test_a_failure_raises_with_the_users_exception_as_its_cause(wait):
 
 
 def test_a_result_that_does_not_fit_raises_result_error():
-    @async_function("y bigint")
+    @async_function("y bigint, z bigint")
     async def nothing(row):
         return None
 
     with pytest.raises(ResultError, match="return a mapping") as info:
         list(arrow.ordered_wait(batches(1), nothing))
     assert info.value.kind is ErrorKind.RESULT_IS_NONE
+
+
+def test_a_batch_of_results_that_is_refused_is_a_result_error_with_its_cause(monkeypatch):
+    @async_function("y tinyint")
+    async def large(row):
+        return {"y": 300}
+
+    wider = ResultBuilder(pa.schema([("y", pa.int64())]))
+    monkeypatch.setattr(Plan, "result_builder", lambda _plan: wider)
+    monkeypatch.setattr(Plan, "result_columns", lambda _plan: None)
+
+    with pytest.raises(ResultError, match="result column `y`: a value of type") as info:
+        list(arrow.ordered_wait(batches(1), large))
+    assert info.value.kind is ErrorKind.RESULT_SCHEMA_MISMATCH
+    assert "Int8" in str(info.value.__cause__)
 
 
 def test_on_error_null_empties_the_columns_of_the_row():

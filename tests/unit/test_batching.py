@@ -110,13 +110,13 @@ def test_results_that_are_not_one_per_row_fail_every_row(session, rows, results,
 
 
 def test_a_result_that_does_not_fit_fails_its_row_alone(session, rows):
-    @async_function("y bigint", batch=Batch(max_rows=3))
+    @async_function("y bigint not null", batch=Batch(max_rows=3))
     async def mixed(rows):
         return [{"y": 1}, None, [{"y": 2}, {"y": 3}]]
 
     port = session(mixed).run(*rows(3))
     assert port.results == {0: [{"y": 1}], 2: [{"y": 2}, {"y": 3}]}
-    assert port.failures[1][1] == "result-is-none"
+    assert port.failures[1][1] == "result-schema-mismatch"
 
 
 @pytest.mark.parametrize("error", [OSError(), asyncio.CancelledError(), SystemExit()], ids=repr)

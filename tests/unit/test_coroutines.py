@@ -106,13 +106,13 @@ def test_a_list_gives_as_many_rows_as_it_has(session, rows):
     ids=["none", "string", "number", "list-of-strings", "missing-column", "wrong-type", "second"],
 )
 def test_a_result_that_is_no_row_fails_its_row_alone(session, rows, result, kind):
-    @async_function("y bigint")
+    @async_function("y bigint, w bigint")
     async def sometimes(row):
-        return result if row["x"] == 1 else {"y": row["x"], "extra": 1}
+        return result if row["x"] == 1 else {"y": row["x"], "w": 3, "extra": 1}
 
     port = session(sometimes).run(*rows(3))
 
-    assert port.results == {0: [{"y": 0}], 2: [{"y": 2}]}
+    assert port.results == {0: [{"y": 0, "w": 3}], 2: [{"y": 2, "w": 3}]}
     error, found, wants_retry, _ = port.failures[1]
     assert isinstance(error, ResultError)
     assert (found, wants_retry) == (kind.value, False)
@@ -314,6 +314,7 @@ def test_a_failure_in_the_timeout_handler_is_final(session, rows, raised):
     def handler(row):
         if raised is not None:
             raise raised
+        return {}
 
     strategy = retry.fixed_delay(2, "1s", if_exception=BaseException)
     one = session(double, retry=strategy, on_timeout=handler)

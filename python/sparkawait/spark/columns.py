@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from sparkawait.exceptions import ConfigurationError, ErrorKind, InternalError, ResultError
 from sparkawait.plan import Plan
-from sparkawait.results import Built, ResultBuilder, as_mappings
+from sparkawait.results import Built, ResultBuilder
 from sparkawait.spark.metrics import TaskMetrics
 from sparkawait.spark.partition import run_task
 from sparkawait.spark.shipment import Shipment
@@ -73,7 +73,7 @@ class _OneResultBuilder(ResultBuilder):
         failures: list[tuple[_RowT, ResultError]] = []
         for row, result in zip(rows, results, strict=True):
             try:
-                ones.append(result if type(result) is dict else _only(result))
+                ones.append(result if type(result) is dict else _only(self.rows_of(result)))
             except ResultError as error:
                 failures.append((row, error))
             else:
@@ -92,8 +92,7 @@ class _OneResultBuilder(ResultBuilder):
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*batch.schema, FOUND]))
 
 
-def _only(result: object) -> Mapping[str, Any]:
-    many = as_mappings(result)
+def _only(many: list[Mapping[str, Any]]) -> Mapping[str, Any]:
     if len(many) > 1:
         msg = f"a column function must return one result per row, got {len(many)}"
         raise ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)

@@ -172,3 +172,19 @@ pub enum Error {
     #[error("the key columns could not be encoded")]
     KeyEncoding(#[source] ArrowError),
 }
+
+impl Error {
+    /// The side that is at fault, where it is one of them.
+    pub fn side(&self) -> Option<Side> {
+        match self {
+            Self::ColumnCount { side, .. }
+            | Self::ColumnName { side, .. }
+            | Self::MissingColumn { side, .. }
+            | Self::ColumnType { side, .. }
+            | Self::UnexpectedNull { side, .. }
+            | Self::Cast { side, .. } => Some(*side),
+            Self::DuplicateResult { .. } => Some(Side::Result),
+            _ => None,
+        }
+    }
+}

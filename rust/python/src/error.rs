@@ -3,9 +3,11 @@
 
 use std::error::Error as StdError;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::import_exception;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use sparkawait_arrow::{Error as ArrowError, Side};
 use sparkawait_connect::error::{CallFailure, Cause, TaskError};
 use sparkawait_core::ErrorKind;
 
@@ -70,9 +72,21 @@ pub(crate) fn to_exception(py: Python<'_>, error: &TaskError) -> PyErr {
             exception_of(py, Some(cause)).unwrap_or_else(|| internal_error(&message))
         }
         TaskError::Start(error) => configuration_error(&error.message, error.kind),
-        TaskError::Arrow(_) => AsyncIOError::new_err((message, ErrorKind::InputInvalid.as_str())),
+        TaskError::Arrow(error) => arrow_exception(py, message, error),
         _ => internal_error(&message),
     }
+}
+
+/// Returns the exception for a batch that was refused, with what Arrow said as its cause.
+fn arrow_exception(py: Python<'_>, message: String, error: &ArrowError) -> PyErr {
+    let raised = match error.side() {
+        Some(Side::Result) => {
+            ResultError::new_err((message, ErrorKind::ResultSchemaMismatch.as_str()))
+        }
+        _ => AsyncIOError::new_err((message, ErrorKind::InputInvalid.as_str())),
+    };
+    raised.set_cause(py, error.source().map(|source| PyValueError::new_err(source.to_string())));
+    raised
 }
 
 /// Returns the exception for a row whose function failed.

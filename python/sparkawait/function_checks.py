@@ -14,7 +14,16 @@ from typing import NoReturn, cast
 import pyarrow as pa
 
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import AsyncFunction, Batch, NativeFunction, is_async, wrap_coroutine
+from sparkawait.functions import (
+    AsyncFunction,
+    Batch,
+    FunctionFromCoroutine,
+    NativeFunction,
+    check_call,
+    is_async,
+    refuse_context_manager,
+    wrap_coroutine,
+)
 from sparkawait.types import to_schema
 
 __all__ = ["check_picklable", "declared_schema", "to_function"]
@@ -31,9 +40,6 @@ def to_function(function: object) -> AsyncFunction | NativeFunction:
     if isinstance(function, AsyncFunction):
         _check_methods(function)
         return function
-    if isinstance(function, type) and issubclass(function, (AsyncFunction, NativeFunction)):
-        name = function.__qualname__
-        _refuse(f"`{name}` is a class; pass an instance, {name}()", ErrorKind.FUNCTION_INVALID)
     if not callable(function):
         _refuse(
             "`function` must be an `async def` or an AsyncFunction,"
@@ -103,8 +109,22 @@ def _check_methods(function: AsyncFunction) -> None:
     if getattr(bound, "__func__", None) is getattr(AsyncFunction, method):
         other = " (or set `batch` to use async_invoke_batch)" if batch is None else ""
         _refuse(f"`{name}` must define `{method}`{other}", ErrorKind.FUNCTION_INVALID)
+    if inspect.isasyncgenfunction(bound):
+        _refuse(
+            f"`{name}.{method}` is an async generator; return a list instead of yielding",
+            ErrorKind.FUNCTION_NOT_ASYNC,
+        )
     if not is_async(bound):
         _refuse(f"`{name}.{method}` must be defined with `async def`", ErrorKind.FUNCTION_NOT_ASYNC)
+    if isinstance(function, FunctionFromCoroutine):
+        return  # looked at when it was wrapped
+    refuse_context_manager(function, name)
+    for called, argument in (
+        (method, "row" if batch is None else "rows"),
+        ("timeout", "row"),
+        ("open", "context"),
+    ):
+        check_call(getattr(function, called), f"{name}.{called}", argument)
 
 
 def _refuse(message: str, kind: ErrorKind) -> NoReturn:

@@ -13,13 +13,14 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import pyarrow as pa
 
 from sparkawait._core import Row
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ElementTimeoutError, ErrorKind
+from sparkawait.signatures import misfit_of
 from sparkawait.types import SchemaLike
 
 if TYPE_CHECKING:
@@ -174,8 +175,9 @@ class FunctionFromCoroutine(AsyncFunction):
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         """Pickles by name where a plain function would be, so that its module's state is shared."""
-        module, name = getattr(self.function, "__module__", None), self.name
-        if module != "__main__" and getattr(sys.modules.get(module or ""), name, None) is self:
+        module, name = getattr(self.function, "__module__", None) or "", self.name
+        is_found = getattr(sys.modules.get(module), name, None) is self
+        if is_found and module != "__main__" and not _is_pickled_by_value(module):
             return name
         return FunctionFromCoroutine, (self.function, self.schema, self.batch)
 
@@ -276,15 +278,71 @@ def async_function(
 def wrap_coroutine(
     function: object, schema: SchemaLike = None, batch: Batch | None = None
 ) -> FunctionFromCoroutine:
-    """Wraps an ``async def``.
+    """Wraps an ``async def``, or anything that is called like one.
 
     Raises:
-        ConfigurationError: If `function` is something else.
+        ConfigurationError: If `function` is something else, or does not take a row.
     """
+    name = describe(function)
+    if isinstance(function, type):
+        _refuse(f"`{name}` is a class; pass an instance, {name}(..)", ErrorKind.FUNCTION_INVALID)
     if not is_async(function):
-        msg = f"`{describe(function)}` must be a function defined with `async def`"
-        raise ConfigurationError(msg, ErrorKind.FUNCTION_NOT_ASYNC)
-    return FunctionFromCoroutine(function, schema, batch)  # pyright: ignore[reportArgumentType]
+        _refuse(*_no_coroutine(function, name))
+    refuse_context_manager(function, name)
+    check_call(function, name, "row" if batch is None else "rows")
+    return FunctionFromCoroutine(cast("_Coroutine", function), schema, batch)
+
+
+def check_call(function: object, name: str, argument: str) -> None:
+    """Checks that `function` can be called with one argument.
+
+    Raises:
+        ConfigurationError: If it cannot; says how it is called, and the way out.
+    """
+    misfit = misfit_of(function, name, [argument])
+    if misfit is not None:
+        _refuse(misfit, ErrorKind.FUNCTION_INVALID)
+
+
+def refuse_context_manager(function: object, name: str) -> None:
+    """Refuses what wants to be entered, since nobody would do it.
+
+    Raises:
+        ConfigurationError: If the class of `function` defines ``__aenter__``.
+    """
+    if hasattr(type(function), "__aenter__"):
+        msg = (
+            f"`{name}` defines `__aenter__`, which is not called; derive from"
+            " sparkawait.AsyncFunction, whose `open` and `close` are called once per task"
+        )
+        _refuse(msg, ErrorKind.FUNCTION_INVALID)
+
+
+def _no_coroutine(function: object, name: str) -> tuple[str, ErrorKind]:
+    called = function
+    while isinstance(called, functools.partial):
+        called = called.func
+    method = getattr(called, "__call__", None)  # noqa: B004 - the method is wanted
+    if inspect.isasyncgenfunction(called) or inspect.isasyncgenfunction(method):
+        msg = f"`{name}` is an async generator; return a list of rows instead of yielding them"
+    else:
+        msg = (
+            f"`{name}` must be a function defined with `async def`; one that blocks is called in a"
+            f" thread by `return await asyncio.to_thread({name.rsplit('.', 1)[-1]}, row)`"
+        )
+    return msg, ErrorKind.FUNCTION_NOT_ASYNC
+
+
+def _is_pickled_by_value(module: str) -> bool:
+    """Whether the user has asked a pickler to send what is in `module`, or in its packages."""
+    picklers = (sys.modules.get(name) for name in ("pyspark.cloudpickle", "cloudpickle"))
+    lists = (getattr(one, "list_registry_pickle_by_value", None) for one in picklers)
+    registered = {name for each in lists if each is not None for name in each()}
+    return any(module == name or module.startswith(f"{name}.") for name in registered)
+
+
+def _refuse(message: str, kind: ErrorKind) -> NoReturn:
+    raise ConfigurationError(message, kind)
 
 
 def is_async(function: object) -> bool:

@@ -24,6 +24,7 @@ from sparkawait.function_checks import check_picklable, declared_schema, to_func
 from sparkawait.functions import AsyncFunction, NativeFunction, describe, is_async
 from sparkawait.plan import OnError, Output, Plan
 from sparkawait.retry import AsyncRetryStrategy
+from sparkawait.signatures import misfit_of
 from sparkawait.types import SchemaLike
 from sparkawait.watermark import WatermarkStrategy
 
@@ -314,6 +315,9 @@ def _check_on_timeout(plan: Plan) -> None:
                 f" got `{describe(fallback)}`",
                 ErrorKind.FALLBACK_INVALID,
             )
+        misfit = misfit_of(fallback, describe(fallback), ["row"])
+        if misfit is not None:
+            _refuse(f"`on_timeout` does not fit: {misfit}", ErrorKind.FALLBACK_INVALID)
         return
     built = plan.result_builder().build([None], [fallback])
     for _, error in built.failures:

@@ -16,6 +16,7 @@ from typing import Any, Literal, NoReturn, cast
 
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind, ResultError
+from sparkawait.signatures import misfit_of
 
 __all__ = ["AsyncRetryStrategy", "RetryAfter", "exponential_backoff", "fixed_delay", "if_empty"]
 
@@ -211,6 +212,7 @@ def _checked(strategy: AsyncRetryStrategy) -> AsyncRetryStrategy:
         _refuse(f"`max_retries` must be between 1 and {_MAX_RETRIES}, got {retries!r}")
     if strategy.if_result is not None and not callable(strategy.if_result):
         _refuse(f"`if_result` must be callable, got {strategy.if_result!r}")
+    _check_call(strategy.if_result, "if_result", "results")
     _check_exception_predicate(strategy.if_exception)
     return strategy
 
@@ -225,6 +227,14 @@ def _check_exception_predicate(predicate: object) -> None:
                 _refuse(f"`if_exception` must hold exception classes, got {member!r}")
     elif predicate is not None and not callable(predicate):
         _refuse(f"`if_exception` must be an exception class or callable, got {predicate!r}")
+    else:
+        _check_call(predicate, "if_exception", "error")
+
+
+def _check_call(predicate: object, option: str, argument: str) -> None:
+    misfit = None if predicate is None else misfit_of(predicate, option, [argument])
+    if misfit is not None:
+        _refuse(misfit)
 
 
 def _refuse(message: str) -> NoReturn:

@@ -13,6 +13,7 @@ import pytest
 from sparkawait import AsyncFunction, Batch, ConfigurationError, ErrorKind, FunctionContext
 from sparkawait.exceptions import ElementTimeoutError
 from sparkawait.functions import async_function
+from sparkawait.options import resolve_unpickled
 
 
 @async_function("y bigint")
@@ -55,11 +56,147 @@ async def generator(row):
     yield {"y": 1}
 
 
-@pytest.mark.parametrize("function", [plain, generator, len, 5, None, AsyncFunction])
-def test_what_is_not_async_is_refused_by_the_decorator(function):
-    with pytest.raises(ConfigurationError, match="async def") as info:
+class Generates:
+    async def __call__(self, row):
+        yield {"y": 1}
+
+
+class IsEntered:
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *error):
+        pass
+
+    async def __call__(self, row):
+        return {"y": 1}
+
+
+class Service:
+    async def __call__(self, row):
+        return {"y": 1}
+
+    async def lookup(self, row):
+        return {"y": 2}
+
+    async def with_client(self, row, client):
+        return {"y": 3}
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "words"),
+    [
+        (plain, "function-not-async", r"`return await asyncio.to_thread\(plain, row\)`"),
+        (functools.partial(plain), "function-not-async", "`plain` must be .* `async def`"),
+        (Service().__init__, "function-not-async", "`async def`"),
+        (len, "function-not-async", "`len` must be a function defined with `async def`"),
+        (5, "function-not-async", "`int` must be"),
+        (None, "function-not-async", "`NoneType` must be"),
+        (generator, "function-not-async", "`generator` is an async generator; return a list"),
+        (functools.partial(generator), "function-not-async", "is an async generator"),
+        (Generates(), "function-not-async", "`Generates` is an async generator"),
+        (AsyncFunction, "function-invalid", r"is a class; pass an instance, AsyncFunction\(\.\.\)"),
+        (Service, "function-invalid", r"`Service` is a class; pass an instance, Service\(\.\.\)"),
+        (IsEntered(), "function-invalid", "`__aenter__`, which is not called; derive from"),
+    ],
+    ids=str,
+)
+def test_what_is_no_coroutine_is_refused_with_the_way_out(function, kind, words):
+    with pytest.raises(ConfigurationError, match=words) as info:
         async_function("y bigint")(function)
-    assert info.value.kind is ErrorKind.FUNCTION_NOT_ASYNC
+    assert info.value.kind == kind
+
+
+async def needs_client(row, client):
+    return {"y": 1}
+
+
+async def needs_two(row, *, client, url, retries=3):
+    return {"y": 1}
+
+
+async def takes_nothing():
+    return {"y": 1}
+
+
+async def takes_anything(*args, **kwargs):
+    return {"y": 1}
+
+
+async def by_keyword(*, row):
+    return {"y": 1}
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (
+            needs_client,
+            r"needs_client\(row\), but needs `client` too; bind it with functools.partial\(",
+        ),
+        (needs_two, r"needs `client`, `url` too; bind them with functools.partial"),
+        (takes_nothing, r"takes_nothing\(row\), but takes no arguments by position"),
+        (by_keyword, "but takes no arguments by position"),
+        (Service().with_client, r"called as with_client\(row\), but needs `client` too"),
+        (functools.partial(needs_client, 1, client=2), "but takes no arguments by position"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_called_with_a_row_is_refused_on_the_driver(function, words):
+    with pytest.raises(ConfigurationError, match=words) as info:
+        async_function("y bigint")(function)
+    assert info.value.kind is ErrorKind.FUNCTION_INVALID
+
+
+def test_a_batched_function_is_called_with_rows():
+    with pytest.raises(ConfigurationError, match=r"called as needs_client\(rows\)"):
+        async_function("y bigint", batch=Batch())(needs_client)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        functools.partial(needs_client, client=1),
+        functools.partial(needs_two, client=1, url="u"),
+        takes_anything,
+        Service(),
+        Service().lookup,
+        functools.partial(Service().with_client, client=1),
+    ],
+    ids=str,
+)
+def test_what_can_be_called_with_a_row_is_a_function(function):
+    made = async_function("y bigint")(function)
+    assert asyncio.run(made({"x": 1}))["y"] in (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("async_invoke", r"`Odd.async_invoke` is called as async_invoke\(row\), but takes no"),
+        ("timeout", r"`Odd.timeout` is called as timeout\(row\), but takes no"),
+        ("open", r"`Odd.open` is called as open\(context\), but takes no"),
+        ("__aenter__", "`Odd` defines `__aenter__`, which is not called"),
+    ],
+)
+def test_a_method_with_other_arguments_is_refused(method, words):
+    class Odd(AsyncFunction):
+        schema = "y bigint"
+
+        async def async_invoke(self, row):
+            return {"y": 1}
+
+    Odd.__qualname__ = "Odd"
+
+    async def without_row(self):
+        return {"y": 1}
+
+    def plain_without_row(self):
+        return {"y": 1}
+
+    setattr(Odd, method, plain_without_row if method == "timeout" else without_row)
+    with pytest.raises(ConfigurationError, match=words):
+        resolve_unpickled("ordered", Odd(), input_schema=None)
 
 
 def test_the_decorator_needs_a_schema():
@@ -79,6 +216,21 @@ def test_a_decorated_function_of_a_module_is_pickled_by_name(monkeypatch):
     exec(code, module.__dict__)  # noqa: S102 - a module that can be imported by name
     module.f = async_function("y bigint")(module.f)
     assert pickle.loads(pickle.dumps(module.f)) is module.f  # noqa: S301 - just made
+
+
+def test_a_decorated_function_of_a_module_that_is_pickled_by_value_is_so_too(monkeypatch):
+    module = types.ModuleType("module_of_user")
+    monkeypatch.setitem(sys.modules, "module_of_user", module)
+    exec("LIMIT = 5\nasync def f(row): return LIMIT", module.__dict__)  # noqa: S102 - as above
+    module.f = async_function("y bigint")(module.f)
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        pickled = cloudpickle.dumps(module.f)
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+    monkeypatch.delitem(sys.modules, "module_of_user")
+    copy = cloudpickle.loads(pickled)
+    assert asyncio.run(copy({})) == 5
 
 
 def test_a_decorated_function_of_a_notebook_is_pickled_by_value():

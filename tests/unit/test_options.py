@@ -90,6 +90,8 @@ def test_the_defaults_are_those_of_the_documentation():
         ({"on_timeout": "y"}, "fallback-invalid", "`on_timeout` does not fit"),
         ({"on_timeout": [], "timeout": None}, "fallback-invalid", "needs a `timeout`"),
         ({"on_timeout": double}, "fallback-invalid", "plain function"),
+        ({"on_timeout": lambda: None}, "fallback-invalid", "takes no arguments by position"),
+        ({"on_timeout": lambda row, x: {}}, "fallback-invalid", "but needs `x` too"),
         ({"schema": "y"}, "schema-invalid", "has no type"),
         ({"schema": "id int"}, "column-clash", "`id` is already a column of the input"),
         ({"schema": "error int", "on_error": "capture"}, "column-clash", "`error` clashes"),
@@ -169,7 +171,7 @@ class WrongBatch(AsyncTimeout):
     ("function", "kind", "message"),
     [
         (None, "function-invalid", "got `NoneType`"),
-        (NotAsync, "function-invalid", "pass an instance, NotAsync()"),
+        (NotAsync, "function-invalid", "pass an instance, NotAsync(..)"),
         (NotAsync(), "function-not-async", "`NotAsync.async_invoke` must be defined with"),
         (NoMethod(), "function-invalid", "must define `async_invoke`"),
         (NoBatchMethod(), "function-invalid", "must define `async_invoke_batch`"),

@@ -70,6 +70,7 @@ class ErrorKind(str, Enum):
     VERSION_MISMATCH = "version-mismatch"
     MODULE_MISSING = "module-missing"
     WORKERS_UNFIT = "workers-unfit"
+    TYPE_REFUSED = "type-refused"
 
     def __str__(self) -> str:
         """Returns the stable string."""

@@ -149,9 +149,15 @@ def lookup(
             `sparkawait.secret`. ``sslmode`` has libpq's meaning: ``prefer`` and ``require``
             encrypt, ``verify-full`` checks the certificate and the host.
         statement: With ``$1``, ``$2``, .. for the values of `args`; any number of result columns.
-        args: The columns that take the places of ``$1``, ``$2``, ..
+        args: The columns that take the places of ``$1``, ``$2``, .. A string is read by the server;
+            any other value is sent as what it is, exactly: a type that does not go with that of
+            its placeholder ends the task, a value that would be rounded fails its row.
         schema: The returned columns, by the names that the statement gives them. ``None`` asks the
-            server, from the driver, when the function is made.
+            server, from the driver, when the function is made: numbers, texts, bytes, dates and
+            timestamps have their own types (``timestamptz`` is a timestamp, ``timestamp`` a
+            timestamp_ntz), arrays are arrays, all others (``interval``, ``time``, ``uuid``, enums,
+            ..) strings. A type that cannot become the declared one without loss ends the
+            task, a value that cannot fails its row.
         how: What becomes of a row that finds nothing: ``"left"`` gives nulls, ``"inner"`` drops it.
         batch: Most rows in one query. ``"auto"`` is 1000, and one query per row where the statement
             cannot be part of another, such as an ``insert``; 1 is always one query per row.
@@ -176,6 +182,8 @@ def lookup(
 
     Raises:
         ConfigurationError: If an argument is wrong, or without `schema` the server cannot be asked.
+            In the task: if the types of columns and statement do not go together
+            (``type-refused``).
 
     Examples:
         >>> lookup(

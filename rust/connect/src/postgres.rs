@@ -15,7 +15,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use serde::Deserialize;
 
 use crate::function::TaskFunction;
@@ -31,9 +31,15 @@ use crate::worker::{Command, Commands, Worker};
 
 mod arguments;
 mod columns;
+mod convert;
 mod describe;
+mod exact;
 mod failure;
 mod found;
+mod lists;
+mod literals;
+mod numeric;
+mod outputs;
 mod placeholders;
 mod plan;
 mod plans;
@@ -77,10 +83,12 @@ impl NativeFunction for PostgresConfig {
 
     fn start(&self, start: Start) -> Result<TaskFunction, StartError> {
         let arguments = self.arguments(&start.input)?;
+        let types: Vec<DataType> =
+            arguments.iter().map(|column| start.input.field(*column).data_type().clone()).collect();
         let lookup = Arc::new(Lookup {
-            key: self.key(&start.results),
+            key: self.key(&types, &start.results),
             statement: self.statement.clone(),
-            names: self.args.clone(),
+            arguments: self.args.iter().cloned().zip(types).collect(),
             schema: start.results,
             misses: self.misses,
             wants_batches: self.batch > 1,
@@ -125,8 +133,9 @@ impl PostgresConfig {
     }
 
     /// Names what is prepared for this lookup on a connection.
-    fn key(&self, results: &SchemaRef) -> Arc<str> {
-        Arc::from(format!("{}\0{}\0{results:?}", self.statement, self.batch > 1))
+    fn key(&self, arguments: &[DataType], results: &SchemaRef) -> Arc<str> {
+        let is_batched = self.batch > 1;
+        Arc::from(format!("{}\0{is_batched}\0{arguments:?}\0{results:?}", self.statement))
     }
 }
 

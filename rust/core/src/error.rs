@@ -116,6 +116,8 @@ error_kinds! {
     ModuleMissing = "module-missing",
     /// The Python of Spark's workers cannot run the function.
     WorkersUnfit = "workers-unfit",
+    /// A column's type cannot become the one that a server has without loss, or the other way.
+    TypeRefused = "type-refused",
 }
 
 impl ErrorKind {

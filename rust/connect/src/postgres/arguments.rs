@@ -1,85 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arguments of statements out of Arrow columns.
+//! Arguments of statements, as they are sent.
 
 use std::error::Error as StdError;
-use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, StringArray};
-use arrow::compute::{CastOptions, cast_with_options};
+use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{
-    DataType, Date32Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
-    TimestampMicrosecondType,
+    Date32Type, DurationMicrosecondType, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
+    Time64MicrosecondType, TimestampMicrosecondType,
 };
-use arrow::util::display::FormatOptions;
 use bytes::{BufMut, BytesMut};
 use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 
-use crate::postgres::failure::Failure;
 use crate::postgres::types::Wire;
 
 type ToSqlResult = Result<IsNull, Box<dyn StdError + Sync + Send>>;
-
-/// What does not fit becomes null, and is found by that.
-const CAST: CastOptions<'static> = CastOptions { safe: true, format_options: FormatOptions::new() };
 
 /// Days from 1970-01-01 to PostgreSQL's first day, 2000-01-01.
 pub(crate) const EPOCH_DAYS: i32 = 10_957;
 
 /// The same in microseconds.
-pub(crate) const EPOCH_MICROS: i64 = EPOCH_DAYS as i64 * 86_400_000_000;
+pub(crate) const EPOCH_MICROS: i64 = EPOCH_DAYS as i64 * DAY_MICROS;
 
-/// Turns a column into one that can be sent as `wire`; null where it is, and where a value does not fit.
-pub(crate) fn convert(column: &ArrayRef, wire: Wire, name: &str) -> Result<ArrayRef, Failure> {
-    let (from, to) = (column.data_type(), wire.natural());
-    if *from == to {
-        return Ok(ArrayRef::clone(column));
-    }
-    if wire == Wire::ByText && matches!(from, DataType::List(_) | DataType::LargeList(_)) {
-        return array_literals(column, name);
-    }
-    let refused = || {
-        Failure::permanent(format!(
-            "argument column `{name}` is `{from}`, which cannot be sent as `{to}`; cast the column"
-        ))
-    };
-    if (from.is_floating() && to.is_integer()) || from.is_nested() {
-        return Err(refused());
-    }
-    cast_with_options(column, &to, &CAST).map_err(|_| refused())
-}
-
-/// Writes lists as PostgreSQL writes arrays: `{"a","b",NULL}`.
-fn array_literals(column: &ArrayRef, name: &str) -> Result<ArrayRef, Failure> {
-    let refused = || {
-        Failure::permanent(format!(
-            "argument column `{name}` is `{}`, and only lists of plain values can be sent as arrays",
-            column.data_type()
-        ))
-    };
-    let element = Arc::new(arrow::datatypes::Field::new("element", DataType::Utf8, true));
-    if let DataType::List(field) | DataType::LargeList(field) = column.data_type()
-        && field.data_type().is_nested()
-    {
-        return Err(refused());
-    }
-    let lists =
-        cast_with_options(column, &DataType::List(element), &CAST).map_err(|_| refused())?;
-    let lists = lists.as_list::<i32>();
-    let texts = (0..lists.len()).map(|row| {
-        if lists.is_null(row) {
-            return None;
-        }
-        let values = lists.value(row);
-        let parts = values.as_string::<i32>().iter().map(|value| {
-            value.map_or_else(
-                || "NULL".to_owned(),
-                |value| format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"")),
-            )
-        });
-        Some(format!("{{{}}}", parts.collect::<Vec<_>>().join(",")))
-    });
-    Ok(Arc::new(StringArray::from(texts.collect::<Vec<_>>())))
-}
+/// Microseconds of a day.
+pub(crate) const DAY_MICROS: i64 = 86_400_000_000;
 
 /// All values of a column, as one array.
 #[derive(Debug)]
@@ -170,7 +113,16 @@ fn write_value(
             let micros = values.as_primitive::<TimestampMicrosecondType>().value(row);
             out.put_i64(micros.checked_sub(EPOCH_MICROS).ok_or(out_of_range)?);
         }
-        Wire::Text | Wire::Uuid | Wire::Jsonb | Wire::ByText => {
+        Wire::Time => out.put_i64(values.as_primitive::<Time64MicrosecondType>().value(row)),
+        Wire::Interval => {
+            let micros = values.as_primitive::<DurationMicrosecondType>().value(row);
+            let (days, rest) = (micros.div_euclid(DAY_MICROS), micros.rem_euclid(DAY_MICROS));
+            out.put_i64(rest);
+            out.put_i32(i32::try_from(days)?);
+            // No months.
+            out.put_i32(0);
+        }
+        Wire::Text | Wire::Numeric | Wire::Uuid | Wire::Jsonb | Wire::ByText => {
             out.put_slice(values.as_string::<i32>().value(row).as_bytes());
         }
     }

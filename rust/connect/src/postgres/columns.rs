@@ -5,23 +5,27 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BooleanBuilder, Date32Builder, Float32Builder, Float64Builder, Int16Builder,
-    Int32Builder, Int64Builder, RecordBatch, RecordBatchOptions, TimestampMicrosecondBuilder,
+    Array, ArrayRef, ArrowPrimitiveType, BooleanBuilder, Date32Builder, Decimal128Builder,
+    DurationMicrosecondBuilder, Float32Builder, Float64Builder, Int16Builder, Int32Builder,
+    Int64Builder, PrimitiveBuilder, RecordBatch, RecordBatchOptions, Time64MicrosecondBuilder,
+    TimestampMicrosecondBuilder,
 };
-use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, FieldRef, SchemaRef};
-use arrow::util::display::FormatOptions;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
 
 use crate::error::{CallFailure, TaskError};
 use crate::lookup::service_failure;
-use crate::postgres::arguments::{EPOCH_DAYS, EPOCH_MICROS};
+use crate::postgres::arguments::{DAY_MICROS, EPOCH_DAYS, EPOCH_MICROS};
+use crate::postgres::exact;
+use crate::postgres::lists::ListValues;
+use crate::postgres::numeric::Numeric;
+use crate::postgres::outputs::Form;
 use crate::postgres::types::Wire;
 use crate::text::TextColumn;
 
-/// What does not fit becomes null, and is found by that.
-const CAST: CastOptions<'static> = CastOptions { safe: true, format_options: FormatOptions::new() };
+/// Days from 1970-01-01 to 0001-01-01 and to 10000-01-01: Spark's dates are between.
+const DAYS: std::ops::Range<i32> = -719_162..2_932_897;
 
 /// The bytes of a value as the server sent them.
 struct Raw<'a>(&'a [u8]);
@@ -44,10 +48,10 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Makes the columns of `schema`, of which the `n`th is sent as `wires[n]`.
-    pub(crate) fn new(schema: &SchemaRef, wires: &[Wire], rows: usize) -> Self {
-        let columns = schema.fields().iter().zip(wires);
-        let columns = columns.map(|(field, wire)| Column::new(field, *wire, rows)).collect();
+    /// Makes the columns of `schema`, of which the `n`th is sent as `forms[n]`.
+    pub(crate) fn new(schema: &SchemaRef, forms: &[Form], rows: usize) -> Self {
+        let columns = schema.fields().iter().zip(forms);
+        let columns = columns.map(|(field, form)| Column::new(field, *form, rows)).collect();
         Self { schema: SchemaRef::clone(schema), columns, count: 0 }
     }
 
@@ -55,7 +59,7 @@ impl Rows {
     pub(crate) fn push(&mut self, row: &Row, first: usize) {
         for (index, column) in self.columns.iter_mut().enumerate() {
             match row.try_get::<_, Option<Raw<'_>>>(first + index) {
-                Ok(Some(Raw(bytes))) => column.push(bytes, self.count),
+                Ok(Some(Raw(bytes))) => column.push(bytes),
                 _ => column.push_null(),
             }
         }
@@ -84,10 +88,13 @@ impl Rows {
     }
 }
 
-/// Collects the values of one column.
-struct Column {
-    field: FieldRef,
+/// Collects the values of one column, or the elements of its arrays.
+pub(super) struct Column {
+    pub(super) field: FieldRef,
     values: Values,
+    /// Values so far.
+    pub(super) len: usize,
+    /// Those that do not fit.
     bad: Vec<(usize, String)>,
 }
 
@@ -98,130 +105,220 @@ enum Values {
     Int8(Int64Builder),
     Float4(Float32Builder),
     Float8(Float64Builder),
+    /// With precision and scale.
+    Decimal(Decimal128Builder, u8, i8),
+    /// Floating numbers that are near a decimal one.
+    Near4(Float32Builder),
+    Near8(Float64Builder),
     Date(Date32Builder),
     Timestamp(TimestampMicrosecondBuilder),
+    Time(Time64MicrosecondBuilder),
+    Interval(DurationMicrosecondBuilder),
     Text(TextColumn),
     Uuid(TextColumn),
     Jsonb(TextColumn),
+    List(Box<ListValues>),
 }
 
 impl Column {
-    fn new(field: &FieldRef, wire: Wire, rows: usize) -> Self {
-        let text = || TextColumn::new(field, rows);
-        let values = match wire {
-            Wire::Bool => Values::Bool(BooleanBuilder::with_capacity(rows)),
-            Wire::Int2 => Values::Int2(Int16Builder::with_capacity(rows)),
-            Wire::Int4 => Values::Int4(Int32Builder::with_capacity(rows)),
-            Wire::Int8 => Values::Int8(Int64Builder::with_capacity(rows)),
-            Wire::Float4 => Values::Float4(Float32Builder::with_capacity(rows)),
-            Wire::Float8 => Values::Float8(Float64Builder::with_capacity(rows)),
-            Wire::Date => Values::Date(Date32Builder::with_capacity(rows)),
-            Wire::Timestamp => Values::Timestamp(TimestampMicrosecondBuilder::with_capacity(rows)),
-            Wire::Text | Wire::Bytea | Wire::ByText => Values::Text(text()),
-            Wire::Uuid => Values::Uuid(text()),
-            Wire::Jsonb => Values::Jsonb(text()),
+    pub(super) fn new(field: &FieldRef, form: Form, rows: usize) -> Self {
+        let values = match (form.is_list, field.data_type()) {
+            (true, DataType::List(element)) => {
+                let form = Form { is_list: false, ..form };
+                Values::List(Box::new(ListValues::new(Self::new(element, form, rows), rows)))
+            }
+            _ => Values::new(field, form.wire, rows),
         };
-        Self { field: FieldRef::clone(field), values, bad: Vec::new() }
+        Self { field: FieldRef::clone(field), values, len: 0, bad: Vec::new() }
     }
 
-    /// Appends the value of row `row`.
-    fn push(&mut self, bytes: &[u8], row: usize) {
-        if self.try_push(bytes).is_none() {
-            let (name, wanted) = (self.field.name(), self.field.data_type());
-            self.bad.push((
-                row,
-                format!(
-                    "`{name}` should be `{wanted}`, but the value is not finite or cannot be read"
-                ),
-            ));
-            self.push_null();
+    /// Appends a value.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        if self.values.try_push(bytes).is_none() {
+            self.refuse("the value is none: infinite, out of range, of more digits, or unreadable");
+            self.values.push_null();
         }
+        self.len += 1;
     }
 
-    /// Appends the value; `None` if there is no such value in Arrow.
-    fn try_push(&mut self, bytes: &[u8]) -> Option<()> {
-        match &mut self.values {
-            Values::Bool(builder) => builder.append_value(*bytes.first()? != 0),
-            Values::Int2(builder) => builder.append_value(i16::from_be_bytes(fixed(bytes)?)),
-            Values::Int4(builder) => builder.append_value(i32::from_be_bytes(fixed(bytes)?)),
-            Values::Int8(builder) => builder.append_value(i64::from_be_bytes(fixed(bytes)?)),
-            Values::Float4(builder) => builder.append_value(f32::from_be_bytes(fixed(bytes)?)),
-            Values::Float8(builder) => builder.append_value(f64::from_be_bytes(fixed(bytes)?)),
-            Values::Date(builder) => {
-                let days = i32::from_be_bytes(fixed(bytes)?);
-                let is_finite = days != i32::MAX && days != i32::MIN;
-                builder.append_value(days.checked_add(EPOCH_DAYS).filter(|_| is_finite)?);
-            }
-            Values::Timestamp(builder) => {
-                let micros = i64::from_be_bytes(fixed(bytes)?);
-                let is_finite = micros != i64::MAX && micros != i64::MIN;
-                builder.append_value(micros.checked_add(EPOCH_MICROS).filter(|_| is_finite)?);
-            }
-            Values::Text(column) => column.push(bytes),
-            Values::Uuid(column) => column.push(&uuid_text(fixed(bytes)?)),
-            // The first byte is the version of the format.
-            Values::Jsonb(column) => column.push(bytes.get(1..)?),
-        }
-        Some(())
+    pub(super) fn push_null(&mut self) {
+        self.values.push_null();
+        self.len += 1;
     }
 
-    fn push_null(&mut self) {
-        match &mut self.values {
-            Values::Bool(builder) => builder.append_null(),
-            Values::Int2(builder) => builder.append_null(),
-            Values::Int4(builder) => builder.append_null(),
-            Values::Int8(builder) => builder.append_null(),
-            Values::Float4(builder) => builder.append_null(),
-            Values::Float8(builder) => builder.append_null(),
-            Values::Date(builder) => builder.append_null(),
-            Values::Timestamp(builder) => builder.append_null(),
-            Values::Text(it) | Values::Uuid(it) | Values::Jsonb(it) => it.push_null(),
-        }
+    fn refuse(&mut self, what: &str) {
+        self.bad.push((self.len, describe(&self.field, what)));
     }
 
     /// Returns the values in the declared type, and the rows whose value does not fit.
-    fn finish(self) -> Result<(ArrayRef, Vec<(usize, String)>), TaskError> {
-        let natural: ArrayRef = match self.values {
-            Values::Bool(mut builder) => Arc::new(builder.finish()),
-            Values::Int2(mut builder) => Arc::new(builder.finish()),
-            Values::Int4(mut builder) => Arc::new(builder.finish()),
-            Values::Int8(mut builder) => Arc::new(builder.finish()),
-            Values::Float4(mut builder) => Arc::new(builder.finish()),
-            Values::Float8(mut builder) => Arc::new(builder.finish()),
-            Values::Date(mut builder) => Arc::new(builder.finish()),
-            // Both kinds of timestamps are sent in UTC.
-            Values::Timestamp(mut builder) => match self.field.data_type() {
-                DataType::Timestamp(_, zone) => {
-                    Arc::new(builder.finish().with_timezone_opt(zone.clone()))
-                }
-                _ => Arc::new(builder.finish()),
-            },
+    pub(super) fn finish(self) -> Result<(ArrayRef, Vec<(usize, String)>), TaskError> {
+        let Self { field, values, mut bad, .. } = self;
+        let natural = match values {
             Values::Text(column) | Values::Uuid(column) | Values::Jsonb(column) => {
                 let parsed = column.finish()?;
-                let mut bad = self.bad;
                 bad.extend(parsed.bad);
                 return Ok((parsed.array, bad));
             }
+            Values::List(lists) => {
+                let (array, rows) = lists.finish(&field)?;
+                bad.extend(rows);
+                return Ok((array, bad));
+            }
+            values => values.finish(&field)?,
         };
-        let wanted = self.field.data_type();
+        let wanted = field.data_type();
         if natural.data_type() == wanted {
-            return Ok((natural, self.bad));
+            return Ok((natural, bad));
         }
-        let describe =
-            |what: &str| format!("`{}` should be `{wanted}`, but {what}", self.field.name());
-        let array = cast_with_options(&natural, wanted, &CAST)
-            .map_err(|error| TaskError::Internal(describe(&error.to_string())))?;
-        let mut bad = self.bad;
+        let array = exact::cast(&natural, wanted)
+            .map_err(|error| TaskError::Internal(describe(&field, &error.to_string())))?;
         if array.null_count() != natural.null_count() {
             let lost = (0..array.len()).filter(|row| array.is_null(*row) && natural.is_valid(*row));
-            bad.extend(lost.map(|row| (row, describe("the value does not fit"))));
+            bad.extend(lost.map(|row| (row, describe(&field, "the value is not exactly one"))));
         }
         Ok((array, bad))
     }
 }
 
+/// Says what is wrong with a value of a column.
+fn describe(field: &FieldRef, what: &str) -> String {
+    format!("`{}` should be `{}`, but {what}", field.name(), field.data_type())
+}
+
+impl Values {
+    fn new(field: &FieldRef, wire: Wire, rows: usize) -> Self {
+        let text = || TextColumn::new(field, rows);
+        match wire {
+            Wire::Bool => Self::Bool(BooleanBuilder::with_capacity(rows)),
+            Wire::Int2 => Self::Int2(PrimitiveBuilder::with_capacity(rows)),
+            Wire::Int4 => Self::Int4(PrimitiveBuilder::with_capacity(rows)),
+            Wire::Int8 => Self::Int8(PrimitiveBuilder::with_capacity(rows)),
+            Wire::Float4 => Self::Float4(PrimitiveBuilder::with_capacity(rows)),
+            Wire::Float8 => Self::Float8(PrimitiveBuilder::with_capacity(rows)),
+            Wire::Numeric => match field.data_type() {
+                DataType::Float32 => Self::Near4(PrimitiveBuilder::with_capacity(rows)),
+                DataType::Float64 => Self::Near8(PrimitiveBuilder::with_capacity(rows)),
+                DataType::Decimal128(precision, scale) => {
+                    Self::Decimal(PrimitiveBuilder::with_capacity(rows), *precision, *scale)
+                }
+                _ => Self::Decimal(PrimitiveBuilder::with_capacity(rows), 38, 0),
+            },
+            Wire::Date => Self::Date(PrimitiveBuilder::with_capacity(rows)),
+            Wire::Timestamp => Self::Timestamp(PrimitiveBuilder::with_capacity(rows)),
+            Wire::Time => Self::Time(PrimitiveBuilder::with_capacity(rows)),
+            Wire::Interval => Self::Interval(PrimitiveBuilder::with_capacity(rows)),
+            Wire::Text | Wire::Bytea | Wire::ByText => Self::Text(text()),
+            Wire::Uuid => Self::Uuid(text()),
+            Wire::Jsonb => Self::Jsonb(text()),
+        }
+    }
+
+    /// Appends the value; `None`, and nothing, if there is no such value in Arrow.
+    fn try_push(&mut self, bytes: &[u8]) -> Option<()> {
+        match self {
+            Self::Bool(builder) => builder.append_value(*bytes.first()? != 0),
+            Self::Int2(builder) => builder.append_value(i16::from_be_bytes(fixed(bytes)?)),
+            Self::Int4(builder) => builder.append_value(i32::from_be_bytes(fixed(bytes)?)),
+            Self::Int8(builder) => builder.append_value(i64::from_be_bytes(fixed(bytes)?)),
+            Self::Float4(builder) => builder.append_value(f32::from_be_bytes(fixed(bytes)?)),
+            Self::Float8(builder) => builder.append_value(f64::from_be_bytes(fixed(bytes)?)),
+            Self::Decimal(builder, precision, scale) => {
+                builder.append_value(Numeric::read(bytes)?.to_decimal(*precision, *scale)?);
+            }
+            Self::Near4(builder) => builder.append_value(Numeric::read(bytes)?.to_float()?),
+            Self::Near8(builder) => builder.append_value(Numeric::read(bytes)?.to_float()?),
+            // Infinity is the last of all numbers, and out of range.
+            Self::Date(builder) => {
+                let days = i32::from_be_bytes(fixed(bytes)?).checked_add(EPOCH_DAYS)?;
+                builder.append_value(Some(days).filter(|days| DAYS.contains(days))?);
+            }
+            Self::Timestamp(builder) => {
+                let micros = i64::from_be_bytes(fixed(bytes)?).checked_add(EPOCH_MICROS)?;
+                let days = i32::try_from(micros.div_euclid(DAY_MICROS)).ok()?;
+                builder.append_value(DAYS.contains(&days).then_some(micros)?);
+            }
+            Self::Time(builder) => {
+                let micros = i64::from_be_bytes(fixed(bytes)?);
+                // PostgreSQL has 24:00:00 too.
+                builder.append_value((0..DAY_MICROS).contains(&micros).then_some(micros)?);
+            }
+            Self::Interval(builder) => builder.append_value(interval(bytes)?),
+            Self::Text(column) => column.push(bytes),
+            Self::Uuid(column) => column.push(&uuid_text(fixed(bytes)?)),
+            // The first byte is the version of the format.
+            Self::Jsonb(column) => column.push(bytes.get(1..)?),
+            Self::List(lists) => lists.push(bytes)?,
+        }
+        Some(())
+    }
+
+    fn push_null(&mut self) {
+        match self {
+            Self::Bool(builder) => builder.append_null(),
+            Self::Int2(builder) => builder.append_null(),
+            Self::Int4(builder) => builder.append_null(),
+            Self::Int8(builder) => builder.append_null(),
+            Self::Float4(builder) | Self::Near4(builder) => builder.append_null(),
+            Self::Float8(builder) | Self::Near8(builder) => builder.append_null(),
+            Self::Decimal(builder, ..) => builder.append_null(),
+            Self::Date(builder) => builder.append_null(),
+            Self::Timestamp(builder) => builder.append_null(),
+            Self::Time(builder) => builder.append_null(),
+            Self::Interval(builder) => builder.append_null(),
+            Self::Text(it) | Self::Uuid(it) | Self::Jsonb(it) => it.push_null(),
+            Self::List(lists) => lists.push_null(),
+        }
+    }
+
+    /// Returns the values in the type that they were sent in.
+    fn finish(self, field: &FieldRef) -> Result<ArrayRef, TaskError> {
+        Ok(match self {
+            Self::Bool(mut builder) => Arc::new(builder.finish()),
+            Self::Int2(builder) => primitive(builder),
+            Self::Int4(builder) => primitive(builder),
+            Self::Int8(builder) => primitive(builder),
+            Self::Float4(builder) | Self::Near4(builder) => primitive(builder),
+            Self::Float8(builder) | Self::Near8(builder) => primitive(builder),
+            Self::Decimal(mut builder, precision, scale) => {
+                let decimals = builder.finish().with_precision_and_scale(precision, scale);
+                Arc::new(
+                    decimals.map_err(|error| {
+                        TaskError::Internal(describe(field, &error.to_string()))
+                    })?,
+                )
+            }
+            Self::Date(builder) => primitive(builder),
+            // Both kinds of timestamps are sent in UTC.
+            Self::Timestamp(mut builder) => match field.data_type() {
+                DataType::Timestamp(_, zone) => {
+                    Arc::new(builder.finish().with_timezone_opt(zone.clone()))
+                }
+                _ => Arc::new(builder.finish()),
+            },
+            Self::Time(builder) => primitive(builder),
+            Self::Interval(builder) => primitive(builder),
+            Self::Text(_) | Self::Uuid(_) | Self::Jsonb(_) | Self::List(_) => {
+                return Err(TaskError::Internal(describe(field, "it is finished by itself")));
+            }
+        })
+    }
+}
+
+fn primitive<T: ArrowPrimitiveType>(mut builder: PrimitiveBuilder<T>) -> ArrayRef {
+    Arc::new(builder.finish())
+}
+
 fn fixed<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
     bytes.try_into().ok()
+}
+
+/// Reads an interval as microseconds; `None` if it has months, which are of no length.
+fn interval(bytes: &[u8]) -> Option<i64> {
+    let (micros, rest) = bytes.split_first_chunk()?;
+    let (days, months) = rest.split_first_chunk()?;
+    let (days, months) = (i32::from_be_bytes(*days), i32::from_be_bytes(fixed(months)?));
+    let days = i64::from(days).checked_mul(DAY_MICROS).filter(|_| months == 0)?;
+    days.checked_add(i64::from_be_bytes(*micros))
 }
 
 /// Writes a UUID in its usual form.
@@ -248,5 +345,16 @@ mod tests {
     fn uuids_are_written_in_their_usual_form() {
         let bytes = std::array::from_fn(|index| u8::try_from(index * 17).unwrap());
         assert_eq!(&uuid_text(bytes), b"00112233-4455-6677-8899-aabbccddeeff");
+    }
+
+    #[test]
+    fn an_interval_with_months_has_no_length() {
+        let sent = |micros: i64, days: i32, months: i32| {
+            [&micros.to_be_bytes()[..], &days.to_be_bytes(), &months.to_be_bytes()].concat()
+        };
+        assert_eq!(interval(&sent(-5, 2, 0)), Some(2 * DAY_MICROS - 5));
+        assert_eq!(interval(&sent(0, 0, 1)), None);
+        assert_eq!(interval(&sent(0, i32::MAX, 0)), None);
+        assert_eq!(interval(&sent(0, 1, 0)[..15]), None);
     }
 }

@@ -36,6 +36,8 @@ enum Class {
     Stale,
     /// Nothing: all rows fare alike.
     Statement,
+    /// Nothing, and no row is at fault: columns have types that do not go together.
+    Types,
     /// The rows of a batch may fare differently one by one.
     Row,
     /// More was found than is read; it may be read in parts.
@@ -46,6 +48,11 @@ impl Failure {
     /// Makes a failure that no retry helps, with a text that holds no content.
     pub(crate) fn permanent(text: impl Into<String>) -> Self {
         Self::plain(text.into(), Class::Statement)
+    }
+
+    /// Makes the failure of a statement whose types are not those of the columns.
+    pub(crate) fn refused(text: impl Into<String>) -> Self {
+        Self::plain(text.into(), Class::Types)
     }
 
     /// Makes a failure that may pass, with a text that holds no content.
@@ -116,6 +123,11 @@ impl Failure {
     /// Returns whether the rows of a batch may fare differently one by one.
     pub(crate) fn is_of_rows(&self) -> bool {
         self.class == Class::Row
+    }
+
+    /// Returns whether the task ends with it: its columns have types that do not go together.
+    pub(crate) fn is_of_types(&self) -> bool {
+        self.class == Class::Types
     }
 
     /// Returns whether more was found than is read.

@@ -15,7 +15,7 @@ use crate::error::{CallFailure, TaskError};
 use crate::lookup::How;
 use crate::postgres::columns::Rows;
 use crate::postgres::failure::Failure;
-use crate::postgres::types::Wire;
+use crate::postgres::outputs::Form;
 
 /// Owner of a row of nulls.
 const NOBODY: u32 = u32::MAX;
@@ -51,9 +51,9 @@ pub(crate) struct Outcome {
 
 impl Found {
     /// Makes the outcome of `calls` calls of which nothing is known.
-    pub(crate) fn new(schema: &SchemaRef, wires: &[Wire], calls: usize, how: How) -> Self {
+    pub(crate) fn new(schema: &SchemaRef, forms: &[Form], calls: usize, how: How) -> Self {
         Self {
-            rows: Rows::new(schema, wires, calls),
+            rows: Rows::new(schema, forms, calls),
             how,
             owners: Vec::with_capacity(calls),
             counts: vec![0; calls],

@@ -15,12 +15,13 @@
 
 use std::sync::Arc;
 
-use arrow::compute::can_cast_types;
 use arrow::datatypes::{DataType, Schema};
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Column, Statement};
+use tokio_postgres::{Client, Statement};
 
+use crate::postgres::convert::Argument;
 use crate::postgres::failure::Failure;
+use crate::postgres::outputs::{Form, Output, ROWS, outputs};
 use crate::postgres::placeholders::Placeholders;
 use crate::postgres::server::Server;
 use crate::postgres::session::Query;
@@ -29,9 +30,6 @@ use crate::postgres::types::{Wire, schema_of, sql_name};
 /// Name of the arguments in the statement for many rows; unlikely to be the user's.
 const KEYS: &str = "sparkawait_keys";
 
-/// Name of the statement's rows.
-const ROWS: &str = "sparkawait_rows";
-
 /// What is sent for a statement, and what comes back.
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -39,10 +37,10 @@ pub(crate) struct Plan {
     pub(crate) batched: Option<Query>,
     /// For one row.
     pub(crate) single: Query,
-    /// How each argument travels, and as what type.
-    pub(crate) arguments: Vec<(Wire, Type)>,
+    /// How each argument travels.
+    pub(crate) arguments: Vec<Argument>,
     /// How each result column travels.
-    pub(crate) results: Vec<Wire>,
+    pub(crate) results: Vec<Form>,
 }
 
 /// What a plan is made for.
@@ -51,8 +49,8 @@ pub(crate) struct Request<'a> {
     /// Differs for different requests.
     pub(crate) key: &'a Arc<str>,
     pub(crate) statement: &'a str,
-    /// Number of argument columns.
-    pub(crate) arguments: usize,
+    /// Names and types of the argument columns.
+    pub(crate) arguments: &'a [(String, DataType)],
     /// Names and types of the results.
     pub(crate) schema: &'a Schema,
     pub(crate) wants_batches: bool,
@@ -60,20 +58,15 @@ pub(crate) struct Request<'a> {
     pub(crate) keeps: bool,
 }
 
-/// How a result column is asked for.
-struct Output {
-    expression: String,
-    wire: Wire,
-    /// Whether the statement's own column will do.
-    is_plain: bool,
-}
-
 impl Plan {
     /// Finds out on a connection what to send for a statement.
     pub(crate) async fn prepare(client: &Client, request: Request<'_>) -> Result<Self, Failure> {
         let statement = trim(request.statement);
         let own = prepare(client, statement, &[]).await?;
-        check(&own, request.arguments)?;
+        check(&own, request.arguments.len())?;
+        let arguments = request.arguments.iter().zip(own.params());
+        let arguments = arguments.map(|((name, from), to)| Argument::new(name, from, to));
+        let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
         let outputs = outputs(own.columns(), request.schema)?;
         let is_same = outputs.iter().all(|it| it.is_plain) && outputs.len() == own.columns().len();
         let query = |prepared: Statement, text: &str, types: Vec<Type>| {
@@ -92,11 +85,11 @@ impl Plan {
         };
         let mut batched = None;
         if request.wants_batches {
-            let text = batched_text(statement, &types, own.columns().len(), &outputs);
+            let text = batched_text(statement, &arguments, own.columns().len(), &outputs);
             match prepare(client, &text, &[]).await {
                 // The text names the types itself.
                 Ok(prepared) => {
-                    batched = Some(query(prepared, &text, vec![Type::UNKNOWN; types.len()]));
+                    batched = Some(query(prepared, &text, vec![Type::UNKNOWN; arguments.len()]));
                 }
                 Err(failure) if failure.is_transient() && !failure.is_stale() => {
                     return Err(failure);
@@ -104,8 +97,7 @@ impl Plan {
                 Err(_) => {}
             }
         }
-        let arguments = types.into_iter().map(|it| (Wire::of_argument(&it), it)).collect();
-        let results = outputs.iter().map(|it| it.wire).collect();
+        let results = outputs.iter().map(|it| it.form).collect();
         Ok(Self { batched, single, arguments, results })
     }
 
@@ -184,49 +176,6 @@ fn trim(statement: &str) -> &str {
     statement.trim_end_matches(|it: char| it == ';' || it.is_whitespace())
 }
 
-fn outputs(columns: &[Column], schema: &Schema) -> Result<Vec<Output>, Failure> {
-    let fields = schema.fields().iter().enumerate();
-    fields
-        .map(|(position, field)| {
-            let mut found =
-                columns.iter().enumerate().filter(|(_, column)| column.name() == field.name());
-            let (Some((index, column)), None) = (found.next(), found.next()) else {
-                let names: Vec<&str> = columns.iter().map(Column::name).collect();
-                return Err(Failure::permanent(format!(
-                    "`schema` has column `{}`, which the statement must return exactly once; it returns: {}",
-                    field.name(),
-                    names.join(", ")
-                )));
-            };
-            let value = format!("{ROWS}.c{}", index + 1);
-            let (expression, wire) = expression(value, column.type_(), field.data_type());
-            let is_plain = wire != Wire::ByText && position == index;
-            Ok(Output { expression, wire, is_plain })
-        })
-        .collect()
-}
-
-/// Chooses how a value of `from` is asked for, to become one of `to`.
-fn expression(value: String, from: &Type, to: &DataType) -> (String, Wire) {
-    let wire = Wire::of(from);
-    let is_direct = match wire {
-        Wire::Text | Wire::Uuid | Wire::Jsonb => true,
-        Wire::ByText => false,
-        _ => !is_text(to) && can_cast_types(&wire.natural(), to),
-    };
-    if is_direct {
-        (value, wire)
-    } else if to.is_nested() {
-        (format!("pg_catalog.to_json({value})::text"), Wire::ByText)
-    } else {
-        (format!("{value}::text"), Wire::ByText)
-    }
-}
-
-fn is_text(of: &DataType) -> bool {
-    matches!(of, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
-}
-
 fn single_text(statement: &str, columns: usize, outputs: &[Output]) -> String {
     // A common table expression, because statements that write may stand there too. The new
     // line ends a comment.
@@ -237,24 +186,31 @@ fn single_text(statement: &str, columns: usize, outputs: &[Output]) -> String {
     )
 }
 
-fn batched_text(statement: &str, types: &[Type], columns: usize, outputs: &[Output]) -> String {
-    let is_text = |of: &Type| Wire::of_argument(of) == Wire::ByText;
-    let inner =
-        Placeholders::find(statement).replace(|number| match types.get(number.wrapping_sub(1)) {
-            Some(of) if is_text(of) => format!("({KEYS}.a{number}::{})", sql_name(of)),
+fn batched_text(
+    statement: &str,
+    arguments: &[Argument],
+    columns: usize,
+    outputs: &[Output],
+) -> String {
+    let inner = Placeholders::find(statement).replace(|number| {
+        match arguments.get(number.wrapping_sub(1)) {
+            Some(Argument { wire: Wire::ByText, of, .. }) => {
+                format!("({KEYS}.a{number}::{})", sql_name(of))
+            }
             _ => format!("{KEYS}.a{number}"),
-        });
-    let arrays = types.iter().enumerate().map(|(index, of)| {
-        let element = if is_text(of) { sql_name(&Type::TEXT) } else { sql_name(of) };
-        format!("${}::{element}[]", index + 1)
+        }
     });
+    let arrays = arguments
+        .iter()
+        .enumerate()
+        .map(|(index, argument)| format!("${}::{}[]", index + 1, sql_name(&argument.element())));
     // No `order by`: it would sort the rows of one key too, in any order.
     format!(
         "select {KEYS}.ord, {} from pg_catalog.unnest({}) with ordinality as {KEYS}({}, ord) \
          cross join lateral ({inner}\n) as {ROWS}({})",
         expressions(outputs),
         arrays.collect::<Vec<_>>().join(", "),
-        numbered('a', types.len()),
+        numbered('a', arguments.len()),
         numbered('c', columns)
     )
 }
@@ -273,14 +229,17 @@ mod tests {
 
     #[test]
     fn a_statement_for_many_rows_takes_arrays_and_keeps_the_statement_inside() {
-        let (expression, wire) = expression("r.c1".to_owned(), &Type::NUMERIC, &DataType::Float64);
-        let outputs = [Output { expression, wire, is_plain: false }];
-        let text = batched_text(
-            "select x from t where u = $1 and i = $2",
-            &[Type::UUID, Type::INT4],
-            1,
-            &outputs,
-        );
+        let outputs = [Output {
+            expression: "r.c1::text".to_owned(),
+            form: Form { wire: Wire::ByText, is_list: false },
+            is_plain: false,
+        }];
+        let arguments = [
+            Argument::new("u", &DataType::Utf8, &Type::UUID).unwrap(),
+            Argument::new("i", &DataType::Int64, &Type::INT4).unwrap(),
+        ];
+        let statement = "select x from t where u = $1 and i = $2";
+        let text = batched_text(statement, &arguments, 1, &outputs);
 
         assert_eq!(
             text,
@@ -290,18 +249,6 @@ mod tests {
              (select x from t where u = (sparkawait_keys.a1::\"pg_catalog\".\"uuid\") \
              and i = sparkawait_keys.a2\n) as sparkawait_rows(c1)"
         );
-    }
-
-    #[test]
-    fn what_has_no_binary_form_here_is_asked_for_as_text_or_json() {
-        let of = |from: &Type, to: &DataType| expression("v".to_owned(), from, to).0;
-
-        assert_eq!(of(&Type::INT4, &DataType::Int64), "v");
-        assert_eq!(of(&Type::INT4, &DataType::Utf8), "v::text");
-        assert_eq!(of(&Type::INTERVAL, &DataType::Utf8), "v::text");
-        let list = DataType::new_list(DataType::Int32, true);
-        assert_eq!(of(&Type::INT4_ARRAY, &list), "pg_catalog.to_json(v)::text");
-        assert_eq!(of(&Type::JSONB, &list), "v");
     }
 
     #[test]

@@ -5,30 +5,31 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use arrow::array::{Array, RecordBatch, RecordBatchOptions, new_null_array};
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use futures_util::{StreamExt, stream};
+use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::AttemptId;
 use tokio_postgres::Row;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::ToSql;
 
 use crate::error::TaskError;
 use crate::function::{FailedCall, Replies, ReplyGroup};
 use crate::lookup::{LookupReply, Misses};
-use crate::postgres::arguments::{ArrayArgument, ValueArgument, convert};
+use crate::native::StartError;
+use crate::postgres::arguments::{ArrayArgument, ValueArgument};
 use crate::postgres::failure::Failure;
 use crate::postgres::found::Found;
 use crate::postgres::plan::{Plan, Request};
 use crate::postgres::pool::{Lease, Pool};
 use crate::postgres::session::{Query, Session};
-use crate::postgres::types::Wire;
-use crate::postgres::waiting::{Keys, is_null};
+use crate::postgres::waiting::Keys;
 
 /// What all queries of a started lookup share.
 pub(crate) struct Lookup {
     pub(crate) key: Arc<str>,
     pub(crate) statement: String,
-    /// The argument columns.
-    pub(crate) names: Vec<String>,
+    /// Names and types of the argument columns.
+    pub(crate) arguments: Vec<(String, DataType)>,
     pub(crate) schema: SchemaRef,
     pub(crate) misses: Misses,
     pub(crate) wants_batches: bool,
@@ -61,6 +62,11 @@ pub(crate) async fn answer(lookup: Arc<Lookup>, keys: Keys) {
         let attempts = keys.attempts.clone();
         match lookup.look_up(keys).await {
             Ok(()) => {}
+            Err(Stop::Failed(failure)) if failure.is_of_types() => {
+                let (kind, message) = (ErrorKind::TypeRefused, failure.to_string());
+                lookup.replies.fail(TaskError::Start(StartError { kind, message }));
+                return;
+            }
             Err(Stop::Failed(failure)) => lookup.send(all_failed(&attempts, &failure)),
             Err(Stop::TooLarge(keys)) => {
                 let (first, second) = keys.halves();
@@ -123,7 +129,7 @@ impl Lookup {
         let request = Request {
             key: &self.key,
             statement: &self.statement,
-            arguments: self.names.len(),
+            arguments: &self.arguments,
             schema: &self.schema,
             wants_batches: self.wants_batches,
             keeps: self.pool.keeps_statements(),
@@ -145,16 +151,15 @@ impl Lookup {
     fn convert(&self, plan: &Plan, mut keys: Keys) -> Result<Keys, Stop> {
         let mut keep = vec![true; keys.attempts.len()];
         let mut failures = Vec::new();
-        for (index, (wire, of)) in plan.arguments.iter().enumerate() {
-            let name = &self.names[index];
+        for (index, argument) in plan.arguments.iter().enumerate() {
             let given = &keys.arguments[index];
-            let column = convert(given, *wire, name).map_err(Stop::Failed)?;
+            let column = argument.convert(given).map_err(Stop::Failed)?;
             if column.null_count() > 0 {
+                let nulls = given.logical_nulls();
                 for row in (0..column.len()).filter(|row| column.is_null(*row)) {
-                    if keep[row] && !is_null(given, row) {
+                    if keep[row] && !nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
                         keep[row] = false;
-                        let text = format!("the value of argument column `{name}` is no `{of}`");
-                        failures.push(failed_call(keys.attempts[row], &Failure::permanent(text)));
+                        failures.push(failed_call(keys.attempts[row], &argument.misfit()));
                     }
                 }
             }
@@ -179,10 +184,10 @@ impl Lookup {
             .arguments
             .iter()
             .zip(&keys.arguments)
-            .map(|((wire, of), values)| ArrayArgument {
-                wire: *wire,
+            .map(|(argument, values)| ArrayArgument {
+                wire: argument.wire,
                 values: Arc::clone(values),
-                element: element(*wire, of),
+                element: argument.element(),
             })
             .collect();
         let parameters: Vec<&(dyn ToSql + Sync)> =
@@ -216,7 +221,7 @@ impl Lookup {
                 .arguments
                 .iter()
                 .zip(&keys.arguments)
-                .map(|((wire, _), values)| ValueArgument { wire: *wire, values, row })
+                .map(|(argument, values)| ValueArgument { wire: argument.wire, values, row })
                 .collect();
             let parameters: Vec<&(dyn ToSql + Sync)> =
                 arguments.iter().map(|argument| argument as &(dyn ToSql + Sync)).collect();
@@ -286,11 +291,6 @@ impl Lookup {
 fn call_of(row: &Row) -> Option<usize> {
     let ordinal: i64 = row.try_get(0).ok()?;
     usize::try_from(ordinal).ok()?.checked_sub(1)
-}
-
-/// Returns the type of the elements of an argument for many rows.
-fn element(wire: Wire, of: &Type) -> Type {
-    if wire == Wire::ByText { Type::TEXT } else { of.clone() }
 }
 
 fn all_failed(attempts: &[AttemptId], failure: &Failure) -> ReplyGroup {

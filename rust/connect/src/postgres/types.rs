@@ -16,11 +16,14 @@ pub(crate) enum Wire {
     Int8,
     Float4,
     Float8,
+    Numeric,
     /// The bytes of a text.
     Text,
     Bytea,
     Date,
     Timestamp,
+    Time,
+    Interval,
     Uuid,
     Jsonb,
     /// As text that the server makes and reads.
@@ -37,24 +40,16 @@ impl Wire {
             Type::INT8 => Self::Int8,
             Type::FLOAT4 => Self::Float4,
             Type::FLOAT8 => Self::Float8,
+            Type::NUMERIC => Self::Numeric,
             Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME | Type::JSON => Self::Text,
             Type::BYTEA => Self::Bytea,
             Type::DATE => Self::Date,
             Type::TIMESTAMP | Type::TIMESTAMPTZ => Self::Timestamp,
+            Type::TIME => Self::Time,
+            Type::INTERVAL => Self::Interval,
             Type::UUID => Self::Uuid,
             Type::JSONB => Self::Jsonb,
             _ => Self::ByText,
-        }
-    }
-
-    /// Returns how arguments of `of` travel: some types only as text.
-    pub(crate) fn of_argument(of: &Type) -> Self {
-        match *of {
-            Type::BPCHAR | Type::NAME | Type::JSON => Self::ByText,
-            _ => match Self::of(of) {
-                Self::Uuid | Self::Jsonb => Self::ByText,
-                wire => wire,
-            },
         }
     }
 
@@ -70,7 +65,10 @@ impl Wire {
             Self::Bytea => DataType::Binary,
             Self::Date => DataType::Date32,
             Self::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
-            Self::Text | Self::Uuid | Self::Jsonb | Self::ByText => DataType::Utf8,
+            Self::Time => DataType::Time64(TimeUnit::Microsecond),
+            Self::Interval => DataType::Duration(TimeUnit::Microsecond),
+            // A number has more digits than any type of Arrow.
+            Self::Numeric | Self::Text | Self::Uuid | Self::Jsonb | Self::ByText => DataType::Utf8,
         }
     }
 }
@@ -88,9 +86,11 @@ fn arrow_type(of: &Type, modifier: i32) -> DataType {
         Type::TIMESTAMPTZ => DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::from("UTC"))),
         Type::OID => DataType::Int64,
         Type::NUMERIC => decimal(modifier),
+        // Not every Spark has times of day, and no type of Arrow has months beside days.
+        Type::TIME | Type::INTERVAL => DataType::Utf8,
         _ => match of.kind() {
             Kind::Array(element) => {
-                let element = arrow_type(element, -1);
+                let element = arrow_type(element, modifier);
                 DataType::List(Arc::new(Field::new("element", element, true)))
             }
             Kind::Domain(base) => arrow_type(base, modifier),
@@ -113,6 +113,14 @@ fn decimal(modifier: i32) -> DataType {
     }
 }
 
+/// Returns the type that a domain restricts, or the type itself.
+pub(crate) fn base(of: &Type) -> &Type {
+    match of.kind() {
+        Kind::Domain(base_type) => base(base_type),
+        _ => of,
+    }
+}
+
 /// Returns the name of a type as a statement may write it.
 pub(crate) fn sql_name(of: &Type) -> String {
     format!("{}.{}", quote(of.schema()), quote(of.name()))
@@ -121,6 +129,11 @@ pub(crate) fn sql_name(of: &Type) -> String {
 /// Returns a name in double quotes.
 pub(crate) fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// Tells whether texts of that type are held as they are.
+pub(crate) fn is_text(of: &DataType) -> bool {
+    matches!(of, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 use std::collections::{HashSet, VecDeque};
 
 use arrow::array::{Array, ArrayRef, BooleanArray};
+use arrow::buffer::NullBuffer;
 use arrow::compute::{concat, filter, interleave};
-use arrow::datatypes::DataType;
 use serde::Deserialize;
 use sparkawait_core::operator::AttemptId;
 
@@ -61,11 +61,15 @@ impl Waiting {
         let mut null_keys = Vec::new();
         let mut attempts = Vec::with_capacity(calls.calls.len());
         let mut rows = Vec::with_capacity(calls.calls.len());
+        let nulls = calls.batches.iter().map(|it| {
+            let columns = self.columns.iter().map(|column| it.batch.column(*column));
+            columns.filter_map(Array::logical_nulls).collect::<Vec<_>>()
+        });
+        let nulls: Vec<Vec<NullBuffer>> = nulls.collect();
         for call in &calls.calls {
             let (batch, row) = (call.batch as usize, call.row as usize);
-            let columns = calls.batches[batch].batch.columns();
-            let mut arguments = self.columns.iter().map(|column| &columns[*column]);
-            if self.null_args == NullArgs::Miss && arguments.any(|it| is_null(it, row)) {
+            let is_null = || nulls[batch].iter().any(|it| it.is_null(row));
+            if self.null_args == NullArgs::Miss && is_null() {
                 null_keys.push(call.attempt);
             } else {
                 attempts.push(call.attempt);
@@ -161,11 +165,6 @@ impl Keys {
         let arguments = arguments.collect::<Result<_, _>>().map_err(|error| internal(&error))?;
         Ok(Self { attempts, arguments })
     }
-}
-
-/// Tells whether a value is null; columns of no type but null have no flags that say so.
-pub(crate) fn is_null(values: &ArrayRef, row: usize) -> bool {
-    *values.data_type() == DataType::Null || values.is_null(row)
 }
 
 fn internal(error: &arrow::error::ArrowError) -> TaskError {

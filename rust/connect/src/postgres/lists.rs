@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Arrays of PostgreSQL as lists.
+//!
+//! ```text
+//! dimensions  flags  type of elements | size  lower bound | length  bytes | length  bytes | ..
+//! ```
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, ListArray, make_array};
+use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::datatypes::{DataType, FieldRef};
+
+use crate::error::TaskError;
+use crate::postgres::columns::Column;
+
+/// Collects the arrays of one column.
+pub(super) struct ListValues {
+    elements: Column,
+    /// Where each list begins in the elements, and where the last one ends.
+    offsets: Vec<i32>,
+    is_valid: Vec<bool>,
+}
+
+impl ListValues {
+    /// Makes a column of `rows` lists of `elements`.
+    pub(super) fn new(elements: Column, rows: usize) -> Self {
+        let mut offsets = Vec::with_capacity(rows + 1);
+        offsets.push(0);
+        Self { elements, offsets, is_valid: Vec::with_capacity(rows) }
+    }
+
+    /// Appends an array; `None`, and no list, if it has several dimensions or does not fit.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Option<()> {
+        let mut rest = bytes;
+        let dimensions = integer(&mut rest)?;
+        // Whether there are nulls, and the type: both are known.
+        integer(&mut rest)?;
+        integer(&mut rest)?;
+        let size = match dimensions {
+            0 => 0,
+            1 => {
+                let size = integer(&mut rest)?;
+                integer(&mut rest)?;
+                size
+            }
+            _ => return None,
+        };
+        let takes_nulls = self.elements.field.is_nullable();
+        let mut is_fitting = true;
+        for _ in 0..size {
+            if let Ok(length) = usize::try_from(integer(&mut rest)?) {
+                self.elements.push(rest.get(..length)?);
+                rest = &rest[length..];
+            } else {
+                self.elements.push_null();
+                is_fitting &= takes_nulls;
+            }
+        }
+        is_fitting.then(|| self.end(true))?
+    }
+
+    /// Appends no list.
+    pub(super) fn push_null(&mut self) {
+        // Bounded by the bytes of a reply.
+        let _ = self.end(false);
+    }
+
+    fn end(&mut self, is_valid: bool) -> Option<()> {
+        self.offsets.push(i32::try_from(self.elements.len).ok()?);
+        self.is_valid.push(is_valid);
+        Some(())
+    }
+
+    /// Returns the lists, and those that have an element that does not fit.
+    pub(super) fn finish(
+        self,
+        field: &FieldRef,
+    ) -> Result<(ArrayRef, Vec<(usize, String)>), TaskError> {
+        let internal = |error| TaskError::Internal(format!("`{}`: {error}", field.name()));
+        let DataType::List(element) = field.data_type() else {
+            return Err(internal("it is no list".to_owned()));
+        };
+        let (mut elements, bad) = self.elements.finish()?;
+        let row_of = |index: usize| {
+            let before = self
+                .offsets
+                .partition_point(|end| usize::try_from(*end).is_ok_and(|end| end <= index));
+            before.saturating_sub(1)
+        };
+        let bad = bad.into_iter().map(|(index, text)| {
+            (row_of(index), format!("an element of `{}`: {text}", field.name()))
+        });
+        let bad: Vec<_> = bad.collect();
+        if !element.is_nullable() && elements.null_count() > 0 {
+            // They are all in lists that are refused.
+            let data = elements.to_data().into_builder().nulls(None).build();
+            elements = make_array(data.map_err(|error| internal(error.to_string()))?);
+        }
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(self.offsets));
+        let nulls = NullBuffer::from(self.is_valid);
+        let nulls = (nulls.null_count() > 0).then_some(nulls);
+        let lists = ListArray::try_new(FieldRef::clone(element), offsets, elements, nulls)
+            .map_err(|error| internal(error.to_string()))?;
+        Ok((Arc::new(lists), bad))
+    }
+}
+
+fn integer(rest: &mut &[u8]) -> Option<i32> {
+    let (integer, behind) = rest.split_first_chunk()?;
+    *rest = behind;
+    Some(i32::from_be_bytes(*integer))
+}

@@ -24,6 +24,7 @@ from sparkawait.functions import (
     refuse_context_manager,
     wrap_coroutine,
 )
+from sparkawait.return_types import schema_of
 from sparkawait.types import to_schema
 
 __all__ = ["check_picklable", "declared_schema", "to_function"]
@@ -63,13 +64,24 @@ def declared_schema(function: AsyncFunction | NativeFunction, schema: object) ->
             )
         return function.result_schema
     declared = function.schema if schema is None else schema
-    if declared is None:
+    if declared is not None:
+        return to_schema(declared)
+    annotated = _annotated_schema(function)
+    if annotated is None:
         _refuse(
             f"`{function.name}` has no schema; use @async_function('name type, ...'), set its"
-            " `schema`, or pass schema=",
+            " `schema`, pass schema=, or annotate what it returns with a dataclass or a scalar",
             ErrorKind.SCHEMA_MISSING,
         )
-    return to_schema(declared)
+    return to_schema(annotated)
+
+
+def _annotated_schema(function: AsyncFunction) -> pa.Schema | None:
+    batched = function.batch is not None
+    if isinstance(function, FunctionFromCoroutine):
+        return schema_of(function.function, function.name, batched=batched)
+    method = function.async_invoke_batch if batched else function.async_invoke
+    return schema_of(method, function.name, batched=batched)
 
 
 def check_picklable(value: object, name: str) -> None:

@@ -13,7 +13,7 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast, overload
 
 import pyarrow as pa
 
@@ -245,29 +245,48 @@ def check_native(function: NativeFunction, native: Native, input_schema: pa.Sche
         raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID) from error
 
 
+@overload
+def async_function(  # pyright: ignore[reportOverlappingOverload] - a schema may be anything
+    function: _Coroutine, /
+) -> FunctionFromCoroutine: ...
+@overload
 def async_function(
-    schema: SchemaLike, *, batch: Batch | None = None
-) -> Callable[[_Coroutine], FunctionFromCoroutine]:
+    schema: SchemaLike = None, *, batch: Batch | None = None
+) -> Callable[[_Coroutine], FunctionFromCoroutine]: ...
+def async_function(
+    schema: SchemaLike = None, *, batch: Batch | None = None
+) -> FunctionFromCoroutine | Callable[[_Coroutine], FunctionFromCoroutine]:
     """Declares what an ``async def`` returns, so that it can be called for every row.
 
+    Without a schema, the columns are those of the return annotation: the fields of a dataclass,
+    NamedTuple, TypedDict, pydantic model or attrs class, or of those in a ``list`` of 0..n rows; a
+    scalar type is one column named like the function. What is not ``Optional`` is NOT NULL; ``int``
+    is ``bigint``, ``float`` is ``double``; any other type is said by
+    ``Annotated[Decimal, "decimal(10,2)"]``.
+
     Args:
-        schema: The returned columns: a DDL string, a `pyarrow.Schema` or a ``StructType``.
+        schema: The returned columns: a DDL string, a `pyarrow.Schema` or a ``StructType``; ``None``
+            takes them from the annotation.
         batch: Calls the function with lists of rows; it returns one result per row.
 
     Returns:
-        A decorator. The decorated function can still be called and awaited by itself.
+        A decorator; used without parentheses, the decorated function. It can still be called and
+        awaited by itself.
 
     Raises:
-        ConfigurationError: From the decorator, if the function is not ``async def``.
+        ConfigurationError: From the decorator, if the function is not ``async def`` or cannot be
+            called with a row.
 
     Examples:
         >>> @async_function("doubled bigint")
         ... async def double(row):
         ...     return {"doubled": 2 * row["x"]}
+        >>> @async_function
+        ... async def tripled(row) -> int:
+        ...     return 3 * row.x
     """
     if callable(schema):
-        msg = "`async_function` needs a schema; write @async_function('name type, ...')"
-        raise ConfigurationError(msg, ErrorKind.SCHEMA_MISSING)
+        return wrap_coroutine(schema)
 
     def decorate(function: _Coroutine) -> FunctionFromCoroutine:
         return wrap_coroutine(function, schema, batch)

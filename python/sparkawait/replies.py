@@ -12,7 +12,6 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from sparkawait.exceptions import ErrorKind, ResultError
-from sparkawait.retry import RetryAfter
 
 if TYPE_CHECKING:
     from sparkawait._core import Port, Row
@@ -77,8 +76,8 @@ class Replies:
                 wants_retry = self._retry.retries_exception(error)
             except BaseException as raised:  # noqa: BLE001 - becomes the failure of the row
                 error = raised
-            if wants_retry and isinstance(error, RetryAfter):
-                delay = error.delay
+            if wants_retry:
+                delay = self._retry.delay_after(error)
         self._port.fail(row, error, kind.value, wants_retry, delay)
 
     def _flush(self) -> None:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
 from typing import Any, Literal, NoReturn, cast
 
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind, ResultError
+from sparkawait.retry_after import announced_delay, header_seconds
 from sparkawait.signatures import misfit_of
 
 __all__ = ["AsyncRetryStrategy", "RetryAfter", "exponential_backoff", "fixed_delay", "if_empty"]
@@ -121,6 +120,14 @@ class AsyncRetryStrategy:
             return isinstance(error, predicate)
         return bool(predicate(error))
 
+    def delay_after(self, error: BaseException) -> float | None:
+        """Returns the seconds that `error` asks to wait, in place of this strategy's delay.
+
+        That is the delay of a `RetryAfter`, or what the ``Retry-After`` header of the response
+        says that the exception of an HTTP client tells of; ``None`` if neither says anything.
+        """
+        return error.delay if isinstance(error, RetryAfter) else announced_delay(error)
+
     def retries_result(self, results: list[Any]) -> bool:
         """Tells whether `results` ask for a retry; raises what the user's predicate raises."""
         if self.retry_misses and not results:
@@ -143,6 +150,8 @@ def fixed_delay(
     """Retries up to `max_retries` times, each after the same `delay`.
 
     With neither predicate every exception is retried. With only `if_result`, exceptions are not.
+    An exception that tells of a response with ``Retry-After``, as those of HTTP clients do, is
+    retried after the time that it says.
 
     Args:
         max_retries: Further attempts after the first, at least 1.
@@ -170,6 +179,9 @@ def exponential_backoff(
     if_exception: ExceptionPredicate | None = None,
 ) -> AsyncRetryStrategy:
     """Retries up to `max_retries` times, with delays that grow by `multiplier` up to `maximum`.
+
+    An exception that tells of a response with ``Retry-After``, as those of HTTP clients do, is
+    retried after the time that it says, whatever `maximum` is.
 
     Args:
         max_retries: Further attempts after the first, at least 1.
@@ -243,15 +255,5 @@ def _refuse(message: str) -> NoReturn:
 
 def _header_delay(delay: object) -> float:
     """Reads a duration, or either form of an HTTP ``Retry-After`` header."""
-    if isinstance(delay, str):
-        text = delay.strip()
-        if text.isdecimal():
-            return float(text)
-        try:
-            date = parsedate_to_datetime(text)
-        except (TypeError, ValueError):
-            return parse_duration(delay, "delay")
-        if date.tzinfo is None:
-            date = date.replace(tzinfo=timezone.utc)
-        return max(0.0, (date - datetime.now(timezone.utc)).total_seconds())
-    return parse_duration(delay, "delay")
+    seconds = header_seconds(delay) if isinstance(delay, str) else None
+    return parse_duration(delay, "delay") if seconds is None else seconds

@@ -199,14 +199,15 @@ def test_a_method_with_other_arguments_is_refused(method, words):
         resolve_unpickled("ordered", Odd(), input_schema=None)
 
 
-def test_the_decorator_needs_a_schema():
-    with pytest.raises(ConfigurationError, match="needs a schema") as info:
+def test_the_decorator_needs_no_parentheses():
+    @async_function
+    async def bare(row):
+        return {"y": 1}
 
-        @async_function
-        async def bare(row):
-            return {}
-
-    assert info.value.kind is ErrorKind.SCHEMA_MISSING
+    assert bare.schema is None
+    assert asyncio.run(bare({})) == {"y": 1}
+    made = resolve_unpickled("ordered", bare, input_schema=None, schema="y int")
+    assert made.declared_schema.names == ["y"]
 
 
 def test_a_decorated_function_of_a_module_is_pickled_by_name(monkeypatch):

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+# PyArrow's stubs leave much of its types open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+# pyright: reportMissingTypeArgument=false
+"""The columns that a function returns, read from its return annotation.
+
+```text
+  -> Customer              the fields of a dataclass, NamedTuple, TypedDict, model or attrs class
+  -> list[Customer]        the same, 0..n rows
+  -> str                   one column, named like the function
+```
+
+What is not ``Optional`` is NOT NULL. Pure functions, for any thread of the driver.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import types
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NoReturn,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import pyarrow as pa
+
+from sparkawait.ddl import parse_type
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+
+__all__ = ["schema_of"]
+
+_MANY = (list, tuple, Sequence, Collection, Iterable)
+_SCALARS: dict[Any, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    bytearray: pa.binary(),
+    date: pa.date32(),
+    datetime: pa.timestamp("us", tz="UTC"),
+    time: pa.time64("ns"),
+    timedelta: pa.duration("us"),
+}
+
+
+def schema_of(function: object, name: str, *, batched: bool) -> pa.Schema | None:
+    """Returns the columns that the return annotation of `function` names.
+
+    Args:
+        function: A coroutine function, or an object that is called like one.
+        name: What messages call it; the last part names the column of a scalar.
+        batched: Whether it returns a list with one result per row.
+
+    Returns:
+        ``None`` if it has no annotation, or one that says nothing, such as ``dict``.
+
+    Raises:
+        ConfigurationError: If a part of the annotation has no type in Spark; names it.
+    """
+    hint = _return_hint(function, name)
+    reader = _Reader(name, hint)
+    if batched and hint is not None:
+        hint = _element(hint)
+    if hint is None or hint is Any or _says_nothing(hint):
+        return None
+    return reader.schema(hint)
+
+
+class _Reader:
+    """Reads one annotation, which its messages quote."""
+
+    def __init__(self, name: str, annotation: object) -> None:
+        self._name = name
+        self._annotation = annotation
+        self._open: list[type] = []
+
+    def schema(self, hint: Any) -> pa.Schema:
+        element = _element(hint)
+        row, nullable = _optional(hint if element is None else element)
+        fields = self._fields(row, "")
+        if fields is None and element is not None:
+            self._refuse(hint, "", "which may be rows or one array; give a schema")
+        if fields is None:
+            column = self._name.rsplit(".", 1)[-1]
+            return pa.schema([self._field(column, hint, "")])
+        if nullable:
+            self._refuse(hint, "", "but None is no row; return [] for none, and annotate a list")
+        if not fields:
+            self._refuse(hint, "", "which has no field")
+        return pa.schema(fields)
+
+    def _fields(self, row: Any, path: str) -> list[pa.Field] | None:
+        """Returns the fields of a class of rows; ``None`` for another type."""
+        names = _names_of(row)
+        if names is None:
+            return None
+        if row in self._open:
+            self._refuse(row, path, "which contains itself")
+        self._open.append(row)
+        hints = _hints_of(row, self._name)
+        fields = [self._field(one, hints.get(one, Any), path) for one in names]
+        self._open.pop()
+        return fields
+
+    def _field(self, name: str, hint: Any, path: str) -> pa.Field:
+        inner, nullable = _optional(hint)
+        return pa.field(name, self._type(inner, f"{path}.{name}" if path else name), nullable)
+
+    def _type(self, hint: Any, path: str) -> pa.DataType:
+        declared = _declared(hint)
+        if declared is not None:
+            return parse_type(declared, f"annotation of {path}")
+        if get_origin(hint) is Annotated:
+            return self._type(get_args(hint)[0], path)
+        if hasattr(hint, "__supertype__"):  # a NewType
+            return self._type(hint.__supertype__, path)
+        if get_origin(hint) is Literal:
+            return self._type(_common_type(get_args(hint)), path)
+        if hint is Decimal:
+            self._refuse(hint, path, "of no precision; write Annotated[Decimal, 'decimal(10,2)']")
+        return _scalar(hint) or self._nested(hint, path)
+
+    def _nested(self, hint: Any, path: str) -> pa.DataType:
+        element = _element(hint)
+        if element is not None:
+            return pa.list_(self._field("element", element, path))
+        if _origin(hint) in (dict, Mapping) and len(get_args(hint)) == 2:  # noqa: PLR2004
+            key, value = get_args(hint)
+            item = cast("Any", self._field("value", value, path))
+            return pa.map_(self._type(key, f"{path}.key"), item)
+        fields = self._fields(hint, path)
+        if fields is None:
+            self._refuse(hint, path, "which is no type of Spark; give a schema")
+        return pa.struct(fields)
+
+    def _refuse(self, hint: object, path: str, why: str) -> NoReturn:
+        where = f" for `{path}`" if path and path != self._name.rsplit(".", 1)[-1] else ""
+        shown = _shown(hint)
+        msg = f"`{self._name}` is annotated to return `{_shown(self._annotation)}`"
+        msg += f", that is `{shown}`{where}, {why}" if where else f", {why}"
+        raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
+
+
+def _return_hint(function: object, name: str) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not inspect.isroutine(function):
+        function = type(function).__call__  # pyright: ignore[reportFunctionMemberAccess]
+    annotation = getattr(function, "__annotations__", {}).get("return")
+    if annotation is None:
+        return None
+    function = inspect.unwrap(cast("Any", function))
+    # A class that was made in a function, too, if what it returns is made of it.
+    closure = inspect.getclosurevars(function).nonlocals if inspect.isfunction(function) else {}
+    only_return = types.SimpleNamespace(__annotations__={"return": annotation})
+    return _hints_of(only_return, name, getattr(function, "__globals__", None), closure)["return"]
+
+
+def _hints_of(
+    owner: Any,
+    name: str,
+    names: dict[str, Any] | None = None,
+    closure: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    try:
+        return get_type_hints(owner, names, cast("Any", closure), include_extras=True)
+    except NameError as error:
+        msg = (
+            f"the return annotation of `{name}` needs `{error.name}`, which its module does not"
+            " have; define it there, or give a schema"
+        )
+        raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID) from error
+
+
+def _names_of(row: Any) -> list[str] | None:
+    """Returns the columns of a class whose values are rows."""
+    row = _origin(row)
+    if not isinstance(row, type):
+        return None
+    model_fields = getattr(row, "model_fields", None)
+    if isinstance(model_fields, Mapping):
+        return list(cast("Mapping[str, Any]", model_fields))
+    if dataclasses.is_dataclass(row):
+        return [field.name for field in dataclasses.fields(row)]
+    if issubclass(row, tuple):
+        return list(getattr(row, "_fields", ())) or None
+    attributes = getattr(row, "__attrs_attrs__", None)
+    if attributes is not None:
+        return [attribute.name for attribute in attributes]
+    return list(_hints_of(row, row.__name__)) if _is_typed_dict(row) else None
+
+
+def _is_typed_dict(row: type) -> bool:
+    return issubclass(row, dict) and hasattr(row, "__required_keys__")
+
+
+def _scalar(hint: Any) -> pa.DataType | None:
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return (
+            pa.string() if issubclass(hint, str) else pa.int64() if issubclass(hint, int) else None
+        )
+    return _SCALARS.get(hint)
+
+
+def _origin(hint: Any) -> Any:
+    return get_origin(hint) or hint
+
+
+def _optional(hint: Any) -> tuple[Any, bool]:
+    """Returns a type without None, and whether it had it."""
+    # By name, because `typing` has them in later versions only.
+    if getattr(get_origin(hint), "_name", None) in ("Required", "NotRequired", "ReadOnly"):
+        return _optional(get_args(hint)[0])
+    if get_origin(hint) in (Union, types.UnionType):
+        others = [one for one in get_args(hint) if one is not type(None)]
+        if len(others) == 1 < len(get_args(hint)):
+            return _optional(others[0])[0], True
+    if get_origin(hint) is Annotated and _declared(hint) is None:
+        inner, nullable = _optional(get_args(hint)[0])
+        return inner, nullable
+    return hint, False
+
+
+def _declared(hint: Any) -> str | None:
+    """Returns the type in Spark's words that an ``Annotated`` gives."""
+    if get_origin(hint) is not Annotated:
+        return None
+    return next((one for one in get_args(hint)[1:] if isinstance(one, str)), None)
+
+
+def _element(hint: Any) -> Any:
+    """Returns what a list of something holds; ``None`` for what is no list."""
+    arguments = get_args(hint)
+    if get_origin(hint) is tuple:
+        return arguments[0] if len(arguments) == 2 and arguments[1] is ... else None  # noqa: PLR2004
+    return arguments[0] if get_origin(hint) in _MANY and len(arguments) == 1 else None
+
+
+def _says_nothing(hint: Any) -> bool:
+    """Whether it is a mapping, or a list, of anything: columns are not named then."""
+    inner = _element(hint)
+    if inner is not None:
+        return inner is Any or _says_nothing(inner)
+    is_union = get_origin(hint) in (Union, types.UnionType)
+    if is_union:
+        return any(_says_nothing(one) for one in get_args(hint))
+    return _origin(hint) in (dict, Mapping, *_MANY)
+
+
+def _common_type(values: Iterable[object]) -> Any:
+    found = {type(value) for value in values}
+    return found.pop() if len(found) == 1 else Any
+
+
+def _shown(hint: object) -> str:
+    if isinstance(hint, type) and not get_args(hint):
+        return hint.__qualname__.rsplit(".", 1)[-1]
+    return str(hint).replace("typing.", "")

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a service asks to be called again, as the exceptions of its clients tell."""
+
+import asyncio
+import email.message
+import urllib.error
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
+from types import SimpleNamespace
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from sparkawait import RetryAfter, async_function, retry
+from sparkawait.retry_after import announced_delay, header_seconds
+
+
+class HTTPStatusError(Exception):
+    """As those of httpx, requests and openai."""
+
+    def __init__(self, headers):
+        super().__init__("429")
+        self.response = SimpleNamespace(headers=headers)
+
+
+class ClientError(Exception):
+    """As that of botocore."""
+
+    def __init__(self, headers):
+        super().__init__("throttled")
+        self.response = {"ResponseMetadata": {"HTTPHeaders": headers}}
+
+
+class Headers(dict):
+    """As those of clients: items in the case that the server sent."""
+
+
+def of_aiohttp(headers):
+    return aiohttp.ClientResponseError(None, (), status=429, headers=headers)
+
+
+def of_urllib(headers):
+    message = email.message.Message()
+    for name, value in headers.items():
+        message[name] = value
+    return urllib.error.HTTPError("http://localhost", 429, "slow down", message, None)
+
+
+CLIENTS = [HTTPStatusError, ClientError, of_aiohttp, of_urllib]
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.__name__)
+@pytest.mark.parametrize(
+    ("headers", "delay"),
+    [
+        ({"Retry-After": "7"}, 7),
+        ({"retry-after": " 1.5 "}, 1.5),
+        ({"retry-after": "0"}, 0),
+        ({"Retry-After-Ms": "250", "Retry-After": "1"}, 0.25),
+        ({"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0),
+        ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "-1"}, None),
+        ({"Retry-After": "nan"}, None),
+        ({"Retry-After": "inf"}, None),
+        ({"Retry-After-Ms": "soon", "Retry-After": "1"}, 1),
+        ({}, None),
+    ],
+    ids=repr,
+)
+def test_the_header_of_a_response_is_found(client, headers, delay):
+    assert announced_delay(client(Headers(headers))) == delay
+
+
+def test_a_date_is_so_many_seconds_from_now():
+    date = datetime.now(timezone.utc) + timedelta(hours=1)
+    assert header_seconds(format_datetime(date, usegmt=True)) == pytest.approx(3600, abs=60)
+
+
+class NoResponseError(Exception):
+    response = None
+
+
+class BrokenError(Exception):
+    @property
+    def response(self):
+        msg = "there is none"
+        raise RuntimeError(msg)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError(), NoResponseError(), BrokenError(), of_aiohttp(None), HTTPStatusError(5)],
+    ids=repr,
+)
+def test_what_tells_of_no_header_has_no_delay(error):
+    assert announced_delay(error) is None
+
+
+def test_what_the_function_raises_itself_goes_first():
+    strategy = retry.fixed_delay(1, "1s")
+    error = RetryAfter("3s")
+    error.response = SimpleNamespace(headers={"Retry-After": "9"})
+    assert strategy.delay_after(error) == 3
+    assert strategy.delay_after(HTTPStatusError({"Retry-After": "9"})) == 9
+    assert strategy.delay_after(OSError()) is None
+
+
+def test_the_delay_reaches_the_operator_where_a_retry_is_wanted(session, rows):
+    @async_function("y int")
+    async def throttled(row):
+        raise HTTPStatusError({"Retry-After": "9"}) if row["x"] == 0 else ValueError
+
+    strategy = retry.fixed_delay(1, "1s", if_exception=HTTPStatusError)
+    port = session(throttled, retry=strategy).run(*rows(2))
+    assert [port.failures[i][2:] for i in (0, 1)] == [(True, 9.0), (False, None)]
+
+
+def test_the_exception_of_a_real_client_is_read():
+    async def refuse(request):
+        raise web.HTTPTooManyRequests(headers={"Retry-After": "4"})
+
+    async def ask():
+        app = web.Application()
+        app.router.add_get("/", refuse)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        try:
+            async with aiohttp.ClientSession() as client:
+                port = runner.addresses[0][1]
+                async with client.get(f"http://127.0.0.1:{port}/") as response:
+                    response.raise_for_status()
+        finally:
+            await runner.cleanup()
+
+    with pytest.raises(aiohttp.ClientResponseError) as info:
+        asyncio.run(ask())
+    assert announced_delay(info.value) == 4

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns of a function that says what it returns by its annotation."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum, IntEnum
+from typing import Annotated, Any, Literal, NamedTuple, NewType, Optional, TypedDict
+from uuid import UUID
+
+import attrs
+import pyarrow as pa
+import pytest
+
+import sparkawait as sa
+from sparkawait import arrow
+from sparkawait.ddl import parse_schema
+from sparkawait.options import resolve_unpickled
+
+Money = Annotated[Decimal, "decimal(10,2)"]
+CustomerId = NewType("CustomerId", int)
+
+
+class Tier(str, Enum):
+    GOLD = "gold"
+
+
+class Level(IntEnum):
+    HIGH = 1
+
+
+@dataclass
+class Address:
+    city: str
+    zips: list[int]
+
+
+@dataclass
+class Customer:
+    id: CustomerId
+    name: str | None
+    address: Address | None
+    tags: dict[str, float | None]
+    owed: Money
+
+
+class Named(NamedTuple):
+    x: int
+    y: Optional[str]  # noqa: UP045 - the older way to write it
+
+
+class Typed(TypedDict):
+    x: int
+    y: str | None
+
+
+@attrs.define
+class Attrs:
+    x: int
+    y: str | None
+
+
+class Model:
+    """As a model of pydantic is."""
+
+    model_fields = {"x": ..., "y": ...}  # noqa: RUF012
+    x: int
+    y: str | None
+
+    def model_dump(self):
+        return {"x": 1, "y": None}
+
+
+def schema_of(function, **options):
+    return resolve_unpickled("ordered", function, input_schema=None, **options).declared_schema
+
+
+def returning(annotation, **options):
+    async def found(row):
+        return None
+
+    found.__qualname__ = found.__name__ = "found"
+    found.__annotations__["return"] = annotation
+    return sa.async_function(**options)(found)
+
+
+def test_a_dataclass_names_its_columns():
+    @sa.async_function
+    async def lookup(row) -> Customer:
+        return Customer(1, "Ada", Address("London", [1]), {"a": 1.0}, Decimal("1.20"))
+
+    element = pa.field("element", pa.int64(), nullable=False)
+    address = pa.struct(
+        [
+            pa.field("city", pa.string(), nullable=False),
+            pa.field("zips", pa.list_(element), nullable=False),
+        ]
+    )
+    expected = [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("name", pa.string()),
+        pa.field("address", address),
+        pa.field("tags", pa.map_(pa.string(), pa.float64()), nullable=False),
+        pa.field("owed", pa.decimal128(10, 2), nullable=False),
+    ]
+    assert schema_of(lookup) == pa.schema(expected)
+    (out,) = arrow.ordered_wait([pa.RecordBatch.from_pydict({"x": [1]})], lookup, output="replace")
+    assert out.to_pylist(maps_as_pydicts="strict") == [
+        {
+            "id": 1,
+            "name": "Ada",
+            "address": {"city": "London", "zips": [1]},
+            "tags": {"a": 1.0},
+            "owed": Decimal("1.20"),
+        }
+    ]
+
+
+@pytest.mark.parametrize("form", [Named, Typed, Attrs, Model], ids=lambda form: form.__name__)
+@pytest.mark.parametrize("many", [False, True], ids=["one", "list"])
+def test_a_class_of_rows_names_its_columns(form, many):
+    annotation = list[form] if many else form
+    assert schema_of(returning(annotation)) == parse_schema("x bigint not null, y string")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "ddl"),
+    [
+        (int, "bigint not null"),
+        ("int | None", "bigint"),
+        (Optional[float], "double"),  # noqa: UP045
+        (bool, "boolean not null"),
+        (str, "string not null"),
+        (bytes, "binary not null"),
+        (date, "date not null"),
+        (datetime, "timestamp not null"),
+        (timedelta, "interval day to second not null"),
+        (Money, "decimal(10,2) not null"),
+        (Money | None, "decimal(10,2)"),
+        (Annotated[int, "int"], "int not null"),
+        (Annotated[int, 5], "bigint not null"),
+        (CustomerId, "bigint not null"),
+        (Tier, "string not null"),
+        (Level, "bigint not null"),
+        (Literal["a", "b"], "string not null"),
+    ],
+    ids=str,
+)
+def test_a_scalar_is_a_column_named_like_the_function(annotation, ddl):
+    assert schema_of(returning(annotation)) == parse_schema(f"found {ddl}")
+
+
+def test_a_time_is_one_of_a_day():
+    assert schema_of(returning(time)).field("found").type == pa.time64("ns")
+
+
+def test_a_scalar_is_returned_as_it_is():
+    @sa.async_function
+    async def doubled(row) -> int | None:
+        return row.x * 2 if row.x else None
+
+    batch = pa.RecordBatch.from_pydict({"x": [1, 0]})
+    (out,) = arrow.ordered_wait([batch], doubled)
+    assert out.to_pylist() == [{"x": 1, "doubled": 2}, {"x": 0, "doubled": None}]
+
+
+def test_a_batched_function_returns_a_list_of_results():
+    batch = sa.Batch(max_rows=2)
+    assert schema_of(returning(list[Named], batch=batch)).names == ["x", "y"]
+    assert schema_of(returning(Sequence[int], batch=batch)) == parse_schema("found bigint not null")
+    assert schema_of(returning(list[list[Named]], batch=batch)).names == ["x", "y"]
+
+
+def test_methods_partials_and_objects_are_read_too():
+    class Service(sa.AsyncFunction):
+        async def async_invoke(self, row) -> Named:
+            return Named(1, None)
+
+    class Callable:
+        async def __call__(self, row) -> Named:
+            return Named(1, None)
+
+    async def with_client(row, client) -> Named:
+        return Named(1, None)
+
+    for function in (Service(), Callable(), functools.partial(with_client, client=1)):
+        assert schema_of(function).names == ["x", "y"]
+
+
+def test_a_schema_that_is_given_goes_first():
+    function = returning(UUID)
+    assert schema_of(function, schema="a int").names == ["a"]
+
+
+def test_a_local_class_that_the_function_makes_is_found():
+    @dataclass
+    class Local:
+        x: int
+
+    @sa.async_function()
+    async def lookup(row) -> Local:
+        return Local(1)
+
+    assert schema_of(lookup).names == ["x"]
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        None,
+        Any,
+        dict,
+        dict[str, Any],
+        dict[str, int],
+        Mapping[str, Any],
+        list,
+        list[dict[str, Any]],
+        "dict | None",
+    ],
+    ids=str,
+)
+def test_an_annotation_that_names_no_columns_is_no_schema(annotation):
+    with pytest.raises(sa.ConfigurationError, match="`found` has no schema") as info:
+        schema_of(returning(annotation))
+    assert info.value.kind is sa.ErrorKind.SCHEMA_MISSING
+
+
+@dataclass
+class Tree:
+    children: list[Tree]
+
+
+@dataclass
+class Unclear:
+    price: Decimal
+    any: Any
+
+
+@pytest.mark.parametrize(
+    ("annotation", "words"),
+    [
+        (Unclear, r"`Unclear`, that is `Decimal` for `price`, .* write Annotated\[Decimal, 'dec"),
+        (Decimal, r"return `Decimal`, of no precision; write Annotated"),
+        (UUID, "return `UUID`, which is no type of Spark; give a schema"),
+        (int | str, r"return `int \| str`, which is no type of Spark"),
+        (list[str], r"return `list\[str\]`, which may be rows or one array; give a schema"),
+        (Named | None, "but None is no row; return \\[\\] for none"),
+        (Tree, "for `children.element`, which contains itself"),
+        ("Unknown", "needs `Unknown`, which its module does not have"),
+    ],
+    ids=str,
+)
+def test_an_annotation_without_a_type_in_spark_is_refused(annotation, words):
+    with pytest.raises(sa.ConfigurationError, match=words) as info:
+        schema_of(returning(annotation))
+    assert info.value.kind is sa.ErrorKind.SCHEMA_INVALID

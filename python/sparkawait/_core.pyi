@@ -11,6 +11,7 @@ __all__ = [
     "VERSION",
     "Debloater",
     "Harness",
+    "Log",
     "LookupServer",
     "Native",
     "Port",
@@ -126,6 +127,14 @@ class Debloater:
     @property
     def period(self) -> float: ...
     def measure(self, rows: int, elapsed: float, in_use: int) -> int: ...
+
+@final
+class Log:
+    """The lines that Rust logs in this process."""
+
+    def __new__(cls, level: int) -> Self: ...
+    def fileno(self) -> int: ...
+    def take(self) -> tuple[list[tuple[int, str]], int]: ...
 
 @final
 class LookupServer:

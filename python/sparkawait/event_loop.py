@@ -17,6 +17,7 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from sparkawait.logs import RustLines
 from sparkawait.watchdog import Watchdog
 
 __all__ = ["EventLoopThread", "event_loop_thread"]
@@ -33,6 +34,7 @@ class EventLoopThread:
     def __init__(self) -> None:
         """Starts the thread."""
         self.loop = _new_event_loop()
+        self._rust_lines = RustLines(self.loop)
         self.thread = threading.Thread(target=self._run, name="sparkawait-loop", daemon=True)
         self.thread.start()
         self.watchdog = Watchdog(self.loop, self.thread)
@@ -65,6 +67,7 @@ class EventLoopThread:
         """Ends the thread. For the exit of the interpreter, and for tests."""
         self.loop.call_soon_threadsafe(self._end)
         self.thread.join(_STOP_SECONDS)
+        self._rust_lines.deliver()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)

@@ -21,10 +21,10 @@ async def double(row):
 
 
 def test_counters_are_added():
-    assert merge({"attempts": 2, "retries": 1}, {"attempts": 3, "failures": 1}) == {
+    assert merge({"attempts": 2, "retries": 1}, {"attempts": 3, "failed": 1}) == {
         "attempts": 5,
         "retries": 1,
-        "failures": 1,
+        "failed": 1,
     }
 
 

@@ -45,7 +45,7 @@ class Metrics:
 
     Raises:
         ConfigurationError: On Spark Connect, which has no accumulators; the metrics of each task
-            are in the executors' logs, at level INFO of the logger ``sparkawait``.
+            are in the executors' logs with ``spark.executorEnv.SPARKAWAIT_LOG=INFO``.
 
     Examples:
         >>> metrics = Metrics(spark)  # doctest: +SKIP

@@ -19,6 +19,7 @@ from pyspark import TaskContext
 
 import sparkawait.arrow
 from sparkawait.exceptions import AsyncIOError
+from sparkawait.logs import write_to_standard_error
 from sparkawait.plan import Plan
 from sparkawait.spark.connection import Connection
 from sparkawait.spark.metrics import TaskMetrics, of_one_task
@@ -94,6 +95,7 @@ def run_task(
 
     Closed early, or interrupted because Spark has hung up, it cancels every call in flight.
     """
+    write_to_standard_error()
     context = TaskContext.get()
     partition = 0 if context is None else context.partitionId()
     totals: dict[str, Any] = {}

@@ -8,6 +8,7 @@ mod debloater;
 mod error;
 mod guard;
 mod harness;
+mod log;
 mod lookup_server;
 mod native;
 mod port;
@@ -25,6 +26,8 @@ mod _core {
     use crate::debloater::Debloater;
     #[pymodule_export]
     use crate::harness::Harness;
+    #[pymodule_export]
+    use crate::log::Log;
     #[pymodule_export]
     use crate::lookup_server::LookupServer;
     #[pymodule_export]

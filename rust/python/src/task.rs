@@ -316,7 +316,6 @@ impl Task {
         dict.set_item("emitted", emitted)?;
         dict.set_item("dropped", task.dropped)?;
         dict.set_item("failed", operator.failures)?;
-        dict.set_item("failures", operator.failures)?;
         dict.set_item("in_flight", operator.in_flight)?;
         dict.set_item("queue_size", operator.queue_size)?;
         dict.set_item("oldest_age", operator.oldest_age.as_secs_f64())?;

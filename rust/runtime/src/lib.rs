@@ -8,6 +8,7 @@
 //! | [`mail`] | what other threads tell the task |
 //! | [`feeder`] | the bounded hand-over of input from another thread |
 //! | [`clock`], [`parker`] | the monotonic clock, and waiting for a wake-up |
+//! | [`log`] | what the process has to say |
 //! | [`metrics`] | what a task publishes |
 //! | [`tokio_runtime`] | one tokio runtime per process |
 //!
@@ -18,6 +19,7 @@ pub mod clock;
 pub mod driver;
 pub mod exchange;
 pub mod feeder;
+pub mod log;
 pub mod mail;
 pub mod metrics;
 mod output_size;

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a Python worker logs reaches the log of its executor."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+from pyspark.sql import SparkSession
+import sparkawait as sa
+
+spark = (
+    SparkSession.builder.master("local[1]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.driver.host", "127.0.0.1")
+    .getOrCreate()
+)
+lookup = sa.redis.get("redis://127.0.0.1:1", "{id}", schema="value string")
+print(sa.ordered_wait(spark.range(1), lookup, on_error="null").first())
+spark.stop()
+"""
+
+
+@pytest.fixture(scope="module")
+def log():
+    """Standard error of a local Spark, which is also that of its workers."""
+    program = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        cwd=ROOT,
+        env={**os.environ, "SPARKAWAIT_LOG": "info"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Row(id=0, value=None)" in program.stdout, program.stderr[-5000:]
+    return [line for line in program.stderr.splitlines() if "sparkawait: " in line]
+
+
+def test_warnings_of_rust_are_in_it(log):
+    [line] = [line for line in log if "no connection to Redis" in line]
+
+    assert " WARNING sparkawait: no connection to Redis: reason=the connection to Redis at" in line
+
+
+def test_the_metrics_of_a_task_are_in_it_at_level_info(log):
+    [line] = [line for line in log if "partition 0" in line]
+
+    assert " INFO sparkawait: " in line
+    assert "'admitted': 1" in line
+    assert "'failed': 1" in line

@@ -93,6 +93,7 @@ class Task:
         retry: tuple[int, float, float, float, bool] | None,
         key: list[str] | None,
         on_error: str,
+        error_column: str,
         output: str,
         has_timeout_handler: bool,
         watermark: tuple[str, float, int | None] | None,

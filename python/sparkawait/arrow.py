@@ -66,7 +66,8 @@ def ordered_wait(
             ``max_concurrency`` (= capacity): calls in flight.
             ``retry`` (``None``): made by `sparkawait.retry`.
             ``on_error`` (``"fail"``): ``"null"`` columns, ``"drop"`` the row, or ``"capture"`` into
-            a column ``error`` (kind, message, attempts).
+            a struct column (kind, message, attempts).
+            ``error_column`` (``"error"``): the name of that column.
             ``on_timeout`` (``None``): fallback results, or a callable that gets the row.
             ``output`` (``"append"``): ``"replace"`` leaves the input columns out.
             ``watermark`` (``None``): a `sparkawait.WatermarkStrategy`; no effect on this order.

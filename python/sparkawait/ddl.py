@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
 from sparkawait.exceptions import ConfigurationError, ErrorKind, add_note
 
-__all__ = ["parse_schema", "parse_type"]
+__all__ = ["COLLATION", "collated", "parse_schema", "parse_type"]
+
+COLLATION = b"collation"
+"""Where a field keeps the collation of its strings, which Arrow's type has no place for."""
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -52,10 +55,18 @@ _MAX_DECIMAL_PRECISION = 38
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b"}
 
 
+def collated(field: pa.Field, collation: str | None) -> pa.Field:
+    """Returns `field` with a note of its collation, in the spelling of Spark."""
+    if collation is None:
+        return field
+    metadata = field.metadata or {}
+    return field.with_metadata({**metadata, COLLATION: collation.upper().encode()})
+
+
 def parse_schema(text: str, name: str = "schema") -> pa.Schema:
     """Parses a list of columns, or one ``struct<..>``, into an Arrow schema.
 
-    Comments are kept as field metadata under ``comment``.
+    Comments are kept as field metadata under ``comment``, and collations under ``collation``.
 
     Args:
         text: Columns in Spark's DDL, such as ``"id bigint not null, name string"``.
@@ -92,6 +103,8 @@ class _Parser:
         self._text = text
         self._name = name
         self._tokens: list[tuple[str, str, int]] = []
+        self._collation: str | None = None
+        """Of the type that was read last, until a field takes it."""
         self._at = 0
         position = 0
         while True:
@@ -155,7 +168,7 @@ class _Parser:
         word = text.lower()
         if word in _PRIMITIVES:
             if word == "string" and self.take_word("collate"):
-                self.next()
+                self._collation = self.next()[1].strip("`")
             return _PRIMITIVES[word]()
         nested = {
             "array": self._array,
@@ -183,12 +196,18 @@ class _Parser:
         if self.peek()[0] == "end":
             self._fail(f"column `{text}` has no type; write 'name type'")
         data_type = self.data_type()
+        collation = self._take_collation()
         nullable = self._nullable()
         if not nullable and pa.types.is_null(data_type):
             self._fail("a void column cannot be NOT NULL")
         comment = self._comment()
         metadata = {"comment": comment} if comment is not None else None
-        return pa.field(text, data_type, nullable=nullable, metadata=metadata)
+        field = pa.field(text, data_type, nullable=nullable, metadata=metadata)
+        return collated(field, collation)
+
+    def _take_collation(self) -> str | None:
+        taken, self._collation = self._collation, None
+        return taken
 
     def _nullable(self) -> bool:
         if not self.take_word("not"):
@@ -210,20 +229,23 @@ class _Parser:
 
     def _array(self) -> pa.DataType:
         self.expect_sign("<")
-        element = self.data_type()
+        element = pa.field("element", self.data_type())
+        element = collated(element, self._take_collation())
         self.expect_sign(">")
-        return pa.list_(pa.field("element", element))
+        return pa.list_(element)
 
     def _map(self) -> pa.DataType:
         self.expect_sign("<")
         position = self.peek()[2]
-        key = self.data_type()
-        if pa.types.is_null(key):
+        key_type = self.data_type()
+        if pa.types.is_null(key_type):
             self._fail("the keys of a map cannot be void", position)
+        key = collated(pa.field("key", key_type, nullable=False), self._take_collation())
         self.expect_sign(",")
-        value = self.data_type()
+        value = pa.field("value", self.data_type())
+        value = collated(value, self._take_collation())
         self.expect_sign(">")
-        return pa.map_(key, value)
+        return pa.map_(cast("Any", key), cast("Any", value))
 
     def _struct(self) -> pa.DataType:
         self.expect_sign("<")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.offsets import Offsets
 
 if TYPE_CHECKING:
     from sparkawait._core import Task
@@ -63,7 +64,8 @@ class Feeder:
         try:
             batch, self._first = cast("pa.RecordBatch", self._first), None
             schema = batch.schema
-            while task.put(batch):
+            offsets = Offsets(schema)
+            while task.put(offsets.repaired(batch)):
                 self._in_iterator = True
                 item = next(self._batches, None)
                 self._in_iterator = False

@@ -22,7 +22,7 @@ from sparkawait.durations import Duration, parse_duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_checks import check_picklable, declared_schema, to_function
 from sparkawait.functions import AsyncFunction, NativeFunction, describe, is_async
-from sparkawait.plan import OnError, Output, Plan
+from sparkawait.plan import ERROR_COLUMN, OnError, Output, Plan
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.signatures import misfit_of
 from sparkawait.types import SchemaLike
@@ -41,6 +41,7 @@ class Options(TypedDict, total=False):
     max_concurrency: int | None
     retry: AsyncRetryStrategy | None
     on_error: OnError
+    error_column: str
     on_timeout: Any
     output: Output
     watermark: WatermarkStrategy | None
@@ -60,6 +61,7 @@ _DEFAULTS: dict[str, Any] = {
     "max_concurrency": None,
     "retry": None,
     "on_error": "fail",
+    "error_column": ERROR_COLUMN,
     "on_timeout": None,
     "output": "append",
     "watermark": None,
@@ -139,7 +141,9 @@ def resolve_unpickled(
             capacity,
         ),
         target_latency=_timeout(given["target_latency"], "target_latency"),
+        error_column=_error_column(given["error_column"], given["on_error"]),
     )
+    plan.check_names()
     _check_on_timeout(plan)
     if input_schema is not None:
         plan.check_input(input_schema)
@@ -220,6 +224,14 @@ def _retry(
 def _one_of(value: object, name: str, allowed: Sequence[str]) -> Any:
     if not isinstance(value, str) or value not in allowed:
         _refuse(f"`{name}` must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+    return value
+
+
+def _error_column(value: object, on_error: object) -> str:
+    if not isinstance(value, str) or not value:
+        _refuse(f"`error_column` must be a name that is not empty, got {value!r}")
+    if value != ERROR_COLUMN and on_error != "capture":
+        _refuse(f"`error_column` needs on_error='capture', got {on_error!r}")
     return value
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -31,17 +32,15 @@ from sparkawait.watermark import WatermarkStrategy
 if TYPE_CHECKING:
     from sparkawait._core import Native, ResultColumns
 
-__all__ = ["ERROR_FIELD", "Mode", "OnError", "Output", "Plan"]
+__all__ = ["ERROR_COLUMN", "Mode", "OnError", "Output", "Plan"]
 
 Mode = Literal["ordered", "unordered", "key_ordered"]
 OnError = Literal["fail", "null", "drop", "capture"]
 Output = Literal["append", "replace"]
 
-ERROR_FIELD = pa.field(
-    "error",
-    pa.struct([("kind", pa.string()), ("message", pa.string()), ("attempts", pa.int32())]),
-)
-"""The last column of the output with ``on_error="capture"``; null when the row succeeded."""
+ERROR_COLUMN = "error"
+"""The default name of the column of ``on_error="capture"``."""
+_ERROR_TYPE = pa.struct([("kind", pa.string()), ("message", pa.string()), ("attempts", pa.int32())])
 
 
 @dataclass(frozen=True)
@@ -68,6 +67,8 @@ class Plan:
         route: Where the channel of a row is found, if there are channels.
         credits: How calls are spread over them.
         target_latency: Seconds that a row should take through batches; ``None`` for no aim.
+        error_column: The name of the column of ``on_error="capture"``.
+        case_sensitive: Whether columns whose names differ in case only are two.
     """
 
     mode: Mode
@@ -89,6 +90,8 @@ class Plan:
     route: Route | None = None
     credits: Credits | None = None
     target_latency: float | None = None
+    error_column: str = ERROR_COLUMN
+    case_sensitive: bool = True
 
     @property
     def function_name(self) -> str:
@@ -130,6 +133,11 @@ class Plan:
         return ResultColumns.of(self.result_schema, self.required)
 
     @property
+    def error_field(self) -> pa.Field | None:
+        """The last column of the output with ``on_error="capture"``; null for other rows."""
+        return pa.field(self.error_column, _ERROR_TYPE) if self.on_error == "capture" else None
+
+    @property
     def required(self) -> list[str]:
         """Columns that the function must not leave null."""
         return [field.name for field in self.declared_schema if not field.nullable]
@@ -146,8 +154,8 @@ class Plan:
         self.check_input(input_schema)
         kept = list(input_schema) if self.output == "append" else []
         fields = [*kept, *self.result_schema]
-        if self.on_error == "capture":
-            fields.append(ERROR_FIELD)
+        if self.error_field is not None:
+            fields.append(self.error_field)
         metadata = input_schema.metadata if self.output == "append" else None
         return pa.schema(fields, metadata=cast("Any", metadata))
 
@@ -174,24 +182,35 @@ class Plan:
                 _require_channel(input_schema, column)
         if self.watermark is not None:
             _require_timestamp(input_schema, self.watermark.column)
-        self._check_clash(input_schema)
+        self.check_names(input_schema.names)
 
-    def _check_clash(self, input_schema: pa.Schema) -> None:
-        returned = self.result_schema.names
-        if self.on_error == "capture" and ERROR_FIELD.name in returned:
-            msg = "returned column `error` clashes with the one of on_error='capture'; rename it"
-            raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
-        if self.output == "replace":
-            return
-        if self.on_error == "capture":
-            returned = [*returned, ERROR_FIELD.name]
-        for name in returned:
-            if name in input_schema.names:
-                msg = (
-                    f"returned column `{name}` is already a column of the input;"
-                    " rename one of them, or use output='replace'"
-                )
+    def check_names(self, inputs: Sequence[str] = ()) -> None:
+        """Checks the names of the output, as whoever reads it compares them.
+
+        Raises:
+            ConfigurationError: If two columns would have the same name.
+        """
+        kept = inputs if self.output == "append" else ()
+        names = {self._folded(name): name for name in kept}
+        for name in self.declared_schema.names:
+            taken = names.get(self._folded(name))
+            if taken is not None:
+                whose = "returned twice" if taken not in kept else "already a column of the input"
+                case = "" if taken == name else f" as `{taken}`, and case does not tell them apart"
+                way_out = ", or use output='replace'" if taken in kept else ""
+                msg = f"returned column `{name}` is {whose}{case}; rename one of them{way_out}"
                 raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
+            names[self._folded(name)] = name
+        if self.error_field is not None and self._folded(self.error_column) in names:
+            taken = names[self._folded(self.error_column)]
+            msg = (
+                f"column `{taken}` has the name of the column of on_error='capture';"
+                " give that another with error_column='..'"
+            )
+            raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
+
+    def _folded(self, name: str) -> str:
+        return name if self.case_sensitive else name.lower()
 
     def task_arguments(self, input_schema: pa.Schema, partition: int) -> dict[str, Any]:
         """Returns the keyword arguments of `_core.Task`."""
@@ -208,6 +227,7 @@ class Plan:
             "retry": self.retry and _retry_numbers(self.retry),
             "key": None if self.key is None else list(self.key),
             "on_error": self.on_error,
+            "error_column": self.error_column,
             "output": self.output,
             "has_timeout_handler": self.has_timeout_handler,
             "watermark": self.watermark and self.watermark.parts,

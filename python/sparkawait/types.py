@@ -11,15 +11,16 @@ Pure functions, for any thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, cast
 
 import pyarrow as pa
 
-from sparkawait.ddl import parse_schema, parse_type
+from sparkawait.ddl import COLLATION, collated, parse_schema, parse_type
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = ["SchemaLike", "to_schema"]
+__all__ = ["COLLATION", "SchemaLike", "to_schema"]
 
 SchemaLike = Any
 """A DDL string, a `pyarrow.Schema`, or a PySpark ``StructType``."""
@@ -86,22 +87,35 @@ def _struct_of_json(value: object, name: str) -> pa.Schema:
     return pa.schema(list(data_type))
 
 
-def _type_of_json(value: object, name: str) -> pa.DataType:
-    """Converts Spark's JSON form of a type, a string or a dict with ``type``."""
+def _type_of_json(
+    value: object, name: str, path: str = "", collations: Mapping[str, str] = MappingProxyType({})
+) -> pa.DataType:
+    """Converts Spark's JSON form of a type, a string or a dict with ``type``.
+
+    Args:
+        value: The type.
+        name: The argument that it was given for.
+        path: Where the type is within a field, as `collations` names such places.
+        collations: Those of strings in the field.
+    """
     if isinstance(value, str):
         return parse_type(value, name)
     spec = cast("dict[str, Any]", value)
+
+    def part(which: str, place: str, *, nullable: bool) -> pa.Field:
+        inside = f"{path}.{place}" if path else place
+        data_type = _type_of_json(spec[which], name, inside, collations)
+        return collated(pa.field(place, data_type, nullable=nullable), collations.get(inside))
+
     kind = spec["type"]
     if kind == "struct":
         return pa.struct([_field_of_json(field, name) for field in spec["fields"]])
     if kind == "array":
-        element = _type_of_json(spec["elementType"], name)
-        return pa.list_(pa.field("element", element, nullable=spec["containsNull"]))
+        return pa.list_(part("elementType", "element", nullable=spec["containsNull"]))
     if kind == "map":
-        key = _type_of_json(spec["keyType"], name)
-        item = _type_of_json(spec["valueType"], name)
-        value_field = pa.field("value", item, nullable=spec["valueContainsNull"])
-        return pa.map_(key, cast("Any", value_field))
+        key = part("keyType", "key", nullable=False)
+        item = part("valueType", "value", nullable=spec["valueContainsNull"])
+        return pa.map_(cast("Any", key), cast("Any", item))
     if kind == "udt":
         return _type_of_json(spec["sqlType"], name)
     msg = f"`{name}` has a type that Arrow does not carry: {kind!r}"
@@ -109,7 +123,16 @@ def _type_of_json(value: object, name: str) -> pa.DataType:
 
 
 def _field_of_json(spec: dict[str, Any], name: str) -> pa.Field:
-    comment = spec.get("metadata", {}).get("comment")
-    metadata = {"comment": comment} if comment is not None else None
-    data_type = _type_of_json(spec["type"], name)
-    return pa.field(spec["name"], data_type, nullable=spec["nullable"], metadata=metadata)
+    metadata = spec.get("metadata", {})
+    # As `icu.UNICODE_CI`: the provider, and the name that SQL knows.
+    places = cast("dict[str, str]", metadata.get("__COLLATIONS", {}))
+    collations = {place: found.partition(".")[2] for place, found in places.items()}
+    comment = metadata.get("comment")
+    data_type = _type_of_json(spec["type"], name, spec["name"], collations)
+    field = pa.field(
+        spec["name"],
+        data_type,
+        nullable=spec["nullable"],
+        metadata={"comment": comment} if comment is not None else None,
+    )
+    return collated(field, collations.get(spec["name"]))

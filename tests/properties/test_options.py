@@ -29,6 +29,7 @@ OPTIONS = st.fixed_dictionaries(
         "max_concurrency": ANYTHING,
         "retry": ANYTHING | st.just(retry.fixed_delay(2, "1s")),
         "on_error": ANYTHING | st.sampled_from(["fail", "null", "drop", "capture"]),
+        "error_column": ANYTHING | st.sampled_from(["error", "why", "id", "y"]),
         "on_timeout": ANYTHING | st.just({"y": 1}),
         "output": ANYTHING | st.sampled_from(["append", "replace"]),
         "watermark": ANYTHING

@@ -24,7 +24,7 @@ use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Field, FieldRef, SchemaRef};
 use gungraun::{library_benchmark, library_benchmark_group, main};
-use sparkawait_arrow::{InputBatch, InputRows, OnError, OutputColumns};
+use sparkawait_arrow::{ERROR_COLUMN, InputBatch, InputRows, OnError, OutputColumns};
 use sparkawait_benches::RECORDS;
 use sparkawait_benches::batches::{input, results};
 use sparkawait_connect::cache::{CacheConfig, CacheMetrics, CacheSettings, CachedFunction};
@@ -229,6 +229,7 @@ fn task(mode: OutputMode) -> Task {
         results: results(0).schema(),
         output: OutputColumns::Append,
         on_error: OnError::Fail,
+        error_column: ERROR_COLUMN.to_owned(),
         channel: None,
         key: (mode == OutputMode::KeyOrdered).then(|| vec!["id".to_owned()]),
         watermark: None,

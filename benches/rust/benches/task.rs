@@ -19,7 +19,7 @@ use std::time::Duration;
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use sparkawait_arrow::{OnError, OutputColumns};
+use sparkawait_arrow::{ERROR_COLUMN, OnError, OutputColumns};
 use sparkawait_benches::batches;
 use sparkawait_connect::error::TaskError;
 use sparkawait_connect::exchange::RowConfig;
@@ -48,6 +48,7 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
         results: simulated::result_schema(false),
         output: OutputColumns::Append,
         on_error: OnError::Fail,
+        error_column: ERROR_COLUMN.to_owned(),
         key: None,
         channel: None,
         watermark: None,

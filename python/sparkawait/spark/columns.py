@@ -125,7 +125,8 @@ class Arguments:
             members = first.flatten()  # pyright: ignore[reportAttributeAccessIssue]
             is_row = self.may_be_row and len(members) == 1 and pa.types.is_struct(members[0].type)
             if is_row:
-                return pa.RecordBatch.from_struct_array(members[0])
+                row = members[0]
+                return _batch(row.flatten(), [field.name for field in row.type])
             names = self.names if self.packed else None
             return _batch(members, names or [field.name for field in first.type])
         if self.names is None or len(self.names) != len(arrays):

@@ -45,7 +45,8 @@ class PartitionTask(Shipment):
 
     Args:
         plan: The call.
-        names: Names to give to the input columns; ``None`` if they have the right ones.
+        names: Names to give to the input columns, further ones are left out; ``None`` if they
+            have the right ones.
         result_types: Types to cast returned columns to, by name.
         accumulator: Takes the metrics of the task.
     """
@@ -72,7 +73,12 @@ class PartitionTask(Shipment):
         return map(self._cast, output) if self._result_types else output
 
     def _rename(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays(batch.columns, names=list(self._names or ()))
+        names = list(self._names or ())
+        if not names:  # still has its rows
+            buffers: list[Any] = [None]
+            nothing: Any = pa.Array.from_buffers(pa.struct([]), batch.num_rows, buffers)
+            return pa.RecordBatch.from_struct_array(nothing)
+        return pa.RecordBatch.from_arrays(batch.columns[: len(names)], names=names)
 
     def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         fields, arrays = list(batch.schema), list(batch.columns)

@@ -11,14 +11,23 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.types import COLLATION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["conformed", "session_zone", "to_arrow", "to_spark", "with_zone"]
+__all__ = [
+    "bare",
+    "conformed",
+    "is_case_sensitive",
+    "session_zone",
+    "to_arrow",
+    "to_spark",
+    "with_zone",
+]
 
 # Required since 4.2; replaced by the zone that is asked for.
 _ZONE: dict[str, Any] = (
@@ -29,6 +38,11 @@ _ZONE: dict[str, Any] = (
 def session_zone(df: DataFrame) -> str:
     """Returns the time zone that the session of `df` has now, by the name it was given."""
     return df.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
+
+
+def is_case_sensitive(df: DataFrame) -> bool:
+    """Tells whether the session of `df` tells columns apart whose names differ in case only."""
+    return df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
 
 
 def to_arrow(schema: StructType, zone: str = "UTC") -> pa.Schema:
@@ -57,10 +71,28 @@ def conformed(schema: pa.Schema, zone: str = "UTC") -> pa.Schema:
     Raises:
         ConfigurationError: As `to_spark`.
     """
-    types = to_arrow(to_spark(schema), zone).types
-    fields = [field.with_type(kind) for field, kind in zip(schema, types, strict=True)]
+    fields = [_conformed_field(field, field, zone) for field in schema]
     metadata = schema.metadata
     return pa.schema(fields, metadata=metadata)  # pyright: ignore[reportArgumentType]
+
+
+def _conformed_field(field: pa.Field, column: pa.Field, zone: str) -> pa.Field:
+    return field.with_type(_conformed_type(field.type, column, zone))
+
+
+def _conformed_type(data_type: Any, column: pa.Field, zone: str) -> pa.DataType:
+    """Keeps what fields within have beside their types."""
+    if _is_plain_struct(data_type):
+        return pa.struct([_conformed_field(field, column, zone) for field in data_type])
+    if _is_list(data_type):
+        element = _conformed_field(data_type.value_field, column, zone)
+        return pa.list_(element.with_name("element"))
+    if pa.types.is_map(data_type):
+        fields = (data_type.key_field, data_type.item_field)
+        key, item = (cast("Any", _conformed_field(field, column, zone)) for field in fields)
+        return pa.map_(key, item)
+    wanted = StructType([StructField("leaf", _leaf_type(data_type, column))])
+    return _type_with_zone(to_arrow_schema(wanted, **_ZONE).field(0).type, zone)
 
 
 def with_zone(schema: pa.Schema, zone: str) -> pa.Schema:
@@ -101,13 +133,72 @@ def _arrow_field(field: StructField) -> pa.Field:
         raise ConfigurationError(msg, ErrorKind.INPUT_INVALID) from error
 
 
-def _spark_field(field: pa.Field) -> StructField:
-    try:
-        # By position: the default is the other one in 3.5.
-        data_type = from_arrow_type(field.type, True)  # noqa: FBT003
-    except Exception as error:
-        msg = f"returned column `{field.name}` has type {field.type}, which Spark does not know"
-        raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID) from error
+def _spark_field(field: pa.Field, column: pa.Field | None = None) -> StructField:
     comment = (field.metadata or {}).get(b"comment")
     metadata = None if comment is None else {"comment": comment.decode()}
+    data_type = _spark_type(field, column or field)
     return StructField(field.name, data_type, field.nullable, metadata)
+
+
+def _spark_type(field: pa.Field, column: pa.Field) -> DataType:
+    """Returns the type of a field that is `column`, or within it."""
+    data_type: Any = field.type
+    if _is_plain_struct(data_type):
+        return StructType([_spark_field(member, column) for member in data_type])
+    if _is_list(data_type):
+        element = data_type.value_field
+        return ArrayType(_spark_type(element, column), element.nullable)
+    if pa.types.is_map(data_type):
+        key, item = data_type.key_field, data_type.item_field
+        return MapType(_spark_type(key, column), _spark_type(item, column), item.nullable)
+    leaf = _leaf_type(data_type, column)
+    collation = (field.metadata or {}).get(COLLATION)
+    return leaf if collation is None else _collated(collation.decode(), column)
+
+
+def _leaf_type(data_type: pa.DataType, column: pa.Field) -> DataType:
+    try:
+        # By position: the default is the other one in 3.5.
+        return from_arrow_type(data_type, True)  # noqa: FBT003
+    except Exception as error:
+        msg = f"returned column `{column.name}` has type {column.type}, which Spark does not know"
+        raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID) from error
+
+
+def _collated(collation: str, column: pa.Field) -> DataType:
+    if "collation" not in inspect.signature(StringType).parameters:
+        msg = (
+            f"returned column `{column.name}` has the collation {collation}, which needs Spark 4;"
+            " leave it out"
+        )
+        raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
+    return cast("Any", StringType)(collation)
+
+
+def bare(data_type: DataType) -> DataType:
+    """Returns `data_type` as Arrow has it: without collations, and metadata of fields within."""
+    if isinstance(data_type, StructType):
+        fields = [StructField(it.name, bare(it.dataType), it.nullable) for it in data_type.fields]
+        return StructType(fields)
+    if isinstance(data_type, ArrayType):
+        return ArrayType(bare(data_type.elementType), data_type.containsNull)
+    if isinstance(data_type, MapType):
+        key, value = bare(data_type.keyType), bare(data_type.valueType)
+        return MapType(key, value, data_type.valueContainsNull)
+    return StringType() if isinstance(data_type, StringType) else data_type
+
+
+def _is_list(data_type: pa.DataType) -> bool:
+    return (
+        pa.types.is_list(data_type)
+        or pa.types.is_large_list(data_type)
+        or pa.types.is_fixed_size_list(data_type)
+    )
+
+
+def _is_plain_struct(data_type: Any) -> bool:
+    """Tells structs from what PySpark sends as structs, such as variants, by their marks."""
+    if not pa.types.is_struct(data_type):
+        return False
+    marks = {key for field in data_type for key in field.metadata or {}}
+    return marks.isdisjoint({b"variant", b"srid"})

@@ -11,16 +11,18 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import ArrayType, DataType, StructType
 
 from sparkawait import options
 from sparkawait.durations import Duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import NativeFunction
-from sparkawait.plan import OnError
+from sparkawait.plan import ERROR_COLUMN, OnError
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.spark.columns import FOUND, Arguments, ColumnPlan, ColumnTask
 from sparkawait.spark.metrics import Metrics, accumulator_of
+from sparkawait.spark.schemas import bare
+from sparkawait.spark.texts import OPTIONS, PROBE
 from sparkawait.spark.wait import conform, result_fields
 from sparkawait.spark.workers import require_packages
 from sparkawait.types import SchemaLike
@@ -44,6 +46,7 @@ def async_udf(
     max_concurrency: int | None = None,
     retry: AsyncRetryStrategy | None = None,
     on_error: OnError = "fail",
+    error_column: str = ERROR_COLUMN,
     on_timeout: Any = None,
     columns: Sequence[str] | None = None,
     metrics: Metrics | None = None,
@@ -65,7 +68,8 @@ def async_udf(
         max_concurrency: Calls in flight per task; by default `capacity`.
         retry: Which failures are tried again.
         on_error: What becomes of a row that failed for good: ``"fail"``, ``"null"``, or
-            ``"capture"`` into a field ``error`` beside the returned columns.
+            ``"capture"`` into a struct field beside the returned columns.
+        error_column: The name of that field.
         on_timeout: Results for a row that timed out, or a callable that makes them.
         columns: Names of the arguments in the row that the function gets. Without it they are
             called as their columns; in SQL, pass one ``named_struct`` then.
@@ -106,6 +110,7 @@ def async_udf(
         max_concurrency=max_concurrency,
         retry=retry,
         on_error=on_error,
+        error_column=error_column,
         on_timeout=on_timeout,
         output="replace",
     )
@@ -142,22 +147,55 @@ class AsyncUserDefinedFunction:
             name = self._plan.function_name
             msg = f"`{name}` must be called with {wanted} columns, got {len(columns)}"
             raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
-        arguments = Arguments(self._names, packed=True, may_be_row=len(columns) == 1)
+        may_be_row = self._names is None and len(columns) == 1
+        arguments = Arguments(self._names, packed=True, may_be_row=may_be_row)
         evaluate, row = self._evaluator(arguments), F.struct(*columns)
         if _HAS_ARROW_UDF:
-            return _call(cast("Any", F.arrow_udf)(evaluate, self.returnType), row)
-        # Pandas has fewer types than Spark, so the right ones are sent along.
-        pandas_udf = cast("Any", F.pandas_udf)(evaluate, self.returnType)
-        return _call(pandas_udf, row, F.typeof(row), F.current_timezone())
+            return self._declared(_call(cast("Any", F.arrow_udf)(evaluate, self.returnType), row))
+        # Pandas has fewer types than Spark, so values are sent as texts, and their types along.
+        text, probe = F.to_json(row, OPTIONS), F.to_json(F.expr(PROBE), OPTIONS)
+        is_struct = isinstance(self.returnType, StructType)
+        wrapped = ArrayType(self.returnType) if is_struct else self.returnType
+        pandas_udf = cast("Any", F.pandas_udf)(evaluate, wrapped)
+        result = _call(pandas_udf, text, F.typeof(row), F.current_timezone(), probe)
+        # A struct cannot be null itself, an array can be empty.
+        return self._declared(F.get(result, F.lit(0)) if is_struct else result)
+
+    def _declared(self, result: Column) -> Column:
+        """Gives results what Arrow's types have no place for: collations and comments."""
+        declared = self._declared_type
+        return result if declared == self.returnType else result.cast(declared)
 
     @property
     def func(self) -> Callable[..., Any]:
-        """What Spark calls in the executor when the function was registered for SQL."""
+        """What Spark calls in the executor when the function was registered for SQL.
+
+        Raises:
+            ConfigurationError: If a result has a collation, or a struct may be null that cannot be.
+        """
+        name = self._plan.function_name
+        if self.returnType.simpleString() != self._declared_type.simpleString():
+            msg = (
+                f"`{name}` returns a string with a collation, which Spark does not take from a"
+                " function in SQL; leave the collation out, or call the function on columns"
+            )
+            raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
+        is_struct = isinstance(self.returnType, StructType)
+        if not _HAS_ARROW_UDF and is_struct and self._plan.on_error == "null":
+            msg = (
+                f"before Spark 4.1 the struct that `{name}` returns cannot be null in SQL; use"
+                " on_error='capture', return one column, or call it on columns"
+            )
+            raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
         return self._evaluator(Arguments(self._names, packed=False, may_be_row=False))
 
     @functools.cached_property
     def returnType(self) -> DataType:  # noqa: N802 - Spark's name
-        """The type of a result."""
+        """The type of a result, as Spark takes it from a function."""
+        return bare(self._declared_type)
+
+    @functools.cached_property
+    def _declared_type(self) -> DataType:
         fields = [field for field in result_fields(self._plan) if field.name != FOUND.name]
         return fields[0].dataType if len(fields) == 1 else StructType(fields)
 

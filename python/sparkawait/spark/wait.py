@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import StructType
 
 from sparkawait import options
@@ -20,12 +21,19 @@ from sparkawait.channels import Channels
 from sparkawait.durations import Duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import NativeFunction
-from sparkawait.plan import ERROR_FIELD, Mode, OnError, Output, Plan
+from sparkawait.plan import ERROR_COLUMN, Mode, OnError, Output, Plan
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.partition import PartitionTask
 from sparkawait.spark.routes import Destination, with_route
-from sparkawait.spark.schemas import conformed, session_zone, to_arrow, to_spark, with_zone
+from sparkawait.spark.schemas import (
+    conformed,
+    is_case_sensitive,
+    session_zone,
+    to_arrow,
+    to_spark,
+    with_zone,
+)
 from sparkawait.spark.workers import check_workers, require_packages
 from sparkawait.types import SchemaLike
 from sparkawait.watermark import WatermarkStrategy
@@ -49,6 +57,7 @@ def ordered_wait(
     max_concurrency: int | None = None,
     retry: AsyncRetryStrategy | None = None,
     on_error: OnError = "fail",
+    error_column: str = ERROR_COLUMN,
     on_timeout: Any = None,
     output: Output = "append",
     watermark: WatermarkStrategy | None = None,
@@ -79,7 +88,8 @@ def ordered_wait(
         retry: Which failures are tried again, and when; see `sparkawait.retry`.
         on_error: What becomes of a row that failed for good: ``"fail"`` fails the task, ``"null"``
             leaves its returned columns null, ``"drop"`` drops it, ``"capture"`` adds a struct
-            column ``error`` with kind, message and attempts.
+            column with kind, message and attempts, which is null for other rows.
+        error_column: The name of that column; calls after one another need a name each.
         on_timeout: Results for a row that timed out, or a callable that makes them from the row;
             without it a timeout is a failure.
         output: ``"append"`` adds the returned columns to those of `df`, ``"replace"`` has the
@@ -117,6 +127,7 @@ def ordered_wait(
         max_concurrency=max_concurrency,
         retry=retry,
         on_error=on_error,
+        error_column=error_column,
         on_timeout=on_timeout,
         output=output,
         watermark=watermark,
@@ -140,6 +151,7 @@ def unordered_wait(
     max_concurrency: int | None = None,
     retry: AsyncRetryStrategy | None = None,
     on_error: OnError = "fail",
+    error_column: str = ERROR_COLUMN,
     on_timeout: Any = None,
     output: Output = "append",
     watermark: WatermarkStrategy | None = None,
@@ -167,6 +179,7 @@ def unordered_wait(
         max_concurrency: Calls in flight per task.
         retry: Which failures are tried again.
         on_error: What becomes of a row that failed for good.
+        error_column: The name of the column of ``on_error="capture"``.
         on_timeout: Results for a row that timed out.
         output: Whether the input columns are kept.
         watermark: Where event time comes from, made by `sparkawait.WatermarkStrategy`.
@@ -190,6 +203,7 @@ def unordered_wait(
         max_concurrency=max_concurrency,
         retry=retry,
         on_error=on_error,
+        error_column=error_column,
         on_timeout=on_timeout,
         output=output,
         watermark=watermark,
@@ -214,6 +228,7 @@ def key_ordered_wait(
     max_concurrency: int | None = None,
     retry: AsyncRetryStrategy | None = None,
     on_error: OnError = "fail",
+    error_column: str = ERROR_COLUMN,
     on_timeout: Any = None,
     output: Output = "append",
     watermark: WatermarkStrategy | None = None,
@@ -242,6 +257,7 @@ def key_ordered_wait(
         max_concurrency: Calls in flight per task.
         retry: Which failures are tried again.
         on_error: What becomes of a row that failed for good.
+        error_column: The name of the column of ``on_error="capture"``.
         on_timeout: Results for a row that timed out.
         output: Whether the input columns are kept.
         watermark: Where event time comes from, made by `sparkawait.WatermarkStrategy`.
@@ -266,6 +282,7 @@ def key_ordered_wait(
         max_concurrency=max_concurrency,
         retry=retry,
         on_error=on_error,
+        error_column=error_column,
         on_timeout=on_timeout,
         output=output,
         watermark=watermark,
@@ -294,17 +311,22 @@ def _wait(
     zone = session_zone(df)
     arrow_schema = to_arrow(input_schema, zone)
     df, given["channel"] = with_route(df, given["channel"])
-    plan = conform(options.resolve(mode, function, input_schema=arrow_schema, **given), zone)
+    resolved = options.resolve(mode, function, input_schema=arrow_schema, **given)
+    plan = dataclasses.replace(conform(resolved, zone), case_sensitive=is_case_sensitive(df))
+    plan.check_names(arrow_schema.names)
     kept = input_schema.fields if plan.output == "append" else []
     names = df.columns
-    renamed = _needs_safe_names(names)
+    renamed = not names or _needs_safe_names(names)
     task = PartitionTask(
         plan,
         names=names if renamed else None,
         result_types=_casts(plan, zone),
         accumulator=accumulator_of(metrics),
     )
-    if renamed:
+    if not names:
+        # Rows without columns would not arrive.
+        df = df.withColumn("_0", F.lit(True))  # noqa: FBT003
+    elif renamed:
         df = df.toDF(*(f"_{index}" for index in range(len(names))))
     return df.mapInArrow(task, StructType([*kept, *result_fields(plan)]))
 
@@ -328,8 +350,8 @@ def conform(plan: _PlanT, zone: str = "UTC") -> _PlanT:
 def result_fields(plan: Plan) -> list[Any]:
     """Returns the Spark fields that the operator adds to its input."""
     fields = list(plan.result_schema)
-    if plan.on_error == "capture":
-        fields.append(ERROR_FIELD)
+    if plan.error_field is not None:
+        fields.append(plan.error_field)
     return to_spark(pa.schema(fields)).fields
 
 

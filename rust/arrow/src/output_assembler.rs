@@ -66,9 +66,10 @@ impl OutputAssembler {
         result: &Schema,
         output: OutputColumns,
         on_error: OnError,
+        error_column: &str,
     ) -> Result<Self, Error> {
         Ok(Self {
-            schema: Arc::new(output_schema(input, result, output, on_error)?),
+            schema: Arc::new(output_schema(input, result, output, on_error, error_column)?),
             output,
             on_error,
             inputs: RunList::default(),

@@ -10,7 +10,7 @@ use crate::{
     row_failure,
 };
 
-/// Name of the column that failures are captured in.
+/// Default name of the column that failures are captured in.
 pub const ERROR_COLUMN: &str = "error";
 
 /// Which columns an output row has.
@@ -48,7 +48,8 @@ impl OnError {
 ///
 /// Input fields keep their metadata, which is where Spark keeps an event-time
 /// watermark, and with [`OutputColumns::Append`] the input's schema metadata is
-/// kept as well. Result fields become nullable when a failed row is kept.
+/// kept as well. Result fields become nullable when a failed row is kept. With
+/// [`OnError::Capture`] the last column is `error_column`.
 ///
 /// # Errors
 ///
@@ -59,16 +60,18 @@ pub fn output_schema(
     result: &Schema,
     output: OutputColumns,
     on_error: OnError,
+    error_column: &str,
 ) -> Result<Schema, Error> {
     let (inherited, metadata) = match output {
         OutputColumns::Append => (input.fields().as_ref(), input.metadata()),
         OutputColumns::Replace => (&[] as &[FieldRef], result.metadata()),
     };
-    check_names(inherited, result.fields(), on_error)?;
+    let captures = on_error == OnError::Capture;
+    check_names(inherited, result.fields(), captures.then_some(error_column))?;
     let mut fields = inherited.to_vec();
     fields.extend(result.fields().iter().map(|field| result_field(field, on_error)));
-    if on_error == OnError::Capture {
-        fields.push(Field::new(ERROR_COLUMN, row_failure::data_type(), true).into());
+    if captures {
+        fields.push(Field::new(error_column, row_failure::data_type(), true).into());
     }
     Ok(Schema::new_with_metadata(fields, metadata.clone()))
 }
@@ -80,7 +83,11 @@ fn result_field(field: &FieldRef, on_error: OnError) -> FieldRef {
     FieldRef::clone(field)
 }
 
-fn check_names(input: &[FieldRef], result: &[FieldRef], on_error: OnError) -> Result<(), Error> {
+fn check_names(
+    input: &[FieldRef],
+    result: &[FieldRef],
+    error_column: Option<&str>,
+) -> Result<(), Error> {
     let inputs: HashSet<&str> = input.iter().map(|field| field.name().as_str()).collect();
     let mut results = HashSet::new();
     for name in result.iter().map(|field| field.name()) {
@@ -91,11 +98,9 @@ fn check_names(input: &[FieldRef], result: &[FieldRef], on_error: OnError) -> Re
             return Err(Error::DuplicateResult { column: name.clone() });
         }
     }
-    if on_error != OnError::Capture {
-        return Ok(());
-    }
-    let column = ERROR_COLUMN.to_owned();
-    match (inputs.contains(ERROR_COLUMN), results.contains(ERROR_COLUMN)) {
+    let Some(name) = error_column else { return Ok(()) };
+    let column = name.to_owned();
+    match (inputs.contains(name), results.contains(name)) {
         (true, _) => Err(Error::ReservedName { side: Side::Input, column }),
         (_, true) => Err(Error::ReservedName { side: Side::Result, column }),
         _ => Ok(()),
@@ -109,6 +114,15 @@ mod tests {
     use arrow::datatypes::DataType;
 
     use super::*;
+
+    fn output_schema(
+        input: &Schema,
+        result: &Schema,
+        output: OutputColumns,
+        on_error: OnError,
+    ) -> Result<Schema, Error> {
+        super::output_schema(input, result, output, on_error, ERROR_COLUMN)
+    }
 
     fn schema(names: &[&str]) -> Schema {
         Schema::new(
@@ -171,6 +185,19 @@ mod tests {
 
         assert_eq!(names(&output), ["y", "error"]);
         assert_eq!(output.field(1).data_type(), &row_failure::data_type());
+    }
+
+    #[test]
+    fn error_column_of_another_name_goes_beside_a_column_error() {
+        let output = super::output_schema(
+            &schema(&["error"]),
+            &schema(&["y"]),
+            OutputColumns::Append,
+            OnError::Capture,
+            "why",
+        );
+
+        assert_eq!(names(&output.unwrap()), ["error", "y", "why"]);
     }
 
     #[test]

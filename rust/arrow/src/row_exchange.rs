@@ -13,7 +13,7 @@ use crate::{
     input_rows::{BatchRows, InputRows, RowRef},
     key_columns::Keys,
     output_assembler::OutputAssembler,
-    output_schema::{OnError, OutputColumns},
+    output_schema::{ERROR_COLUMN, OnError, OutputColumns},
     result_chunks::{ResultChunks, ResultRows},
     row_failure::RowFailure,
 };
@@ -65,7 +65,22 @@ impl RowExchange {
         output: OutputColumns,
         on_error: OnError,
     ) -> Result<Self, Error> {
-        let output = OutputAssembler::new(&input, &result, output, on_error)?;
+        Self::with_error_column(input, result, output, on_error, ERROR_COLUMN)
+    }
+
+    /// Creates an exchange that captures failures in the column `error_column`.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn with_error_column(
+        input: SchemaRef,
+        result: SchemaRef,
+        output: OutputColumns,
+        on_error: OnError,
+        error_column: &str,
+    ) -> Result<Self, Error> {
+        let output = OutputAssembler::new(&input, &result, output, on_error, error_column)?;
         Ok(Self { inputs: InputRows::new(input), chunks: ResultChunks::new(result), output })
     }
 

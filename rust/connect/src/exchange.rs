@@ -35,6 +35,8 @@ pub struct RowConfig {
     pub output: OutputColumns,
     /// What the final failure of a row does.
     pub on_error: OnError,
+    /// The column that failures are captured in.
+    pub error_column: String,
     /// Columns of the key, in key-ordered mode.
     pub key: Option<Vec<String>>,
     /// What says where a row goes, with channels.
@@ -97,7 +99,13 @@ impl TaskExchange {
         let keys = config.key.as_ref().map(|names| KeyColumns::new(&input, names)).transpose()?;
         let generator = config.watermark.as_ref();
         let generator = generator.map(|it| WatermarkGenerator::new(&input, it)).transpose()?;
-        let rows = RowExchange::new(input, results, config.output, config.on_error)?;
+        let rows = RowExchange::with_error_column(
+            input,
+            results,
+            config.output,
+            config.on_error,
+            &config.error_column,
+        )?;
         Ok(Self {
             config,
             rows,

@@ -168,7 +168,7 @@ impl Task {
     #[new]
     #[pyo3(signature = (
         *, mode, input_schema, result_schema, capacity, max_concurrency, timeout, attempt_timeout,
-        retry, key, on_error, output, has_timeout_handler, watermark, buffer_timeout,
+        retry, key, on_error, error_column, output, has_timeout_handler, watermark, buffer_timeout,
         max_rows_per_batch, partition, function_name, seed, native, cache, channels,
         target_latency,
     ))]
@@ -186,6 +186,7 @@ impl Task {
         retry: Option<RetryArguments>,
         key: Option<Vec<String>>,
         on_error: &str,
+        error_column: String,
         output: &str,
         has_timeout_handler: bool,
         watermark: Option<WatermarkArguments>,
@@ -226,6 +227,7 @@ impl Task {
             results: Arc::new(result_schema.0),
             output: to_output(output)?,
             on_error,
+            error_column,
             key,
             channel,
             watermark: to_watermark(watermark)?,
@@ -233,7 +235,8 @@ impl Task {
             partition,
             timeout: operator.timeout.or(operator.attempt_timeout).unwrap_or(Duration::ZERO),
         };
-        let emitted = output_schema(&rows.input, &rows.results, rows.output, on_error)
+        let column = &rows.error_column;
+        let emitted = output_schema(&rows.input, &rows.results, rows.output, on_error, column)
             .map_err(|error| to_exception(py, &TaskError::Arrow(error)))?;
         let cache = cache.map(to_cache).transpose()?;
         let cache_metrics = cache.as_ref().map(|cache| Arc::clone(&cache.metrics));

@@ -5,6 +5,7 @@ use arrow::{
 };
 
 use super::*;
+use crate::output_schema::ERROR_COLUMN;
 
 /// An assembler with its tables, for rows `x: int64` and results `y: int64`.
 struct Rig {
@@ -30,7 +31,7 @@ impl Rig {
         output: OutputColumns,
         on_error: OnError,
     ) -> Self {
-        let assembler = OutputAssembler::new(&input, &result, output, on_error).unwrap();
+        let assembler = OutputAssembler::new(&input, &result, output, on_error, ERROR_COLUMN).unwrap();
         let (inputs, chunks) = (InputRows::new(input.into()), ResultChunks::new(result.into()));
         Self { inputs, chunks, assembler }
     }

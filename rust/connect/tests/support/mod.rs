@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use arrow::array::{AsArray, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
-use sparkawait_arrow::{OnError, OutputColumns};
+use sparkawait_arrow::{ERROR_COLUMN, OnError, OutputColumns};
 use sparkawait_connect::error::{CallFailure, TaskError};
 use sparkawait_connect::exchange::RowConfig;
 use sparkawait_connect::function::{
@@ -61,6 +61,7 @@ pub(crate) fn task_config(mode: OutputMode, capacity: usize) -> TaskConfig {
         results: schema(&["result"]),
         output: OutputColumns::Append,
         on_error: OnError::Fail,
+        error_column: ERROR_COLUMN.to_owned(),
         key: (mode == OutputMode::KeyOrdered).then(|| vec!["key".to_owned()]),
         channel: None,
         watermark: None,

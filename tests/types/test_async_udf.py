@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments of a column function arrive as they are, and results too: exactly, or refused."""
+
+import os
+import re
+import time
+
+import pyspark
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - its customary name
+from pyspark.sql.types import StructType
+
+import sparkawait as sa
+from tests.types.cases import CASES, cases_of
+from tests.types.paths import Path, Refused, Rule
+
+pytestmark = pytest.mark.spark
+
+VERSION = tuple(map(int, pyspark.__version__.split(".")[:2]))
+ZONES = ["UTC", "America/New_York", "Asia/Kolkata"]
+UNSENT = "interval year to month"
+
+
+def by_pandas(version):
+    """Whether columns reach Python through pandas."""
+    return version < (4, 1)
+
+
+NOT_SENT = Rule(UNSENT, ".*", "refused", "PySpark does not send it as Arrow data")
+UNDECLARED = Rule(
+    "variant|time",
+    ".*",
+    "refused",
+    "cannot be declared as a result; cast it to a string",
+    versions=lambda version: version >= (4, 0),
+)
+CELLS = tuple((case.type, case.name) for case in CASES)
+NESTED = r"(array|map|struct).*"
+PATHS = (
+    Path(
+        title="`async_udf` on columns",
+        oracle="`udf`, and the argument itself",
+        cells=CELLS,
+        rules=(NOT_SENT, UNDECLARED),
+        text=(
+            "An argument that comes back as the result. Before Spark 4.1 arguments travel as JSON"
+            " and their types beside it, since pandas would change them; keys of maps are numbers,"
+            " booleans or strings there."
+        ),
+    ),
+    Path(
+        title="`async_udf` in SQL",
+        oracle="`udf`, and the argument itself",
+        cells=CELLS,
+        rules=(
+            NOT_SENT,
+            UNDECLARED,
+            Rule(
+                "timestamp|timestamp_ntz",
+                ".*",
+                "refused",
+                "before Spark 4.1: pandas does not tell them apart; cast it to a string",
+                versions=by_pandas,
+            ),
+            Rule(
+                NESTED,
+                ".*",
+                "refused",
+                "before Spark 4.1: pandas changes values within; call the function on columns",
+                versions=by_pandas,
+            ),
+            Rule(
+                "tinyint|smallint|int|bigint|float|double",
+                "null|NaN",
+                "refused",
+                "before Spark 4.1: pandas does not tell null from NaN, and rounds integers beside"
+                " null; call the function on columns",
+                versions=by_pandas,
+            ),
+        ),
+        text="Registered by `spark.udf.register`.",
+    ),
+)
+
+
+@pytest.fixture
+def in_zone(spark):
+    before = spark.conf.get("spark.sql.session.timeZone")
+    yield lambda zone: spark.conf.set("spark.sql.session.timeZone", zone)
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def echo_of(schema, zone):
+    """A function whose result is its row, in a worker whose clock is in `zone`."""
+
+    async def echo(row):
+        os.environ["TZ"] = zone
+        time.tzset()
+        return {name: row[name] for name in row}
+
+    return sa.async_udf(echo, schema=schema)
+
+
+def one_row(spark, cases):
+    columns = ", ".join(f"{case.sql} as c{index}" for index, case in enumerate(cases))
+    # Without the constants, which the plan would show, all 10 MB.
+    return spark.sql(f"select {columns}").coalesce(1).localCheckpoint()
+
+
+def declared(df):
+    """The type of the result: what is in the row, all nullable."""
+    fields = [field.jsonValue() | {"nullable": True} for field in df.schema.fields]
+    return StructType.fromJson({"type": "struct", "fields": fields})
+
+
+def outcomes_of(cases, ours, oracle):
+    return [
+        ((case.type, case.name), (ours[index], oracle[index])) for index, case in enumerate(cases)
+    ]
+
+
+def refused(call, message):
+    """What becomes of a case that is refused by the call or by the query."""
+    try:
+        return call()
+    except (sa.ConfigurationError, PySparkException) as error:
+        found = str(error)
+    assert re.search(message, found), found[-2000:]
+    return Refused(found)
+
+
+UNUSABLE = (UNSENT, "variant", "time")
+
+
+def refusals(spark, path, call, message):
+    """The outcomes of one case of each type that the path refuses."""
+    outcomes, seen = [], set()
+    for case in cases_of(VERSION):
+        rule = path.rule((case.type, case.name), VERSION)
+        if rule is not None and rule.verdict == "refused" and (case.type, rule) not in seen:
+            seen.add((case.type, rule))
+            ours = refused(lambda case=case: call(spark, case), message)
+            outcomes.append(((case.type, case.name), (ours, "a value")))
+    return outcomes
+
+
+def call_on_columns(spark, case):
+    df = spark.sql(f"select {case.sql} as c").coalesce(1)
+    return df.select(echo_of(df.schema, "UTC")("c")).collect()
+
+
+def call_in_sql(spark, case):
+    df = spark.sql(f"select {case.sql} as c").coalesce(1)
+    spark.udf.register("echo_one", echo_of(declared(df), "UTC"))
+    df.createOrReplaceTempView("one_case")
+    return spark.sql("select echo_one(named_struct('c', c)) from one_case").collect()
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_values_of_columns(spark, in_zone, zone):
+    in_zone(zone)
+    cases = [it for it in cases_of(VERSION) if PATHS[0].rule((it.type, it.name), VERSION) is None]
+    df = one_row(spark, cases)
+    echo = echo_of(declared(df), ZONES[ZONES.index(zone) - 1])
+
+    ours = df.select(echo(*df.columns).alias("r")).select("r.*").first()
+    (as_row,) = df.select(echo(F.struct(*df.columns)).alias("r")).first()
+
+    outcomes = outcomes_of(cases, ours, df.first())
+    outcomes += outcomes_of(cases, as_row, df.first())
+    if zone == "UTC":
+        outcomes += refusals(
+            spark, PATHS[0], call_on_columns, "Arrow|does not know|no column list|not supported"
+        )
+        PATHS[0].check(outcomes, VERSION)
+    else:
+        assert [it for it in outcomes if repr(it[1][0]) != repr(it[1][1])] == []
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_values_in_sql(spark, in_zone, zone):
+    in_zone(zone)
+    cases = [it for it in cases_of(VERSION) if PATHS[1].rule((it.type, it.name), VERSION) is None]
+    df = one_row(spark, cases)
+    df.createOrReplaceTempView("cases")
+    spark.udf.register("echo_all", echo_of(declared(df), ZONES[ZONES.index(zone) - 1]))
+    members = ", ".join(f"'{name}', {name}" for name in df.columns)
+
+    (ours,) = spark.table("cases").select(F.expr(f"echo_all(named_struct({members}))")).first()
+
+    outcomes = outcomes_of(cases, ours, df.first())
+    if zone == "UTC":
+        outcomes += refusals(
+            spark, PATHS[1], call_in_sql, "Arrow|does not know|no column list|before Spark 4.1"
+        )
+        PATHS[1].check(outcomes, VERSION)
+    else:
+        assert [it for it in outcomes if repr(it[1][0]) != repr(it[1][1])] == []
+
+
+def test_cells_are_those_of_the_wait_functions(spark):
+    cases = [it for it in cases_of(VERSION) if it.type not in UNUSABLE and it.name != "10 MB"]
+    df = one_row(spark, cases)
+
+    async def show(row):
+        return {"shown": repr(dict(row))}
+
+    expected = sa.ordered_wait(df, show, schema="shown string", output="replace").first().shown
+    on_columns = df.select(sa.async_udf(show, schema="shown string")(*df.columns)).first()[0]
+
+    assert on_columns == expected
+
+
+def test_nulls_beside_values_change_nothing(spark):
+    """Of each pair of rows one has nulls; a batch has both."""
+    df = spark.sql(
+        "select if(id % 2 = 0, 9223372036854775807L - id, null) as big,"
+        " if(id % 3 = 0, null, if(id % 3 = 1, double('NaN'), -0.0D)) as wide,"
+        " if(id % 2 = 0, array(9007199254740993L, null), null) as many,"
+        " if(id % 2 = 0, named_struct('n', 9007199254740993L, 'at',"
+        "   timestamp'2024-11-03 05:30:00 UTC'), null) as record from range(0, 40, 1, 2)"
+    )
+
+    out = df.select(echo_of(df.schema, "America/New_York")(*df.columns).alias("r"))
+
+    assert repr(out.select("r.*").collect()) == repr(df.collect())
+
+
+def test_names_of_arguments_are_used_for_a_struct_too(spark):
+    @sa.async_function("seen string")
+    async def look(row):
+        return {"seen": f"{list(row)} {row['s']['x']}"}
+
+    df = spark.sql("select named_struct('x', 7) as s")
+
+    assert df.select(sa.async_udf(look, columns=["s"])("s")).first()[0] == "['s'] 7"
+
+
+def test_null_structs_with_members_that_are_not_null(spark):
+    df = spark.sql(
+        "select if(id = 0, null, named_struct('x', id, 'y', named_struct('z', 'a'))) as s"
+        " from range(2)"
+    ).coalesce(1)
+
+    @sa.async_function("x bigint, z string")
+    async def look(row):
+        record = row.get("s", row)
+        inner = None if record is None else record["y"]
+        return {"x": record and record["x"], "z": inner and inner["z"]}
+
+    for column in (sa.async_udf(look)("s"), sa.async_udf(look, columns=["s"])("s")):
+        rows = df.select(column.alias("r")).select("r.*").collect()
+        assert [tuple(row) for row in rows] == [(None, None), (1, "a")]
+
+
+@pytest.mark.newest_spark
+def test_null_variants_are_arguments(spark):
+    if VERSION < (4, 1):
+        return
+    df = spark.sql("select cast(null as variant) as v, 1L as id")
+
+    @sa.async_function("seen string")
+    async def look(row):
+        return {"seen": repr(row["v"])}
+
+    assert df.select(sa.async_udf(look)("v", "id")).first()[0] == "None"
+
+
+def test_no_result_is_not_a_struct_of_nulls(spark):
+    @sa.async_function("a bigint, b double")
+    async def only_even(row):
+        return [] if row["id"] % 2 else {"a": None, "b": float("nan")}
+
+    rows = spark.range(4).select(sa.async_udf(only_even)("id").alias("r")).collect()
+
+    assert repr([row.r for row in rows]) == repr([rows[0].r, None, rows[2].r, None])
+    assert repr(rows[0].r) == "Row(a=None, b=nan)"
+
+
+def test_no_struct_as_result_in_sql(spark):
+    @sa.async_function("a bigint, b double")
+    async def nothing(row):
+        return []
+
+    spark.udf.register("nothing", sa.async_udf(nothing, columns=["id"]))
+    query = spark.sql("select nothing(id) as r from range(1)")
+
+    if by_pandas(VERSION):
+        with pytest.raises(PySparkException, match="cannot return null for a struct"):
+            query.collect()
+    else:
+        assert query.first().r is None
+
+
+def test_times_need_the_parser_of_today(spark):
+    if not by_pandas(VERSION):
+        return
+    df = spark.sql("select timestamp'2024-01-01' as at")
+    echo = echo_of("at timestamp", "UTC")
+    spark.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+    try:
+        with pytest.raises(PySparkException, match="timeParserPolicy"):
+            df.select(echo("at")).collect()
+    finally:
+        spark.conf.unset("spark.sql.legacy.timeParserPolicy")

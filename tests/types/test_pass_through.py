@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns of the input come out as they went in, whatever is called beside them."""
+
+import json
+
+import pyspark
+import pytest
+from pyspark.sql import functions as F  # noqa: N812 - its customary name
+from pyspark.sql.types import StructType
+
+import sparkawait as sa
+from tests.types.cases import CASES, cases_of
+from tests.types.paths import Path, Refused, Rule
+
+pytestmark = pytest.mark.spark
+
+VERSION = tuple(map(int, pyspark.__version__.split(".")[:2]))
+ZONES = ["UTC", "America/New_York", "Asia/Kolkata"]
+UNSENT = "interval year to month"
+PATHS = (
+    Path(
+        title="Columns that pass through",
+        oracle="the input itself",
+        cells=tuple((case.type, case.name) for case in CASES),
+        rules=(
+            Rule(
+                UNSENT,
+                ".*",
+                "refused",
+                "PySpark does not send it as Arrow data; cast it to a string, and back after",
+            ),
+        ),
+        text=(
+            "Names, nullability and metadata are kept, those of nested fields included. So are"
+            " collations."
+        ),
+    ),
+)
+WAITS = {
+    "ordered": sa.ordered_wait,
+    "unordered": sa.unordered_wait,
+    "key_ordered": lambda df, function: sa.key_ordered_wait(df, function, key="c0"),
+}
+
+
+@sa.async_function("ok boolean")
+async def accept(row):
+    return {"ok": True}
+
+
+@sa.async_function("ok boolean")
+async def read_all(row):
+    return {"ok": len(dict(row)) > 0}
+
+
+def every_case(spark):
+    """One row with a column for each case; a case without values of its type is a batch of such."""
+    cases = [case for case in cases_of(VERSION) if case.type != UNSENT]
+    columns = ", ".join(f"{case.sql} as c{index}" for index, case in enumerate(cases))
+    # Without the constants, which the plan would show, all 10 MB.
+    return cases, spark.sql(f"select {columns}").coalesce(1).localCheckpoint()
+
+
+@pytest.fixture
+def in_zone(spark):
+    before = spark.conf.get("spark.sql.session.timeZone")
+    yield lambda zone: spark.conf.set("spark.sql.session.timeZone", zone)
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("wait", WAITS)
+def test_values_and_types_of_columns_that_pass(spark, in_zone, zone, wait):
+    in_zone(zone)
+    cases, df = every_case(spark)
+
+    out = WAITS[wait](df, read_all if zone == "UTC" else accept)
+
+    assert out.drop("ok").schema == df.schema
+    (ours,), (oracle,) = out.collect(), df.collect()
+    outcomes = [
+        ((case.type, case.name), (ours[index], oracle[index])) for index, case in enumerate(cases)
+    ]
+    months = spark.sql("select interval '1-2' year to month as m")
+    with pytest.raises(sa.ConfigurationError, match=UNSENT):
+        sa.ordered_wait(months, accept)
+    outcomes += [
+        ((case.type, case.name), (Refused(), case.sql)) for case in CASES if case.type == UNSENT
+    ]
+    PATHS[0].check(outcomes, VERSION)
+
+
+def test_metadata_and_nullability_of_nested_fields_are_kept(spark):
+    wanted = {"comment": "deep", "unit": "m"}
+
+    def field(name, kind, *, nullable=False):
+        return {"name": name, "type": kind, "nullable": nullable, "metadata": wanted}
+
+    struct = {"type": "struct", "fields": [field("x", "integer"), field("y", "string")]}
+    array = {"type": "array", "elementType": struct, "containsNull": False}
+    entries = {"type": "map", "keyType": "string", "valueType": array, "valueContainsNull": False}
+    fields = [field("s", struct), field("a", array), field("m", entries)]
+    schema = StructType.fromJson({"type": "struct", "fields": fields})
+    df = spark.createDataFrame([((1, "a"), [(2, "b")], {"k": [(3, "c")]})], schema)
+
+    for wait in (sa.ordered_wait, sa.unordered_wait):
+        out = wait(df, accept)
+        assert json.loads(out.schema.json())["fields"][:3] == fields
+        assert out.drop("ok").collect() == df.collect()
+
+
+def test_char_and_varchar_columns_of_a_table_keep_what_they_are(spark, tmp_path):
+    spark.sql(
+        f"create table sized (c char(5) comment 'code', v varchar(5)) using parquet"
+        f" location '{tmp_path}'"
+    )
+    try:
+        spark.sql("insert into sized values ('ab', 'ab')")
+        df = spark.table("sized")
+        out = sa.ordered_wait(df, accept)
+        assert out.drop("ok").schema.json() == df.schema.json()
+        assert out.drop("ok").collect() == df.collect()
+    finally:
+        spark.sql("drop table sized")
+
+
+def test_rows_without_columns_are_rows(spark):
+    nothing = spark.range(120, numPartitions=2).select()
+
+    @sa.async_function("cells int")
+    async def count(row):
+        return {"cells": len(row)}
+
+    out = sa.ordered_wait(nothing, count)
+
+    assert out.columns == ["cells"]
+    assert [row.cells for row in out.collect()] == [0] * 120
+    assert sa.ordered_wait(nothing, count, channel=F.lit(1)).count() == 120
+
+
+@pytest.mark.newest_spark
+def test_collations_are_kept_and_returned(spark):
+    df = spark.sql("select 'aB' collate utf8_lcase as v, array('x' collate unicode_ci) as a")
+    declared = (
+        "w string collate utf8_lcase not null comment 'c', l array<string collate unicode_ci>,"
+        " m map<string collate utf8_lcase, string>, s struct<t: string collate utf8_lcase>"
+    )
+
+    @sa.async_function(declared)
+    async def answer(row):
+        return {"w": "Xy", "l": ["a"], "m": {"K": "v"}, "s": {"t": "T"}}
+
+    out = sa.ordered_wait(df, answer)
+
+    expected = StructType([*df.schema.fields, *StructType.fromDDL(declared).fields])
+    assert out.schema.json() == expected.json()
+    assert out.where("v = 'AB' and w = 'xY' and l[0] = 'A' and s.t = 't'").count() == 1
+    by_struct_type = sa.ordered_wait(df, answer, schema=StructType.fromDDL(declared))
+    assert by_struct_type.schema.json() == expected.json()
+    column = df.select(sa.async_udf(answer)("v").alias("r")).where("r.w = 'xY'")
+    assert column.count() == 1
+
+
+def test_collations_that_spark_does_not_have_are_refused(spark):
+    if VERSION >= (4, 0):
+        return
+    with pytest.raises(sa.ConfigurationError, match="needs Spark 4"):
+        sa.ordered_wait(spark.range(1), accept, schema="ok string collate utf8_lcase")

@@ -29,8 +29,19 @@ class Cache:
     cache is decided by how recently and how often they were used.
 
     Every Python worker process has its own cache, one per core of an executor, that lives as long
-    as the process. Tasks, queries and micro-batches share it when they are given this very object;
-    different functions that are given it are kept apart. A process keeps the last 16 caches.
+    as the process. Tasks, queries and micro-batches share it when they are given this very object.
+    A process keeps the last 16 caches.
+
+    Functions that are given one cache share no results, but where they are the same: native ones
+    if they were made with equal arguments, Python ones if Spark sends the same bytes for them. Two
+    closures of one factory, two instances of a class with other attributes, and a function before
+    and after it was edited are different. So is a function whose bytes differ for less: because a
+    global of the notebook that it uses, or an attribute of its instance, has changed, or its class
+    was defined again. Then it is called again. Without Spark, a Python function is the same if it
+    is the same object.
+
+    Keys are equal where Spark's ``GROUP BY`` takes them for equal: ``-0.0`` is ``0.0``, NaN is NaN,
+    and null is a key like any other. Maps are no keys.
 
     Args:
         max_rows: Most keys; ``None`` for no bound, and then `max_bytes` must be given.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NoReturn, TypedDict, cast
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from sparkawait.durations import Duration, parse_duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_checks import check_picklable, declared_schema, to_function
 from sparkawait.functions import AsyncFunction, NativeFunction, describe, is_async
+from sparkawait.identity import identity_of
 from sparkawait.plan import ERROR_COLUMN, OnError, Output, Plan
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.signatures import misfit_of
@@ -97,7 +99,9 @@ def resolve(
     """
     plan = resolve_unpickled(mode, function, input_schema=input_schema, **options)
     check_picklable(plan, plan.function_name)
-    return plan
+    if plan.cache is None:
+        return plan
+    return replace(plan, identity=identity_of(plan.function, travels=True))
 
 
 def resolve_unpickled(
@@ -133,6 +137,7 @@ def resolve_unpickled(
         max_rows_per_batch=_count(given["max_rows_per_batch"], "max_rows_per_batch"),
         key=_key(given["key"]) if mode == "key_ordered" else None,
         cache=_cache(given["cache"], checked_function),
+        identity="" if given["cache"] is None else identity_of(checked_function, travels=False),
         route=route,
         credits=_credits(
             given["channels"],

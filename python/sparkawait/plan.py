@@ -10,9 +10,7 @@ Immutable and picklable; any thread may read it.
 
 from __future__ import annotations
 
-import hashlib
 import os
-import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -69,6 +67,7 @@ class Plan:
         target_latency: Seconds that a row should take through batches; ``None`` for no aim.
         error_column: The name of the column of ``on_error="capture"``.
         case_sensitive: Whether columns whose names differ in case only are two.
+        identity: What tells the function from others that are given the same cache.
     """
 
     mode: Mode
@@ -92,6 +91,7 @@ class Plan:
     target_latency: float | None = None
     error_column: str = ERROR_COLUMN
     case_sensitive: bool = True
+    identity: str = ""
 
     @property
     def function_name(self) -> str:
@@ -170,16 +170,16 @@ class Plan:
             msg = f"the input has column `{twice}` twice; rename one of them"
             raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
         for column in self.key or ():
-            _require_column(input_schema, column, "key")
+            _require_key(input_schema, column, "key", ErrorKind.OPTION_INVALID)
         if isinstance(self.function, NativeFunction):
             for column in self.function.input_columns:
                 _require_column(input_schema, column, self.function.name)
             self.function.check(input_schema)
-        for column in self._cache_key():
-            _require_column(input_schema, column, "cache")
+        for column in self.cache_key:
+            _require_key(input_schema, column, "cache", ErrorKind.CACHE_INVALID)
         if self.route is not None and not self.route.hidden:
             for column in self.route.columns:
-                _require_channel(input_schema, column)
+                _require_key(input_schema, column, "channel", ErrorKind.CHANNELS_INVALID)
         if self.watermark is not None:
             _require_timestamp(input_schema, self.watermark.column)
         self.check_names(input_schema.names)
@@ -257,7 +257,8 @@ class Plan:
             return None
         return (list(route.columns), route.hidden, *self.credits)
 
-    def _cache_key(self) -> tuple[str, ...]:
+    @property
+    def cache_key(self) -> tuple[str, ...]:
         """The columns that results depend on, if they are kept."""
         if self.cache is None:
             return ()
@@ -271,14 +272,16 @@ class Plan:
         cache = self.cache
         if cache is None:
             return None
+        # What a function must not leave null is checked before it is kept, and not again.
+        required = "".join(str(int(not field.nullable)) for field in self.declared_schema)
         return (
-            f"{cache.id}:{_identity(self.function)}",
+            f"{cache.id}:{self.identity}:{required}",
             cache.max_rows,
             cache.max_bytes,
             cache.expire_after_write,
             cache.expire_after_access,
             cache.cache_missing,
-            list(self._cache_key()),
+            list(self.cache_key),
         )
 
     def _native(self) -> Native | None:
@@ -286,13 +289,6 @@ class Plan:
             return None
         retry_misses = self.retry is not None and self.retry.retry_misses
         return self.function._native(retry_misses=retry_misses)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-
-
-def _identity(function: AsyncFunction | NativeFunction) -> str:
-    """Names what a function does, so that functions that share a cache do not share results."""
-    if isinstance(function, NativeFunction):
-        return hashlib.sha256(pickle.dumps(function)).hexdigest()
-    return function.name
 
 
 def _retry_numbers(retry: AsyncRetryStrategy) -> tuple[int, float, float, float, bool]:
@@ -306,12 +302,18 @@ def _require_column(schema: pa.Schema, column: str, option: str) -> None:
         raise ConfigurationError(msg, ErrorKind.COLUMN_MISSING)
 
 
-def _require_channel(schema: pa.Schema, column: str) -> None:
-    _require_column(schema, column, "channel")
+def _require_key(schema: pa.Schema, column: str, option: str, kind: ErrorKind) -> None:
+    _require_column(schema, column, option)
     found = schema.field(column).type
+    if not _is_comparable(found):
+        msg = f"`{option}` names column `{column}` of type {found}, whose values cannot be compared"
+        raise ConfigurationError(msg, kind)
+
+
+def _is_comparable(found: pa.DataType) -> bool:
     if pa.types.is_map(found) or pa.types.is_union(found):
-        msg = f"`channel` names column `{column}` of type {found}, whose values cannot be compared"
-        raise ConfigurationError(msg, ErrorKind.CHANNELS_INVALID)
+        return False
+    return all(_is_comparable(found.field(index).type) for index in range(found.num_fields))
 
 
 def _require_timestamp(schema: pa.Schema, column: str) -> None:

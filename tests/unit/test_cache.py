@@ -3,13 +3,14 @@
 
 import asyncio
 import pickle
-from dataclasses import dataclass
+import struct
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait import arrow, testing
+from sparkawait import arrow, options, testing
 from sparkawait.exceptions import ErrorKind
 from sparkawait.options import resolve_unpickled
 from sparkawait.testing import simulated
@@ -175,6 +176,146 @@ def test_native_functions_that_differ_do_not_share_results():
         totals = {}
         list(arrow.run(plan, iter(words("a", "a")), on_metrics=totals.update))
         assert totals["cache_loads"] == 1
+
+
+def length_times(factor):
+    @sa.async_function("length bigint")
+    async def scaled(row):
+        return {"length": factor * len(row["word"])}
+
+    return scaled
+
+
+class Scaled(sa.AsyncFunction):
+    """Instances have one name and different attributes."""
+
+    schema = "length bigint"
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    async def async_invoke(self, row):
+        return {"length": self.factor * len(row["word"])}
+
+    async def scale(self, row):
+        return {"length": self.factor * len(row["word"])}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [length_times, Scaled, lambda factor: Scaled(factor).scale],
+    ids=["closures", "instances", "methods"],
+)
+@pytest.mark.parametrize("travels", [True, False])
+def test_functions_of_one_name_that_differ_do_not_share_results(make, travels):
+    if travels:
+        pytest.importorskip("pyspark.cloudpickle")
+    cache, found = sa.Cache(key="word"), []
+    resolve = options.resolve if travels else resolve_unpickled
+
+    for factor in (1, 2):
+        plan = resolve("ordered", make(factor), input_schema=None, cache=cache, schema="length int")
+        found.append(lengths(arrow.run(plan, iter(words("abc")))))
+
+    assert found == [[3], [6]]
+
+
+def test_a_function_that_is_sent_is_the_same_however_often_it_is_given():
+    pytest.importorskip("pyspark.cloudpickle")
+    cache = sa.Cache(key="word")
+
+    def identity(function):
+        plan = options.resolve(
+            "ordered", function, input_schema=None, cache=cache, schema="length int"
+        )
+        again = pickle.loads(pickle.dumps(replace(plan, function=Counting())))  # noqa: S301
+        assert again.identity == plan.identity
+        return plan.identity
+
+    closure, instance = length_times(3), Scaled(3)
+    assert identity(closure) == identity(closure)
+    assert identity(closure.function) == identity(closure.function)
+    assert identity(instance) == identity(Scaled(3))
+    assert identity(instance.scale) == identity(instance.scale)
+    before = identity(instance)
+    instance.factor = 4
+    assert identity(instance) != before
+
+
+def test_a_method_is_the_same_function_whenever_it_is_asked_for():
+    cache, instance = sa.Cache(key="word"), Scaled(2)
+
+    loads = []
+    for _ in range(2):
+        plan = resolve_unpickled(
+            "ordered", instance.scale, input_schema=None, cache=cache, schema="length int"
+        )
+        totals = {}
+        list(arrow.run(plan, iter(words("a")), on_metrics=totals.update))
+        loads.append(totals["cache_loads"])
+
+    assert loads == [1, 0]
+
+
+@pytest.mark.parametrize("schemas", [("y int", "y int not null"), ("y int not null", "y int")])
+def test_schemas_that_differ_in_nullability_work_with_one_cache(schemas):
+    @sa.async_function("y int")
+    async def half(row):
+        return {"y": row["n"] // 2 if row["n"] % 2 == 0 else None}
+
+    cache = sa.Cache(key="n")
+    batches = words("a", "b", "c")
+
+    found = {}
+    for schema in schemas * 2:
+        output = arrow.ordered_wait(batches, half, schema=schema, cache=cache, on_error="drop")
+        found[schema] = [value for batch in output for value in batch["y"].to_pylist()]
+
+    assert found == {"y int": [0, None, 1], "y int not null": [0, 1]}
+
+
+def test_ways_to_handle_errors_share_results_that_must_not_be_null():
+    function, cache = Counting(), sa.Cache(key="word")
+
+    for on_error in ("fail", "null", "capture", "fail"):
+        output = arrow.ordered_wait(
+            words("a"), function, schema="length int not null", cache=cache, on_error=on_error
+        )
+        assert lengths(output) == [1]
+
+    assert function.called == ["a"]
+
+
+def test_equal_floats_are_one_key_however_they_are_stored():
+    calls = []
+
+    @sa.async_function("y int")
+    async def count(row):
+        calls.append(row["x"])
+        return {"y": len(calls)}
+
+    other = struct.unpack("<d", struct.pack("<Q", 0xFFF8000000000001))[0]
+    values = pa.array([0.0, -0.0, float("nan"), other, 1.0])
+    plain = pa.record_batch({"x": values})
+    nested = pa.record_batch({"x": pa.array([[{"v": value}] for value in values.to_pylist()])})
+
+    for batch in (plain, nested):
+        (output,) = arrow.ordered_wait([batch], count, cache=sa.Cache(key="x"))
+        first = output["y"].to_pylist()[0]
+        assert output["y"].to_pylist() == [first, first, first + 1, first + 1, first + 2]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_map_is_no_key(nested):
+    column = pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))
+    column = pa.StructArray.from_arrays([column], ["m"]) if nested else column
+    batch = pa.record_batch({"m": column})
+
+    for options_ in ({"cache": sa.Cache(key="m")}, {"channel": "m"}):
+        with pytest.raises(sa.ConfigurationError, match=r"`m` of type .*, whose values cannot be"):
+            list(arrow.ordered_wait([batch], Counting(), **options_))
+    with pytest.raises(sa.ConfigurationError, match="`key` names column `m` of type"):
+        list(arrow.key_ordered_wait([batch], Counting(), key="m"))
 
 
 @dataclass(frozen=True)

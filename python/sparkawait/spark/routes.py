@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from pyspark.errors import PySparkException
-from pyspark.sql.types import MapType
 
 from sparkawait.channels import Route
 from sparkawait.exceptions import ConfigurationError, ErrorKind
@@ -29,8 +28,7 @@ def with_route(df: DataFrame, channel: object) -> tuple[DataFrame, object]:
     """Returns `df` with the column that an expression makes, and what ``channel=`` is then.
 
     Raises:
-        ConfigurationError: If Spark cannot compute the expression over `df`, or its values cannot
-            be compared.
+        ConfigurationError: If Spark cannot compute the expression over `df`.
     """
     if not _is_column(channel):
         return df, channel
@@ -39,13 +37,10 @@ def with_route(df: DataFrame, channel: object) -> tuple[DataFrame, object]:
         name += "_"
     try:
         routed = df.withColumn(name, cast("Any", channel))
-        computed = routed.schema[name].dataType
+        _ = routed.schema
     except PySparkException as error:
         msg = f"`channel` cannot be computed: {str(error).splitlines()[0]}"
         raise ConfigurationError(msg, ErrorKind.CHANNELS_INVALID) from error
-    if isinstance(computed, MapType):
-        msg = f"`channel` is a {computed.simpleString()}, whose values cannot be compared"
-        raise ConfigurationError(msg, ErrorKind.CHANNELS_INVALID)
     return routed, Route((name,), hidden=True)
 
 

@@ -23,6 +23,7 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import NativeFunction
 from sparkawait.plan import ERROR_COLUMN, Mode, OnError, Output, Plan
 from sparkawait.retry import AsyncRetryStrategy
+from sparkawait.spark.keys import check_keys
 from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.partition import PartitionTask
 from sparkawait.spark.routes import Destination, with_route
@@ -314,6 +315,7 @@ def _wait(
     resolved = options.resolve(mode, function, input_schema=arrow_schema, **given)
     plan = dataclasses.replace(conform(resolved, zone), case_sensitive=is_case_sensitive(df))
     plan.check_names(arrow_schema.names)
+    check_keys(plan, df.schema)
     kept = input_schema.fields if plan.output == "append" else []
     names = df.columns
     renamed = not names or _needs_safe_names(names)

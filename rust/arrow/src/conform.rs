@@ -26,7 +26,7 @@ const CAST: CastOptions<'static> =
 /// | [`Side::Input`] | by position, and must have the declared names | names and nullability inside of nested types |
 /// | [`Side::Result`] | by name | also width, offset size, unit: see [`is_castable`] |
 #[derive(Debug)]
-pub(crate) struct Conform {
+pub struct Conform {
     side: Side,
     schema: SchemaRef,
     /// The schema with nulls allowed: nulls are counted here, with a better
@@ -48,7 +48,8 @@ enum Plan {
 }
 
 impl Conform {
-    pub(crate) fn new(side: Side, schema: SchemaRef) -> Self {
+    /// Declares the schema of what arrives on one side of the operator.
+    pub fn new(side: Side, schema: SchemaRef) -> Self {
         let required = (0..schema.fields().len()).filter(|&i| !schema.field(i).is_nullable());
         let required = required.collect();
         let nullable = schema.fields().iter().map(|f| f.as_ref().clone().with_nullable(true));
@@ -56,12 +57,18 @@ impl Conform {
         Self { side, schema, nullable, required, known: None }
     }
 
-    pub(crate) fn schema(&self) -> &SchemaRef {
+    /// The declared schema.
+    pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
     /// Returns `batch` with columns of exactly the declared types.
-    pub(crate) fn conform(&mut self, batch: RecordBatch) -> Result<RecordBatch, Error> {
+    ///
+    /// # Errors
+    ///
+    /// Columns that are missing or of another kind, values that do not fit, and nulls where none
+    /// may be.
+    pub fn conform(&mut self, batch: RecordBatch) -> Result<RecordBatch, Error> {
         let batch = match self.plan(batch.schema_ref())? {
             Plan::AsIs => batch,
             Plan::Adapt(positions) => self.adapt(&batch, &positions)?,

@@ -17,6 +17,7 @@ use foldhash::fast::FixedState;
 use sparkawait_core::Key;
 
 use crate::error::Error;
+use crate::key_values::{has_floats, is_key_type, normalized};
 
 /// Fixed, so that a row has the same key in every worker and after a restart.
 const SEED: u64 = 0x5eed_0f4b_7e5a_11ed;
@@ -33,12 +34,14 @@ pub type Keys = Arc<[Option<Key>]>;
 /// Computes the [`Key`] of each row from the values of some columns.
 ///
 /// A key is a 64-bit hash of the values. Rows whose values differ but hash alike
-/// are served one after the other: that costs parallelism, never order. Values
-/// are compared as stored, so `-0.0` and `0.0` are two keys.
+/// are served one after the other: that costs parallelism, never order. Which
+/// values are equal is said in [`key_values`](crate::key_values).
 #[derive(Debug)]
 pub struct KeyColumns {
     /// Positions in the input schema.
     columns: Vec<usize>,
+    /// Whether one of them has floats in it, whose equal values may be stored unlike.
+    has_floats: bool,
     converter: RowConverter,
     hasher: FixedState,
     /// Encoded values of the last batch; kept for its memory.
@@ -61,9 +64,10 @@ impl KeyColumns {
             .map(|name| column_named(schema, name.as_ref()))
             .collect::<Result<Vec<_>, Error>>()?;
         let fields = columns.iter().map(|&i| sort_field(schema, i)).collect::<Result<_, _>>()?;
+        let has_floats = columns.iter().any(|&i| has_floats(schema.field(i).data_type()));
         let converter = RowConverter::new(fields).map_err(Error::KeyEncoding)?;
         let encoded = converter.empty_rows(0, 0);
-        Ok(Self { columns, converter, hasher: FixedState::with_seed(SEED), encoded })
+        Ok(Self { columns, has_floats, converter, hasher: FixedState::with_seed(SEED), encoded })
     }
 
     /// The key of each row of `batch`; `None` where a key column is null.
@@ -72,8 +76,12 @@ impl KeyColumns {
     ///
     /// When `batch` does not have the schema that the columns were looked up in.
     pub fn keys(&mut self, batch: &RecordBatch) -> Result<Keys, Error> {
-        let columns: Vec<ArrayRef> =
-            self.columns.iter().map(|&i| ArrayRef::clone(batch.column(i))).collect();
+        let columns = self.columns.iter().map(|&i| batch.column(i));
+        let columns: Vec<ArrayRef> = if self.has_floats {
+            columns.map(normalized).collect::<Result<_, _>>().map_err(Error::KeyEncoding)?
+        } else {
+            columns.map(ArrayRef::clone).collect()
+        };
         let nulls = columns.iter().fold(None, |nulls, column| {
             NullBuffer::union(nulls.as_ref(), column.logical_nulls().as_ref())
         });
@@ -155,9 +163,8 @@ fn long_runs(columns: &[ArrayRef], rows: usize) -> Option<Partitions> {
 
 fn sort_field(schema: &Schema, column: usize) -> Result<SortField, Error> {
     let field = schema.field(column);
-    let sort_field = SortField::new(field.data_type().clone());
-    if RowConverter::supports_fields(std::slice::from_ref(&sort_field)) {
-        return Ok(sort_field);
+    if is_key_type(field.data_type()) {
+        return Ok(SortField::new(field.data_type().clone()));
     }
     Err(Error::KeyType { column: field.name().clone(), data_type: field.data_type().clone() })
 }
@@ -219,8 +226,24 @@ mod tests {
     }
 
     #[test]
+    fn equal_floats_have_one_key_however_they_are_stored() {
+        let nan = f64::from_bits(0xfff8_0000_0000_0001);
+        let values = [0.0, -0.0, f64::NAN, nan, 1.0];
+        let numbers: ArrayRef = Arc::new(Float64Array::from(values.to_vec()));
+        let texts: ArrayRef = Arc::new(StringArray::from(vec!["x"; 5]));
+        let batch = RecordBatch::try_from_iter([("a", numbers), ("b", texts)]).unwrap();
+
+        for names in [["a"].as_slice(), &["a", "b"]] {
+            let keys = keys(&batch, names);
+
+            assert_eq!((keys[0], keys[2]), (keys[1], keys[3]));
+            assert!(keys[0] != keys[2] && keys[2] != keys[4]);
+        }
+    }
+
+    #[test]
     fn rows_of_a_run_have_the_keys_that_they_have_alone() {
-        let zeros = [[0.0; 5].as_slice(), &[-0.0; 7]].concat();
+        let zeros = [[0.0; 5].as_slice(), &[1.0; 7]].concat();
         let texts = [[Some("x"); 8].as_slice(), &[None; 4]].concat();
         let columns: [(_, ArrayRef); 2] =
             [("a", Arc::new(Float64Array::from(zeros))), ("b", Arc::new(StringArray::from(texts)))];

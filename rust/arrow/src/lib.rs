@@ -19,12 +19,13 @@
 //! task thread; batches leave as `Arc<InputBatch>` for other threads to read.
 
 mod channel_columns;
-mod conform;
+pub mod conform;
 mod error;
 mod event_time;
 mod gather;
 mod input_rows;
 mod key_columns;
+pub mod key_values;
 mod output_assembler;
 mod output_schema;
 mod result_chunks;

@@ -28,6 +28,8 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::row::RowConverter;
+use sparkawait_arrow::Side;
+use sparkawait_arrow::conform::Conform;
 use sparkawait_core::operator::AttemptId;
 use sparkawait_runtime::{AsyncFunction, ReplySender};
 
@@ -54,6 +56,8 @@ struct CachedTask {
     /// Of result rows.
     rows: RowConverter,
     results: SchemaRef,
+    /// Brings replies to `results`, as those are that are not kept.
+    conform: Mutex<Conform>,
     metrics: Arc<CacheMetrics>,
     is_closed: AtomicBool,
 }
@@ -93,6 +97,7 @@ impl CachedFunction {
             function: Mutex::new(None),
             rows,
             results: SchemaRef::clone(results),
+            conform: Mutex::new(Conform::new(Side::Result, SchemaRef::clone(results))),
             metrics: Arc::clone(&settings.metrics),
             is_closed: AtomicBool::new(false),
         });

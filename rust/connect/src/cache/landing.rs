@@ -2,10 +2,10 @@
 //! What a function's replies bring: to the cache, and to those that waited.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
-use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
-use arrow::compute::{cast, take_record_batch};
+use arrow::array::{RecordBatch, UInt32Array};
+use arrow::compute::take_record_batch;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 
@@ -21,8 +21,7 @@ impl ReplyTap for CachedTask {
         if let Some(results) = &group.results
             && let Err(error) = self.land_results(results, &mut followers)
         {
-            let message = format!("results cannot be kept in the cache: {error}");
-            return self.sender.fail(TaskError::Internal(message));
+            return self.sender.fail(error);
         }
         self.land_failures(&group.failures, &mut followers);
         let is_open = self.sender.send(group);
@@ -40,10 +39,13 @@ impl CachedTask {
         &self,
         results: &ResultGroup,
         followers: &mut Followers,
-    ) -> Result<(), ArrowError> {
-        results.check().map_err(|error| ArrowError::ExternalError(Box::new(error)))?;
-        let rows = conform(&results.rows, &self.results)?;
-        let encoded = self.rows.convert_columns(rows.columns())?;
+    ) -> Result<(), TaskError> {
+        results.check()?;
+        let rows = {
+            let mut conform = self.conform.lock().unwrap_or_else(PoisonError::into_inner);
+            conform.conform(results.rows.clone()).map_err(TaskError::Arrow)?
+        };
+        let encoded = self.rows.convert_columns(rows.columns()).map_err(not_kept)?;
         let (mut start, mut evictions) = (0, 0);
         let mut landed = Vec::new();
         self.store.with(|state, now| {
@@ -68,7 +70,7 @@ impl CachedTask {
             }
         });
         self.metrics.count_evictions(evictions);
-        followers.add_results(&rows, landed)
+        followers.add_results(&rows, landed).map_err(not_kept)
     }
 
     /// Gives the failures of flights to those that waited.
@@ -124,7 +126,7 @@ impl Followers {
                     counts: Some(Vec::new()),
                     retries: Some(Vec::new()),
                     misses: Some(Vec::new()),
-                    rows: RecordBatch::new_empty(rows.schema()),
+                    rows: RecordBatch::new_empty(SchemaRef::clone(&waiter.task.results)),
                 });
                 results.attempts.push(waiter.attempt);
                 results.counts.get_or_insert_default().push(range.end - range.start);
@@ -136,22 +138,17 @@ impl Followers {
         for follower in self.0.values_mut() {
             if let Some(results) = &mut follower.reply.results {
                 let positions = UInt32Array::from(std::mem::take(&mut follower.positions));
-                results.rows = take_record_batch(rows, &positions)?;
+                let columns = take_record_batch(rows, &positions)?.columns().to_vec();
+                // The same types; but a task may allow nulls where another one does not.
+                let schema = SchemaRef::clone(&follower.task.results);
+                results.rows = RecordBatch::try_new(schema, columns)?;
             }
         }
         Ok(())
     }
 }
 
-/// Returns `rows` with columns of exactly the types of `schema`, found by name.
-fn conform(rows: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
-    let column = |field: &arrow::datatypes::FieldRef| -> Result<ArrayRef, ArrowError> {
-        let column = rows.column(rows.schema_ref().index_of(field.name())?);
-        if column.data_type() == field.data_type() {
-            return Ok(ArrayRef::clone(column));
-        }
-        cast(column, field.data_type())
-    };
-    let columns = schema.fields().iter().map(column).collect::<Result<_, _>>()?;
-    RecordBatch::try_new(SchemaRef::clone(schema), columns)
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn not_kept(error: ArrowError) -> TaskError {
+    TaskError::Internal(format!("results cannot be kept in the cache: {error}"))
 }

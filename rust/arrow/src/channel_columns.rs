@@ -2,6 +2,7 @@
 //! The columns that say where each row goes.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::Schema;
@@ -37,7 +38,6 @@ pub struct ChannelColumns {
 }
 
 /// A batch without its hidden columns.
-#[derive(Debug)]
 pub struct Routed {
     /// The channel of each row; `None` where a column is null.
     pub keys: Keys,
@@ -45,6 +45,13 @@ pub struct Routed {
     pub batch: RecordBatch,
     /// What was taken off.
     pub hidden: Vec<ArrayRef>,
+}
+
+/// Shows the size only: row contents do not belong in logs.
+impl fmt::Debug for Routed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Routed").field("rows", &self.batch.num_rows()).finish_non_exhaustive()
+    }
 }
 
 impl ChannelColumns {

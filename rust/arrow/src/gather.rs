@@ -4,6 +4,8 @@
 //! The work per row is done once per window, not once per column. Belongs to
 //! the task thread.
 
+use std::fmt;
+
 use arrow::{
     array::{Array, ArrayRef, RecordBatch, new_null_array},
     compute::{concat, interleave},
@@ -61,7 +63,6 @@ impl Positions {
 }
 
 /// The rows of one window, ready to be gathered column by column.
-#[derive(Debug)]
 pub(crate) struct Gather<'a> {
     /// The batches that the window uses, each once.
     sources: Vec<&'a RecordBatch>,
@@ -70,6 +71,16 @@ pub(crate) struct Gather<'a> {
     /// Some rows are null in every column.
     has_nulls: bool,
     plan: Plan,
+}
+
+/// Shows which rows are gathered, and nothing of them.
+impl fmt::Debug for Gather<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sources, runs, plan, .. } = self;
+        let mut shown = f.debug_struct("Gather");
+        shown.field("sources", &sources.len()).field("runs", runs).field("plan", plan);
+        shown.finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]

@@ -155,4 +155,15 @@ mod tests {
         assert!(rows.is_empty());
         assert_eq!(chunks.held_chunks(), 0);
     }
+
+    #[test]
+    fn what_is_shown_has_no_values() {
+        let mut chunks = chunks();
+        let _held = chunks.accept(record_batch!(("y", Int64, [987_654_321])).unwrap()).unwrap();
+
+        let shown = format!("{chunks:?}");
+
+        assert!(shown.contains("held: 1"), "{shown}");
+        assert!(!shown.contains("987654321"), "{shown}");
+    }
 }

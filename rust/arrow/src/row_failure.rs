@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The final failure of a row, and the column that captures it.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use arrow::{
     array::{
@@ -11,7 +11,7 @@ use arrow::{
 };
 
 /// Why a row has no results.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct RowFailure {
     /// The stable name of the kind of error.
     pub kind: Cow<'static, str>,
@@ -19,6 +19,14 @@ pub struct RowFailure {
     pub message: String,
     /// Attempts made, the failed one included.
     pub attempts: u32,
+}
+
+/// Shows nothing of the message, which may quote a value.
+impl fmt::Debug for RowFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("RowFailure");
+        shown.field("kind", &self.kind).field("attempts", &self.attempts).finish_non_exhaustive()
+    }
 }
 
 fn fields() -> Fields {

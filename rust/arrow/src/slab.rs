@@ -4,23 +4,31 @@
 //! Invariant: a slot is either free or has at least one unreleased row. Belongs
 //! to the task thread.
 
+use std::fmt;
+
 /// Holds values under small integer handles and drops each one when the last
 /// of its rows is released.
 ///
 /// Handles are reused, so they stay dense: a table indexed by handle is no
 /// larger than the largest number of values ever held at once.
-#[derive(Debug)]
 pub(crate) struct Slab<T> {
     slots: Vec<Option<Slot<T>>>,
     /// Empty slots, the one emptied last on top.
     free: Vec<u32>,
 }
 
-#[derive(Debug)]
 struct Slot<T> {
     value: T,
     /// Never 0.
     unreleased: u32,
+}
+
+/// Shows how many values there are, and none of them.
+impl<T> fmt::Debug for Slab<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let held = self.slots.len() - self.free.len();
+        f.debug_struct("Slab").field("held", &held).finish_non_exhaustive()
+    }
 }
 
 impl<T> Slab<T> {

@@ -2,6 +2,7 @@
 //! Why a call failed, and why a task failed.
 
 use std::error::Error as StdError;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::native::StartError;
 pub type Cause = Arc<dyn StdError + Send + Sync>;
 
 /// Why a call failed.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct CallFailure {
     /// The stable code.
     pub kind: ErrorKind,
@@ -23,6 +24,14 @@ pub struct CallFailure {
     pub summary: String,
     /// What the function raised.
     pub cause: Option<Cause>,
+}
+
+/// Shows nothing of the message and the cause, which may quote a value.
+impl fmt::Debug for CallFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("CallFailure");
+        shown.field("kind", &self.kind).field("summary", &self.summary).finish_non_exhaustive()
+    }
 }
 
 /// Why a task failed.

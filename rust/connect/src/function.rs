@@ -128,7 +128,6 @@ pub struct ReplyGroup {
 }
 
 /// The results of some calls, concatenated in the order of `attempts`.
-#[derive(Debug)]
 pub struct ResultGroup {
     /// The calls.
     pub attempts: Vec<AttemptId>,
@@ -140,6 +139,16 @@ pub struct ResultGroup {
     pub misses: Option<Vec<bool>>,
     /// The result rows, in the task's result schema.
     pub rows: RecordBatch,
+}
+
+/// Shows the size only: row contents do not belong in logs.
+impl fmt::Debug for ResultGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResultGroup")
+            .field("calls", &self.attempts.len())
+            .field("rows", &self.rows.num_rows())
+            .finish_non_exhaustive()
+    }
 }
 
 impl ResultGroup {

@@ -206,7 +206,7 @@ impl Redis {
             if self.router.is_cluster() {
                 for (route, pack) in self.pack_by_node(&rows, part, &mut others) {
                     let (router, bytes) = (Arc::clone(&self.router), pack.bytes.clone());
-                    let redirects = Redirects::new(router, bytes, pack.ends, route.primary);
+                    let redirects = Redirects::new(router, route, bytes, pack.ends);
                     self.send_pack(route.node, pack.bytes, pack.attempts, Some(redirects))?;
                 }
             } else {

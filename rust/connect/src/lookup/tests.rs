@@ -76,3 +76,17 @@ fn one_row_for_each_call_needs_no_counts() {
 
     assert_eq!(reply.finish(rows).results.unwrap().counts, None);
 }
+
+#[test]
+fn what_is_shown_of_a_reply_has_no_values() {
+    let calls = attempts(2);
+    let mut reply = LookupReply::new(Misses::default(), 2);
+    reply.found(calls[0], 1);
+    reply.failed(calls[1], service_failure("value 987654321", "bad value"), Retry::No);
+
+    let group = reply.finish(record_batch!(("x", Int64, [987_654_321])).unwrap());
+
+    let shown = format!("{group:?}");
+    assert!(shown.contains("rows: 1") && shown.contains("bad value"), "{shown}");
+    assert!(!shown.contains("987654321"), "{shown}");
+}

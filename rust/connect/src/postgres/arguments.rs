@@ -2,6 +2,7 @@
 //! Arguments of statements, as they are sent.
 
 use std::error::Error as StdError;
+use std::fmt;
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{
@@ -25,12 +26,18 @@ pub(crate) const EPOCH_MICROS: i64 = EPOCH_DAYS as i64 * DAY_MICROS;
 pub(crate) const DAY_MICROS: i64 = 86_400_000_000;
 
 /// All values of a column, as one array.
-#[derive(Debug)]
 pub(crate) struct ArrayArgument {
     pub(crate) wire: Wire,
     pub(crate) values: ArrayRef,
     /// Type of the elements.
     pub(crate) element: Type,
+}
+
+/// Shows no values: the client writes its arguments to a log for debugging.
+impl fmt::Debug for ArrayArgument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArrayArgument").field("of", &self.element).finish_non_exhaustive()
+    }
 }
 
 impl ToSql for ArrayArgument {
@@ -63,11 +70,17 @@ impl ToSql for ArrayArgument {
 }
 
 /// One value of a column.
-#[derive(Debug)]
 pub(crate) struct ValueArgument<'a> {
     pub(crate) wire: Wire,
     pub(crate) values: &'a ArrayRef,
     pub(crate) row: usize,
+}
+
+/// Shows no value.
+impl fmt::Debug for ValueArgument<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ValueArgument").field("row", &self.row).finish_non_exhaustive()
+    }
 }
 
 impl ToSql for ValueArgument<'_> {

@@ -18,7 +18,7 @@ pub(crate) const STATEMENT: &str = "the statement";
 const POOLER: &str = "; behind a pooler such as PgBouncer give `prepare=False`";
 
 /// Why calls failed, in a form that can be given to each of them.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Failure {
     /// Quotes the server.
     message: String,
@@ -42,6 +42,14 @@ enum Class {
     Row,
     /// More was found than is read; it may be read in parts.
     TooLarge,
+}
+
+/// Shows nothing of what the server said, which may quote a value.
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Failure");
+        shown.field("class", &self.class).field("summary", &self.summary).finish_non_exhaustive()
+    }
 }
 
 impl Failure {

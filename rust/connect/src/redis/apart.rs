@@ -79,13 +79,13 @@ pub(super) fn send(
     }
     drop(targets);
     let join = Arc::new(Join::new(Arc::clone(spec), joined));
-    for (Route { node, primary }, Pack { bytes, ends, attempts, parts }) in packs {
+    for (route, Pack { bytes, ends, attempts, parts }) in packs {
         let redirects = router
             .is_cluster()
-            .then(|| Redirects::new(Arc::clone(router), bytes.clone(), ends, primary));
+            .then(|| Redirects::new(Arc::clone(router), route, bytes.clone(), ends));
         let parts = PartAnswers::new(Arc::clone(&join), parts);
         let answers = Answers::of_parts(Arc::clone(spec), attempts, parts, redirects);
-        router.send(node, Job { bytes, answers: Awaited::Calls(answers) });
+        router.send(route.node, Job { bytes, answers: Awaited::Calls(answers) });
     }
     nulls
 }

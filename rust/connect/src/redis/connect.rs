@@ -101,12 +101,7 @@ impl Target {
 
     /// The same for another node of the cluster.
     pub(super) fn at(mut self, host: &str, port: u16) -> Self {
-        // A node that does not know its own address leaves it out.
-        if let (true, Endpoint::Tcp(own, _)) = (host.is_empty(), &self.endpoint) {
-            self.endpoint = Endpoint::Tcp(own.clone(), port);
-        } else {
-            self.endpoint = Endpoint::Tcp(host.to_owned(), port);
-        }
+        self.endpoint = Endpoint::Tcp(host.to_owned(), port);
         self.address = format!("{host}:{port}");
         self
     }

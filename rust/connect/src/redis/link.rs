@@ -88,7 +88,7 @@ impl Awaited {
     }
 }
 
-/// A handle to the task of one connection; the task ends with the handle.
+/// A handle to the task of one connection; the task ends with the handle, after its last job.
 pub(super) struct Link {
     jobs: UnboundedSender<Job>,
 }
@@ -221,6 +221,8 @@ impl Connection {
         ticks.reset();
         let mut is_flushed = true;
         let mut was_read = true;
+        // Whether jobs may come; when its handle is gone, those that came are still served.
+        let mut is_held = true;
         let reason = loop {
             self.unread.reserve(READ_BYTES);
             tokio::select! {
@@ -231,6 +233,7 @@ impl Connection {
                         Ok(_) if self.take_replies().is_err() => {
                             break Some("the server sent what is no reply");
                         }
+                        Ok(_) if !is_held && self.jobs.is_empty() => break None,
                         Ok(_) => {}
                         Err(_) => break Some("reading from it failed"),
                     }
@@ -244,14 +247,14 @@ impl Connection {
                         Err(_) => break Some("writing to it failed"),
                     }
                 }
-                job = jobs.recv(), if self.unwritten.len() < UNWRITTEN_BYTES => match job {
+                job = jobs.recv(), if is_held && self.unwritten.len() < UNWRITTEN_BYTES => match job {
                     Some(job) => {
                         // Silence before a job says nothing of the server.
                         was_read |= self.jobs.is_empty();
                         self.add(job);
                     }
                     None if self.jobs.is_empty() => break None,
-                    None => break Some("its process ends"),
+                    None => is_held = false,
                 },
                 _ = ticks.tick() => {
                     if !was_read && !self.jobs.is_empty() {

@@ -12,7 +12,7 @@ use crate::error::TaskError;
 use super::answers::Answers;
 use super::link::{Awaited, Job};
 use super::resp::Reply;
-use super::router::{Router, Step};
+use super::router::{Route, Router, Step};
 
 /// Redirections that a command follows before its row fails; clusters need two.
 const MOST_HOPS: u32 = 5;
@@ -26,6 +26,8 @@ const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 /// The commands of one job, kept until none of them can be redirected.
 pub(super) struct Redirects {
     router: Arc<Router>,
+    /// The node that is asked.
+    node: usize,
     /// Without `ASKING`.
     bytes: Vec<u8>,
     /// End of each command in the bytes.
@@ -42,11 +44,12 @@ impl Redirects {
     /// Keeps the commands of a job.
     pub(super) fn new(
         router: Arc<Router>,
+        Route { node, primary }: Route,
         bytes: Vec<u8>,
         ends: Vec<usize>,
-        primary: Option<usize>,
     ) -> Self {
-        Self { router, bytes, ends, moved: BTreeMap::new(), hops: 0, is_asking: false, primary }
+        let moved = BTreeMap::new();
+        Self { router, node, bytes, ends, moved, hops: 0, is_asking: false, primary }
     }
 
     /// Whether each command is preceded by `ASKING`.
@@ -63,7 +66,9 @@ impl Redirects {
         if self.hops == MOST_HOPS {
             return false;
         }
-        let Some(Step { node, is_asking }) = self.router.redirection(words) else { return false };
+        let Some(Step { node, is_asking }) = self.router.redirection(words, self.node) else {
+            return false;
+        };
         self.moved.entry((node, is_asking)).or_default().push(index);
         true
     }
@@ -94,6 +99,7 @@ impl Redirects {
             }
             let redirects = Self {
                 router: Arc::clone(&self.router),
+                node,
                 bytes,
                 ends,
                 moved: BTreeMap::new(),

@@ -4,9 +4,10 @@
 //! A cluster is asked for its nodes at the start of each task, whenever a redirection shows
 //! that they changed, and when one is lost. What redirections tell is believed
 //! at once. A node that is lost loses its slots, so that another one is asked
-//! for them; a replica that is lost rests, and its primary is asked meanwhile.
+//! for them; a replica that is lost rests, and its primary is asked meanwhile. A
+//! node that the cluster does not have any more is forgotten, but for its number.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::{Duration, Instant};
@@ -62,10 +63,21 @@ struct Map {
 
 struct Node {
     address: String,
+    /// None if the cluster does not have the node any more; its number stays its own.
     links: Vec<Link>,
     next: AtomicUsize,
     /// Until when it is not read as a replica, in milliseconds since the router's start.
     rests_until: AtomicU64,
+}
+
+impl Map {
+    /// Returns `node` if the cluster has it, or the next one that it has.
+    fn present(&self, node: usize) -> usize {
+        let nodes = self.nodes.len();
+        let mut others = (node..node + nodes).map(|node| node % nodes);
+        // The one that was described is always there.
+        others.find(|node| !self.nodes[*node].links.is_empty()).unwrap_or_default()
+    }
 }
 
 /// Where a call goes.
@@ -165,7 +177,8 @@ impl Router {
     /// Asks for the nodes of a cluster, of which some may have come or gone.
     pub(super) fn refresh(&self) {
         if self.is_cluster() {
-            self.ask_for_nodes(self.routes().guide);
+            let guide = self.routes().guide;
+            self.ask_for_nodes(guide);
         }
     }
 
@@ -189,7 +202,7 @@ impl Router {
     /// Opens the map, for a burst.
     pub(super) fn routes(&self) -> Routes<'_> {
         let map = self.map();
-        let guide = self.guide.load(Ordering::Relaxed) % map.nodes.len();
+        let guide = map.present(self.guide.load(Ordering::Relaxed));
         let (mut replicas, mut turn) = (Vec::new(), 0);
         if !map.replicas.is_empty() {
             turn = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -208,7 +221,8 @@ impl Router {
     pub(super) fn send(&self, node: usize, job: Job) {
         let refused = {
             let map = self.map();
-            let node = &map.nodes[node];
+            // Any other knows better who has the keys of one that has gone meanwhile.
+            let node = &map.nodes[map.present(node)];
             let turn = node.next.fetch_add(1, Ordering::Relaxed) % node.links.len();
             node.links[turn].send(job)
         };
@@ -217,8 +231,8 @@ impl Router {
         }
     }
 
-    /// Reads an error as a redirection, and learns from it.
-    pub(super) fn redirection(&self, words: &[u8]) -> Option<Step> {
+    /// Reads an error of the node `asked` as a redirection, and learns from it.
+    pub(super) fn redirection(&self, words: &[u8], asked: usize) -> Option<Step> {
         let mut words = std::str::from_utf8(words).ok()?.split(' ');
         let is_asking = match words.next()? {
             "MOVED" => false,
@@ -226,7 +240,7 @@ impl Router {
             _ => return None,
         };
         let slot: u16 = words.next()?.parse().ok().filter(|slot| *slot < SLOTS)?;
-        let node = self.find(words.next()?)?;
+        let node = self.find(words.next()?, asked)?;
         if !is_asking {
             let index = u16::try_from(node).ok()?;
             let before = self.map().slots[usize::from(slot)];
@@ -241,13 +255,20 @@ impl Router {
         Some(Step { node, is_asking })
     }
 
-    /// Learns which nodes there are.
-    pub(super) fn learn(&self, shards: &[Shard]) {
+    /// Learns from the node `asked` which nodes there are, and forgets the others.
+    pub(super) fn learn(&self, shards: &[Shard], asked: usize) {
+        if shards.is_empty() {
+            // It is in no cluster yet, or any more.
+            return;
+        }
+        // The node that was described is where to begin again, whatever it is called there.
+        let mut present = BTreeSet::from([0]);
         let mut replicas = BTreeMap::<usize, Vec<usize>>::new();
         let mut slots = vec![UNKNOWN; usize::from(SLOTS)];
         for shard in shards {
             let nodes: Vec<usize> =
-                shard.addresses.iter().filter_map(|address| self.find(address)).collect();
+                shard.addresses.iter().filter_map(|address| self.find(address, asked)).collect();
+            present.extend(&nodes);
             let Some((&primary, others)) = nodes.split_first() else { continue };
             let Ok(index) = u16::try_from(primary) else { continue };
             for slot in shard.slots.clone() {
@@ -257,17 +278,24 @@ impl Router {
                 replicas.insert(primary, others.to_vec());
             }
         }
+        let mut gone = Vec::new();
         self.write(|map| {
             for (owner, node) in map.owners.iter_mut().zip(&slots) {
-                *owner = if *node == UNKNOWN { *owner } else { *node };
+                let is_known = *node != UNKNOWN || !present.contains(&usize::from(*owner));
+                *owner = if is_known { *node } else { *owner };
             }
             (map.slots, map.replicas) = (slots, replicas);
+            for (index, node) in map.nodes.iter_mut().enumerate() {
+                if !present.contains(&index) {
+                    gone.append(&mut node.links);
+                }
+            }
         });
     }
 
     /// Forgets the slots of a node that was lost.
     pub(super) fn forget(&self, node: usize) {
-        if !self.is_cluster() {
+        if !self.is_cluster() || self.map().nodes[node].links.is_empty() {
             return;
         }
         let guide = self.guide.fetch_add(1, Ordering::Relaxed) + 1;
@@ -278,15 +306,15 @@ impl Router {
                 *slot = UNKNOWN;
             }
         });
-        let nodes = self.map().nodes.len();
-        self.ask_for_nodes(guide % nodes);
+        let guide = self.map().present(guide);
+        self.ask_for_nodes(guide);
     }
 
     /// Asks a node for all nodes, unless one is being asked.
     fn ask_for_nodes(&self, node: usize) {
         let is_asked = std::mem::replace(&mut *self.is_asking(), true);
         if !is_asked {
-            let answers = Awaited::Topology(TopologyAnswer::new(Weak::clone(&self.own)));
+            let answers = Awaited::Topology(TopologyAnswer::new(Weak::clone(&self.own), node));
             self.send(node, Job { bytes: topology::QUESTION.to_vec(), answers });
         }
     }
@@ -297,23 +325,34 @@ impl Router {
         self.answered.notify_all();
     }
 
-    /// Returns the node of an address, which is added if it is not known.
-    fn find(&self, address: &str) -> Option<usize> {
+    /// Returns the node of an address that the node `asked` named; it is added if it is not known.
+    fn find(&self, address: &str, asked: usize) -> Option<usize> {
+        let (host, port) = address.rsplit_once(':')?;
+        let address = if host.is_empty() {
+            // Its own host: it does not know by which name it was reached.
+            let asked = self.address(asked)?;
+            format!("{}:{port}", asked.rsplit_once(':')?.0)
+        } else {
+            address.to_owned()
+        };
         let known = |map: &Map| map.nodes.iter().position(|node| node.address == address);
-        if let Some(node) = known(&self.map()) {
+        let map = self.map();
+        if let Some(node) = known(&map)
+            && !map.nodes[node].links.is_empty()
+        {
             return Some(node);
         }
+        drop(map);
         let (host, port) = address.rsplit_once(':')?;
         let target = Target::new(&self.server).ok()?.at(host, port.parse().ok()?);
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
-        // Another link may have been told of it meanwhile.
-        if let Some(node) = known(&map) {
-            return Some(node);
+        let index = known(&map).unwrap_or(map.nodes.len());
+        match map.nodes.get_mut(index) {
+            // Another link may have been told of it meanwhile.
+            Some(node) if !node.links.is_empty() => {}
+            Some(node) => *node = self.node(target, index),
+            None => map.nodes.push(self.node(target, index)),
         }
-        let index = map.nodes.len();
-        let mut node = self.node(target, index);
-        address.clone_into(&mut node.address);
-        map.nodes.push(node);
         Some(index)
     }
 
@@ -348,5 +387,70 @@ impl Router {
 
     fn write(&self, change: impl FnOnce(&mut Map)) {
         change(&mut self.map.write().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::Runtime;
+
+    use super::*;
+
+    /// A router for `localhost:7000`, where nobody listens.
+    fn router(runtime: &Runtime) -> Arc<Router> {
+        let server = serde_json::json!({
+            "url": "redis://localhost:7000",
+            "cluster": true,
+            "connections": 1,
+            "connect_timeout": 1.0,
+            "idle_timeout": 1.0,
+            "max_reply_bytes": 1000,
+            "read_from": "primary",
+            "tls": { "ca": null, "certificate": null, "private_key": null },
+        });
+        Router::start(&serde_json::from_value(server).unwrap(), runtime.handle()).unwrap()
+    }
+
+    fn shard(slots: std::ops::RangeInclusive<u16>, address: &str) -> Shard {
+        Shard { slots, addresses: vec![address.to_owned()] }
+    }
+
+    fn address_of(router: &Router, slot: u16) -> Option<String> {
+        let node = router.routes().of(Some(slot), None).node;
+        router.address(node)
+    }
+
+    #[test]
+    fn an_empty_host_is_that_of_who_was_asked() {
+        let runtime = Runtime::new().unwrap();
+        let router = router(&runtime);
+        router.learn(&[shard(0..=1, ":7000"), shard(2..=3, "other:7001")], 0);
+
+        // The node that was described is known.
+        assert_eq!(router.routes().of(Some(0), None).node, 0);
+        let moved = |words: &str, asked| router.redirection(words.as_bytes(), asked).unwrap().node;
+        assert_eq!(router.address(moved("MOVED 2 :7002", 1)).unwrap(), "other:7002");
+        assert_eq!(router.address(moved("ASK 2 :7003", 0)).unwrap(), "localhost:7003");
+        assert_eq!(address_of(&router, 2).unwrap(), "other:7002");
+        assert_eq!(moved("MOVED 3 other:7001", 0), 1);
+    }
+
+    #[test]
+    fn a_node_that_the_cluster_does_not_have_is_forgotten() {
+        let runtime = Runtime::new().unwrap();
+        let router = router(&runtime);
+        router.learn(&[shard(0..=1, "a:1"), shard(2..=3, "b:2")], 0);
+        let links = || router.map().nodes.iter().map(|it| it.links.len()).collect::<Vec<_>>();
+        assert_eq!((links(), router.map().owners[2]), (vec![1, 1, 1], 2));
+
+        router.learn(&[shard(0..=1, "a:1")], 0);
+
+        assert_eq!((links(), router.map().owners[2]), (vec![1, 1, 0], UNKNOWN));
+        assert_eq!(router.map().present(2), 0);
+        // Who is no part of a cluster knows nothing.
+        router.learn(&[], 0);
+        assert_eq!(address_of(&router, 0).unwrap(), "a:1");
+        router.learn(&[shard(0..=3, "b:2")], 0);
+        assert_eq!((links(), address_of(&router, 0).unwrap()), (vec![1, 0, 1], "b:2".to_owned()));
     }
 }

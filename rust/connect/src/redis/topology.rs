@@ -16,26 +16,29 @@ pub(super) const QUESTION: &[u8] = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shard {
     pub(super) slots: RangeInclusive<u16>,
-    /// The primary, and its replicas, as redirections name them.
+    /// The primary, and its replicas, as redirections name them: without a host, it is that of who
+    /// was asked.
     pub(super) addresses: Vec<String>,
 }
 
 /// Awaits the answer, for a router.
 pub(super) struct TopologyAnswer {
     router: Weak<Router>,
+    /// The node that was asked.
+    node: usize,
 }
 
 impl TopologyAnswer {
-    /// Awaits the answer to one question.
-    pub(super) fn new(router: Weak<Router>) -> Self {
-        Self { router }
+    /// Awaits the answer to one question to a node.
+    pub(super) fn new(router: Weak<Router>, node: usize) -> Self {
+        Self { router, node }
     }
 
     /// Takes the answer; what is none leaves the router as it was.
     pub(super) fn take(&self, reply: Reply<'_>) {
         if let Some(router) = self.router.upgrade() {
             if let Some(shards) = shards(reply) {
-                router.learn(&shards);
+                router.learn(&shards, self.node);
             } else {
                 // A user may lack permission; redirections tell of the nodes then.
                 tracing::debug!("a node of the Redis cluster did not tell of its nodes");

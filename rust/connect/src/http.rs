@@ -21,6 +21,7 @@ mod json_cells;
 mod redirects;
 mod request;
 mod results;
+mod variant;
 
 use std::fmt;
 

@@ -200,7 +200,9 @@ impl BodyRows<'_> {
                 BodyPiece::Value(values) if self.is_one_value && values.is_null(row) => {
                     return Ok(None);
                 }
-                BodyPiece::Value(values) => values.write(row, &mut out),
+                BodyPiece::Value(values) => values
+                    .write(row, &mut out)
+                    .ok_or_else(|| bad_request("the row has a variant that cannot be read"))?,
                 BodyPiece::Quoted(rows) => {
                     self.text.clear();
                     if rows.write(row, Escape::None, &mut self.text) {

@@ -6,12 +6,16 @@
 
 use std::ops::Range;
 
-use arrow::array::{Array, AsArray, GenericListArray, OffsetSizeTrait, new_empty_array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BinaryArray, GenericListArray, OffsetSizeTrait, StructArray,
+    new_empty_array,
+};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, FieldRef};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
+use super::variant::write_variant;
 use crate::native::StartError;
 use crate::template::times::{Fraction, Moment, write_date_time, write_offset};
 use crate::template::{Cells, local, timestamps};
@@ -39,6 +43,8 @@ enum Kind<'a> {
     /// Names as JSON with a colon behind them.
     Struct(Vec<(Vec<u8>, JsonCells<'a>)>),
     Map(Ranges<'a>, Keys<'a>, Box<JsonCells<'a>>),
+    /// Metadata and value of variants.
+    Variant(&'a BinaryArray, &'a BinaryArray),
     /// Where the value of each row is among others.
     Dictionary(Vec<usize>, Box<JsonCells<'a>>),
 }
@@ -70,13 +76,11 @@ impl<'a> JsonCells<'a> {
                 Kind::List(Box::new(range), Box::new(elements))
             }
             DataType::Struct(fields) => {
-                if fields.iter().any(is_variant) {
-                    return Err(StartError::option(
-                        "a variant has no JSON form here; give `to_json(..)` of it, or a cast",
-                    ));
+                if let Some(variant) = variant(array.as_struct()) {
+                    return Ok(Self { nulls: array.logical_nulls(), kind: variant });
                 }
                 let columns = array.as_struct().columns().iter();
-                let member = |(field, column): (&FieldRef, &'a arrow::array::ArrayRef)| {
+                let member = |(field, column): (&FieldRef, &'a ArrayRef)| {
                     let mut name = Vec::new();
                     write_text(field.name(), &mut name);
                     name.push(b':');
@@ -136,10 +140,12 @@ impl<'a> JsonCells<'a> {
     }
 
     /// Appends the value of `row`, `null` for a null.
-    pub(super) fn write(&self, row: usize, out: &mut Vec<u8>) {
+    ///
+    /// Returns `None` if there is a variant in it whose bytes are none.
+    pub(super) fn write(&self, row: usize, out: &mut Vec<u8>) -> Option<()> {
         if self.is_null(row) {
             out.extend_from_slice(b"null");
-            return;
+            return Some(());
         }
         match &self.kind {
             Kind::Plain(cells) => {
@@ -151,7 +157,10 @@ impl<'a> JsonCells<'a> {
                     out.push(b'"');
                 }
             }
-            Kind::Dictionary(keys, values) => values.write(keys[row], out),
+            Kind::Variant(metadata, value) => {
+                write_variant(metadata.value(row), value.value(row), out)?;
+            }
+            Kind::Dictionary(keys, values) => values.write(keys[row], out)?,
             Kind::Text(cells) => write_text(cells.as_str(row).unwrap_or_default(), out),
             Kind::Quoted(cells) => {
                 out.push(b'"');
@@ -172,23 +181,24 @@ impl<'a> JsonCells<'a> {
             }
             Kind::List(ranges, elements) => {
                 write_items([b'[', b']'], ranges(row), out, |element, out| {
-                    elements.write(element, out);
-                });
+                    elements.write(element, out)
+                })?;
             }
             Kind::Struct(members) => {
                 write_items([b'{', b'}'], members, out, |(name, values), out| {
                     out.extend_from_slice(name);
-                    values.write(row, out);
-                });
+                    values.write(row, out)
+                })?;
             }
             Kind::Map(ranges, keys, values) => {
                 write_items([b'{', b'}'], ranges(row), out, |entry, out| {
                     keys.write(entry, out);
                     out.push(b':');
-                    values.write(entry, out);
-                });
+                    values.write(entry, out)
+                })?;
             }
         }
+        Some(())
     }
 }
 
@@ -205,21 +215,22 @@ impl Keys<'_> {
     }
 }
 
-/// Appends what `items` are written as, between brackets.
-fn write_items<T>(
+/// Appends what `items` are written as, between brackets; ends with the first that cannot be.
+pub(super) fn write_items<T>(
     brackets: [u8; 2],
     items: impl IntoIterator<Item = T>,
     out: &mut Vec<u8>,
-    mut write: impl FnMut(T, &mut Vec<u8>),
-) {
+    mut write: impl FnMut(T, &mut Vec<u8>) -> Option<()>,
+) -> Option<()> {
     out.push(brackets[0]);
     for (index, item) in items.into_iter().enumerate() {
         if index > 0 {
             out.push(b',');
         }
-        write(item, out);
+        write(item, out)?;
     }
     out.push(brackets[1]);
+    Some(())
 }
 
 fn list<O: OffsetSizeTrait>(lists: &GenericListArray<O>) -> Result<Kind<'_>, StartError> {
@@ -233,8 +244,13 @@ fn position(offset: i32) -> usize {
     usize::try_from(offset).unwrap_or_default()
 }
 
-fn is_variant(field: &FieldRef) -> bool {
-    field.metadata().get(VARIANT).is_some_and(|value| value == "true")
+/// Returns the columns of a struct that stands for variants, if it does.
+fn variant(array: &StructArray) -> Option<Kind<'_>> {
+    let is_marked =
+        |field: &FieldRef| field.metadata().get(VARIANT).is_some_and(|value| value == "true");
+    let column = |name| array.column_by_name(name)?.as_binary_opt::<i32>();
+    let (metadata, value) = (column("metadata")?, column("value")?);
+    array.fields().iter().any(is_marked).then_some(Kind::Variant(metadata, value))
 }
 
 /// Appends a text with its quotes.

@@ -150,7 +150,7 @@ def test_a_query_joins_that_of_a_row():
     with ScriptedServer(answer_found) as server:
         function = request("GET", "{url}", query={"k": "{id}"})
         run(function, {"url": [f"{server.url}/a?o=1#f", f"{server.url}/b"], "id": ["x&", "y"]})
-    assert server.targets == ["/a?o=1&k=x%26", "/b?k=y"]
+    assert sorted(server.targets) == ["/a?o=1&k=x%26", "/b?k=y"]
 
 
 def test_a_header_that_a_server_would_trim_fails_the_row():

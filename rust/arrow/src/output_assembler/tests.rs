@@ -31,7 +31,8 @@ impl Rig {
         output: OutputColumns,
         on_error: OnError,
     ) -> Self {
-        let assembler = OutputAssembler::new(&input, &result, output, on_error, ERROR_COLUMN).unwrap();
+        let assembler =
+            OutputAssembler::new(&input, &result, output, on_error, ERROR_COLUMN).unwrap();
         let (inputs, chunks) = (InputRows::new(input.into()), ResultChunks::new(result.into()));
         Self { inputs, chunks, assembler }
     }

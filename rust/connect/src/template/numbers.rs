@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Numbers as texts, in the form that Spark's `cast(.. as string)` gives them.
 
-use std::fmt::LowerExp;
-use std::io::Write as _;
-
 /// Bytes that the shortest form of any floating-point number has at most.
 const MOST_BYTES: usize = 32;
 
@@ -23,60 +20,77 @@ pub(crate) fn write_double(value: f64, out: &mut Vec<u8>) {
         _ if value.is_nan() => out.extend_from_slice(b"NaN"),
         f64::INFINITY => out.extend_from_slice(b"Infinity"),
         f64::NEG_INFINITY => out.extend_from_slice(b"-Infinity"),
-        _ => write_finite(value, out),
+        _ if is_tiny(value.abs(), 1e-320) => write_shortest(&format!("{value:.1e}"), out),
+        _ => write_shortest(zmij::Buffer::new().format_finite(value), out),
     }
 }
 
 /// As [`write_double`]; a `float` needs fewer digits.
 pub(crate) fn write_float(value: f32, out: &mut Vec<u8>) {
-    if value.is_finite() { write_finite(value, out) } else { write_double(value.into(), out) }
+    if !value.is_finite() {
+        write_double(value.into(), out);
+    } else if is_tiny(value.abs().into(), 1e-42) {
+        write_shortest(&format!("{value:.1e}"), out);
+    } else {
+        write_shortest(zmij::Buffer::new().format_finite(value), out);
+    }
 }
 
-fn write_finite(value: impl LowerExp + Copy, out: &mut Vec<u8>) {
+/// Whether one digit may be enough for a number: Java then takes the nearest with two, which is
+/// another one where numbers are so far apart; 4.9E-324 and not 5E-324.
+fn is_tiny(value: f64, bound: f64) -> bool {
+    value < bound && value > 0.0
+}
+
+/// Appends a number whose shortest digits are in `text`, such as `12.5`, `1e16` or `1.25e-7`.
+fn write_shortest(text: &str, out: &mut Vec<u8>) {
+    let text = match text.strip_prefix('-') {
+        Some(positive) => {
+            out.push(b'-');
+            positive
+        }
+        None => text,
+    };
+    let (mantissa, power) = text.split_once('e').unwrap_or((text, "0"));
+    let power: i32 = power.parse().unwrap_or_default();
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let mut buffer = [0; MOST_BYTES];
-    // "-1.25e-7": a digit, the others behind a point, the exponent.
-    let mut text = printed(&mut buffer, format_args!("{value:e}"));
-    let mut other = [0; MOST_BYTES];
-    if !text.contains('.') {
-        // Java asks for two digits, and takes the nearest such number: 4.9E-324 and not 5E-324.
-        text = printed(&mut other, format_args!("{value:.1e}"));
+    let length = whole.len() + fraction.len();
+    buffer[..whole.len()].copy_from_slice(whole.as_bytes());
+    buffer[whole.len()..length].copy_from_slice(fraction.as_bytes());
+    let digits = &buffer[..length];
+    let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+    if zeros == length {
+        out.extend_from_slice(b"0.0");
+        return;
     }
-    let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or_default();
-    if let Some(positive) = mantissa.strip_prefix('-') {
-        out.push(b'-');
-        write_digits(positive, exponent, out);
-    } else {
-        write_digits(mantissa, exponent, out);
-    }
+    let end = digits.iter().rposition(|digit| *digit != b'0').map_or(length, |last| last + 1);
+    // Neither count is above that of the bytes.
+    let position = |count| i32::try_from(count).unwrap_or_default();
+    write_digits(&digits[zeros..end], position(whole.len()) - 1 - position(zeros) + power, out);
 }
 
 /// Appends `d.ddd` times ten to the power of `exponent`.
-fn write_digits(mantissa: &str, exponent: i32, out: &mut Vec<u8>) {
-    let (first, rest) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let rest = rest.trim_end_matches('0').as_bytes();
+fn write_digits(digits: &[u8], exponent: i32, out: &mut Vec<u8>) {
     if !PLAIN.contains(&exponent) {
-        out.extend_from_slice(first.as_bytes());
-        write_fraction(rest, out);
+        out.push(digits[0]);
+        write_fraction(&digits[1..], out);
         out.push(b'E');
         write_integer(exponent, out);
-        return;
-    }
-    let whole = usize::try_from(exponent).unwrap_or_default();
-    if exponent < 0 {
+    } else if exponent < 0 {
         out.extend_from_slice(b"0.");
         out.resize(out.len() + exponent.unsigned_abs() as usize - 1, b'0');
-        out.extend_from_slice(first.as_bytes());
-        out.extend_from_slice(rest);
-    } else if rest.len() <= whole {
-        out.extend_from_slice(first.as_bytes());
-        out.extend_from_slice(rest);
-        out.resize(out.len() + whole - rest.len(), b'0');
-        write_fraction(b"", out);
+        out.extend_from_slice(digits);
     } else {
-        out.extend_from_slice(first.as_bytes());
-        out.extend_from_slice(&rest[..whole]);
-        write_fraction(&rest[whole..], out);
+        let whole = exponent.unsigned_abs() as usize + 1;
+        if digits.len() > whole {
+            out.extend_from_slice(&digits[..whole]);
+            write_fraction(&digits[whole..], out);
+        } else {
+            out.extend_from_slice(digits);
+            out.resize(out.len() + whole - digits.len(), b'0');
+            write_fraction(b"", out);
+        }
     }
 }
 
@@ -110,14 +124,6 @@ pub(crate) fn write_decimal(unscaled: &str, scale: i8, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes into `buffer`, which is large enough, and returns what was written.
-fn printed<'a>(buffer: &'a mut [u8; MOST_BYTES], text: std::fmt::Arguments<'_>) -> &'a str {
-    let mut rest = &mut buffer[..];
-    let _ = rest.write_fmt(text);
-    let length = MOST_BYTES - rest.len();
-    std::str::from_utf8(&buffer[..length]).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,6 +150,11 @@ mod tests {
             (0.1, "0.1"),
             (0.001, "0.001"),
             (0.001_25, "0.00125"),
+            (1_234_567.0, "1234567.0"),
+            (1e16, "1.0E16"),
+            (1e-5, "1.0E-5"),
+            (5e-320, "5.0E-320"),
+            (-4.9e-324, "-4.9E-324"),
             (0.000_999, "9.99E-4"),
             (2e23, "2.0E23"),
             (9_007_199_254_740_993.0, "9.007199254740992E15"),

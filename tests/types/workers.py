@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spark with the time zones of a test: that of the session and that of the Python workers."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["VERSION", "ZONES", "classic_udf", "zones"]
+
+VERSION = cast(
+    "tuple[int, int]", tuple(map(int, importlib.metadata.version("pyspark").split(".")[:2]))
+)
+ZONES = [
+    ("America/New_York", "UTC"),
+    ("UTC", "America/New_York"),
+    ("Asia/Kolkata", "Asia/Kolkata"),
+]
+"""Of the session, and of the workers."""
+
+
+@contextmanager
+def zones(spark: SparkSession, session: str, worker: str) -> Iterator[None]:
+    """Sets both zones; new workers are started for the second."""
+    environment = cast("dict[str, Any]", spark.sparkContext.environment)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    mine = os.environ.get("TZ")
+    spark.conf.set("spark.sql.session.timeZone", session)
+    environment["TZ"] = os.environ["TZ"] = worker
+    time.tzset()
+    try:
+        yield
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+        del environment["TZ"], os.environ["TZ"]
+        if mine is not None:
+            os.environ["TZ"] = mine
+        time.tzset()
+
+
+def classic_udf(function: Any, data_type: Any, *, arrow: bool = False) -> Any:
+    """Makes a udf of Spark: by default one whose values are pickled, whatever is the default."""
+    from pyspark.sql import functions as F  # noqa: N812 - its customary name
+
+    return F.udf(function, data_type, useArrow=arrow)

@@ -48,7 +48,7 @@ from sparkawait.http_options import (
     reveal_template,
 )
 from sparkawait.secrets import LookUp, Secret, left_out, looked_up, reveal
-from sparkawait.types import SchemaLike
+from sparkawait.types import SchemaLike, to_schema
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -66,6 +66,8 @@ class HttpFunction(NativeFunction):
         options: What else was given, checked.
         result_schema: The columns that the function returns.
         input_columns: The columns of the input that it reads.
+        required: The columns of the schema that are declared as not null: a response without one
+            fails its row, while a miss has nulls.
     """
 
     method: str
@@ -74,6 +76,7 @@ class HttpFunction(NativeFunction):
     options: Checked = field(repr=False)
     result_schema: pa.Schema = field(repr=False)
     input_columns: tuple[str, ...]
+    required: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def name(self) -> str:
@@ -113,6 +116,7 @@ class HttpFunction(NativeFunction):
             "returns": {"text": "body", "bytes": "body"}.get(options.returns, options.returns),
             "rows": options.rows,
             "paths": options.paths,
+            "required": self.required,
             "status": options.status is not None,
             "response_headers": [name for _, name in options.response_headers],
             "success": options.success,
@@ -201,7 +205,9 @@ def request(
         refuse(f"`method` must be the name of an HTTP method, got {shown(method)}")
     method = method.upper()
     checked, result_schema, columns = check_options(method, url, schema, dict(options))
-    function = HttpFunction(method, url, checked, result_schema, columns)
+    declared: list[pa.Field[Any]] = [] if schema is None else list(to_schema(schema))
+    required = tuple(column.name for column in declared if not column.nullable)
+    function = HttpFunction(method, url, checked, result_schema, columns, required)
     function.check()
     return function
 

@@ -52,6 +52,8 @@ class RedisFunction(NativeFunction):
         result_schema: The columns that it returns.
         shape: What a reply becomes.
         options: The other options, complete.
+        required: The columns that were declared as not null: a row for which Redis has none fails,
+            while a miss has nulls.
     """
 
     operation: str
@@ -60,6 +62,7 @@ class RedisFunction(NativeFunction):
     result_schema: pa.Schema
     shape: Any
     options: Mapping[str, Any]
+    required: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Finds the columns that the arguments name."""
@@ -117,6 +120,7 @@ class RedisFunction(NativeFunction):
             "shape": self.shape,
             "is_split": self.operation == "mget",
             "misses": {"how": options["how"], "retry": retry_misses},
+            "required": self.required,
         }
         return _core.Native.redis(json.dumps(description))
 
@@ -142,10 +146,11 @@ def make(
             text(argument, option, "text with columns in braces")
     # A miss gives nulls, and so does a field that a hash lacks.
     given = cast("list[Any]", list(schema))
+    required = tuple(field.name for field in given if not field.nullable)
     fields = [it.with_nullable(True) for it in given]  # noqa: FBT003 - PyArrow has no name for it
     nullable = pa.schema(fields)
     checked = _check_options(options)
-    function = RedisFunction(operation, url, tuple(arguments), nullable, shape, checked)
+    function = RedisFunction(operation, url, tuple(arguments), nullable, shape, checked, required)
     function.check()
     return function
 

@@ -33,7 +33,7 @@ def nginx(tmp_path_factory) -> Iterator[Nginx]:
         for i in range(0, ROWS, 2):
             customer = {"name": f"c{i}", "address": {"city": f"city {i}", "zips": [i, i + 1]}}
             (folder / str(i)).write_text(json.dumps(customer))
-        (folder / "13").write_text(json.dumps({"name": ["no", "text"]}))
+        (folder / "13").write_text(json.dumps({"name": "c13", "address": "no struct"}))
         yield server
 
 
@@ -97,13 +97,15 @@ def test_a_secret_is_resolved_in_the_executor_and_shown_nowhere(spark, nginx, tm
 def test_a_failing_row_is_an_error_column_by_choice(spark, nginx):
     frame = spark.range(12, 15, numPartitions=1)
 
-    rows = sa.ordered_wait(frame, customers(nginx), on_error="capture").collect()
+    schema = "name string, address struct<city:string>"
+    rows = sa.ordered_wait(frame, customers(nginx, schema), on_error="capture").collect()
 
     assert [(row.id, row.name) for row in rows] == [(12, "c12"), (13, None), (14, "c14")]
     assert [row.id for row in rows if row.error] == [13]
-    assert "`name`" in rows[1].error.message
+    assert "`address`" in rows[1].error.message
 
 
 def test_a_failing_row_fails_the_task(spark, nginx):
+    function = customers(nginx, "address struct<city:string>")
     with pytest.raises(Exception, match=r"http\.get.*failed for row 1 of partition 0"):
-        sa.ordered_wait(spark.range(12, 15, numPartitions=1), customers(nginx)).collect()
+        sa.ordered_wait(spark.range(12, 15, numPartitions=1), function).collect()

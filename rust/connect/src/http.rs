@@ -63,6 +63,9 @@ pub struct HttpConfig {
     rows: Option<String>,
     #[serde(default)]
     paths: Vec<(String, String)>,
+    /// The columns of the body that were declared as not null.
+    #[serde(default)]
+    required: Vec<String>,
     /// Whether a column has the status.
     #[serde(default)]
     status: bool,
@@ -143,6 +146,7 @@ impl HttpConfig {
             self.returns,
             self.rows.as_deref(),
             &self.paths,
+            &self.required,
             self.status,
             self.response_headers.len(),
             self.misses,

@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Paths into JSON documents: `$.address.city`, `items[0]['odd name']`.
 //!
-//! A subset of RFC 9535 that finds at most one value. Values are found as slices
-//! of the document, so that numbers keep all of their digits and nothing is copied.
-
-use std::fmt;
-
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
+//! A subset of RFC 9535 that finds at most one value.
 
 use crate::native::StartError;
 
 /// One step into a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+pub(crate) enum Step {
+    /// To a member of an object.
     Member(String),
+    /// To an element of an array, from 0.
     Element(usize),
 }
 
@@ -78,131 +74,9 @@ impl JsonPath {
         Self { steps: vec![Step::Member(name.to_owned())] }
     }
 
-    /// Finds the text of the value in `document`; `None` if there is none.
-    ///
-    /// # Errors
-    ///
-    /// The document is no JSON; says where, without its contents.
-    pub fn find<'a>(&self, document: &'a str) -> Result<Option<&'a str>, String> {
-        if self.steps.is_empty() {
-            Self::check(document)?;
-            return Ok(Some(document));
-        }
-        let mut value = document;
-        for step in &self.steps {
-            match step_into(value, step)? {
-                Some(found) => value = found.get().trim(),
-                None => return Ok(None),
-            }
-        }
-        Ok(Some(value))
-    }
-
-    /// Returns the texts of the elements of the array that `document` is.
-    ///
-    /// # Errors
-    ///
-    /// It is no JSON array.
-    pub fn elements(document: &str) -> Result<Vec<&str>, String> {
-        let elements: Vec<&RawValue> = serde_json::from_str(document).map_err(no_json)?;
-        Ok(elements.into_iter().map(RawValue::get).collect())
-    }
-
-    /// Checks that `document` is JSON.
-    ///
-    /// # Errors
-    ///
-    /// It is not.
-    pub fn check(document: &str) -> Result<(), String> {
-        serde_json::from_str::<IgnoredAny>(document).map(drop).map_err(no_json)
-    }
-}
-
-/// Finds one member or element of a value.
-fn step_into<'a>(value: &'a str, step: &Step) -> Result<Option<&'a RawValue>, String> {
-    let mut deserializer = serde_json::Deserializer::from_str(value);
-    let found = StepSeed(step).deserialize(&mut deserializer).map_err(no_json)?;
-    deserializer.end().map_err(no_json)?;
-    Ok(found)
-}
-
-/// Names the place of a syntax error; the message of the parser quotes no contents.
-#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
-fn no_json(error: serde_json::Error) -> String {
-    format!("the document is no JSON: {error}")
-}
-
-/// Takes one step while the rest of the value is skipped.
-struct StepSeed<'s>(&'s Step);
-
-impl<'de> DeserializeSeed<'de> for StepSeed<'_> {
-    type Value = Option<&'de RawValue>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for StepSeed<'_> {
-    type Value = Option<&'de RawValue>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-        let mut found = None;
-        while let Some(name) = map.next_key::<std::borrow::Cow<'de, str>>()? {
-            if matches!(self.0, Step::Member(wanted) if *wanted == name) {
-                found = Some(map.next_value()?);
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(found)
-    }
-
-    fn visit_seq<S: SeqAccess<'de>>(self, mut elements: S) -> Result<Self::Value, S::Error> {
-        let wanted = match self.0 {
-            Step::Element(index) => Some(*index),
-            Step::Member(_) => None,
-        };
-        let (mut found, mut index) = (None, 0);
-        loop {
-            if wanted == Some(index) {
-                found = elements.next_element()?;
-                if found.is_none() {
-                    return Ok(None);
-                }
-            } else if elements.next_element::<IgnoredAny>()?.is_none() {
-                return Ok(found);
-            }
-            index += 1;
-        }
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(None)
+    /// The steps, from the document.
+    pub(crate) fn steps(&self) -> &[Step] {
+        &self.steps
     }
 }
 
@@ -210,33 +84,19 @@ impl<'de> Visitor<'de> for StepSeed<'_> {
 mod tests {
     use super::*;
 
-    fn find<'a>(path: &str, document: &'a str) -> Option<&'a str> {
-        JsonPath::parse(path, "paths").unwrap().find(document).unwrap()
-    }
-
     #[test]
-    fn a_value_is_found_as_it_is_written() {
-        let document = r#"{"a": {"b": [1, {"odd.name": 0.10000000000000000001}]}, "c": "x"}"#;
-
-        assert_eq!(find("$.a.b[1]['odd.name']", document), Some("0.10000000000000000001"));
-        assert_eq!(find("a.b[0]", document), Some("1"));
-        assert_eq!(find("$.c", document), Some(r#""x""#));
-        assert_eq!(find("$", document), Some(document));
-        assert_eq!(find("$.a.b[*]", document), find("a.b", document));
-    }
-
-    #[test]
-    fn what_is_not_there_is_none() {
-        for path in ["$.x", "$.c.x", "$.a[0]", "$.a.b[7]", "$.c[0]"] {
-            assert_eq!(find(path, r#"{"a": {"b": [1]}, "c": 5}"#), None, "{path}");
-        }
-    }
-
-    #[test]
-    fn a_document_that_is_cut_off_is_an_error_wherever_the_cut_is() {
-        let path = JsonPath::parse("$.a", "paths").unwrap();
-        for document in ["", "{", r#"{"a": 1"#, r#"{"a": 1, "b""#, r#"{"a": 1} {}"#] {
-            assert!(path.find(document).is_err(), "{document}");
+    fn a_path_has_steps_to_members_and_elements() {
+        let member = |name: &str| Step::Member(name.to_owned());
+        for (path, steps) in [
+            (
+                "$.a.b[1]['odd.name']",
+                vec![member("a"), member("b"), Step::Element(1), member("odd.name")],
+            ),
+            ("a.b[*]", vec![member("a"), member("b")]),
+            ("$", vec![]),
+            ("[0]", vec![Step::Element(0)]),
+        ] {
+            assert_eq!(JsonPath::parse(path, "paths").unwrap().steps(), steps, "{path}");
         }
     }
 

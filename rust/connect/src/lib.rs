@@ -8,6 +8,7 @@
 //! | [`destinations`] | channels that a function finds by itself |
 //! | [`template`] | texts with columns in braces, as keys and addresses are |
 //! | [`lookup`] | found rows, a miss or a failure for each call |
+//! | `column` | a column that grows, and can be cut back |
 //! | [`text`], [`json`], [`json_path`] | result columns out of what a service returned |
 //! | [`zone`] | time zones as Spark names them |
 //! | [`cache`] | results that are kept, in front of any function |
@@ -22,6 +23,7 @@
 //! | [`latency`] | latency distributions of both |
 
 pub mod cache;
+mod column;
 pub mod destinations;
 pub mod error;
 pub mod exchange;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The shape of a lookup: found rows, a miss, or a failure for each call.
 
-use arrow::array::{BooleanArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
+use arrow::datatypes::Schema;
 use serde::Deserialize;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
 
 use crate::error::{CallFailure, TaskError};
 use crate::function::{FailedCall, ReplyGroup, ResultGroup};
+use crate::native::StartError;
 
 /// What becomes of a row whose key finds nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -94,6 +96,28 @@ impl LookupReply {
         self.failures.push(FailedCall { attempt, failure: Box::new(failure), retry });
     }
 
+    /// Returns the rows of calls that found something, but have a null in a column that must have
+    /// none: ascending, with the position of that column.
+    ///
+    /// `columns` are those of the rows of this reply. A miss has nulls whatever was declared.
+    pub fn nulls(&self, columns: &[ArrayRef], required: &[usize]) -> Vec<(usize, usize)> {
+        let with_nulls = required.iter().filter(|column| columns[**column].null_count() > 0);
+        let mut found = Vec::new();
+        for &column in with_nulls {
+            let mut rows = 0..columns[column].len();
+            for (index, count) in self.counts.iter().enumerate() {
+                let is_miss = self.misses.as_ref().is_some_and(|misses| misses[index]);
+                for row in rows.by_ref().take(*count as usize) {
+                    if !is_miss && columns[column].is_null(row) {
+                        found.push((row, column));
+                    }
+                }
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
     /// Returns whether nothing was collected.
     pub fn is_empty(&self) -> bool {
         self.attempts.is_empty() && self.failures.is_empty()
@@ -176,6 +200,20 @@ fn push_flag(flags: &mut Option<Vec<bool>>, index: usize, flag: bool) {
     if let Some(flags) = flags {
         flags.push(flag);
     }
+}
+
+/// Returns the positions of columns that a call which finds something must not leave null.
+///
+/// # Errors
+///
+/// The results have no column of such a name.
+pub fn positions(required: &[String], results: &Schema) -> Result<Vec<usize>, StartError> {
+    let position = |name: &String| {
+        results.index_of(name).map_err(|_| {
+            StartError::option(format!("`schema` has no column `{name}` that could be not null"))
+        })
+    };
+    required.iter().map(position).collect()
 }
 
 /// Makes the failure of a call to a service.

@@ -47,7 +47,7 @@ use tokio::runtime::Handle;
 use crate::destinations::Destinations;
 use crate::error::TaskError;
 use crate::function::{Call, Calls, TaskFunction};
-use crate::lookup::Misses;
+use crate::lookup::{Misses, positions};
 use crate::native::{NativeFunction, Start, StartError};
 use crate::shared::{Shared, key_of};
 use crate::tls::TlsSettings;
@@ -78,6 +78,9 @@ pub struct RedisConfig {
     options: Vec<String>,
     shape: Shape,
     misses: Misses,
+    /// The columns that were declared as not null.
+    #[serde(default)]
+    required: Vec<String>,
     /// Whether each argument is the key of a column, so that keys may be asked for apart.
     is_split: bool,
 }
@@ -153,7 +156,8 @@ impl NativeFunction for RedisConfig {
         let router = self.router(&start.runtime)?;
         router.refresh();
         let (misses, schema, replies) = (self.misses, start.results, start.replies);
-        let spec = Arc::new(Spec { shape, misses, schema, replies });
+        let required = positions(&self.required, &schema)?;
+        let spec = Arc::new(Spec { shape, misses, schema, required, replies });
         Ok(Box::new(Redis { router, command, spec }))
     }
 

@@ -1,35 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Columns of any type out of the texts that a service returned.
+//!
+//! A text becomes what Spark's `cast(.. as ..)` makes of it with ANSI rules, or it is refused.
+
+pub(crate) mod date_time;
+pub(crate) mod interval;
+pub(crate) mod number;
 
 use std::str::from_utf8;
 
-use arrow::array::{Array, ArrayBuilder, ArrayRef, BinaryBuilder, StringBuilder};
-use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, FieldRef};
-use arrow::util::display::FormatOptions;
+use arrow::array::ArrayRef;
+use arrow::datatypes::{FieldRef, Fields};
 
+use crate::column::{Column, Full, Values};
 use crate::error::TaskError;
-use crate::json::JsonRows;
+use crate::json;
+use crate::native::StartError;
 
-/// What does not parse becomes null, and is found by that.
-const CAST: CastOptions<'static> = CastOptions { safe: true, format_options: FormatOptions::new() };
-
-/// Collects the texts of one column and turns them into values of its type.
+/// Turns the texts of one column into values of its type, one after the other.
 ///
-/// Numbers, booleans, dates and timestamps are parsed, for a whole column at
-/// once; nested types are read as JSON; binary columns take the bytes as they are.
+/// Nested types are read as JSON; binary columns take the bytes as they are.
 #[derive(Debug)]
 pub struct TextColumn {
     field: FieldRef,
-    texts: Texts,
-    /// Rows whose bytes are no UTF-8, ascending.
-    not_utf8: Vec<usize>,
-}
-
-#[derive(Debug)]
-enum Texts {
-    Binary(BinaryBuilder),
-    Text(StringBuilder),
+    /// Or the type that cannot be read, which is known on the driver.
+    column: Result<Column, String>,
+    /// The rows whose text did not parse, ascending, and what is wrong with each.
+    bad: Vec<(usize, String)>,
 }
 
 /// A finished column.
@@ -41,142 +38,124 @@ pub struct ParsedColumn {
     pub bad: Vec<(usize, String)>,
 }
 
+/// Checks that texts can be read into all columns, which were given for `option`.
+///
+/// # Errors
+///
+/// There is a type that no text can be read into.
+pub fn check_columns(fields: &Fields, option: &str) -> Result<(), StartError> {
+    for field in fields {
+        Column::new(field.data_type(), 0).map_err(|what| {
+            StartError::option(format!(
+                "`{option}`: column `{}` cannot be read from text: it is or contains {what}",
+                field.name()
+            ))
+        })?;
+    }
+    Ok(())
+}
+
 impl TextColumn {
     /// Makes an empty column of the type of `field`, with room for `rows` rows.
     pub fn new(field: &FieldRef, rows: usize) -> Self {
-        let texts = match field.data_type() {
-            DataType::Binary | DataType::LargeBinary | DataType::BinaryView => {
-                Texts::Binary(BinaryBuilder::with_capacity(rows, rows * 16))
-            }
-            _ => Texts::Text(StringBuilder::with_capacity(rows, rows * 16)),
-        };
-        Self { field: FieldRef::clone(field), texts, not_utf8: Vec::new() }
+        let column = Column::new(field.data_type(), rows);
+        Self { field: FieldRef::clone(field), column, bad: Vec::new() }
     }
 
     /// Appends a value as the service wrote it.
     #[inline]
     pub fn push(&mut self, value: &[u8]) {
-        match &mut self.texts {
-            Texts::Binary(builder) => builder.append_value(value),
-            Texts::Text(builder) => {
-                if let Ok(text) = from_utf8(value) {
-                    builder.append_value(text);
-                } else {
-                    self.not_utf8.push(builder.len());
-                    builder.append_null();
-                }
-            }
+        let Ok(column) = &mut self.column else { return };
+        let row = column.len();
+        if let Err(what) = push(column, value) {
+            column.truncate(row);
+            column.push_null();
+            let (name, wanted) = (self.field.name(), self.field.data_type());
+            self.bad.push((row, format!("`{name}` should be `{wanted}`, but {what}")));
         }
     }
 
     /// Appends a null.
     #[inline]
     pub fn push_null(&mut self) {
-        match &mut self.texts {
-            Texts::Binary(builder) => builder.append_null(),
-            Texts::Text(builder) => builder.append_null(),
+        if let Ok(column) = &mut self.column {
+            column.push_null();
         }
     }
 
-    /// Parses all texts.
+    /// Returns the values.
     ///
     /// # Errors
     ///
     /// [`TaskError::Internal`] if texts cannot become values of the type at all.
     pub fn finish(self) -> Result<ParsedColumn, TaskError> {
-        let (name, wanted) = (self.field.name(), self.field.data_type());
-        let describe = |what: &str| format!("`{name}` should be `{wanted}`, but {what}");
-        let texts: ArrayRef = match self.texts {
-            Texts::Binary(mut builder) => std::sync::Arc::new(builder.finish()),
-            Texts::Text(mut builder) => std::sync::Arc::new(builder.finish()),
-        };
-        let mut bad: Vec<(usize, String)> =
-            self.not_utf8.iter().map(|row| (*row, describe("its bytes are no UTF-8"))).collect();
-        let (array, rest) = if wanted.is_nested() {
-            JsonRows::parse_values(&self.field, &texts)?
-        } else {
-            let array = if texts.data_type() == wanted {
-                ArrayRef::clone(&texts)
-            } else {
-                cast_with_options(&texts, wanted, &CAST)
-                    .map_err(|error| TaskError::Internal(describe(&error.to_string())))?
-            };
-            let is_bad = |row: &usize| array.is_null(*row) && !texts.is_null(*row);
-            let rest = if array.null_count() == texts.null_count() {
-                Vec::new()
-            } else {
-                (0..array.len())
-                    .filter(is_bad)
-                    .map(|row| (row, describe("the text does not parse as one")))
-                    .collect()
-            };
-            (array, rest)
-        };
-        bad.extend(rest);
-        bad.sort_by_key(|(row, _)| *row);
-        Ok(ParsedColumn { array, bad })
+        let name = self.field.name();
+        let internal = |what: &str| TaskError::Internal(format!("`{name}` cannot be read: {what}"));
+        let column = self.column.map_err(|what| internal(&what))?;
+        let array = column.finish().map_err(|error| internal(&error.to_string()))?;
+        Ok(ParsedColumn { array, bad: self.bad })
     }
+}
+
+/// Appends a value; says what is wrong, having appended parts of it perhaps.
+#[inline]
+fn push(column: &mut Column, value: &[u8]) -> Result<(), String> {
+    if let Values::Binary(values) = &mut column.values {
+        values.push(value).map_err(too_long)?;
+        column.advance();
+        return Ok(());
+    }
+    let text = from_utf8(value).map_err(|_| "its bytes are no UTF-8".to_owned())?;
+    if matches!(
+        column.values,
+        Values::List { .. } | Values::Struct { .. } | Values::Map { .. } | Values::Void
+    ) {
+        return json::push_value(column, text);
+    }
+    push_text(column, text)?.ok_or_else(|| "the text does not parse as one".to_owned())?;
+    column.advance();
+    Ok(())
+}
+
+/// Appends a text to the values of a plain type; `None` if it does not parse.
+#[inline]
+fn push_text(column: &mut Column, text: &str) -> Result<Option<()>, String> {
+    Ok(match &mut column.values {
+        Values::Text(values) => Some(values.push(text.as_bytes()).map_err(too_long)?),
+        Values::Integer { values, least, most } => number::integer(text)
+            .filter(|value| (*least..=*most).contains(value))
+            .map(|value| values.push(value)),
+        Values::Unsigned(values) => number::trim(text).parse().ok().map(|value| values.push(value)),
+        Values::Boolean(values) => number::boolean(text).map(|value| values.append(value)),
+        Values::Float(values) => number::float(text).map(|value| values.push(value)),
+        Values::Double(values) => number::float(text).map(|value| values.push(value)),
+        Values::Decimal { values, precision, scale } => {
+            number::decimal(text, *precision, *scale).map(|value| values.push(value))
+        }
+        Values::Date(values) => date_time::date(text).map(|value| values.push(value)),
+        Values::Timestamp { values, unit, zone } => match zone {
+            Some(zone) => date_time::timestamp(text, zone),
+            None => date_time::timestamp_ntz(text, true),
+        }
+        .filter(|micros| unit.holds(*micros))
+        .map(|micros| values.push(micros)),
+        Values::Interval { values, unit } => interval::day_to_second(text)
+            .filter(|micros| unit.holds(*micros))
+            .map(|micros| values.push(micros)),
+        Values::Time { values, unit } => date_time::time(text)
+            .filter(|micros| unit.holds(*micros))
+            .map(|micros| values.push(micros)),
+        Values::Void
+        | Values::Binary(_)
+        | Values::List { .. }
+        | Values::Struct { .. }
+        | Values::Map { .. } => None,
+    })
+}
+
+fn too_long(_: Full) -> String {
+    "the rows that were answered together have more than 2 GiB of it".to_owned()
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use arrow::array::AsArray;
-    use arrow::datatypes::{Field, Fields, Int64Type};
-
-    use super::*;
-
-    fn parsed(data_type: DataType, texts: &[Option<&[u8]>]) -> ParsedColumn {
-        let field: FieldRef = Arc::new(Field::new("c", data_type, true));
-        let mut column = TextColumn::new(&field, texts.len());
-        for text in texts {
-            match text {
-                Some(text) => column.push(text),
-                None => column.push_null(),
-            }
-        }
-        column.finish().unwrap()
-    }
-
-    #[test]
-    fn numbers_are_parsed_and_what_is_none_is_named_without_its_text() {
-        let column = parsed(DataType::Int64, &[Some(b"7"), None, Some(b"secret"), Some(b"-1")]);
-
-        let values = column.array.as_primitive::<Int64Type>();
-        assert_eq!(values.iter().collect::<Vec<_>>(), [Some(7), None, None, Some(-1)]);
-        let message = "`c` should be `Int64`, but the text does not parse as one".to_owned();
-        assert_eq!(column.bad, [(2, message)]);
-    }
-
-    #[test]
-    fn bytes_that_are_no_text_are_refused_in_a_text_column_only() {
-        let text = parsed(DataType::Utf8, &[Some(b"a"), Some(b"\xff"), Some(b"c")]);
-        assert_eq!(text.bad.iter().map(|(row, _)| *row).collect::<Vec<_>>(), [1]);
-        assert_eq!(text.array.as_string::<i32>().value(2), "c");
-
-        let binary = parsed(DataType::Binary, &[Some(b"a"), Some(b"\xff")]);
-        assert!(binary.bad.is_empty());
-        assert_eq!(binary.array.as_binary::<i32>().value(1), b"\xff");
-    }
-
-    #[test]
-    fn nested_values_are_read_as_json() {
-        let fields = Fields::from(vec![Field::new("x", DataType::Int64, true)]);
-        let column =
-            parsed(DataType::Struct(fields), &[Some(br#"{"x": 3}"#), None, Some(b"{"), Some(b"5")]);
-
-        assert_eq!(column.bad.iter().map(|(row, _)| *row).collect::<Vec<_>>(), [2, 3]);
-        let values = column.array.as_struct();
-        assert_eq!(values.column(0).as_primitive::<Int64Type>().value(0), 3);
-        assert!(values.is_null(1));
-    }
-
-    #[test]
-    fn dates_and_decimals_and_booleans_are_parsed() {
-        assert!(parsed(DataType::Date32, &[Some(b"2026-11-21")]).bad.is_empty());
-        assert!(parsed(DataType::Decimal128(10, 2), &[Some(b"12.34")]).bad.is_empty());
-        assert!(parsed(DataType::Boolean, &[Some(b"true"), Some(b"0")]).bad.is_empty());
-        assert_eq!(parsed(DataType::Boolean, &[Some(b"perhaps")]).bad.len(), 1);
-    }
-}
+mod tests;

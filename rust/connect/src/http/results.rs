@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int32Array, RecordBatch, new_null_array};
 use arrow::compute::{cast, concat_batches};
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
 
@@ -35,11 +35,13 @@ pub(super) struct ResultColumns {
 
 impl ResultColumns {
     /// Divides the columns of `schema`.
+    #[expect(clippy::too_many_arguments, reason = "what the function was told of its results")]
     pub(super) fn new(
         schema: SchemaRef,
         returns: Returns,
         rows: Option<&str>,
         paths: &[(String, String)],
+        required: &[String],
         has_status: bool,
         headers: usize,
         misses: Misses,
@@ -56,8 +58,13 @@ impl ResultColumns {
             StartError::option("the result schema does not fit what the function returns")
         })?;
         let json = if returns == Returns::Json {
-            let schema = Arc::new(Schema::new(fields[..of_body].to_vec()));
-            Some(JsonRows::new(schema, rows, paths)?)
+            // A miss has nulls, but what is found must have what was declared as not null.
+            let field = |field: &FieldRef| {
+                let is_nullable = field.is_nullable() && !required.contains(field.name());
+                field.as_ref().clone().with_nullable(is_nullable)
+            };
+            let schema = Schema::new(fields[..of_body].iter().map(field).collect::<Vec<_>>());
+            Some(JsonRows::new(Arc::new(schema), rows, paths)?)
         } else {
             None
         };

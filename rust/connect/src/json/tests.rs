@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of rows out of JSON documents.
 
-use arrow::array::record_batch;
-use arrow::datatypes::{Field, Fields, Int64Type};
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, record_batch};
+use arrow::datatypes::{DataType, Field, Fields, Int64Type, Schema};
 
 use super::*;
 
@@ -54,7 +56,7 @@ fn a_bad_document_spoils_no_other() {
     let ids = decoded.batch.column(0).as_primitive::<Int64Type>();
     assert_eq!(ids.values(), &[1, 5]);
     let message = decoded.documents[1].as_ref().unwrap_err();
-    assert_eq!(message, "`id` should be `Int64`, but the value in the document is not");
+    assert_eq!(message, "`id` should be `Int64`, but the document has an object");
 }
 
 #[test]
@@ -91,7 +93,7 @@ fn a_missing_value_of_a_column_without_nulls_is_named() {
 
     assert_eq!(
         decoded.documents[0].as_ref().unwrap_err(),
-        "`id` should be `Int64` that is not null, but the value in the document is not"
+        "`id` should be `Int64`, but is declared as not null, and the document has none"
     );
 }
 
@@ -128,4 +130,178 @@ fn a_path_for_an_unknown_column_is_refused() {
     let error = JsonRows::new(schema(), None, &paths).unwrap_err();
 
     assert_eq!(error.message, "`paths` names column `nope`, which the schema does not have");
+}
+
+#[test]
+fn of_equal_members_the_last_one_counts() {
+    let pair = Fields::from(vec![Field::new("x", DataType::Int64, true)]);
+    let schema = Arc::new(Schema::new(vec![
+        Field::new("id", DataType::Int64, true),
+        Field::new("s", DataType::Struct(pair), true),
+    ]));
+    let reader = JsonRows::new(schema, None, &[]).unwrap();
+    let documents = [
+        r#"{"id": 1, "id": 2, "s": {"x": 3, "x": 4}, "s": {"x": 5, "x": null}}"#,
+        r#"{"s": {"x": 6}, "id": 7, "s": null, "id": null}"#,
+    ];
+
+    let decoded = decode(&reader, &documents);
+
+    assert_eq!(counts(&decoded), [Some(1), Some(1)]);
+    let ids: Vec<_> = decoded.batch.column(0).as_primitive::<Int64Type>().iter().collect();
+    assert_eq!(ids, [Some(2), None]);
+    let structs = decoded.batch.column(1).as_struct();
+    assert!(structs.column(0).is_null(0) && structs.is_valid(0) && structs.is_null(1));
+}
+
+#[test]
+fn paths_may_lead_into_values_that_are_columns_themselves() {
+    let schema = Arc::new(Schema::new(vec![
+        Field::new("all", DataType::Utf8, true),
+        Field::new("user", DataType::Utf8, true),
+        Field::new("id", DataType::Int64, true),
+        Field::new("second", DataType::Utf8, true),
+    ]));
+    let paths = [("all", "$"), ("user", "$.user"), ("id", "$.user.id"), ("second", "$.user.l[1]")];
+    let paths = paths.map(|(column, path)| (column.to_owned(), path.to_owned()));
+    let reader = JsonRows::new(schema, Some("$.rows"), &paths).unwrap();
+    let row = r#"{"user": {"id": 7, "l": [1, {"a": 2}]}}"#;
+
+    let decoded = decode(&reader, &[&format!(r#"{{"rows": [0], "rows": [{row}, 5]}}"#)]);
+
+    assert_eq!(counts(&decoded), [Some(2)]);
+    let texts = |column: usize| {
+        let texts = decoded.batch.column(column).as_string::<i32>();
+        texts.iter().map(|text| text.map(str::to_owned)).collect::<Vec<_>>()
+    };
+    assert_eq!(texts(0), [Some(row.to_owned()), Some("5".to_owned())]);
+    assert_eq!(texts(1), [Some(r#"{"id": 7, "l": [1, {"a": 2}]}"#.to_owned()), None]);
+    assert_eq!(texts(3), [Some(r#"{"a": 2}"#.to_owned()), None]);
+    let ids: Vec<_> = decoded.batch.column(2).as_primitive::<Int64Type>().iter().collect();
+    assert_eq!(ids, [Some(7), None]);
+}
+
+#[test]
+fn a_document_that_is_nested_too_deep_fails_alone() {
+    let reader = JsonRows::new(schema(), None, &[]).unwrap();
+    let deep = |depth: usize| format!("{{\"more\": {}{}}}", "[".repeat(depth), "]".repeat(depth));
+
+    let decoded = decode(&reader, &[&deep(100), &deep(1_000_000), r#"{"id": 1}"#]);
+
+    assert_eq!(counts(&decoded), [Some(1), None, Some(1)]);
+}
+
+#[test]
+fn what_is_wrong_is_named_without_the_contents() {
+    let item = Fields::from(vec![Field::new("x", DataType::Int32, false)]);
+    let list = DataType::List(Arc::new(Field::new("element", DataType::Struct(item), false)));
+    let schema = Arc::new(Schema::new(vec![Field::new("items", list, true)]));
+    let reader = JsonRows::new(schema, None, &[]).unwrap();
+    for (document, message) in [
+        (
+            r#"{"items": [{"x": "secret"}]}"#,
+            "`items.x` should be `Int32`, but the document has a text",
+        ),
+        (
+            r#"{"items": [{"x": 1.5}]}"#,
+            "`items.x` should be `Int32`, but the document has a number that is none or too large",
+        ),
+        (
+            r#"{"items": [{}]}"#,
+            "`items.x` should be `Int32`, but is declared as not null, and the document has none",
+        ),
+        (
+            r#"{"items": [{"x": 1}"#,
+            "the document is no JSON: EOF while parsing a list at line 1 column 19",
+        ),
+        ("[5]", "a row must be a JSON object"),
+    ] {
+        let decoded = decode(&reader, &[document]);
+        assert_eq!(decoded.documents[0].as_ref().unwrap_err(), message, "{document}");
+        assert_eq!(decoded.batch.num_rows(), 0);
+    }
+}
+
+#[test]
+fn a_type_that_no_json_has_is_refused_at_once() {
+    let entries =
+        vec![Field::new("key", DataType::Int32, false), Field::new("value", DataType::Utf8, true)];
+    let entries = Arc::new(Field::new("entries", DataType::Struct(entries.into()), false));
+    let list = Field::new("element", DataType::Map(entries, false), true);
+    let schema = Arc::new(Schema::new(vec![Field::new("v", DataType::List(Arc::new(list)), true)]));
+
+    let error = JsonRows::new(schema, None, &[]).unwrap_err();
+
+    assert!(error.message.contains("column `v` cannot be read from JSON"), "{}", error.message);
+}
+
+mod bursts {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_schema() -> SchemaRef {
+        let inner = Fields::from(vec![
+            Field::new("x", DataType::Int32, false),
+            Field::new("t", DataType::Utf8, true),
+        ]);
+        let list = Arc::new(Field::new("element", DataType::Struct(inner), true));
+        Arc::new(Schema::new(vec![
+            Field::new("a", DataType::Int64, true),
+            Field::new("b", DataType::Float64, true),
+            Field::new("c", DataType::List(list), true),
+            Field::new("d", DataType::Boolean, false),
+        ]))
+    }
+
+    fn documents() -> impl Strategy<Value = Vec<String>> {
+        let plain = prop_oneof![
+            Just("1"),
+            Just("01"),
+            Just("1.5"),
+            Just("true"),
+            Just("null"),
+            Just("\"5\""),
+            Just("[]"),
+            Just("[{\"x\": 1}, null, {\"x\": 2, \"t\": [1]}]"),
+            Just("[{\"t\": 1}]"),
+            Just("{}"),
+            Just("NaN"),
+            Just("[1"),
+            Just("x"),
+        ];
+        let member = (prop_oneof![Just("a"), Just("b"), Just("c"), Just("d"), Just("e")], plain);
+        let object = prop::collection::vec(member, 0..6).prop_map(|members| {
+            let members = members.iter().map(|(name, value)| format!("\"{name}\":{value}"));
+            format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+        });
+        let document = prop_oneof![
+            4 => object.clone(),
+            1 => prop::collection::vec(object, 0..3).prop_map(|it| format!("[{}]", it.join(","))),
+            1 => Just("null".to_owned()),
+            1 => Just(String::new()),
+        ];
+        prop::collection::vec(document, 0..12)
+    }
+
+    proptest! {
+        #[test]
+        fn a_burst_is_read_as_each_document_alone(documents in documents()) {
+            let paths = [("a".to_owned(), "$.a".to_owned())];
+            for paths in [&[][..], &paths[..]] {
+                let reader = JsonRows::new(any_schema(), None, paths).unwrap();
+                let texts: Vec<&str> = documents.iter().map(String::as_str).collect();
+                let together = decode(&reader, &texts);
+                let mut start = 0;
+                for (text, outcome) in texts.iter().zip(&together.documents) {
+                    let alone = decode(&reader, &[text]);
+                    prop_assert_eq!(&alone.documents[0], outcome);
+                    let rows = together.batch.slice(start, alone.batch.num_rows());
+                    prop_assert_eq!(&rows, &alone.batch);
+                    start += alone.batch.num_rows();
+                }
+                prop_assert_eq!(start, together.batch.num_rows());
+            }
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
 use arrow::compute::take_record_batch;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use serde::Deserialize;
 use sparkawait_core::operator::{AttemptId, Retry};
 
@@ -15,7 +15,7 @@ use crate::function::{Replies, ReplyGroup};
 use crate::json::JsonRows;
 use crate::lookup::{LookupReply, Misses, service_failure};
 use crate::native::StartError;
-use crate::text::{ParsedColumn, TextColumn};
+use crate::text::{ParsedColumn, TextColumn, check_columns};
 
 use super::failure::{self, Failure};
 use super::join::PartAnswers;
@@ -52,7 +52,7 @@ impl Shape {
             Self::Map => {
                 map_column(results, 0)?;
             }
-            Self::Row | Self::Rows => {}
+            Self::Row | Self::Rows => check_columns(results.fields(), "schema")?,
         }
         Ok(self.clone())
     }
@@ -74,7 +74,20 @@ pub(super) struct Spec {
     pub(super) misses: Misses,
     /// Schema of the results.
     pub(super) schema: SchemaRef,
+    /// Positions of the columns that what is found must not leave null.
+    pub(super) required: Vec<usize>,
     pub(super) replies: Replies,
+}
+
+impl Spec {
+    /// The schema of what is found, where a miss has nulls whatever was declared.
+    fn found_schema(&self) -> SchemaRef {
+        let fields = self.schema.fields().iter().enumerate().map(|(position, field)| {
+            let is_nullable = field.is_nullable() && !self.required.contains(&position);
+            field.as_ref().clone().with_nullable(is_nullable)
+        });
+        Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+    }
 }
 
 /// What collects the replies.
@@ -117,7 +130,7 @@ impl Answers {
                 map_column(schema, calls).map_err(|error| TaskError::Internal(error.message))?,
             )),
             Shape::Document { rows, paths } => Collected::Documents {
-                reader: JsonRows::new(SchemaRef::clone(schema), rows.as_deref(), paths)
+                reader: JsonRows::new(spec.found_schema(), rows.as_deref(), paths)
                     .map_err(|error| TaskError::Internal(error.message))?,
                 bytes: Vec::new(),
                 found: Vec::with_capacity(calls),
@@ -245,19 +258,18 @@ impl Answers {
     }
 
     fn reply(self) -> Result<(), TaskError> {
-        let schema = SchemaRef::clone(&self.spec.schema);
         let group = match self.collected {
             Collected::Columns { columns, .. } => {
                 let columns = columns.into_iter().map(TextColumn::finish).collect();
-                finish_columns(self.reply, columns, schema)?
+                finish_columns(self.reply, columns, &self.spec)?
             }
             Collected::Map(column) => {
                 let columns = column.finish().map(|column| vec![column]);
-                finish_columns(self.reply, columns, schema)?
+                finish_columns(self.reply, columns, &self.spec)?
             }
             Collected::Parts(parts) => return parts.finish(),
             Collected::Documents { reader, bytes, found } => {
-                finish_documents(self.reply, &reader, &bytes, found)?
+                finish_documents(self.reply, &reader, &bytes, found, &self.spec.schema)?
             }
         };
         self.spec.replies.send(group);
@@ -391,7 +403,7 @@ pub(super) fn misfit(what: &str, columns: usize) -> CallFailure {
 pub(super) fn finish_columns(
     reply: LookupReply,
     columns: Result<Vec<ParsedColumn>, TaskError>,
-    schema: SchemaRef,
+    spec: &Spec,
 ) -> Result<ReplyGroup, TaskError> {
     let mut bad = Vec::new();
     let mut arrays = Vec::new();
@@ -400,9 +412,14 @@ pub(super) fn finish_columns(
         let failure = |message: String| service_failure(message.clone(), message);
         bad.extend(parsed.bad.into_iter().map(|(row, message)| (row, failure(message))));
     }
+    for (row, column) in reply.nulls(&arrays, &spec.required) {
+        let name = spec.schema.field(column).name();
+        let message = format!("`{name}` is declared as not null, and Redis has none");
+        bad.push((row, service_failure(message.clone(), message)));
+    }
     bad.sort_by_key(|(row, _)| *row);
     let options = RecordBatchOptions::new().with_row_count(arrays.first().map(|it| it.len()));
-    let rows = RecordBatch::try_new_with_options(schema, arrays, &options)
+    let rows = RecordBatch::try_new_with_options(SchemaRef::clone(&spec.schema), arrays, &options)
         .map_err(|error| TaskError::Internal(format!("values do not fit the schema: {error}")))?;
     reply.finish_without(&rows, bad)
 }
@@ -412,6 +429,7 @@ fn finish_documents(
     reader: &JsonRows,
     bytes: &[u8],
     found: Vec<(AttemptId, Option<Range<usize>>)>,
+    schema: &SchemaRef,
 ) -> Result<ReplyGroup, TaskError> {
     let texts: Vec<&[u8]> =
         found.iter().filter_map(|(_, range)| range.clone()).map(|range| &bytes[range]).collect();
@@ -439,7 +457,9 @@ fn finish_documents(
             }
         }
     }
-    let rows = take_record_batch(&decoded.batch, &UInt32Array::from(indices))
+    let columns = decoded.batch.columns().to_vec();
+    let rows = RecordBatch::try_new(SchemaRef::clone(schema), columns)
+        .and_then(|rows| take_record_batch(&rows, &UInt32Array::from(indices)))
         .map_err(|error| TaskError::Internal(format!("rows do not fit the schema: {error}")))?;
     Ok(reply.finish(rows))
 }

@@ -14,7 +14,6 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::datatypes::SchemaRef;
 use sparkawait_core::operator::{AttemptId, Retry};
 
 use crate::error::TaskError;
@@ -156,7 +155,7 @@ impl Burst {
             }
         }
         let columns = columns.into_iter().map(TextColumn::finish).collect();
-        finish_columns(reply, columns, SchemaRef::clone(&spec.schema))
+        finish_columns(reply, columns, spec)
     }
 }
 

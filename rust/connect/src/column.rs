@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A column that grows value by value, and can be cut back to what it was.
+//!
+//! That it can be cut is what arrow's builders cannot do: a document that turns out to be wrong
+//! halfway, or that has a member twice, leaves nothing behind.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, BinaryArray, BooleanArray, BooleanBufferBuilder, Date32Array, Decimal128Array,
+    DurationMicrosecondArray, Float32Array, Float64Array, Int64Array, ListArray, MapArray,
+    NullArray, NullBufferBuilder, StringArray, StructArray, Time64MicrosecondArray,
+    TimestampMicrosecondArray, UInt64Array,
+};
+use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DataType, Fields, TimeUnit};
+use arrow::error::ArrowError;
+use arrow::util::display::FormatOptions;
+
+use crate::zone::Zone;
+
+/// What does not fit is an error: values are checked before they come here.
+const CAST: CastOptions<'static> =
+    CastOptions { safe: false, format_options: FormatOptions::new() };
+
+/// Values of one type.
+#[derive(Debug)]
+pub(crate) struct Column {
+    data_type: DataType,
+    nulls: NullBufferBuilder,
+    pub(crate) values: Values,
+}
+
+/// The values themselves; something stands in the place of a null.
+#[derive(Debug)]
+pub(crate) enum Values {
+    /// Nulls only.
+    Void,
+    Boolean(BooleanBufferBuilder),
+    /// All integers but the widest unsigned ones.
+    Integer {
+        values: Vec<i64>,
+        least: i64,
+        most: i64,
+    },
+    Unsigned(Vec<u64>),
+    Float(Vec<f32>),
+    Double(Vec<f64>),
+    Decimal {
+        values: Vec<i128>,
+        precision: u8,
+        scale: i8,
+    },
+    /// Days since 1970.
+    Date(Vec<i32>),
+    /// Microseconds since 1970, or of a clock if there is no zone.
+    Timestamp {
+        values: Vec<i64>,
+        unit: Unit,
+        zone: Option<Zone>,
+    },
+    /// Microseconds.
+    Interval {
+        values: Vec<i64>,
+        unit: Unit,
+    },
+    /// Microseconds of the day.
+    Time {
+        values: Vec<i64>,
+        unit: Unit,
+    },
+    Text(Bytes),
+    Binary(Bytes),
+    List {
+        offsets: Vec<i32>,
+        element: Box<Member>,
+    },
+    Struct {
+        fields: Vec<Member>,
+    },
+    Map {
+        offsets: Vec<i32>,
+        keys: Bytes,
+        value: Box<Member>,
+    },
+}
+
+/// A column inside of another one.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) name: String,
+    pub(crate) column: Column,
+    /// Whether it must have a value wherever there is one around it.
+    pub(crate) is_required: bool,
+}
+
+/// Texts or bytes, one behind the other.
+#[derive(Debug)]
+pub(crate) struct Bytes {
+    offsets: Vec<i32>,
+    bytes: Vec<u8>,
+}
+
+/// The unit that a type counts time in; all is read as microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unit {
+    /// Microseconds of one.
+    divisor: i64,
+    /// How many are in a microsecond.
+    factor: i64,
+}
+
+/// A column would pass the two gigabytes that its type can hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Full;
+
+impl Column {
+    /// Makes an empty column with room for `rows` values; says which type cannot be read.
+    pub(crate) fn new(data_type: &DataType, rows: usize) -> Result<Self, String> {
+        let values = Values::new(data_type, rows)?;
+        Ok(Self { data_type: data_type.clone(), nulls: NullBufferBuilder::new(rows), values })
+    }
+
+    pub(crate) fn data_type(&self) -> &DataType {
+        &self.data_type
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.nulls.len()
+    }
+
+    /// Says that a value was appended to [`values`](Self::values).
+    #[inline]
+    pub(crate) fn advance(&mut self) {
+        self.nulls.append_non_null();
+    }
+
+    /// Appends a null.
+    pub(crate) fn push_null(&mut self) {
+        match &mut self.values {
+            Values::Void => {}
+            Values::Boolean(values) => values.append(false),
+            Values::Integer { values, .. }
+            | Values::Timestamp { values, .. }
+            | Values::Interval { values, .. }
+            | Values::Time { values, .. } => values.push(0),
+            Values::Unsigned(values) => values.push(0),
+            Values::Float(values) => values.push(0.0),
+            Values::Double(values) => values.push(0.0),
+            Values::Decimal { values, .. } => values.push(0),
+            Values::Date(values) => values.push(0),
+            Values::Text(values) | Values::Binary(values) => values.push_empty(),
+            Values::List { offsets, .. } | Values::Map { offsets, .. } => repeat_last(offsets),
+            Values::Struct { fields } => {
+                for field in fields {
+                    field.column.push_null();
+                }
+            }
+        }
+        self.nulls.append_null();
+    }
+
+    /// Takes back all values behind the first `len`, complete ones or not.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        match &mut self.values {
+            Values::Void => {}
+            Values::Boolean(values) => values.truncate(len),
+            Values::Integer { values, .. }
+            | Values::Timestamp { values, .. }
+            | Values::Interval { values, .. }
+            | Values::Time { values, .. } => values.truncate(len),
+            Values::Unsigned(values) => values.truncate(len),
+            Values::Float(values) => values.truncate(len),
+            Values::Double(values) => values.truncate(len),
+            Values::Decimal { values, .. } => values.truncate(len),
+            Values::Date(values) => values.truncate(len),
+            Values::Text(values) | Values::Binary(values) => values.truncate(len),
+            Values::List { offsets, element } => {
+                offsets.truncate(len + 1);
+                element.column.truncate(last(offsets));
+            }
+            Values::Struct { fields } => {
+                for field in fields {
+                    field.column.truncate(len);
+                }
+            }
+            Values::Map { offsets, keys, value } => {
+                offsets.truncate(len + 1);
+                keys.truncate(last(offsets));
+                value.column.truncate(last(offsets));
+            }
+        }
+        self.nulls.truncate(len);
+    }
+
+    /// Returns the array.
+    pub(crate) fn finish(mut self) -> Result<ArrayRef, ArrowError> {
+        let (len, nulls) = (self.len(), self.nulls.finish());
+        let array = self.values.finish(len, nulls, &self.data_type)?;
+        if *array.data_type() == self.data_type {
+            return Ok(array);
+        }
+        cast_with_options(&array, &self.data_type, &CAST)
+    }
+}
+
+impl Values {
+    fn new(data_type: &DataType, rows: usize) -> Result<Self, String> {
+        let integer =
+            |least: i64, most: i64| Self::Integer { values: Vec::with_capacity(rows), least, most };
+        Ok(match data_type {
+            DataType::Null => Self::Void,
+            DataType::Boolean => Self::Boolean(BooleanBufferBuilder::new(rows)),
+            DataType::Int8 => integer(i8::MIN.into(), i8::MAX.into()),
+            DataType::Int16 => integer(i16::MIN.into(), i16::MAX.into()),
+            DataType::Int32 => integer(i32::MIN.into(), i32::MAX.into()),
+            DataType::Int64 => integer(i64::MIN, i64::MAX),
+            DataType::UInt8 => integer(0, u8::MAX.into()),
+            DataType::UInt16 => integer(0, u16::MAX.into()),
+            DataType::UInt32 => integer(0, u32::MAX.into()),
+            DataType::UInt64 => Self::Unsigned(Vec::with_capacity(rows)),
+            DataType::Float32 => Self::Float(Vec::with_capacity(rows)),
+            DataType::Float64 => Self::Double(Vec::with_capacity(rows)),
+            DataType::Decimal128(precision, scale) => Self::Decimal {
+                values: Vec::with_capacity(rows),
+                precision: *precision,
+                scale: *scale,
+            },
+            DataType::Date32 | DataType::Date64 => Self::Date(Vec::with_capacity(rows)),
+            DataType::Timestamp(unit, zone) => Self::Timestamp {
+                values: Vec::with_capacity(rows),
+                unit: Unit::of(*unit),
+                zone: zone.as_deref().map(Zone::parse).transpose()?,
+            },
+            DataType::Duration(unit) => {
+                Self::Interval { values: Vec::with_capacity(rows), unit: Unit::of(*unit) }
+            }
+            DataType::Time64(unit) | DataType::Time32(unit) => {
+                Self::Time { values: Vec::with_capacity(rows), unit: Unit::of(*unit) }
+            }
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+                Self::Text(Bytes::new(rows))
+            }
+            DataType::Binary | DataType::LargeBinary | DataType::BinaryView => {
+                Self::Binary(Bytes::new(rows))
+            }
+            other => return Self::nested(other, rows),
+        })
+    }
+
+    fn nested(data_type: &DataType, rows: usize) -> Result<Self, String> {
+        let offsets = || {
+            let mut offsets = Vec::with_capacity(rows + 1);
+            offsets.push(0);
+            offsets
+        };
+        Ok(match data_type {
+            DataType::List(element) | DataType::LargeList(element) => {
+                Self::List { offsets: offsets(), element: Box::new(Member::new(element, rows)?) }
+            }
+            DataType::Struct(fields) => Self::Struct {
+                fields: fields.iter().map(|it| Member::new(it, rows)).collect::<Result<_, _>>()?,
+            },
+            DataType::Map(entries, _) => match entries.data_type() {
+                DataType::Struct(entry) if entry.len() == 2 && is_text(entry[0].data_type()) => {
+                    Self::Map {
+                        offsets: offsets(),
+                        keys: Bytes::new(rows),
+                        value: Box::new(Member::new(&entry[1], rows)?),
+                    }
+                }
+                _ => return Err(format!("`{data_type}`, whose keys are no text")),
+            },
+            other => return Err(format!("`{other}`")),
+        })
+    }
+
+    /// Returns the values in the type that is nearest to how they are kept.
+    fn finish(
+        self,
+        len: usize,
+        nulls: Option<NullBuffer>,
+        data_type: &DataType,
+    ) -> Result<ArrayRef, ArrowError> {
+        Ok(match self {
+            Self::Void => Arc::new(NullArray::new(len)),
+            Self::Boolean(mut values) => Arc::new(BooleanArray::new(values.finish(), nulls)),
+            Self::Integer { values, .. } => Arc::new(Int64Array::new(values.into(), nulls)),
+            Self::Unsigned(values) => Arc::new(UInt64Array::new(values.into(), nulls)),
+            Self::Float(values) => Arc::new(Float32Array::new(values.into(), nulls)),
+            Self::Double(values) => Arc::new(Float64Array::new(values.into(), nulls)),
+            Self::Decimal { values, precision, scale } => Arc::new(
+                Decimal128Array::new(values.into(), nulls)
+                    .with_precision_and_scale(precision, scale)?,
+            ),
+            Self::Date(values) => Arc::new(Date32Array::new(values.into(), nulls)),
+            Self::Timestamp { values, .. } => {
+                let DataType::Timestamp(_, zone) = data_type else {
+                    return Err(ArrowError::SchemaError("a timestamp of another type".to_owned()));
+                };
+                let array = TimestampMicrosecondArray::new(values.into(), nulls);
+                Arc::new(array.with_timezone_opt(zone.clone()))
+            }
+            Self::Interval { values, .. } => {
+                Arc::new(DurationMicrosecondArray::new(values.into(), nulls))
+            }
+            Self::Time { values, .. } => {
+                Arc::new(Time64MicrosecondArray::new(values.into(), nulls))
+            }
+            Self::Text(values) => {
+                let (offsets, bytes) = values.finish();
+                Arc::new(StringArray::try_new(offsets, bytes, nulls)?)
+            }
+            Self::Binary(values) => {
+                let (offsets, bytes) = values.finish();
+                Arc::new(BinaryArray::try_new(offsets, bytes, nulls)?)
+            }
+            Self::List { offsets, element } => {
+                let (DataType::List(field) | DataType::LargeList(field)) = data_type else {
+                    return Err(ArrowError::SchemaError("a list of another type".to_owned()));
+                };
+                let (offsets, values) = (offsets_of(offsets), element.column.finish()?);
+                Arc::new(ListArray::try_new(Arc::clone(field), offsets, values, nulls)?)
+            }
+            Self::Struct { fields } => {
+                let DataType::Struct(types) = data_type else {
+                    return Err(ArrowError::SchemaError("a struct of another type".to_owned()));
+                };
+                let columns = fields.into_iter().map(|field| field.column.finish());
+                let columns = columns.collect::<Result<Vec<_>, _>>()?;
+                Arc::new(StructArray::try_new_with_length(types.clone(), columns, nulls, len)?)
+            }
+            Self::Map { offsets, keys, value } => {
+                finish_map(offsets, keys, value.column, nulls, data_type)?
+            }
+        })
+    }
+}
+
+fn finish_map(
+    offsets: Vec<i32>,
+    keys: Bytes,
+    value: Column,
+    nulls: Option<NullBuffer>,
+    data_type: &DataType,
+) -> Result<ArrayRef, ArrowError> {
+    let misfit = || ArrowError::SchemaError("a map of another type".to_owned());
+    let DataType::Map(entries, is_sorted) = data_type else { return Err(misfit()) };
+    let DataType::Struct(fields) = entries.data_type() else { return Err(misfit()) };
+    let (key_offsets, bytes) = keys.finish();
+    let keys: ArrayRef = Arc::new(StringArray::try_new(key_offsets, bytes, None)?);
+    let keys = cast_with_options(&keys, fields[0].data_type(), &CAST)?;
+    let pairs = StructArray::try_new(Fields::clone(fields), vec![keys, value.finish()?], None)?;
+    let (entries, offsets) = (Arc::clone(entries), offsets_of(offsets));
+    Ok(Arc::new(MapArray::try_new(entries, offsets, pairs, nulls, *is_sorted)?))
+}
+
+impl Member {
+    fn new(field: &arrow::datatypes::Field, rows: usize) -> Result<Self, String> {
+        Ok(Self {
+            name: field.name().clone(),
+            column: Column::new(field.data_type(), rows)?,
+            is_required: !field.is_nullable(),
+        })
+    }
+}
+
+impl Bytes {
+    fn new(rows: usize) -> Self {
+        let mut offsets = Vec::with_capacity(rows + 1);
+        offsets.push(0);
+        Self { offsets, bytes: Vec::with_capacity(rows * 16) }
+    }
+
+    /// Appends a value.
+    #[inline]
+    pub(crate) fn push(&mut self, value: &[u8]) -> Result<(), Full> {
+        let end = i32::try_from(self.bytes.len() + value.len()).map_err(|_| Full)?;
+        self.bytes.extend_from_slice(value);
+        self.offsets.push(end);
+        Ok(())
+    }
+
+    /// Appends the value that `write` appends to the bytes; `false` if it could not.
+    pub(crate) fn push_with(
+        &mut self,
+        write: impl FnOnce(&mut Vec<u8>) -> bool,
+    ) -> Result<bool, Full> {
+        if !write(&mut self.bytes) {
+            self.bytes.truncate(last(&self.offsets));
+            return Ok(false);
+        }
+        self.offsets.push(i32::try_from(self.bytes.len()).map_err(|_| Full)?);
+        Ok(true)
+    }
+
+    fn push_empty(&mut self) {
+        repeat_last(&mut self.offsets);
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.offsets.truncate(len + 1);
+        self.bytes.truncate(last(&self.offsets));
+    }
+
+    fn finish(self) -> (OffsetBuffer<i32>, Buffer) {
+        (offsets_of(self.offsets), Buffer::from_vec(self.bytes))
+    }
+}
+
+impl Unit {
+    fn of(unit: TimeUnit) -> Self {
+        let (divisor, factor) = match unit {
+            TimeUnit::Second => (1_000_000, 1),
+            TimeUnit::Millisecond => (1_000, 1),
+            TimeUnit::Microsecond => (1, 1),
+            TimeUnit::Nanosecond => (1, 1_000),
+        };
+        Self { divisor, factor }
+    }
+
+    /// Whether so many microseconds are kept whole.
+    #[inline]
+    pub(crate) fn holds(self, micros: i64) -> bool {
+        micros % self.divisor == 0 && micros.checked_mul(self.factor).is_some()
+    }
+}
+
+/// Appends the end of a list that holds what was appended to its elements.
+#[inline]
+pub(crate) fn push_end(offsets: &mut Vec<i32>, elements: usize) -> Result<(), Full> {
+    offsets.push(i32::try_from(elements).map_err(|_| Full)?);
+    Ok(())
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+fn repeat_last(offsets: &mut Vec<i32>) {
+    let end = offsets.last().copied().unwrap_or(0);
+    offsets.push(end);
+}
+
+fn last(offsets: &[i32]) -> usize {
+    offsets.last().map_or(0, |end| usize::try_from(*end).unwrap_or(0))
+}
+
+/// Offsets only grow, from 0: see [`Bytes::push`] and [`push_end`].
+fn offsets_of(offsets: Vec<i32>) -> OffsetBuffer<i32> {
+    OffsetBuffer::new(ScalarBuffer::from(offsets))
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where the columns of a row are in a document.
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::Fields;
+use arrow::error::ArrowError;
+use jiter::{Jiter, Peek};
+
+use super::value::{Misfit, Read, find, push_missing, read_member};
+use crate::column::{Column, Member};
+use crate::json_path::Step;
+
+/// A value of a document that is a column, or has columns in it.
+///
+/// ```text
+///   id: $.id   name: $.user.name   user: $.user      members: id -> 0
+///                                                             user -> 2, members: name -> 1
+/// ```
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    /// Columns that take the value itself.
+    columns: Vec<usize>,
+    members: Vec<(String, Place)>,
+    elements: Vec<(usize, Place)>,
+    /// Columns that take the value or something in it.
+    inside: Vec<usize>,
+}
+
+impl Place {
+    /// Puts a column at the end of a path that begins here.
+    pub(super) fn add(&mut self, steps: &[Step], column: usize) {
+        self.inside.push(column);
+        match steps {
+            [] => self.columns.push(column),
+            [Step::Member(name), rest @ ..] => {
+                place_of(&mut self.members, name).add(rest, column);
+            }
+            [Step::Element(index), rest @ ..] => {
+                place_of(&mut self.elements, index).add(rest, column);
+            }
+        }
+    }
+
+    fn has_places(&self) -> bool {
+        !self.members.is_empty() || !self.elements.is_empty()
+    }
+}
+
+fn place_of<'a, K: PartialEq + Clone>(places: &'a mut Vec<(K, Place)>, key: &K) -> &'a mut Place {
+    let found = places.iter().position(|(known, _)| known == key);
+    let index = found.unwrap_or_else(|| {
+        places.push((key.clone(), Place::default()));
+        places.len() - 1
+    });
+    &mut places[index].1
+}
+
+/// The rows that were read.
+#[derive(Debug)]
+pub(super) struct Rows {
+    columns: Vec<Member>,
+    count: usize,
+}
+
+impl Rows {
+    /// Makes empty columns with room for `rows` rows; says which type cannot be read.
+    pub(super) fn new(fields: &Fields, rows: usize) -> Result<Self, String> {
+        let column = |field: &arrow::datatypes::FieldRef| {
+            Ok(Member {
+                name: field.name().clone(),
+                column: Column::new(field.data_type(), rows)?,
+                is_required: !field.is_nullable(),
+            })
+        };
+        let columns = fields.iter().map(column).collect::<Result<_, String>>()?;
+        Ok(Self { columns, count: 0 })
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Takes back all rows behind the first `count`, complete ones or not.
+    pub(super) fn truncate(&mut self, count: usize) {
+        self.columns.iter_mut().for_each(|it| it.column.truncate(count));
+        self.count = count;
+    }
+
+    pub(super) fn finish(self) -> Result<Vec<ArrayRef>, ArrowError> {
+        self.columns.into_iter().map(|it| it.column.finish()).collect()
+    }
+
+    /// Appends the rows of the array at the end of a path.
+    pub(super) fn find_all(
+        &mut self,
+        jiter: &mut Jiter<'_>,
+        peek: Peek,
+        steps: &[Step],
+        row: &Place,
+        is_object: bool,
+    ) -> Read {
+        let start = self.count;
+        match (steps, peek) {
+            ([], Peek::Array | Peek::Null) => self.read_all(jiter, peek, row, is_object),
+            ([], _) => Err(Misfit::document("the value at `rows` is no array")),
+            ([Step::Member(wanted), rest @ ..], Peek::Object) => each_member(
+                jiter,
+                |name| name == wanted,
+                |jiter, is_wanted, peek| {
+                    if !is_wanted {
+                        return skip(jiter, peek);
+                    }
+                    // Of equal members the last one counts.
+                    self.truncate(start);
+                    self.find_all(jiter, peek, rest, row, is_object)
+                },
+            ),
+            ([Step::Element(wanted), rest @ ..], Peek::Array) => {
+                each_element(jiter, |jiter, index, peek| {
+                    if index == *wanted {
+                        self.find_all(jiter, peek, rest, row, is_object)
+                    } else {
+                        skip(jiter, peek)
+                    }
+                })
+            }
+            _ => skip(jiter, peek),
+        }
+    }
+
+    /// Appends the rows of a value: one, those of its elements, or none of a null.
+    pub(super) fn read_all(
+        &mut self,
+        jiter: &mut Jiter<'_>,
+        peek: Peek,
+        row: &Place,
+        is_object: bool,
+    ) -> Read {
+        match peek {
+            Peek::Null => skip(jiter, peek),
+            Peek::Array => {
+                each_element(jiter, |jiter, _, peek| self.read_row(jiter, peek, row, is_object))
+            }
+            _ => self.read_row(jiter, peek, row, is_object),
+        }
+    }
+
+    fn read_row(
+        &mut self,
+        jiter: &mut Jiter<'_>,
+        peek: Peek,
+        row: &Place,
+        is_object: bool,
+    ) -> Read {
+        if is_object && peek != Peek::Object {
+            skip(jiter, peek)?;
+            return Err(Misfit::document("a row must be a JSON object"));
+        }
+        self.read_place(jiter, peek, row)?;
+        let count = self.count;
+        let missing = self.columns.iter_mut().filter(|it| it.column.len() == count);
+        missing.into_iter().try_for_each(push_missing)?;
+        self.count += 1;
+        Ok(())
+    }
+
+    fn read_place(&mut self, jiter: &mut Jiter<'_>, peek: Peek, place: &Place) -> Read {
+        // Of equal members the last one counts.
+        for column in &place.inside {
+            let column = &mut self.columns[*column].column;
+            if column.len() > self.count {
+                column.truncate(self.count);
+            }
+        }
+        match place.columns.as_slice() {
+            [] => self.read_inside(jiter, peek, place),
+            [column] if !place.has_places() => self.read_column(jiter, peek, *column),
+            columns => {
+                let start = jiter.current_index();
+                skip(jiter, peek)?;
+                let value = jiter.slice_to_current(start);
+                for column in columns {
+                    let mut jiter = Jiter::new(value).with_allow_inf_nan();
+                    self.read_column(&mut jiter, peek, *column)?;
+                }
+                self.read_inside(&mut Jiter::new(value).with_allow_inf_nan(), peek, place)
+            }
+        }
+    }
+
+    fn read_column(&mut self, jiter: &mut Jiter<'_>, peek: Peek, column: usize) -> Read {
+        let member = &mut self.columns[column];
+        read_member(jiter, peek, member).map_err(|misfit| misfit.inside(&member.name))
+    }
+
+    /// Reads the columns that are members or elements of a value.
+    fn read_inside(&mut self, jiter: &mut Jiter<'_>, peek: Peek, place: &Place) -> Read {
+        match peek {
+            Peek::Object if !place.members.is_empty() => {
+                let mut next = 0;
+                each_member(
+                    jiter,
+                    |name| find(&place.members, |(member, _)| member, name, &mut next),
+                    |jiter, found, peek| match found {
+                        Some(found) => self.read_place(jiter, peek, &place.members[found].1),
+                        None => skip(jiter, peek),
+                    },
+                )
+            }
+            Peek::Array if !place.elements.is_empty() => {
+                each_element(jiter, |jiter, index, peek| {
+                    match place.elements.iter().find(|(wanted, _)| *wanted == index) {
+                        Some((_, place)) => self.read_place(jiter, peek, place),
+                        None => skip(jiter, peek),
+                    }
+                })
+            }
+            _ => skip(jiter, peek),
+        }
+    }
+}
+
+fn skip(jiter: &mut Jiter<'_>, peek: Peek) -> Read {
+    jiter.known_skip(peek).map_err(|error| Misfit::syntax(jiter, &error))
+}
+
+/// Hands the value of each member of an object to `take`, with what `find` says of its name.
+fn each_member<T>(
+    jiter: &mut Jiter<'_>,
+    mut find: impl FnMut(&str) -> T,
+    mut take: impl FnMut(&mut Jiter<'_>, T, Peek) -> Read,
+) -> Read {
+    let mut key = jiter.known_object();
+    loop {
+        let found = match key {
+            Ok(Some(name)) => find(name),
+            Ok(None) => return Ok(()),
+            Err(error) => return Err(Misfit::syntax(jiter, &error)),
+        };
+        let peek = jiter.peek().map_err(|error| Misfit::syntax(jiter, &error))?;
+        take(jiter, found, peek)?;
+        key = jiter.next_key();
+    }
+}
+
+/// Hands each element of an array to `take`, with its index.
+fn each_element(
+    jiter: &mut Jiter<'_>,
+    mut take: impl FnMut(&mut Jiter<'_>, usize, Peek) -> Read,
+) -> Read {
+    let mut next = jiter.known_array().map_err(|error| Misfit::syntax(jiter, &error))?;
+    let mut index = 0;
+    while let Some(peek) = next {
+        take(jiter, index, peek)?;
+        index += 1;
+        next = jiter.array_step().map_err(|error| Misfit::syntax(jiter, &error))?;
+    }
+    Ok(())
+}

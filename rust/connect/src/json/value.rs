@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One JSON value as one value of a column, by the rules of Spark's `from_json`.
+//!
+//! | type | JSON |
+//! |---|---|
+//! | integers | a number without fraction and exponent, in range |
+//! | float, double | a number; `NaN`, `Infinity`, `-Infinity` also as texts |
+//! | decimal | a number or its text, rounded half up; never more digits than the type has |
+//! | boolean | `true`, `false` |
+//! | string | a text; anything else as it is written |
+//! | binary | base64 |
+//! | timestamp | a text, or whole seconds since 1970 |
+//! | date, other times, intervals | a text, as `cast` reads it |
+//! | array, struct, map | an array, an object; a struct takes the last of equal members |
+
+use jiter::{Jiter, JiterError, Peek};
+
+use super::base64;
+use crate::column::{Column, Full, Member, Values, push_end};
+use crate::text::{date_time, interval, number};
+
+/// Why a value cannot be read; says nothing of its contents.
+#[derive(Debug)]
+pub(super) enum Misfit {
+    /// The document is no JSON, or cannot be read whatever the types are.
+    Document(String),
+    /// A value is none of its type.
+    Value {
+        /// The members that lead to it, the innermost first.
+        path: Vec<String>,
+        text: String,
+    },
+}
+
+pub(super) type Read<T = ()> = Result<T, Misfit>;
+
+impl Misfit {
+    pub(super) fn document(text: impl Into<String>) -> Self {
+        Self::Document(text.into())
+    }
+
+    /// Makes the misfit of a document that is no JSON.
+    pub(super) fn syntax(jiter: &Jiter<'_>, error: &JiterError) -> Self {
+        let position = jiter.error_position(error.index);
+        Self::document(format!("the document is no JSON: {} at {position}", error.error_type))
+    }
+
+    fn value(column: &Column, found: &str) -> Self {
+        let text = format!("should be `{}`, but {found}", column.data_type());
+        Self::Value { path: Vec::new(), text }
+    }
+
+    fn full(_: Full) -> Self {
+        Self::document("the documents that were answered together have more than 2 GiB of a column")
+    }
+
+    /// Says that the value belongs to a member.
+    pub(super) fn inside(mut self, member: &str) -> Self {
+        if let Self::Value { path, .. } = &mut self {
+            path.push(member.to_owned());
+        }
+        self
+    }
+
+    pub(super) fn message(self) -> String {
+        match self {
+            Self::Document(text) => text,
+            Self::Value { path, text } if path.is_empty() => format!("the value {text}"),
+            Self::Value { path, text } => {
+                let path: Vec<&str> = path.iter().rev().map(String::as_str).collect();
+                format!("`{}` {text}", path.join("."))
+            }
+        }
+    }
+}
+
+/// Appends the value that begins with `peek`; what is left behind by a failure must be cut off.
+pub(super) fn read(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
+    if peek == Peek::Null {
+        jiter.known_null().map_err(|error| Misfit::syntax(jiter, &error))?;
+        column.push_null();
+        return Ok(());
+    }
+    match &mut column.values {
+        Values::List { .. } => read_list(jiter, peek, column)?,
+        Values::Struct { .. } => read_struct(jiter, peek, column)?,
+        Values::Map { .. } => read_map(jiter, peek, column)?,
+        Values::Text(values) if peek != Peek::String => {
+            let start = jiter.current_index();
+            jiter.known_skip(peek).map_err(|error| Misfit::syntax(jiter, &error))?;
+            values.push(jiter.slice_to_current(start)).map_err(Misfit::full)?;
+        }
+        _ if peek == Peek::String => read_text(jiter, column)?,
+        _ if peek.is_num() => read_number(jiter, peek, column)?,
+        Values::Boolean(values) if matches!(peek, Peek::True | Peek::False) => {
+            match jiter.known_bool(peek) {
+                Ok(value) => values.append(value),
+                Err(error) => return Err(Misfit::syntax(jiter, &error)),
+            }
+        }
+        _ => return Err(other(jiter, peek, column)),
+    }
+    column.advance();
+    Ok(())
+}
+
+/// Appends the value of a member, which may be one that must not be null.
+pub(super) fn read_member(jiter: &mut Jiter<'_>, peek: Peek, member: &mut Member) -> Read {
+    if peek == Peek::Null && member.is_required {
+        return Err(null(&member.column));
+    }
+    read(jiter, peek, &mut member.column)
+}
+
+/// Appends a null where there is no value.
+pub(super) fn push_missing(member: &mut Member) -> Read {
+    if member.is_required {
+        return Err(null(&member.column).inside(&member.name));
+    }
+    member.column.push_null();
+    Ok(())
+}
+
+/// Finds a name, at first the one behind that which was found last.
+#[inline]
+pub(super) fn find<T>(
+    all: &[T],
+    name: impl Fn(&T) -> &str,
+    wanted: &str,
+    next: &mut usize,
+) -> Option<usize> {
+    let found = (*next..all.len()).chain(0..*next).find(|index| name(&all[*index]) == wanted)?;
+    *next = found + 1;
+    Some(found)
+}
+
+fn null(column: &Column) -> Misfit {
+    Misfit::value(column, "is declared as not null, and the document has none")
+}
+
+/// Returns why a value that begins with `peek` is none of the type.
+fn other(jiter: &mut Jiter<'_>, peek: Peek, column: &Column) -> Misfit {
+    let found = match peek {
+        Peek::True | Peek::False => "a boolean",
+        Peek::String => "a text",
+        Peek::Array => "an array",
+        Peek::Object => "an object",
+        peek if peek.is_num() => "a number",
+        _ => "nothing that JSON has",
+    };
+    // Where the value itself is no JSON, that is what is wrong.
+    match jiter.known_skip(peek) {
+        Ok(()) => Misfit::value(column, &format!("the document has {found}")),
+        Err(error) => Misfit::syntax(jiter, &error),
+    }
+}
+
+fn read_text(jiter: &mut Jiter<'_>, column: &mut Column) -> Read {
+    let text = match jiter.known_str() {
+        Ok(text) => text,
+        Err(error) => return Err(Misfit::syntax(jiter, &error)),
+    };
+    let pushed = match &mut column.values {
+        Values::Text(values) => {
+            return values.push(text.as_bytes()).map_err(Misfit::full);
+        }
+        Values::Binary(values) => {
+            return match values.push_with(|bytes| base64::decode(text, bytes)) {
+                Ok(true) => Ok(()),
+                Ok(false) => {
+                    Err(Misfit::value(column, "the document has a text that is no base64"))
+                }
+                Err(full) => Err(Misfit::full(full)),
+            };
+        }
+        Values::Float(values) => not_finite(text).map(|value| values.push(value)),
+        Values::Double(values) => not_finite(text).map(|value| values.push(value.into())),
+        Values::Decimal { values, precision, scale } => {
+            number::plain_decimal(text, *precision, *scale).map(|value| values.push(value))
+        }
+        Values::Date(values) => date_time::date(text).map(|value| values.push(value)),
+        Values::Timestamp { values, unit, zone } => match zone {
+            Some(zone) => date_time::timestamp(text, zone),
+            None => date_time::timestamp_ntz(text, false),
+        }
+        .filter(|micros| unit.holds(*micros))
+        .map(|micros| values.push(micros)),
+        Values::Interval { values, unit } => interval::day_to_second(text)
+            .filter(|micros| unit.holds(*micros))
+            .map(|micros| values.push(micros)),
+        Values::Time { values, unit } => date_time::time(text)
+            .filter(|micros| unit.holds(*micros))
+            .map(|micros| values.push(micros)),
+        _ => return Err(Misfit::value(column, "the document has a text")),
+    };
+    pushed.ok_or_else(|| Misfit::value(column, "the document has a text that is none"))
+}
+
+/// Reads the numbers that JSON has no tokens for.
+fn not_finite(text: &str) -> Option<f32> {
+    match text {
+        "NaN" => Some(f32::NAN),
+        "Infinity" | "+Infinity" | "+INF" => Some(f32::INFINITY),
+        "-Infinity" | "-INF" => Some(f32::NEG_INFINITY),
+        _ => None,
+    }
+}
+
+fn read_number(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
+    let text = match jiter.known_number_bytes(peek) {
+        Ok(bytes) => std::str::from_utf8(bytes).unwrap_or_default(),
+        Err(error) => return Err(Misfit::syntax(jiter, &error)),
+    };
+    // An integer has no minus zero.
+    let text = if text == "-0" { "0" } else { text };
+    let pushed = match &mut column.values {
+        Values::Integer { values, least, most } => text
+            .parse()
+            .ok()
+            .filter(|value| (*least..=*most).contains(value))
+            .map(|value| values.push(value)),
+        Values::Unsigned(values) => text.parse().ok().map(|value| values.push(value)),
+        Values::Float(values) => text.parse().ok().map(|value| values.push(value)),
+        Values::Double(values) => text.parse().ok().map(|value| values.push(value)),
+        Values::Decimal { values, precision, scale } => {
+            number::plain_decimal(text, *precision, *scale).map(|value| values.push(value))
+        }
+        Values::Timestamp { values, unit, zone: Some(_) } => text
+            .parse()
+            .ok()
+            .and_then(|seconds: i64| seconds.checked_mul(1_000_000))
+            .filter(|micros| unit.holds(*micros))
+            .map(|micros| values.push(micros)),
+        _ => return Err(Misfit::value(column, "the document has a number")),
+    };
+    pushed
+        .ok_or_else(|| Misfit::value(column, "the document has a number that is none or too large"))
+}
+
+fn read_list(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
+    let Values::List { offsets, element } = &mut column.values else { return Ok(()) };
+    if peek != Peek::Array {
+        return Err(other(jiter, peek, column));
+    }
+    let mut next = jiter.known_array().map_err(|error| Misfit::syntax(jiter, &error))?;
+    while let Some(peek) = next {
+        read_member(jiter, peek, element)?;
+        next = jiter.array_step().map_err(|error| Misfit::syntax(jiter, &error))?;
+    }
+    push_end(offsets, element.column.len()).map_err(Misfit::full)
+}
+
+fn read_struct(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
+    let row = column.len();
+    let Values::Struct { fields } = &mut column.values else { return Ok(()) };
+    if peek != Peek::Object {
+        return Err(other(jiter, peek, column));
+    }
+    let mut next = 0;
+    let mut key = jiter.known_object();
+    loop {
+        let found = match key {
+            Ok(Some(name)) => find(fields, |field| &field.name, name, &mut next),
+            Ok(None) => break,
+            Err(error) => return Err(Misfit::syntax(jiter, &error)),
+        };
+        let peek = jiter.peek().map_err(|error| Misfit::syntax(jiter, &error))?;
+        if let Some(found) = found {
+            let field = &mut fields[found];
+            if field.column.len() > row {
+                field.column.truncate(row);
+            }
+            read_member(jiter, peek, field).map_err(|misfit| misfit.inside(&field.name))?;
+        } else {
+            jiter.known_skip(peek).map_err(|error| Misfit::syntax(jiter, &error))?;
+        }
+        key = jiter.next_key();
+    }
+    let missing = fields.iter_mut().filter(|field| field.column.len() == row);
+    missing.into_iter().try_for_each(push_missing)
+}
+
+fn read_map(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
+    let Values::Map { offsets, keys, value } = &mut column.values else { return Ok(()) };
+    if peek != Peek::Object {
+        return Err(other(jiter, peek, column));
+    }
+    let mut key = jiter.known_object();
+    loop {
+        match key {
+            Ok(Some(name)) => keys.push(name.as_bytes()).map_err(Misfit::full)?,
+            Ok(None) => break,
+            Err(error) => return Err(Misfit::syntax(jiter, &error)),
+        }
+        let peek = jiter.peek().map_err(|error| Misfit::syntax(jiter, &error))?;
+        read_member(jiter, peek, value)?;
+        key = jiter.next_key();
+    }
+    push_end(offsets, value.column.len()).map_err(Misfit::full)
+}

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JSON that comes in becomes what Spark's `from_json` makes of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+import sparkawait as sa
+from sparkawait.exceptions import ConfigurationError
+from tests.support.redis_server import RedisServer
+from tests.support.scripted_server import Answer, ScriptedServer
+from tests.types.json_texts import JSON
+from tests.types.paths import Path, Refused, Rule
+
+pytestmark = pytest.mark.spark
+
+ZONES = ("UTC", "America/New_York", "Asia/Kolkata")
+CELLS = tuple((data_type, text) for data_type, texts in JSON.items() for text in texts)
+
+
+def _any_of(*texts: str) -> str:
+    return "|".join(map(re.escape, texts))
+
+
+def _is_raw(ours: object, oracle: object) -> bool:
+    """Whether ours is what the service wrote, where Spark wrote the same value anew."""
+    return isinstance(ours, str) and isinstance(oracle, str)
+
+
+RULES = (
+    Rule(
+        "tinyint",
+        _any_of("128", "200"),
+        "refused",
+        "out of range; Spark takes it for a negative number",
+    ),
+    Rule(
+        "string",
+        _any_of('{"a" : 1}', "[1, 2]", "1.10", "1e2", '{"a":"\\u00e9"}'),
+        "differs",
+        "the text as the service wrote it; Spark writes the value anew",
+        holds=_is_raw,
+    ),
+    Rule("string", _any_of('"\\ud800"'), "refused", "half a character; Spark makes it `?`"),
+    Rule(
+        "decimal.*",
+        _any_of('"1,234.5"', '"1,5"'),
+        "refused",
+        "Spark leaves commas out, also the decimal ones of other languages",
+    ),
+    Rule(
+        "date",
+        _any_of('"20240131"', '"100"', '"-5"'),
+        "refused",
+        "Spark takes it for a number of days",
+    ),
+    Rule(
+        "timestamp",
+        _any_of('"12:34:56"', '"T12:34:56"'),
+        "refused",
+        "Spark takes the day on which it is read",
+    ),
+    Rule("timestamp", _any_of('"2024-01-31T23:00GMT"'), "refused", "Spark leaves the zone out"),
+    Rule("timestamp", _any_of("9223372036855"), "refused", "out of range; Spark starts anew"),
+    Rule(".*", _any_of("1 2"), "refused", "more than one value; Spark leaves the second out"),
+)
+TEXT = """
+A value is read by its declared type, whatever is beside it and however it is found: `paths=` and
+`rows=` change where a value is, not what it may be. The documents of `sa.redis.json` and nested
+types in texts of Redis and PostgreSQL are read alike. `timestamp` is in the session's time zone
+where the text names none; a number is seconds since 1970. `timestamp_ntz` refuses a zone. `binary`
+is base64. A `string` takes any value, as it is written. Of equal members of a struct the last one
+counts, and a map keeps all of them. A column or member that is declared as `NOT NULL` refuses
+documents that lack it, with every `on_error=`; a miss has nulls. Maps must have strings as keys.
+Values are nested up to 200 deep where no column reads them.
+"""
+PATHS = (
+    Path("JSON of HTTP services", "Spark's `from_json`", CELLS, RULES, TEXT),
+    Path("JSON in Redis", "Spark's `from_json`", CELLS, RULES),
+)
+
+TYPES = tuple(JSON)
+SCHEMA = ", ".join(f"c{index} {data_type}" for index, data_type in enumerate(TYPES))
+
+
+def _documents() -> list[bytes]:
+    return [f'{{"c{TYPES.index(kind)}": {text}}}'.encode() for kind, text in CELLS]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ScriptedServer]:
+    documents = _documents()
+
+    def answer(target: str, _before: int) -> Answer:
+        return 200, {"Content-Type": "application/json"}, documents[int(target[1:])]
+
+    with ScriptedServer(answer) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[RedisServer]:
+    with RedisServer() as running:
+        running.load([["SET", f"d{i}", it.decode()] for i, it in enumerate(_documents())])
+        yield running
+
+
+@pytest.fixture
+def zone(spark, request) -> Iterator[str]:
+    # Until Spark 4 a date that other versions read in another way fails the job.
+    settings = {
+        "spark.sql.session.timeZone": request.param,
+        "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    }
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield request.param
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+def _shown(prefix: str) -> str:
+    """Shows the one column that a row has a value in."""
+
+    def shown(column: str, data_type: str) -> str:
+        return f"hex({column})" if data_type == "binary" else f"cast({column} as string)"
+
+    columns = [shown(f"{prefix}c{index}", kind) for index, kind in enumerate(TYPES)]
+    return f"coalesce({', '.join(columns)})"
+
+
+def _outcomes(spark, function):
+    """Compares each cell with what `from_json` says, in one job."""
+    from pyspark.sql import functions
+
+    frame = spark.createDataFrame(
+        [(index, it.decode()) for index, it in enumerate(_documents())], "i int, document string"
+    )
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "corrupt"}
+    read = functions.from_json("document", f"{SCHEMA}, corrupt string", options)
+    frame = frame.withColumn("r", read)
+    oracle = [f"{_shown('r.')} as oracle", "r.corrupt is not null as is_refused"]
+    frame = frame.selectExpr("i", *oracle).repartition(2)
+    found = sa.unordered_wait(frame, function, on_error="capture", timeout="60s")
+    found = found.selectExpr("i", "oracle", "is_refused", f"{_shown('')} as ours", "error.message")
+    for row in found.collect():
+        ours = row.ours if row.message is None else Refused(row.message)
+        yield CELLS[row.i], (ours, Refused() if row.is_refused else row.oracle)
+
+
+@pytest.mark.parametrize("zone", ZONES, indirect=True)
+def test_json_of_http_is_read_as_from_json_does(spark, server, zone):
+    function = sa.http.get(server.url + "/{i}", SCHEMA, proxy=False, connections=4)
+    PATHS[0].check(_outcomes(spark, function), _version(spark))
+
+
+@pytest.mark.parametrize("zone", ZONES, indirect=True)
+def test_json_in_redis_is_read_as_from_json_does(spark, redis, zone):
+    function = sa.redis.json(redis.url, "d{i}", schema=SCHEMA)
+    PATHS[1].check(_outcomes(spark, function), _version(spark))
+
+
+def _version(spark) -> tuple[int, int]:
+    major, minor = spark.version.split(".")[:2]
+    return int(major), int(minor)
+
+
+def test_failfast_refuses_what_permissive_marks(spark):
+    from pyspark.sql import functions
+
+    for text, is_refused in [('{"v": 1.5}', True), ('{"v": 1}', False)]:
+        frame = spark.createDataFrame([(text,)], "d string")
+        frame = frame.select(functions.from_json("d", "v int", {"mode": "FAILFAST"}).alias("r"))
+        if is_refused:
+            with pytest.raises(Exception, match="MALFORMED_RECORD"):
+                frame.collect()
+        else:
+            assert frame.collect()[0].r.v == 1
+
+
+@pytest.mark.parametrize("on_error", ["null", "capture", "drop"])
+def test_what_is_not_null_fails_its_row_where_it_lacks(spark, on_error):
+    bodies = {"/0": b'{"v": 1, "s": {"x": 1}}', "/1": b"{}", "/2": b'{"v": null}'}
+    bodies |= {"/3": b'{"v": 1, "s": {}}', "/4": b'{"v": 1, "l": [1, null]}'}
+
+    def answer(target: str, _before: int) -> Answer:
+        return (200, {}, bodies[target]) if target in bodies else (404, {}, b"")
+
+    schema = _schema()
+    with ScriptedServer(answer) as running:
+        function = sa.http.get(running.url + "/{id}", schema, proxy=False)
+        out = sa.ordered_wait(spark.range(6).coalesce(1), function, on_error=on_error)
+        rows = out.collect()
+    values = {row.id: row.v for row in rows}
+    if on_error == "drop":
+        # The last one is a miss.
+        assert values == {0: 1, 5: None}
+        return
+    assert values == {0: 1, 1: None, 2: None, 3: None, 4: None, 5: None}
+    if on_error == "capture":
+        messages = {row.id: row.error.message for row in rows if row.error}
+        assert sorted(messages) == [1, 2, 3, 4]
+        assert all("declared as not null" in message for message in messages.values()), messages
+        assert "`s.x`" in messages[3]
+
+
+def _schema():
+    from pyspark.sql.types import ArrayType, IntegerType, StructField, StructType
+
+    inner = StructType([StructField("x", IntegerType(), nullable=False)])
+    return StructType(
+        [
+            StructField("v", IntegerType(), nullable=False),
+            StructField("s", inner),
+            StructField("l", ArrayType(IntegerType(), containsNull=False)),
+        ]
+    )
+
+
+@pytest.mark.parametrize("data_type", ["map<int,string>", "array<map<date,int>>"])
+def test_types_that_no_json_has_are_refused_at_the_call(data_type):
+    with pytest.raises(ConfigurationError, match="`v` cannot be read from JSON"):
+        sa.http.get("http://localhost/{i}", f"v {data_type}")
+    with pytest.raises(ConfigurationError, match="`v` cannot be read from JSON"):
+        sa.redis.json("redis://localhost", "{i}", schema=f"v {data_type}")
+    with pytest.raises(ConfigurationError, match="`v` cannot be read from text"):
+        sa.redis.get("redis://localhost", "{i}", schema=f"v {data_type}")

@@ -185,7 +185,7 @@ bench-compare: release ## measure sparkawait beside Flink, Daft, Ray Data, Pathw
 	$(JAVA) $(PY) -m benches.compare $(ARGS)
 
 .PHONY: bench-check
-bench-check: count-instructions ## count the instructions of each layer; fails where a row takes 5 % more than the baseline
+bench-check: count-instructions ## count the instructions of each layer; fails where a row takes 2 % more than the baseline
 	$(PY) benches/python/instructions.py check
 
 .PHONY: bench-baseline

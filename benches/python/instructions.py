@@ -3,7 +3,7 @@
 
 Reads what the benches ``instructions_*`` of Rust left in ``target/instructions`` and compares it
 with ``benches/baseline/instructions.json``: ``instructions.py check`` fails where a record costs
-more than 5 % more, and where a bench has come or gone; ``instructions.py renew`` writes the
+more than 2 % more, and where a bench has come or gone; ``instructions.py renew`` writes the
 baseline. `make bench-check` and `make bench-baseline` run the benches first.
 
 Callgrind counts, so the load of the machine does not matter. The compiler does, and so do the
@@ -27,7 +27,7 @@ SCHEMA = 1
 RECORDS = 10_000
 """Records of each bench; the same as ``RECORDS`` in ``benches/rust/src/lib.rs``."""
 
-ALLOWED_GROWTH = 0.05
+ALLOWED_GROWTH = 0.02
 RENEW = "run `make bench-baseline`, and commit benches/baseline/instructions.json with the change"
 
 _ROOT = Path(__file__).parents[2]

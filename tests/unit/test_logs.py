@@ -77,7 +77,9 @@ def test_a_warning_of_rust_is_logged(caplog):
         logging.getLogger("sparkawait").removeHandler(handler)
 
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert caplog.messages[0].startswith("no connection to Redis: reason=the connection to Redis at")
+    assert caplog.messages[0].startswith(
+        "no connection to Redis: reason=the connection to Redis at"
+    )
 
 
 def test_lost_lines_are_counted(caplog):

@@ -66,6 +66,8 @@ class Lookup(NativeFunction):
     null_args: Literal["miss", "call"]
     max_reply_bytes: int
     certificates: Certificates
+    parameters: tuple[int, ...] = ()
+    """The types of the placeholders, as the server numbers them, if it was asked for them."""
 
     @property
     def name(self) -> str:
@@ -83,7 +85,11 @@ class Lookup(NativeFunction):
 
     def check(self, input_schema: pa.Schema | None = None) -> None:
         """Checks the server's address and the columns, as far as the driver can know."""
-        native = _core.Native.postgres(self._description(left_out, retry_misses=False))
+        description = json.loads(self._description(left_out, retry_misses=False))
+        if input_schema is None:
+            # Nothing is known of the columns.
+            description["parameters"] = []
+        native = _core.Native.postgres(json.dumps(description))
         check_native(self, native, input_schema)
 
     def _description(self, look_up: LookUp = looked_up, *, retry_misses: bool) -> str:
@@ -106,6 +112,7 @@ class Lookup(NativeFunction):
                 "null_args": self.null_args,
                 "batch": self.batch,
                 "max_reply_bytes": self.max_reply_bytes,
+                "parameters": self.parameters,
             }
         )
 
@@ -118,7 +125,11 @@ class Lookup(NativeFunction):
         except ConfigurationError as error:
             msg = f"`schema` was not given, and the server cannot be asked: {error}; give schema="
             raise ConfigurationError(msg, ErrorKind.SCHEMA_MISSING) from None
-        return _core.describe_postgres(description)
+        described = _core.describe_postgres(description)
+        numbers = (described.metadata or {}).get(b"parameters", b"")
+        parameters = tuple(int(it) for it in numbers.decode().split(",") if it)
+        object.__setattr__(self, "parameters", parameters)
+        return described.remove_metadata()
 
 
 def lookup(
@@ -182,8 +193,9 @@ def lookup(
 
     Raises:
         ConfigurationError: If an argument is wrong, or without `schema` the server cannot be asked.
-            In the task: if the types of columns and statement do not go together
-            (``type-refused``).
+            Of the wait functions: if a column cannot take the place of its placeholder, or a
+            declared type is none that the statement's can become (``type-refused``). With
+            `schema` the server is not asked before, and the task ends with that.
 
     Examples:
         >>> lookup(

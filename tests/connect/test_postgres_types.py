@@ -143,6 +143,26 @@ def test_a_result_that_would_lose_something_ends_the_task(
     assert hint in str(caught.value)
 
 
+def test_a_column_that_cannot_be_sent_is_refused_before_the_task_where_the_server_was_asked(
+    server: PostgresServer,
+) -> None:
+    statement = "select $1::timestamp as v, $2::mood as m"
+    function = postgres.lookup(server.dsn, statement, ["k", "k"])
+
+    assert len(function.parameters) == 2
+    assert function.result_schema.metadata is None
+    with pytest.raises(sa.ConfigurationError, match="cannot be sent as `timestamp`") as caught:
+        function.check(pa.schema({"k": pa.timestamp("us", "UTC")}))
+    assert caught.value.kind is sa.ErrorKind.TYPE_REFUSED
+
+
+def test_a_void_column_is_refused_at_the_call(server: PostgresServer) -> None:
+    statement = "select null as v where $1 = 1"
+    with pytest.raises(sa.ConfigurationError, match="`v` as void") as caught:
+        postgres.lookup(server.dsn, statement, ["k"], schema="v void")
+    assert caught.value.kind is sa.ErrorKind.TYPE_REFUSED
+
+
 def test_columns_of_other_encodings_are_sent_too(server: PostgresServer) -> None:
     texts = pa.array(["a", None, "b"])
     dictionary = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 2]), texts)

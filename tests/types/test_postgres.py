@@ -266,8 +266,8 @@ PATHS = (
         ),
         text=(
             "Without `schema=` a column has the type of the server; with it, `int8 as int` says"
-            " that an `int8` was declared `int`, `= 1` is a value and `no 1` one that the type does not"
-            " have. Times of the day are texts, because not every"
+            " that an `int8` was declared `int`, `= 1` is a value and `no 1` one that the type does"
+            " not have. Times of the day are texts, because not every"
             " Spark has a type for them, and so are intervals, because no type has months and days."
             " A type that cannot become the declared one without loss ends the task with a"
             " `ConfigurationError`; a value that cannot, fails its row."

@@ -123,6 +123,7 @@ def test_the_description_has_all_that_the_executor_needs():
         "null_args": "miss",
         "batch": 7,
         "max_reply_bytes": 64 << 20,
+        "parameters": [],
     }
 
 

@@ -17,10 +17,13 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
 use serde::Deserialize;
+use sparkawait_core::ErrorKind;
+use tokio_postgres::types::Type;
 
 use crate::function::TaskFunction;
 use crate::lookup::Misses;
 use crate::native::{NativeFunction, Start, StartError};
+use crate::postgres::convert::Argument;
 use crate::postgres::pool::Pool;
 use crate::postgres::query::{Lookup, answer};
 use crate::postgres::running::Running;
@@ -73,11 +76,30 @@ pub struct PostgresConfig {
     max_reply_bytes: usize,
     /// Most rows in one query; 1 for a query each.
     batch: usize,
+    /// The types of the placeholders, where the driver has asked the server for them.
+    #[serde(default)]
+    parameters: Vec<u32>,
 }
 
 impl NativeFunction for PostgresConfig {
-    fn check(&self, input: &SchemaRef, _results: &SchemaRef) -> Result<(), StartError> {
-        self.arguments(input)?;
+    fn check(&self, input: &SchemaRef, results: &SchemaRef) -> Result<(), StartError> {
+        let arguments = self.arguments(input)?.into_iter().zip(&self.args);
+        for ((column, name), parameter) in arguments.zip(&self.parameters) {
+            // Of others, which are not built into the server, only that knows what they are.
+            if let Some(of) = Type::from_oid(*parameter) {
+                Argument::new(name, input.field(column).data_type(), &of)
+                    .map_err(|refused| refused.start_error())?;
+            }
+        }
+        if let Some(void) = results.fields().iter().find(|it| *it.data_type() == DataType::Null) {
+            return Err(StartError {
+                kind: ErrorKind::TypeRefused,
+                message: format!(
+                    "`schema` has column `{}` as void, which no value can become; declare another type",
+                    void.name()
+                ),
+            });
+        }
         self.server.check()
     }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Asks a server on the driver what a statement returns.
 
+use std::collections::HashMap;
+
 use arrow::datatypes::Schema;
 use tokio::time::timeout;
 
@@ -9,7 +11,12 @@ use crate::postgres::PostgresConfig;
 use crate::postgres::failure::Failure;
 use crate::postgres::plan;
 
+/// Metadata of the schema that is returned: the types of the placeholders, with commas.
+const PARAMETERS: &str = "parameters";
+
 /// Returns the columns of the statement of `config`.
+///
+/// The metadata `parameters` has the numbers by which the server knows the types of `$1`, `$2`, ..
 ///
 /// # Errors
 ///
@@ -27,9 +34,12 @@ pub async fn describe(config: &PostgresConfig) -> Result<Schema, StartError> {
         }),
         None => described.await,
     };
-    described.map_err(|failure| {
+    let (schema, parameters) = described.map_err(|failure| {
         StartError::option(format!(
             "`schema` was not given, and asking the server for it failed: {failure}; correct that, or give schema="
         ))
-    })
+    })?;
+    let parameters = parameters.iter().map(|of| of.oid().to_string()).collect::<Vec<_>>();
+    let metadata = HashMap::from([(PARAMETERS.to_owned(), parameters.join(","))]);
+    Ok(schema.with_metadata(metadata))
 }

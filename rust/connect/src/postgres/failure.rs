@@ -4,11 +4,13 @@
 use std::error::Error as _;
 use std::fmt;
 
+use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::Retry;
 use tokio_postgres::error::DbError;
 
 use crate::error::CallFailure;
 use crate::lookup::service_failure;
+use crate::native::StartError;
 use crate::tls::is_refused_certificate;
 
 /// What was being done when a statement that was prepared before is run.
@@ -131,6 +133,11 @@ impl Failure {
     /// Returns whether the rows of a batch may fare differently one by one.
     pub(crate) fn is_of_rows(&self) -> bool {
         self.class == Class::Row
+    }
+
+    /// Returns what the task ends with.
+    pub(crate) fn start_error(&self) -> StartError {
+        StartError { kind: ErrorKind::TypeRefused, message: self.message.clone() }
     }
 
     /// Returns whether the task ends with it: its columns have types that do not go together.

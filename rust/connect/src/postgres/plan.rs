@@ -131,24 +131,24 @@ async fn end_aside(client: &Client) -> Result<(), Failure> {
     ended.map_err(|error| Failure::of("preparing the statement", &error))
 }
 
-/// Asks a server for the columns of a statement.
+/// Asks a server for the columns of a statement, and for the types of its placeholders.
 pub(crate) async fn describe(
     server: &Server,
     statement: &str,
     arguments: usize,
-) -> Result<Schema, Failure> {
+) -> Result<(Schema, Vec<Type>), Failure> {
     let client = server.connect().await?.client;
     if !server.keeps_statements {
         begin_aside(&client).await?;
     }
     let statement = prepare(&client, trim(statement), &[]).await?;
     check(&statement, arguments)?;
-    let schema = schema_of(statement.columns());
+    let described = (schema_of(statement.columns()), statement.params().to_vec());
     drop(statement);
     if !server.keeps_statements {
         end_aside(&client).await?;
     }
-    Ok(schema)
+    Ok(described)
 }
 
 async fn prepare(client: &Client, text: &str, types: &[Type]) -> Result<Statement, Failure> {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use arrow::array::{Array, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::datatypes::{DataType, SchemaRef};
 use futures_util::{StreamExt, stream};
-use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::AttemptId;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -15,7 +14,6 @@ use tokio_postgres::types::ToSql;
 use crate::error::TaskError;
 use crate::function::{FailedCall, Replies, ReplyGroup};
 use crate::lookup::{LookupReply, Misses};
-use crate::native::StartError;
 use crate::postgres::arguments::{ArrayArgument, ValueArgument};
 use crate::postgres::failure::Failure;
 use crate::postgres::found::Found;
@@ -63,8 +61,7 @@ pub(crate) async fn answer(lookup: Arc<Lookup>, keys: Keys) {
         match lookup.look_up(keys).await {
             Ok(()) => {}
             Err(Stop::Failed(failure)) if failure.is_of_types() => {
-                let (kind, message) = (ErrorKind::TypeRefused, failure.to_string());
-                lookup.replies.fail(TaskError::Start(StartError { kind, message }));
+                lookup.replies.fail(TaskError::Start(failure.start_error()));
                 return;
             }
             Err(Stop::Failed(failure)) => lookup.send(all_failed(&attempts, &failure)),

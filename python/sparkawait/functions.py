@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, cast, overload
 
@@ -35,8 +35,12 @@ __all__ = [
     "async_function",
 ]
 
-Results = Mapping[str, Any] | Sequence[Mapping[str, Any]]
-"""What a function returns for a row: one mapping, or a list of 0..n mappings."""
+Results = Any
+"""What a function returns for a row: one row or a list of 0..n rows.
+
+A row is a mapping, dataclass, NamedTuple, ``pyspark.sql.Row``, pydantic model or attrs class; for a
+single column, also its value.
+"""
 
 _Coroutine = Callable[..., Awaitable[Any]]
 
@@ -123,7 +127,11 @@ class AsyncFunction:
         """Prepares the function, before any row. May be ``async def``."""
 
     async def async_invoke(self, row: Row) -> Results:
-        """Returns the results of one row: a mapping, or a list of 0..n mappings.
+        """Returns the results of one row: a mapping or another form of a row, or a list of 0..n.
+
+        A row is a mapping, a dataclass, a NamedTuple, a ``pyspark.sql.Row``, a pydantic model or an
+        attrs class; for a single column, its value will do. `row` has its columns by key and as
+        attributes.
 
         An exception is a failure of this attempt; `sparkawait.RetryAfter` sets the delay of the
         retry. The call is cancelled when it has timed out or the task ends.

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, cast
 
+from sparkawait.checks import shown
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
@@ -92,7 +93,7 @@ class Cache:
                 seconds = positive_duration(value, name, hint="None keeps results")
                 object.__setattr__(self, name, seconds)
         if not isinstance(cast("object", self.cache_missing), bool):
-            _refuse(f"`cache_missing` must be a bool, got {self.cache_missing!r}")
+            _refuse(f"`cache_missing` must be a bool, got {shown(self.cache_missing)}")
         object.__setattr__(self, "key", _columns(self.key))
 
 
@@ -105,7 +106,7 @@ def _columns(key: object) -> tuple[str, ...] | None:
         or not columns
         or not all(isinstance(column, str) for column in columns)
     ):
-        _refuse(f"`key` of a Cache must be a column name or a list of them, got {key!r}")
+        _refuse(f"`key` of a Cache must be a column name or a list of them, got {shown(key)}")
     return tuple(cast("Sequence[str]", columns))
 
 
@@ -113,7 +114,7 @@ def _check_count(name: str, value: object) -> None:
     if value is None:
         return
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MAX_COUNT:
-        _refuse(f"`{name}` must be an int between 1 and {_MAX_COUNT}, got {value!r}")
+        _refuse(f"`{name}` must be an int between 1 and {_MAX_COUNT}, got {shown(value)}")
 
 
 def _refuse(message: str) -> NoReturn:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
 from sparkawait.adaptive_limit import AdaptiveLimit, Bounds
+from sparkawait.checks import shown
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 __all__ = ["Channels", "Credits", "Route"]
@@ -161,17 +162,18 @@ def _check(name: str, value: object, least: int, hint: str = "") -> None:
     if value is None:
         return
     if not isinstance(value, int) or isinstance(value, bool):
-        _refuse(f"`{name}` of Channels must be an int, got {value!r}")
+        _refuse(f"`{name}` of Channels must be an int, got {shown(value)}")
     if not least <= value <= _MAX_COUNT:
-        bounds = f"at least {least}" if value < least else f"at most {_MAX_COUNT}"
+        is_small = value < least
+        bounds = f"at least {least}" if is_small else f"at most {_MAX_COUNT}"
         _refuse(
-            f"`{name}` of Channels must be {bounds}, got {value}{hint if value < least else ''}"
+            f"`{name}` of Channels must be {bounds}, got {shown(value)}{hint if is_small else ''}"
         )
 
 
 def _check_limit(value: object) -> None:
     if value is not None and not isinstance(value, AdaptiveLimit):
-        _refuse(f"`limit` of Channels must be a sparkawait.AdaptiveLimit, got {value!r}")
+        _refuse(f"`limit` of Channels must be a sparkawait.AdaptiveLimit, got {shown(value)}")
 
 
 def _refuse(message: str) -> NoReturn:

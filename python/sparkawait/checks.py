@@ -7,12 +7,14 @@ compared or encoded included.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, NoReturn, cast
 
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = ["choice", "flag", "integer", "mapping", "refuse", "shown", "text"]
+__all__ = ["choice", "flag", "integer", "mapping", "number", "refuse", "shown", "text"]
 
 MAX_COUNT = 2**31 - 1
 """Most of anything that is counted in rows, calls or connections, unless an option says less."""
@@ -90,6 +92,20 @@ def integer(
     if value > most:
         refuse(f"`{name}` must be at most {most}, got {shown(value)}", kind)
     return value
+
+
+def number(value: object, name: str, least: float, most: float = math.inf) -> float:
+    """Returns `value`, a finite number within bounds; a bool is none."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        refuse(f"`{name}` must be a number, got {shown(value)}")
+    try:
+        found = float(value)
+    except OverflowError:
+        found = math.inf
+    if not math.isfinite(found) or not least <= found <= most:
+        bounds = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+        refuse(f"`{name}` must be a number {bounds}, got {shown(value)}")
+    return found
 
 
 def choice(value: object, name: str, *choices: str) -> Any:

@@ -13,6 +13,7 @@ from typing import NoReturn, cast
 
 import pyarrow as pa
 
+from sparkawait.checks import shown
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import (
     AsyncFunction,
@@ -114,7 +115,8 @@ def _check_methods(function: AsyncFunction) -> None:
     batch = cast("object", function.batch)
     if batch is not None and not isinstance(batch, Batch):
         _refuse(
-            f"`{name}.batch` must be a sparkawait.Batch, got {batch!r}", ErrorKind.BATCH_INVALID
+            f"`{name}.batch` must be a sparkawait.Batch, got {shown(batch)}",
+            ErrorKind.BATCH_INVALID,
         )
     method = "async_invoke" if batch is None else "async_invoke_batch"
     bound = getattr(function, method)

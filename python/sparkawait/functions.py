@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast, overload
 import pyarrow as pa
 
 from sparkawait._core import Row
+from sparkawait.checks import MAX_BYTES, shown
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ElementTimeoutError, ErrorKind
 from sparkawait.signatures import misfit_of
@@ -390,5 +391,8 @@ def describe(function: object) -> str:
 
 def _check_positive_int(value: object, name: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        msg = f"`{name}` must be an int of at least 1, got {value!r}"
+        msg = f"`{name}` must be an int of at least 1, got {shown(value)}"
+        raise ConfigurationError(msg, ErrorKind.BATCH_INVALID)
+    if value > MAX_BYTES:
+        msg = f"`{name}` must be at most {MAX_BYTES}, got {shown(value)}"
         raise ConfigurationError(msg, ErrorKind.BATCH_INVALID)

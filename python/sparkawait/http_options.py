@@ -41,6 +41,9 @@ _MAX_REDIRECTS = 1000
 _MAX_DEPTH = 100
 """Levels of a JSON body. The reader of the description has an end, too."""
 
+_MAX_BITS = 4096
+"""Bits of a number in a JSON body; Python writes no number of many times as many."""
+
 _STATUSES = range(100, 1000)
 
 Template = str | Secret
@@ -278,6 +281,8 @@ def _texts(value: Any, depth: int = 0) -> Iterator[str]:
             yield from _texts(element, depth + 1)
     elif isinstance(value, float):
         _check(math.isfinite(value), f"`json` holds {value!r}, which is no JSON value")
+    elif isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        refuse(f"`json` holds a number of more than {_MAX_BITS} bits")
     else:
         is_json = value is None or isinstance(value, bool | int | Secret)
         _check(is_json, f"`json` holds a `{type(value).__name__}`, which is no JSON value")
@@ -298,8 +303,8 @@ def _proxy(value: object) -> str | Secret | Literal[False] | None:
 
 def _check_template(value: object, name: str) -> Template:
     """Returns a template; an empty one is one, too."""
-    if isinstance(value, Secret) or value == "":
-        return cast("Template", value)
+    if isinstance(value, Secret) or (isinstance(value, str) and not value):
+        return value
     # Not quoted: it may have a token in it.
     return text(value, name, "a text with columns in braces, or a secret", quoted=False)
 

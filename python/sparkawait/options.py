@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from sparkawait.cache import Cache
 from sparkawait.channels import Channels, Credits, Route
+from sparkawait.checks import shown
 from sparkawait.durations import Duration, parse_duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_checks import check_picklable, declared_schema, to_function
@@ -113,7 +114,7 @@ def resolve_unpickled(
 ) -> Plan:
     """Does what `resolve` does for a plan that stays in this process."""
     if mode not in _MODES:
-        _refuse(f"`mode` must be one of {_MODES}, got {mode!r}")
+        _refuse(f"`mode` must be one of {_MODES}, got {shown(mode)}")
     given = _with_defaults(mode, options)
     checked_function = to_function(function)
     capacity = _count(given["capacity"], "capacity", ErrorKind.CAPACITY_NOT_POSITIVE)
@@ -169,11 +170,11 @@ def _with_defaults(mode: str, options: dict[str, Any]) -> dict[str, Any]:
 
 def _count(value: object, name: str, kind: ErrorKind = ErrorKind.OPTION_INVALID) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        _refuse(f"`{name}` must be an int, got {value!r}", kind)
+        _refuse(f"`{name}` must be an int, got {shown(value)}", kind)
     if value < 1:
-        _refuse(f"`{name}` must be at least 1, got {value!r}", kind)
+        _refuse(f"`{name}` must be at least 1, got {shown(value)}", kind)
     if value > _MAX_COUNT:
-        _refuse(f"`{name}` must be at most {_MAX_COUNT}, got {value!r}", kind)
+        _refuse(f"`{name}` must be at most {_MAX_COUNT}, got {shown(value)}", kind)
     return value
 
 
@@ -228,15 +229,15 @@ def _retry(
 
 def _one_of(value: object, name: str, allowed: Sequence[str]) -> Any:
     if not isinstance(value, str) or value not in allowed:
-        _refuse(f"`{name}` must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+        _refuse(f"`{name}` must be one of {', '.join(map(repr, allowed))}, got {shown(value)}")
     return value
 
 
 def _error_column(value: object, on_error: object) -> str:
     if not isinstance(value, str) or not value:
-        _refuse(f"`error_column` must be a name that is not empty, got {value!r}")
+        _refuse(f"`error_column` must be a name that is not empty, got {shown(value)}")
     if value != ERROR_COLUMN and on_error != "capture":
-        _refuse(f"`error_column` needs on_error='capture', got {on_error!r}")
+        _refuse(f"`error_column` needs on_error='capture', got {shown(on_error)}")
     return value
 
 
@@ -284,7 +285,7 @@ def _columns(
         or not columns
         or not all(isinstance(column, str) for column in columns)
     ):
-        _refuse(f"`{name}` must be a column name or a list of them, got {value!r}", kind)
+        _refuse(f"`{name}` must be a column name or a list of them, got {shown(value)}", kind)
     return tuple(cast("Sequence[str]", columns))
 
 

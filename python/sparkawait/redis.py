@@ -142,7 +142,7 @@ def hash(  # noqa: A001 - Redis's own word for it
 
 def _check_map(fields: str, schema: pa.Schema) -> None:
     if fields != "all":
-        msg = f"`fields` must be 'all' or a mapping of columns to fields, got {fields!r}"
+        msg = f"`fields` must be 'all' or a mapping of columns to fields, got {shown(fields)}"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
     types: list[Any] = list(schema.types)
     if len(types) != 1 or not pa.types.is_map(types[0]):
@@ -240,7 +240,7 @@ def command(
         msg = "redis.command needs a command, such as 'ZSCORE', 'board', '{player}'"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
     for argument in arguments:
-        if argument != "":
+        if not isinstance(argument, str) or argument:  # pyright: ignore[reportUnnecessaryIsInstance]
             text(argument, "arguments", "text with columns in braces")
     flag(rows, "rows")
     flag(writes, "writes")

@@ -142,7 +142,7 @@ def make(
     if not isinstance(url, Secret):
         _check_url(url)
     for argument, option in arguments:
-        if argument != "":
+        if not isinstance(argument, str) or argument:  # pyright: ignore[reportUnnecessaryIsInstance]
             text(argument, option, "text with columns in braces")
     # A miss gives nulls, and so does a field that a hash lacks.
     given = cast("list[Any]", list(schema))

@@ -8,10 +8,12 @@ are retried at the same time do not influence one another. Any thread may use it
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, cast
 
+from sparkawait.checks import shown
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind, ResultError
 from sparkawait.retry_after import announced_delay, header_seconds
@@ -199,16 +201,13 @@ def exponential_backoff(
     first = parse_duration(initial, "initial")
     longest = parse_duration(maximum, "maximum")
     if longest < first:
-        _refuse(f"`maximum` must not be below `initial`, got {maximum!r} and {initial!r}")
+        _refuse(f"`maximum` must not be below `initial`, got {shown(maximum)} and {shown(initial)}")
     factor = cast("object", multiplier)
-    if (
-        isinstance(factor, bool)
-        or not isinstance(factor, (int, float))
-        or not 1 <= factor < math.inf
-    ):
-        _refuse(f"`multiplier` must be a number of at least 1, got {factor!r}")
-    if jitter not in ("full", "none"):
-        _refuse(f"`jitter` must be 'full' or 'none', got {jitter!r}")
+    is_number = isinstance(factor, (int, float)) and not isinstance(factor, bool)
+    if not is_number or not 1 <= cast("float", factor) <= sys.float_info.max:
+        _refuse(f"`multiplier` must be a number of at least 1, got {shown(factor)}")
+    if not isinstance(jitter, str) or jitter not in ("full", "none"):  # pyright: ignore[reportUnnecessaryIsInstance]
+        _refuse(f"`jitter` must be 'full' or 'none', got {shown(jitter)}")
     return _checked(
         AsyncRetryStrategy(
             max_retries, first, longest, float(multiplier), jitter, if_result, if_exception
@@ -219,11 +218,11 @@ def exponential_backoff(
 def _checked(strategy: AsyncRetryStrategy) -> AsyncRetryStrategy:
     retries = cast("object", strategy.max_retries)
     if isinstance(retries, bool) or not isinstance(retries, int):
-        _refuse(f"`max_retries` must be an int, got {retries!r}")
+        _refuse(f"`max_retries` must be an int, got {shown(retries)}")
     if not 1 <= retries <= _MAX_RETRIES:
-        _refuse(f"`max_retries` must be between 1 and {_MAX_RETRIES}, got {retries!r}")
+        _refuse(f"`max_retries` must be between 1 and {_MAX_RETRIES}, got {shown(retries)}")
     if strategy.if_result is not None and not callable(strategy.if_result):
-        _refuse(f"`if_result` must be callable, got {strategy.if_result!r}")
+        _refuse(f"`if_result` must be callable, got {shown(strategy.if_result)}")
     _check_call(strategy.if_result, "if_result", "results")
     _check_exception_predicate(strategy.if_exception)
     return strategy
@@ -236,9 +235,10 @@ def _check_exception_predicate(predicate: object) -> None:
         )
         for member in members:
             if not (isinstance(member, type) and issubclass(member, BaseException)):
-                _refuse(f"`if_exception` must hold exception classes, got {member!r}")
+                found = shown(cast("object", member))
+                _refuse(f"`if_exception` must hold exception classes, got {found}")
     elif predicate is not None and not callable(predicate):
-        _refuse(f"`if_exception` must be an exception class or callable, got {predicate!r}")
+        _refuse(f"`if_exception` must be an exception class or callable, got {shown(predicate)}")
     else:
         _check_call(predicate, "if_exception", "error")
 

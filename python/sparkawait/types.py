@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from sparkawait.checks import shown
 from sparkawait.ddl import COLLATION, collated, parse_schema, parse_type
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
@@ -71,7 +72,11 @@ def _convert(value: object, name: str) -> pa.Schema:
     if callable(json_value) and not isinstance(value, type):
         return _struct_of_json(json_value(), name)
     if hasattr(value, "__arrow_c_schema__"):
-        return pa.schema(cast("Any", value))
+        try:
+            return pa.schema(cast("Any", value))
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            msg = f"`{name}` is no schema: {error}"
+            raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID) from error
     msg = (
         f"`{name}` must be a DDL string, a pyarrow.Schema or a StructType,"
         f" got `{type(value).__name__}`"
@@ -82,7 +87,7 @@ def _convert(value: object, name: str) -> pa.Schema:
 def _struct_of_json(value: object, name: str) -> pa.Schema:
     data_type = _type_of_json(value, name)
     if not pa.types.is_struct(data_type):
-        msg = f"`{name}` must be a StructType, got the Spark type {value!r}"
+        msg = f"`{name}` must be a StructType, got the Spark type {shown(value)}"
         raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
     return pa.schema(list(data_type))
 
@@ -118,7 +123,7 @@ def _type_of_json(
         return pa.map_(cast("Any", key), cast("Any", item))
     if kind == "udt":
         return _type_of_json(spec["sqlType"], name)
-    msg = f"`{name}` has a type that Arrow does not carry: {kind!r}"
+    msg = f"`{name}` has a type that Arrow does not carry: {shown(kind)}"
     raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sparkawait.checks import MAX_COUNT, shown
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
@@ -54,7 +55,7 @@ class WatermarkStrategy:
                 int of at least 1.
         """
         if not isinstance(column, str) or not column:  # pyright: ignore[reportUnnecessaryIsInstance]
-            msg = f"`column` must be the name of a timestamp column, got {column!r}"
+            msg = f"`column` must be the name of a timestamp column, got {shown(column)}"
             raise ConfigurationError(msg, ErrorKind.WATERMARK_INVALID)
         if every is not None:
             _check_every(every)
@@ -63,5 +64,8 @@ class WatermarkStrategy:
 
 def _check_every(every: object) -> None:
     if not isinstance(every, int) or isinstance(every, bool) or every < 1:
-        msg = f"`every` must be an int of at least 1 or None, got {every!r}"
+        msg = f"`every` must be an int of at least 1 or None, got {shown(every)}"
+        raise ConfigurationError(msg, ErrorKind.WATERMARK_INVALID)
+    if every > MAX_COUNT:
+        msg = f"`every` must be at most {MAX_COUNT}, got {shown(every)}"
         raise ConfigurationError(msg, ErrorKind.WATERMARK_INVALID)

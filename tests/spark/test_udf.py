@@ -315,3 +315,10 @@ def test_a_wrong_number_of_columns_is_refused_by_the_call(numbers, columns):
     with pytest.raises(sa.ConfigurationError, match=r"must be called with 2 columns") as info:
         added(*columns)
     assert info.value.kind is ErrorKind.INPUT_INVALID
+
+
+def test_a_call_in_sql_without_arguments_says_what_is_missing(spark):
+    spark.udf.register("without", sa.async_udf(double))
+
+    with pytest.raises(Exception, match="needs at least one argument, got none"):
+        spark.sql("select without() from range(2)").collect()

@@ -119,19 +119,29 @@ def test_port_that_is_taken_is_an_os_error(server):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"error_rate": 1.5}, "`error_rate` must be between 0 and 1, got 1.5"),
+        ({"error_rate": 1.5}, "`error_rate` must be a number from 0 to 1, got 1.5"),
         ({"error_rate": 0.75, "stall_rate": 0.5}, "add up to at most 1, got 1.25"),
         ({"rate_limit": 0}, "`rate_limit` must be positive and finite, got 0"),
-        ({"port": 70_000}, "`port` must be between 0 and 65535, got 70000"),
-        ({"latency": uniform("2ms", "1ms")}, "`min` of a uniform latency must not exceed"),
-        ({"latency": log_normal("2ms", -1)}, "`sigma` must be finite and not negative"),
-        ({"latency": constant("2ms", stragglers=2)}, "fraction of stragglers must be between"),
+        ({"port": 70_000}, "`port` must be at most 65535, got 70000"),
     ],
 )
 def test_argument_out_of_range_is_refused(options, message):
     with pytest.raises(ConfigurationError, match=message) as info:
         LookupServer({}, **options)
     assert info.value.kind is ErrorKind.OPTION_INVALID
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: uniform("2ms", "1ms"), "`min` of a uniform latency must not exceed"),
+        (lambda: log_normal("2ms", -1), "`sigma` must be a number of at least 0, got -1"),
+        (lambda: constant("2ms", stragglers=2), "`stragglers` must be a number from 0 to 1"),
+    ],
+)
+def test_a_distribution_that_does_not_exist_is_refused(make, message):
+    with pytest.raises(ConfigurationError, match=message):
+        make()
 
 
 @pytest.mark.parametrize("value", [object(), float("nan")])

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -120,6 +120,8 @@ class Arguments:
             ConfigurationError: If the arguments are without names, or not as many as `names`.
         """
         arrays = list(arguments) if isinstance(arguments, tuple) else [arguments]
+        if not arrays:
+            self._refuse(0)
         first = arrays[0]
         if len(arrays) == 1 and pa.types.is_struct(first.type):
             members = first.flatten()  # pyright: ignore[reportAttributeAccessIssue]
@@ -133,8 +135,11 @@ class Arguments:
             self._refuse(len(arrays))
         return _batch(arrays, self.names or ())
 
-    def _refuse(self, count: int) -> None:
-        if self.names is None:
+    def _refuse(self, count: int) -> NoReturn:
+        if count == 0:
+            # Spark does not tell of calls in SQL before it runs them.
+            msg = "a column function needs at least one argument, got none; pass the row's columns"
+        elif self.names is None:
             msg = (
                 f"got {count} arguments without names; pass one named_struct(..),"
                 " or name them with async_udf(.., columns=[..])"

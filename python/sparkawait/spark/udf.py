@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import ArrayType, DataType, StructType
 
 from sparkawait import options
+from sparkawait.checks import shown
 from sparkawait.durations import Duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import NativeFunction
@@ -227,6 +228,6 @@ def _names(columns: object) -> tuple[str, ...] | None:
         or not all(isinstance(name, str) for name in names)
         or len(set(names)) < len(names)
     ):
-        msg = f"`columns` must be a list of distinct names, got {columns!r}"
+        msg = f"`columns` must be a list of distinct names, got {shown(columns)}"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
     return tuple(cast("Sequence[str]", names))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sparkawait.checks import MAX_COUNT, choice, refuse, shown
 from sparkawait.durations import positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.retry import AsyncRetryStrategy
@@ -27,18 +28,17 @@ def check_options(  # noqa: PLR0917 - in the order of the harness
     Raises:
         ConfigurationError: If an option is wrong.
     """
+    choice(mode, "mode", "ordered", "unordered", "key_ordered")
     if mode == "key_ordered" and key is None:
         msg = "mode `key_ordered` needs `key`, a callable that gives the key of a value"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-    if not isinstance(mode, str):
-        msg = f"`mode` must be one of 'ordered', 'unordered', 'key_ordered', got {mode!r}"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-    for name, value in (("capacity", capacity), ("max_concurrency", max_concurrency)):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            msg = f"`{name}` must be an int, got {value!r}"
-            raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    _check_types(retry, key, on_timeout)
+    timeout = None if timeout is None else positive_duration(timeout, "timeout")
+    if attempt_timeout is not None:
+        attempt_timeout = positive_duration(attempt_timeout, "attempt_timeout")
+    _check_counts(capacity, max_concurrency)
     if max_concurrency is not None and not 1 <= max_concurrency <= max(capacity, 1):
-        msg = f"`max_concurrency` must be from 1 to `capacity`, got {max_concurrency}"
+        msg = f"`max_concurrency` must be from 1 to `capacity`, got {shown(max_concurrency)}"
         raise ConfigurationError(msg, ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE)
     if attempt_timeout is not None and timeout is not None and attempt_timeout > timeout:
         msg = f"`attempt_timeout` must not be above `timeout`, got {attempt_timeout}"
@@ -54,8 +54,26 @@ def check_options(  # noqa: PLR0917 - in the order of the harness
         mode,
         capacity,
         capacity if max_concurrency is None else max_concurrency,
-        None if timeout is None else positive_duration(timeout, "timeout"),
-        None if attempt_timeout is None else positive_duration(attempt_timeout, "attempt_timeout"),
+        timeout,
+        attempt_timeout,
         strategy,
         on_timeout is not None,
     )
+
+
+def _check_types(retry: object, key: object, on_timeout: object) -> None:
+    for name, value in (("key", key), ("on_timeout", on_timeout)):
+        if value is not None and not callable(value):
+            refuse(f"`{name}` must be callable, got {shown(value)}")
+    if retry is not None and not isinstance(retry, AsyncRetryStrategy):
+        refuse(f"`retry` must be made by sparkawait.retry, got {shown(retry)}")
+
+
+def _check_counts(capacity: object, max_concurrency: object) -> None:
+    for name, value in (("capacity", capacity), ("max_concurrency", max_concurrency)):
+        if value is None and name == "max_concurrency":
+            continue
+        if not isinstance(value, int) or isinstance(value, bool):
+            refuse(f"`{name}` must be an int, got {shown(value)}")
+        if value > MAX_COUNT:
+            refuse(f"`{name}` must be at most {MAX_COUNT}, got {shown(value)}")

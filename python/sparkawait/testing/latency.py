@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+
+from sparkawait import _core
+from sparkawait.checks import number
 from sparkawait.durations import Duration, parse_duration
 
 __all__ = [
@@ -34,6 +38,19 @@ class Latency:
 
     stragglers: float = 0.0
     straggler_factor: float = 10.0
+
+    def __post_init__(self) -> None:
+        """Asks the extension module whether there is such a distribution.
+
+        Raises:
+            ConfigurationError: If a number is out of range.
+        """
+        number(self.stragglers, "stragglers", 0, 1)
+        number(self.straggler_factor, "straggler_factor", 1)
+        nothing = pa.schema([])
+        _core.Native.simulated(
+            latency=self.to_tuple(), error_rate=0.0, seed=0, timestamps=False
+        ).check(nothing, nothing)
 
     def to_tuple(self) -> tuple[str, float, float, float, float]:
         """Returns the form in which the extension module takes it."""
@@ -74,6 +91,11 @@ class LogNormal(Latency):
 
     median: float
     sigma: float
+
+    def __post_init__(self) -> None:
+        """Checks the numbers."""
+        number(self.sigma, "sigma", 0)
+        super().__post_init__()
 
     def to_tuple(self) -> tuple[str, float, float, float, float]:
         """Returns the form in which the extension module takes it."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from types import TracebackType
-from typing import final
+from typing import cast, final
 
 from sparkawait import _core
+from sparkawait.checks import integer, mapping, number, refuse, text
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.testing.latency import LatencyLike, to_latency
 
@@ -67,14 +68,13 @@ class LookupServer:
         port: int = 0,
         seed: int = 0,
     ) -> None:
-        if not 0 <= port <= _MAX_PORT:
-            raise ConfigurationError(
-                f"`port` must be between 0 and {_MAX_PORT}, got {port}", ErrorKind.OPTION_INVALID
-            )
+        integer(port, "port", 0, _MAX_PORT)
+        integer(seed, "seed", -_SEED_MASK - 1, _SEED_MASK)
+        tables = mapping(tables, "tables", "values by key by name of the table")
         encoded = {name: _encode(name, table) for name, table in tables.items()}
         self._server = _core.LookupServer(
             latency=to_latency(latency, "latency").to_tuple(),
-            faults=(error_rate, stall_rate, reset_rate, rate_limit),
+            faults=_faults(error_rate, stall_rate, reset_rate, rate_limit),
             port=port,
             seed=seed & _SEED_MASK,
         )
@@ -102,7 +102,7 @@ class LookupServer:
             ConfigurationError: If a value cannot be written as JSON.
             OperatorStateError: If called in a forked process.
         """
-        self._server.add_table(name, _encode(name, table))
+        self._server.add_table(text(name, "name"), _encode(name, table))
 
     def stats(self) -> dict[str, int]:
         """Returns the counters, which stay readable after `stop`.
@@ -147,7 +147,7 @@ class LookupServer:
             ConfigurationError: If a rate is out of range.
             OperatorStateError: If called in a forked process.
         """
-        self._server.set_faults((error_rate, stall_rate, reset_rate, rate_limit))
+        self._server.set_faults(_faults(error_rate, stall_rate, reset_rate, rate_limit))
 
     def stop(self) -> None:
         """Closes the port and every connection. Further calls do nothing."""
@@ -168,15 +168,37 @@ class LookupServer:
         return f"LookupServer({self.url!r})"
 
 
-def _encode(name: str, table: Mapping[str, object]) -> list[tuple[str, bytes]]:
+def _faults(
+    error_rate: float, stall_rate: float, reset_rate: float, rate_limit: float | None
+) -> tuple[float, float, float, float | None]:
+    """Returns the faults as the extension module takes them, which knows what they may be."""
+    return (
+        number(error_rate, "error_rate", 0, 1),
+        number(stall_rate, "stall_rate", 0, 1),
+        number(reset_rate, "reset_rate", 0, 1),
+        None if rate_limit is None else number(rate_limit, "rate_limit", 0),
+    )
+
+
+def _encode(name: str, table: object) -> list[tuple[str, bytes]]:
     """Returns keys and values as the server holds them."""
+    if not isinstance(table, Mapping):
+        refuse(f"table `{name}` must be a mapping, values by key, got a `{type(table).__name__}`")
+    entries = cast("Mapping[object, object]", table)
     try:
-        return [(str(key), _to_json(value)) for key, value in table.items()]
-    except (TypeError, ValueError) as error:
+        return [(_key(key), _to_json(value)) for key, value in entries.items()]
+    except (TypeError, ValueError, RecursionError, RuntimeError) as error:
+        reason = type(error).__name__ if not str(error) else str(error)
         raise ConfigurationError(
-            f"table `{name}` has a value that cannot be written as JSON: {error}",
+            f"table `{name}` has a value that cannot be written as JSON: {reason}",
             ErrorKind.OPTION_INVALID,
         ) from error
+
+
+def _key(key: object) -> str:
+    found = str(key)
+    found.encode()
+    return found
 
 
 def _to_json(value: object) -> bytes:

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sparkawait import _core
-from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.checks import flag, integer, number
 from sparkawait.functions import NativeFunction
 from sparkawait.testing.latency import Latency, LatencyLike, to_latency
 
 __all__ = ["Simulated", "simulated"]
+
+MAX_SEED = 2**64 - 1
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,8 @@ def simulated(
         >>> out.to_pydict()
         {'x': ['a', 'b'], 'ordinal': [0, 1]}
     """
-    if not 0.0 <= error_rate <= 1.0:
-        msg = f"`error_rate` must be from 0 to 1, got {error_rate!r}"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-    latency = to_latency(None if delay == 0 else delay, "delay")
-    return Simulated(latency, error_rate, seed, timestamps)
+    latency = to_latency(delay, "delay")
+    number(error_rate, "error_rate", 0, 1)
+    integer(seed, "seed", 0, MAX_SEED)
+    flag(timestamps, "timestamps")
+    return Simulated(latency, float(error_rate), seed, timestamps)

@@ -65,7 +65,7 @@ class Feeder:
             batch, self._first = cast("pa.RecordBatch", self._first), None
             schema = batch.schema
             offsets = Offsets(schema)
-            while task.put(offsets.repaired(batch)):
+            while _put(task, offsets.repaired(batch)):
                 self._in_iterator = True
                 item = next(self._batches, None)
                 self._in_iterator = False
@@ -108,6 +108,29 @@ def _to_record_batch(item: object) -> pa.RecordBatch:
         return cast("Callable[[object], pa.RecordBatch]", pa.record_batch)(item)
     msg = f"the input must hold Arrow record batches, got `{type(item).__name__}`"
     raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+
+
+def _put(task: Task, batch: pa.RecordBatch) -> bool:
+    try:
+        return task.put(batch)
+    except pa.ArrowException as error:
+        broken = [name for name in batch.schema.names if not _is_valid(batch, name)]
+        if not broken:
+            raise
+        msg = (
+            f"input column `{broken[0]}` has data that is not what its type says, such as text that"
+            " is not UTF-8; cast it to binary, or repair it: make_valid_utf8(..), before Spark 4"
+            " decode(cast(.. as binary), 'UTF-8')"
+        )
+        raise ConfigurationError(msg, ErrorKind.INPUT_INVALID) from error
+
+
+def _is_valid(batch: pa.RecordBatch, name: str) -> bool:
+    try:
+        batch.column(name).validate(full=True)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _check_schema(found: pa.Schema, expected: pa.Schema) -> None:

@@ -5,6 +5,7 @@ import json
 
 import pyspark
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import StructType
 
@@ -17,17 +18,26 @@ pytestmark = pytest.mark.spark
 VERSION = tuple(map(int, pyspark.__version__.split(".")[:2]))
 ZONES = ["UTC", "America/New_York", "Asia/Kolkata"]
 UNSENT = "interval year to month"
+NOT_UTF8 = (("string", "not UTF-8"), ("array<string>", "not UTF-8"))
 PATHS = (
     Path(
         title="Columns that pass through",
         oracle="the input itself",
-        cells=tuple((case.type, case.name) for case in CASES),
+        cells=(*((case.type, case.name) for case in CASES), *NOT_UTF8),
         rules=(
             Rule(
                 UNSENT,
                 ".*",
                 "refused",
                 "PySpark does not send it as Arrow data; cast it to a string, and back after",
+            ),
+            Rule(
+                ".*",
+                "not UTF-8",
+                "refused",
+                "used or not; `make_valid_utf8`, and before Spark 4"
+                " `decode(cast(.. as binary), 'UTF-8')`, give what a `udf` sees; or cast it to"
+                " `binary`",
             ),
         ),
         text=(
@@ -87,7 +97,23 @@ def test_values_and_types_of_columns_that_pass(spark, in_zone, zone, wait):
     outcomes += [
         ((case.type, case.name), (Refused(), case.sql)) for case in CASES if case.type == UNSENT
     ]
+    texts = spark.sql("select 1 as c0, cast(X'FF41' as string) as v")
+    arrays = texts.withColumn("v", F.array("v"))
+    for cell, broken in zip(NOT_UTF8, (texts, arrays), strict=True):
+        with pytest.raises(PySparkException, match=r"input column `v` has data .* not UTF-8"):
+            WAITS[wait](broken, accept).collect()
+        outcomes.append((cell, (Refused(), "a value")))
     PATHS[0].check(outcomes, VERSION)
+
+
+def test_texts_that_are_not_utf8_can_be_repaired(spark):
+    text = "cast(X'FF41' as string)"
+    before = f"decode(cast({text} as binary), 'UTF-8')"
+    texts = spark.range(1).select(
+        F.expr(before if VERSION < (4, 0) else f"make_valid_utf8({text})").alias("v")
+    )
+
+    assert sa.ordered_wait(texts, accept).first().v == "\ufffdA"
 
 
 def test_metadata_and_nullability_of_nested_fields_are_kept(spark):

@@ -238,7 +238,7 @@ class Plan:
             # From the system, because forked workers share the state of `random`.
             "seed": int.from_bytes(os.urandom(8), "little"),
             "native": self._native(),
-            "cache": self._cache_arguments(),
+            "cache": self._cache_arguments(input_schema),
             "channels": self._channel_arguments(),
             "target_latency": self.target_latency,
         }
@@ -268,14 +268,17 @@ class Plan:
         columns = function.input_columns if isinstance(function, NativeFunction) else ()
         return tuple(dict.fromkeys(columns))
 
-    def _cache_arguments(self) -> tuple[Any, ...] | None:
+    def _cache_arguments(self, input_schema: pa.Schema) -> tuple[Any, ...] | None:
         cache = self.cache
         if cache is None:
             return None
+        # The same instants are other texts, and the other way round, in another time zone.
+        keys = (input_schema.field(name).type for name in self.cache_key)
+        types = ",".join(map(str, (*self.declared_schema.types, *keys)))
         # What a function must not leave null is checked before it is kept, and not again.
         required = "".join(str(int(not field.nullable)) for field in self.declared_schema)
         return (
-            f"{cache.id}:{self.identity}:{required}",
+            f"{cache.id}:{self.identity}:{required}:{types}",
             cache.max_rows,
             cache.max_bytes,
             cache.expire_after_write,

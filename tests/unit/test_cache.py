@@ -369,3 +369,19 @@ def test_a_wrong_cache_is_refused(cache, kind, message):
 def test_a_key_column_that_does_not_exist_is_refused():
     with pytest.raises(sa.ConfigurationError, match="`cache` names column `nope`"):
         list(arrow.ordered_wait(words("a"), Counting(), cache=sa.Cache(key="nope")))
+
+
+def test_instants_in_another_time_zone_are_not_the_same():
+    cache = sa.Cache(key="at")
+
+    @sa.async_function("shown string")
+    async def show(row):
+        return {"shown": str(row["at"])}
+
+    def shown(zone):
+        at = pa.array([1_720_000_000_000_000], pa.timestamp("us", zone))
+        (out,) = arrow.ordered_wait([pa.RecordBatch.from_pydict({"at": at})], show, cache=cache)
+        return out["shown"].to_pylist()
+
+    assert shown("UTC") == ["2024-07-03 09:46:40+00:00"]
+    assert shown("Asia/Kolkata") == ["2024-07-03 15:16:40+05:30"]

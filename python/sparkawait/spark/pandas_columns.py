@@ -77,8 +77,6 @@ class _Rows:
         for one in arguments:
             is_struct = isinstance(one, pd.DataFrame)
             columns = [one[name] for name in one.columns] if is_struct else _many(one)
-            if not columns:
-                self._arguments.to_rows(())
             if columns and len(columns[0]):
                 yield self._to_batch(columns, is_struct=is_struct)
 

@@ -155,7 +155,7 @@ PATHS = (
                 "differs",
                 "the text of a cast; `to_json` of Spark 4.1 refuses the type",
                 _is_time,
-                lambda version: (4, 1) <= version and has_no_time(version),
+                lambda version: version >= (4, 1) and has_no_time(version),
             ),
             Rule(
                 "struct<x: int, y: string>",

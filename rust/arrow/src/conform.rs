@@ -24,7 +24,7 @@ const CAST: CastOptions<'static> =
 /// | | columns are found | types may differ in |
 /// |---|---|---|
 /// | [`Side::Input`] | by position, and must have the declared names | names and nullability inside of nested types |
-/// | [`Side::Result`] | by name | also width, offset size, unit: see [`is_castable`] |
+/// | [`Side::Result`] | by name | also width, offset size, unit, where the values fit |
 #[derive(Debug)]
 pub struct Conform {
     side: Side,

@@ -26,7 +26,9 @@ def redirect_to(url: str, status: int = 302):
 
 
 def run(function, columns: dict, **options) -> list[dict]:
-    out = sa.arrow.ordered_wait([pa.record_batch(columns)], function, on_error="capture", **options)
+    out = sa.arrow.ordered_wait(
+        [pa.RecordBatch.from_pydict(columns)], function, on_error="capture", **options
+    )
     return [row for batch in out for row in batch.to_pylist()]
 
 

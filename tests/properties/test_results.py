@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkawait.ddl import parse_schema
-from sparkawait.results import ResultBuilder, as_mappings
+from sparkawait.results import ResultBuilder
+from sparkawait.shapes import rows_of
 
 CELLS = st.none() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=3) | st.booleans()
 MAPPINGS = st.dictionaries(st.sampled_from(["a", "b", "c"]), CELLS) | st.fixed_dictionaries(
@@ -28,11 +29,13 @@ def test_every_row_is_built_or_fails_and_no_row_does_both(results):
 def test_the_batch_holds_the_results_of_the_rows_in_their_order(results):
     built = BUILDER.build(list(range(len(results))), results)
     expected = [
-        {"a": one["a"], "b": one["b"]} for row in built.rows for one in as_mappings(results[row])
+        {"a": one["a"], "b": one["b"]}
+        for row in built.rows
+        for one in rows_of(results[row], ["a", "b"])
     ]
     assert built.batch.to_pylist() == expected
     counts = built.counts if built.counts is not None else [1] * len(built.rows)
-    assert counts == [len(as_mappings(results[row])) for row in built.rows]
+    assert counts == [len(rows_of(results[row], ["a", "b"])) for row in built.rows]
 
 
 @given(st.lists(RESULTS, max_size=8))

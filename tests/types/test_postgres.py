@@ -398,7 +398,7 @@ def test_what_is_found_is_what_psycopg_finds(spark, server, oracle):
 
 def refused_type(server: PostgresServer, name: str, schema: str | None) -> str:
     """Returns what is said, once for all rows, of a type that cannot be had."""
-    keys = pa.record_batch({"k": pa.array([0], pa.int32())})
+    keys = pa.RecordBatch.from_pydict({"k": pa.array([0], pa.int32())})
     with pytest.raises(sa.ConfigurationError) as caught:
         list(sa.arrow.ordered_wait([keys], lookup_of(server, name, schema), on_error="null"))
     assert caught.value.kind is sa.ErrorKind.TYPE_REFUSED

@@ -256,7 +256,7 @@ def sent_by_us(server: PostgresServer, parameter: str, columns: list[Any]) -> li
         # Some have elements that may be null, others have none.
         of = pa.list_(of.value_type) if pa.types.is_list(of) else of
         values = pa.concat_arrays([column.cast(of) for column in columns])
-    batch = pa.record_batch({"k": values})
+    batch = pa.RecordBatch.from_pydict({"k": values})
     try:
         batches = list(sa.arrow.ordered_wait([batch], function, on_error="capture"))
     except sa.ConfigurationError as error:

@@ -296,8 +296,10 @@ def test_equal_floats_are_one_key_however_they_are_stored():
 
     other = struct.unpack("<d", struct.pack("<Q", 0xFFF8000000000001))[0]
     values = pa.array([0.0, -0.0, float("nan"), other, 1.0])
-    plain = pa.record_batch({"x": values})
-    nested = pa.record_batch({"x": pa.array([[{"v": value}] for value in values.to_pylist()])})
+    plain = pa.RecordBatch.from_pydict({"x": values})
+    nested = pa.RecordBatch.from_pydict(
+        {"x": pa.array([[{"v": value}] for value in values.to_pylist()])}
+    )
 
     for batch in (plain, nested):
         (output,) = arrow.ordered_wait([batch], count, cache=sa.Cache(key="x"))
@@ -309,7 +311,7 @@ def test_equal_floats_are_one_key_however_they_are_stored():
 def test_a_map_is_no_key(nested):
     column = pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))
     column = pa.StructArray.from_arrays([column], ["m"]) if nested else column
-    batch = pa.record_batch({"m": column})
+    batch = pa.RecordBatch.from_pydict({"m": column})
 
     for options_ in ({"cache": sa.Cache(key="m")}, {"channel": "m"}):
         with pytest.raises(sa.ConfigurationError, match=r"`m` of type .*, whose values cannot be"):

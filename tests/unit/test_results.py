@@ -2,6 +2,7 @@
 """Results of functions as Arrow columns."""
 
 import enum
+import itertools
 import time
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
@@ -102,6 +103,11 @@ def test_a_mapping_that_raises_fails_its_row_alone():
 UTC = timezone.utc
 
 
+def unique(value, numbers=itertools.count()):  # noqa: B008 - one count
+    """Names a parameter; NumPy 1 shows its numbers as Python does."""
+    return f"{next(numbers)} {value!r}"
+
+
 @pytest.mark.parametrize(
     ("ddl", "value"),
     [
@@ -173,7 +179,7 @@ UTC = timezone.utc
         ("map<string,int>", ["ab"]),
         ("map<string,int>", "ab"),
     ],
-    ids=repr,
+    ids=unique,
 )
 def test_a_value_is_refused_rather_than_stored_wrong(ddl, value):
     assert message(f"c {ddl}", {"c": value}).startswith("column `c` is declared as")
@@ -259,14 +265,15 @@ def test_a_null_where_a_nested_member_allows_none_fails_its_row_alone(case):
         ("array<struct<y: int, x: int>>", [Point(1, 2)], [{"y": 2, "x": 1}]),
         ("map<string,int>", {np.str_("k"): np.int8(1)}, [("k", 1)]),
     ],
-    ids=repr,
+    ids=unique,
 )
 def test_a_value_that_loses_nothing_is_taken(ddl, value, stored):
     built = build(f"c {ddl}", [{"c": value}])
     assert built.failures == []
-    assert repr(built.batch.column(0).to_pylist()) == repr([stored]).replace(
-        "datetime.timezone.utc", "zoneinfo.ZoneInfo(key='UTC')"
-    )
+    [read] = built.batch.column(0).to_pylist()
+    if isinstance(read, datetime) and read.tzinfo is not None:
+        read = read.astimezone(timezone.utc)  # pyarrow has had several classes for it
+    assert repr(read) == repr(stored)
 
 
 @pytest.fixture

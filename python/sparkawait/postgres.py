@@ -68,6 +68,9 @@ class Lookup(NativeFunction):
     certificates: Certificates
     parameters: tuple[int, ...] = ()
     """The types of the placeholders, as the server numbers them, if it was asked for them."""
+    required: tuple[str, ...] = ()
+    """The columns that were declared as not null: a row for which a null is found there fails,
+    while a miss has nulls."""
 
     @property
     def name(self) -> str:
@@ -113,6 +116,7 @@ class Lookup(NativeFunction):
                 "batch": self.batch,
                 "max_reply_bytes": self.max_reply_bytes,
                 "parameters": self.parameters,
+                "required": self.required,
             }
         )
 
@@ -168,7 +172,8 @@ def lookup(
             timestamps have their own types (``timestamptz`` is a timestamp, ``timestamp`` a
             timestamp_ntz), arrays are arrays, all others (``interval``, ``time``, ``uuid``, enums,
             ..) strings. A type that cannot become the declared one without loss ends the
-            task, a value that cannot fails its row.
+            task, a value that cannot fails its row, and so does a null that is found in a column
+            or member that is ``not null``; a miss has nulls all the same.
         how: What becomes of a row that finds nothing: ``"left"`` gives nulls, ``"inner"`` drops it.
         batch: Most rows in one query. ``"auto"`` is 1000, and one query per row where the statement
             cannot be part of another, such as an ``insert``; 1 is always one query per row.
@@ -240,6 +245,8 @@ def lookup(
     fields = cast("list[pa.Field[Any]]", list(to_schema(found)))
     nullable = pa.schema([field.with_nullable(True) for field in fields])  # noqa: FBT003
     object.__setattr__(function, "result_schema", nullable)
+    required = tuple(field.name for field in fields if not field.nullable)
+    object.__setattr__(function, "required", required)
     function.check()
     return function
 

@@ -69,16 +69,114 @@ def test_a_value_is_found_as_it_is(
     assert rows_of(function, pa.array([1, 2], pa.int32()))["v"] == [value, value]
 
 
-def test_an_element_that_may_not_be_null_fails_its_row(server: PostgresServer) -> None:
-    element = pa.field("element", pa.int32(), nullable=False)
-    schema = pa.schema([("v", pa.list_(element))])
-    statement = "select case when $1 = 2 then array[1, null] else array[$1] end as v"
-    function = postgres.lookup(server.dsn, statement, ["k"], schema=schema)
+ABSENT = "select n as v, '-' as w from (values (1, 10), (2, null), (4, 40), (4, null)) t(k, n)"
 
-    found = rows_of(function, pa.array([1, 2, 3], pa.int32()), on_error="capture")
 
-    assert found["v"] == [[1], None, [3]]
-    assert [error is None for error in found["error"]] == [True, False, True]
+def absent(server: PostgresServer, **options: Any) -> Any:
+    """Finds a value for 1, a null for 2, nothing for 3, and for 4 a value and a null."""
+    schema = "w string not null, v int not null"
+    return postgres.lookup(
+        server.dsn, f"{ABSENT} where k = $1 order by v", ["k"], schema=schema, **options
+    )
+
+
+@pytest.mark.parametrize("batch", [1, "auto"])
+@pytest.mark.parametrize("how", ["left", "inner"])
+def test_a_null_that_is_found_in_a_column_declared_as_not_null_fails_its_row(
+    server: PostgresServer, how: Any, batch: Any
+) -> None:
+    function = absent(server, how=how, batch=batch)
+    keys = pa.array([1, 2, 3, 4, None], pa.int32())
+
+    captured = rows_of(function, keys, on_error="capture")
+    nulls = rows_of(function, keys, on_error="null")
+    dropped = rows_of(function, keys, on_error="drop")
+
+    is_kept = how == "left"
+    missed = [3, None] if is_kept else []
+    assert [k for k in captured["k"] if k not in {1, 2, 4}] == missed
+    failed = {
+        k: it["message"] for k, it in zip(captured["k"], captured["error"], strict=True) if it
+    }
+    assert sorted(failed) == [2, 4]
+    assert all("`v` is declared as not null" in it for it in failed.values()), failed
+    assert captured["v"] == ([10, None, None, None, None] if is_kept else [10, None, None])
+    assert nulls["v"] == captured["v"]
+    assert nulls["w"] == ["-"] + [None] * (len(nulls["k"]) - 1)
+    assert dropped["k"] == [1, *missed]
+    assert dropped["v"] == [10, *(None for _ in missed)]
+    with pytest.raises(sa.AsyncFunctionError, match="`v` is declared as not null"):
+        rows_of(function, keys)
+
+
+def test_a_null_argument_may_find_no_null_either(server: PostgresServer) -> None:
+    function = postgres.lookup(
+        server.dsn, "select $1 + 1 as v", ["k"], schema="v int not null", null_args="call"
+    )
+
+    found = rows_of(function, pa.array([1, None], pa.int32()), on_error="capture")
+
+    assert found["v"] == [2, None]
+    assert [error is None for error in found["error"]] == [True, False]
+
+
+def test_a_null_that_may_not_be_is_found_in_whatever_order_rows_come(
+    server: PostgresServer,
+) -> None:
+    # Joined and sorted by the server: the last call's rows come first.
+    server.run("create table numbers as select k from generate_series(1, 5000) k; analyze numbers;")
+    sql = "select case when k % 3 > 0 then k end as v from numbers where k = $1"
+    function = postgres.lookup(server.dsn, sql, ["k"], schema="v int not null")
+    keys = list(range(6000, 0, -1))
+
+    found = rows_of(function, pa.array(keys, pa.int32()), on_error="capture")
+
+    assert found["k"] == keys
+    assert found["v"] == [k if k <= 5000 and k % 3 else None for k in keys]
+    assert [error is None for error in found["error"]] == [k > 5000 or k % 3 > 0 for k in keys]
+
+
+NOT_NULL = pa.struct([pa.field("x", pa.int32(), nullable=False)])
+
+
+@pytest.mark.parametrize(
+    ("bad", "good", "schema", "value"),
+    [
+        ("row(null, '{}')::pair", "row(1, '{}')::pair", "struct<x:int not null>", {"x": 1}),
+        ("'{}'::jsonb", "'{\"x\": 1}'::jsonb", "struct<x:int not null>", {"x": 1}),
+        ("'{\"x\": null}'::text", "'{\"x\": 1}'::text", "struct<x:int not null>", {"x": 1}),
+        ("'null'::jsonb", "'{}'::jsonb", "struct<x:int> not null", {"x": None}),
+        ("array[row(null, '{}')::pair]", "array[row(1, '{}')::pair]",
+         "array<struct<x:int not null>>", [{"x": 1}]),
+        ("array['{}'::jsonb]", "array['{\"x\": 1}'::jsonb]",
+         "array<struct<x:int not null>>", [{"x": 1}]),
+        ("array[null, 1]", "array[1]", pa.field("element", pa.int64(), nullable=False), [1]),
+        ("array[null, 1.0]", "array[1.0]", pa.field("element", pa.int32(), nullable=False), [1]),
+        ("array['null'::jsonb]", "array['{\"x\": 1}'::jsonb]",
+         pa.field("element", NOT_NULL, nullable=False), [{"x": 1}]),
+        ("array[null, '{\"x\": 1}'::jsonb]", "array['{\"x\": 1}'::jsonb]",
+         pa.field("element", NOT_NULL, nullable=False), [{"x": 1}]),
+        ("array[row(1, null)::pair, null]", "array[row(1, null)::pair]",
+         pa.field("element", NOT_NULL, nullable=False), [{"x": 1}]),
+        ("array['sad'::mood, null]", "array['sad'::mood]",
+         pa.field("element", pa.string(), nullable=False), ["sad"]),
+    ],
+)  # fmt: skip
+def test_a_null_within_a_value_where_none_may_be_fails_its_row(
+    server: PostgresServer, bad: str, good: str, schema: Any, value: Any
+) -> None:
+    is_element = isinstance(schema, pa.Field)
+    declared = pa.schema([("v", pa.list_(schema))]) if is_element else f"v {schema}"
+    statement = f"select case when $1::int = 2 then {bad} else {good} end as v where $1 < 4"
+
+    for batch in ("auto", 1):
+        function = postgres.lookup(server.dsn, statement, ["k"], schema=declared, batch=batch)
+        found = rows_of(function, pa.array([1, 2, 3, 4], pa.int32()), on_error="capture")
+
+        assert found["v"] == [value, None, value, None]
+        messages = [error and error["message"] for error in found["error"]]
+        assert messages[:1] + messages[2:] == [None, None, None]
+        assert "declared as not null" in messages[1]
 
 
 def test_an_element_that_does_not_fit_fails_its_row(server: PostgresServer) -> None:

@@ -21,7 +21,7 @@ use sparkawait_core::ErrorKind;
 use tokio_postgres::types::Type;
 
 use crate::function::TaskFunction;
-use crate::lookup::Misses;
+use crate::lookup::{Misses, positions};
 use crate::native::{NativeFunction, Start, StartError};
 use crate::postgres::convert::Argument;
 use crate::postgres::pool::Pool;
@@ -72,6 +72,9 @@ pub struct PostgresConfig {
     /// What becomes of rows with a null argument.
     #[serde(default)]
     null_args: NullArgs,
+    /// The columns that what is found must not leave null.
+    #[serde(default)]
+    required: Vec<String>,
     /// Most bytes that are read for one row.
     max_reply_bytes: usize,
     /// Most rows in one query; 1 for a query each.
@@ -111,6 +114,7 @@ impl NativeFunction for PostgresConfig {
             key: self.key(&types, &start.results),
             statement: self.statement.clone(),
             arguments: self.args.iter().cloned().zip(types).collect(),
+            required: positions(&self.required, &start.results)?,
             schema: start.results,
             misses: self.misses,
             wants_batches: self.batch > 1,

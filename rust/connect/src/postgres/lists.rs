@@ -7,9 +7,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, ListArray, make_array};
+use arrow::array::{Array, ArrayRef, AsArray, ListArray, UInt32Array};
 use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::compute::take;
 use arrow::datatypes::{DataType, FieldRef};
+use arrow::error::ArrowError;
 
 use crate::error::TaskError;
 use crate::postgres::columns::Column;
@@ -46,18 +48,15 @@ impl ListValues {
             }
             _ => return None,
         };
-        let takes_nulls = self.elements.field.is_nullable();
-        let mut is_fitting = true;
         for _ in 0..size {
             if let Ok(length) = usize::try_from(integer(&mut rest)?) {
                 self.elements.push(rest.get(..length)?);
                 rest = &rest[length..];
             } else {
                 self.elements.push_null();
-                is_fitting &= takes_nulls;
             }
         }
-        is_fitting.then(|| self.end(true))?
+        self.end(true)
     }
 
     /// Appends no list.
@@ -81,7 +80,14 @@ impl ListValues {
         let DataType::List(element) = field.data_type() else {
             return Err(internal("it is no list".to_owned()));
         };
-        let (mut elements, bad) = self.elements.finish()?;
+        let (elements, mut bad) = self.elements.finish()?;
+        let has_wrong_nulls = !element.is_nullable() && elements.null_count() > 0;
+        if has_wrong_nulls {
+            // Behind what else is wrong with an element, which is null too.
+            let nulls = (0..elements.len()).filter(|index| elements.is_null(*index));
+            let text = "it is declared as not null, and PostgreSQL has none";
+            bad.extend(nulls.map(|index| (index, text.to_owned())));
+        }
         let row_of = |index: usize| {
             let before = self
                 .offsets
@@ -92,18 +98,36 @@ impl ListValues {
             (row_of(index), format!("an element of `{}`: {text}", field.name()))
         });
         let bad: Vec<_> = bad.collect();
-        if !element.is_nullable() && elements.null_count() > 0 {
-            // They are all in lists that are refused.
-            let data = elements.to_data().into_builder().nulls(None).build();
-            elements = make_array(data.map_err(|error| internal(error.to_string()))?);
-        }
         let offsets = OffsetBuffer::new(ScalarBuffer::from(self.offsets));
         let nulls = NullBuffer::from(self.is_valid);
         let nulls = (nulls.null_count() > 0).then_some(nulls);
-        let lists = ListArray::try_new(FieldRef::clone(element), offsets, elements, nulls)
-            .map_err(|error| internal(error.to_string()))?;
+        let lists = if has_wrong_nulls {
+            without(&bad, element, offsets, elements, nulls)
+        } else {
+            ListArray::try_new(FieldRef::clone(element), offsets, elements, nulls)
+        };
+        let lists = lists.map_err(|error| internal(error.to_string()))?;
         Ok((Arc::new(lists), bad))
     }
+}
+
+/// Makes lists of which the `bad` ones are null, and leave no element behind.
+fn without(
+    bad: &[(usize, String)],
+    element: &FieldRef,
+    offsets: OffsetBuffer<i32>,
+    elements: ArrayRef,
+    nulls: Option<NullBuffer>,
+) -> Result<ListArray, ArrowError> {
+    let nullable = element.as_ref().clone().with_nullable(true);
+    let lists = ListArray::try_new(Arc::new(nullable), offsets, elements, nulls)?;
+    let mut kept: Vec<_> = (0..lists.len()).map(|row| u32::try_from(row).ok()).collect();
+    for (row, _) in bad {
+        kept[*row] = None;
+    }
+    let lists = take(&lists, &UInt32Array::from(kept), None)?;
+    let (_, offsets, elements, nulls) = lists.as_list::<i32>().clone().into_parts();
+    ListArray::try_new(FieldRef::clone(element), offsets, elements, nulls)
 }
 
 fn integer(rest: &mut &[u8]) -> Option<i32> {

@@ -13,7 +13,7 @@ use tokio_postgres::types::ToSql;
 
 use crate::error::TaskError;
 use crate::function::{FailedCall, Replies, ReplyGroup};
-use crate::lookup::{LookupReply, Misses};
+use crate::lookup::{LookupReply, Misses, service_failure};
 use crate::postgres::arguments::{ArrayArgument, ValueArgument};
 use crate::postgres::failure::Failure;
 use crate::postgres::found::Found;
@@ -29,6 +29,8 @@ pub(crate) struct Lookup {
     /// Names and types of the argument columns.
     pub(crate) arguments: Vec<(String, DataType)>,
     pub(crate) schema: SchemaRef,
+    /// Positions of the columns that what is found must not leave null.
+    pub(crate) required: Vec<usize>,
     pub(crate) misses: Misses,
     pub(crate) wants_batches: bool,
     /// Most that is read for one row.
@@ -279,7 +281,14 @@ impl Lookup {
                 reply.found(*attempt, count);
             }
         }
-        self.send(reply.finish_without(&outcome.rows, outcome.bad)?);
+        let mut bad = outcome.bad;
+        for (row, column) in reply.nulls(outcome.rows.columns(), &self.required) {
+            let name = self.schema.field(column).name();
+            let message = format!("`{name}` is declared as not null, and PostgreSQL has none");
+            bad.push((row, service_failure(message.clone(), message)));
+        }
+        bad.sort_by_key(|(row, _)| *row);
+        self.send(reply.finish_without(&outcome.rows, bad)?);
         Ok(())
     }
 }

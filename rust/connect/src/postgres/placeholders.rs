@@ -60,7 +60,7 @@ fn skip(text: &str, at: usize) -> usize {
         b'-' if rest.starts_with("--") => rest.find('\n').unwrap_or(rest.len()),
         b'/' if rest.starts_with("/*") => comment(rest),
         b'$' => dollar(rest),
-        it if it.is_ascii_alphabetic() || it == b'_' || it >= 0x80 => word(rest),
+        it if it.is_ascii_alphabetic() || it == b'_' || !it.is_ascii() => word(rest),
         _ => 1,
     };
     at + length
@@ -68,14 +68,19 @@ fn skip(text: &str, at: usize) -> usize {
 
 /// Returns the length of a name; a dollar sign inside of it starts nothing.
 fn word(rest: &str) -> usize {
-    rest.find(|it: char| !(it.is_alphanumeric() || it == '_' || it == '$')).unwrap_or(rest.len())
+    rest.find(|it: char| !(is_of_name(it) || it == '$')).unwrap_or(rest.len())
+}
+
+/// Tells whether a character may be in a name, as every one beyond ASCII may.
+fn is_of_name(it: char) -> bool {
+    it.is_ascii_alphanumeric() || it == '_' || !it.is_ascii()
 }
 
 /// Tells whether the quote at `at` follows a lone `E`, which makes backslashes escape.
 fn is_escape_string(text: &str, at: usize) -> bool {
     let mut before = text[..at].chars().rev();
     matches!(before.next(), Some('e' | 'E'))
-        && !before.next().is_some_and(|it| it.is_alphanumeric() || it == '_' || it == '$')
+        && !before.next().is_some_and(|it| is_of_name(it) || it == '$')
 }
 
 fn quoted(rest: &str, quote: char, escapes: bool) -> usize {
@@ -117,9 +122,8 @@ fn dollar(rest: &str) -> usize {
     if digits > 0 {
         return 1 + digits;
     }
-    let tag = rest[1..]
-        .find(|it: char| !(it.is_alphanumeric() || it == '_'))
-        .filter(|end| rest[1 + end..].starts_with('$'));
+    let tag =
+        rest[1..].find(|it: char| !is_of_name(it)).filter(|end| rest[1 + end..].starts_with('$'));
     let Some(end) = tag else { return 1 };
     let tag = &rest[..end + 2];
     rest[tag.len()..].find(tag).map_or(rest.len(), |found| found + 2 * tag.len())
@@ -151,12 +155,17 @@ mod tests {
             "/* $1 /* $1 */ $1 */",
             "a$1",
             "é$1",
+            "°$1",
+            "x°$1",
+            "$°$ $1 $°$",
+            "'$1' °",
             "'never closed $1",
             "/* never closed $1",
         ] {
             assert_eq!(replaced(text), text);
         }
         assert_eq!(replaced(r"'\' $1"), r"'\' <1>");
+        assert_eq!(replaced(r"x°E'\' $1"), r"x°E'\' <1>");
         assert_eq!(replaced("/* */ $1 -- x\n$2"), "/* */ <1> -- x\n<2>");
     }
 }

@@ -57,14 +57,19 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens the log of this process, from which lines of `level` and above can be taken.
+    /// Returns the log of this process, from which lines of `level` and above can be taken.
     ///
-    /// In a forked child it replaces the parent's. The level of the first call stays.
+    /// Opened by the first call; in a forked child it replaces the parent's. The level of the first call stays.
     ///
     /// # Errors
     ///
     /// The operating system refused a pipe.
     pub fn open(level: LevelFilter) -> std::io::Result<Arc<Self>> {
+        if let Some(log) = CURRENT.load_full()
+            && log.process_id == std::process::id()
+        {
+            return Ok(log);
+        }
         let log = Arc::new(Self::new()?);
         // Never dropped: another thread may be about to write to its pipe.
         std::mem::forget(CURRENT.swap(Some(Arc::clone(&log))));

@@ -317,7 +317,7 @@ def test_a_wrong_number_of_columns_is_refused_by_the_call(numbers, columns):
     assert info.value.kind is ErrorKind.INPUT_INVALID
 
 
-@pytest.mark.skipif(not hasattr(F, "arrow_udf"), reason="Spark's own worker fails at it before 4.1")
+@pytest.mark.since_spark(4, 2)  # before, Spark's own worker fails at it
 def test_a_call_in_sql_without_arguments_says_what_is_missing(spark):
     spark.udf.register("without", sa.async_udf(double))
 

@@ -195,6 +195,37 @@ impl Column {
         self.nulls.truncate(len);
     }
 
+    /// Makes nulls of texts that are no UTF-8, and says which; `None`, at little cost, if all are.
+    pub(crate) fn without_broken_texts(&mut self) -> Option<Vec<usize>> {
+        let Values::Text(values) = &self.values else { return None };
+        if values.are_texts() {
+            return None;
+        }
+        let nulls = self.nulls.finish();
+        let mut sound = Self {
+            data_type: self.data_type.clone(),
+            nulls: NullBufferBuilder::new(values.len()),
+            values: Values::Text(Bytes::new(values.len())),
+        };
+        let mut broken = Vec::new();
+        for row in 0..values.len() {
+            let value = values.get(row);
+            let is_null = nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
+            if is_null || std::str::from_utf8(value).is_err() {
+                if !is_null {
+                    broken.push(row);
+                }
+                sound.push_null();
+            } else if let Values::Text(values) = &mut sound.values {
+                // No more than there was.
+                let _ = values.push(value);
+                sound.advance();
+            }
+        }
+        *self = sound;
+        Some(broken)
+    }
+
     /// Returns the array.
     pub(crate) fn finish(mut self) -> Result<ArrayRef, ArrowError> {
         let (len, nulls) = (self.len(), self.nulls.finish());
@@ -396,6 +427,21 @@ impl Bytes {
         Ok(true)
     }
 
+    fn len(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    fn get(&self, row: usize) -> &[u8] {
+        &self.bytes[offset(self.offsets[row])..offset(self.offsets[row + 1])]
+    }
+
+    /// Whether each value is UTF-8.
+    fn are_texts(&self) -> bool {
+        std::str::from_utf8(&self.bytes).is_ok_and(|text| {
+            text.is_ascii() || self.offsets.iter().all(|end| text.is_char_boundary(offset(*end)))
+        })
+    }
+
     fn push_empty(&mut self) {
         repeat_last(&mut self.offsets);
     }
@@ -445,7 +491,12 @@ fn repeat_last(offsets: &mut Vec<i32>) {
 }
 
 fn last(offsets: &[i32]) -> usize {
-    offsets.last().map_or(0, |end| usize::try_from(*end).unwrap_or(0))
+    offsets.last().map_or(0, |end| offset(*end))
+}
+
+/// Offsets are never negative.
+fn offset(end: i32) -> usize {
+    usize::try_from(end).unwrap_or(0)
 }
 
 /// Offsets only grow, from 0: see [`Bytes::push`] and [`push_end`].

@@ -66,13 +66,24 @@ impl TextColumn {
     #[inline]
     pub fn push(&mut self, value: &[u8]) {
         let Ok(column) = &mut self.column else { return };
+        // Texts are looked at when all are there.
+        if let Values::Text(values) | Values::Binary(values) = &mut column.values
+            && values.push(value).is_ok()
+        {
+            column.advance();
+            return;
+        }
         let row = column.len();
         if let Err(what) = push(column, value) {
             column.truncate(row);
             column.push_null();
-            let (name, wanted) = (self.field.name(), self.field.data_type());
-            self.bad.push((row, format!("`{name}` should be `{wanted}`, but {what}")));
+            self.refuse(row, &what);
         }
+    }
+
+    fn refuse(&mut self, row: usize, what: &str) {
+        let (name, wanted) = (self.field.name(), self.field.data_type());
+        self.bad.push((row, format!("`{name}` should be `{wanted}`, but {what}")));
     }
 
     /// Appends a null.
@@ -88,7 +99,15 @@ impl TextColumn {
     /// # Errors
     ///
     /// [`TaskError::Internal`] if texts cannot become values of the type at all.
-    pub fn finish(self) -> Result<ParsedColumn, TaskError> {
+    pub fn finish(mut self) -> Result<ParsedColumn, TaskError> {
+        if let Ok(column) = &mut self.column
+            && let Some(without) = column.without_broken_texts()
+        {
+            for row in without {
+                self.refuse(row, "its bytes are no UTF-8");
+            }
+            self.bad.sort_by_key(|(row, _)| *row);
+        }
         let name = self.field.name();
         let internal = |what: &str| TaskError::Internal(format!("`{name}` cannot be read: {what}"));
         let column = self.column.map_err(|what| internal(&what))?;
@@ -100,10 +119,9 @@ impl TextColumn {
 /// Appends a value; says what is wrong, having appended parts of it perhaps.
 #[inline]
 fn push(column: &mut Column, value: &[u8]) -> Result<(), String> {
-    if let Values::Binary(values) = &mut column.values {
-        values.push(value).map_err(too_long)?;
-        column.advance();
-        return Ok(());
+    if matches!(column.values, Values::Text(_) | Values::Binary(_)) {
+        // The only reason why it is not there already.
+        return Err(too_long(Full));
     }
     let text = from_utf8(value).map_err(|_| "its bytes are no UTF-8".to_owned())?;
     if matches!(
@@ -112,16 +130,15 @@ fn push(column: &mut Column, value: &[u8]) -> Result<(), String> {
     ) {
         return json::push_value(column, text);
     }
-    push_text(column, text)?.ok_or_else(|| "the text does not parse as one".to_owned())?;
+    push_text(column, text).ok_or_else(|| "the text does not parse as one".to_owned())?;
     column.advance();
     Ok(())
 }
 
 /// Appends a text to the values of a plain type; `None` if it does not parse.
 #[inline]
-fn push_text(column: &mut Column, text: &str) -> Result<Option<()>, String> {
-    Ok(match &mut column.values {
-        Values::Text(values) => Some(values.push(text.as_bytes()).map_err(too_long)?),
+fn push_text(column: &mut Column, text: &str) -> Option<()> {
+    match &mut column.values {
         Values::Integer { values, least, most } => number::integer(text)
             .filter(|value| (*least..=*most).contains(value))
             .map(|value| values.push(value)),
@@ -146,11 +163,12 @@ fn push_text(column: &mut Column, text: &str) -> Result<Option<()>, String> {
             .filter(|micros| unit.holds(*micros))
             .map(|micros| values.push(micros)),
         Values::Void
+        | Values::Text(_)
         | Values::Binary(_)
         | Values::List { .. }
         | Values::Struct { .. }
         | Values::Map { .. } => None,
-    })
+    }
 }
 
 fn too_long(_: Full) -> String {

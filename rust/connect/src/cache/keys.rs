@@ -15,7 +15,8 @@ use crate::function::{Call, Calls};
 use crate::native::StartError;
 use crate::template::column_index;
 
-/// Rows in a range, for each that is called for, from which on those are encoded alone.
+/// Rows in a range, for each call of the burst, from which on those that are called for are encoded
+/// alone.
 const WORTH_PICKING: usize = 4;
 
 /// Encodes the input columns that a result depends on.
@@ -31,39 +32,13 @@ pub(super) struct EncodedKeys {
 }
 
 /// The keys of the calls for rows of one batch.
-enum BatchKeys {
-    /// Of all rows from one on.
-    Range { first: u32, rows: Rows },
-    /// Of a few rows, ascending, that lie far apart: such as two that are tried again.
-    Picked { numbers: Vec<u32>, rows: Rows },
-}
-
-/// Where the calls for rows of one batch lie.
-#[derive(Clone, Copy, Default)]
-struct Span {
-    /// Position of the first and the last row.
-    ends: Option<(u32, u32)>,
-    calls: usize,
-}
-
-impl Span {
-    fn add(&mut self, row: u32) {
-        let (first, last) = self.ends.unwrap_or((row, row));
-        self.ends = Some((first.min(row), last.max(row)));
-        self.calls += 1;
-    }
-
-    fn first(self) -> u32 {
-        self.ends.map_or(0, |(first, _)| first)
-    }
-
-    fn length(self) -> usize {
-        self.ends.map_or(0, |(first, last)| (last - first) as usize + 1)
-    }
-
-    fn is_scattered(self) -> bool {
-        self.length() > self.calls * WORTH_PICKING
-    }
+struct BatchKeys {
+    rows: Rows,
+    /// Position of the first encoded row; those behind it follow.
+    first: u32,
+    /// Else the positions of the encoded rows, ascending: of a few that lie far apart, such as two
+    /// that are tried again.
+    picked: Vec<u32>,
 }
 
 impl CacheKeys {
@@ -90,20 +65,23 @@ impl CacheKeys {
 
     /// Encodes the keys of the rows that are called for.
     pub(super) fn encode(&self, calls: &Calls) -> Result<EncodedKeys, ArrowError> {
-        let mut spans = vec![Span::default(); calls.batches.len()];
+        let mut ranges = vec![(u32::MAX, 0); calls.batches.len()];
         for call in &calls.calls {
-            spans[call.batch as usize].add(call.row);
+            let (first, last) = &mut ranges[call.batch as usize];
+            (*first, *last) = ((*first).min(call.row), (*last).max(call.row));
         }
-        let mut batches = Vec::with_capacity(spans.len());
-        for (number, (batch, span)) in calls.batches.iter().zip(&spans).enumerate() {
-            batches.push(if span.is_scattered() {
+        let worth_picking = calls.calls.len() * WORTH_PICKING;
+        let mut batches = Vec::with_capacity(ranges.len());
+        for (number, (batch, (first, last))) in calls.batches.iter().zip(ranges).enumerate() {
+            let length = (last + 1).saturating_sub(first) as usize;
+            batches.push(if length > worth_picking {
                 let called = calls.calls.iter().filter(|it| it.batch as usize == number);
                 self.pick(batch, called.map(|it| it.row).collect())?
             } else {
-                let (first, length) = (span.first(), span.length());
+                let offset = if length == 0 { 0 } else { first as usize };
                 let columns = self.columns.iter().map(|&index| batch.batch.column(index));
-                let slices = columns.map(|column| Ok(column.slice(first as usize, length)));
-                BatchKeys::Range { first, rows: self.rows(slices)? }
+                let slices = columns.map(|column| Ok(column.slice(offset, length)));
+                BatchKeys { rows: self.rows(slices)?, first, picked: Vec::new() }
             });
         }
         Ok(EncodedKeys { batches })
@@ -119,7 +97,7 @@ impl CacheKeys {
         let columns = self.columns.iter().map(|&index| batch.batch.column(index));
         let picked = UInt32Array::from_iter_values(numbers.iter().copied());
         let rows = self.rows(columns.map(|column| take(column, &picked, None)))?;
-        Ok(BatchKeys::Picked { numbers, rows })
+        Ok(BatchKeys { rows, first: 0, picked: numbers })
     }
 
     fn rows(
@@ -135,14 +113,14 @@ impl EncodedKeys {
     /// Returns the key of the row of a call of the burst.
     #[inline]
     pub(super) fn key(&self, call: &Call) -> &[u8] {
-        match &self.batches[call.batch as usize] {
-            BatchKeys::Range { first, rows } => rows.row((call.row - first) as usize).data(),
-            BatchKeys::Picked { numbers, rows } => {
-                // It is one of the calls that were encoded.
-                let index = numbers.binary_search(&call.row).unwrap_or_default();
-                rows.row(index).data()
-            }
-        }
+        let BatchKeys { rows, first, picked } = &self.batches[call.batch as usize];
+        let index = if picked.is_empty() {
+            (call.row - first) as usize
+        } else {
+            // It is one of the calls that were encoded.
+            picked.binary_search(&call.row).unwrap_or_default()
+        };
+        rows.row(index).data()
     }
 }
 
@@ -199,12 +177,8 @@ mod tests {
 
         let (together, alone) = (encode(&all), encode(&few));
 
-        assert!(
-            matches!(&together.batches[0], BatchKeys::Range { rows, .. } if rows.num_rows() == 8000)
-        );
-        assert!(
-            matches!(&alone.batches[0], BatchKeys::Picked { rows, .. } if rows.num_rows() == 2)
-        );
+        assert_eq!(together.batches[0].rows.num_rows(), 8000);
+        assert_eq!(alone.batches[0].rows.num_rows(), 2);
         for call in &few.calls {
             assert_eq!(alone.key(call), together.key(call));
         }

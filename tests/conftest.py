@@ -61,6 +61,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "50")
         # Off by default in 4.1 to 4.3; unknown to older versions.
         .config("spark.sql.timeType.enabled", "true")
+        # Plans have values of 10 MB in them, and Spark keeps the texts of 1 000 plans.
+        .config("spark.driver.memory", "2g")
+        .config("spark.sql.ui.retainedExecutions", "1")
+        .config("spark.sql.maxPlanStringLength", "10000")
         # What ends in time must not need Spark to end the worker.
         .config("spark.python.task.killTimeout", "1h")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))

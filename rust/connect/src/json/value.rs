@@ -17,7 +17,7 @@ use jiter::{Jiter, JiterError, Peek};
 
 use super::base64;
 use crate::column::{Column, Full, Member, Values, push_end};
-use crate::text::{date_time, interval, number};
+use crate::text::{number, push_time};
 
 /// Why a value cannot be read; says nothing of its contents.
 #[derive(Debug)]
@@ -178,19 +178,10 @@ fn read_text(jiter: &mut Jiter<'_>, column: &mut Column) -> Read {
         Values::Decimal { values, precision, scale } => {
             number::plain_decimal(text, *precision, *scale).map(|value| values.push(value))
         }
-        Values::Date(values) => date_time::date(text).map(|value| values.push(value)),
-        Values::Timestamp { values, unit, zone } => match zone {
-            Some(zone) => date_time::timestamp(text, zone),
-            None => date_time::timestamp_ntz(text, false),
-        }
-        .filter(|micros| unit.holds(*micros))
-        .map(|micros| values.push(micros)),
-        Values::Interval { values, unit } => interval::day_to_second(text)
-            .filter(|micros| unit.holds(*micros))
-            .map(|micros| values.push(micros)),
-        Values::Time { values, unit } => date_time::time(text)
-            .filter(|micros| unit.holds(*micros))
-            .map(|micros| values.push(micros)),
+        times @ (Values::Date(_)
+        | Values::Timestamp { .. }
+        | Values::Interval { .. }
+        | Values::Time { .. }) => push_time(times, text, false),
         _ => return Err(Misfit::value(column, "the document has a text")),
     };
     pushed.ok_or_else(|| Misfit::value(column, "the document has a text that is none"))

@@ -124,6 +124,7 @@ def test_the_description_has_all_that_the_executor_needs():
         "batch": 7,
         "max_reply_bytes": 64 << 20,
         "parameters": [],
+        "required": [],
     }
 
 

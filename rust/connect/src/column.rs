@@ -4,6 +4,8 @@
 //! That it can be cut is what arrow's builders cannot do: a document that turns out to be wrong
 //! halfway, or that has a member twice, leaves nothing behind.
 
+mod bytes;
+
 use std::sync::Arc;
 
 use arrow::array::{
@@ -12,13 +14,17 @@ use arrow::array::{
     NullArray, NullBufferBuilder, StringArray, StructArray, Time64MicrosecondArray,
     TimestampMicrosecondArray, UInt64Array,
 };
-use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::buffer::NullBuffer;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Fields, TimeUnit};
 use arrow::error::ArrowError;
 use arrow::util::display::FormatOptions;
 
 use crate::zone::Zone;
+
+pub(crate) use bytes::{Bytes, Full, push_end};
+
+use bytes::{last, offsets_of, repeat_last};
 
 /// What does not fit is an error: values are checked before they come here.
 const CAST: CastOptions<'static> =
@@ -95,13 +101,6 @@ pub(crate) struct Member {
     pub(crate) is_required: bool,
 }
 
-/// Texts or bytes, one behind the other.
-#[derive(Debug)]
-pub(crate) struct Bytes {
-    offsets: Vec<i32>,
-    bytes: Vec<u8>,
-}
-
 /// The unit that a type counts time in; all is read as microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unit {
@@ -110,10 +109,6 @@ pub(crate) struct Unit {
     /// How many are in a microsecond.
     factor: i64,
 }
-
-/// A column would pass the two gigabytes that its type can hold.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Full;
 
 impl Column {
     /// Makes an empty column with room for `rows` values; says which type cannot be read.
@@ -398,64 +393,6 @@ impl Member {
     }
 }
 
-impl Bytes {
-    fn new(rows: usize) -> Self {
-        let mut offsets = Vec::with_capacity(rows + 1);
-        offsets.push(0);
-        Self { offsets, bytes: Vec::with_capacity(rows * 16) }
-    }
-
-    /// Appends a value.
-    #[inline]
-    pub(crate) fn push(&mut self, value: &[u8]) -> Result<(), Full> {
-        let end = i32::try_from(self.bytes.len() + value.len()).map_err(|_| Full)?;
-        self.bytes.extend_from_slice(value);
-        self.offsets.push(end);
-        Ok(())
-    }
-
-    /// Appends the value that `write` appends to the bytes; `false` if it could not.
-    pub(crate) fn push_with(
-        &mut self,
-        write: impl FnOnce(&mut Vec<u8>) -> bool,
-    ) -> Result<bool, Full> {
-        if !write(&mut self.bytes) {
-            self.bytes.truncate(last(&self.offsets));
-            return Ok(false);
-        }
-        self.offsets.push(i32::try_from(self.bytes.len()).map_err(|_| Full)?);
-        Ok(true)
-    }
-
-    fn len(&self) -> usize {
-        self.offsets.len() - 1
-    }
-
-    fn get(&self, row: usize) -> &[u8] {
-        &self.bytes[offset(self.offsets[row])..offset(self.offsets[row + 1])]
-    }
-
-    /// Whether each value is UTF-8.
-    fn are_texts(&self) -> bool {
-        std::str::from_utf8(&self.bytes).is_ok_and(|text| {
-            text.is_ascii() || self.offsets.iter().all(|end| text.is_char_boundary(offset(*end)))
-        })
-    }
-
-    fn push_empty(&mut self) {
-        repeat_last(&mut self.offsets);
-    }
-
-    fn truncate(&mut self, len: usize) {
-        self.offsets.truncate(len + 1);
-        self.bytes.truncate(last(&self.offsets));
-    }
-
-    fn finish(self) -> (OffsetBuffer<i32>, Buffer) {
-        (offsets_of(self.offsets), Buffer::from_vec(self.bytes))
-    }
-}
-
 impl Unit {
     fn of(unit: TimeUnit) -> Self {
         let (divisor, factor) = match unit {
@@ -474,32 +411,6 @@ impl Unit {
     }
 }
 
-/// Appends the end of a list that holds what was appended to its elements.
-#[inline]
-pub(crate) fn push_end(offsets: &mut Vec<i32>, elements: usize) -> Result<(), Full> {
-    offsets.push(i32::try_from(elements).map_err(|_| Full)?);
-    Ok(())
-}
-
 fn is_text(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
-}
-
-fn repeat_last(offsets: &mut Vec<i32>) {
-    let end = offsets.last().copied().unwrap_or(0);
-    offsets.push(end);
-}
-
-fn last(offsets: &[i32]) -> usize {
-    offsets.last().map_or(0, |end| offset(*end))
-}
-
-/// Offsets are never negative.
-fn offset(end: i32) -> usize {
-    usize::try_from(end).unwrap_or(0)
-}
-
-/// Offsets only grow, from 0: see [`Bytes::push`] and [`push_end`].
-fn offsets_of(offsets: Vec<i32>) -> OffsetBuffer<i32> {
-    OffsetBuffer::new(ScalarBuffer::from(offsets))
 }

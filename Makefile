@@ -181,7 +181,7 @@ bench-channels: release ## one destination of ten stands still: measure the othe
 	target/compare/charts/bin/python -m benches.python.channels_chart benches/out/channels.json docs/flow-control.svg
 
 .PHONY: bench-compare
-bench-compare: release ## measure sparkawait beside Flink, Daft, Ray Data, Pathway and recipes; writes docs/benchmarks.md
+bench-compare: release ## measure sparkawait beside Flink, Daft, Ray Data, Pathway and recipes; the page goes to benches/out
 	$(JAVA) $(PY) -m benches.compare $(ARGS)
 
 .PHONY: bench-check

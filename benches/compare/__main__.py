@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the peers in turn and writes ``results.json``, tables, charts and a page.
+"""Runs the peers in turn and writes ``results.json``, tables, charts and a page to a folder.
 
 ``python -m benches.compare [--quick] [--peers A,B] [--workloads A,B] [--rounds N] [--seconds S]``
+
+Nothing that is committed changes unless ``--publish`` says so.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import signal
-import subprocess
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
-from benches.compare import environment, page
+from benches.compare import environment, page, publication
 from benches.compare.peer import Job, Peer, all_peers
 from benches.compare.process import Failure, run
-from benches.compare.results import Results, Rounds, load
+from benches.compare.results import Results, Rounds, load, set_aside
 from benches.compare.tree import adopt_orphans
 from benches.compare.workloads import WORKLOADS, Workload, by_name
 from benches.python import machine
@@ -42,26 +42,28 @@ def main() -> None:
         return
     path = options.out / ("results-quick.json" if options.quick else "results.json")
     if options.page:
-        _write_page(path, options.docs)
+        _write_page(path, options)
         return
     adopt_orphans()
     # So that the processes of a peer are ended when this one is.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     chosen = {name: peers[name] for name in options.peers or peers}
     workloads = [by_name(name) for name in options.workloads] or _default_workloads(options.quick)
-    results = load(path, _machine()) if not options.fresh else Results()
-    date = datetime.now(timezone.utc).date().isoformat()
+    now = datetime.now(timezone.utc)
+    results = load(path, _machine(), now) if not options.fresh else Results()
+    if not results.document["results"]:
+        set_aside(path)
     method = {"rounds": options.rounds, "seconds": options.seconds, "quick": options.quick}
-    results.describe(command=_command(), date=date, machine=_machine(), method=method)
+    results.describe(command=_command(), now=now, machine=_machine(), method=method)
     print(", ".join(" ".join(pair) for pair in _machine().items()), flush=True)
     present = _prepare(chosen, results, installs=not options.quick)
     for workload in workloads:
         measured = _measure(workload, present, options.rounds, options.seconds)
-        results.add(workload, measured, date)
+        results.add(workload, measured, now.date().isoformat())
         results.save(path)
     print(page.tables(results.document), page.goal_table(results.document), sep="\n\n", flush=True)
     if not options.quick:
-        _write_page(path, options.docs)
+        _write_page(path, options)
 
 
 def _options() -> argparse.Namespace:
@@ -72,12 +74,15 @@ def _options() -> argparse.Namespace:
     add("--workloads", type=_names, default=[], help="the same")
     add("--rounds", type=int, default=3, help="measured processes of each peer at each workload")
     add("--seconds", type=float, default=5.0, help="about how long one is to work")
-    add("--fresh", action="store_true", help="forget what results.json has from earlier runs")
+    add("--fresh", action="store_true", help="join no earlier run; its results.json is set aside")
     add("--page", action="store_true", help="measure nothing; write the page from results.json")
     add("--list", action="store_true", help="list peers and workloads")
-    add("--out", type=Path, default=Path("benches/out"), help="for results.json")
-    add("--docs", type=Path, default=Path("docs"), help="for benchmarks.md and its charts")
+    add("--publish", action="store_true", help="also write page, charts and table into --docs")
+    add("--out", type=Path, default=Path("benches/out"), help="for results, page and charts")
+    add("--docs", type=Path, default=Path("docs"), help="what --publish writes into")
     options = parser.parse_args()
+    if options.quick and options.publish:
+        parser.error("--quick measures too shortly to be published")
     if options.quick:
         options.rounds, options.seconds = 1, QUICK_SECONDS
     unknown = set(options.peers) - set(all_peers())
@@ -173,14 +178,16 @@ def _run_once(peer: Peer, workload: Workload, seconds: float, taken: Rounds, num
         print(f"    {', '.join(f'{name}: {value}' for name, value in told)}", flush=True)
 
 
-def _write_page(path: Path, docs: Path) -> None:
-    """Draws the charts in an environment of their own, and writes the page beside them."""
-    environment.ensure("charts")
-    charts = docs / "benchmarks"
-    command = [str(environment.python_of("charts")), "-m", "benches.compare.charts"]
-    subprocess.run([*command, str(path), str(charts)], check=True)  # noqa: S603 - our own module
-    page.write(path, docs)
-    page.fill(docs.parent / "README.md", json.loads(path.read_text()))
+def _write_page(results: Path, options: argparse.Namespace) -> None:
+    """Draws the page beside the results; publishes it if that is asked for."""
+    drawn = publication.draw(results, options.out)
+    print(f"written: {drawn}", flush=True)
+    if options.publish:
+        try:
+            publication.publish(results, options.out, options.docs)
+        except publication.DroppedError as error:
+            sys.exit(f"error: {error}")
+        print(f"published: {options.docs / drawn.name}", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,10 @@ one is removed or means something else.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,12 @@ from benches.compare.process import Measured, describe
 from benches.compare.samples import ratios, spread
 from benches.compare.workloads import Workload
 
-__all__ = ["BASELINES", "SCHEMA", "Results", "Rounds", "load"]
+__all__ = ["BASELINES", "PARTS", "SCHEMA", "Results", "Rounds", "load", "set_aside"]
 
 SCHEMA = 1
+
+PARTS = timedelta(days=1)
+"""Runs that begin so long after the first are parts of one measurement."""
 
 BASELINES = ("flink_java", "recipe_gather")
 """What every peer is divided by, round by round, if it was measured too."""
@@ -93,6 +98,7 @@ class Results:
             "schema": SCHEMA,
             "commands": [],
             "date": "",
+            "began": "",
             "machine": {},
             "method": {},
             "peers": {},
@@ -100,12 +106,13 @@ class Results:
             "results": [],
         }
 
-    def describe(self, *, command: str, date: str, machine: Document, method: Document) -> None:
-        """Notes how this run is made."""
+    def describe(self, *, command: str, now: datetime, machine: Document, method: Document) -> None:
+        """Notes how this run is made, which begins `now`."""
         commands = [*self.document["commands"], command]
         self.document |= {
             "commands": list(dict.fromkeys(commands)),
-            "date": date,
+            "date": now.date().isoformat(),
+            "began": self.document.get("began") or now.isoformat(),
             "machine": machine,
             "method": method,
         }
@@ -142,13 +149,33 @@ class Results:
         path.write_text(json.dumps(self.document, indent=1) + "\n")
 
 
-def load(path: Path, machine: Document) -> Results:
-    """Returns what the file has, or nothing if it is of another machine or schema."""
+def load(path: Path, machine: Document, now: datetime) -> Results:
+    """Returns what the file has, if a run that begins `now` is a part of the same measurement.
+
+    Of another machine, schema or day it is not: then there is nothing to go on from.
+    """
     if not path.exists():
         return Results()
     document = json.loads(path.read_text())
-    same = document["machine"].get("cpu") == machine["cpu"] and document["schema"] == SCHEMA
-    return Results(document) if same else Results()
+    is_same = document["machine"].get("cpu") == machine["cpu"] and document["schema"] == SCHEMA
+    began = document.get("began")
+    is_part = bool(began) and timedelta(0) <= now - datetime.fromisoformat(began) < PARTS
+    return Results(document) if is_same and is_part else Results()
+
+
+def set_aside(path: Path) -> Path | None:
+    """Renames a file of results that a new one would replace; returns what it is called now."""
+    if not path.exists():
+        return None
+    date = json.loads(path.read_text()).get("date") or "unknown"
+    names = (f"{path.stem}-{date}{number}{path.suffix}" for number in chain(("",), _numbers()))
+    aside = next(other for other in map(path.with_name, names) if not other.exists())
+    path.rename(aside)
+    return aside
+
+
+def _numbers() -> Iterator[str]:
+    return (f"-{number}" for number in count(2))
 
 
 def _describe(workload: Workload) -> Document:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pytest
@@ -17,13 +18,14 @@ from benches.compare.goals import goals
 from benches.compare.observe import TIMED_ROWS, Observer, percentiles
 from benches.compare.peer import Job, Outcome, all_peers
 from benches.compare.process import Measured, complaints
-from benches.compare.results import SCHEMA, Results, Rounds, load
+from benches.compare.results import SCHEMA, Results, Rounds, load, set_aside
 from benches.compare.samples import ratios, spread
 from benches.compare.tree import TreeSampler, below, cpu_between
 from benches.compare.workloads import KEYS, by_name
 from tests.meta.repository import ROOT
 
 MACHINE = {"cpu": "a fast one"}
+NOW = datetime(2026, 11, 21, 9, tzinfo=timezone.utc)
 
 
 def outcome(count: int, **changes) -> Outcome:
@@ -40,7 +42,7 @@ def measured(rows: int, seconds: float) -> Measured:
 
 def results(**rounds: Rounds) -> Results:
     found = Results()
-    found.describe(command="it", date="2026-11-21", machine=MACHINE, method={"rounds": 2})
+    found.describe(command="it", now=NOW, machine=MACHINE, method={"rounds": 2})
     for name in rounds:
         found.add_peer(all_peers()[name], None)
     found.add(by_name("uniform-1000"), rounds, "2026-11-21")
@@ -242,7 +244,7 @@ def test_a_summary_compares_with_the_bound_and_with_the_baselines():
 def test_a_later_run_replaces_what_it_measures_anew(tmp_path):
     first = results(flink_java=Rounds({0: measured(10, 1.0)}), daft=Rounds({0: measured(10, 1.0)}))
     first.save(tmp_path / "results.json")
-    second = load(tmp_path / "results.json", MACHINE)
+    second = load(tmp_path / "results.json", MACHINE, NOW + timedelta(hours=23))
     second.add(by_name("uniform-1000"), {"daft": Rounds({0: measured(10, 2.0)})}, "2026-11-22")
     rates = {
         it["peer"]: it["summary"]["rows_per_second"]["median"] for it in second.document["results"]
@@ -252,8 +254,25 @@ def test_a_later_run_replaces_what_it_measures_anew(tmp_path):
 
 def test_results_of_another_machine_are_not_mixed_in(tmp_path):
     results(daft=Rounds({0: measured(10, 1.0)})).save(tmp_path / "results.json")
-    assert load(tmp_path / "results.json", {"cpu": "another"}).document["results"] == []
-    assert load(tmp_path / "missing.json", MACHINE).document["schema"] == SCHEMA
+    assert load(tmp_path / "results.json", {"cpu": "another"}, NOW).document["results"] == []
+    assert load(tmp_path / "missing.json", MACHINE, NOW).document["schema"] == SCHEMA
+
+
+@pytest.mark.parametrize("later", [timedelta(days=1), timedelta(seconds=-1)])
+def test_results_of_another_day_are_not_mixed_in(tmp_path, later):
+    results(daft=Rounds({0: measured(10, 1.0)})).save(tmp_path / "results.json")
+    assert load(tmp_path / "results.json", MACHINE, NOW + later).document["results"] == []
+
+
+def test_results_that_nothing_is_added_to_are_set_aside_under_their_date(tmp_path):
+    path = tmp_path / "results.json"
+    assert set_aside(path) is None
+    for name in ("results-2026-11-21.json", "results-2026-11-21-2.json"):
+        results(daft=Rounds({0: measured(10, 1.0)})).save(path)
+        text = path.read_text()
+        assert set_aside(path) == tmp_path / name
+        assert not path.exists()
+        assert (tmp_path / name).read_text() == text
 
 
 def keys_of(value) -> set[str]:

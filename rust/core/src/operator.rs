@@ -2,6 +2,7 @@
 //! The operator that calls a function for every record and awaits the results.
 
 use std::collections::VecDeque;
+use std::num::NonZeroUsize;
 
 mod action;
 mod channels;
@@ -48,8 +49,9 @@ type Outcome<R, F> = Result<R, Failure<F>>;
 /// ```
 ///
 /// A record takes a slot of `capacity` from admission to emission, and one of
-/// `max_concurrency` permits while an attempt runs. Of the outcomes of its
-/// attempts and of its timeout exactly one counts.
+/// `max_concurrency` permits while an attempt runs, of which a smaller number
+/// may be given out at a time, see [`set_window`](Self::set_window). Of the
+/// outcomes of its attempts and of its timeout exactly one counts.
 #[derive(Debug)]
 pub struct AsyncWaitOperator<E, R, F> {
     config: Config,
@@ -60,6 +62,8 @@ pub struct AsyncWaitOperator<E, R, F> {
     channels: Option<Box<ChannelTable>>,
     /// Attempts that run, so permits taken.
     running: usize,
+    /// Attempts that may run at this moment.
+    window: usize,
     /// Records that wait for a permit, in arrival order.
     waiting: VecDeque<EntryId>,
     /// Records whose back-off is over and who wait for a permit; they go first.
@@ -105,6 +109,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             timeout_nanos: config
                 .timeout
                 .map_or(u64::MAX, |it| (ProcessingTime::ZERO + it).as_nanos()),
+            window: config.max_concurrency.get(),
             config,
             queue,
             running: 0,
@@ -186,7 +191,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let may_start = self.config.mode != OutputMode::KeyOrdered;
         let (channel, starts) = match &mut self.channels {
             None => (ChannelId(0), may_start && self.has_permit()),
-            Some(channels) => channels.admit(channel, may_start),
+            Some(channels) => channels.admit(channel, may_start && self.running < self.window),
         };
         let in_flight = InFlight {
             record,
@@ -211,9 +216,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Returns whether a permit is free for a new record, without channels.
     #[inline]
     pub(super) fn has_permit(&self) -> bool {
-        self.running < self.config.max_concurrency.get()
-            && self.waiting.is_empty()
-            && self.due_retries.is_empty()
+        self.running < self.window && self.waiting.is_empty() && self.due_retries.is_empty()
     }
 
     /// Puts a record into the queue, arms its timeout and makes it ready unless it is blocked.
@@ -244,6 +247,24 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             Start::Blocked => self.block(id),
         }
         Ok(())
+    }
+
+    /// Sets how many calls may be in flight at this moment, up to `max_concurrency`.
+    ///
+    /// It is `max_concurrency` at first. More calls start at once if it is raised;
+    /// none is cancelled if it is lowered, but none starts either until fewer run.
+    /// Each channel has the same share of it as it has of `max_concurrency`. Costs a
+    /// few steps for each channel that is known.
+    pub fn set_window(&mut self, calls: NonZeroUsize, now: ProcessingTime) {
+        let window = calls.min(self.config.max_concurrency);
+        if self.window == window.get() {
+            return;
+        }
+        self.window = window.get();
+        if let Some(channels) = &mut self.channels {
+            channels.set_window(window);
+        }
+        self.start_waiting(now);
     }
 
     /// Appends a watermark behind the records admitted so far.

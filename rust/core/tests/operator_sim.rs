@@ -61,6 +61,8 @@ enum Op {
     /// Takes a snapshot, and goes on with another operator and another clock.
     Restore(Shape, u64),
     EndInput,
+    /// Changes how many calls may be in flight.
+    SetWindow(NonZeroUsize),
     Close,
 }
 
@@ -103,6 +105,7 @@ fn ops() -> impl Strategy<Value = Op> {
         8 => Just(Op::PopAll),
         6 => Just(Op::Replay),
         3 => (shapes(), any::<u32>()).prop_map(|(it, now)| Op::Restore(it, now.into())),
+        6 => (1_usize..6).prop_map(|calls| Op::SetWindow(calls.try_into().unwrap())),
         1 => Just(Op::EndInput),
     ]
 }
@@ -221,6 +224,10 @@ impl Simulation {
                 self.restore(shape, ProcessingTime::from_nanos(*now));
             }
             Op::EndInput => self.end_input(),
+            Op::SetWindow(calls) => {
+                self.operator.set_window(*calls, self.model.now);
+                self.model.set_window(*calls);
+            }
             Op::Close => {
                 self.operator.close();
                 self.model.close();

@@ -42,6 +42,8 @@ pub(super) struct Channel {
 
     /// Whether its place is vacant.
     pub(super) is_forgotten: bool,
+    /// Most calls in flight when all credits may be used; its account has what holds now.
+    pub(super) limit: u32,
     /// Records whose back-off is over; they go first.
     pub(super) retries: Backlog,
     /// Records that wait for their first call.
@@ -70,6 +72,7 @@ impl Channel {
             calls: 0,
             call_nanos: 0,
             is_forgotten: false,
+            limit,
             retries: Backlog::EMPTY,
             first_calls: Backlog::EMPTY,
             pending: 0,

@@ -2,6 +2,7 @@
 //! The channels of an operator: which record's call may start.
 
 use std::collections::VecDeque;
+use std::num::NonZeroUsize;
 
 use super::ChannelId;
 use super::adaptive_limit::EndedCall;
@@ -50,6 +51,8 @@ pub struct ChannelTable {
     config: ChannelConfig,
     /// Credits of all kinds.
     max_concurrency: u32,
+    /// Most calls in flight of one channel as things stand, whatever its own limit is.
+    share: u32,
     channels: ChannelSlab,
     pool: FloatingPool,
     /// Whether credits go back to the pool after each use. It is so while anybody waits for one.
@@ -81,6 +84,7 @@ impl ChannelTable {
             channels: ChannelSlab::new(),
             pool: FloatingPool::new(config.floating, 0),
             max_concurrency,
+            share: max_concurrency,
             is_scarce: false,
             borrowers: Vec::new(),
             endowment: Endowment::new(max_concurrency - config.floating),
@@ -153,9 +157,12 @@ impl ChannelTable {
             self.search_idle();
         }
         let id = self.channels.insert(Channel::new(key, self.config.max_per_channel));
-        if let Some(adaptive) = &mut self.adaptive {
-            let limit = adaptive.open(id);
-            self.channels[id].account.set_limit(limit, &mut self.pool);
+        let limit = self.adaptive.as_mut().map(|it| it.open(id));
+        if limit.is_some() || self.share < self.config.max_per_channel {
+            let limit = limit.unwrap_or(self.config.max_per_channel);
+            let channel = &mut self.channels[id];
+            channel.limit = limit;
+            channel.account.set_limit(limit.min(self.share), &mut self.pool);
         }
         id
     }
@@ -463,7 +470,8 @@ impl ChannelTable {
     fn set_limit_of(&mut self, id: ChannelId, limit: u32) {
         let limit = limit.clamp(1, self.max_concurrency);
         let channel = &mut self.channels[id];
-        channel.account.set_limit(limit, &mut self.pool);
+        channel.limit = limit;
+        channel.account.set_limit(limit.min(self.share), &mut self.pool);
         channel.is_settled = false;
         if channel.is_idle() {
             self.endowment.release(channel, &mut self.pool);
@@ -471,6 +479,22 @@ impl ChannelTable {
         } else {
             self.serve();
             self.ask(id);
+        }
+    }
+
+    /// Follows the number of calls that all channels together may have in flight now.
+    ///
+    /// Whoever starts them keeps to it. Here each channel is bound to the part of it that is its
+    /// part of all credits, so that one that stands still does not take it from the others.
+    pub fn set_window(&mut self, calls: NonZeroUsize) {
+        let max = u64::from(self.max_concurrency);
+        let calls = u64::try_from(calls.get()).unwrap_or(max).min(max);
+        let most = self.config.exclusive.saturating_add(self.config.floating);
+        let most = if calls < max { most.min(self.config.max_per_channel).into() } else { max };
+        self.share = u32::try_from(most * calls / max).unwrap_or(u32::MAX).max(1);
+        let known: Vec<ChannelId> = self.channels.ids().collect();
+        for id in known {
+            self.set_limit_of(id, self.channels[id].limit);
         }
     }
 

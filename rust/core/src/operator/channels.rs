@@ -52,7 +52,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// are: they make room, in ordered mode they alone do.
     pub(super) fn slots_beside(&self, channels: &ChannelTable) -> usize {
         let (capacity, held) = (self.config.capacity.get(), self.queue.len());
-        let unused = self.config.max_concurrency.get().saturating_sub(self.running);
+        let unused = self.window.saturating_sub(self.running);
         let slots = capacity.saturating_sub(held - channels.sheltered());
         slots.min(capacity.saturating_sub(held).max(unused)).min(channels.free_backlog())
     }
@@ -61,17 +61,17 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     #[inline]
     pub(super) fn make_ready_on(&mut self, channel: ChannelId, id: EntryId, now: ProcessingTime) {
         let Some(channels) = &mut self.channels else { return };
-        if channels.try_start(channel) {
+        if self.running < self.window && channels.try_start(channel) {
             return self.start(id, now);
         }
         channels.suspend(channel);
         self.wait_for_permit(id, now);
     }
 
-    /// Starts what has a credit now.
+    /// Starts what has a credit now, a record of each channel in turn.
     #[inline(never)]
     pub(super) fn start_ready(&mut self, now: ProcessingTime) {
-        while !self.is_closed {
+        while self.running < self.window && !self.is_closed {
             let (queue, Some(channels)) = (&mut self.queue, &mut self.channels) else { return };
             let is_waiting =
                 |id| queue.get_mut(id).is_some_and(|in_flight| in_flight.phase == Phase::Waiting);

@@ -189,7 +189,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Starts records that wait while there are permits.
     #[inline(never)]
     fn start_next(&mut self, now: ProcessingTime) {
-        while self.running < self.config.max_concurrency.get() && !self.is_closed {
+        while self.running < self.window && !self.is_closed {
             let next = self.due_retries.pop_front().or_else(|| self.waiting.pop_front());
             let Some(id) = next else { return };
             let is_waiting = |phase| phase == Phase::Waiting;

@@ -23,11 +23,30 @@ impl Model {
 
     /// Calls that could be in flight beside those that are.
     fn unused_calls(&self) -> usize {
-        self.config.max_concurrency.get() - self.held().filter(|it| it.is_running()).count()
+        self.window.saturating_sub(self.held().filter(|it| it.is_running()).count())
     }
 
-    fn limit(&self, channels: &ChannelConfig) -> u32 {
+    /// Calls of one channel when all permits are given out.
+    fn most(&self, channels: &ChannelConfig) -> u32 {
         channels.max_per_channel.clamp(1, self.max_concurrency())
+    }
+
+    /// Calls of one channel now: its part of the window is that of what it may hold of all permits.
+    fn limit(&self, channels: &ChannelConfig) -> u32 {
+        let (most, max) = (self.most(channels), self.max_concurrency());
+        let window = u32::try_from(self.window).unwrap();
+        if window == max {
+            return most;
+        }
+        let may_hold = most.min(channels.exclusive + self.floating(channels));
+        (may_hold * window / max).max(1)
+    }
+
+    /// Checks that the channel of a record that starts has fewer calls than it may have.
+    pub(super) fn check_share(&self, value: u32) {
+        let Some(channels) = self.config.channels else { return };
+        let running = self.running_in(channel_of(value));
+        assert!(running < self.limit(&channels), "{value} starts beside {running} of its channel");
     }
 
     fn floating(&self, channels: &ChannelConfig) -> u32 {
@@ -103,11 +122,11 @@ impl Model {
         assert!(lent <= self.floating(&channels), "{lent} credits are lent");
         for channel in self.channels() {
             let running = self.running_in(channel);
-            assert!(running <= self.limit(&channels), "{running} calls of {channel:?}");
+            assert!(running <= self.most(&channels), "{running} calls of {channel:?}");
             let may_start = |it: &&Held| it.state == State::Waiting && !self.is_blocked(it.value);
             let waits = self.unfinished(channel).any(|it| may_start(&it));
             let has_credit = running < own(channel) || lent < self.floating(&channels);
-            let is_limited = running == self.limit(&channels);
+            let is_limited = running >= self.limit(&channels) || self.running() >= self.window;
             assert!(!waits || is_limited || !has_credit, "a credit of {channel:?} is free");
         }
     }

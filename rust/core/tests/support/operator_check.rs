@@ -33,6 +33,8 @@ impl Model {
     /// Starts the call of a record that may start.
     fn start(&mut self, Invocation { attempt, value }: Invocation<u32>) {
         assert!(!self.is_closed && !self.is_blocked(value), "{value} starts while it is blocked");
+        assert!(self.running() < self.window, "{value} starts beside {} calls", self.running());
+        self.check_share(value);
         let is_keyed = self.config.mode == OutputMode::KeyOrdered;
         let starts_in_order = !is_keyed && attempt.attempt == 1;
         if starts_in_order {
@@ -84,7 +86,7 @@ impl Model {
         assert!(self.held().count() <= self.config.capacity.get() + backlog);
         assert!(self.running() <= max_concurrency);
         let may_start = |it: &&Held| it.state == State::Waiting && !self.is_blocked(it.value);
-        if self.config.channels.is_none() && self.running() < max_concurrency && !self.is_closed {
+        if self.config.channels.is_none() && self.running() < self.window && !self.is_closed {
             assert_eq!(self.held().find(may_start).map(|it| it.value), None, "a permit is free");
         }
         let mut keys = HashSet::new();

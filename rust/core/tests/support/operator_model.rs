@@ -5,6 +5,7 @@
 //! from the operator's actions, and checks that the record was allowed to.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use sparkawait_core::element::{Key, StreamElement, StreamRecord, Timestamp, Watermark};
@@ -114,6 +115,8 @@ impl Held {
 pub(crate) struct Model {
     pub(crate) config: Config,
     pub(crate) now: ProcessingTime,
+    /// Calls that may be in flight now.
+    pub(super) window: usize,
     pub(super) line: Vec<StreamElement<Held>>,
     pub(super) replay: VecDeque<StreamElement<SnapshotRecord<u32, Reply, Reply>>>,
     pub(super) input_ended: bool,
@@ -136,6 +139,7 @@ pub(crate) struct Model {
 impl Model {
     pub(crate) fn new(config: Config, now: ProcessingTime) -> Self {
         Self {
+            window: config.max_concurrency.get(),
             config,
             now,
             line: Vec::new(),
@@ -152,6 +156,10 @@ impl Model {
             asks: Vec::new(),
             withdraws_calls: false,
         }
+    }
+
+    pub(crate) fn set_window(&mut self, calls: NonZeroUsize) {
+        self.window = calls.min(self.config.max_concurrency).get();
     }
 
     pub(super) fn held(&self) -> impl Iterator<Item = &Held> {

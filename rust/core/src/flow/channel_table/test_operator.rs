@@ -2,6 +2,7 @@
 //! An operator in miniature around a table.
 
 use std::collections::HashSet;
+use std::num::NonZeroUsize;
 
 use proptest::prelude::*;
 
@@ -129,6 +130,7 @@ impl TestOperator {
                 continue;
             };
             let account = &channel.account;
+            assert_eq!(account.limit(), channel.limit.min(table.share));
             assert_eq!(account.in_use() as usize, running);
             assert_eq!(account.required() as usize, waiting);
             assert_eq!(channel.resting as usize, pending);
@@ -200,6 +202,10 @@ impl TestOperator {
                 self.table.set_limit((key > 0).then_some(Key::new(key)), limit);
                 self.start_waiting();
             }
+            Op::SetWindow(calls) => {
+                self.table.set_window(NonZeroUsize::new(calls).unwrap());
+                self.start_waiting();
+            }
             Op::ForgetIdle => self.table.forget_idle(),
         }
         self.check();
@@ -213,6 +219,7 @@ pub(super) enum Op {
     Retry(prop::sample::Index),
     TimeOut(prop::sample::Index, bool),
     SetLimit(u64, u32),
+    SetWindow(usize),
     ForgetIdle,
 }
 
@@ -224,6 +231,7 @@ pub(super) fn ops() -> impl Strategy<Value = Op> {
         2 => any::<prop::sample::Index>().prop_map(Op::Retry),
         2 => (any::<prop::sample::Index>(), any::<bool>()).prop_map(|(it, w)| Op::TimeOut(it, w)),
         1 => (0_u64..5, 0_u32..9).prop_map(|(key, limit)| Op::SetLimit(key, limit)),
+        1 => (1_usize..12).prop_map(Op::SetWindow),
         1 => Just(Op::ForgetIdle),
     ]
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::test_operator::{State, TestOperator, ops};
+use super::test_operator::{Op, State, TestOperator, ops};
 use super::*;
 
 fn table(max_concurrency: u32, exclusive: u32, floating: u32, limit: u32) -> ChannelTable {
@@ -45,7 +45,8 @@ proptest! {
             operator.in_state(State::Running).into_iter().for_each(|it| operator.finish(it, true));
         }
         prop_assert_eq!(operator.in_state(State::Done).len(), operator.records.len());
-        // A newcomer gets all that floats, whatever the others kept.
+        // A newcomer gets all that floats, whatever the others kept, once all credits may be used.
+        operator.table.set_window(NonZeroUsize::MAX);
         let limit = operator.table.config.max_per_channel;
         let most = limit.min(operator.table.pool.size());
         (0..most).for_each(|_| operator.admit(99));
@@ -72,6 +73,43 @@ fn a_stalled_channel_keeps_its_limit_and_the_others_go_on() {
 
     assert_eq!(operator.count(1, &[State::Running]), 4);
     assert_eq!(operator.count(2, &[State::Done]), 50);
+}
+
+#[test]
+fn a_channel_has_the_same_part_of_the_window_as_of_all_credits() {
+    let mut operator = TestOperator::new(table(100, 2, 80, 10));
+    operator.admit(1);
+    let limit = |operator: &TestOperator, key| {
+        let id = operator.records.iter().find(|it| it.0 == key).unwrap().1;
+        operator.table.channels[id].account.limit()
+    };
+
+    for (window, share) in [(50, 5), (12, 1), (1, 1), (99, 9), (100, 10), (7_000, 10)] {
+        operator.run(Op::SetWindow(window));
+        assert_eq!(limit(&operator, 1), share, "of {window}");
+    }
+    operator.run(Op::SetWindow(50));
+    operator.admit(2);
+    assert_eq!(limit(&operator, 2), 5, "one that comes later, too");
+    operator.run(Op::SetLimit(2, 3));
+    assert_eq!(limit(&operator, 2), 3, "a limit of its own holds if it is lower");
+}
+
+#[test]
+fn a_channel_that_may_take_all_that_floats_leaves_part_of_the_window_to_the_others() {
+    let mut operator = TestOperator::new(table(100, 2, 80, 100));
+    operator.run(Op::SetWindow(50));
+
+    (0..200).for_each(|_| operator.admit(1));
+
+    assert_eq!(operator.count(1, &[State::Running]), 41, "82 of 100");
+    operator.run(Op::SetWindow(100));
+    assert_eq!(operator.count(1, &[State::Running]), 82);
+    operator.run(Op::SetWindow(50));
+    (0..41).for_each(|record| operator.finish(record, true));
+    assert_eq!(operator.count(1, &[State::Running]), 41, "none starts until enough have ended");
+    operator.finish(41, true);
+    assert_eq!(operator.count(1, &[State::Running]), 41);
 }
 
 #[test]

@@ -162,6 +162,7 @@ class Native:
     """The description of a native function, as a task takes it."""
 
     def check(self, columns: pa.Schema, results: pa.Schema) -> None: ...
+    def concurrency(self) -> int | None: ...
     @staticmethod
     def simulated(
         *,

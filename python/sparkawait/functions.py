@@ -217,6 +217,11 @@ class NativeFunction:
         """Whether it finds the destination of a row by itself, in the executor."""
         return False
 
+    @property
+    def concurrency(self) -> int | None:
+        """Most calls that it can have on their way in a process; ``None``: nothing bounds them."""
+        return None
+
     def check(self, input_schema: pa.Schema | None = None) -> None:
         """Asks the extension module whether tasks could start, on the driver, without secrets.
 

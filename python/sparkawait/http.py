@@ -88,6 +88,11 @@ class HttpFunction(NativeFunction):
         """The columns in the host of the address."""
         return () if isinstance(self.url, Secret) else tuple(_core.host_columns(self.url)[0])
 
+    @property
+    def concurrency(self) -> int | None:
+        """Most requests at a time, as ``connections=`` says."""
+        return self._read(left_out).concurrency()
+
     def check(self, input_schema: pa.Schema | None = None) -> None:
         """Checks the request and its columns, as far as the driver can know."""
         check_native(self, self._read(left_out), input_schema)

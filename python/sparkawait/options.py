@@ -119,6 +119,9 @@ def resolve_unpickled(
     checked_function = to_function(function)
     capacity = _count(given["capacity"], "capacity", ErrorKind.CAPACITY_NOT_POSITIVE)
     max_concurrency = _max_concurrency(given["max_concurrency"], capacity)
+    if isinstance(checked_function, NativeFunction):
+        # What it cannot have on its way does not leave the line of the operator.
+        max_concurrency = min(max_concurrency, checked_function.concurrency or max_concurrency)
     timeout = _timeout(given["timeout"], "timeout")
     route = _route(given["channel"], given["channels"], checked_function)
     plan = Plan(

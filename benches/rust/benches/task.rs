@@ -21,6 +21,7 @@ use arrow::compute::take_record_batch;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use sparkawait_arrow::{ERROR_COLUMN, OnError, OutputColumns};
 use sparkawait_benches::batches;
+use sparkawait_connect::concurrency::Concurrency;
 use sparkawait_connect::error::TaskError;
 use sparkawait_connect::exchange::RowConfig;
 use sparkawait_connect::latency::Latency;
@@ -56,7 +57,7 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
         partition: 0,
         timeout: Duration::from_secs(60),
     };
-    TaskConfig { operator, driver, rows, cache: None }
+    TaskConfig { operator, driver, rows, cache: None, concurrency: Concurrency::unbounded() }
 }
 
 /// Runs one task over all batches; returns the rows that came out.

@@ -34,9 +34,10 @@ use self::body::Body;
 use self::call::CallRules;
 use self::client::ClientSettings;
 use self::engine::Engine;
-use self::failure::host_label;
+use self::failure::{authority, host_label};
 use self::request::{IdempotencyKey, RequestTemplates, repeats};
 use self::results::ResultColumns;
+use crate::concurrency::Concurrency;
 use crate::function::TaskFunction;
 use crate::lookup::Misses;
 use crate::native::{NativeFunction, Start, StartError};
@@ -161,6 +162,12 @@ impl NativeFunction for HttpConfig {
         self.rules()?;
         RequestTemplates::new(self, input)?;
         self.client.check()
+    }
+
+    fn concurrency(&self) -> Result<Concurrency, StartError> {
+        // A client has connections of its own to each server.
+        let connections = format!("http {} {}", authority(&self.url), self.client.key()?);
+        Ok(Concurrency::of(connections, self.connections))
     }
 
     fn start(&self, start: Start) -> Result<TaskFunction, StartError> {

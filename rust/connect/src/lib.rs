@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`function`] | the calls that a native function gets, the replies that it gives |
 //! | [`native`] | what a native function is told when a task starts it |
+//! | [`concurrency`] | how many calls a native function can have on their way |
 //! | [`destinations`] | channels that a function finds by itself |
 //! | [`template`] | texts with columns in braces, as keys and addresses are |
 //! | [`lookup`] | found rows, a miss or a failure for each call |
@@ -24,6 +25,7 @@
 
 pub mod cache;
 mod column;
+pub mod concurrency;
 pub mod destinations;
 pub mod error;
 pub mod exchange;

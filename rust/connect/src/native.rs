@@ -11,6 +11,7 @@ use arrow::datatypes::SchemaRef;
 use sparkawait_core::ErrorKind;
 use tokio::runtime::Handle;
 
+use crate::concurrency::Concurrency;
 use crate::destinations::Destinations;
 use crate::function::{Replies, TaskFunction};
 
@@ -32,6 +33,17 @@ pub trait NativeFunction: fmt::Debug + Send + Sync {
     /// The description does not fit the task's columns, or is wrong in itself.
     /// A server that cannot be reached is no such error: it fails the calls.
     fn start(&self, start: Start) -> Result<TaskFunction, StartError>;
+
+    /// Returns how many calls it can have on their way; no number if nothing bounds them.
+    ///
+    /// Asked on the driver too, where secrets are left out.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    fn concurrency(&self) -> Result<Concurrency, StartError> {
+        Ok(Concurrency::unbounded())
+    }
 
     /// Returns what finds the destinations of rows of `input`, if the function knows them.
     ///

@@ -6,6 +6,7 @@ use sparkawait_runtime::clock::MonotonicClock;
 use sparkawait_runtime::{Driver, DriverConfig, Feeder, Mailbox};
 
 use crate::cache::{CacheSettings, CachedFunction};
+use crate::concurrency::Concurrency;
 use crate::error::TaskError;
 use crate::exchange::{RowConfig, TaskExchange};
 use crate::function::{Replies, TaskFunction};
@@ -28,6 +29,8 @@ pub struct TaskConfig {
     pub rows: RowConfig,
     /// The cache in front of the function, if there is one.
     pub cache: Option<CacheSettings>,
+    /// How many calls the function can have on their way; the operator starts no more.
+    pub concurrency: Concurrency,
 }
 
 /// Builds a task around the function that `function` makes.
@@ -37,9 +40,10 @@ pub struct TaskConfig {
 /// Columns that do not exist, clash, or have an unfit type, or whatever
 /// `function` fails with.
 pub fn build<E: From<TaskError> + From<StartError>>(
-    config: TaskConfig,
+    mut config: TaskConfig,
     function: impl FnOnce(Replies) -> Result<TaskFunction, E>,
 ) -> Result<(TaskDriver, TaskFeeder), E> {
+    config.concurrency.bound(&mut config.operator);
     let mailbox = Mailbox::new();
     let replies = mailbox.reply_sender();
     let function: TaskFunction = match &config.cache {

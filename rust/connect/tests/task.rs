@@ -3,13 +3,14 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{Array, AsArray, Int64Array, RecordBatch};
 use arrow::datatypes::Int64Type;
 use sparkawait_arrow::OnError;
+use sparkawait_connect::concurrency::Concurrency;
 use sparkawait_connect::error::TaskError;
-use sparkawait_connect::function::{Calls, Replies, spawn};
+use sparkawait_connect::function::{Calls, Replies, ReplyGroup, ResultGroup, spawn};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, OutputMode, Retry};
 use sparkawait_runtime::AsyncFunction;
@@ -17,7 +18,8 @@ use sparkawait_runtime::tokio_runtime;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use support::{
-    Answers, TestTask, column, input, nullable_column, task_config, with_on_error, with_retries,
+    Answers, TestTask, column, input, nullable_column, schema, task_config, with_on_error,
+    with_retries,
 };
 
 mod support;
@@ -197,6 +199,51 @@ fn panic_of_the_function_fails_the_task_instead_of_hanging_it() {
 
     assert!(matches!(error, TaskError::Internal(_)), "{error:?}");
     assert!(error.to_string().starts_with("`panicking` panicked: "), "{error}");
+}
+
+/// Answers its calls as soon as as many are on their way as it was made for.
+struct Counting {
+    open: Vec<AttemptId>,
+    most: usize,
+    bursts: Arc<Mutex<Vec<usize>>>,
+    replies: Replies,
+}
+
+impl AsyncFunction<Calls> for Counting {
+    fn invoke(&mut self, calls: Calls) {
+        self.bursts.lock().unwrap().push(calls.calls.len());
+        self.open.extend(calls.calls.iter().map(|call| call.attempt));
+        if self.open.len() >= self.most {
+            let attempts = std::mem::take(&mut self.open);
+            let values = Arc::new(Int64Array::from(vec![0; attempts.len()]));
+            let rows = RecordBatch::try_new(schema(&["result"]), vec![values]).unwrap();
+            let (counts, retries, misses) = (None, None, None);
+            let results = Some(ResultGroup { attempts, counts, retries, misses, rows });
+            self.replies.send(ReplyGroup { results, failures: Vec::new() });
+        }
+    }
+
+    fn ask_timeout(&mut self, _calls: Calls) {}
+
+    fn cancel(&mut self, _attempts: Vec<AttemptId>) {}
+
+    fn close(&mut self) {}
+}
+
+#[test]
+fn a_function_gets_no_more_calls_at_a_time_than_it_can_have_on_their_way() {
+    let mut config = task_config(OutputMode::Ordered, 100);
+    config.concurrency = Concurrency::of("a server".to_owned(), 3);
+    let bursts = Arc::default();
+    let told = Arc::clone(&bursts);
+    let mut task = TestTask::new(config, |replies| {
+        Box::new(Counting { open: Vec::new(), most: 3, bursts: told, replies })
+    });
+
+    let output = task.run(vec![input(0..9)]).unwrap();
+
+    assert_eq!(output.iter().map(RecordBatch::num_rows).sum::<usize>(), 9);
+    assert_eq!(*bursts.lock().unwrap(), [3, 3, 3]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow_pyarrow::PyArrowType;
 use pyo3::prelude::*;
+use sparkawait_connect::concurrency::Concurrency;
 use sparkawait_connect::destinations::Destinations;
 use sparkawait_connect::function::{Replies, TaskFunction};
 use sparkawait_connect::http::{HostColumns, HttpConfig};
@@ -39,6 +40,11 @@ impl Native {
         self.function.start(start).map_err(|error| start_error(&error))
     }
 
+    /// Returns how many calls the function can have on their way.
+    pub(crate) fn concurrency_of_function(&self) -> PyResult<Concurrency> {
+        self.function.concurrency().map_err(|error| start_error(&error))
+    }
+
     /// Returns what finds the destinations of rows, which may take a call to a server.
     pub(crate) fn destinations(
         &self,
@@ -64,6 +70,12 @@ impl Native {
         self.function
             .check(&Arc::new(columns.0), &Arc::new(results.0))
             .map_err(|error| start_error(&error))
+    }
+
+    /// Returns how many calls it can have on their way; `None` if nothing bounds them.
+    fn concurrency(&self) -> PyResult<Option<usize>> {
+        let concurrency = guarded(|| self.concurrency_of_function())?;
+        Ok(concurrency.calls())
     }
 
     #[staticmethod]

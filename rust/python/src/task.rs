@@ -240,7 +240,9 @@ impl Task {
             .map_err(|error| to_exception(py, &TaskError::Arrow(error)))?;
         let cache = cache.map(to_cache).transpose()?;
         let cache_metrics = cache.as_ref().map(|cache| Arc::clone(&cache.metrics));
-        let config = TaskConfig { operator, driver, rows, cache };
+        let concurrency = native.as_ref().map(|native| native.get().concurrency_of_function());
+        let concurrency = concurrency.transpose()?.unwrap_or_default();
+        let config = TaskConfig { operator, driver, rows, cache, concurrency };
         let (driver, feeder, port) = guarded(|| start(py, config, native.as_ref(), columns))?;
         Ok(Self {
             metrics: driver.metrics_reader(),

@@ -85,9 +85,14 @@ impl ProxyChoice {
 impl ClientSettings {
     /// Returns the client with these settings; `runtime` serves its connections.
     pub(super) fn client(&self, runtime: &Handle) -> Result<Client, StartError> {
-        let key = key_of(self)?;
+        let key = self.key()?;
         let _entered = runtime.enter();
         CLIENTS.get_or_make(&key, || self.build()).map(|client| client.as_ref().clone())
+    }
+
+    /// Returns what only equal settings have; it shows their secrets.
+    pub(super) fn key(&self) -> Result<String, StartError> {
+        key_of(self)
     }
 
     /// Checks the settings without making anything of them.

@@ -34,11 +34,17 @@ const NOT_REPEATED: &str = "; it is not sent again, because it may have been car
 
 /// Returns the host that a URL template names, without password, path and columns.
 pub(super) fn host_label(url: &str) -> String {
-    let unnamed = || "the server".to_owned();
-    let Some((_, rest)) = url.split_once("://") else { return unnamed() };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let authority = authority(url);
     let host = authority.rsplit('@').next().unwrap_or_default();
-    if host.is_empty() || authority.contains(['{', '}']) { unnamed() } else { format!("`{host}`") }
+    let is_unnamed = host.is_empty() || authority.contains(['{', '}']);
+    if is_unnamed { "the server".to_owned() } else { format!("`{host}`") }
+}
+
+/// Returns what a URL template has between scheme and path, a password included; nothing if a
+/// column stands for the scheme.
+pub(super) fn authority(url: &str) -> &str {
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    rest.split(['/', '?', '#']).next().unwrap_or_default()
 }
 
 /// Makes the failure of a call that cannot be made with the values of its row.

@@ -14,6 +14,7 @@ use std::time::Duration;
 use arrow::array::{AsArray, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use sparkawait_arrow::{ERROR_COLUMN, OnError, OutputColumns};
+use sparkawait_connect::concurrency::Concurrency;
 use sparkawait_connect::error::{CallFailure, TaskError};
 use sparkawait_connect::exchange::RowConfig;
 use sparkawait_connect::function::{
@@ -71,7 +72,7 @@ pub(crate) fn task_config(mode: OutputMode, capacity: usize) -> TaskConfig {
     };
     let driver =
         DriverConfig { max_rows_per_batch: 8192, buffer_timeout: None, target_latency: None };
-    TaskConfig { operator, driver, rows, cache: None }
+    TaskConfig { operator, driver, rows, cache: None, concurrency: Concurrency::unbounded() }
 }
 
 pub(crate) fn with_retries(mut config: TaskConfig, max_retries: u32) -> TaskConfig {

@@ -127,8 +127,8 @@ def test_a_worker_without_sparkawait_names_both_pythons_and_the_setting():
     assert sentence == (
         f"ImportError: Spark's Python workers run {sys.executable}, which cannot import sparkawait"
         f" (No module named 'sparkawait'); the driver runs {sys.executable} and has sparkawait"
-        f" {sa.__version__}. Install sparkawait for the workers' Python, or name another one with"
-        " PYSPARK_PYTHON or spark.pyspark.python"
+        f" {sa.__version__}. Send it along with sparkawait.spark.ship(spark), install it for the"
+        " workers' Python, or name another Python with PYSPARK_PYTHON or spark.pyspark.python"
     )
 
 
@@ -165,7 +165,8 @@ def test_a_python_of_the_workers_without_sparkawait_is_refused_by_the_call(
         f"Spark's Python workers would run {other}, which cannot import sparkawait"
         " (ModuleNotFoundError: No module named 'sparkawait'); the driver runs"
         f" {sys.executable}. Set PYSPARK_PYTHON (spark.pyspark.python for spark-submit) to it"
-        ' before the session starts: os.environ["PYSPARK_PYTHON"] = sys.executable'
+        ' before the session starts: os.environ["PYSPARK_PYTHON"] = sys.executable; or send'
+        " sparkawait along with sparkawait.spark.ship(spark)"
     )
 
 

@@ -7,6 +7,7 @@ run in the executors.
 """
 
 from sparkawait.spark.metrics import Metrics
+from sparkawait.spark.shipping import ship
 from sparkawait.spark.udf import AsyncUserDefinedFunction, async_udf
 from sparkawait.spark.wait import key_ordered_wait, ordered_wait, unordered_wait
 
@@ -16,5 +17,6 @@ __all__ = [
     "async_udf",
     "key_ordered_wait",
     "ordered_wait",
+    "ship",
     "unordered_wait",
 ]

@@ -5,7 +5,7 @@
   opener, by value | format | version | contents, pickled
      |                           |         `-- read last, when they can be
      |                           `-- compared by the sparkawait of the executor
-     `-- needs no sparkawait: it says so where there is none
+     `-- needs no sparkawait: takes the one that was shipped, or says so where there is none
 ```
 
 Sealed on the driver, opened on the task thread of an executor.
@@ -24,7 +24,7 @@ from pyspark import cloudpickle
 import sparkawait
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = ["Shipment", "unpack"]
+__all__ = ["Shipment", "by_value", "folder_name", "unpack"]
 
 FORMAT = 1
 """How `Shipment` and `unpack` agree; the format and the version come first in all of them."""
@@ -77,28 +77,44 @@ def _read(contents: bytes) -> tuple[type, dict[str, Any]]:
         raise ConfigurationError(msg, ErrorKind.MODULE_MISSING) from error
 
 
+def folder_name(version: str) -> str:
+    """Returns what the folder is called that a shipped sparkawait is unpacked into."""
+    return f"sparkawait-{version}"
+
+
 def _open(format_: int, version: str, python: str, contents: bytes) -> object:
     """Opens an envelope where there may be no sparkawait at all."""
+    import os
     import sys
 
+    from pyspark import SparkFiles
+
+    # Set in a worker before it reads what was sent to it.
+    root = getattr(SparkFiles, "_root_directory", None)
+    folder = f"{root}/sparkawait-{version}"
+    if root and "sparkawait" not in sys.modules and os.path.isdir(folder):  # noqa: PTH112 - a text
+        sys.path.insert(0, folder)
     try:
         from sparkawait.spark.shipment import unpack
     except ImportError as error:
         message = (
             f"Spark's Python workers run {sys.executable}, which cannot import sparkawait"
-            f" ({error}); the driver runs {python} and has sparkawait {version}. Install sparkawait"
-            " for the workers' Python, or name another one with PYSPARK_PYTHON or"
-            " spark.pyspark.python"
+            f" ({error}); the driver runs {python} and has sparkawait {version}. Send it along with"
+            " sparkawait.spark.ship(spark), install it for the workers' Python, or name another"
+            " Python with PYSPARK_PYTHON or spark.pyspark.python"
         )
         raise ImportError(message) from None
     return unpack(format_, version, python, contents)
 
 
-def _by_value(function: FunctionType) -> FunctionType:
-    """Returns a copy that is pickled with its code, as functions of a notebook are."""
+def by_value(function: FunctionType) -> FunctionType:
+    """Returns a copy that is pickled with its code, as functions of a notebook are.
+
+    The function must import what it needs.
+    """
     copy = FunctionType(function.__code__, {"__builtins__": builtins}, function.__name__)
     copy.__module__ = "__main__"
     return copy
 
 
-_OPENER = _by_value(_open)
+_OPENER = by_value(_open)

@@ -18,6 +18,7 @@ from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_min
 
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.metrics import is_connect
+from sparkawait.spark.shipping import is_shipped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,18 +73,19 @@ def check_workers(df: DataFrame) -> None:
     brought = any(context.getConf().get(name) for name in _MAY_BRING_PACKAGES)
     if python is None or is_own or brought or context._python_includes:  # noqa: SLF001
         return
-    problem = _problem_of(python)
+    problem = _problem_of(python, needs_package=not is_shipped(df.sparkSession))
     if problem is not None:
         msg = (
             f"Spark's Python workers would run {python}, {problem}; the driver runs"
             f" {sys.executable}. Set PYSPARK_PYTHON (spark.pyspark.python for spark-submit) to it"
-            ' before the session starts: os.environ["PYSPARK_PYTHON"] = sys.executable'
+            ' before the session starts: os.environ["PYSPARK_PYTHON"] = sys.executable; or send'
+            " sparkawait along with sparkawait.spark.ship(spark)"
         )
         raise ConfigurationError(msg, ErrorKind.WORKERS_UNFIT)
 
 
 @functools.cache
-def _problem_of(python: str) -> str | None:
+def _problem_of(python: str, *, needs_package: bool) -> str | None:
     """Asks a Python, once."""
     try:
         answer = subprocess.run(  # noqa: S603 - what Spark will run
@@ -99,7 +101,7 @@ def _problem_of(python: str) -> str | None:
     version = answer.stdout.strip()
     if version and version != own:
         return f"which is Python {version} and not {own}"
-    if answer.returncode:
+    if answer.returncode and needs_package:
         last = (answer.stderr.strip().splitlines() or ["it failed"])[-1]
         return f"which cannot import sparkawait ({last})"
     return None

@@ -61,8 +61,9 @@ class Channels:
     Without ``channel=``, the destination is the host for `sparkawait.http`, if there are columns in
     it, and the node for `sparkawait.redis` with ``cluster=True``.
 
-    Defaults follow ``max_concurrency`` and `count`: of 100 calls and 10 channels, 2 credits are
-    each channel's own, 80 float, and a channel has at most 10 calls in flight.
+    Defaults follow ``max_concurrency``, or what a native function can have on its way if that is
+    less (``connections=``), and `count`: of 100 calls and 10 channels, 2 credits are each channel's
+    own, 80 float, and a channel has at most 10 calls in flight.
 
     Args:
         exclusive: Credits of each channel, as long as there are any; channels beyond live on

@@ -76,8 +76,8 @@ class HttpOptions(TypedDict, total=False):
         success: Statuses that are a success: numbers and ranges; 200 to 299 by default.
         missing: Statuses that are a miss, likewise; 404 by default for GET and HEAD, none for
             others.
-        connections: Most requests at a time of each task, 100 by default and at most 65 535.
-            Further calls wait, and their timeouts run.
+        connections: Most requests at a time, 100 by default and at most 65 535: a task has no more
+            calls in flight, whatever ``max_concurrency`` is.
         connect_timeout: Longest time for making a connection, ``"10s"`` by default.
         read_timeout: Longest time without a byte from the server, ``"30s"`` by default.
         max_response_bytes: Longest body, after decompression; 16 MiB by default.

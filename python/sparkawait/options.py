@@ -119,9 +119,7 @@ def resolve_unpickled(
     checked_function = to_function(function)
     capacity = _count(given["capacity"], "capacity", ErrorKind.CAPACITY_NOT_POSITIVE)
     max_concurrency = _max_concurrency(given["max_concurrency"], capacity)
-    if isinstance(checked_function, NativeFunction):
-        # What it cannot have on its way does not leave the line of the operator.
-        max_concurrency = min(max_concurrency, checked_function.concurrency or max_concurrency)
+    calls = _calls(checked_function, max_concurrency)
     timeout = _timeout(given["timeout"], "timeout")
     route = _route(given["channel"], given["channels"], checked_function)
     plan = Plan(
@@ -131,7 +129,7 @@ def resolve_unpickled(
         timeout=timeout,
         attempt_timeout=_attempt_timeout(given["attempt_timeout"], timeout),
         capacity=capacity,
-        max_concurrency=max_concurrency,
+        max_concurrency=calls,
         retry=_retry(given["retry"], timeout, checked_function),
         on_error=_one_of(given["on_error"], "on_error", ("fail", "null", "drop", "capture")),
         on_timeout=given["on_timeout"],
@@ -143,12 +141,7 @@ def resolve_unpickled(
         cache=_cache(given["cache"], checked_function),
         identity="" if given["cache"] is None else identity_of(checked_function, travels=False),
         route=route,
-        credits=_credits(
-            given["channels"],
-            route,
-            _permits(checked_function, max_concurrency, capacity),
-            capacity,
-        ),
+        credits=_credits(given["channels"], route, checked_function, max_concurrency, capacity),
         target_latency=_timeout(given["target_latency"], "target_latency"),
         error_column=_error_column(given["error_column"], given["on_error"]),
     )
@@ -306,19 +299,36 @@ def _route(
     return Route(_columns(channel, "channel", _CHANNELS))
 
 
-def _permits(function: AsyncFunction | NativeFunction, calls: int, capacity: int) -> int:
-    """Returns the credits there are: rows of a batched function, which are in one call together."""
-    is_batched = isinstance(function, AsyncFunction) and function.batch is not None
-    return capacity if is_batched else calls
+def _calls(function: AsyncFunction | NativeFunction, max_concurrency: int) -> int:
+    """Returns the calls there may be: what a function cannot have on its way is not started."""
+    most = function.concurrency if isinstance(function, NativeFunction) else None
+    return max_concurrency if most is None else min(most, max_concurrency)
 
 
 def _credits(
-    channels: object, route: Route | None, max_concurrency: int, capacity: int
+    channels: object,
+    route: Route | None,
+    function: AsyncFunction | NativeFunction,
+    max_concurrency: int,
+    capacity: int,
 ) -> Credits | None:
     if channels is not None and not isinstance(channels, Channels):
         found = type(channels).__name__
         _refuse(f"`channels` must be a sparkawait.Channels, got `{found}`", _CHANNELS)
-    return None if route is None else (channels or Channels()).resolve(max_concurrency, capacity)
+    if route is None:
+        return None
+    if isinstance(function, AsyncFunction) and function.batch is not None:
+        # Rows that are in one call together have a credit each.
+        return (channels or Channels()).resolve(capacity, capacity)
+    calls = _calls(function, max_concurrency)
+    try:
+        return (channels or Channels()).resolve(calls, capacity)
+    except ConfigurationError as error:
+        if calls == max_concurrency:
+            raise
+        why = f"`{function.name}` has no more calls than that on their way; raise `connections`"
+        msg = f"{error}; {why}"
+        raise ConfigurationError(msg, _CHANNELS) from None
 
 
 def _check_on_timeout(plan: Plan) -> None:

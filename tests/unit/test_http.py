@@ -95,6 +95,33 @@ def test_channels_without_a_column_go_by_the_host():
     assert plan.credits is not None
 
 
+@pytest.mark.parametrize(
+    ("options", "credits"),
+    [
+        ({"capacity": 1000}, (2, 80, 10)),
+        ({"capacity": 1000, "max_concurrency": 50}, (1, 40, 5)),
+        ({"capacity": 20}, (1, 10, 2)),
+    ],
+)
+def test_credits_are_of_the_requests_that_there_may_be(options, credits):  # noqa: A002 - its name
+    function = sa.http.get("https://{host}/{id}", "name string")
+
+    plan = resolve_unpickled(
+        "ordered", function, input_schema=None, channels=sa.Channels(), **options
+    )
+
+    assert plan.max_concurrency == min(options.get("max_concurrency", options["capacity"]), 100)
+    assert plan.credits[:3] == credits
+
+
+def test_credits_beyond_the_requests_that_there_may_be_are_refused():
+    function = sa.http.get("https://{host}/{id}", "name string", connections=20)
+    channels = sa.Channels(max_per_channel=50)
+
+    with pytest.raises(sa.ConfigurationError, match=r"20, got 50; `http.get` .*`connections`"):
+        resolve_unpickled("ordered", function, input_schema=None, channels=channels, capacity=1000)
+
+
 def test_one_host_is_no_reason_for_channels():
     function = sa.http.get("https://example.com/{id}", "name string")
 

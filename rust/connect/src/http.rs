@@ -2,11 +2,12 @@
 //! Calls to HTTP services: one request a row, its response as result columns.
 //!
 //! ```text
-//!   rows -> requests -> waiting -> at most `connections` running -> ended -> replies
-//!          request.rs              engine.rs, call.rs              results.rs
+//!   rows -> requests -> running -> ended -> replies
+//!          request.rs   engine.rs, call.rs  results.rs
 //! ```
 //!
-//! All calls of a task live in one tokio task; the client and its connections
+//! No more calls come than `connections` says: the operator is the only line that
+//! rows wait in. All calls of a task live in one tokio task; the client and its connections
 //! belong to the process. Responses that are there at the same moment are
 //! decoded together and leave by one reply.
 
@@ -175,7 +176,6 @@ impl NativeFunction for HttpConfig {
         let client = self.client.client(&start.runtime)?;
         let requests = RequestTemplates::new(self, &start.input)?;
         let rules = self.rules()?;
-        let connections = self.connections.max(1);
-        Ok(Box::new(Engine::start(client, requests, rules, columns, connections, start)))
+        Ok(Box::new(Engine::start(client, requests, rules, columns, start)))
     }
 }

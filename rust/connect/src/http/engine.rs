@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs the calls of one Spark task.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Abortable, Aborted, BoxFuture, abortable};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use reqwest::{Client, Request};
+use reqwest::Client;
 use sparkawait_core::operator::AttemptId;
 use tokio::task::yield_now;
 
@@ -15,7 +15,7 @@ use super::call::{CallRules, Outcome, call};
 use super::request::RequestTemplates;
 use super::results::ResultColumns;
 use crate::error::TaskError;
-use crate::function::{Calls, Replies};
+use crate::function::{Call, Calls, Replies};
 use crate::native::{Start, StartError};
 use crate::worker::{Command, Commands, Worker};
 
@@ -25,16 +25,14 @@ use crate::worker::{Command, Commands, Worker};
 const TURNS_OF_OTHERS: usize = 4;
 
 /// The calls that were not answered.
+///
+/// A call starts when it comes: the operator hands over no more than there may be.
 pub(super) struct Engine {
     client: Client,
     requests: RequestTemplates,
     rules: Arc<CallRules>,
     columns: ResultColumns,
-    /// Most calls that run.
-    connections: usize,
     replies: Replies,
-    /// Bounded by the capacity of the operator.
-    waiting: VecDeque<(AttemptId, Request)>,
     running: FuturesUnordered<Abortable<BoxFuture<'static, (AttemptId, Outcome)>>>,
     /// One for each running call.
     aborts: HashMap<AttemptId, AbortHandle>,
@@ -48,7 +46,6 @@ impl Engine {
         requests: RequestTemplates,
         rules: CallRules,
         columns: ResultColumns,
-        connections: usize,
         start: Start,
     ) -> Worker {
         let engine = Self {
@@ -56,9 +53,7 @@ impl Engine {
             requests,
             rules: Arc::new(rules),
             columns,
-            connections,
             replies: start.replies.clone(),
-            waiting: VecDeque::new(),
             running: FuturesUnordered::new(),
             aborts: HashMap::new(),
             ended: Vec::new(),
@@ -81,7 +76,6 @@ impl Engine {
                     Ok(())
                 }
             };
-            self.start_waiting();
             if let Err(error) = done.and_then(|()| self.reply()) {
                 self.replies.fail(error);
                 return;
@@ -91,9 +85,8 @@ impl Engine {
 
     fn obey(&mut self, command: Command) -> Result<(), TaskError> {
         match command {
-            Command::Invoke(calls) => self.prepare(&calls),
+            Command::Invoke(calls) => self.start_calls(&calls),
             Command::Cancel(cancelled) => {
-                self.waiting.retain(|(attempt, _)| !cancelled.contains(attempt));
                 for handle in cancelled.iter().filter_map(|attempt| self.aborts.remove(attempt)) {
                     handle.abort();
                 }
@@ -102,33 +95,28 @@ impl Engine {
         }
     }
 
-    /// Makes the requests of a burst.
-    fn prepare(&mut self, calls: &Calls) -> Result<(), TaskError> {
+    /// Starts the calls of a burst.
+    fn start_calls(&mut self, calls: &Calls) -> Result<(), TaskError> {
         // The columns were checked at the start, so this fails for no user.
         let internal = |error: StartError| TaskError::Internal(error.message);
         let rows = calls.batches.iter().map(|batch| self.requests.rows(batch).map_err(internal));
         let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
-        for call in &calls.calls {
-            let row = call.row as usize;
-            match rows[call.batch as usize].request(&self.client, row) {
-                Ok(Some(request)) => self.waiting.push_back((call.attempt, request)),
-                Ok(None) => self.ended.push((call.attempt, Outcome::NullKey)),
-                Err(failed) => self.ended.push((call.attempt, Outcome::Failed(Box::new(failed)))),
-            }
+        for Call { attempt, batch, row } in calls.calls.iter().copied() {
+            let outcome = match rows[batch as usize].request(&self.client, row as usize) {
+                Ok(Some(request)) => {
+                    let rules = Arc::clone(&self.rules);
+                    let future = call(self.client.clone(), rules, attempt, request);
+                    let (future, handle) = abortable(future.boxed());
+                    self.aborts.insert(attempt, handle);
+                    self.running.push(future);
+                    continue;
+                }
+                Ok(None) => Outcome::NullKey,
+                Err(failed) => Outcome::Failed(Box::new(failed)),
+            };
+            self.ended.push((attempt, outcome));
         }
         Ok(())
-    }
-
-    /// Starts as many calls as there may be.
-    fn start_waiting(&mut self) {
-        while self.running.len() < self.connections
-            && let Some((attempt, request)) = self.waiting.pop_front()
-        {
-            let future = call(self.client.clone(), Arc::clone(&self.rules), attempt, request);
-            let (future, handle) = abortable(future.boxed());
-            self.aborts.insert(attempt, handle);
-            self.running.push(future);
-        }
     }
 
     fn end(&mut self, ended: Result<(AttemptId, Outcome), Aborted>) {
@@ -148,7 +136,6 @@ impl Engine {
             if turn > 0 && self.ended.len() == before {
                 return;
             }
-            self.start_waiting();
             yield_now().await;
         }
     }

@@ -316,6 +316,47 @@ def test_a_row_that_takes_too_long_fails_the_task(wait):
     assert info.value.kind is ErrorKind.ELEMENT_TIMED_OUT
 
 
+def refused_then_silent():
+    """A function whose first call fails, and whose second one never ends."""
+    calls = []
+
+    @async_function("y bigint")
+    async def refused(row):
+        calls.append(row["x"])
+        if len(calls) == 1:
+            raise ConnectionRefusedError(111, "nobody listens")
+        await asyncio.Event().wait()
+
+    return refused
+
+
+def test_a_row_that_runs_out_of_time_tells_its_attempts_and_the_last_failure():
+    options = {"timeout": "100ms", "retry": retry.fixed_delay(9, "1ms")}
+
+    with pytest.raises(ElementTimeoutError) as info:
+        list(arrow.ordered_wait(batches(1), refused_then_silent(), **options))
+
+    assert isinstance(info.value.__cause__, ConnectionRefusedError)
+    assert info.value.attempts == 2
+    assert str(info.value).endswith(
+        "timed out after 100ms and 2 attempts; the last failure was: `ConnectionRefusedError`;"
+        " raise `timeout` or give `on_timeout`"
+    )
+
+
+def test_a_captured_timeout_tells_its_attempts_and_the_last_failure():
+    options = {"timeout": "100ms", "retry": retry.fixed_delay(9, "1ms"), "on_error": "capture"}
+
+    [row] = rows_of(arrow.ordered_wait(batches(1), refused_then_silent(), **options))
+
+    assert row["error"] == {
+        "kind": "element-timed-out",
+        "message": "timed out after 100ms and 2 attempts; the last failure was:"
+        " ConnectionRefusedError: [Errno 111] nobody listens",
+        "attempts": 2,
+    }
+
+
 def test_on_timeout_gives_results_instead():
     results = arrow.ordered_wait(batches(2), hang, timeout="10ms", on_timeout={"y": -1})
     assert [row["y"] for row in rows_of(results)] == [-1, -1]

@@ -181,6 +181,21 @@ def test_a_record_times_out_during_back_off() -> None:
     assert_idle(harness)
 
 
+def test_a_timeout_is_raised_from_the_last_failure_also_after_a_restore() -> None:
+    options = {"timeout": 10.0, "retry": retry.fixed_delay(9, 1)}
+    harness = make(on_timeout=None, **options)
+    put(harness, 1)
+    fail(harness, 1, OSError("first"))
+    harness.set_time(2)
+    fail(harness, 1, ConnectionError("second"))
+    restored = OperatorTestHarness.restore(harness.snapshot(), capacity=10, **options)
+
+    for each in (harness, restored):
+        each.set_time(20)
+        assert isinstance(each.failure, ElementTimeoutError)
+        assert str(each.failure.__cause__) == "second"
+
+
 def test_a_timeout_is_not_retried() -> None:
     harness = make(on_timeout=None, retry=retry.fixed_delay(9, 1, if_exception=Exception))
     put(harness, 1)

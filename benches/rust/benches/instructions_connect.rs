@@ -236,6 +236,7 @@ fn task(mode: OutputMode) -> Task {
         function: "bench".to_owned(),
         partition: 0,
         timeout: Duration::from_secs(60),
+        attempt_timeout: Duration::ZERO,
     };
     let mailbox = Mailbox::new();
     let function = AtOnce::start(Replies::new(mailbox.reply_sender()));

@@ -188,6 +188,7 @@ fn snapshot() -> ByteSnapshot {
                 time_left: Some(Duration::from_secs(60)),
                 backoff_left: None,
                 was_running: true,
+                last_failure: None,
             }
         };
         let value = format!("value {row}").into_bytes();

@@ -56,6 +56,7 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
         function: "simulated".to_owned(),
         partition: 0,
         timeout: Duration::from_secs(60),
+        attempt_timeout: Duration::ZERO,
     };
     TaskConfig { operator, driver, rows, cache: None, concurrency: Concurrency::unbounded() }
 }

@@ -115,7 +115,8 @@ class OperatorTestHarness:
         self._on_timeout = on_timeout
         self._keys: dict[Hashable, int] = {}
         # Values, results and exceptions; the operator knows them by their place here.
-        self._objects: list[Any] = []
+        # The first stands for nothing.
+        self._objects: list[Any] = [None]
         self._entries: dict[tuple[int, int], Invocation] = {}
         self._now = 0
         self._input_ended = False
@@ -319,7 +320,9 @@ class OperatorTestHarness:
         times = f"{attempts} attempt{'' if attempts == 1 else 's'}"
         if name == "timed out":
             msg = f"the element timed out after {times}"
-            return ElementTimeoutError(msg, ErrorKind.ELEMENT_TIMED_OUT, attempts=attempts)
+            timed_out = ElementTimeoutError(msg, ErrorKind.ELEMENT_TIMED_OUT, attempts=attempts)
+            timed_out.__cause__ = self._objects[token]
+            return timed_out
         cause = self._objects[token]
         if isinstance(cause, AsyncIOError):
             return cause

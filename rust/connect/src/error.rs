@@ -53,7 +53,7 @@ pub enum TaskError {
         failure: Box<CallFailure>,
     },
     /// A row's time passed.
-    #[error("`{function}` timed out for row {row} of partition {partition} after {timeout:?} and {attempts}; raise `timeout` or give `on_timeout`", attempts = plural(*.attempts))]
+    #[error("`{function}` timed out for row {row} of partition {partition}: {}; {}", .timed_out.summary(), .timed_out.way_out())]
     TimedOut {
         /// Name of the function.
         function: String,
@@ -61,10 +61,8 @@ pub enum TaskError {
         row: u64,
         /// The partition.
         partition: u32,
-        /// Attempts started.
-        attempts: u32,
-        /// The timeout that passed.
-        timeout: Duration,
+        /// Which time, and what was tried in it.
+        timed_out: TimedOut,
     },
     /// Input or results do not fit their schema.
     #[error(transparent)]
@@ -78,6 +76,60 @@ pub enum TaskError {
     /// A failure from outside, handed back as it was.
     #[error("{0}")]
     External(Cause),
+}
+
+/// How a row ran out of time.
+#[derive(Clone, Debug)]
+pub struct TimedOut {
+    /// Whose time passed.
+    pub limit: TimeLimit,
+    /// That time.
+    pub after: Duration,
+    /// Attempts started.
+    pub attempts: u32,
+    /// What the last attempt that failed came to.
+    pub last: Option<Box<CallFailure>>,
+}
+
+/// A bound in time of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeLimit {
+    /// `timeout`, over all attempts.
+    Row,
+    /// `attempt_timeout`, of the last permitted attempt.
+    Attempt,
+}
+
+impl TimedOut {
+    /// Says so for the error column, which may quote what the function raised.
+    pub fn message(&self) -> String {
+        self.text(|failure| &failure.message)
+    }
+
+    /// Says so without any content of a row.
+    pub fn summary(&self) -> String {
+        self.text(|failure| &failure.summary)
+    }
+
+    fn text(&self, quote: impl Fn(&CallFailure) -> &str) -> String {
+        let (after, attempts) = (self.after, plural(self.attempts));
+        let mut text = match self.limit {
+            TimeLimit::Row => format!("timed out after {after:?} and {attempts}"),
+            TimeLimit::Attempt => format!("the last of {attempts} took longer than {after:?}"),
+        };
+        if let Some(failure) = &self.last {
+            text.push_str("; the last failure was: ");
+            text.push_str(quote(failure));
+        }
+        text
+    }
+
+    const fn way_out(&self) -> &'static str {
+        match self.limit {
+            TimeLimit::Row => "raise `timeout` or give `on_timeout`",
+            TimeLimit::Attempt => "raise `attempt_timeout`",
+        }
+    }
 }
 
 /// Returns "1 attempt", "2 attempts", ..

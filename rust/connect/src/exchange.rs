@@ -21,7 +21,7 @@ use sparkawait_runtime::Exchange;
 use sparkawait_runtime::exchange::InputElement;
 
 use crate::destinations::Destinations;
-use crate::error::{CallFailure, TaskError};
+use crate::error::{CallFailure, TaskError, TimeLimit, TimedOut};
 use crate::function::{Call, Calls, ReplyGroup, ResultGroup};
 
 /// What the rows of a task look like, and whose they are.
@@ -49,6 +49,8 @@ pub struct RowConfig {
     pub partition: u32,
     /// Named in the error of a row whose time has passed.
     pub timeout: Duration,
+    /// Named in the error of a row whose last attempt took longer.
+    pub attempt_timeout: Duration,
 }
 
 /// Where the channel of a row is found.
@@ -166,15 +168,33 @@ impl TaskExchange {
         Ok(())
     }
 
+    /// Describes how a record ran out of time.
+    fn timed_out(
+        &self,
+        limit: TimeLimit,
+        attempts: u32,
+        last: Option<Box<CallFailure>>,
+    ) -> TimedOut {
+        let after = match limit {
+            TimeLimit::Row => self.config.timeout,
+            TimeLimit::Attempt => self.config.attempt_timeout,
+        };
+        TimedOut { limit, after, attempts, last }
+    }
+
     /// Describes the final failure of a record.
     fn row_failure(&self, failure: Failure<Box<CallFailure>>, attempts: u32) -> RowFailure {
         let (kind, message) = match failure {
             Failure::Function(failure) => (failure.kind, failure.message),
             Failure::RetriesExhausted(failure) => (exhausted(failure.kind), failure.message),
-            Failure::TimedOut => (
-                ErrorKind::ElementTimedOut,
-                format!("no attempt finished within {:?}", self.config.timeout),
-            ),
+            Failure::TimedOut(last) => {
+                let timed_out = self.timed_out(TimeLimit::Row, attempts, last);
+                (ErrorKind::ElementTimedOut, timed_out.message())
+            }
+            Failure::AttemptTimedOut(last) => {
+                let timed_out = self.timed_out(TimeLimit::Attempt, attempts, last);
+                (ErrorKind::ElementTimedOut, timed_out.message())
+            }
         };
         RowFailure { kind: Cow::Borrowed(kind.as_str()), message, attempts }
     }
@@ -282,7 +302,12 @@ impl Exchange for TaskExchange {
         if let Some(group) = reply.results {
             self.accept_results(group, &mut complete)?;
         }
-        for failed in reply.failures {
+        // Only the failure of a task shows what was raised, and its traceback may hold much.
+        let keeps_causes = self.config.on_error == OnError::Fail;
+        for mut failed in reply.failures {
+            if !keeps_causes {
+                failed.failure.cause = None;
+            }
             let completion = Completion { outcome: Err(failed.failure), retry: failed.retry };
             complete(failed.attempt, completion);
         }
@@ -321,16 +346,19 @@ impl Exchange for TaskExchange {
         let function = self.config.function.clone();
         let row = self.rows.inputs().ordinal(failed.record.value);
         let (partition, attempts) = (self.config.partition, failed.attempts);
+        let timed_out = |limit, last| {
+            let timed_out = self.timed_out(limit, attempts, last);
+            TaskError::TimedOut { function: function.clone(), row, partition, timed_out }
+        };
         let failure = match failed.outcome {
             Err(Failure::Function(failure)) => failure,
             Err(Failure::RetriesExhausted(mut failure)) => {
                 failure.kind = exhausted(failure.kind);
                 failure
             }
-            Err(Failure::TimedOut) | Ok(()) => {
-                let timeout = self.config.timeout;
-                return TaskError::TimedOut { function, row, partition, attempts, timeout };
-            }
+            Err(Failure::TimedOut(last)) => return timed_out(TimeLimit::Row, last),
+            Err(Failure::AttemptTimedOut(last)) => return timed_out(TimeLimit::Attempt, last),
+            Ok(()) => return timed_out(TimeLimit::Row, None),
         };
         TaskError::Row { function, row, partition, attempts, failure }
     }

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use arrow::array::{Array, AsArray, Int64Array, RecordBatch};
 use arrow::datatypes::Int64Type;
@@ -11,6 +12,7 @@ use sparkawait_arrow::OnError;
 use sparkawait_connect::concurrency::Concurrency;
 use sparkawait_connect::error::TaskError;
 use sparkawait_connect::function::{Calls, Replies, ReplyGroup, ResultGroup, spawn};
+use sparkawait_connect::task::TaskConfig;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, OutputMode, Retry};
 use sparkawait_runtime::AsyncFunction;
@@ -23,6 +25,9 @@ use support::{
 };
 
 mod support;
+
+/// A timeout of calls that are never answered.
+const BRIEF: Duration = Duration::from_millis(50);
 
 fn ordered(answers: Answers) -> TestTask {
     TestTask::answered(task_config(OutputMode::Ordered, 4), answers)
@@ -130,6 +135,52 @@ fn captured_failure_tells_its_kind_and_attempts() {
     assert_eq!(errors.column(0).as_string::<i32>().value(1), "retries-exhausted");
     assert_eq!(errors.column(1).as_string::<i32>().value(1), "is down");
     assert_eq!(errors.column(2).to_data().buffers()[0].typed_data::<i32>()[1], 2);
+}
+
+/// A task whose row 1 fails once, and whose next call is never answered.
+fn failing_then_silent(mut config: TaskConfig) -> TestTask {
+    (config.operator.timeout, config.rows.timeout) = (Some(BRIEF), BRIEF);
+    let answers = Answers { failing: Some(1), hangs_at: 2, ..Answers::default() };
+    TestTask::answered(with_retries(config, 5), answers)
+}
+
+#[test]
+fn captured_timeout_tells_the_attempts_and_the_last_failure() {
+    let config = with_on_error(task_config(OutputMode::Ordered, 4), OnError::Capture);
+
+    let output = failing_then_silent(config).run(vec![input(0..3)]).unwrap();
+
+    let errors = output.last().unwrap().column_by_name("error").unwrap().as_struct();
+    let (kinds, messages) = (errors.column(0).as_string::<i32>(), errors.column(1));
+    let failed: Vec<_> = (0..errors.len()).filter(|row| errors.is_valid(*row)).collect();
+    let found =
+        failed.iter().map(|row| (kinds.value(*row), messages.as_string::<i32>().value(*row)));
+    let message = "timed out after 50ms and 2 attempts; the last failure was: is down";
+    assert_eq!(found.collect::<Vec<_>>(), [("element-timed-out", message)]);
+}
+
+#[test]
+fn timeout_that_fails_the_task_tells_the_last_failure_and_the_way_out() {
+    let config = task_config(OutputMode::Ordered, 4);
+
+    let error = failing_then_silent(config).run(vec![input(0..3)]).unwrap_err();
+
+    let text = "`lookup` timed out for row 1 of partition 0: timed out after 50ms and 2 attempts; \
+                the last failure was: is down; raise `timeout` or give `on_timeout`";
+    assert_eq!(error.to_string(), text);
+}
+
+#[test]
+fn last_attempt_that_takes_too_long_names_its_own_limit() {
+    let mut config = with_retries(task_config(OutputMode::Ordered, 4), 1);
+    (config.operator.attempt_timeout, config.rows.attempt_timeout) = (Some(BRIEF), BRIEF);
+    let answers = Answers { failing: Some(1), hangs_at: 2, ..Answers::default() };
+
+    let error = TestTask::answered(config, answers).run(vec![input(0..3)]).unwrap_err();
+
+    let text = "`lookup` timed out for row 1 of partition 0: the last of 2 attempts took longer \
+                than 50ms; the last failure was: is down; raise `attempt_timeout`";
+    assert_eq!(error.to_string(), text);
 }
 
 #[test]

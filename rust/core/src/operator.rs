@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The operator that calls a function for every record and awaits the results.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
 use std::num::NonZeroUsize;
 
 mod action;
@@ -22,6 +23,7 @@ pub use snapshot_codec::{SnapshotError, decode_snapshot, encode_snapshot};
 
 use crate::element::{Key, StreamElement, StreamRecord, Watermark};
 use crate::flow::{ChannelId, ChannelTable};
+use crate::key_hasher::KeyHasher;
 use crate::queue::{
     AnyStreamElementQueue, Completed, EntryId, KeyOrderedStreamElementQueue,
     OrderedStreamElementQueue, QueueFull, Start, StreamElementQueue, UnorderedStreamElementQueue,
@@ -76,6 +78,9 @@ pub struct AsyncWaitOperator<E, R, F> {
     retries: DelayedRetries<AttemptId>,
     /// Records in back-off.
     backing_off: usize,
+    /// The last failure of each pending record that failed and is tried again. Beside the queue,
+    /// so that records that never fail pay nothing.
+    last_failures: HashMap<EntryId, F, BuildHasherDefault<KeyHasher>>,
     /// Restored elements that were not admitted yet, oldest first.
     replay: VecDeque<StreamElement<Replayed<E, R, F>>>,
     /// What the driver has to carry out.
@@ -119,6 +124,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             attempt_deadlines: DeadlineList::new(),
             retries: DelayedRetries::new(),
             backing_off: 0,
+            last_failures: HashMap::default(),
             replay: VecDeque::new(),
             actions: Actions::default(),
             input_ended: false,

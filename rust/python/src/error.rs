@@ -67,7 +67,12 @@ pub(crate) fn to_exception(py: Python<'_>, error: &TaskError) -> PyErr {
             raised.set_cause(py, exception_of(py, failure.cause.as_ref()));
             raised
         }
-        TaskError::TimedOut { attempts, .. } => timeout_exception(py, &message, *attempts),
+        TaskError::TimedOut { timed_out, .. } => {
+            let raised = timeout_exception(py, &message, timed_out.attempts);
+            let last = timed_out.last.as_ref().and_then(|failure| failure.cause.as_ref());
+            raised.set_cause(py, exception_of(py, last));
+            raised
+        }
         TaskError::External(cause) => {
             exception_of(py, Some(cause)).unwrap_or_else(|| internal_error(&message))
         }

@@ -25,6 +25,8 @@ use crate::guard::guarded;
 
 /// The number that Python gave a value, a list of results or an exception.
 type Token = u64;
+/// The token of nothing; Python's begin with 1.
+const NO_TOKEN: Token = 0;
 type Operator = AsyncWaitOperator<Token, Token, Token>;
 
 /// Mode, capacity, concurrency, timeout, attempt timeout, retry, asks on timeout.
@@ -112,7 +114,9 @@ impl State {
                 let (name, token) = match failure {
                     Failure::Function(token) => ("failed", token),
                     Failure::RetriesExhausted(token) => ("exhausted", token),
-                    Failure::TimedOut => ("timed out", 0),
+                    Failure::TimedOut(last) | Failure::AttemptTimedOut(last) => {
+                        ("timed out", last.unwrap_or(NO_TOKEN))
+                    }
                 };
                 (name, 0, attempts, token, None)
             }));
@@ -364,12 +368,18 @@ fn map_values<A, B>(
             StreamElement::Record(record) => record,
         };
         let state = match record.state {
-            SnapshotState::Pending { time_left, backoff_left, was_running } => {
-                SnapshotState::Pending { time_left, backoff_left, was_running }
+            SnapshotState::Pending { time_left, backoff_left, was_running, last_failure } => {
+                let last_failure = last_failure.map(&mut error).transpose()?;
+                SnapshotState::Pending { time_left, backoff_left, was_running, last_failure }
             }
             SnapshotState::Completed(outcome) => SnapshotState::Completed(match outcome {
                 Ok(token) => Ok(results(token)?),
-                Err(Failure::TimedOut) => Err(Failure::TimedOut),
+                Err(Failure::TimedOut(last)) => {
+                    Err(Failure::TimedOut(last.map(&mut error).transpose()?))
+                }
+                Err(Failure::AttemptTimedOut(last)) => {
+                    Err(Failure::AttemptTimedOut(last.map(&mut error).transpose()?))
+                }
                 Err(Failure::Function(token)) => Err(Failure::Function(error(token)?)),
                 Err(Failure::RetriesExhausted(token)) => {
                     Err(Failure::RetriesExhausted(error(token)?))

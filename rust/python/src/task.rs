@@ -233,7 +233,8 @@ impl Task {
             watermark: to_watermark(watermark)?,
             function: function_name,
             partition,
-            timeout: operator.timeout.or(operator.attempt_timeout).unwrap_or(Duration::ZERO),
+            timeout: operator.timeout.unwrap_or(Duration::ZERO),
+            attempt_timeout: operator.attempt_timeout.unwrap_or(Duration::ZERO),
         };
         let column = &rows.error_column;
         let emitted = output_schema(&rows.input, &rows.results, rows.output, on_error, column)

@@ -69,6 +69,7 @@ pub(crate) fn task_config(mode: OutputMode, capacity: usize) -> TaskConfig {
         function: "lookup".to_owned(),
         partition: 0,
         timeout: Duration::MAX,
+        attempt_timeout: Duration::MAX,
     };
     let driver =
         DriverConfig { max_rows_per_batch: 8192, buffer_timeout: None, target_latency: None };
@@ -135,6 +136,8 @@ pub(crate) struct Answers {
     pub(crate) retry: Retry,
     /// The first attempt whose failure is final.
     pub(crate) gives_up_at: u32,
+    /// The first attempt of it that is never answered.
+    pub(crate) hangs_at: u32,
     /// Name of the result column.
     pub(crate) column: &'static str,
     /// Whether each call is answered twice.
@@ -150,6 +153,7 @@ impl Default for Answers {
             failing: None,
             retry: Retry::Yes,
             gives_up_at: u32::MAX,
+            hangs_at: u32::MAX,
             column: "result",
             is_doubled: false,
             given: Arc::default(),
@@ -202,7 +206,8 @@ impl AsyncFunction<Calls> for Answering {
             calls.calls.iter().partition(|call| self.fails(&calls, call));
         for _ in 0..=u32::from(self.answers.is_doubled) {
             let results = Some(self.results(&calls, &answered));
-            let failures = failing.iter().map(|call| self.failed(call)).collect();
+            let failed = failing.iter().filter(|it| it.attempt.attempt < self.answers.hangs_at);
+            let failures = failed.map(|call| self.failed(call)).collect();
             self.replies.send(ReplyGroup { results, failures });
         }
     }

@@ -6,8 +6,8 @@
 use libfuzzer_sys::fuzz_target;
 use sparkawait_core::operator::{decode_snapshot, encode_snapshot};
 
-/// The bytes in front of the elements: magic and version.
-const HEADER: &[u8] = b"SAWS\x01\x00";
+/// The bytes in front of the elements: magic and version, of every version that is read.
+const HEADERS: [&[u8]; 2] = [b"SAWS\x01\x00", b"SAWS\x02\x00"];
 
 /// The checksum of the format, FNV-1a. Without it no mutated input would come past the check.
 fn checksum(bytes: &[u8]) -> u64 {
@@ -24,7 +24,9 @@ fn check(bytes: &[u8]) {
 
 fuzz_target!(|data: &[u8]| {
     check(data);
-    let mut framed = [HEADER, data].concat();
-    framed.extend(checksum(&framed).to_le_bytes());
-    check(&framed);
+    for header in HEADERS {
+        let mut framed = [header, data].concat();
+        framed.extend(checksum(&framed).to_le_bytes());
+        check(&framed);
+    }
 });

@@ -96,8 +96,11 @@ pub enum Failure<F> {
     Function(F),
     /// The function failed, and no further attempt was left.
     RetriesExhausted(F),
-    /// The record's time passed, or that of its last permitted attempt.
-    TimedOut,
+    /// The record's time passed. With the failure of the last attempt that failed, if one did.
+    TimedOut(Option<F>),
+    /// The time of the last permitted attempt passed. With the failure of the last one before it
+    /// that failed, if one did.
+    AttemptTimedOut(Option<F>),
 }
 
 /// A record that leaves the operator.

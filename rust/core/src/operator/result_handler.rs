@@ -54,11 +54,17 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             }
         }
         if retries {
+            if let Err(failure) = completion.outcome {
+                self.last_failures.insert(attempt.entry, failure);
+            }
             self.back_off(attempt, completion.retry, now);
             self.start_waiting(now);
             return Handled::Retried(latency);
         }
         in_flight.phase = Phase::Completed;
+        if attempt.attempt > 1 {
+            self.last_failures.remove(&attempt.entry);
+        }
         let outcome = completion.outcome.map_err(|error| match self.config.retry {
             Some(_) if asks_for_retry && attempt.attempt > 1 => Failure::RetriesExhausted(error),
             _ => Failure::Function(error),
@@ -107,6 +113,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     pub(super) fn finish(&mut self, id: EntryId, outcome: Outcome<R, F>, now: ProcessingTime) {
         let Some(in_flight) = self.queue.get_mut(id) else { return };
         in_flight.phase = Phase::Completed;
+        self.last_failures.remove(&id);
         if let Some(channels) = &mut self.channels {
             channels.leave(in_flight.channel);
         }
@@ -301,7 +308,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             self.time_out_in_channel(id, phase, now);
         }
         if !self.config.asks_on_timeout {
-            return self.finish(id, Err(Failure::TimedOut), now);
+            let last = self.last_failures.remove(&id);
+            return self.finish(id, Err(Failure::TimedOut(last)), now);
         }
         self.actions.ask_timeout.push(Invocation { attempt, value });
     }
@@ -327,7 +335,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             self.back_off(attempt, Retry::Yes, now);
         } else {
             self.metrics.timeouts += 1;
-            self.finish(attempt.entry, Err(Failure::TimedOut), now);
+            let last = self.last_failures.remove(&attempt.entry);
+            self.finish(attempt.entry, Err(Failure::AttemptTimedOut(last)), now);
         }
     }
 

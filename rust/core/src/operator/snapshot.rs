@@ -35,6 +35,8 @@ pub enum SnapshotState<R, F> {
         backoff_left: Option<Duration>,
         /// Whether an attempt was running; it is run again under its number.
         was_running: bool,
+        /// What the last attempt that failed came to.
+        last_failure: Option<F>,
     },
     /// Completed but not emitted; it is emitted after a restore without a call.
     Completed(Result<R, Failure<F>>),

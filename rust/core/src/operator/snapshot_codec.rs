@@ -5,10 +5,14 @@
 //!   "SAWS"  version: u16  count: u32  element*  checksum: u64 (FNV-1a of all before)
 //!   element = 0  timestamp: i64                                    a watermark
 //!           | 1  timestamp: option  attempts: u32  value: bytes  state
-//!   state   = 0  time left: option  back-off left: option  was running: u8
-//!           | 1 results: bytes | 2 error: bytes | 3 error: bytes (retries exhausted) | 4 (timed out)
+//!   state   = 0  time left: option  back-off left: option  was running: u8  last failure
+//!           | 1 results: bytes | 2 error: bytes | 3 error: bytes (retries exhausted)
+//!           | 4 last failure (timed out) | 5 last failure (its last attempt timed out)
+//!   last failure = 0 | 1 error: bytes
 //!   option  = 0 | 1 i64        bytes = length: u32 byte*        all little endian
 //! ```
+//!
+//! Version 1, which is read too, has no last failures and no state 5.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,7 +26,9 @@ type ByteRecord = SnapshotRecord<Vec<u8>, Vec<u8>, Vec<u8>>;
 type ByteState = SnapshotState<Vec<u8>, Vec<u8>>;
 
 const MAGIC: &[u8; 4] = b"SAWS";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
+/// The oldest version that is read.
+const OLDEST_VERSION: u16 = 1;
 /// Bytes of the trailing checksum.
 const CHECKSUM_BYTES: usize = 8;
 
@@ -39,7 +45,11 @@ impl fmt::Display for SnapshotError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownVersion(version) => {
-                write!(f, "snapshot has version `{version}`, this operator reads `{VERSION}`")
+                write!(
+                    f,
+                    "snapshot has version `{version}`, this operator reads `{OLDEST_VERSION}` to \
+                     `{VERSION}`"
+                )
             }
             Self::Damaged => f.write_str("snapshot bytes are damaged or truncated"),
         }
@@ -74,11 +84,12 @@ fn encode_record(out: &mut Vec<u8>, record: &ByteRecord) {
     out.extend(record.attempts.to_le_bytes());
     encode_bytes(out, &record.record.value);
     match &record.state {
-        SnapshotState::Pending { time_left, backoff_left, was_running } => {
+        SnapshotState::Pending { time_left, backoff_left, was_running, last_failure } => {
             out.push(0);
             encode_option(out, time_left.map(nanos));
             encode_option(out, backoff_left.map(nanos));
             out.push(u8::from(*was_running));
+            encode_last_failure(out, last_failure.as_deref());
         }
         SnapshotState::Completed(Ok(results)) => {
             out.push(1);
@@ -92,7 +103,14 @@ fn encode_record(out: &mut Vec<u8>, record: &ByteRecord) {
             out.push(3);
             encode_bytes(out, error);
         }
-        SnapshotState::Completed(Err(Failure::TimedOut)) => out.push(4),
+        SnapshotState::Completed(Err(Failure::TimedOut(last))) => {
+            out.push(4);
+            encode_last_failure(out, last.as_deref());
+        }
+        SnapshotState::Completed(Err(Failure::AttemptTimedOut(last))) => {
+            out.push(5);
+            encode_last_failure(out, last.as_deref());
+        }
     }
 }
 
@@ -100,6 +118,13 @@ fn encode_option(out: &mut Vec<u8>, value: Option<i64>) {
     out.push(u8::from(value.is_some()));
     if let Some(value) = value {
         out.extend(value.to_le_bytes());
+    }
+}
+
+fn encode_last_failure(out: &mut Vec<u8>, error: Option<&[u8]>) {
+    out.push(u8::from(error.is_some()));
+    if let Some(error) = error {
+        encode_bytes(out, error);
     }
 }
 
@@ -130,14 +155,15 @@ fn checksum(bytes: &[u8]) -> u64 {
 ///
 /// [`SnapshotError`], for any bytes that [`encode_snapshot`] did not write.
 pub fn decode_snapshot(bytes: &[u8]) -> Result<ByteSnapshot, SnapshotError> {
-    let mut reader = Reader { bytes };
+    let mut reader = Reader { bytes, version: VERSION };
     if reader.take(MAGIC.len())? != MAGIC {
         return Err(SnapshotError::Damaged);
     }
     let version = u16::from_le_bytes(reader.array()?);
-    if version != VERSION {
+    if !(OLDEST_VERSION..=VERSION).contains(&version) {
         return Err(SnapshotError::UnknownVersion(version));
     }
+    reader.version = version;
     let (body, sum) = bytes.split_at(bytes.len().saturating_sub(CHECKSUM_BYTES));
     if checksum(body).to_le_bytes() != sum {
         return Err(SnapshotError::Damaged);
@@ -150,6 +176,8 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<ByteSnapshot, SnapshotError> {
 /// What is left to read.
 struct Reader<'a> {
     bytes: &'a [u8],
+    /// Of the format.
+    version: u16,
 }
 
 impl<'a> Reader<'a> {
@@ -191,6 +219,17 @@ impl<'a> Reader<'a> {
         self.take(usize::try_from(length).unwrap_or(usize::MAX)).map(<[u8]>::to_vec)
     }
 
+    fn last_failure(&mut self) -> Result<Option<Vec<u8>>, SnapshotError> {
+        if self.version < 2 {
+            return Ok(None);
+        }
+        match self.byte()? {
+            0 => Ok(None),
+            1 => self.owned().map(Some),
+            _ => Err(SnapshotError::Damaged),
+        }
+    }
+
     fn element(&mut self) -> Result<StreamElement<ByteRecord>, SnapshotError> {
         match self.byte()? {
             0 => Ok(StreamElement::Watermark(Watermark(Timestamp(self.integer()?)))),
@@ -211,12 +250,14 @@ impl<'a> Reader<'a> {
                     time_left: self.duration()?,
                     backoff_left: self.duration()?,
                     was_running: self.byte()? != 0,
+                    last_failure: self.last_failure()?,
                 });
             }
             1 => Ok(self.owned()?),
             2 => Err(Failure::Function(self.owned()?)),
             3 => Err(Failure::RetriesExhausted(self.owned()?)),
-            4 => Err(Failure::TimedOut),
+            4 => Err(Failure::TimedOut(self.last_failure()?)),
+            5 if self.version > 1 => Err(Failure::AttemptTimedOut(self.last_failure()?)),
             _ => return Err(SnapshotError::Damaged),
         };
         Ok(SnapshotState::Completed(outcome))
@@ -229,7 +270,8 @@ mod tests {
 
     fn pending() -> ByteState {
         let time_left = Some(Duration::from_nanos(7));
-        SnapshotState::Pending { time_left, backoff_left: None, was_running: true }
+        let last_failure = Some(b"down".to_vec());
+        SnapshotState::Pending { time_left, backoff_left: None, was_running: true, last_failure }
     }
 
     fn sample() -> ByteSnapshot {
@@ -239,7 +281,9 @@ mod tests {
             completed(Ok(b"results".to_vec())),
             completed(Err(Failure::Function(b"down".to_vec()))),
             completed(Err(Failure::RetriesExhausted(Vec::new()))),
-            completed(Err(Failure::TimedOut)),
+            completed(Err(Failure::TimedOut(None))),
+            completed(Err(Failure::TimedOut(Some(b"down".to_vec())))),
+            completed(Err(Failure::AttemptTimedOut(Some(Vec::new())))),
         ];
         let records = states.into_iter().map(|state| {
             let record = StreamRecord::new(b"value".to_vec(), Some(Timestamp(-3)));
@@ -271,6 +315,27 @@ mod tests {
         for length in 0..bytes.len() {
             assert!(decode_snapshot(&bytes[..length]).is_err(), "{length} bytes");
         }
+    }
+
+    #[test]
+    fn the_first_version_is_read() {
+        // Two records, one pending and one timed out, as that version wrote them.
+        let mut bytes = b"SAWS\x01\x00\x02\x00\x00\x00".to_vec();
+        bytes.extend(b"\x01\x00\x03\x00\x00\x00\x01\x00\x00\x00v\x00\x00\x00\x01");
+        bytes.extend(b"\x01\x00\x01\x00\x00\x00\x01\x00\x00\x00w\x04");
+        bytes.extend(checksum(&bytes).to_le_bytes());
+        let record = |value: &[u8], attempts, state| {
+            let record = StreamRecord::new(value.to_vec(), None);
+            StreamElement::Record(SnapshotRecord { record, attempts, state })
+        };
+        let (time_left, backoff_left, last_failure) = (None, None, None);
+        let pending =
+            SnapshotState::Pending { time_left, backoff_left, was_running: true, last_failure };
+        let timed_out = SnapshotState::Completed(Err(Failure::TimedOut(None)));
+
+        let decoded = decode_snapshot(&bytes);
+
+        assert_eq!(decoded, Ok(vec![record(b"v", 3, pending), record(b"w", 1, timed_out)]));
     }
 
     #[test]

@@ -22,7 +22,8 @@ pub(super) struct Replayed<E, R, F> {
 impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
     /// Returns everything that was admitted and not emitted, without a change to it.
     pub fn snapshot(&self, now: ProcessingTime) -> Snapshot<E, R, F> {
-        let held = self.queue.values().into_iter().map(|it| it.map(|entry| record_of(&entry, now)));
+        let held =
+            self.queue.values().into_iter().map(|it| it.map(|entry| self.record_of(&entry, now)));
         let waiting =
             self.replay.iter().map(|it| it.as_ref().map(|replayed| replayed.record.clone()));
         held.chain(waiting).collect()
@@ -110,7 +111,8 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
         self.metrics.admitted += 1;
         match state {
             SnapshotState::Completed(outcome) => self.finish(id, outcome, now),
-            SnapshotState::Pending { time_left, backoff_left, was_running } => {
+            SnapshotState::Pending { time_left, backoff_left, was_running, last_failure } => {
+                self.last_failures.extend(last_failure.map(|failure| (id, failure)));
                 if channel.is_some() {
                     // Until it is known better, and so that it is counted as waiting.
                     self.block(id);
@@ -146,23 +148,25 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
     fn is_timed_out(&mut self, id: EntryId, now: ProcessingTime) -> bool {
         self.queue.get_mut(id).is_some_and(|it| it.deadline <= now)
     }
-}
 
-/// Copies a record of the queue.
-fn record_of<E: Clone, R: Clone, F: Clone>(
-    entry: &Entry<'_, InFlight<E>, Outcome<R, F>>,
-    now: ProcessingTime,
-) -> SnapshotRecord<E, R, F> {
-    let in_flight = entry.value;
-    let state = match entry.result {
-        Some(outcome) => SnapshotState::Completed(outcome.clone()),
-        None => SnapshotState::Pending {
-            time_left: (in_flight.deadline != ProcessingTime::NEVER)
-                .then(|| in_flight.deadline.saturating_since(now)),
-            backoff_left: (in_flight.phase == Phase::BackOff)
-                .then(|| in_flight.since.saturating_since(now)),
-            was_running: in_flight.phase == Phase::Running,
-        },
-    };
-    SnapshotRecord { record: in_flight.record.clone(), attempts: in_flight.attempt, state }
+    /// Copies a record of the queue.
+    fn record_of(
+        &self,
+        entry: &Entry<'_, InFlight<E>, Outcome<R, F>>,
+        now: ProcessingTime,
+    ) -> SnapshotRecord<E, R, F> {
+        let in_flight = entry.value;
+        let state = match entry.result {
+            Some(outcome) => SnapshotState::Completed(outcome.clone()),
+            None => SnapshotState::Pending {
+                time_left: (in_flight.deadline != ProcessingTime::NEVER)
+                    .then(|| in_flight.deadline.saturating_since(now)),
+                backoff_left: (in_flight.phase == Phase::BackOff)
+                    .then(|| in_flight.since.saturating_since(now)),
+                was_running: in_flight.phase == Phase::Running,
+                last_failure: self.last_failures.get(&entry.id).cloned(),
+            },
+        };
+        SnapshotRecord { record: in_flight.record.clone(), attempts: in_flight.attempt, state }
+    }
 }

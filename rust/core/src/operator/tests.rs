@@ -182,6 +182,64 @@ fn an_attempt_beyond_its_time_is_cancelled_and_repeated() {
     assert_eq!(started(&mut operator)[0].attempt, 2);
 }
 
+/// The failures of all output, without their records.
+fn failures(operator: &mut Operator) -> Vec<Failure<&'static str>> {
+    std::iter::from_fn(|| operator.pop_output())
+        .filter_map(|element| match element {
+            StreamElement::Watermark(_) => None,
+            StreamElement::Record(emitted) => emitted.outcome.err(),
+        })
+        .collect()
+}
+
+#[test]
+fn a_timeout_tells_the_last_failure_of_its_record_alone() {
+    let mut operator = operator(OutputMode::Ordered, 2, |config| {
+        retry_twice(config);
+        config.on_failure = FailurePolicy::Emit;
+    });
+    let attempts = put(&mut operator, "ab", 0);
+    fail(&mut operator, attempts[0], Retry::Yes, 1);
+    operator.handle_time(at(4));
+
+    operator.handle_time(at(10));
+
+    let expected = [Failure::TimedOut(Some("down")), Failure::TimedOut(None)];
+    assert_eq!(failures(&mut operator), expected);
+    assert!(operator.last_failures.is_empty());
+}
+
+#[test]
+fn a_last_attempt_beyond_its_time_tells_the_failure_before_it() {
+    let mut operator = operator(OutputMode::Ordered, 1, |config| {
+        config.retry = Some(AsyncRetryStrategy::fixed_delay(1, Duration::from_nanos(1)));
+        config.attempt_timeout = Some(Duration::from_nanos(3));
+        config.on_failure = FailurePolicy::Emit;
+    });
+    let first = put(&mut operator, "a", 0);
+    fail(&mut operator, first[0], Retry::Yes, 1);
+    operator.handle_time(at(2));
+
+    operator.handle_time(at(5));
+
+    assert_eq!(failures(&mut operator), [Failure::AttemptTimedOut(Some("down"))]);
+    assert!(operator.last_failures.is_empty());
+}
+
+#[test]
+fn a_record_that_succeeds_at_last_forgets_its_failures() {
+    let mut operator = operator(OutputMode::Ordered, 1, retry_twice);
+    let first = put(&mut operator, "a", 0);
+    fail(&mut operator, first[0], Retry::Yes, 1);
+    operator.handle_time(at(4));
+    let second = started(&mut operator);
+
+    reply(&mut operator, second[0], 'A', 5);
+
+    assert_eq!(output(&mut operator), "A");
+    assert!(operator.last_failures.is_empty());
+}
+
 #[test]
 fn a_failure_lets_out_what_completed_before_it_and_cancels_the_rest() {
     let mut operator = operator(OutputMode::Ordered, 4, |_| {});

@@ -62,6 +62,8 @@ pub(super) struct Held {
     pub(super) admitted_at: ProcessingTime,
     pub(super) deadline: Option<ProcessingTime>,
     pub(super) state: State,
+    /// Of the last attempt that failed.
+    last_failure: Option<Reply>,
     /// Its place in the order in which records became ready to leave.
     ready: Option<usize>,
 }
@@ -104,6 +106,7 @@ impl Held {
                     _ => None,
                 },
                 was_running: self.is_running(),
+                last_failure: self.last_failure,
             },
         };
         SnapshotRecord { record: record(self.value), attempts: self.attempts, state }
@@ -216,7 +219,8 @@ impl Model {
 
     fn push(&mut self, value: u32, attempts: u32, deadline: Option<ProcessingTime>) {
         let (admitted_at, state) = (self.now, State::Waiting);
-        let held = Held { value, id: None, attempts, admitted_at, deadline, state, ready: None };
+        let (id, last_failure, ready) = (None, None, None);
+        let held = Held { value, id, attempts, admitted_at, deadline, state, last_failure, ready };
         self.line.push(StreamElement::Record(held));
         self.activate_channel(value);
     }
@@ -263,6 +267,9 @@ impl Model {
         };
         let latency = self.now.saturating_since(since);
         if self.back_off(value, completion.retry) {
+            if let Err(failure) = completion.outcome {
+                self.get(value).last_failure = Some(failure);
+            }
             return Handled::Retried(latency);
         }
         let may_retry = completion.retry != Retry::No && self.config.retry.is_some();
@@ -347,7 +354,8 @@ impl Model {
             self.get(value).state = State::Asked;
             self.asks.push(value);
         } else {
-            self.finish(value, Err(Failure::TimedOut));
+            let last = self.get(value).last_failure;
+            self.finish(value, Err(Failure::TimedOut(last)));
         }
     }
 
@@ -358,7 +366,8 @@ impl Model {
         self.cancel(value);
         if !self.back_off(value, Retry::Yes) {
             self.metrics.timeouts += 1;
-            self.finish(value, Err(Failure::TimedOut));
+            let last = self.get(value).last_failure;
+            self.finish(value, Err(Failure::AttemptTimedOut(last)));
         }
     }
 
@@ -465,7 +474,8 @@ impl Model {
         self.push(value, restored.attempts, None);
         let (time_left, backoff_left, was_running) = match restored.state {
             SnapshotState::Completed(outcome) => return self.finish(value, outcome),
-            SnapshotState::Pending { time_left, backoff_left, was_running } => {
+            SnapshotState::Pending { time_left, backoff_left, was_running, last_failure } => {
+                self.get(value).last_failure = last_failure;
                 (time_left, backoff_left, was_running)
             }
         };

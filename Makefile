@@ -6,8 +6,9 @@
 PYTHON ?= python3
 # Options of `make bench-compare`, such as "--peers daft,flink_java"; `--help` lists them.
 ARGS ?=
-# Seconds that `make fuzz` takes.
+# Seconds that `make fuzz` takes for each target, and which they are.
 T ?= 60
+TARGETS ?= $(basename $(notdir $(wildcard rust/fuzz/fuzz_targets/*.rs)))
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -18,7 +19,7 @@ PY := $(VENV)/bin/python
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --require-hashes
 EXTENSION := python/sparkawait/_core.abi3.so
 RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
-	$(shell find rust \( -name '*.rs' -o -name '*.toml' \) -not -path '*/tests/*')
+	$(shell find rust \( -name '*.rs' -o -name '*.toml' \) -not -path '*/tests/*' -not -path 'rust/fuzz/*')
 
 # Workers of Spark find the same Python and the modules of tests.
 export PYTHONPATH := $(CURDIR)
@@ -124,11 +125,15 @@ miri: | need-rust ## run the tests of the core under Miri (nightly Rust with the
 		cargo +nightly miri test --package sparkawait-core --locked --lib
 
 .PHONY: fuzz
-fuzz: | need-rust ## fuzz the decoding of snapshots for T seconds (nightly Rust and cargo-fuzz)
+fuzz: | need-rust ## fuzz every parser for T seconds each (nightly Rust and cargo-fuzz); TARGETS names some
 	@cargo +nightly fuzz --version >/dev/null 2>&1 || { \
 		echo "error: cargo-fuzz is not installed; run \`rustup toolchain install nightly\` and \`cargo install cargo-fuzz\`" >&2; exit 1; }
-	cd rust/core && cargo +nightly fuzz run --target-dir $(CURDIR)/target/fuzz decode_snapshot -- \
-		-max_total_time=$(T)
+	for target in $(TARGETS); do \
+		mkdir -p target/fuzz/found/$$target; \
+		cargo +nightly fuzz run --fuzz-dir rust/fuzz --target-dir target/fuzz $$target \
+			target/fuzz/found/$$target rust/fuzz/corpus/$$target -- \
+			-max_total_time=$(T) -rss_limit_mb=2048 -timeout=10; \
+	done
 
 .PHONY: lint
 lint: lint-rust lint-python lint-repository ## format, clippy, ruff, types, stubs, layers, licences

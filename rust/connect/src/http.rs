@@ -16,7 +16,7 @@ mod body;
 mod call;
 mod client;
 mod engine;
-mod failure;
+pub(crate) mod failure;
 mod hosts;
 mod json_cells;
 mod redirects;

@@ -43,12 +43,12 @@ impl JsonPath {
             if let Some(after) = rest.strip_prefix('[') {
                 let quote = after.chars().next().filter(|it| matches!(it, '\'' | '"'));
                 if let Some(quote) = quote {
-                    let end = after[1..].find(quote).ok_or_else(refuse)? + 1;
-                    steps.push(Step::Member(after[1..end].to_owned()));
-                    rest = after[end + 1..].strip_prefix(']').ok_or_else(refuse)?;
+                    let (name, after) = quoted(&after[1..], quote).ok_or_else(refuse)?;
+                    steps.push(Step::Member(name));
+                    rest = after.strip_prefix(']').ok_or_else(refuse)?;
                 } else {
                     let (index, tail) = after.split_once(']').ok_or_else(refuse)?;
-                    steps.push(Step::Element(index.parse().map_err(|_| refuse())?));
+                    steps.push(Step::Element(element(index).ok_or_else(refuse)?));
                     rest = tail;
                 }
             } else {
@@ -58,7 +58,8 @@ impl JsonPath {
                     None => return Err(refuse()),
                 };
                 let end = after.find(['.', '[']).unwrap_or(after.len());
-                if end == 0 {
+                // A star means all members, of which there may be several.
+                if matches!(&after[..end], "" | "*") {
                     return Err(refuse());
                 }
                 steps.push(Step::Member(after[..end].to_owned()));
@@ -80,6 +81,62 @@ impl JsonPath {
     }
 }
 
+/// Reads an index, which is written in one way only.
+fn element(text: &str) -> Option<usize> {
+    let is_number = text.bytes().all(|it| it.is_ascii_digit());
+    let is_shortest = text.len() == 1 || !text.starts_with('0');
+    text.parse().ok().filter(|_| is_number && is_shortest)
+}
+
+/// Reads a name up to its quote, and returns what is behind that; escapes are those of JSON.
+fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
+    let mut name = String::new();
+    let mut rest = text;
+    loop {
+        let special = rest.find([quote, '\\'])?;
+        name.push_str(&rest[..special]);
+        rest = &rest[special..];
+        if let Some(behind) = rest.strip_prefix(quote) {
+            return Some((name, behind));
+        }
+        let (character, used) = escaped(&rest[1..], quote)?;
+        name.push(character);
+        rest = &rest[1 + used..];
+    }
+}
+
+/// Reads what follows a backslash: a character, and the bytes that it is written in.
+fn escaped(text: &str, quote: char) -> Option<(char, usize)> {
+    let first = text.chars().next()?;
+    let character = match first {
+        'b' => '\u{8}',
+        'f' => '\u{c}',
+        'n' => '\n',
+        'r' => '\r',
+        't' => '\t',
+        '\\' | '/' => first,
+        _ if first == quote => first,
+        'u' => {
+            // Two of them are one character beyond the first 65 536.
+            let high = unit(&text[1..])?;
+            let low = text[5..].strip_prefix("\\u").and_then(unit);
+            let is_pair = (0xD800..0xDC00).contains(&high);
+            let units = [high, low.unwrap_or_default()];
+            let units = &units[..if is_pair { 2 } else { 1 }];
+            let character = char::decode_utf16(units.iter().copied()).next()?.ok()?;
+            return Some((character, if is_pair { 11 } else { 5 }));
+        }
+        _ => return None,
+    };
+    Some((character, 1))
+}
+
+/// Reads four hexadecimal digits.
+fn unit(text: &str) -> Option<u16> {
+    let digits = text.get(..4).filter(|it| it.bytes().all(|it| it.is_ascii_hexdigit()))?;
+    u16::from_str_radix(digits, 16).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +152,8 @@ mod tests {
             ("a.b[*]", vec![member("a"), member("b")]),
             ("$", vec![]),
             ("[0]", vec![Step::Element(0)]),
+            (r"$['it\'s']['a\\b']", vec![member("it's"), member(r"a\b")]),
+            (r#"["\u00e9\ud83d\ude00"]"#, vec![member("é😀")]),
         ] {
             assert_eq!(JsonPath::parse(path, "paths").unwrap().steps(), steps, "{path}");
         }
@@ -102,7 +161,9 @@ mod tests {
 
     #[test]
     fn what_is_no_path_is_refused() {
-        for path in ["$..a", "$.a[", "$['a'", "$.a[x]", "$a.", "$.", "a..b", "$x"] {
+        for path in
+            ["$..a", "$.a[", "$['a'", "$.a[x]", "$a.", "$.", "a..b", "$x", "$.*", "$[+1]", "$[01]"]
+        {
             assert!(JsonPath::parse(path, "paths").is_err(), "{path}");
         }
     }

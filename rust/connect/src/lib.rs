@@ -30,6 +30,9 @@ pub mod destinations;
 pub mod error;
 pub mod exchange;
 pub mod function;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod http;
 pub mod json;
 pub mod json_path;

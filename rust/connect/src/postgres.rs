@@ -43,7 +43,7 @@ mod lists;
 mod literals;
 mod numeric;
 mod outputs;
-mod placeholders;
+pub(crate) mod placeholders;
 mod plan;
 mod plans;
 mod pool;

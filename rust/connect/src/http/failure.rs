@@ -84,7 +84,8 @@ pub(super) fn status_failure(
         status => status.is_server_error(),
     };
     let retry = if is_worth_it {
-        retry_after(headers, SystemTime::now()).map_or(Retry::Yes, Retry::After)
+        let told = headers.get(RETRY_AFTER).and_then(|it| it.to_str().ok());
+        told.and_then(|it| retry_after(it, SystemTime::now())).map_or(Retry::Yes, Retry::After)
     } else {
         Retry::No
     };
@@ -92,10 +93,11 @@ pub(super) fn status_failure(
 }
 
 /// Reads `Retry-After`: seconds, or a date; a date that has passed is no delay.
-fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse() {
-        return Some(Duration::from_secs(seconds));
+pub(crate) fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
+    let text = text.trim();
+    // What `parse` reads besides has a sign, and is none.
+    if text.bytes().all(|it| it.is_ascii_digit()) {
+        return text.parse().ok().map(Duration::from_secs);
     }
     let date = httpdate::parse_http_date(text).ok()?;
     Some(date.duration_since(now).unwrap_or_default())
@@ -168,14 +170,11 @@ fn causes(error: &dyn StdError) -> String {
 
 #[cfg(test)]
 mod tests {
-    use reqwest::header::HeaderValue;
-
     use super::*;
 
-    fn delay(text: &'static str) -> Option<Duration> {
-        let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(text))]);
+    fn delay(text: &str) -> Option<Duration> {
         let now = httpdate::parse_http_date("Sat, 21 Nov 2026 06:00:00 GMT").unwrap();
-        retry_after(&headers, now)
+        retry_after(text, now)
     }
 
     #[test]
@@ -185,6 +184,7 @@ mod tests {
         assert_eq!(delay("Sat, 21 Nov 2026 05:00:00 GMT"), Some(Duration::ZERO));
         assert_eq!(delay("soon"), None);
         assert_eq!(delay("-1"), None);
+        assert_eq!(delay("+1"), None);
     }
 
     #[test]

@@ -55,9 +55,11 @@ fn placeholder(token: &str) -> Option<usize> {
 fn skip(text: &str, at: usize) -> usize {
     let rest = &text[at..];
     let length = match rest.as_bytes()[0] {
-        b'\'' => quoted(rest, '\'', is_escape_string(text, at)),
+        b'\'' => string(rest, false),
+        // A lone `E`, since a name that ends with it is a token as a whole.
+        b'e' | b'E' if rest[1..].starts_with('\'') => 1 + string(&rest[1..], true),
         b'"' => quoted(rest, '"', false),
-        b'-' if rest.starts_with("--") => rest.find('\n').unwrap_or(rest.len()),
+        b'-' if rest.starts_with("--") => rest.find(['\n', '\r']).unwrap_or(rest.len()),
         b'/' if rest.starts_with("/*") => comment(rest),
         b'$' => dollar(rest),
         it if it.is_ascii_alphabetic() || it == b'_' || !it.is_ascii() => word(rest),
@@ -76,18 +78,25 @@ fn is_of_name(it: char) -> bool {
     it.is_ascii_alphanumeric() || it == '_' || !it.is_ascii()
 }
 
-/// Tells whether the quote at `at` follows a lone `E`, which makes backslashes escape.
-fn is_escape_string(text: &str, at: usize) -> bool {
-    let mut before = text[..at].chars().rev();
-    matches!(before.next(), Some('e' | 'E'))
-        && !before.next().is_some_and(|it| is_of_name(it) || it == '$')
+/// Returns the length of a string, which goes on behind white space with the end of a line in it.
+fn string(rest: &str, escapes: bool) -> usize {
+    let mut length = quoted(rest, '\'', escapes);
+    loop {
+        let behind = &rest[length..];
+        let next = behind.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
+        let space = &behind[..behind.len() - next.len()];
+        if !next.starts_with('\'') || !space.contains(['\n', '\r']) {
+            return length;
+        }
+        length += space.len() + quoted(next, '\'', escapes);
+    }
 }
 
+/// Returns the length of what is in quotes, in which two quotes are one, and backslashes may escape.
 fn quoted(rest: &str, quote: char, escapes: bool) -> usize {
-    // A doubled quote ends one string and starts the next, which comes to the same.
-    let mut characters = rest.char_indices().skip(1);
+    let mut characters = rest.char_indices().skip(1).peekable();
     while let Some((index, character)) = characters.next() {
-        if character == quote {
+        if character == quote && characters.next_if(|(_, next)| *next == quote).is_none() {
             return index + 1;
         }
         if escapes && character == '\\' {
@@ -161,10 +170,15 @@ mod tests {
             "'$1' °",
             "'never closed $1",
             "/* never closed $1",
+            r"E'it''s \' $1'",
+            "E'a' \n 'b\\' $1'",
+            r"$$a$$E'\' $1'",
         ] {
             assert_eq!(replaced(text), text);
         }
         assert_eq!(replaced(r"'\' $1"), r"'\' <1>");
+        assert_eq!(replaced("-- x\r$1"), "-- x\r<1>");
+        assert_eq!(replaced(r"E'a' '\' $1"), r"E'a' '\' <1>");
         assert_eq!(replaced(r"x°E'\' $1"), r"x°E'\' <1>");
         assert_eq!(replaced("/* */ $1 -- x\n$2"), "/* */ <1> -- x\n<2>");
     }

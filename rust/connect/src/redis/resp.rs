@@ -5,7 +5,7 @@
 //! A reply is read when it is complete; `scanner` finds out when.
 
 /// Arrays in arrays, as deep as is believed.
-pub(super) const DEEPEST: usize = 32;
+pub(crate) const DEEPEST: usize = 32;
 
 /// The longest text and the largest array that are believed; values have at most 512 MiB unless a
 /// server is told otherwise.
@@ -13,7 +13,7 @@ const LONGEST: usize = u32::MAX as usize;
 
 /// What a server answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reply<'a> {
+pub(crate) enum Reply<'a> {
     /// There is no such thing.
     Nil,
     /// A value, a number or a status.
@@ -28,23 +28,23 @@ pub(super) enum Reply<'a> {
 
 /// The bytes of some replies, which are complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Array<'a> {
+pub(crate) struct Array<'a> {
     count: usize,
     body: &'a [u8],
 }
 
 /// The bytes are no reply: the connection cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Garbage;
+pub(crate) struct Garbage;
 
 impl<'a> Array<'a> {
     /// Number of elements.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.count
     }
 
     /// The elements, first to last.
-    pub(super) fn elements(self) -> impl Iterator<Item = Reply<'a>> {
+    pub(crate) fn elements(self) -> impl Iterator<Item = Reply<'a>> {
         let mut rest = self.body;
         (0..self.count).map_while(move |_| {
             let (reply, used) = parse(rest).ok().flatten()?;
@@ -56,7 +56,7 @@ impl<'a> Array<'a> {
 
 /// Reads the first reply of `bytes`, and how many bytes it has; `None` if its end is missing.
 #[inline]
-pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Garbage> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Garbage> {
     parse_at(bytes, 0)
 }
 
@@ -101,7 +101,7 @@ fn array(rest: &[u8], depth: usize) -> Result<Option<(Reply<'_>, usize)>, Garbag
 
 /// Reads a length and the end of its line; the inner `None` is a length of -1.
 #[inline]
-pub(super) fn length(rest: &[u8]) -> Result<Option<(Option<usize>, usize)>, Garbage> {
+pub(crate) fn length(rest: &[u8]) -> Result<Option<(Option<usize>, usize)>, Garbage> {
     let mut value = 0_usize;
     for (index, &byte) in rest.iter().enumerate() {
         match byte {
@@ -137,11 +137,19 @@ fn end_of_line(rest: &[u8], index: usize) -> Result<Option<usize>, Garbage> {
     }
 }
 
+/// Returns where the text of a line ends: at `\r`, or at a `\n` that should not be there.
+pub(crate) fn end_of_text(rest: &[u8]) -> Option<usize> {
+    rest.iter().position(|byte| matches!(byte, b'\r' | b'\n'))
+}
+
 /// Reads a line, and how many bytes it has with its end.
 fn line(rest: &[u8]) -> Result<Option<(&[u8], usize)>, Garbage> {
-    let Some(index) = rest.iter().position(|byte| *byte == b'\r') else {
+    let Some(index) = end_of_text(rest) else {
         return if rest.len() > LONGEST { Err(Garbage) } else { Ok(None) };
     };
+    if rest[index] == b'\n' {
+        return Err(Garbage);
+    }
     Ok(end_of_line(rest, index)?.map(|end| (&rest[..index], end)))
 }
 
@@ -189,6 +197,7 @@ mod tests {
         for bytes in [b"HTTP/1.1".as_slice(), b"$x\r\n", b"$2\r\nabc\r\n", b"$-2\r\n", b"$\r\n"] {
             assert_eq!(parse(bytes), Err(Garbage), "{bytes:?}");
         }
+        assert_eq!(parse(b"+a\n\r\n"), Err(Garbage));
         assert_eq!(parse(b"$99999999999999999999\r\n"), Err(Garbage));
         assert_eq!(parse("*1\r\n".repeat(40).as_bytes()), Err(Garbage));
     }

@@ -21,6 +21,7 @@ use super::connect::Target;
 use super::failure;
 use super::link::{Awaited, Job, Link};
 use super::nodes::node_of;
+use super::redirection::{Redirection, host_and_port};
 use super::slots::SLOTS;
 use super::topology::{self, Shard, TopologyAnswer};
 use super::{ReadFrom, Server, seconds};
@@ -233,14 +234,8 @@ impl Router {
 
     /// Reads an error of the node `asked` as a redirection, and learns from it.
     pub(super) fn redirection(&self, words: &[u8], asked: usize) -> Option<Step> {
-        let mut words = std::str::from_utf8(words).ok()?.split(' ');
-        let is_asking = match words.next()? {
-            "MOVED" => false,
-            "ASK" => true,
-            _ => return None,
-        };
-        let slot: u16 = words.next()?.parse().ok().filter(|slot| *slot < SLOTS)?;
-        let node = self.find(words.next()?, asked)?;
+        let Redirection { slot, address, is_asking } = Redirection::parse(words)?;
+        let node = self.find(address, asked)?;
         if !is_asking {
             let index = u16::try_from(node).ok()?;
             let before = self.map().slots[usize::from(slot)];
@@ -327,14 +322,9 @@ impl Router {
 
     /// Returns the node of an address that the node `asked` named; it is added if it is not known.
     fn find(&self, address: &str, asked: usize) -> Option<usize> {
-        let (host, port) = address.rsplit_once(':')?;
-        let address = if host.is_empty() {
-            // Its own host: it does not know by which name it was reached.
-            let asked = self.address(asked)?;
-            format!("{}:{port}", asked.rsplit_once(':')?.0)
-        } else {
-            address.to_owned()
-        };
+        let asked = self.address(asked)?;
+        let (host, port) = host_and_port(address, &asked)?;
+        let address = format!("{host}:{port}");
         let known = |map: &Map| map.nodes.iter().position(|node| node.address == address);
         let map = self.map();
         if let Some(node) = known(&map)
@@ -343,8 +333,7 @@ impl Router {
             return Some(node);
         }
         drop(map);
-        let (host, port) = address.rsplit_once(':')?;
-        let target = Target::new(&self.server).ok()?.at(host, port.parse().ok()?);
+        let target = Target::new(&self.server).ok()?.at(host, port);
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         let index = known(&map).unwrap_or(map.nodes.len());
         match map.nodes.get_mut(index) {

@@ -9,11 +9,11 @@
 //! A reply that is longer than it may be is let go as it comes, so that neither
 //! the memory nor the connection is lost to it.
 
-use super::resp::{DEEPEST, Garbage, Reply, length, parse};
+use super::resp::{DEEPEST, Garbage, Reply, end_of_text, length, parse};
 
 /// Finds the ends of replies, over as many reads as it takes.
 #[derive(Debug)]
-pub(super) struct Scanner {
+pub(crate) struct Scanner {
     /// The most bytes of one reply.
     most: usize,
     /// Bytes of this reply that were let go.
@@ -34,15 +34,15 @@ pub(super) struct Scanner {
 enum Part {
     /// The kind of an element, and its length.
     Head,
-    /// The rest of a line.
+    /// The text of a line.
     Line,
-    /// The two bytes that end a text.
+    /// The two bytes that end a text or a line.
     End,
 }
 
 impl Scanner {
     /// Reads replies of at most `most` bytes.
-    pub(super) fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Self {
             most,
             dropped: 0,
@@ -59,7 +59,7 @@ impl Scanner {
     /// Also returns how many bytes are done with. The others must come again, with more behind
     /// them.
     #[inline]
-    pub(super) fn next<'a>(
+    pub(crate) fn next<'a>(
         &mut self,
         bytes: &'a [u8],
     ) -> Result<(Option<Reply<'a>>, usize), Garbage> {
@@ -111,12 +111,18 @@ impl Scanner {
                     None => return Ok(false),
                 },
                 Part::Line => {
-                    let end = rest.iter().position(|byte| *byte == b'\n');
-                    self.scanned += end.map_or(rest.len(), |end| end + 1);
-                    end.is_some()
+                    let end = end_of_text(rest);
+                    self.scanned += end.unwrap_or(rest.len());
+                    if end.is_none() {
+                        return Ok(false);
+                    }
+                    self.part = Part::End;
+                    false
+                }
+                Part::End if !b"\r\n".starts_with(&rest[..rest.len().min(2)]) => {
+                    return Err(Garbage);
                 }
                 Part::End if rest.len() < 2 => return Ok(false),
-                Part::End if !rest.starts_with(b"\r\n") => return Err(Garbage),
                 Part::End => {
                     self.scanned += 2;
                     true

@@ -4,10 +4,10 @@
 use super::resp::{Array, Reply, parse};
 
 /// Slots of a cluster.
-pub(super) const SLOTS: u16 = 16384;
+pub(crate) const SLOTS: u16 = 16384;
 
 /// Returns the slot of the first argument of a packed command, which is its key in most.
-pub(super) fn slot_of_command(command: &[u8]) -> Option<u16> {
+pub(crate) fn slot_of_command(command: &[u8]) -> Option<u16> {
     keys_of(command).next().map(slot_of)
 }
 
@@ -25,13 +25,13 @@ fn keys_of(command: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Whether all arguments of a packed command are of one slot.
-pub(super) fn is_of_one_slot(command: &[u8]) -> bool {
+pub(crate) fn is_of_one_slot(command: &[u8]) -> bool {
     let mut slots = keys_of(command).map(slot_of);
     slots.next().is_none_or(|first| slots.all(|slot| slot == first))
 }
 
 /// Returns the slot of a packed argument.
-pub(super) fn slot_of_argument(argument: &[u8]) -> Option<u16> {
+pub(crate) fn slot_of_argument(argument: &[u8]) -> Option<u16> {
     match parse(argument) {
         Ok(Some((Reply::Text(key), _))) => Some(slot_of(key)),
         _ => None,
@@ -39,7 +39,7 @@ pub(super) fn slot_of_argument(argument: &[u8]) -> Option<u16> {
 }
 
 /// Returns the slot of a key: of its hash tag, if it has one.
-pub(super) fn slot_of(key: &[u8]) -> u16 {
+pub(crate) fn slot_of(key: &[u8]) -> u16 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
         let close = rest.iter().position(|byte| *byte == b'}')?;

@@ -14,11 +14,11 @@ pub(super) const QUESTION: &[u8] = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n";
 
 /// Slots, and the nodes that have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Shard {
-    pub(super) slots: RangeInclusive<u16>,
+pub(crate) struct Shard {
+    pub(crate) slots: RangeInclusive<u16>,
     /// The primary, and its replicas, as redirections name them: without a host, it is that of who
     /// was asked.
-    pub(super) addresses: Vec<String>,
+    pub(crate) addresses: Vec<String>,
 }
 
 /// Awaits the answer, for a router.
@@ -57,7 +57,7 @@ impl Drop for TopologyAnswer {
 }
 
 /// Reads the answer.
-fn shards(reply: Reply<'_>) -> Option<Vec<Shard>> {
+pub(crate) fn shards(reply: Reply<'_>) -> Option<Vec<Shard>> {
     let Reply::Array(ranges) = reply else { return None };
     ranges
         .elements()

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+//! See `placeholders` in the module `fuzzing` of the crate.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sparkawait_connect::fuzzing::placeholders(data));

@@ -93,6 +93,10 @@ test-python: dev $(VENV)/.servers ## the Python tests that need no Spark, and th
 test-spark: dev $(VENV)/.servers ## the tests on the newest Spark
 	$(JAVA) $(PY) -m pytest --quiet $(SPARK_LIMITS) -m spark
 
+.PHONY: test-cluster
+test-cluster: dev ## the part of them that runs on a cluster of real processes, some of which are killed
+	$(JAVA) $(PY) -m pytest --quiet $(SPARK_LIMITS) tests/cluster
+
 .PHONY: test-spark35
 test-spark35: dev .venv-spark35/.packages $(VENV)/.servers ## the tests of the Spark functions on the oldest Spark, 3.5
 	$(JAVA35) .venv-spark35/bin/python -m pytest --quiet $(SPARK_LIMITS) \

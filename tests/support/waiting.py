@@ -11,13 +11,17 @@ __all__ = ["wait_until"]
 PATIENCE_SECONDS = 20.0
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool], patience: float = PATIENCE_SECONDS) -> None:
     """Returns as soon as `condition` holds.
+
+    Args:
+        condition: Asked again and again.
+        patience: Seconds after which it never will.
 
     Raises:
         TimeoutError: If it does not for so long that it never will.
     """
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + patience
     while not condition():
         if time.monotonic() > deadline:
             msg = "the condition did not become true"

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A standalone Spark cluster of real processes: a master and workers, out of pip's PySpark."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pyspark
+from typing_extensions import Self
+
+from benches.compare.tree import below
+from tests.support.servers import LOOPBACK
+from tests.support.waiting import wait_until
+
+__all__ = ["SparkCluster", "bare_packages"]
+
+_MASTER = "org.apache.spark.deploy.master.Master"
+_WORKER = "org.apache.spark.deploy.worker.Worker"
+_EXECUTOR = "CoarseGrainedExecutorBackend"
+_DAEMON = "pyspark.daemon"
+_ADDRESS = re.compile(r"Starting Spark master at (spark://\S+)")
+START_SECONDS = 60.0
+"""JVMs that have not started by then never will."""
+
+_REGISTERED = "Successfully registered with master"
+
+
+def bare_packages(folder: Path) -> Path:
+    """Makes a folder for ``PYTHONPATH`` that has pyarrow, what pyarrow needs, and nothing else."""
+    packages = Path(sysconfig.get_path("purelib"))
+    folder.mkdir()
+    for name in ("pyarrow", "pyarrow.libs", "numpy", "numpy.libs"):
+        if (packages / name).exists():
+            (folder / name).symlink_to(packages / name)
+    return folder
+
+
+class SparkCluster:
+    """A master and workers with one core each, as a context manager.
+
+    Args:
+        folder: For logs and what executors write.
+        workers: How many.
+
+    Attributes:
+        address: Of the master.
+    """
+
+    def __init__(self, folder: Path, workers: int = 2) -> None:
+        self.address = ""
+        self._folder = folder
+        self._count = workers
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._logs: list[Path] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self._start(_MASTER, "--host", LOOPBACK, "--port", "0")
+            wait_until(lambda: _ADDRESS.search(self._log(0)) is not None, START_SECONDS)
+            self.address = _ADDRESS.findall(self._log(0))[0]
+            for number in range(self._count):
+                where = str(self._folder / f"work{number}")
+                options = ("--host", LOOPBACK, "--cores", "1", "--memory", "1g")
+                self._start(_WORKER, *options, "--work-dir", where, self.address)
+            numbers = range(1, self._count + 1)
+            wait_until(lambda: all(_REGISTERED in self._log(it) for it in numbers), START_SECONDS)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends the workers, their executors and the master."""
+        for process in reversed(self._processes):
+            for pid in sorted(below(process.pid), reverse=True):
+                _kill(pid)
+            process.wait()
+
+    def executors(self) -> list[int]:
+        """Returns the process ids of the executors that run."""
+        return self._running(_EXECUTOR)
+
+    def python_workers(self) -> list[int]:
+        """Returns the process ids of the executors' Python workers, which a daemon has forked."""
+        forks = (pid for executor in self.executors() for pid in below(executor))
+        named = [pid for pid in forks if _DAEMON in _command_of(pid)]
+        return [pid for daemon in named for pid in below(daemon) if pid != daemon]
+
+    def logs(self) -> str:
+        """Returns what all processes have written, for a test that failed."""
+        written = [*self._logs, *self._folder.glob("work*/app-*/*/stderr")]
+        return "\n".join(f"== {path}\n{path.read_text()[-3000:]}" for path in written)
+
+    def _start(self, role: str, *arguments: str) -> None:
+        home = Path(pyspark.__file__).parent
+        log = self._folder / f"{len(self._processes)}.log"
+        self._logs.append(log)
+        command = ["bash", str(home / "bin" / "spark-class"), role, "--webui-port", "0"]
+        environment = {
+            name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ
+        }
+        with log.open("wb") as written:
+            process = subprocess.Popen(
+                [*command, *arguments],
+                stdout=written,
+                stderr=subprocess.STDOUT,
+                env={**kept, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": LOOPBACK},
+                cwd=self._folder,
+            )
+        self._processes.append(process)
+
+    def _log(self, number: int) -> str:
+        return self._logs[number].read_text(errors="replace")
+
+    def _running(self, word: str) -> list[int]:
+        found = (pid for process in self._processes for pid in below(process.pid))
+        return [pid for pid in found if word in _command_of(pid)]
+
+
+def _command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:  # it has ended
+        return ""
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

@@ -21,7 +21,8 @@ from sparkawait.coroutines import CoroutineRunner
 from sparkawait.event_loop import event_loop_thread
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind
 from sparkawait.feeder import Feeder, record_batches
-from sparkawait.functions import FunctionContext, NativeFunction
+from sparkawait.functions import FunctionContext
+from sparkawait.native_function import NativeFunction
 from sparkawait.options import Options, resolve_unpickled
 from sparkawait.plan import Plan
 from sparkawait.runner import CANCEL_SECONDS

@@ -19,12 +19,12 @@ from sparkawait.functions import (
     AsyncFunction,
     Batch,
     FunctionFromCoroutine,
-    NativeFunction,
     check_call,
     is_async,
     refuse_context_manager,
     wrap_coroutine,
 )
+from sparkawait.native_function import NativeFunction
 from sparkawait.return_types import schema_of
 from sparkawait.types import to_schema
 

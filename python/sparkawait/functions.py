@@ -3,7 +3,7 @@
 
 An `AsyncFunction` is made on the driver, pickled, and called in the executor. There all of its
 methods run on the event loop thread of the worker process, never two at the same time but for what
-is awaited. A `NativeFunction` is carried out by the extension module instead.
+is awaited. A `sparkawait.native_function` is carried out by the extension module instead.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn, cast, overload
-
-import pyarrow as pa
+from typing import Any, NoReturn, cast, overload
 
 from sparkawait._core import Row
 from sparkawait.checks import MAX_BYTES, shown
@@ -24,14 +22,10 @@ from sparkawait.exceptions import ConfigurationError, ElementTimeoutError, Error
 from sparkawait.signatures import misfit_of
 from sparkawait.types import SchemaLike
 
-if TYPE_CHECKING:
-    from sparkawait._core import Native
-
 __all__ = [
     "AsyncFunction",
     "Batch",
     "FunctionContext",
-    "NativeFunction",
     "Row",
     "async_function",
 ]
@@ -189,74 +183,6 @@ class FunctionFromCoroutine(AsyncFunction):
         if is_found and module != "__main__" and not _is_pickled_by_value(module):
             return name
         return FunctionFromCoroutine, (self.function, self.schema, self.batch)
-
-
-class NativeFunction:
-    """Base of functions that the extension module carries out, without Python code per row.
-
-    Attributes:
-        result_schema: The columns that the function returns.
-        input_columns: The columns of the input that it reads.
-    """
-
-    result_schema: pa.Schema
-    input_columns: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The name used in messages and metrics."""
-        return type(self).__qualname__
-
-    @property
-    def channel_columns(self) -> tuple[str, ...]:
-        """The columns that name the destination of a row; none if there is one destination."""
-        return ()
-
-    @property
-    def finds_channels(self) -> bool:
-        """Whether it finds the destination of a row by itself, in the executor."""
-        return False
-
-    @property
-    def concurrency(self) -> int | None:
-        """Most calls that it can have on their way in a process; ``None``: nothing bounds them."""
-        return None
-
-    def check(self, input_schema: pa.Schema | None = None) -> None:
-        """Asks the extension module whether tasks could start, on the driver, without secrets.
-
-        Args:
-            input_schema: The columns of the input; ``None`` while they are not known.
-
-        Raises:
-            ConfigurationError: If the function is wrong, or the input does not fit it.
-        """
-
-    def _native(self, *, retry_misses: bool) -> Native:
-        """Builds the description that the extension module takes, in the executor.
-
-        Args:
-            retry_misses: Whether a call that finds nothing asks for another attempt.
-        """
-        raise NotImplementedError
-
-
-def check_native(function: NativeFunction, native: Native, input_schema: pa.Schema | None) -> None:
-    """Checks a description with the columns of `function`; unknown ones are taken for texts."""
-
-    def column(name: str) -> pa.Field[Any]:
-        if input_schema is None:
-            return pa.field(name, pa.string())
-        return cast("Any", input_schema).field(name)
-
-    columns = [column(name) for name in dict.fromkeys(function.input_columns)]
-    try:
-        native.check(pa.schema(columns), function.result_schema)
-    except ConfigurationError:
-        raise
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        msg = f"`{function.name}` has a column of a type that it cannot read: {error}"
-        raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID) from error
 
 
 @overload

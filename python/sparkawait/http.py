@@ -39,7 +39,6 @@ import pyarrow as pa
 
 from sparkawait import _core
 from sparkawait.checks import refuse, shown
-from sparkawait.functions import NativeFunction, check_native
 from sparkawait.http_options import (
     Checked,
     HttpOptions,
@@ -47,6 +46,7 @@ from sparkawait.http_options import (
     check_options,
     reveal_template,
 )
+from sparkawait.native_function import NativeFunction, check_native
 from sparkawait.secrets import LookUp, Secret, left_out, looked_up, reveal
 from sparkawait.types import SchemaLike, to_schema
 

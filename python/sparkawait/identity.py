@@ -14,7 +14,8 @@ import sys
 import uuid
 import weakref
 
-from sparkawait.functions import AsyncFunction, FunctionFromCoroutine, NativeFunction
+from sparkawait.functions import AsyncFunction, FunctionFromCoroutine
+from sparkawait.native_function import NativeFunction
 
 __all__ = ["identity_of"]
 

@@ -23,8 +23,9 @@ from sparkawait.checks import shown
 from sparkawait.durations import Duration, parse_duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_checks import check_picklable, declared_schema, to_function
-from sparkawait.functions import AsyncFunction, NativeFunction, describe, is_async
+from sparkawait.functions import AsyncFunction, describe, is_async
 from sparkawait.identity import identity_of
+from sparkawait.native_function import NativeFunction
 from sparkawait.plan import ERROR_COLUMN, OnError, Output, Plan
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.signatures import misfit_of

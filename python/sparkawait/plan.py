@@ -21,7 +21,8 @@ import pyarrow as pa
 from sparkawait.cache import Cache
 from sparkawait.channels import Credits, Route
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import AsyncFunction, Batch, NativeFunction
+from sparkawait.functions import AsyncFunction, Batch
+from sparkawait.native_function import NativeFunction
 from sparkawait.results import ResultBuilder
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.types import duplicate

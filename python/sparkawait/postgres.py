@@ -30,7 +30,7 @@ from sparkawait.checks import (
 )
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import NativeFunction, check_native
+from sparkawait.native_function import NativeFunction, check_native
 from sparkawait.secrets import LookUp, Secret, left_out, looked_up, reveal
 from sparkawait.types import SchemaLike, to_schema
 

@@ -14,7 +14,7 @@ from sparkawait import _core
 from sparkawait.certificates import Certificates
 from sparkawait.checks import MAX_BYTES, choice, flag, integer, refuse, shown, text
 from sparkawait.durations import positive_duration
-from sparkawait.functions import NativeFunction, check_native
+from sparkawait.native_function import NativeFunction, check_native
 from sparkawait.secrets import LookUp, Secret, left_out, looked_up, reveal
 
 __all__ = ["RedisFunction", "make"]

@@ -102,9 +102,7 @@ class SparkCluster:
         log = self._folder / f"{len(self._processes)}.log"
         self._logs.append(log)
         command = ["bash", str(home / "bin" / "spark-class"), role, "--webui-port", "0"]
-        environment = {
-            name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ
-        }
+        kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ}
         with log.open("wb") as written:
             process = subprocess.Popen(
                 [*command, *arguments],

@@ -17,7 +17,8 @@ from sparkawait import (
     WatermarkStrategy,
     retry,
 )
-from sparkawait.functions import NativeFunction, async_function
+from sparkawait.functions import async_function
+from sparkawait.native_function import NativeFunction
 from sparkawait.options import resolve
 
 INPUT = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us")), ("name", pa.string())])

@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame
 
 import sparkawait as sa
 from sparkawait.demo.settings import Mode
-from sparkawait.functions import AsyncFunction, NativeFunction
+from sparkawait.functions import AsyncFunction
+from sparkawait.native_function import NativeFunction
 from sparkawait.spark import Metrics
 
 __all__ = ["enrich"]

@@ -29,7 +29,8 @@ from sparkawait.demo.service import Service, serve
 from sparkawait.demo.session import spark_session
 from sparkawait.demo.settings import STRAGGLER_FACTOR, Function, Mode, Settings
 from sparkawait.demo.verify import compare_files, plain_join
-from sparkawait.functions import AsyncFunction, NativeFunction
+from sparkawait.functions import AsyncFunction
+from sparkawait.native_function import NativeFunction
 from sparkawait.secrets import Secret, secret
 from sparkawait.spark import Metrics
 

@@ -17,7 +17,7 @@ from sparkawait.demo.data import Dataset
 from sparkawait.demo.errors import DemoError
 from sparkawait.demo.functions import http_lookups
 from sparkawait.demo.settings import Settings
-from sparkawait.functions import NativeFunction
+from sparkawait.native_function import NativeFunction
 from sparkawait.testing import LookupServer
 from sparkawait.testing.latency import Latency, LogNormal
 

@@ -17,7 +17,7 @@ from sparkawait import options
 from sparkawait.checks import shown
 from sparkawait.durations import Duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import NativeFunction
+from sparkawait.native_function import NativeFunction
 from sparkawait.plan import ERROR_COLUMN, OnError
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.spark.columns import FOUND, Arguments, ColumnPlan, ColumnTask

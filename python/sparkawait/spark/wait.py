@@ -20,7 +20,7 @@ from sparkawait.cache import Cache
 from sparkawait.channels import Channels
 from sparkawait.durations import Duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import NativeFunction
+from sparkawait.native_function import NativeFunction
 from sparkawait.plan import ERROR_COLUMN, Mode, OnError, Output, Plan
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.spark.keys import check_keys

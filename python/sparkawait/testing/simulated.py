@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from sparkawait import _core
 from sparkawait.checks import flag, integer, number
-from sparkawait.functions import NativeFunction
+from sparkawait.native_function import NativeFunction
 from sparkawait.testing.latency import Latency, LatencyLike, to_latency
 
 __all__ = ["Simulated", "simulated"]

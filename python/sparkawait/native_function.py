@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+# PyArrow's stubs leave much of its types open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+"""Functions that the extension module carries out: what all of their descriptions have in common.
+
+Made and checked on the driver, pickled, started in the executors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+
+if TYPE_CHECKING:
+    from sparkawait._core import Native
+
+__all__ = ["NativeFunction", "check_native"]
+
+
+class NativeFunction:
+    """Base of functions that the extension module carries out, without Python code per row.
+
+    Attributes:
+        result_schema: The columns that the function returns.
+        input_columns: The columns of the input that it reads.
+    """
+
+    result_schema: pa.Schema
+    input_columns: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name used in messages and metrics."""
+        return type(self).__qualname__
+
+    @property
+    def channel_columns(self) -> tuple[str, ...]:
+        """The columns that name the destination of a row; none if there is one destination."""
+        return ()
+
+    @property
+    def finds_channels(self) -> bool:
+        """Whether it finds the destination of a row by itself, in the executor."""
+        return False
+
+    @property
+    def concurrency(self) -> int | None:
+        """Most calls that it can have on their way in a process; ``None``: nothing bounds them."""
+        return None
+
+    def check(self, input_schema: pa.Schema | None = None) -> None:
+        """Asks the extension module whether tasks could start, on the driver, without secrets.
+
+        Args:
+            input_schema: The columns of the input; ``None`` while they are not known.
+
+        Raises:
+            ConfigurationError: If the function is wrong, or the input does not fit it.
+        """
+
+    def _native(self, *, retry_misses: bool) -> Native:
+        """Builds the description that the extension module takes, in the executor.
+
+        Args:
+            retry_misses: Whether a call that finds nothing asks for another attempt.
+        """
+        raise NotImplementedError
+
+
+def check_native(function: NativeFunction, native: Native, input_schema: pa.Schema | None) -> None:
+    """Checks a description with the columns of `function`; unknown ones are taken for texts."""
+
+    def column(name: str) -> pa.Field[Any]:
+        if input_schema is None:
+            return pa.field(name, pa.string())
+        return cast("Any", input_schema).field(name)
+
+    columns = [column(name) for name in dict.fromkeys(function.input_columns)]
+    try:
+        native.check(pa.schema(columns), function.result_schema)
+    except ConfigurationError:
+        raise
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        msg = f"`{function.name}` has a column of a type that it cannot read: {error}"
+        raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID) from error

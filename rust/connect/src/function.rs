@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The calls that a native function gets, and the replies that it gives.
 
-use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
@@ -10,7 +9,6 @@ use sparkawait_arrow::InputBatch;
 use sparkawait_core::Key;
 use sparkawait_core::operator::{AttemptId, Retry};
 use sparkawait_runtime::ReplySender;
-use tokio::runtime::Handle;
 
 use crate::error::{CallFailure, TaskError};
 use crate::exchange::TaskExchange;
@@ -58,31 +56,6 @@ impl Replies {
 
 /// The function of a task, as the driver sees it.
 pub type TaskFunction = Box<dyn sparkawait_runtime::AsyncFunction<Calls>>;
-
-/// Runs the tokio task of a function; its panic fails the Spark task instead of hanging it.
-pub fn spawn(
-    runtime: &Handle,
-    name: &'static str,
-    replies: Replies,
-    work: impl Future<Output = ()> + Send + 'static,
-) {
-    let work = runtime.spawn(work);
-    runtime.spawn(async move {
-        if let Err(ended) = work.await
-            && ended.is_panic()
-        {
-            let panic = ended.into_panic();
-            let reason = panic_message(panic.as_ref());
-            replies.fail(TaskError::Internal(format!("`{name}` panicked: {reason}")));
-        }
-    });
-}
-
-/// Returns the text that a panic was raised with.
-pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
-}
 
 /// A burst of calls.
 #[derive(Debug)]

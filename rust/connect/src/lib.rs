@@ -14,6 +14,7 @@
 //! | [`zone`] | time zones as Spark names them |
 //! | [`cache`] | results that are kept, in front of any function |
 //! | [`http`] | calls to HTTP services |
+//! | [`supervision`], `owed` | tokio tasks that may panic, and the calls that wait for them |
 //! | [`shared`] | what all tasks of a process share |
 //! | [`exchange`] | rows of record batches as elements of the operator |
 //! | [`task`] | the operator of one task over record batches |
@@ -40,10 +41,12 @@ pub mod latency;
 pub mod lookup;
 pub mod lookup_server;
 pub mod native;
+mod owed;
 pub mod postgres;
 pub mod redis;
 pub mod shared;
 pub mod simulated;
+pub mod supervision;
 pub mod task;
 pub mod template;
 pub mod text;

@@ -238,7 +238,7 @@ impl Work {
             && ended.is_panic()
         {
             let panic = ended.into_panic();
-            let reason = crate::function::panic_message(panic.as_ref());
+            let reason = crate::supervision::panic_message(panic.as_ref());
             let text = format!("`postgres.lookup` panicked: {reason}");
             self.lookup.replies.fail(crate::error::TaskError::Internal(text));
         }

@@ -8,7 +8,8 @@ use sparkawait_runtime::AsyncFunction;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::function::{Calls, Replies, spawn};
+use crate::function::{Calls, Replies};
+use crate::supervision::spawn;
 
 /// What the task thread tells the tokio task; one for a burst of calls.
 #[derive(Debug)]

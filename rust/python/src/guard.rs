@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pyo3::prelude::*;
-use sparkawait_connect::function::panic_message;
+use sparkawait_connect::supervision::panic_message;
 
 use crate::error::internal_error;
 

@@ -14,10 +14,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tracing::debug;
 
 use super::service::Service;
+use crate::supervision::spawn_aside;
 
 /// Connections that may wait to be accepted. A client that opens thousands at
 /// once meets retransmissions of a second or more if this is too small.
@@ -55,7 +57,8 @@ async fn accept(listener: &TcpListener, service: &Arc<Service>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::spawn(serve(stream, Arc::clone(service)));
+                let serving = serve(stream, Arc::clone(service));
+                spawn_aside(&Handle::current(), "lookup_server", serving);
             }
             Err(error) => {
                 debug!(%error, "lookup server cannot accept a connection");

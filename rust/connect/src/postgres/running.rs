@@ -34,6 +34,7 @@ impl Running {
         query: impl Future<Output = ()> + Send + 'static,
     ) {
         self.queries.retain(|query| !query.task.is_finished());
+        #[expect(clippy::disallowed_methods, reason = "its end is looked at in `next_ended`")]
         let task = self.tasks.spawn(query);
         self.queries.push(Query { attempts, wanted: None, task });
     }

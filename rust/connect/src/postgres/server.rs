@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::{CancelToken, Client, Config};
@@ -12,6 +13,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::native::StartError;
 use crate::postgres::failure::Failure;
+use crate::supervision::spawn_aside;
 use crate::tls::{TlsSettings, Trust};
 
 /// A server and the settings of connections to it.
@@ -180,13 +182,13 @@ impl Server {
             )));
         };
         let (client, connection) = connected.map_err(|error| Failure::of("connecting", &error))?;
-        let connection = tokio::spawn(async move {
+        let connection = spawn_aside(&Handle::current(), "postgres.connection", async move {
             // Its calls get the error too.
             if let Err(error) = connection.await {
                 tracing::debug!("a connection to PostgreSQL ended: {error}");
             }
         });
-        Ok(Opened { client, connection: connection.abort_handle() })
+        Ok(Opened { client, connection })
     }
 
     /// Asks the server to end what a connection is at; it may be at something else by then.

@@ -27,6 +27,7 @@ use tokio_postgres::{Client, Column, Error, Row, RowStream, Statement};
 use crate::postgres::failure::{Failure, STATEMENT};
 use crate::postgres::plans::Plans;
 use crate::postgres::server::{Opened, Server};
+use crate::supervision::spawn_aside;
 
 /// A connection and what is known on it.
 pub(crate) struct Session {
@@ -118,7 +119,7 @@ impl Session {
         // A server does not notice by itself while it has nothing to say.
         if let Ok(runtime) = runtime {
             let (token, server) = (self.client.cancel_token(), Arc::clone(&self.server));
-            runtime.spawn(async move { server.cancel(&token).await });
+            spawn_aside(&runtime, "postgres.cancel", async move { server.cancel(&token).await });
         }
     }
 

@@ -15,6 +15,7 @@ use crate::function::{Replies, ReplyGroup};
 use crate::json::JsonRows;
 use crate::lookup::{LookupReply, Misses, service_failure};
 use crate::native::StartError;
+use crate::owed::Owed;
 use crate::text::{ParsedColumn, TextColumn, check_columns};
 
 use super::failure::{self, Failure};
@@ -101,6 +102,8 @@ enum Collected {
 /// The calls of a job, whose replies come in their order.
 pub(super) struct Answers {
     attempts: Vec<AttemptId>,
+    /// The same, failed if these are dropped.
+    owed: Option<Owed>,
     /// Calls that were answered.
     next: usize,
     reply: LookupReply,
@@ -169,7 +172,9 @@ impl Answers {
     ) -> Self {
         let reply = LookupReply::new(spec.misses, attempts.len());
         let is_skipping = redirects.as_ref().is_some_and(Redirects::is_asking);
-        Self { attempts, next: 0, reply, collected, spec, redirects, is_skipping }
+        let owed = Owed::new("the connection to Redis", attempts.clone(), spec.replies.clone());
+        let owed = Some(owed);
+        Self { attempts, owed, next: 0, reply, collected, spec, redirects, is_skipping }
     }
 
     /// Takes the next reply; returns whether it was the last one.
@@ -243,9 +248,17 @@ impl Answers {
         self.finish();
     }
 
+    /// Fails all calls, whatever was collected: it may be in no state to be used.
+    pub(super) fn abandon(self, Failure { failure, retry }: &Failure) {
+        if let Some(owed) = self.owed {
+            owed.fail(failure, *retry);
+        }
+    }
+
     /// Replies to all calls.
     pub(super) fn finish(mut self) {
         let spec = Arc::clone(&self.spec);
+        let owed = self.owed.take();
         let result = match self.redirects.take() {
             Some(redirects) => {
                 redirects.resend(|indices, redirects| self.again(indices, redirects))
@@ -254,6 +267,9 @@ impl Answers {
         };
         if let Err(error) = result.and_then(|()| self.reply()) {
             spec.replies.fail(error);
+        }
+        if let Some(owed) = owed {
+            owed.settle();
         }
     }
 

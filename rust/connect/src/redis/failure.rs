@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What an error means for the row that met it: which words it gets, and whether a retry helps.
 
+use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::Retry;
 
 use crate::error::CallFailure;
@@ -84,6 +85,14 @@ fn of_length(most: usize) -> Failure {
 pub(super) fn of_connection(address: &str, reason: &str) -> Failure {
     let message = format!("the connection to Redis at `{address}` failed: {reason}");
     Failure { failure: service_failure(message.clone(), message), retry: Retry::Yes }
+}
+
+/// Returns the failure of all calls of a connection whose task panicked for `reason`.
+pub(super) fn of_panic(address: &str, reason: &str) -> Failure {
+    let message = format!("the connection to Redis at `{address}` panicked: {reason}");
+    let summary = format!("the connection to Redis at `{address}` panicked; the log says why");
+    let kind = ErrorKind::Internal;
+    Failure { failure: CallFailure { kind, message, summary, cause: None }, retry: Retry::Yes }
 }
 
 /// Returns the failure of calls to a server that no retry will reach.

@@ -7,7 +7,7 @@
 //!
 //! One tokio task a link. It connects with the first job, again after a failure,
 //! and waits longer after each failure in a row; jobs that come meanwhile fail at
-//! once and say when to come again.
+//! once and say when to come again. After a panic it goes on with a new connection.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,6 +28,7 @@ use super::resp::{Garbage, Reply};
 use super::router::Router;
 use super::scanner::Scanner;
 use super::topology::TopologyAnswer;
+use crate::supervision::{Service, keep_running, pause};
 
 /// Bytes of one read.
 const READ_BYTES: usize = 256 << 10;
@@ -37,12 +38,6 @@ const KEPT_BYTES: usize = 4 << 20;
 
 /// No further job is taken while so many bytes wait to be written.
 const UNWRITTEN_BYTES: usize = 4 << 20;
-
-/// Pause after the first failure; doubled by each further one.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-
-/// Longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Commands, and what becomes of the replies.
 pub(super) struct Job {
@@ -86,6 +81,13 @@ impl Awaited {
             answers.fail(failure);
         }
     }
+
+    /// The same after a panic, whatever state this is in.
+    fn abandon(self, failure: &Failure) {
+        if let Self::Calls(answers) = self {
+            answers.abandon(failure);
+        }
+    }
 }
 
 /// A handle to the task of one connection; the task ends with the handle, after its last job.
@@ -102,7 +104,19 @@ impl Link {
         lost: (Weak<Router>, usize),
     ) -> Self {
         let (jobs, receiver) = unbounded_channel();
-        runtime.spawn(run(target, idle, lost, receiver));
+        let never = failure::of_connection(target.address(), "it was never made");
+        let resume = Instant::now();
+        let line = Line {
+            target,
+            idle,
+            lost,
+            jobs: receiver,
+            connection: None,
+            failures: 0,
+            resume,
+            last: never,
+        };
+        keep_running(runtime, "redis.link", line);
         Self { jobs }
     }
 
@@ -117,45 +131,74 @@ impl Link {
 }
 
 /// Serves jobs over one connection after the other.
-async fn run(
+struct Line {
     target: Arc<Target>,
     idle: Duration,
-    (router, node): (Weak<Router>, usize),
-    mut jobs: UnboundedReceiver<Job>,
-) {
-    let mut failures = 0_u32;
-    let mut resume = Instant::now();
-    let mut last = failure::of_connection(target.address(), "it was never made");
-    while let Some(job) = jobs.recv().await {
-        let now = Instant::now();
-        if now < resume {
-            if last.retry != Retry::No {
-                last.retry = Retry::After(resume - now);
+    /// Who is told that the node was lost.
+    lost: (Weak<Router>, usize),
+    jobs: UnboundedReceiver<Job>,
+    /// What is under way, or waits for a connection that is being made.
+    connection: Option<Connection>,
+    /// Connections that failed one after the other.
+    failures: u32,
+    /// Before this, jobs fail as the last connection did.
+    resume: Instant,
+    last: Failure,
+}
+
+impl Service for Line {
+    async fn run(&mut self) {
+        while let Some(job) = self.jobs.recv().await {
+            let now = Instant::now();
+            if now < self.resume {
+                if self.last.retry != Retry::No {
+                    self.last.retry = Retry::After(self.resume - now);
+                }
+                job.answers.fail(&self.last);
+                continue;
             }
-            job.answers.fail(&last);
-            continue;
+            let connection = Connection::new(job, self.target.max_reply_bytes());
+            let connection = self.connection.insert(connection);
+            match self.target.connect().await {
+                Ok(stream) => {
+                    let served = connection.serve(stream, self.idle, &mut self.jobs);
+                    let Some(reason) = served.await else { return };
+                    let address = self.target.address();
+                    tracing::warn!(address, reason, "connection to Redis lost");
+                    self.last = failure::of_connection(address, reason);
+                }
+                Err(failed) => {
+                    tracing::warn!(reason = failed.failure.summary, "no connection to Redis");
+                    self.last = failed;
+                }
+            }
+            self.lose();
         }
-        match target.connect().await {
-            Ok(stream) => {
-                let connection = Connection::new(job, target.max_reply_bytes());
-                let (had_replies, reason) =
-                    connection.serve(stream, idle, &target, &mut jobs).await;
-                let Some(reason) = reason else { return };
-                tracing::warn!(address = target.address(), reason, "connection to Redis lost");
-                failures = if had_replies { 0 } else { failures + 1 };
-                last = failure::of_connection(target.address(), reason);
-            }
-            Err(failed) => {
-                tracing::warn!(reason = failed.failure.summary, "no connection to Redis");
-                failures += 1;
-                job.answers.fail(&failed);
-                last = failed;
-            }
+    }
+
+    fn fail(&mut self, reason: &str) {
+        self.last = failure::of_panic(self.target.address(), reason);
+        if let Some(connection) = self.connection.take() {
+            connection.jobs.into_iter().for_each(|job| job.abandon(&self.last));
         }
+    }
+}
+
+impl Line {
+    /// Fails what the connection did not answer, and sees to it that the next one is not made at
+    /// once.
+    fn lose(&mut self) {
+        let connection = self.connection.take();
+        let had_replies = connection.as_ref().is_some_and(|it| it.had_replies);
+        self.failures = if had_replies { 0 } else { self.failures + 1 };
+        for job in connection.into_iter().flat_map(|it| it.jobs) {
+            job.fail(&self.last);
+        }
+        let (router, node) = &self.lost;
         if let Some(router) = router.upgrade() {
-            router.forget(node);
+            router.forget(*node);
         }
-        resume = Instant::now() + pause(failures);
+        self.resume = Instant::now() + pause(self.failures);
     }
 }
 
@@ -167,14 +210,6 @@ async fn write(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Resu
     match writer.write(bytes).await {
         Ok(0) => Err(io::ErrorKind::WriteZero.into()),
         written => written,
-    }
-}
-
-/// Returns how long to wait after so many failures in a row.
-fn pause(failures: u32) -> Duration {
-    match failures.checked_sub(1) {
-        None => Duration::ZERO,
-        Some(doublings) => (FIRST_PAUSE * (1 << doublings.min(10))).min(LONGEST_PAUSE),
     }
 }
 
@@ -209,12 +244,11 @@ impl Connection {
 
     /// Serves jobs until the connection or the link ends; says why the connection did.
     async fn serve(
-        mut self,
+        &mut self,
         stream: Box<dyn Stream>,
         idle: Duration,
-        target: &Target,
         jobs: &mut UnboundedReceiver<Job>,
-    ) -> (bool, Option<&'static str>) {
+    ) -> Option<&'static str> {
         let (mut reader, mut writer) = split(stream);
         let mut ticks = interval(idle);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -223,19 +257,19 @@ impl Connection {
         let mut was_read = true;
         // Whether jobs may come; when its handle is gone, those that came are still served.
         let mut is_held = true;
-        let reason = loop {
+        loop {
             self.unread.reserve(READ_BYTES);
             tokio::select! {
                 read = reader.read_buf(&mut self.unread) => {
                     was_read = true;
                     match read {
-                        Ok(0) => break Some("the server closed it"),
+                        Ok(0) => return Some("the server closed it"),
                         Ok(_) if self.take_replies().is_err() => {
-                            break Some("the server sent what is no reply");
+                            return Some("the server sent what is no reply");
                         }
-                        Ok(_) if !is_held && self.jobs.is_empty() => break None,
+                        Ok(_) if !is_held && self.jobs.is_empty() => return None,
                         Ok(_) => {}
-                        Err(_) => break Some("reading from it failed"),
+                        Err(_) => return Some("reading from it failed"),
                     }
                 }
                 written = write(&mut writer, &self.unwritten),
@@ -244,7 +278,7 @@ impl Connection {
                     is_flushed = self.unwritten.is_empty();
                     match written {
                         Ok(count) => self.unwritten.advance(count),
-                        Err(_) => break Some("writing to it failed"),
+                        Err(_) => return Some("writing to it failed"),
                     }
                 }
                 job = jobs.recv(), if is_held && self.unwritten.len() < UNWRITTEN_BYTES => match job {
@@ -253,19 +287,17 @@ impl Connection {
                         was_read |= self.jobs.is_empty();
                         self.add(job);
                     }
-                    None if self.jobs.is_empty() => break None,
+                    None if self.jobs.is_empty() => return None,
                     None => is_held = false,
                 },
                 _ = ticks.tick() => {
                     if !was_read && !self.jobs.is_empty() {
-                        break Some("the server was silent for longer than `idle_timeout`");
+                        return Some("the server was silent for longer than `idle_timeout`");
                     }
                     was_read = false;
                 }
             }
-        };
-        self.fail(target, reason);
-        (self.had_replies, reason)
+        }
     }
 
     /// Gives complete replies to their jobs.
@@ -295,14 +327,5 @@ impl Connection {
             self.unread = BytesMut::new();
         }
         result
-    }
-
-    /// Fails what was not answered.
-    fn fail(&mut self, target: &Target, reason: Option<&'static str>) {
-        let reason = reason.unwrap_or("its process ends");
-        let failure = failure::of_connection(target.address(), reason);
-        for job in self.jobs.drain(..) {
-            job.fail(&failure);
-        }
     }
 }

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Calls that somebody has undertaken to answer.
+
+use std::thread;
+
+use sparkawait_core::ErrorKind;
+use sparkawait_core::operator::{AttemptId, Retry};
+
+use crate::error::CallFailure;
+use crate::function::{FailedCall, Replies, ReplyGroup};
+
+/// Calls that are not answered yet; whoever lets go of them without an answer has failed them.
+///
+/// So no row waits in vain for one that has panicked, or that the runtime ended.
+pub(crate) struct Owed {
+    attempts: Vec<AttemptId>,
+    replies: Replies,
+    /// Who has undertaken it, for the failure.
+    who: &'static str,
+}
+
+impl Owed {
+    /// Undertakes to answer `attempts`.
+    pub(crate) fn new(who: &'static str, attempts: Vec<AttemptId>, replies: Replies) -> Self {
+        Self { attempts, replies, who }
+    }
+
+    /// Says that all of them were answered, or that somebody else will.
+    pub(crate) fn settle(mut self) {
+        self.attempts.clear();
+    }
+
+    /// Fails them all.
+    pub(crate) fn fail(mut self, failure: &CallFailure, retry: Retry) {
+        self.answer(failure, retry);
+    }
+
+    fn answer(&mut self, failure: &CallFailure, retry: Retry) {
+        let failed = |attempt| FailedCall { attempt, failure: Box::new(failure.clone()), retry };
+        let failures = std::mem::take(&mut self.attempts).into_iter().map(failed).collect();
+        self.replies.send(ReplyGroup { results: None, failures });
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        if self.attempts.is_empty() {
+            return;
+        }
+        let what = if thread::panicking() { "panicked; the log says why" } else { "was ended" };
+        let message = format!("{} {what}, before the call was answered", self.who);
+        let kind = ErrorKind::Internal;
+        let failure = CallFailure { kind, message: message.clone(), summary: message, cause: None };
+        self.answer(&failure, Retry::Yes);
+    }
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The tasks of the tokio runtime, and what becomes of those who wait for one that panics.
+//!
+//! | started by | lives as long as | after a panic |
+//! |---|---|---|
+//! | [`spawn`] | the function of a Spark task | that task fails, and Spark runs it again |
+//! | `keep_running` | the process, shared by its Spark tasks | it fails what it owes, and runs again after a pause |
+//! | `spawn_aside` | a connection or a request | the log says so; who waits sees that it ended |
+//!
+//! Everything that a task owes to rows is failed, too, by whatever it is kept in when that is
+//! dropped: see `owed`. No task is started anywhere else; `clippy.toml` sees to that.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep};
+
+use crate::error::TaskError;
+use crate::function::Replies;
+
+/// Pause after the first failure; doubled by each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Returns how long to wait after so many failures in a row.
+pub(crate) fn pause(failures: u32) -> Duration {
+    match failures.checked_sub(1) {
+        None => Duration::ZERO,
+        Some(doublings) => (FIRST_PAUSE * (1 << doublings.min(10))).min(LONGEST_PAUSE),
+    }
+}
+
+/// Runs the tokio task of a function; its panic fails the Spark task instead of hanging it.
+pub fn spawn(
+    runtime: &Handle,
+    name: &'static str,
+    replies: Replies,
+    work: impl Future<Output = ()> + Send + 'static,
+) {
+    start(runtime, async move {
+        if let Err(panic) = AssertUnwindSafe(work).catch_unwind().await {
+            let reason = panic_message(panic.as_ref());
+            replies.fail(TaskError::Internal(format!("`{name}` panicked: {reason}")));
+        }
+    });
+}
+
+/// Runs a tokio task that nobody's rows depend on alone, such as one that serves a connection.
+pub(crate) fn spawn_aside(
+    runtime: &Handle,
+    name: &'static str,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> AbortHandle {
+    start(runtime, async move {
+        if let Err(panic) = AssertUnwindSafe(work).catch_unwind().await {
+            let reason = panic_message(panic.as_ref());
+            tracing::error!(task = name, reason, "a task panicked");
+        }
+    })
+}
+
+/// Something that all tasks of the process share, and that runs on a tokio task of its own.
+pub(crate) trait Service: Send + 'static {
+    /// Serves until nobody needs it any more.
+    fn run(&mut self) -> impl Future<Output = ()> + Send;
+
+    /// Fails what it had under way when it panicked for `reason`; it will run again.
+    fn fail(&mut self, reason: &str);
+}
+
+/// Runs a service to its end; after a panic, it fails what it owes and runs again after a pause.
+pub(crate) fn keep_running(runtime: &Handle, name: &'static str, mut service: impl Service) {
+    start(runtime, async move {
+        let mut panics = 0;
+        loop {
+            let started = Instant::now();
+            let Err(panic) = AssertUnwindSafe(service.run()).catch_unwind().await else { return };
+            let reason = panic_message(panic.as_ref());
+            tracing::error!(task = name, reason, "a task panicked; it is started again");
+            // A panic of this leaves no more behind than what it is about.
+            drop(catch_unwind(AssertUnwindSafe(|| service.fail(reason))));
+            let has_lasted = started.elapsed() > LONGEST_PAUSE;
+            panics = if has_lasted { 1 } else { panics + 1 };
+            sleep(pause(panics)).await;
+        }
+    });
+}
+
+#[expect(clippy::disallowed_methods, reason = "its callers are what all others are to use")]
+fn start(runtime: &Handle, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    runtime.spawn(task).abort_handle()
+}
+
+/// Returns the text that a panic was raised with.
+pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+    use super::*;
+
+    /// What a service is told, and what it tells.
+    struct Told {
+        orders: UnboundedReceiver<&'static str>,
+        news: UnboundedSender<String>,
+    }
+
+    impl Service for Told {
+        async fn run(&mut self) {
+            let _ = self.news.send("runs".to_owned());
+            while let Some(order) = self.orders.recv().await {
+                assert_eq!(order, "go on");
+                let _ = self.news.send(order.to_owned());
+            }
+        }
+
+        fn fail(&mut self, reason: &str) {
+            let is_named = reason.contains("assertion");
+            let _ = self.news.send(format!("failed {is_named}"));
+            assert!(self.news.is_closed(), "this panics, too");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_that_panics_fails_what_it_owes_and_runs_again() {
+        let (orders, taken) = unbounded_channel();
+        let (news, mut told) = unbounded_channel();
+        keep_running(&Handle::current(), "told", Told { orders: taken, news });
+        for order in ["go on", "panic", "panic", "go on"] {
+            orders.send(order).unwrap();
+        }
+        drop(orders);
+
+        let mut all = Vec::new();
+        while let Some(news) = told.recv().await {
+            all.push(news);
+        }
+
+        let expected = ["runs", "go on", "failed true", "runs", "failed true", "runs", "go on"];
+        assert_eq!(all, expected);
+    }
+
+    #[tokio::test]
+    async fn a_task_aside_that_panics_ends_alone() {
+        let (ended, told) = tokio::sync::oneshot::channel::<()>();
+        spawn_aside(&Handle::current(), "aside", async move {
+            let _ended = ended;
+            unreachable!("out of luck");
+        });
+
+        assert!(told.await.is_err());
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let pauses: Vec<_> = [0, 1, 2, 3, 7, u32::MAX].map(pause).into();
+
+        let milliseconds = [0, 50, 100, 200, 2000, 2000].map(Duration::from_millis);
+        assert_eq!(pauses, milliseconds);
+    }
+}

@@ -15,34 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from sparkawait.batching import BatchRunner
 from sparkawait.collector import collecting_less_often
-from sparkawait.coroutines import CoroutineRunner
-from sparkawait.event_loop import event_loop_thread
-from sparkawait.exceptions import AsyncFunctionError, ErrorKind
+from sparkawait.event_loop import check_may_wait
 from sparkawait.feeder import Feeder, record_batches
 from sparkawait.functions import FunctionContext
+from sparkawait.life_cycle import LifeCycle
 from sparkawait.native_function import NativeFunction
 from sparkawait.options import Options, resolve_unpickled
 from sparkawait.plan import Plan
-from sparkawait.runner import CANCEL_SECONDS
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from sparkawait._core import Task
-    from sparkawait.runner import Runner
 
 __all__ = ["key_ordered_wait", "ordered_wait", "run", "unordered_wait"]
 
 _logger = logging.getLogger("sparkawait")
 Metrics = dict[str, Any]
 
-CLOSE_SECONDS = 30.0
-"""How long `AsyncFunction.close` may take after the last row."""
-ABORT_SECONDS = 0.5
-"""The same after a failure or when the output is abandoned: such a task has to end within a
-second."""
 METRICS_SECONDS = 1.0
 """How often metrics are reported while a task runs."""
 
@@ -79,6 +68,9 @@ def ordered_wait(
             hold the others. ``channels``: how calls are spread; see `sparkawait.Channels`.
             ``target_latency`` (``None``): output batches and batched calls are as large as lets a
             row take about this long through them.
+            ``setup_timeout`` (``None``): for `open` and for `close`, each.
+            ``blocked_loop_timeout`` (``None``): ends the task when code that blocks keeps the event
+            loop for so long.
 
     Returns:
         An iterator of non-empty batches, whose row counts do not follow those of the input.
@@ -89,6 +81,7 @@ def ordered_wait(
         AsyncFunctionError: From the iterator, if a row failed on its last attempt and `on_error`
             is ``"fail"``. Rows that completed before it have been emitted.
         ResultError: The same, if what the function returned does not fit its schema.
+        OperatorStateError: On the event loop that runs the functions, in a coroutine or `open`.
     """
     return _wait("ordered", batches, function, options)
 
@@ -130,6 +123,7 @@ def key_ordered_wait(
 def _wait(
     mode: str, batches: object, function: object, options: Options | dict[str, Any]
 ) -> Iterator[pa.RecordBatch]:
+    check_may_wait()
     source = record_batches(batches)
     return run(resolve_unpickled(mode, function, input_schema=None, **options), source)
 
@@ -158,6 +152,7 @@ def run(
     """
     from sparkawait._core import Task
 
+    check_may_wait()
     feeder = Feeder(batches)
     first = feeder.pull_first()
     if first is None:
@@ -166,77 +161,30 @@ def run(
     task = Task(**plan.task_arguments(first.schema, partition))
     context = FunctionContext(partition, f"{plan.function_name} ({partition})")
     metrics = _MetricsReport(task.metrics, context, on_metrics)
-    closer = _Closer(plan, task, context)
+    function = LifeCycle(plan, task, context)
     finished = False
     python_calls = 0 if isinstance(plan.function, NativeFunction) else plan.max_concurrency
     with collecting_less_often(python_calls):
         try:
-            closer.open()
+            function.open()
             feeder.start(task)
             while (batch := task.next(heartbeat)) is not None:
                 yield batch
                 metrics.report_now_and_then()
+                # Whoever takes the next batch may be another.
+                check_may_wait()
             finished = True
         finally:
             if not finished:
                 task.close()
-            error = closer.close(CLOSE_SECONDS if finished else ABORT_SECONDS)
+            error = function.close(finished=finished)
             task.close()
             feeder.join()
             metrics.report()
             if error is not None:
-                closer.raise_or_log(error, raises=finished)
-
-
-def runner_class(plan: Plan) -> type[Runner]:
-    """Returns the runner that makes the calls of `plan`."""
-    return CoroutineRunner if plan.batch is None else BatchRunner
-
-
-class _Closer:
-    """Opens and closes the Python side of a task from the task's thread."""
-
-    def __init__(self, plan: Plan, task: Task, context: FunctionContext) -> None:
-        self._plan = plan
-        self._task = task
-        self._context = context
-        self._runner: Runner | None = None
-        self._thread = event_loop_thread()
-
-    def open(self) -> None:
-        plan = self._plan
-        if isinstance(plan.function, NativeFunction):
-            return
-        make_runner = runner_class(plan)
-        self._runner = make_runner(plan, self._task.port, self._thread.loop, self._context)
-        self._thread.watchdog.watch(make_runner.entry)
-        error = self._thread.run(self._runner.open())
-        if error is not None:
-            msg = f"`{plan.function_name}.open` failed: {type(error).__name__}: {error}"
-            raise AsyncFunctionError(msg, ErrorKind.OPEN_FAILED) from error
-
-    def close(self, grace: float) -> BaseException | None:
-        if self._runner is None:
-            return None
-        runner, self._runner = self._runner, None
-        self._thread.watchdog.unwatch()
-        if self._thread.is_current():
-            # An abandoned generator, collected on the loop's own thread, which cannot wait.
-            self._closing = self._thread.loop.create_task(runner.close(grace))
-            return None
-        try:
-            # Not cancelled when it takes longer: it goes on when the loop is free again.
-            return self._thread.submit(runner.close(grace)).result(CANCEL_SECONDS + grace)
-        except Exception as error:  # noqa: BLE001 - above all a timeout: a call blocks the loop
-            return error
-
-    def raise_or_log(self, error: BaseException, *, raises: bool) -> None:
-        name = f"{self._plan.function_name}.close"
-        if not raises:
-            _logger.warning("%s failed after the task had ended", name, exc_info=error)
-            return
-        msg = f"`{name}` failed: {type(error).__name__}: {error}"
-        raise AsyncFunctionError(msg, ErrorKind.CLOSE_FAILED) from error
+                if finished:
+                    raise error
+                _logger.warning("after the task had ended: %s", error, exc_info=error.__cause__)
 
 
 class _MetricsReport:

@@ -205,7 +205,7 @@ class BatchCall:
                 self._runner.replies.finish(row, result)
 
 
-BatchRunner.entry = BatchCall._run.__code__  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+BatchRunner.entries = BatchRunner.entries_with(BatchCall._run.__code__)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def _check_count(results: object, rows: int) -> ResultError | None:

@@ -198,7 +198,7 @@ class Worker:
             runner.workers.discard(self)
 
 
-CoroutineRunner.entry = Worker._run.__code__  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+CoroutineRunner.entries = CoroutineRunner.entries_with(Worker._run.__code__)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 @coroutine

@@ -17,15 +17,18 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from sparkawait.exceptions import ErrorKind, OperatorStateError
 from sparkawait.logs import RustLines
 from sparkawait.watchdog import Watchdog
 
-__all__ = ["EventLoopThread", "event_loop_thread"]
+__all__ = ["EventLoopThread", "check_may_wait", "event_loop_thread"]
 
 _T = TypeVar("_T")
 _logger = logging.getLogger("sparkawait")
 _STOP_SECONDS = 1.0
 """How long the exit of the interpreter waits for the thread."""
+_RETIRE_SECONDS = 5.0
+"""How long a thread that was abandoned waits for what runs on its loop once that is free again."""
 
 
 class EventLoopThread:
@@ -38,6 +41,9 @@ class EventLoopThread:
         self.thread = threading.Thread(target=self._run, name="sparkawait-loop", daemon=True)
         self.thread.start()
         self.watchdog = Watchdog(self.loop, self.thread)
+        self._lock = threading.Lock()
+        self._tasks = 0
+        self._is_abandoned = False
 
     def submit(self, coroutine: Coroutine[Any, Any, _T]) -> Future[_T]:
         """Runs `coroutine` on the loop, soon.
@@ -63,13 +69,52 @@ class EventLoopThread:
         """Tells whether the caller runs on the loop's thread, where waiting would dead-lock."""
         return threading.current_thread() is self.thread
 
+    def responds(self, seconds: float) -> bool:
+        """Tells whether the loop runs a callback within `seconds`."""
+        alive = threading.Event()
+        self.loop.call_soon_threadsafe(alive.set)
+        return alive.wait(seconds)
+
+    def enter(self) -> None:
+        """Counts a task that runs functions on the loop."""
+        with self._lock:
+            self._tasks += 1
+
+    def leave(self) -> None:
+        """Counts one task less; an abandoned thread ends after its last."""
+        with self._lock:
+            self._tasks -= 1
+            ends = self._is_abandoned and self._tasks == 0
+        if ends:
+            self.submit(self._retire())
+
+    def abandon(self) -> None:
+        """Gives up a thread whose loop is blocked: later tasks of the process get another one.
+
+        What blocks a thread cannot be ended. This one ends when the loop is free again and its last
+        task has left; it is a daemon, so that the process does not wait for it.
+        """
+        with self._lock:
+            self._is_abandoned = True
+        with _lock:
+            if _threads.get(os.getpid()) is self:
+                del _threads[os.getpid()]
+
     def stop(self) -> None:
         """Ends the thread. For the exit of the interpreter, and for tests."""
         self.loop.call_soon_threadsafe(self._end)
         self.thread.join(_STOP_SECONDS)
         self._rust_lines.deliver()
 
+    async def _retire(self) -> None:
+        """Ends the loop after what runs on it, above all the functions' `close`, or some time."""
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        if rest:
+            await asyncio.wait(rest, timeout=_RETIRE_SECONDS)
+        self._end()
+
     def _run(self) -> None:
+        _here.is_loop = True
         asyncio.set_event_loop(self.loop)
         self._ending = False
         while not self._ending:
@@ -78,12 +123,16 @@ class EventLoopThread:
             except (KeyboardInterrupt, SystemExit):
                 # Raised by a callback or background task of the user's; other tasks need the loop.
                 _logger.exception("exception in a callback on the event loop, which goes on")
+        if self._is_abandoned:
+            self.loop.close()
 
     def _end(self) -> None:
         self._ending = True
         self.loop.stop()
 
 
+_here = threading.local()
+"""Has an attribute ``is_loop`` in the threads that run loops."""
 _threads: dict[int, EventLoopThread] = {}
 """By process id. A forked child keeps its parent's entry and never touches it: closing that loop
 would take file descriptors out of the epoll set that both share."""
@@ -99,6 +148,21 @@ def event_loop_thread() -> EventLoopThread:
             if thread is None:
                 thread = _threads[os.getpid()] = EventLoopThread()
     return thread
+
+
+def check_may_wait() -> None:
+    """Checks that the caller may wait for functions: their loop must not wait for itself.
+
+    Raises:
+        OperatorStateError: On the thread of a loop, in a coroutine, `open`, `close` or `timeout`.
+    """
+    if getattr(_here, "is_loop", False):
+        msg = (
+            "a wait function was used on the event loop that runs the functions, in a coroutine,"
+            " `open`, `close` or `timeout`, and would wait for that loop for ever; use it in a"
+            " thread: `await asyncio.to_thread(lambda: list(sparkawait.arrow.ordered_wait(..)))`"
+        )
+        raise OperatorStateError(msg, ErrorKind.LOOP_BLOCKED)
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:

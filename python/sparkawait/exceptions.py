@@ -71,6 +71,8 @@ class ErrorKind(str, Enum):
     MODULE_MISSING = "module-missing"
     WORKERS_UNFIT = "workers-unfit"
     TYPE_REFUSED = "type-refused"
+    SETUP_TIMED_OUT = "setup-timed-out"
+    LOOP_BLOCKED = "loop-blocked"
 
     def __str__(self) -> str:
         """Returns the stable string."""
@@ -135,7 +137,7 @@ class ResultError(AsyncIOError, TypeError):
 
 
 class OperatorStateError(AsyncIOError, RuntimeError):
-    """The operator was used when closed, before it was opened, or in another process."""
+    """The operator was used when closed, before `open`, in another process, or on the loop."""
 
 
 class SnapshotError(AsyncIOError):

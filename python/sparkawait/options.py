@@ -55,6 +55,8 @@ class Options(TypedDict, total=False):
     channel: Any
     channels: Channels | None
     target_latency: Duration | None
+    setup_timeout: Duration | None
+    blocked_loop_timeout: Duration | None
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -75,6 +77,8 @@ _DEFAULTS: dict[str, Any] = {
     "channel": None,
     "channels": None,
     "target_latency": None,
+    "setup_timeout": None,
+    "blocked_loop_timeout": None,
 }
 _CHANNELS = ErrorKind.CHANNELS_INVALID
 _MODES = ("ordered", "unordered", "key_ordered")
@@ -144,6 +148,8 @@ def resolve_unpickled(
         route=route,
         credits=_credits(given["channels"], route, checked_function, max_concurrency, capacity),
         target_latency=_timeout(given["target_latency"], "target_latency"),
+        setup_timeout=_loop_timeout(given, "setup_timeout", checked_function),
+        blocked_loop_timeout=_loop_timeout(given, "blocked_loop_timeout", checked_function),
         error_column=_error_column(given["error_column"], given["on_error"]),
     )
     plan.check_names()
@@ -177,6 +183,15 @@ def _count(value: object, name: str, kind: ErrorKind = ErrorKind.OPTION_INVALID)
 
 def _timeout(value: object, name: str) -> float | None:
     return None if value is None else positive_duration(value, name, hint="None sets no bound")
+
+
+def _loop_timeout(
+    given: dict[str, Any], name: str, function: AsyncFunction | NativeFunction
+) -> float | None:
+    seconds = _timeout(given[name], name)
+    if seconds is not None and isinstance(function, NativeFunction):
+        _refuse(f"`{name}` cannot be used with a native function, which runs on no event loop")
+    return seconds
 
 
 def _attempt_timeout(value: object, timeout: float | None) -> float | None:

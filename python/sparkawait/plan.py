@@ -68,6 +68,8 @@ class Plan:
         target_latency: Seconds that a row should take through batches; ``None`` for no aim.
         error_column: The name of the column of ``on_error="capture"``.
         case_sensitive: Whether columns whose names differ in case only are two.
+        setup_timeout: Seconds for `open` and for `close`, each; ``None`` for no bound of `open`.
+        blocked_loop_timeout: Seconds that the event loop may be blocked; ``None`` for no bound.
         identity: What tells the function from others that are given the same cache.
     """
 
@@ -92,6 +94,8 @@ class Plan:
     target_latency: float | None = None
     error_column: str = ERROR_COLUMN
     case_sensitive: bool = True
+    setup_timeout: float | None = None
+    blocked_loop_timeout: float | None = None
     identity: str = ""
 
     @property

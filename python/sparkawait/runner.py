@@ -16,6 +16,7 @@ from contextvars import copy_context
 from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from sparkawait.phases import within
 from sparkawait.replies import Replies
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class Runner(ABC):
     ```
 
     Attributes:
-        entry: The code that calls the user's function, for the watchdog.
+        entries: The codes that call the user's methods, for the watchdog; their frames have a local
+            ``function_name``.
 
     Args:
         plan: The call.
@@ -49,7 +51,7 @@ class Runner(ABC):
         context: What the function's `open` is told.
     """
 
-    entry: ClassVar[CodeType]
+    entries: ClassVar[frozenset[CodeType]]
 
     def __init__(
         self,
@@ -69,20 +71,31 @@ class Runner(ABC):
         self.context = copy_context()
         self._reading = False
         self._closed = False
+        self._opening: asyncio.Task[Any] | None = None
 
-    async def open(self) -> BaseException | None:
+    async def open(self, seconds: float | None = None) -> BaseException | None:
         """Opens the function and starts to read calls.
+
+        Args:
+            seconds: How long the function's `open` may take; it is cancelled then.
 
         Returns:
             What the function's `open` raised, whatever it was; no row is read then. Returned rather
             than raised, since some exceptions would end the loop on their way.
         """
+        # Read by the watchdog.
+        function_name = f"{self._function_name}.open"  # noqa: F841  # pyright: ignore[reportUnusedVariable]
+        self._opening = asyncio.current_task()
         try:
             opened = self._function.open(self._function_context)
             if inspect.isawaitable(opened):
-                await opened
+                await within(seconds, opened)
         except BaseException as error:  # noqa: BLE001 - returned
             return error
+        finally:
+            self._opening = None
+        if self._closed:
+            return None
         # Calls see the context variables that `open` set.
         self.context = copy_context()
         self._loop.add_reader(self._port.fileno(), self._on_readable)
@@ -100,9 +113,15 @@ class Runner(ABC):
         """
         if self._closed:
             return None
+        # Read by the watchdog.
+        function_name = f"{self._function_name}.close"  # noqa: F841  # pyright: ignore[reportUnusedVariable]
         self._closed = True
         self._stop_reading()
-        tasks = self._stop()
+        tasks = [*self._stop()]
+        if self._opening is not None:
+            # An `open` that was given up cleans up before the function is closed.
+            self._opening.cancel()
+            tasks.append(self._opening)
         if tasks:
             _, pending = await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
             if pending:
@@ -114,7 +133,7 @@ class Runner(ABC):
         try:
             closed = self._function.close()
             if inspect.isawaitable(closed):
-                await asyncio.wait_for(closed, grace)
+                await within(grace, closed)
         except BaseException as error:  # noqa: BLE001 - returned
             return error
         return None
@@ -146,12 +165,20 @@ class Runner(ABC):
             self._answer_timeout(row)
 
     def _answer_timeout(self, row: Row) -> None:
+        # Read by the watchdog.
+        function_name = f"{self._function_name}.timeout"  # noqa: F841  # pyright: ignore[reportUnusedVariable]
         try:
             result = self._on_timeout(row)
         except BaseException as error:  # noqa: BLE001 - the failure of the row
             self._replies.fail(row, error, final=True)
         else:
             self._replies.finish_last(row, result)
+
+    @classmethod
+    def entries_with(cls, calling: CodeType) -> frozenset[CodeType]:
+        """Returns `calling`, the code that calls the function, and those of the other methods."""
+        answering = cls._answer_timeout.__code__
+        return frozenset({calling, cls.open.__code__, cls.close.__code__, answering})
 
     def _stop_reading(self) -> None:
         if self._reading:

@@ -1,27 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds functions that block the event loop, on which everything else of the process waits.
 
-One daemon thread per process, which exists only while tasks are open. It asks the loop for a sign
-of life and, if none comes, looks at the stack of the loop's thread.
+One daemon thread per loop, which exists only while tasks are open. It asks the loop for a sign
+of life and, if none comes, looks at the stack of the loop's thread. Nothing of Python's can end
+what blocks a thread; what can be ended is the task.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import threading
-from types import CodeType, FrameType
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from types import CodeType
 
-__all__ = ["BLOCKED_SECONDS", "Watchdog"]
+from sparkawait.exceptions import AsyncFunctionError, ErrorKind, add_note
+from sparkawait.stacks import CALLBACK, Blocking, blocking_of
+
+__all__ = ["BLOCKED_SECONDS", "Watch", "Watchdog"]
 
 _logger = logging.getLogger("sparkawait")
 BLOCKED_SECONDS = 1.0
 """A loop that runs no callback for this long is reported as blocked."""
+WAY_OUT = "call what blocks in a thread, `await asyncio.to_thread(..)`, or use an async client"
+
+
+@dataclass(eq=False)
+class Watch:
+    """A task whose functions run on a loop.
+
+    Attributes:
+        entries: The codes that call its functions, see `blocking_of`.
+        timeout: Seconds that the loop may be blocked; ``None`` for no bound.
+        fail: Fails the task, from any thread; called once at most.
+    """
+
+    entries: frozenset[CodeType]
+    timeout: float | None
+    fail: Callable[[BaseException], None]
 
 
 class Watchdog:
-    """Reports each function that blocks `loop`, once by name and with the place.
+    """Reports each function that blocks `loop`, once by name, and ends tasks that it blocks.
 
     Args:
         loop: The loop to watch.
@@ -40,61 +62,98 @@ class Watchdog:
         self._thread = thread
         self._seconds = seconds
         self._lock = threading.Lock()
-        self._watched: dict[CodeType, str] = {}
-        self._open = 0
+        self._watches: list[Watch] = []
+        self._entries: set[CodeType] = set()
         self._stopped = threading.Event()
         self._reported: set[str] = set()
 
-    def watch(self, entry: CodeType) -> None:
-        """Counts one more open task whose functions are called by `entry`.
-
-        `entry` is the code that calls the user's function; its frame has a local ``function_name``.
-        """
+    def watch(self, watch: Watch) -> None:
+        """Looks after one more open task."""
         with self._lock:
-            self._watched[entry] = entry.co_name
-            self._open += 1
-            if self._open == 1:
+            self._entries |= watch.entries
+            self._watches.append(watch)
+            if len(self._watches) == 1:
                 self._stopped = threading.Event()
                 threading.Thread(
                     target=self._run, args=(self._stopped,), name="sparkawait-watchdog", daemon=True
                 ).start()
 
-    def unwatch(self) -> None:
-        """Counts one open task less; the thread ends with the last."""
+    def unwatch(self, watch: Watch) -> None:
+        """Looks after one open task less, if it did; the thread ends with the last."""
         with self._lock:
-            self._open -= 1
-            if self._open == 0:
-                self._stopped.set()
+            if watch in self._watches:
+                self._watches.remove(watch)
+                if not self._watches:
+                    self._stopped.set()
+
+    def blocking_in(self, entries: frozenset[CodeType]) -> Blocking | None:
+        """Returns the code of a user that the loop is in just now, if any; see `blocking_of`."""
+        return blocking_of(self._thread, self._entries | entries)
 
     def _run(self, stopped: threading.Event) -> None:
-        while not stopped.wait(self._seconds):
+        while not stopped.wait(min([self._seconds, *self._timeouts()])):
             alive = threading.Event()
+            asked = monotonic()
             try:
                 self._loop.call_soon_threadsafe(alive.set)
             except RuntimeError:  # the loop is closed
                 return
-            if not alive.wait(self._seconds):
-                self._report()
-                while not alive.wait(self._seconds):
-                    if stopped.is_set():
-                        return
+            reported = False
+            while not alive.wait(self._patience(monotonic() - asked)):
+                if stopped.is_set():
+                    return
+                silent = monotonic() - asked
+                if silent >= self._seconds and not reported:
+                    reported = True
+                    self._report()
+                self._end_tasks(silent)
+
+    def _timeouts(self) -> list[float]:
+        with self._lock:
+            return [each.timeout for each in self._watches if each.timeout is not None]
+
+    def _patience(self, silent: float) -> float:
+        """Returns how long to wait before the next look at a loop that has been `silent`."""
+        to_come = (each - silent for each in [self._seconds, *self._timeouts()] if each > silent)
+        return min(to_come, default=self._seconds)
 
     def _report(self) -> None:
-        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        inner: FrameType | None = None
-        while frame is not None and frame.f_code not in self._watched:
-            inner, frame = frame, frame.f_back
-        if frame is None or inner is None:
-            return  # the user's function is not what the loop is in
-        name = str(frame.f_locals.get("function_name", "?"))
-        if name in self._reported:
+        blocking = self.blocking_in(frozenset())
+        if blocking is None:
+            return  # a user's function is not what the loop is in
+        key = blocking.place if blocking.name == CALLBACK else blocking.name
+        if key in self._reported:
             return
-        self._reported.add(name)
+        self._reported.add(key)
         _logger.warning(
             "async function blocks the event loop for more than %g s, all calls wait for it:"
-            " %s at %s:%d",
+            " %s at %s; %s\n%s",
             self._seconds,
-            name,
-            inner.f_code.co_filename,
-            inner.f_lineno,
+            blocking.name,
+            blocking.place,
+            WAY_OUT,
+            blocking.stack,
         )
+
+    def _end_tasks(self, silent: float) -> None:
+        with self._lock:
+            ended = [each for each in self._watches if (each.timeout or silent + 1) <= silent]
+            for each in ended:
+                self._watches.remove(each)
+            if ended and not self._watches:
+                self._stopped.set()
+        for each in ended:
+            each.fail(_error(each.timeout or 0, self.blocking_in(frozenset())))
+
+
+def _error(seconds: float, blocking: Blocking | None) -> AsyncFunctionError:
+    """Says what blocked a loop for longer than the task permits."""
+    what = "something" if blocking is None else str(blocking)
+    msg = (
+        f"{what} blocked the event loop for {seconds:g} s, the task's `blocked_loop_timeout`, and"
+        f" no other call went on; {WAY_OUT}"
+    )
+    error = AsyncFunctionError(msg, ErrorKind.LOOP_BLOCKED)
+    if blocking is not None:
+        add_note(error, f"the stack of the event loop's thread:\n{blocking.stack}")
+    return error

@@ -8,8 +8,8 @@ import os
 
 import pytest
 
-from sparkawait.arrow import runner_class
 from sparkawait.functions import FunctionContext
+from sparkawait.life_cycle import runner_class
 from sparkawait.options import resolve_unpickled
 
 

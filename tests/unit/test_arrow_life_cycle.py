@@ -8,7 +8,14 @@ import threading
 import pyarrow as pa
 import pytest
 
-from sparkawait import AsyncFunction, AsyncFunctionError, ErrorKind, arrow, async_function
+from sparkawait import (
+    AsyncFunction,
+    AsyncFunctionError,
+    ErrorKind,
+    arrow,
+    async_function,
+    life_cycle,
+)
 from sparkawait.event_loop import event_loop_thread
 from sparkawait.options import resolve_unpickled
 from sparkawait.testing import simulated
@@ -134,8 +141,9 @@ def test_an_output_that_is_abandoned_on_the_loops_thread_does_not_dead_lock():
 
 
 def test_a_function_that_blocks_the_loop_is_closed_when_the_loop_is_free_again(monkeypatch, caplog):
-    monkeypatch.setattr(arrow, "ABORT_SECONDS", 0.01)
-    monkeypatch.setattr(arrow, "CANCEL_SECONDS", 0.01)
+    monkeypatch.setattr(life_cycle, "ABORT_SECONDS", 0.01)
+    monkeypatch.setattr(life_cycle, "CANCEL_SECONDS", 0.01)
+    monkeypatch.setattr(life_cycle, "BLOCKED_SECONDS", 0.01)
     blocked, gate, closed = (threading.Event() for _ in range(3))
     emitted = asyncio.Event()
 
@@ -157,7 +165,8 @@ def test_a_function_that_blocks_the_loop_is_closed_when_the_loop_is_free_again(m
     event_loop_thread().loop.call_soon_threadsafe(emitted.set)
     blocked.wait()
     results.close()
-    assert "Blocks.close failed after the task had ended" in caplog.text
+    assert "Blocks.close` did not end within 0.01 s" in caplog.text
+    assert "after the task had ended" in caplog.text
     assert not closed.is_set()
     gate.set()
     assert closed.wait(5)

@@ -87,6 +87,8 @@ def test_the_defaults_are_those_of_the_documentation():
         ({"max_rows_per_batch": 0}, "option-invalid", "at least 1, got 0"),
         ({"max_rows_per_batch": "1"}, "option-invalid", "must be an int"),
         ({"target_latency": 0}, "timeout-not-positive", "`target_latency`"),
+        ({"setup_timeout": 0}, "timeout-not-positive", "`setup_timeout` must be positive"),
+        ({"blocked_loop_timeout": "x"}, "duration-invalid", "`blocked_loop_timeout`"),
         ({"on_timeout": {"z": 1}}, "fallback-invalid", "column `y` is missing"),
         ({"on_timeout": "y"}, "fallback-invalid", "`on_timeout` does not fit"),
         ({"on_timeout": [], "timeout": None}, "fallback-invalid", "needs a `timeout`"),
@@ -294,8 +296,10 @@ def test_a_native_function_describes_itself_in_the_executor():
         {"schema": "y int"},
         {"retry": retry.fixed_delay(1, 0, if_exception=OSError)},
         {"on_timeout": []},
+        {"setup_timeout": "1s"},
+        {"blocked_loop_timeout": "1s"},
     ],
-    ids=["schema", "predicate", "fallback"],
+    ids=["schema", "predicate", "fallback", "setup", "loop"],
 )
 def test_python_options_are_refused_for_a_native_function(options):
     with pytest.raises(ConfigurationError, match="native function"):

@@ -22,9 +22,9 @@ from sparkawait.plan import ERROR_COLUMN, OnError
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.spark.columns import FOUND, Arguments, ColumnPlan, ColumnTask
 from sparkawait.spark.metrics import Metrics, accumulator_of
+from sparkawait.spark.returned import conform, result_fields
 from sparkawait.spark.schemas import bare
 from sparkawait.spark.texts import OPTIONS, PROBE
-from sparkawait.spark.wait import conform, result_fields
 from sparkawait.spark.workers import require_packages
 from sparkawait.types import SchemaLike
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import StructType
 
@@ -20,20 +19,17 @@ from sparkawait.cache import Cache
 from sparkawait.channels import Channels
 from sparkawait.durations import Duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.native_function import NativeFunction
-from sparkawait.plan import ERROR_COLUMN, Mode, OnError, Output, Plan
+from sparkawait.plan import ERROR_COLUMN, Mode, OnError, Output
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.spark.keys import check_keys
 from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.partition import PartitionTask
+from sparkawait.spark.returned import casts, conform, result_fields
 from sparkawait.spark.routes import Destination, with_route
 from sparkawait.spark.schemas import (
-    conformed,
     is_case_sensitive,
     session_zone,
     to_arrow,
-    to_spark,
-    with_zone,
 )
 from sparkawait.spark.workers import check_workers, require_packages
 from sparkawait.types import SchemaLike
@@ -42,9 +38,7 @@ from sparkawait.watermark import WatermarkStrategy
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["conform", "key_ordered_wait", "ordered_wait", "result_fields", "unordered_wait"]
-
-_PlanT = TypeVar("_PlanT", bound=Plan)
+__all__ = ["key_ordered_wait", "ordered_wait", "unordered_wait"]
 
 
 def ordered_wait(
@@ -68,6 +62,8 @@ def ordered_wait(
     channel: Destination | None = None,
     channels: Channels | None = None,
     target_latency: Duration | None = None,
+    setup_timeout: Duration | None = None,
+    blocked_loop_timeout: Duration | None = None,
     metrics: Metrics | None = None,
 ) -> DataFrame:
     """Calls `function` for every row of `df`; rows keep their order within a partition.
@@ -107,6 +103,12 @@ def ordered_wait(
         target_latency: Sizes output batches, and the calls of a batched function, so that a row
             takes about this long through them at the measured throughput; never above their
             limits. ``None`` lets them grow to these.
+        setup_timeout: Time for the function's `open`, and for its `close`, each; what takes longer
+            is cancelled and fails the task. ``None`` sets no bound to `open`, of which the log says
+            once that it takes more than 60 s, and 30 s to `close`. Python functions only.
+        blocked_loop_timeout: Ends the task when code that blocks, such as ``time.sleep``, keeps the
+            event loop of the worker for so long; `timeout` cannot cancel it. ``None`` only logs
+            what blocks. Python functions only.
         metrics: Collects the metrics of all tasks; classic sessions only.
 
     Returns:
@@ -138,6 +140,8 @@ def ordered_wait(
         channel=channel,
         channels=channels,
         target_latency=target_latency,
+        setup_timeout=setup_timeout,
+        blocked_loop_timeout=blocked_loop_timeout,
     )
 
 
@@ -162,6 +166,8 @@ def unordered_wait(
     channel: Destination | None = None,
     channels: Channels | None = None,
     target_latency: Duration | None = None,
+    setup_timeout: Duration | None = None,
+    blocked_loop_timeout: Duration | None = None,
     metrics: Metrics | None = None,
 ) -> DataFrame:
     """Calls `function` for every row of `df`; rows are emitted as their calls complete.
@@ -190,6 +196,8 @@ def unordered_wait(
         channel: Where a row goes; a slow destination does not hold the rows of others.
         channels: How calls are spread over channels; see `sparkawait.Channels`.
         target_latency: Time that a row should take through batches, which are sized by it.
+        setup_timeout: Time for the function's `open`, and for its `close`, each.
+        blocked_loop_timeout: Ends the task when code that blocks keeps the event loop so long.
         metrics: Collects the metrics of all tasks.
     """
     return _wait(
@@ -214,6 +222,8 @@ def unordered_wait(
         channel=channel,
         channels=channels,
         target_latency=target_latency,
+        setup_timeout=setup_timeout,
+        blocked_loop_timeout=blocked_loop_timeout,
     )
 
 
@@ -239,6 +249,8 @@ def key_ordered_wait(
     channel: Destination | None = None,
     channels: Channels | None = None,
     target_latency: Duration | None = None,
+    setup_timeout: Duration | None = None,
+    blocked_loop_timeout: Duration | None = None,
     metrics: Metrics | None = None,
 ) -> DataFrame:
     """Calls `function` for one row per key at a time; rows of a key keep their order.
@@ -268,6 +280,8 @@ def key_ordered_wait(
         channel: Where a row goes; a slow destination does not hold the rows of others.
         channels: How calls are spread over channels; see `sparkawait.Channels`.
         target_latency: Time that a row should take through batches, which are sized by it.
+        setup_timeout: Time for the function's `open`, and for its `close`, each.
+        blocked_loop_timeout: Ends the task when code that blocks keeps the event loop so long.
         metrics: Collects the metrics of all tasks.
     """
     return _wait(
@@ -293,6 +307,8 @@ def key_ordered_wait(
         channel=channel,
         channels=channels,
         target_latency=target_latency,
+        setup_timeout=setup_timeout,
+        blocked_loop_timeout=blocked_loop_timeout,
     )
 
 
@@ -322,7 +338,7 @@ def _wait(
     task = PartitionTask(
         plan,
         names=names if renamed else None,
-        result_types=_casts(plan, zone),
+        result_types=casts(plan, zone),
         accumulator=accumulator_of(metrics),
     )
     if not names:
@@ -331,40 +347,6 @@ def _wait(
     elif renamed:
         df = df.toDF(*(f"_{index}" for index in range(len(names))))
     return df.mapInArrow(task, StructType([*kept, *result_fields(plan)]))
-
-
-def conform(plan: _PlanT, zone: str = "UTC") -> _PlanT:
-    """Has the function's results built with the Arrow types that Spark reads.
-
-    A native function builds those that it declares, in the zone.
-
-    Raises:
-        ConfigurationError: If a returned column has a type that Spark does not know.
-    """
-    wanted = conformed(plan.declared_schema, zone)
-    if isinstance(plan.function, NativeFunction):
-        wanted = with_zone(plan.declared_schema, zone)
-    if wanted.equals(plan.declared_schema):
-        return plan
-    return dataclasses.replace(plan, declared_schema=wanted)
-
-
-def result_fields(plan: Plan) -> list[Any]:
-    """Returns the Spark fields that the operator adds to its input."""
-    fields = list(plan.result_schema)
-    if plan.error_field is not None:
-        fields.append(plan.error_field)
-    return to_spark(pa.schema(fields)).fields
-
-
-def _casts(plan: Plan, zone: str) -> dict[str, pa.DataType]:
-    """Returns the columns of a native function that Spark wants in another type."""
-    declared = plan.declared_schema
-    return {
-        field.name: field.type
-        for field in conformed(declared, zone)
-        if field.type != declared.field(field.name).type
-    }
 
 
 def _needs_safe_names(names: Sequence[str]) -> bool:

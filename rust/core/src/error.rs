@@ -118,6 +118,10 @@ error_kinds! {
     WorkersUnfit = "workers-unfit",
     /// A column's type cannot become the one that a server has without loss, or the other way.
     TypeRefused = "type-refused",
+    /// `open` or `close` of the function took longer than it may.
+    SetupTimedOut = "setup-timed-out",
+    /// The event loop that runs the functions is blocked, or would be.
+    LoopBlocked = "loop-blocked",
 }
 
 impl ErrorKind {

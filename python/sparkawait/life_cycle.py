@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a task opens and closes its function, which runs on the event loop thread.
+
+Everything here is called by the task's thread, which waits. What it waits for is bounded, but for
+an `open` without ``setup_timeout``.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent import futures
+from concurrent.futures import Future
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from sparkawait.batching import BatchRunner
+from sparkawait.coroutines import CoroutineRunner
+from sparkawait.event_loop import event_loop_thread
+from sparkawait.exceptions import AsyncFunctionError, ErrorKind
+from sparkawait.native_function import NativeFunction
+from sparkawait.phases import PhaseExpiredError
+from sparkawait.runner import CANCEL_SECONDS
+from sparkawait.watchdog import BLOCKED_SECONDS, WAY_OUT, Watch
+
+if TYPE_CHECKING:
+    from sparkawait._core import Task
+    from sparkawait.functions import FunctionContext
+    from sparkawait.plan import Plan
+    from sparkawait.runner import Runner
+
+__all__ = ["LifeCycle", "runner_class"]
+
+_logger = logging.getLogger("sparkawait")
+SLOW_SECONDS = 60.0
+"""An `open` that takes longer is logged, once."""
+CLOSE_SECONDS = 30.0
+"""How long `AsyncFunction.close` may take after the last row, without ``setup_timeout``."""
+ABORT_SECONDS = 0.5
+"""The most that it may take after a failure or when the output is abandoned: such a task has to end
+within a second."""
+
+
+def runner_class(plan: Plan) -> type[Runner]:
+    """Returns the runner that makes the calls of `plan`."""
+    return CoroutineRunner if plan.batch is None else BatchRunner
+
+
+class LifeCycle:
+    """Opens and closes the Python side of a task; a native function has none.
+
+    Args:
+        plan: The call.
+        task: The operator.
+        context: What the function's `open` is told.
+    """
+
+    def __init__(self, plan: Plan, task: Task, context: FunctionContext) -> None:
+        """Opens nothing yet."""
+        self._plan = plan
+        self._task = task
+        self._context = context
+        self._runner: Runner | None = None
+        self._thread = event_loop_thread()
+        self._watch = Watch(frozenset(), plan.blocked_loop_timeout, task.put_failure)
+
+    def open(self) -> None:
+        """Opens the function and lets it be called.
+
+        Raises:
+            AsyncFunctionError: If its `open` fails, or takes longer than ``setup_timeout``.
+        """
+        plan = self._plan
+        if isinstance(plan.function, NativeFunction):
+            return
+        make_runner = runner_class(plan)
+        self._thread.enter()
+        self._runner = make_runner(plan, self._task.port, self._thread.loop, self._context)
+        self._watch.entries = make_runner.entries
+        opening = self._thread.submit(self._runner.open(plan.setup_timeout))
+        try:
+            error = self._result_of(opening)
+        except BaseException as broken_off:
+            opening.cancel()
+            if isinstance(broken_off, futures.TimeoutError):
+                raise self._expired("open", plan.setup_timeout or 0) from None
+            raise
+        if isinstance(error, PhaseExpiredError):
+            raise self._expired("open", plan.setup_timeout or 0)
+        if error is not None:
+            msg = f"`{plan.function_name}.open` failed: {type(error).__name__}: {error}"
+            raise AsyncFunctionError(msg, ErrorKind.OPEN_FAILED) from error
+        # Not before: an `open` that loads a model may block the loop for long, and has a bound of
+        # its own.
+        self._thread.watchdog.watch(self._watch)
+
+    def close(self, *, finished: bool) -> AsyncFunctionError | None:
+        """Cancels calls in flight and closes the function, if it was opened.
+
+        Args:
+            finished: Whether all rows have left. Otherwise it gets `ABORT_SECONDS` at most.
+
+        Returns:
+            Why it could not be closed.
+        """
+        if self._runner is None:
+            return None
+        runner, self._runner = self._runner, None
+        self._thread.watchdog.unwatch(self._watch)
+        grace = self._plan.setup_timeout or CLOSE_SECONDS
+        grace = grace if finished else min(grace, ABORT_SECONDS)
+        if self._thread.is_current():
+            # An abandoned generator, collected on the loop's own thread, which cannot wait.
+            self._closing = self._thread.loop.create_task(runner.close(grace))
+            self._thread.leave()
+            return None
+        try:
+            # Not cancelled when it takes longer: it goes on when the loop is free again.
+            error = self._thread.submit(runner.close(grace)).result(CANCEL_SECONDS + grace)
+        except futures.TimeoutError:
+            error = self._expired("close", grace, gives_more=finished)
+            if not self._thread.responds(BLOCKED_SECONDS):
+                self._thread.abandon()
+        finally:
+            self._thread.leave()
+        if error is None or isinstance(error, AsyncFunctionError):
+            return error
+        if isinstance(error, PhaseExpiredError):
+            return self._expired("close", grace, gives_more=finished)
+        msg = f"`{self._plan.function_name}.close` failed: {type(error).__name__}: {error}"
+        failure = AsyncFunctionError(msg, ErrorKind.CLOSE_FAILED)
+        failure.__cause__ = error
+        return failure
+
+    def _result_of(self, opening: Future[BaseException | None]) -> BaseException | None:
+        """Waits for an `open`, and says so if that takes long."""
+        limit = self._plan.setup_timeout
+        # The loop bounds it; this is for an `open` that blocks the loop, or goes on when cancelled.
+        ends = None if limit is None else monotonic() + limit + CANCEL_SECONDS
+        if ends is None or limit is None or limit > SLOW_SECONDS:
+            try:
+                return opening.result(SLOW_SECONDS)
+            except futures.TimeoutError:
+                self._tell_slow()
+        return opening.result(None if ends is None else max(ends - monotonic(), 0))
+
+    def _tell_slow(self) -> None:
+        limit = self._plan.setup_timeout
+        bound = "no bound; `setup_timeout` sets one" if limit is None else f"{limit:g} s"
+        _logger.warning(
+            "`%s.open` still runs after %g s, and no row is called for before it ends (%s)",
+            self._plan.function_name,
+            SLOW_SECONDS,
+            bound,
+        )
+
+    def _expired(
+        self, phase: str, seconds: float, *, gives_more: bool = True
+    ) -> AsyncFunctionError:
+        """Returns the error of a phase that took longer than `seconds`.
+
+        Args:
+            phase: ``"open"`` or ``"close"``.
+            seconds: What it was given.
+            gives_more: Whether the option would have given it more.
+        """
+        name = f"{self._plan.function_name}.{phase}"
+        msg = f"`{name}` did not end within {seconds:g} s"
+        if gives_more:
+            msg += "; give it more by `setup_timeout`"
+        blocking = self._thread.watchdog.blocking_in(self._watch.entries)
+        if blocking is not None:
+            msg += f"; the event loop is blocked by {blocking}: {WAY_OUT}"
+        return AsyncFunctionError(msg, ErrorKind.SETUP_TIMED_OUT)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns that a function returns, as Spark is told of them. To be called on the driver."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from sparkawait.native_function import NativeFunction
+from sparkawait.plan import Plan
+from sparkawait.spark.schemas import conformed, to_spark, with_zone
+
+__all__ = ["casts", "conform", "result_fields"]
+
+_PlanT = TypeVar("_PlanT", bound=Plan)
+
+
+def conform(plan: _PlanT, zone: str = "UTC") -> _PlanT:
+    """Has the function's results built with the Arrow types that Spark reads.
+
+    A native function builds those that it declares, in the zone.
+
+    Raises:
+        ConfigurationError: If a returned column has a type that Spark does not know.
+    """
+    wanted = conformed(plan.declared_schema, zone)
+    if isinstance(plan.function, NativeFunction):
+        wanted = with_zone(plan.declared_schema, zone)
+    if wanted.equals(plan.declared_schema):
+        return plan
+    return dataclasses.replace(plan, declared_schema=wanted)
+
+
+def result_fields(plan: Plan) -> list[Any]:
+    """Returns the Spark fields that the operator adds to its input."""
+    fields = list(plan.result_schema)
+    if plan.error_field is not None:
+        fields.append(plan.error_field)
+    return to_spark(pa.schema(fields)).fields
+
+
+def casts(plan: Plan, zone: str) -> dict[str, pa.DataType]:
+    """Returns the columns of a native function that Spark wants in another type."""
+    declared = plan.declared_schema
+    return {
+        field.name: field.type
+        for field in conformed(declared, zone)
+        if field.type != declared.field(field.name).type
+    }

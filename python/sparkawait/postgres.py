@@ -86,6 +86,12 @@ class Lookup(NativeFunction):
         """Shows the statement and never the address, which may have a password."""
         return f"postgres.lookup({self.statement!r}, args={list(self.args)!r})"
 
+    @property
+    def concurrency(self) -> int | None:
+        """Most rows in queries at a time: those of a query on each connection."""
+        description = self._description(left_out, retry_misses=False)
+        return _core.Native.postgres(description).concurrency()
+
     def check(self, input_schema: pa.Schema | None = None) -> None:
         """Checks the server's address and the columns, as far as the driver can know."""
         description = json.loads(self._description(left_out, retry_misses=False))
@@ -176,11 +182,16 @@ def lookup(
             or member that is ``not null``; a miss has nulls all the same.
         how: What becomes of a row that finds nothing: ``"left"`` gives nulls, ``"inner"`` drops it.
         batch: Most rows in one query. ``"auto"`` is 1000, and one query per row where the statement
-            cannot be part of another, such as an ``insert``; 1 is always one query per row.
-        connections: Connections in each process, shared by its tasks; at most 1000.
+            cannot be part of another, such as an ``insert``; 1 is always one query per row. With
+            ``channel=`` the rows of a query are of one channel. If a row makes a query fail, it is
+            looked for in further queries and fails alone.
+        connections: Connections in each process, shared by its tasks; at most 1000. A channel has
+            its share of them, and never the last one. `connections` times `batch` rows are on
+            their way at most, however many calls an operator may have.
         connect_timeout: Longest time to connect in.
         statement_timeout: When the server ends a statement by itself, so that none is left running
             when its client is gone; at most 24 days. ``None`` leaves it to the server's setting.
+            Of the rows of a query that takes longer, only the one at fault fails.
         writes: Whether the statement may change data; transactions are read-only without. Failed
             calls that are retried write again.
         prepare: Whether statements are prepared once for each connection. ``False`` leaves nothing

@@ -25,6 +25,7 @@
 //! | [`latency`] | latency distributions of both |
 
 pub mod cache;
+pub mod channel_share;
 mod column;
 pub mod concurrency;
 pub mod destinations;

@@ -11,6 +11,7 @@ use arrow::datatypes::SchemaRef;
 use sparkawait_core::ErrorKind;
 use tokio::runtime::Handle;
 
+use crate::channel_share::ChannelShare;
 use crate::concurrency::Concurrency;
 use crate::destinations::Destinations;
 use crate::function::{Replies, TaskFunction};
@@ -72,6 +73,8 @@ pub struct Start {
     pub input: SchemaRef,
     /// Schema that the results must have.
     pub results: SchemaRef,
+    /// How much of what the function has one channel may take; `None` without channels.
+    pub channel_share: Option<ChannelShare>,
 }
 
 /// Why a native function cannot be started.

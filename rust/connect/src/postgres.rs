@@ -11,8 +11,9 @@
 //!
 //! While all connections are busy, rows wait; when one is free, those that wait
 //! go in one query. So queries grow with the load, and no row waits for company.
+//! The rows of a query are of one channel, and channels take turns: one whose
+//! queries take long has its share of the connections, and never the last one.
 
-use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
@@ -20,17 +21,19 @@ use serde::Deserialize;
 use sparkawait_core::ErrorKind;
 use tokio_postgres::types::Type;
 
+use crate::concurrency::Concurrency;
 use crate::function::TaskFunction;
 use crate::lookup::{Misses, positions};
 use crate::native::{NativeFunction, Start, StartError};
 use crate::postgres::convert::Argument;
 use crate::postgres::pool::Pool;
-use crate::postgres::query::{Lookup, answer};
-use crate::postgres::running::Running;
+use crate::postgres::query::Lookup;
 use crate::postgres::server::ServerConfig;
 use crate::postgres::waiting::{NullArgs, Waiting};
+use crate::postgres::work::Work;
+use crate::shared::key_of;
 use crate::template::column_index;
-use crate::worker::{Command, Commands, Worker};
+use crate::worker::Worker;
 
 mod arguments;
 mod columns;
@@ -39,10 +42,12 @@ mod describe;
 mod exact;
 mod failure;
 mod found;
+mod keys;
 mod lists;
 mod literals;
 mod numeric;
 mod outputs;
+mod parts;
 pub(crate) mod placeholders;
 mod plan;
 mod plans;
@@ -51,8 +56,11 @@ mod query;
 mod running;
 mod server;
 mod session;
+mod turns;
 mod types;
 mod waiting;
+mod wanted;
+mod work;
 
 pub use describe::describe;
 
@@ -106,6 +114,11 @@ impl NativeFunction for PostgresConfig {
         self.server.check()
     }
 
+    fn concurrency(&self) -> Result<Concurrency, StartError> {
+        let calls = self.server.connections.max(1).saturating_mul(self.most_rows());
+        Ok(Concurrency::of(format!("postgres {}", key_of(&self.server)?), calls))
+    }
+
     fn start(&self, start: Start) -> Result<TaskFunction, StartError> {
         let arguments = self.arguments(&start.input)?;
         let types: Vec<DataType> =
@@ -122,14 +135,10 @@ impl NativeFunction for PostgresConfig {
             pool: Pool::shared(&self.server)?,
             replies: start.replies.clone(),
         });
-        let work = Work {
-            waiting: Waiting::new(arguments, self.null_args),
-            running: Running::default(),
-            // Single statements are pipelined: several queries' worth fit a connection.
-            most_running: self.server.connections.max(1),
-            most_rows: if self.batch > 1 { self.batch } else { PIPELINE },
-            lookup,
-        };
+        let connections = self.server.connections.max(1);
+        let most_queries = start.channel_share.map_or(connections, |share| share.of(connections));
+        let waiting = Waiting::new(arguments, self.null_args, self.most_rows(), most_queries);
+        let work = Work::new(waiting, lookup);
         let run = |commands| work.run(commands);
         Ok(Box::new(Worker::start(&start.runtime, "postgres.lookup", start.replies, run)))
     }
@@ -153,6 +162,12 @@ impl PostgresConfig {
         })
     }
 
+    /// Returns the most rows that one connection has at a time.
+    fn most_rows(&self) -> usize {
+        // Single statements are pipelined: several queries' worth fit a connection.
+        if self.batch > 1 { self.batch } else { PIPELINE }
+    }
+
     /// Looks the columns of the arguments up.
     fn arguments(&self, input: &SchemaRef) -> Result<Vec<usize>, StartError> {
         self.args.iter().map(|column| column_index(input, column, "args")).collect()
@@ -162,85 +177,5 @@ impl PostgresConfig {
     fn key(&self, arguments: &[DataType], results: &SchemaRef) -> Arc<str> {
         let is_batched = self.batch > 1;
         Arc::from(format!("{}\0{is_batched}\0{arguments:?}\0{results:?}", self.statement))
-    }
-}
-
-/// The tokio task of a lookup.
-struct Work {
-    waiting: Waiting,
-    /// Queries; those that still run when the function is closed end with it.
-    running: Running,
-    most_running: usize,
-    most_rows: usize,
-    lookup: Arc<Lookup>,
-}
-
-impl fmt::Debug for Work {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Work").field("running", &self.running.len()).finish_non_exhaustive()
-    }
-}
-
-impl Work {
-    /// Serves commands until the function is closed.
-    async fn run(mut self, mut commands: Commands) {
-        loop {
-            tokio::select! {
-                biased;
-                command = commands.recv() => match command {
-                    Some(command) => self.obey(command),
-                    None => return,
-                },
-                Some(ended) = self.running.next_ended() => self.check(ended),
-            }
-            // All that is there, before a query is filled.
-            while let Ok(command) = commands.try_recv() {
-                self.obey(command);
-            }
-            self.send();
-        }
-    }
-
-    fn obey(&mut self, command: Command) {
-        match command {
-            Command::Cancel(cancelled) => {
-                self.waiting.remove(&cancelled);
-                self.running.cancel(&cancelled);
-            }
-            Command::Invoke(calls) => match self.waiting.add(&calls) {
-                Ok(null_keys) => self.lookup.answer_null_keys(&null_keys),
-                Err(error) => {
-                    self.lookup.replies.fail(error);
-                }
-            },
-        }
-    }
-
-    /// Sends waiting rows while there are free connections.
-    fn send(&mut self) {
-        while self.running.len() < self.most_running && !self.waiting.is_empty() {
-            let free = self.most_running - self.running.len();
-            let rows = self.waiting.len().div_ceil(free).min(self.most_rows);
-            match self.waiting.take(rows) {
-                Ok(keys) => {
-                    let attempts = keys.attempts.clone();
-                    self.running.start(attempts, answer(Arc::clone(&self.lookup), keys));
-                }
-                Err(error) => {
-                    self.lookup.replies.fail(error);
-                }
-            }
-        }
-    }
-
-    fn check(&self, ended: Result<(), tokio::task::JoinError>) {
-        if let Err(ended) = ended
-            && ended.is_panic()
-        {
-            let panic = ended.into_panic();
-            let reason = crate::supervision::panic_message(panic.as_ref());
-            let text = format!("`postgres.lookup` panicked: {reason}");
-            self.lookup.replies.fail(crate::error::TaskError::Internal(text));
-        }
     }
 }

@@ -88,6 +88,7 @@ fn lookup(port: u16, replies: &Replies) -> (TaskFunction, Arc<PanicsOnce>) {
         runtime: tokio_runtime::handle().unwrap(),
         input: schema(&["row", "key"]),
         results: schema(&["result"]),
+        channel_share: None,
     };
     (RedisConfig::from_json(&description).unwrap().start(start).unwrap(), tap)
 }

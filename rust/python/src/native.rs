@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow_pyarrow::PyArrowType;
 use pyo3::prelude::*;
+use sparkawait_connect::channel_share::ChannelShare;
 use sparkawait_connect::concurrency::Concurrency;
 use sparkawait_connect::destinations::Destinations;
 use sparkawait_connect::function::{Replies, TaskFunction};
@@ -34,9 +35,10 @@ impl Native {
         replies: Replies,
         input: SchemaRef,
         results: SchemaRef,
+        channel_share: Option<ChannelShare>,
     ) -> PyResult<TaskFunction> {
         let runtime = runtime()?;
-        let start = Start { replies, runtime, input, results };
+        let start = Start { replies, runtime, input, results, channel_share };
         self.function.start(start).map_err(|error| start_error(&error))
     }
 

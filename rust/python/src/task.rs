@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sparkawait_arrow::{OnError, output_schema};
 use sparkawait_connect::cache::{CacheConfig, CacheMetrics, CacheSettings};
+use sparkawait_connect::channel_share::ChannelShare;
 use sparkawait_connect::error::TaskError;
 use sparkawait_connect::exchange::RowConfig;
 use sparkawait_connect::task::{TaskConfig, TaskDriver, TaskFeeder, build};
@@ -118,9 +119,11 @@ fn start(
 ) -> PyResult<(TaskDriver, TaskFeeder, Option<Port>)> {
     let (rows, mut port) = (&config.rows, None);
     let (input, results) = (SchemaRef::clone(&rows.input), SchemaRef::clone(&rows.results));
+    let share = ChannelShare::of_calls(&config.operator);
     let built = build(config, |replies| {
         if let Some(native) = native {
-            return native.get().start(replies, input, results).map_err(BuildError::Python);
+            let started = native.get().start(replies, input, results, share);
+            return started.map_err(BuildError::Python);
         }
         let mouth = Mouth::new()
             .map_err(|error| internal_error(&format!("no pipe: {error}")))

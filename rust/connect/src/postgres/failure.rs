@@ -42,6 +42,8 @@ enum Class {
     Types,
     /// The rows of a batch may fare differently one by one.
     Row,
+    /// A row took too long: the rows of a batch may fare differently, and so may another attempt.
+    Slow,
     /// More was found than is read; it may be read in parts.
     TooLarge,
 }
@@ -122,7 +124,7 @@ impl Failure {
 
     /// Returns whether another attempt may help.
     pub(crate) fn is_transient(&self) -> bool {
-        matches!(self.class, Class::Transient | Class::Stale)
+        matches!(self.class, Class::Transient | Class::Stale | Class::Slow)
     }
 
     /// Returns whether what was planned is of no more use.
@@ -132,7 +134,21 @@ impl Failure {
 
     /// Returns whether the rows of a batch may fare differently one by one.
     pub(crate) fn is_of_rows(&self) -> bool {
-        self.class == Class::Row
+        matches!(self.class, Class::Row | Class::Slow)
+    }
+
+    /// Returns whether each row at fault costs the time after which the server gives up.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.class == Class::Slow
+    }
+
+    /// Returns the failure of a row that was in a query with too many that took too long.
+    pub(crate) fn of_others(&self) -> Self {
+        const OTHERS: &str = "; it was in a query with other rows, too many of which took too long";
+        let mut failure = self.clone();
+        failure.message.push_str(OTHERS);
+        failure.summary.push_str(OTHERS);
+        failure
     }
 
     /// Returns what the task ends with.
@@ -192,8 +208,8 @@ fn classify(code: &str, said: &str) -> Class {
     match code {
         // Feature not supported is what a plan of a changed table gives.
         "0A000" | "26000" => Class::Stale,
-        // Statement timeout and lock timeout may pass; read-only does not.
-        "57014" | "55P03" => Class::Transient,
+        // Statement timeout and lock timeout.
+        "57014" | "55P03" => Class::Slow,
         "08P01" if is_of_pooler(code, said) => Class::Statement,
         _ => match &code[..code.len().min(2)] {
             "08" | "40" | "53" | "57" | "58" => Class::Transient,
@@ -211,7 +227,7 @@ mod tests {
     fn states_are_sorted_into_what_passes_and_what_does_not() {
         let of = |code: &str| classify(code, "");
 
-        for transient in ["57P01", "57P03", "40001", "40P01", "53300", "57014", "08006", "55P03"] {
+        for transient in ["57P01", "57P03", "40001", "40P01", "53300", "08006"] {
             assert!(of(transient) == Class::Transient, "{transient}");
         }
         for statement in ["28P01", "42601", "42P01", "25006", "3D000"] {
@@ -219,6 +235,9 @@ mod tests {
         }
         for row in ["22P02", "22012", "21000", "23505", "P0001"] {
             assert!(of(row) == Class::Row, "{row}");
+        }
+        for slow in ["57014", "55P03"] {
+            assert!(of(slow) == Class::Slow, "{slow}");
         }
         assert!(of("0A000") == Class::Stale);
         assert!(classify("08P01", "unsupported startup parameter: options") == Class::Statement);

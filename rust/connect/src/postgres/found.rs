@@ -74,6 +74,11 @@ impl Found {
         self.bytes
     }
 
+    /// Returns the last call that has a row, if those before it are known to have theirs.
+    pub(crate) fn reached(&self) -> Option<usize> {
+        self.is_in_order.then_some(self.last)
+    }
+
     /// Forgets the calls behind the first `calls`, of which nothing is known yet.
     pub(crate) fn truncate(&mut self, calls: usize) {
         self.counts.truncate(calls);

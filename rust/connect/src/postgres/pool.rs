@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
 use crate::native::StartError;
@@ -30,6 +30,8 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(2);
 pub(crate) struct Pool {
     server: Arc<Server>,
     slots: Vec<Arc<Slot>>,
+    /// A permit for each connection: queries of all lookups take turns.
+    pub(crate) turns: Arc<Semaphore>,
     /// Plans that hold for any connection; empty if each has its own.
     plans: Arc<Plans>,
 }
@@ -61,8 +63,10 @@ impl Pool {
     /// Returns the pool of this process for `config`.
     pub(crate) fn shared(config: &ServerConfig) -> Result<Arc<Self>, StartError> {
         POOLS.get_or_make(&key_of(config)?, || {
-            let slots = (0..config.connections.max(1)).map(|_| Arc::default()).collect();
-            Ok(Self { server: Arc::new(config.server()?), slots, plans: Arc::default() })
+            let slots: Vec<Arc<Slot>> =
+                (0..config.connections.max(1)).map(|_| Arc::default()).collect();
+            let turns = Arc::new(Semaphore::new(slots.len()));
+            Ok(Self { server: Arc::new(config.server()?), slots, turns, plans: Arc::default() })
         })
     }
 

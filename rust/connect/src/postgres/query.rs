@@ -4,7 +4,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use arrow::array::{Array, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::datatypes::{DataType, SchemaRef};
 use futures_util::{StreamExt, stream};
 use sparkawait_core::operator::AttemptId;
@@ -17,10 +17,12 @@ use crate::lookup::{LookupReply, Misses, service_failure};
 use crate::postgres::arguments::{ArrayArgument, ValueArgument};
 use crate::postgres::failure::Failure;
 use crate::postgres::found::Found;
+use crate::postgres::keys::Keys;
+use crate::postgres::parts::Parts;
 use crate::postgres::plan::{Plan, Request};
 use crate::postgres::pool::{Lease, Pool};
 use crate::postgres::session::{Query, Session};
-use crate::postgres::waiting::Keys;
+use crate::postgres::wanted::Wanted;
 
 /// What all queries of a started lookup share.
 pub(crate) struct Lookup {
@@ -43,8 +45,13 @@ pub(crate) struct Lookup {
 enum Stop {
     /// All of them fail with that.
     Failed(Failure),
-    /// Too much was found for all of them together; they may be asked for in parts.
-    TooLarge(Keys),
+    /// One of them is at fault, or too much was found for all together.
+    OfRows {
+        keys: Keys,
+        failure: Failure,
+        /// How far the query got, if that is known.
+        reached: Option<usize>,
+    },
     /// The task ends.
     Task(TaskError),
 }
@@ -55,31 +62,115 @@ impl From<TaskError> for Stop {
     }
 }
 
-/// Looks some rows up and replies to all of their calls, whatever happens.
-pub(crate) async fn answer(lookup: Arc<Lookup>, keys: Keys) {
-    let mut parts = vec![keys];
-    while let Some(keys) = parts.pop() {
-        let attempts = keys.attempts.clone();
-        match lookup.look_up(keys).await {
-            Ok(()) => {}
-            Err(Stop::Failed(failure)) if failure.is_of_types() => {
-                lookup.replies.fail(TaskError::Start(failure.start_error()));
-                return;
-            }
-            Err(Stop::Failed(failure)) => lookup.send(all_failed(&attempts, &failure)),
-            Err(Stop::TooLarge(keys)) => {
-                let (first, second) = keys.halves();
-                parts.extend([second, first]);
-            }
-            Err(Stop::Task(error)) => {
-                lookup.replies.fail(error);
-                return;
-            }
-        }
+/// How the statement is run for some rows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// One query for all, if there is one.
+    Together,
+    /// One after the other.
+    Singly,
+}
+
+/// What a query for many rows came to.
+enum Batched {
+    Found(Found),
+    /// The server gave rows to calls that do not exist.
+    Unknown,
+    Failed {
+        failure: Failure,
+        /// How far it got, if that is known.
+        reached: Option<usize>,
+    },
+}
+
+/// Looks some rows up and replies to all of their calls, whatever happens, but for those that nobody
+/// waits for any more.
+pub(crate) async fn answer(lookup: Arc<Lookup>, keys: Keys, wanted: Arc<Wanted>) {
+    if let Err(error) = lookup.answer(keys, &wanted).await {
+        lookup.replies.fail(error);
     }
 }
 
 impl Lookup {
+    async fn answer(&self, keys: Keys, wanted: &Wanted) -> Result<(), TaskError> {
+        let mut parts = Parts::new(keys);
+        while let Some(part) = parts.next() {
+            let part = wanted.of(part)?;
+            let attempts = part.attempts.clone();
+            if attempts.is_empty() {
+                continue;
+            }
+            let asked = tokio::select! {
+                biased;
+                () = wanted.none_of(&attempts) => continue,
+                asked = self.look_up(part, How::Together) => asked,
+            };
+            let failure = match asked {
+                Ok(None) => {
+                    parts.answered();
+                    continue;
+                }
+                Ok(Some(failure)) => failure,
+                Err(Stop::OfRows { keys, failure, .. }) if failure.is_too_large() => {
+                    parts.halve(&keys);
+                    continue;
+                }
+                Err(Stop::OfRows { keys, failure, reached }) => {
+                    parts.split(&keys, reached);
+                    failure
+                }
+                Err(Stop::Failed(failure)) if failure.is_of_types() => {
+                    return Err(TaskError::Start(failure.start_error()));
+                }
+                Err(Stop::Failed(failure)) => {
+                    self.send(all_failed(&attempts, &failure));
+                    self.fail_all(parts.rest(), &failure);
+                    return Ok(());
+                }
+                Err(Stop::Task(error)) => return Err(error),
+            };
+            if !parts.failed() {
+                return self.answer_rest(parts.rest(), wanted, &failure).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers rows of which too many are at fault to be looked for in queries for several.
+    async fn answer_rest(
+        &self,
+        parts: impl Iterator<Item = Keys>,
+        wanted: &Wanted,
+        failure: &Failure,
+    ) -> Result<(), TaskError> {
+        if failure.is_slow() {
+            self.fail_all(parts, &failure.of_others());
+            return Ok(());
+        }
+        let parts: Vec<Keys> = parts.collect();
+        let rest = wanted.of(Keys::concat(&parts, self.arguments.len())?)?;
+        let attempts = rest.attempts.clone();
+        let asked = tokio::select! {
+            biased;
+            () = wanted.none_of(&attempts) => return Ok(()),
+            asked = self.look_up(rest, How::Singly) => asked,
+        };
+        match asked {
+            Ok(_) => {}
+            Err(Stop::Failed(failure) | Stop::OfRows { failure, .. }) => {
+                self.send(all_failed(&attempts, &failure));
+            }
+            Err(Stop::Task(error)) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn fail_all(&self, parts: impl Iterator<Item = Keys>, failure: &Failure) {
+        for part in parts {
+            self.send(all_failed(&part.attempts, failure));
+        }
+    }
+
     /// Answers calls that have a null among their arguments.
     pub(crate) fn answer_null_keys(&self, attempts: &[AttemptId]) {
         if attempts.is_empty() {
@@ -99,28 +190,36 @@ impl Lookup {
         }
     }
 
-    /// Runs the query and replies to its calls, unless all of them share an outcome.
-    async fn look_up(&self, keys: Keys) -> Result<(), Stop> {
+    /// Asks for some rows and replies to their calls, unless all of them share an outcome; returns
+    /// the failure of a row that failed alone.
+    async fn look_up(&self, keys: Keys, how: How) -> Result<Option<Failure>, Stop> {
         let (lease, plan) = self.connect().await.map_err(Stop::Failed)?;
-        let keys = self.convert(&plan, keys)?;
-        if let Some(query) = plan.batched.as_ref().filter(|_| keys.attempts.len() > 1) {
-            match lease.wanted(self.run_batched(&lease, query, &plan, &keys)).await {
-                Some(Ok(found)) => {
+        let (keys, arguments) = self.convert(&plan, keys)?;
+        let is_together = how == How::Together && keys.len() > 1;
+        if let Some(query) = plan.batched.as_ref().filter(|_| is_together) {
+            let calls = keys.len();
+            match lease.wanted(self.run_batched(&lease, query, &plan, calls, &arguments)).await {
+                Batched::Found(found) => {
                     drop(lease);
-                    return Ok(self.reply(found, &keys.attempts)?);
+                    self.reply(found, &keys.attempts)?;
+                    return Ok(None);
                 }
-                Some(Err(failure)) if failure.is_too_large() => return Err(Stop::TooLarge(keys)),
-                Some(Err(failure)) if !failure.is_of_rows() => {
+                Batched::Failed { failure, reached }
+                    if failure.is_of_rows() || failure.is_too_large() =>
+                {
+                    return Err(Stop::OfRows { keys, failure, reached });
+                }
+                Batched::Failed { failure, .. } => {
                     if failure.is_stale() {
                         lease.plans.forget();
                     }
                     return Err(Stop::Failed(failure));
                 }
-                // One of the rows is at fault, so that each is tried for itself.
-                _ => {}
+                Batched::Unknown => {}
             }
         }
-        Ok(lease.wanted(self.run_single(&lease, &plan, &keys)).await?)
+        let attempts = &keys.attempts;
+        Ok(lease.wanted(self.run_single(&lease, &plan, attempts, &arguments)).await?)
     }
 
     async fn connect(&self) -> Result<(Lease, Arc<Plan>), Failure> {
@@ -146,12 +245,13 @@ impl Lookup {
         let _ = self.replies.send(reply);
     }
 
-    /// Makes arguments of the statement's types, and replies to calls for which that is impossible.
-    fn convert(&self, plan: &Plan, mut keys: Keys) -> Result<Keys, Stop> {
-        let mut keep = vec![true; keys.attempts.len()];
+    /// Makes arguments of the statement's types; replies to calls for which that is impossible, and
+    /// leaves them out.
+    fn convert(&self, plan: &Plan, mut keys: Keys) -> Result<(Keys, Vec<ArrayRef>), Stop> {
+        let mut keep = vec![true; keys.len()];
         let mut failures = Vec::new();
-        for (index, argument) in plan.arguments.iter().enumerate() {
-            let given = &keys.arguments[index];
+        let mut sent = Vec::with_capacity(keys.arguments.len());
+        for (argument, given) in plan.arguments.iter().zip(&keys.arguments) {
             let column = argument.convert(given).map_err(Stop::Failed)?;
             if column.null_count() > 0 {
                 let nulls = given.logical_nulls();
@@ -162,27 +262,29 @@ impl Lookup {
                     }
                 }
             }
-            keys.arguments[index] = column;
+            sent.push(column);
         }
-        if failures.is_empty() {
-            return Ok(keys);
+        if !failures.is_empty() {
+            self.send(ReplyGroup { results: None, failures });
+            sent = Keys { attempts: Vec::new(), arguments: sent }.keep(keep.clone())?.arguments;
+            keys = keys.keep(keep)?;
         }
-        self.send(ReplyGroup { results: None, failures });
-        Ok(keys.keep(keep)?)
+        Ok((keys, sent))
     }
 
-    /// Runs one query for all rows; `None` if the server gave rows to unknown calls.
+    /// Runs one query for all `calls` rows.
     async fn run_batched(
         &self,
         session: &Session,
         query: &Query,
         plan: &Plan,
-        keys: &Keys,
-    ) -> Option<Result<Found, Failure>> {
+        calls: usize,
+        sent: &[ArrayRef],
+    ) -> Batched {
         let arguments: Vec<ArrayArgument> = plan
             .arguments
             .iter()
-            .zip(&keys.arguments)
+            .zip(sent)
             .map(|(argument, values)| ArrayArgument {
                 wire: argument.wire,
                 values: Arc::clone(values),
@@ -191,7 +293,7 @@ impl Lookup {
             .collect();
         let parameters: Vec<&(dyn ToSql + Sync)> =
             arguments.iter().map(|argument| argument as &(dyn ToSql + Sync)).collect();
-        let mut found = self.found(plan, keys.attempts.len());
+        let mut found = self.found(plan, calls);
         let mut is_known = true;
         let take = |row: &Row| {
             match call_of(row).filter(|call| *call < found.calls()) {
@@ -204,22 +306,28 @@ impl Lookup {
             Ok(Ok(answer)) => answer.read(take).await,
             Ok(Err(failure)) | Err(failure) => Err(failure),
         };
-        is_known.then(|| read.map(|()| found))
+        match read {
+            _ if !is_known => Batched::Unknown,
+            Ok(()) => Batched::Found(found),
+            Err(failure) => Batched::Failed { failure, reached: found.reached() },
+        }
     }
 
-    /// Sends the statement for each row, without waiting for answers in between, and replies.
+    /// Sends the statement for each row, without waiting for answers in between, and replies;
+    /// returns the failure of one of them.
     async fn run_single(
         &self,
         session: &Session,
         plan: &Plan,
-        keys: &Keys,
-    ) -> Result<(), TaskError> {
-        let calls = keys.attempts.len();
+        attempts: &[AttemptId],
+        arguments: &[ArrayRef],
+    ) -> Result<Option<Failure>, TaskError> {
+        let calls = attempts.len();
         let sent = (0..calls).map(|row| async move {
             let arguments: Vec<ValueArgument<'_>> = plan
                 .arguments
                 .iter()
-                .zip(&keys.arguments)
+                .zip(arguments)
                 .map(|(argument, values)| ValueArgument { wire: argument.wire, values, row })
                 .collect();
             let parameters: Vec<&(dyn ToSql + Sync)> =
@@ -230,6 +338,7 @@ impl Lookup {
         // may be left of the rows, and a buffer for none would wait for ever.
         let mut answers = pin!(stream::iter(sent).buffered(calls.max(1)));
         let (mut found, mut first) = (self.found(plan, calls), 0);
+        let mut failed = None;
         for call in 0..calls {
             let before = found.bytes();
             let read = match session.within_limit(answers.next()).await {
@@ -247,17 +356,18 @@ impl Lookup {
                 if failure.is_stale() {
                     session.plans.forget();
                 }
-                found.fail(call - first, failure);
+                found.fail(call - first, failure.clone());
+                failed = Some(failure);
             }
             // No more is held than one reply may have.
             if call + 1 == calls || found.bytes() > self.most_bytes {
                 let rest = self.found(plan, calls - call - 1);
                 found.truncate(call + 1 - first);
-                self.reply(std::mem::replace(&mut found, rest), &keys.attempts[first..=call])?;
+                self.reply(std::mem::replace(&mut found, rest), &attempts[first..=call])?;
                 first = call + 1;
             }
         }
-        Ok(())
+        Ok(failed)
     }
 
     fn check_size(&self, bytes: usize) -> Result<(), Failure> {

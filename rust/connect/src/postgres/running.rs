@@ -2,23 +2,21 @@
 //! The queries of a lookup that are under way.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
+use sparkawait_core::Key;
 use sparkawait_core::operator::AttemptId;
-use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::task::{JoinError, JoinSet};
+
+use crate::postgres::wanted::Wanted;
 
 /// Queries in tokio tasks of their own; all are ended when this is dropped.
 #[derive(Default)]
 pub(crate) struct Running {
-    tasks: JoinSet<()>,
-    /// May hold some that have ended since the last was started.
-    queries: Vec<Query>,
-}
-
-struct Query {
-    attempts: Vec<AttemptId>,
-    /// Those of them that somebody waits for; filled when the first is cancelled.
-    wanted: Option<HashSet<AttemptId>>,
-    task: AbortHandle,
+    /// Each returns its channel.
+    tasks: JoinSet<Option<Key>>,
+    /// The calls of each query; may hold some that have ended since the last was started.
+    queries: Vec<Arc<Wanted>>,
 }
 
 impl Running {
@@ -27,38 +25,36 @@ impl Running {
         self.tasks.len()
     }
 
-    /// Starts the query of some calls.
+    /// Starts a query of `channel` for some calls; it ends when nobody waits for any of them.
     pub(crate) fn start(
         &mut self,
-        attempts: Vec<AttemptId>,
+        channel: Option<Key>,
+        wanted: Arc<Wanted>,
         query: impl Future<Output = ()> + Send + 'static,
     ) {
-        self.queries.retain(|query| !query.task.is_finished());
+        // Those that have ended hold theirs no more.
+        self.queries.retain(|wanted| Arc::strong_count(wanted) > 1);
+        self.queries.push(wanted);
         #[expect(clippy::disallowed_methods, reason = "its end is looked at in `next_ended`")]
-        let task = self.tasks.spawn(query);
-        self.queries.push(Query { attempts, wanted: None, task });
+        self.tasks.spawn(async move {
+            query.await;
+            channel
+        });
     }
 
-    /// Waits until a query has ended; `None` if there is none.
+    /// Waits until a query has ended, and returns its channel; `None` if there is none.
     ///
     /// # Cancel safety
     ///
     /// No query is lost.
-    pub(crate) async fn next_ended(&mut self) -> Option<Result<(), JoinError>> {
+    pub(crate) async fn next_ended(&mut self) -> Option<Result<Option<Key>, JoinError>> {
         self.tasks.join_next().await
     }
 
-    /// Ends the queries that nobody waits for any more.
+    /// Says that nobody waits for these calls any more, of whichever query they are.
     pub(crate) fn cancel(&mut self, cancelled: &HashSet<AttemptId>) {
-        for query in &mut self.queries {
-            let attempts = &query.attempts;
-            let wanted = query.wanted.get_or_insert_with(|| attempts.iter().copied().collect());
-            for attempt in cancelled {
-                wanted.remove(attempt);
-            }
-            if wanted.is_empty() {
-                query.task.abort();
-            }
+        for wanted in &self.queries {
+            wanted.cancel(cancelled);
         }
     }
 }

@@ -30,6 +30,7 @@ use std::fmt;
 mod adaptive_limit;
 mod adaptive_limits;
 mod backlogs;
+mod call_times;
 mod channel;
 mod channel_config;
 mod channel_index;
@@ -40,11 +41,15 @@ mod credit_account;
 mod debloater;
 mod endowment;
 mod floating_pool;
+mod line;
 mod listeners;
 mod receiver_channel;
 mod receiver_gate;
 mod sender_channel;
 mod sender_queue;
+
+pub(crate) use call_times::CallTimes;
+pub(crate) use line::{LeastTime, Line, Side};
 
 pub use adaptive_limit::{AdaptiveLimit, AdaptiveLimitConfig, CallSign, EndedCall};
 pub use channel_config::ChannelConfig;

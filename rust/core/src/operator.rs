@@ -22,7 +22,7 @@ pub use snapshot::{Snapshot, SnapshotRecord, SnapshotState};
 pub use snapshot_codec::{SnapshotError, decode_snapshot, encode_snapshot};
 
 use crate::element::{Key, StreamElement, StreamRecord, Watermark};
-use crate::flow::{ChannelId, ChannelTable};
+use crate::flow::{CallTimes, ChannelId, ChannelTable};
 use crate::key_hasher::KeyHasher;
 use crate::queue::{
     AnyStreamElementQueue, Completed, EntryId, KeyOrderedStreamElementQueue,
@@ -70,6 +70,10 @@ pub struct AsyncWaitOperator<E, R, F> {
     waiting: VecDeque<EntryId>,
     /// Records whose back-off is over and who wait for a permit; they go first.
     due_retries: VecDeque<EntryId>,
+    /// How long calls took, without channels.
+    times: CallTimes,
+    /// Whether none of the records that wait could be answered in time: new ones pass them.
+    is_late: bool,
     /// Ends of records' timeouts.
     deadlines: DeadlineList<EntryId>,
     /// Ends of attempts' timeouts.
@@ -120,6 +124,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             running: 0,
             waiting: VecDeque::new(),
             due_retries: VecDeque::new(),
+            times: CallTimes::new(),
+            is_late: false,
             deadlines: DeadlineList::new(),
             attempt_deadlines: DeadlineList::new(),
             retries: DelayedRetries::new(),
@@ -222,7 +228,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Returns whether a permit is free for a new record, without channels.
     #[inline]
     pub(super) fn has_permit(&self) -> bool {
-        self.running < self.window && self.waiting.is_empty() && self.due_retries.is_empty()
+        let waits = !(self.waiting.is_empty() && self.due_retries.is_empty());
+        self.running < self.window && (!waits || self.is_late)
     }
 
     /// Puts a record into the queue, arms its timeout and makes it ready unless it is blocked.

@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use super::backlogs::{Backlog, Backlogs};
+use super::call_times::CallTimes;
 use super::channel_metrics::{ChannelMetrics, ChannelTotals};
 use super::credit_account::CreditAccount;
 use super::floating_pool::FloatingPool;
+use super::line::{LeastTime, Line, Side};
 use crate::element::Key;
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
@@ -50,6 +52,12 @@ pub(super) struct Channel {
     pub(super) first_calls: Backlog,
     /// Records that wait: for a credit, for their key, for the end of a back-off.
     pub(super) pending: u32,
+    /// Those of them that wait for a credit; its account asks for as many, unless they are late.
+    pub(super) waiting: u32,
+    /// Whether none of them could be answered in time, so that none asks for a credit.
+    pub(super) is_late: bool,
+    /// How long its calls took.
+    pub(super) times: CallTimes,
     /// Since when something waits for a credit.
     pub(super) starved_since: ProcessingTime,
     /// Time before that during which something waited for a credit.
@@ -76,6 +84,9 @@ impl Channel {
             retries: Backlog::EMPTY,
             first_calls: Backlog::EMPTY,
             pending: 0,
+            waiting: 0,
+            is_late: false,
+            times: CallTimes::new(),
             starved_since: ProcessingTime::ZERO,
             starved: Duration::ZERO,
         }
@@ -105,18 +116,42 @@ impl Channel {
         account.required() > 0 && account.free() > 0 && account.in_use() < account.limit()
     }
 
-    /// Removes the record that is called next.
+    /// Removes the record that is called next, unless none of them would be answered in time.
+    ///
+    /// `left` tells how many nanoseconds a record has left, and nothing of one that waits no longer.
     pub(super) fn next(
         &mut self,
         nodes: &mut Backlogs,
-        is_live: &mut impl FnMut(EntryId) -> bool,
+        least: LeastTime,
+        left: &mut impl FnMut(EntryId) -> Option<u64>,
     ) -> Option<EntryId> {
-        loop {
-            let retry = nodes.pop(&mut self.retries);
-            let entry = retry.or_else(|| nodes.pop(&mut self.first_calls))?;
-            if is_live(entry) {
-                return Some(entry);
+        let is_alone = self.account.in_use() == 0;
+        let (retries, first_calls) = (&mut self.retries, &mut self.first_calls);
+        least.next(&mut self.times, is_alone, |side, least| match side {
+            Side::Oldest => {
+                let retry = nodes.line(retries).take_oldest(least, left);
+                retry.or_else(|| nodes.line(first_calls).take_oldest(least, left))
             }
+            Side::Newest => {
+                let first_call = nodes.line(first_calls).take_newest(least, left);
+                first_call.or_else(|| nodes.line(retries).take_newest(least, left))
+            }
+        })
+    }
+
+    /// Counts the records that wait for a credit.
+    pub(super) fn set_waiting(&mut self, waiting: u32) {
+        self.waiting = waiting;
+        self.set_late(false);
+    }
+
+    /// Sets whether no record asks for a credit although some wait.
+    pub(super) fn set_late(&mut self, is_late: bool) {
+        self.account.set_required(if is_late { 0 } else { self.waiting });
+        if self.is_late != is_late {
+            self.is_late = is_late;
+            // So that the end of each call has a look at those that wait.
+            self.account.park(is_late);
         }
     }
 
@@ -135,9 +170,8 @@ impl Channel {
 
     /// Counts one record less that waits for a credit.
     pub(super) fn shorten(&mut self, now: ProcessingTime, pool: &mut FloatingPool) {
-        let backlog = self.account.required().saturating_sub(1);
-        self.account.set_required(backlog);
-        if backlog == 0 {
+        self.set_waiting(self.waiting.saturating_sub(1));
+        if self.waiting == 0 {
             self.starved += now.saturating_since(self.starved_since);
         }
         self.account.stop_waiting(pool);
@@ -145,7 +179,7 @@ impl Channel {
 
     pub(super) fn metrics(&self, now: ProcessingTime) -> ChannelMetrics {
         let mut totals = self.totals();
-        if self.account.required() > 0 {
+        if self.waiting > 0 {
             totals.starved += now.saturating_since(self.starved_since);
         }
         ChannelMetrics {

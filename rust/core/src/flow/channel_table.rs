@@ -14,6 +14,7 @@ use super::channel_metrics::{ChannelReport, ChannelTotals};
 use super::channel_slab::ChannelSlab;
 use super::endowment::Endowment;
 use super::floating_pool::FloatingPool;
+use super::line::LeastTime;
 use crate::element::Key;
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
@@ -251,11 +252,10 @@ impl ChannelTable {
         let line = if is_retry { &mut channel.retries } else { &mut channel.first_calls };
         self.nodes.push(line, entry);
         channel.is_settled = false;
-        let backlog = channel.account.required();
-        if backlog == 0 {
+        if channel.waiting == 0 {
             channel.starved_since = now;
         }
-        channel.account.set_required(backlog + 1);
+        channel.set_waiting(channel.waiting + 1);
         self.ask(id);
     }
 
@@ -283,11 +283,13 @@ impl ChannelTable {
 
     /// Takes the next record whose call starts now: it rests no longer, its credit is in use.
     ///
-    /// Records that wait no longer, by `is_live`, are passed over.
-    pub fn next_start(
+    /// `left` tells how many nanoseconds a record has left, and nothing of one that waits no
+    /// longer, which is passed over. A channel none of whose records would be answered within
+    /// that gives its credits to others until one of its calls ends, or another record comes.
+    pub(crate) fn next_start(
         &mut self,
-        now: ProcessingTime,
-        mut is_live: impl FnMut(EntryId) -> bool,
+        least: LeastTime,
+        mut left: impl FnMut(EntryId) -> Option<u64>,
     ) -> Option<EntryId> {
         while let Some(id) = self.ready.pop_front() {
             let channel = &mut self.channels[id];
@@ -295,10 +297,15 @@ impl ChannelTable {
             if !channel.may_start() {
                 continue;
             }
-            let Some(entry) = channel.next(&mut self.nodes, &mut is_live) else { continue };
+            let Some(entry) = channel.next(&mut self.nodes, least, &mut left) else {
+                channel.set_late(true);
+                channel.account.give_back_free(&mut self.pool);
+                self.serve();
+                continue;
+            };
             channel.account.take_free();
             channel.resting -= 1;
-            channel.shorten(now, &mut self.pool);
+            channel.shorten(least.now, &mut self.pool);
             self.ask(id);
             return Some(entry);
         }
@@ -318,8 +325,9 @@ impl ChannelTable {
         if channel.account.free() > channel.account.required() {
             channel.account.give_back_free(&mut self.pool);
             self.serve();
-            self.ask(id);
         }
+        // The next one may have more time left.
+        self.ask(id);
     }
 
     /// Ends a call that took `nanos` and completed its record.
@@ -330,7 +338,7 @@ impl ChannelTable {
         let channel = &mut self.channels[id];
         channel.count(nanos);
         if self.is_scarce || !channel.account.end_use() {
-            return self.end_call_slowly(id);
+            return self.end_call_slowly(id, nanos);
         }
         if channel.account.in_use() == 0 {
             self.retire(id);
@@ -338,22 +346,46 @@ impl ChannelTable {
     }
 
     #[inline(never)]
-    fn end_call_slowly(&mut self, id: ChannelId) {
+    fn end_call_slowly(&mut self, id: ChannelId, nanos: u64) {
+        self.note_ended(id, nanos);
         self.recycle(id);
         self.retire(id);
     }
 
     /// Ends a call that took `nanos` and whose record rests now.
     pub fn finish_call(&mut self, id: ChannelId, nanos: u64) {
+        self.note_ended(id, nanos);
+        self.rest(id, nanos);
+    }
+
+    /// Ends a call that was cut off after `nanos` and whose record rests now.
+    pub fn expire_call(&mut self, id: ChannelId, nanos: u64) {
+        self.channels[id].times.note_expired(nanos);
+        self.rest(id, nanos);
+    }
+
+    fn rest(&mut self, id: ChannelId, nanos: u64) {
         let channel = &mut self.channels[id];
         channel.count(nanos);
         channel.resting += 1;
         self.recycle(id);
     }
 
+    /// Notes how long a call took, if there is anybody who wants to know.
+    fn note_ended(&mut self, id: ChannelId, nanos: u64) {
+        let channel = &mut self.channels[id];
+        if channel.waiting > 0 {
+            channel.times.note_ended(nanos);
+        }
+    }
+
     /// Ends the use of a credit, which goes to whoever has waited longest.
     fn recycle(&mut self, id: ChannelId) {
-        let account = &mut self.channels[id].account;
+        let channel = &mut self.channels[id];
+        if channel.is_late {
+            channel.set_late(false);
+        }
+        let account = &mut channel.account;
         let is_needed = account.required() > 0;
         account.recycle(&mut self.pool);
         if is_needed || self.pool.has_waiting() {

@@ -12,7 +12,7 @@ use super::action::{Completion, Retry};
 use super::in_flight::Phase;
 use super::{AsyncWaitOperator, Config};
 use crate::element::Key;
-use crate::flow::{CallSign, ChannelId, ChannelReport, ChannelTable, EndedCall};
+use crate::flow::{CallSign, ChannelId, ChannelReport, ChannelTable, EndedCall, LeastTime};
 use crate::queue::{EntryId, StreamElementQueue};
 use crate::time::ProcessingTime;
 
@@ -73,9 +73,9 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     pub(super) fn start_ready(&mut self, now: ProcessingTime) {
         while self.running < self.window && !self.is_closed {
             let (queue, Some(channels)) = (&mut self.queue, &mut self.channels) else { return };
-            let is_waiting =
-                |id| queue.get_mut(id).is_some_and(|in_flight| in_flight.phase == Phase::Waiting);
-            let Some(id) = channels.next_start(now, is_waiting) else { return };
+            let least = LeastTime::new(self.timeout_nanos, now);
+            let left = |id| queue.get_mut(id).and_then(|it| it.waits_with(now));
+            let Some(id) = channels.next_start(least, left) else { return };
             if let Some(in_flight) = queue.get_mut(id) {
                 channels.resume(in_flight.channel);
             }
@@ -101,7 +101,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                     in_flight,
                     sign: if is_late { CallSign::Dropped } else { CallSign::None },
                 });
-                channels.finish_call(channel, now.nanos_since(since));
+                channels.expire_call(channel, now.nanos_since(since));
             }
             Phase::Blocked | Phase::BackOff => channels.resume(channel),
             Phase::Waiting => {

@@ -47,6 +47,11 @@ pub(super) struct InFlight<E> {
 }
 
 impl<E> InFlight<E> {
+    /// Returns the nanoseconds that it has left, if it waits for a permit.
+    pub(super) fn waits_with(&self, now: ProcessingTime) -> Option<u64> {
+        (self.phase == Phase::Waiting).then(|| self.deadline.nanos_since(now))
+    }
+
     /// Returns whether the outcome of `attempt` is awaited.
     pub(super) fn awaits(&self, attempt: AttemptId) -> bool {
         match self.phase {

@@ -11,7 +11,7 @@ use super::action::{AttemptId, Completion, Emitted, Failure, Handled, Invocation
 use super::channels::sign_of;
 use super::in_flight::Phase;
 use super::{AsyncWaitOperator, EndOfInput, FailurePolicy, Outcome};
-use crate::flow::{CallSign, EndedCall};
+use crate::flow::{CallSign, EndedCall, LeastTime, Line, Side};
 use crate::queue::{EntryId, StreamElementQueue};
 use crate::retry::mix;
 use crate::time::ProcessingTime;
@@ -58,7 +58,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 self.last_failures.insert(attempt.entry, failure);
             }
             self.back_off(attempt, completion.retry, now);
-            self.start_waiting(now);
+            self.start_after(nanos, now);
             return Handled::Retried(latency);
         }
         in_flight.phase = Phase::Completed;
@@ -70,7 +70,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             _ => Failure::Function(error),
         });
         self.conclude(attempt.entry, outcome, now);
-        self.start_waiting(now);
+        self.start_after(nanos, now);
         Handled::Final(latency)
     }
 
@@ -182,8 +182,6 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     }
 
     /// Hands free permits to records that wait, retries first: they arrived earlier.
-    #[expect(clippy::inline_always, reason = "once per completion, and mostly nobody waits")]
-    #[inline(always)]
     pub(super) fn start_waiting(&mut self, now: ProcessingTime) {
         match &self.channels {
             None if self.waiting.is_empty() && self.due_retries.is_empty() => {}
@@ -193,16 +191,54 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
     }
 
-    /// Starts records that wait while there are permits.
+    /// Does as [`start_waiting`](Self::start_waiting) when a call has ended that took `nanos`.
+    #[expect(clippy::inline_always, reason = "once per completion, and mostly nobody waits")]
+    #[inline(always)]
+    fn start_after(&mut self, nanos: u64, now: ProcessingTime) {
+        match &self.channels {
+            None if self.waiting.is_empty() && self.due_retries.is_empty() => {}
+            None => self.start_next_after(nanos, now),
+            Some(channels) if channels.has_ready() => self.start_ready(now),
+            Some(_) => {}
+        }
+    }
+
+    #[inline(never)]
+    fn start_next_after(&mut self, nanos: u64, now: ProcessingTime) {
+        let queue = &mut self.queue;
+        let mut left = |id| queue.get_mut(id).and_then(|it| it.waits_with(now));
+        let has_retry = self.due_retries.has_any(&mut left);
+        if has_retry || self.waiting.has_any(&mut left) {
+            self.times.note_ended(nanos);
+            self.start_next(now);
+        }
+    }
+
+    /// Starts records that wait while there are permits, and time for an answer.
     #[inline(never)]
     fn start_next(&mut self, now: ProcessingTime) {
+        let least = LeastTime::new(self.timeout_nanos, now);
+        self.is_late = false;
         while self.running < self.window && !self.is_closed {
-            let next = self.due_retries.pop_front().or_else(|| self.waiting.pop_front());
-            let Some(id) = next else { return };
-            let is_waiting = |phase| phase == Phase::Waiting;
-            if self.queue.get_mut(id).is_some_and(|it| is_waiting(it.phase)) {
-                self.start(id, now);
-            }
+            let is_alone = self.running == 0;
+            let (queue, retries, first) =
+                (&mut self.queue, &mut self.due_retries, &mut self.waiting);
+            let mut left = |id| queue.get_mut(id).and_then(|it| it.waits_with(now));
+            let next = least.next(&mut self.times, is_alone, |side, least| match side {
+                Side::Oldest => {
+                    let retry = retries.take_oldest(least, &mut left);
+                    retry.or_else(|| first.take_oldest(least, &mut left))
+                }
+                Side::Newest => {
+                    let first_call = first.take_newest(least, &mut left);
+                    first_call.or_else(|| retries.take_newest(least, &mut left))
+                }
+            });
+            let Some(id) = next else {
+                self.is_late = true;
+                return;
+            };
+            self.start(id, now);
         }
     }
 
@@ -297,6 +333,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         match phase {
             Phase::Running => {
                 let attempt = AttemptId { entry: id, attempt: in_flight.attempt };
+                self.times.note_expired(now.nanos_since(in_flight.since));
                 self.actions.cancel.push(attempt);
                 self.running -= 1;
                 self.metrics.cancelled += 1;
@@ -318,6 +355,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     fn time_out_attempt(&mut self, attempt: AttemptId, now: ProcessingTime) {
         let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.awaits(attempt));
         let Some(in_flight) = in_flight.filter(|_| !self.is_closed) else { return };
+        self.times.note_expired(now.nanos_since(in_flight.since));
         self.actions.cancel.push(attempt);
         self.running -= 1;
         self.metrics.cancelled += 1;
@@ -329,7 +367,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 in_flight,
                 sign: CallSign::Dropped,
             });
-            channels.finish_call(channel, now.nanos_since(since));
+            channels.expire_call(channel, now.nanos_since(since));
         }
         if self.may_retry(attempt) {
             self.back_off(attempt, Retry::Yes, now);

@@ -126,9 +126,8 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
                     (Start::Now, Some(rest)) if !self.is_draining() => {
                         self.back_off_until(AttemptId { entry: id, attempt }, now + rest);
                     }
-                    // It is counted as waiting already, and starts when all are restored.
-                    (Start::Now, _) if channel.is_some() => self.wait_for_permit(id, now),
-                    (Start::Now, _) => self.make_ready(id, now),
+                    // It starts when all are restored; in a channel it is counted as waiting already.
+                    (Start::Now, _) => self.wait_for_permit(id, now),
                 }
             }
         }

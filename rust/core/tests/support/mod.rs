@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The model that the simulation of the operator compares with.
 
+pub(crate) mod call_times_model;
 pub(crate) mod channel_model;
 mod operator_check;
 pub(crate) mod operator_model;

@@ -7,7 +7,6 @@ use sparkawait_core::element::StreamElement;
 use sparkawait_core::operator::{Actions, AttemptId, Invocation, Metrics, OutputMode};
 use sparkawait_core::time::ProcessingTime;
 
-use super::channel_model::channel_of;
 use super::operator_model::{Held, Model, Operator, State, key_of};
 
 impl Model {
@@ -38,10 +37,9 @@ impl Model {
         let is_keyed = self.config.mode == OutputMode::KeyOrdered;
         let starts_in_order = !is_keyed && attempt.attempt == 1;
         if starts_in_order {
-            let channel = self.config.channels.and_then(|_| channel_of(value));
-            let last = self.last_first.insert(channel, value);
-            assert!(last < Some(value), "{value} overtakes");
+            self.check_order(value);
         }
+        self.check_time(value);
         let retry = self.config.retry.filter(|_| attempt.attempt > 1);
         let is_permitted =
             retry.map_or(attempt.attempt == 1, |it| it.can_retry(attempt.attempt - 1));
@@ -87,7 +85,7 @@ impl Model {
         assert!(self.running() <= max_concurrency);
         let may_start = |it: &&Held| it.state == State::Waiting && !self.is_blocked(it.value);
         if self.config.channels.is_none() && self.running() < self.window && !self.is_closed {
-            assert_eq!(self.held().find(may_start).map(|it| it.value), None, "a permit is free");
+            assert!(!self.must_start(self.held().filter(may_start)), "a permit is free");
         }
         let mut keys = HashSet::new();
         let running = self.held().filter(|it| it.is_running());

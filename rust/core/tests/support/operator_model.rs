@@ -17,6 +17,7 @@ use sparkawait_core::queue::EntryId;
 use sparkawait_core::retry::mix;
 use sparkawait_core::time::ProcessingTime;
 
+use super::call_times_model::Times;
 use super::channel_model::Assigned;
 
 /// What an attempt came to: the record's value and the attempt's number.
@@ -128,8 +129,10 @@ pub(crate) struct Model {
     pub(super) metrics: Metrics,
     readied: usize,
     pub(super) starts: usize,
-    /// The last record that was called for the first time, of each channel.
-    pub(super) last_first: HashMap<Option<Key>, u32>,
+    /// How long calls took: in each channel, or at all.
+    pub(super) call_times: HashMap<Option<Option<Key>>, Times>,
+    /// Whether records that came later have later deadlines, and wait in the order they came in.
+    pub(super) has_sorted_deadlines: bool,
     pub(super) assigned: Assigned,
     /// Calls that the current operation has to cancel.
     pub(super) cancels: HashSet<AttemptId>,
@@ -141,6 +144,8 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn new(config: Config, now: ProcessingTime) -> Self {
+        let is_keyed = config.mode == OutputMode::KeyOrdered;
+        let has_sorted_deadlines = !is_keyed && config.retry.is_none();
         Self {
             window: config.max_concurrency.get(),
             config,
@@ -153,7 +158,8 @@ impl Model {
             metrics: Metrics::default(),
             readied: 0,
             starts: 0,
-            last_first: HashMap::new(),
+            call_times: HashMap::new(),
+            has_sorted_deadlines,
             assigned: HashMap::new(),
             cancels: HashSet::new(),
             asks: Vec::new(),
@@ -181,6 +187,10 @@ impl Model {
 
     pub(super) fn get(&mut self, value: u32) -> &mut Held {
         self.held_mut().find(|it| it.value == value).expect("the record is held")
+    }
+
+    pub(super) fn get_ref(&self, value: u32) -> &Held {
+        self.held().find(|it| it.value == value).expect("the record is held")
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -266,6 +276,24 @@ impl Model {
             return Handled::TimeoutAnswered;
         };
         let latency = self.now.saturating_since(since);
+        let has_channels = self.config.channels.is_some();
+        if has_channels {
+            self.note_ended(value, latency);
+        }
+        let handled = self.conclude(attempt, value, completion, latency);
+        if !has_channels {
+            self.note_ended(value, latency);
+        }
+        handled
+    }
+
+    fn conclude(
+        &mut self,
+        attempt: AttemptId,
+        value: u32,
+        completion: Completion<Reply, Reply>,
+        latency: Duration,
+    ) -> Handled {
         if self.back_off(value, completion.retry) {
             if let Err(failure) = completion.outcome {
                 self.get(value).last_failure = Some(failure);
@@ -349,6 +377,7 @@ impl Model {
             return;
         }
         self.metrics.timeouts += 1;
+        self.note_if_running(value);
         self.cancel(value);
         if self.config.asks_on_timeout {
             self.get(value).state = State::Asked;
@@ -363,11 +392,18 @@ impl Model {
         if self.is_closed || !self.get(value).is_running() {
             return;
         }
+        self.note_if_running(value);
         self.cancel(value);
         if !self.back_off(value, Retry::Yes) {
             self.metrics.timeouts += 1;
             let last = self.get(value).last_failure;
             self.finish(value, Err(Failure::AttemptTimedOut(last)));
+        }
+    }
+
+    fn note_if_running(&mut self, value: u32) {
+        if let State::Running { since, .. } = self.get(value).state {
+            self.note_expired(value, self.now.saturating_since(since));
         }
     }
 
@@ -447,6 +483,7 @@ impl Model {
         now: ProcessingTime,
     ) -> Self {
         let mut model = Self::new(config, now);
+        model.has_sorted_deadlines = false;
         model.replay = snapshot.into();
         model.admit_replayed();
         model

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is known of the durations of calls, in the model of the operator, and what it forbids.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use sparkawait_core::element::Key;
+use sparkawait_core::time::ProcessingTime;
+
+use super::channel_model::channel_of;
+use super::operator_model::{Held, Model, State};
+
+/// The durations of the last fifteen calls of a channel, or of all without channels.
+#[derive(Debug, Default)]
+pub(super) struct Times {
+    last: VecDeque<u64>,
+    is_probing: bool,
+    probed_at: ProcessingTime,
+}
+
+impl Times {
+    fn note(&mut self, duration: u64) {
+        self.last.push_back(duration);
+        if self.last.len() > 15 {
+            self.last.pop_front();
+        }
+    }
+
+    /// The median, of which three leading bits count.
+    fn median(&self) -> u64 {
+        let mut sorted: Vec<u64> = self.last.iter().copied().collect();
+        sorted.sort_unstable();
+        let Some(median) = sorted.get(sorted.len().saturating_sub(1) / 2) else { return 0 };
+        let place = median.ilog2().saturating_sub(2);
+        median >> place << place
+    }
+}
+
+impl Model {
+    /// What the record's calls are timed and started with.
+    fn scope(&self, value: u32) -> Option<Option<Key>> {
+        self.config.channels.map(|_| channel_of(value))
+    }
+
+    fn times_of(&mut self, value: u32) -> &mut Times {
+        let scope = self.scope(value);
+        self.call_times.entry(scope).or_default()
+    }
+
+    /// The records that may start beside `value`, but for its own.
+    fn waiting_beside(&self, value: u32) -> impl Iterator<Item = &Held> {
+        let scope = self.scope(value);
+        self.held().filter(move |it| {
+            it.state == State::Waiting
+                && it.value != value
+                && self.scope(it.value) == scope
+                && !self.is_blocked(it.value)
+        })
+    }
+
+    /// Notes a call that was answered, if anybody waits.
+    pub(super) fn note_ended(&mut self, value: u32, took: Duration) {
+        if self.waiting_beside(value).next().is_some() {
+            let nanos = nanos(took).max(1);
+            let times = self.times_of(value);
+            if std::mem::take(&mut times.is_probing) {
+                times.last.clear();
+            }
+            times.note(nanos);
+        }
+    }
+
+    /// Notes a call that was cut off.
+    pub(super) fn note_expired(&mut self, value: u32, took: Duration) {
+        let times = self.times_of(value);
+        times.is_probing = false;
+        times.note(nanos(took).max(1).max(times.median()));
+    }
+
+    fn left(&self, held: &Held) -> u64 {
+        held.deadline.map_or(u64::MAX, |deadline| nanos(deadline.saturating_since(self.now)))
+    }
+
+    /// The time that a record of the same channel needs.
+    fn least(&self, value: u32) -> u64 {
+        let median = self.call_times.get(&self.scope(value)).map_or(0, Times::median);
+        median.min(self.config.timeout.map_or(u64::MAX, nanos) / 4 * 3)
+    }
+
+    /// Checks that a record that starts has time for an answer, or is a probe.
+    pub(super) fn check_time(&mut self, value: u32) {
+        let (left, least, now) = (self.left(self.get_ref(value)), self.least(value), self.now);
+        if left >= least {
+            return;
+        }
+        let scope = self.scope(value);
+        let is_beside = |it: &Held| it.is_running() && self.scope(it.value) == scope;
+        assert!(!self.held().any(is_beside), "{value} starts with {left} left");
+        let times = self.times_of(value);
+        let due = times.probed_at + Duration::from_nanos(times.median());
+        assert!(now >= due, "a probe is due at {due:?}");
+        (times.is_probing, times.probed_at) = (true, now);
+    }
+
+    /// Checks that no record which came earlier and has time for an answer is passed.
+    pub(super) fn check_order(&self, value: u32) {
+        let least = self.least(value);
+        let is_late = |it: &Held| self.left(it) < least;
+        if self.waiting_beside(value).any(|it| it.attempts > 0 && is_late(it)) {
+            return;
+        }
+        let mut earlier = self.waiting_beside(value).filter(|it| it.attempts == 0);
+        let oldest = earlier.find(|it| it.value < value);
+        assert!(oldest.is_none_or(is_late), "{value} overtakes {oldest:?}");
+    }
+
+    /// Whether one of these, which may start as far as permits go, has to.
+    pub(super) fn must_start<'a>(&self, waiting: impl Iterator<Item = &'a Held>) -> bool {
+        let waiting: Vec<&Held> = waiting.collect();
+        let has_time = |it: &&Held| self.left(it) >= self.least(it.value);
+        let is_all = !waiting.is_empty() && waiting.iter().all(has_time);
+        // Where deadlines grow along the line, its end has most time.
+        let is_sorted = self.has_sorted_deadlines;
+        is_all || (is_sorted && waiting.last().is_some_and(has_time))
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -64,7 +64,7 @@ impl CallTimes {
     fn median_code(&self) -> u8 {
         let mut sorted = self.last;
         sorted.sort_unstable();
-        let unknown = sorted.iter().filter(|it| **it == 0).count();
+        let unknown = sorted.partition_point(|it| *it == 0);
         let known = sorted.get(unknown..).unwrap_or_default();
         known.get(known.len().saturating_sub(1) / 2).copied().unwrap_or_default()
     }
@@ -102,7 +102,9 @@ mod tests {
 
     fn after(durations: &[u64]) -> CallTimes {
         let mut times = CallTimes::new();
-        durations.iter().for_each(|nanos| times.note_ended(*nanos));
+        for nanos in durations {
+            times.note_ended(*nanos);
+        }
         times
     }
 

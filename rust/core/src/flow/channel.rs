@@ -132,6 +132,10 @@ impl Channel {
                 let retry = nodes.line(retries).take_oldest(least, left);
                 retry.or_else(|| nodes.line(first_calls).take_oldest(least, left))
             }
+            Side::First => {
+                let retry = nodes.line(retries).take_first(least, left);
+                retry.or_else(|| nodes.line(first_calls).take_first(least, left))
+            }
             Side::Newest => {
                 let first_call = nodes.line(first_calls).take_newest(least, left);
                 first_call.or_else(|| nodes.line(retries).take_newest(least, left))

@@ -37,6 +37,19 @@ pub(crate) trait Line {
         is_in_time.then(|| self.pop_oldest()).flatten()
     }
 
+    /// Removes the oldest record that has at least `least` nanoseconds left, and gives up those
+    /// before it: they are in no line any more.
+    fn take_first(
+        &mut self,
+        least: u64,
+        left: &mut impl FnMut(EntryId) -> Option<u64>,
+    ) -> Option<EntryId> {
+        while left(self.oldest()?) < Some(least) {
+            self.pop_oldest();
+        }
+        self.pop_oldest()
+    }
+
     /// Removes the newest record likewise.
     fn take_newest(
         &mut self,
@@ -76,6 +89,8 @@ impl Line for VecDeque<EntryId> {
 pub(crate) struct LeastTime {
     /// A record with so many nanoseconds left is called in any case, however long calls took.
     pub(crate) most: u64,
+    /// A record is given up if it has less left, and too little for a call.
+    pub(crate) little: u64,
     pub(crate) now: ProcessingTime,
 }
 
@@ -83,15 +98,16 @@ impl LeastTime {
     /// Makes that of records which had `timeout_nanos` when they came.
     pub(crate) const fn new(timeout_nanos: u64, now: ProcessingTime) -> Self {
         // A young record, of which there is one soon, sees that a destination has recovered.
-        Self { most: timeout_nanos / 4 * 3, now }
+        Self { most: timeout_nanos / 4 * 3, little: timeout_nanos / 4, now }
     }
 
     /// Removes the record that is called next: retries go first, and the oldest of those that can
     /// be answered in time.
     ///
-    /// Deadlines grow with arrival. So if the oldest one has too little time left, the newest is
-    /// the one that has most; if that has too little as well, nothing starts. The others stay,
-    /// since calls may become faster before their time is over.
+    /// Where calls take a small part of the time, records that are too late for one are given up.
+    /// Else they stay, since calls may become faster before their time is over, and the newest is
+    /// looked at: deadlines grow with arrival, so it has most time. If that is too little as well,
+    /// nothing starts.
     pub(crate) fn next(
         self,
         times: &mut CallTimes,
@@ -103,6 +119,9 @@ impl LeastTime {
             return Some(entry);
         }
         let least = times.median().min(self.most);
+        if least <= self.little {
+            return take(Side::First, least);
+        }
         if let Some(entry) = take(Side::Oldest, least).or_else(|| take(Side::Newest, least)) {
             return Some(entry);
         }
@@ -115,9 +134,11 @@ impl LeastTime {
     }
 }
 
-/// An end of the lines.
+/// Which record of the lines is taken, if it has time enough.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Side {
     Oldest,
+    /// The oldest that has.
+    First,
     Newest,
 }

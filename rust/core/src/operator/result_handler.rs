@@ -229,6 +229,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                     let retry = retries.take_oldest(least, &mut left);
                     retry.or_else(|| first.take_oldest(least, &mut left))
                 }
+                Side::First => {
+                    let retry = retries.take_first(least, &mut left);
+                    retry.or_else(|| first.take_first(least, &mut left))
+                }
                 Side::Newest => {
                     let first_call = first.take_newest(least, &mut left);
                     first_call.or_else(|| retries.take_newest(least, &mut left))

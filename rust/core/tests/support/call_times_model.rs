@@ -8,7 +8,14 @@ use sparkawait_core::element::Key;
 use sparkawait_core::time::ProcessingTime;
 
 use super::channel_model::channel_of;
-use super::operator_model::{Held, Model, State};
+use super::operator_model::{Deadlines, Held, Model, State};
+
+/// Whose calls are timed together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Scope {
+    Operator,
+    Channel(Option<Key>),
+}
 
 /// The durations of the last fifteen calls of a channel, or of all without channels.
 #[derive(Debug, Default)]
@@ -38,8 +45,8 @@ impl Times {
 
 impl Model {
     /// What the record's calls are timed and started with.
-    fn scope(&self, value: u32) -> Option<Option<Key>> {
-        self.config.channels.map(|_| channel_of(value))
+    fn scope(&self, value: u32) -> Scope {
+        self.config.channels.map_or(Scope::Operator, |_| Scope::Channel(channel_of(value)))
     }
 
     fn times_of(&mut self, value: u32) -> &mut Times {
@@ -109,18 +116,26 @@ impl Model {
         if self.waiting_beside(value).any(|it| it.attempts > 0 && is_late(it)) {
             return;
         }
-        let mut earlier = self.waiting_beside(value).filter(|it| it.attempts == 0);
+        let earlier = self.waiting_beside(value).filter(|it| it.attempts == 0);
+        // Others may have been given up.
+        let mut earlier = earlier.filter(|it| is_late(it) || self.left(it) >= self.little());
         let oldest = earlier.find(|it| it.value < value);
         assert!(oldest.is_none_or(is_late), "{value} overtakes {oldest:?}");
+    }
+
+    /// A record that has less time may be given up, and called no more.
+    fn little(&self) -> u64 {
+        self.config.timeout.map_or(u64::MAX, nanos) / 4
     }
 
     /// Whether one of these, which may start as far as permits go, has to.
     pub(super) fn must_start<'a>(&self, waiting: impl Iterator<Item = &'a Held>) -> bool {
         let waiting: Vec<&Held> = waiting.collect();
-        let has_time = |it: &&Held| self.left(it) >= self.least(it.value);
+        let needs = |it: &Held| self.least(it.value).max(self.little());
+        let has_time = |it: &&Held| self.left(it) >= needs(it);
         let is_all = !waiting.is_empty() && waiting.iter().all(has_time);
         // Where deadlines grow along the line, its end has most time.
-        let is_sorted = self.has_sorted_deadlines;
+        let is_sorted = self.deadlines == Deadlines::Sorted;
         is_all || (is_sorted && waiting.last().is_some_and(has_time))
     }
 }

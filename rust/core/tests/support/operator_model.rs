@@ -17,7 +17,7 @@ use sparkawait_core::queue::EntryId;
 use sparkawait_core::retry::mix;
 use sparkawait_core::time::ProcessingTime;
 
-use super::call_times_model::Times;
+use super::call_times_model::{Scope, Times};
 use super::channel_model::Assigned;
 
 /// What an attempt came to: the record's value and the attempt's number.
@@ -114,6 +114,14 @@ impl Held {
     }
 }
 
+/// What is known of the deadlines along a line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Deadlines {
+    /// Records that came later have later ones, and wait in the order they came in.
+    Sorted,
+    Mixed,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Model {
@@ -130,9 +138,9 @@ pub(crate) struct Model {
     readied: usize,
     pub(super) starts: usize,
     /// How long calls took: in each channel, or at all.
-    pub(super) call_times: HashMap<Option<Option<Key>>, Times>,
-    /// Whether records that came later have later deadlines, and wait in the order they came in.
-    pub(super) has_sorted_deadlines: bool,
+    pub(super) call_times: HashMap<Scope, Times>,
+    /// Those of the records that wait.
+    pub(super) deadlines: Deadlines,
     pub(super) assigned: Assigned,
     /// Calls that the current operation has to cancel.
     pub(super) cancels: HashSet<AttemptId>,
@@ -145,7 +153,8 @@ pub(crate) struct Model {
 impl Model {
     pub(crate) fn new(config: Config, now: ProcessingTime) -> Self {
         let is_keyed = config.mode == OutputMode::KeyOrdered;
-        let has_sorted_deadlines = !is_keyed && config.retry.is_none();
+        let is_sorted = !is_keyed && config.retry.is_none();
+        let deadlines = if is_sorted { Deadlines::Sorted } else { Deadlines::Mixed };
         Self {
             window: config.max_concurrency.get(),
             config,
@@ -159,7 +168,7 @@ impl Model {
             readied: 0,
             starts: 0,
             call_times: HashMap::new(),
-            has_sorted_deadlines,
+            deadlines,
             assigned: HashMap::new(),
             cancels: HashSet::new(),
             asks: Vec::new(),
@@ -483,7 +492,7 @@ impl Model {
         now: ProcessingTime,
     ) -> Self {
         let mut model = Self::new(config, now);
-        model.has_sorted_deadlines = false;
+        model.deadlines = Deadlines::Mixed;
         model.replay = snapshot.into();
         model.admit_replayed();
         model

@@ -45,8 +45,9 @@ proptest! {
             operator.in_state(State::Running).into_iter().for_each(|it| operator.finish(it, true));
             if operator.in_state(State::Running).is_empty() {
                 // What has too little time left waits until it is over.
-                let waiting = operator.in_state(State::Waiting);
-                waiting.into_iter().for_each(|it| operator.time_out(it));
+                for it in operator.in_state(State::Waiting) {
+                    operator.time_out(it);
+                }
             }
         }
         prop_assert_eq!(operator.in_state(State::Done).len(), operator.records.len());

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A destination that never answers, beside one that does: what is not called, and when it is again.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::collections::VecDeque;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use sparkawait_core::element::{Key, StreamElement, StreamRecord};
+use sparkawait_core::flow::ChannelConfig;
+use sparkawait_core::operator::{
+    AsyncWaitOperator, AttemptId, Completion, Config, FailurePolicy, OutputMode, Retry,
+};
+use sparkawait_core::time::ProcessingTime;
+
+/// Calls of one channel.
+const SHARE: usize = 10;
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// What a call of a destination takes that answers.
+const CALL_MILLIS: u64 = 5;
+
+type Value = (u64, bool);
+
+/// A record for each destination comes every millisecond.
+struct World {
+    operator: AsyncWaitOperator<Value, (), ()>,
+    millis: u64,
+    /// Until when the dead destination is dead.
+    dead_until: u64,
+    /// Keys of its records; 0 for none.
+    keys: u64,
+    calls: VecDeque<(u64, AttemptId)>,
+    dead_calls: usize,
+    lives: usize,
+    /// When the records came that were answered by the destination that had been dead.
+    answered: Vec<u64>,
+}
+
+impl World {
+    fn new(mode: OutputMode, channels: bool, dead_until: u64) -> Self {
+        let mut config = Config::new(mode, NonZeroUsize::new(20_000).unwrap());
+        config.max_concurrency = NonZeroUsize::new(if channels { 100 } else { SHARE }).unwrap();
+        config.timeout = Some(TIMEOUT);
+        config.on_failure = FailurePolicy::Emit;
+        config.channels = channels.then(|| ChannelConfig {
+            exclusive: 2,
+            floating: 80,
+            max_per_channel: u32::try_from(SHARE).unwrap(),
+            max_backlog: 100_000,
+            max_backlog_per_channel: 100_000,
+            adaptive: None,
+        });
+        let keys = if mode == OutputMode::KeyOrdered { 7 } else { 0 };
+        let operator = AsyncWaitOperator::new(config);
+        let calls = VecDeque::new();
+        let (dead_calls, lives, answered) = (0, 0, Vec::new());
+        Self { operator, millis: 0, dead_until, keys, calls, dead_calls, lives, answered }
+    }
+
+    fn now(&self) -> ProcessingTime {
+        ProcessingTime::ZERO + Duration::from_millis(self.millis)
+    }
+
+    fn put(&mut self, is_dead: bool) {
+        let record = StreamRecord::new((self.millis, is_dead), None);
+        let channel = Some(Key::new(is_dead.into()));
+        let key = (self.keys > 0 && is_dead).then(|| Key::new(self.millis % self.keys.max(1)));
+        let now = self.now();
+        self.operator.process_element_on(channel, record, key, now).unwrap();
+        self.start();
+    }
+
+    fn start(&mut self) {
+        for call in self.operator.actions().invoke.drain(..) {
+            let (_, is_dead) = call.value;
+            if is_dead && self.millis < self.dead_until {
+                self.dead_calls += 1;
+            } else {
+                self.calls.push_back((self.millis + CALL_MILLIS, call.attempt));
+            }
+        }
+        self.operator.actions().cancel.clear();
+    }
+
+    /// Lives until `millis`; `both` destinations have records, or the dead one alone.
+    fn run(&mut self, millis: u64, both: bool) {
+        while self.millis < millis {
+            self.put(true);
+            if both {
+                self.put(false);
+            }
+            self.millis += 1;
+            let now = self.now();
+            while let Some((due, attempt)) = self.calls.front().copied()
+                && due <= self.millis
+            {
+                self.calls.pop_front();
+                let completion = Completion { outcome: Ok(()), retry: Retry::No };
+                self.operator.handle_completion(attempt, completion, now);
+            }
+            self.operator.handle_time(now);
+            self.start();
+            while let Some(element) = self.operator.pop_output() {
+                let StreamElement::Record(emitted) = element else { continue };
+                let (came, is_dead) = emitted.record.value;
+                match (emitted.outcome, is_dead) {
+                    (Ok(()), true) => self.answered.push(came),
+                    (Ok(()), false) => self.lives += 1,
+                    (Err(_), true) => {}
+                    (Err(failure), false) => unreachable!("{failure:?} where all is well"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_dead_destination_is_called_anew_as_its_calls_end_and_no_more() {
+    for mode in [OutputMode::Ordered, OutputMode::Unordered] {
+        let mut world = World::new(mode, true, u64::MAX);
+
+        world.run(12_000, true);
+
+        assert_eq!(world.dead_calls, 3 * SHARE, "{mode:?}: at 0 s, 5 s and 10 s");
+        if mode == OutputMode::Unordered {
+            assert_eq!(
+                world.lives,
+                12_000 - usize::try_from(CALL_MILLIS).unwrap() + 1,
+                "the others notice nothing"
+            );
+        }
+    }
+}
+
+#[test]
+fn without_channels_nothing_is_called_that_cannot_be_answered_either() {
+    let mut world = World::new(OutputMode::Unordered, false, u64::MAX);
+
+    world.run(12_000, false);
+
+    assert_eq!(world.dead_calls, 3 * SHARE);
+}
+
+#[test]
+fn a_record_that_waited_for_its_key_is_a_probe_at_most() {
+    let mut world = World::new(OutputMode::KeyOrdered, true, u64::MAX);
+
+    world.run(30_000, true);
+
+    // One call for each key, which takes 5 s, and then one of that length at most at a time.
+    assert!(world.dead_calls <= 7 + 30 / 4, "{}", world.dead_calls);
+}
+
+#[test]
+fn a_destination_that_recovers_is_called_as_before() {
+    for (mode, channels) in [
+        (OutputMode::Unordered, true),
+        (OutputMode::Unordered, false),
+        (OutputMode::KeyOrdered, true),
+    ] {
+        let mut world = World::new(mode, channels, 12_000);
+
+        world.run(40_000, channels);
+
+        let answered = world.answered.iter().filter(|it| (30_000..39_900).contains(*it)).count();
+        assert_eq!(answered, 9_900, "{mode:?}");
+        if mode == OutputMode::Unordered {
+            let lost: Vec<u64> =
+                (12_000..30_000).filter(|it| !world.answered.contains(it)).collect();
+            assert!(lost.is_empty(), "came after it had recovered: {lost:?}");
+        }
+    }
+}

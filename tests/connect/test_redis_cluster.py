@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pytest
@@ -109,27 +109,49 @@ def run(node: RedisServer, commands: Iterable[str]) -> str:
     return node.cli(stdin="\n".join([*commands, ""]).encode())
 
 
+def migrate(
+    source: RedisServer, target: RedisServer, slots: Sequence[int], given: Sequence[int]
+) -> None:
+    """Moves the keys of some slots, and gives some of the slots away with them."""
+    source_id, target_id = (node.cli("cluster", "myid").strip() for node in (source, target))
+    run(target, (f"cluster setslot {it} importing {source_id}" for it in slots))
+    run(source, (f"cluster setslot {it} migrating {target_id}" for it in slots))
+    listed = run(source, (f"cluster getkeysinslot {it} 100\necho end" for it in slots))
+    where = f'127.0.0.1 {target.port} "" 0 5000'
+    groups = (keys.split() for keys in listed.split("end"))
+    run(source, (f"migrate {where} keys {' '.join(keys)}" for keys in groups if keys))
+    for node in (target, source):
+        run(node, (f"cluster setslot {it} node {target_id}" for it in given))
+
+
 @pytest.mark.parametrize("channels", [None, sa.Channels(count=3)])
 def test_nothing_is_lost_while_slots_move(passing, channels):
     function = redis.get(passing.url, "k:{id}", schema="v bigint", cluster=True)
     source, target = passing.primaries[:2]
-    source_id, target_id = (node.cli("cluster", "myid").strip() for node in (source, target))
 
     def moving():
         for index, batch in enumerate(batches()):
             slots = range(index * 20, index * 20 + 20)
-            run(target, (f"cluster setslot {it} importing {source_id}" for it in slots))
-            run(source, (f"cluster setslot {it} migrating {target_id}" for it in slots))
-            listed = run(source, (f"cluster getkeysinslot {it} 100\necho end" for it in slots))
-            where = f'127.0.0.1 {target.port} "" 0 5000'
-            groups = (keys.split() for keys in listed.split("end"))
-            run(source, (f"migrate {where} keys {' '.join(keys)}" for keys in groups if keys))
             # Half of the slots stay on their way: their keys are asked for by ASK.
-            for node in (target, source):
-                run(node, (f"cluster setslot {it} node {target_id}" for it in slots[::2]))
+            migrate(source, target, slots, given=slots[::2])
             yield batch
 
     out = sa.arrow.unordered_wait(moving(), function, capacity=700, channels=channels)
+    found = sorted((row["id"], row["v"]) for batch in out for row in batch.to_pylist())
+    assert found == [(i, i * 3) for i in range(ROWS)]
+
+
+def test_nothing_is_lost_while_slots_go_to_and_fro(passing):
+    function = redis.get(passing.url, "k:{id}", schema="v bigint", cluster=True)
+    slots = range(0, 5461, 9)
+
+    def flipping():
+        for index, batch in enumerate(batches()):
+            source, target = passing.primaries[index % 2], passing.primaries[1 - index % 2]
+            migrate(source, target, slots, given=slots)
+            yield batch
+
+    out = sa.arrow.unordered_wait(flipping(), function, capacity=700, retry=UNTIL_BACK)
     found = sorted((row["id"], row["v"]) for batch in out for row in batch.to_pylist())
     assert found == [(i, i * 3) for i in range(ROWS)]
 

@@ -10,7 +10,7 @@
 //! | `answers`, `map` | columns out of the replies to a burst |
 //! | `apart`, `join` | rows that ask for keys of several slots, and their answers |
 //! | `nodes` | the node of a cluster as the channel of a row |
-//! | `router`, `redirects`, `redirection`, `slots`, `topology` | which node of a cluster a command goes to |
+//! | `router`, `redirects`, `redirection`, `refresh`, `slots`, `topology` | which node of a cluster a command goes to |
 //! | `failure` | what a reply that is an error means for its row |
 //!
 //! A burst is packed on the task thread and answered from the connection's
@@ -28,6 +28,7 @@ mod map;
 mod nodes;
 pub(crate) mod redirection;
 mod redirects;
+mod refresh;
 pub(crate) mod resp;
 mod router;
 pub(crate) mod scanner;

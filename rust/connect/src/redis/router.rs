@@ -2,8 +2,8 @@
 //! Which server a command goes to: the only one, or a node of a cluster that has its key.
 //!
 //! A cluster is asked for its nodes at the start of each task, whenever a redirection shows
-//! that they changed, and when one is lost. What redirections tell is believed
-//! at once. A node that is lost loses its slots, so that another one is asked
+//! that they changed, and when one is lost, but not again at once. What redirections tell
+//! is believed at once. A node that is lost loses its slots, so that another one is asked
 //! for them; a replica that is lost rests, and its primary is asked meanwhile. A
 //! node that the cluster does not have any more is forgotten, but for its number.
 
@@ -22,6 +22,7 @@ use super::failure;
 use super::link::{Awaited, Job, Link};
 use super::nodes::node_of;
 use super::redirection::{Redirection, host_and_port};
+use super::refresh::Refresh;
 use super::slots::SLOTS;
 use super::topology::{self, Shard, TopologyAnswer};
 use super::{ReadFrom, Server, seconds};
@@ -44,8 +45,8 @@ pub(super) struct Router {
     guide: AtomicUsize,
     /// Counts bursts, so that replicas take turns.
     turn: AtomicUsize,
-    /// Whether a question for the nodes was not answered yet.
-    is_asking: Mutex<bool>,
+    /// The questions for the nodes.
+    refresh: Mutex<Refresh>,
     answered: Condvar,
     started: Instant,
     /// What links tell of their node.
@@ -164,7 +165,7 @@ impl Router {
                 map: RwLock::new(map),
                 guide: AtomicUsize::new(0),
                 turn: AtomicUsize::new(0),
-                is_asking: Mutex::new(false),
+                refresh: Mutex::default(),
                 answered: Condvar::new(),
                 started: Instant::now(),
                 own: Weak::clone(own),
@@ -178,8 +179,7 @@ impl Router {
     /// Asks for the nodes of a cluster, of which some may have come or gone.
     pub(super) fn refresh(&self) {
         if self.is_cluster() {
-            let guide = self.routes().guide;
-            self.ask_for_nodes(guide);
+            self.ask_for_nodes(self.guide());
         }
     }
 
@@ -192,7 +192,8 @@ impl Router {
         }
         self.refresh();
         // What it returns has no news: whether they are known is seen in the map.
-        drop(self.answered.wait_timeout_while(self.is_asking(), self.patience, |it| *it));
+        let asking = |it: &mut Refresh| it.is_asking();
+        drop(self.answered.wait_timeout_while(self.questions(), self.patience, asking));
     }
 
     /// Whether there may be several nodes.
@@ -202,6 +203,10 @@ impl Router {
 
     /// Opens the map, for a burst.
     pub(super) fn routes(&self) -> Routes<'_> {
+        let is_due = self.is_cluster() && self.questions().is_due(self.elapsed());
+        if is_due {
+            self.ask(self.guide());
+        }
         let map = self.map();
         let guide = map.present(self.guide.load(Ordering::Relaxed));
         let (mut replicas, mut turn) = (Vec::new(), 0);
@@ -305,18 +310,28 @@ impl Router {
         self.ask_for_nodes(guide);
     }
 
-    /// Asks a node for all nodes, unless one is being asked.
+    /// Asks a node for all nodes, unless one is being asked or has been just now: then somebody is
+    /// asked later.
     fn ask_for_nodes(&self, node: usize) {
-        let is_asked = std::mem::replace(&mut *self.is_asking(), true);
-        if !is_asked {
-            let answers = Awaited::Topology(TopologyAnswer::new(Weak::clone(&self.own), node));
-            self.send(node, Job { bytes: topology::QUESTION.to_vec(), answers });
+        let is_to_ask = self.questions().want(self.elapsed());
+        if is_to_ask {
+            self.ask(node);
         }
+    }
+
+    fn ask(&self, node: usize) {
+        let answers = Awaited::Topology(TopologyAnswer::new(Weak::clone(&self.own), node));
+        self.send(node, Job { bytes: topology::QUESTION.to_vec(), answers });
+    }
+
+    /// Whom to ask for what nobody is known to have.
+    fn guide(&self) -> usize {
+        self.map().present(self.guide.load(Ordering::Relaxed))
     }
 
     /// Says that the question for the nodes is not under way any more.
     pub(super) fn was_answered(&self) {
-        *self.is_asking() = false;
+        self.questions().was_answered();
         self.answered.notify_all();
     }
 
@@ -361,13 +376,17 @@ impl Router {
         self.map().nodes.get(node).map(|node| node.address.clone())
     }
 
-    fn is_asking(&self) -> MutexGuard<'_, bool> {
-        self.is_asking.lock().unwrap_or_else(PoisonError::into_inner)
+    fn questions(&self) -> MutexGuard<'_, Refresh> {
+        self.refresh.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.started.elapsed()
     }
 
     /// Returns the milliseconds since the start.
     fn now(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     fn map(&self) -> RwLockReadGuard<'_, Map> {
@@ -422,6 +441,23 @@ mod tests {
         assert_eq!(router.address(moved("ASK 2 :7003", 0)).unwrap(), "localhost:7003");
         assert_eq!(address_of(&router, 2).unwrap(), "other:7002");
         assert_eq!(moved("MOVED 3 other:7001", 0), 1);
+    }
+
+    #[test]
+    fn whoever_reads_the_map_does_not_wait_for_one_who_waits_to_change_it() {
+        let runtime = Runtime::new().unwrap();
+        let router = router(&runtime);
+        let shards = [shard(0..=1, "a:1"), shard(2..=3, "b:2")];
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..2000).for_each(|_| router.learn(&shards, 0)));
+            for slot in (0..2000).map(|it| it % 4) {
+                router.refresh();
+                router.wait_for_nodes();
+                router.redirection(format!("MOVED {slot} :{}", 7000 + slot).as_bytes(), 0);
+                router.forget(1);
+                assert!(address_of(&router, slot).is_some());
+            }
+        });
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod debloater;
 mod error;
 mod guard;
 mod harness;
+mod interruptible;
 mod log;
 mod lookup_server;
 mod native;

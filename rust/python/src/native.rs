@@ -20,12 +20,13 @@ use tokio::runtime::Handle;
 
 use crate::error::{configuration_error, internal_error};
 use crate::guard::guarded;
+use crate::interruptible::{wait_for, wait_for_blocking};
 use crate::lookup_server::{LatencyArguments, to_latency};
 
 /// What a native function does.
 #[pyclass(frozen, module = "sparkawait._core")]
 pub(crate) struct Native {
-    function: Box<dyn NativeFunction>,
+    function: Arc<dyn NativeFunction>,
 }
 
 impl Native {
@@ -54,8 +55,10 @@ impl Native {
         input: &SchemaRef,
     ) -> PyResult<Option<Arc<dyn Destinations>>> {
         let runtime = runtime()?;
-        py.detach(|| self.function.destinations(input, &runtime))
-            .map_err(|error| start_error(&error))
+        let (function, input) = (Arc::clone(&self.function), SchemaRef::clone(input));
+        let handle = runtime.clone();
+        let find = move || function.destinations(&input, &handle);
+        wait_for_blocking(py, &runtime, find)?.map_err(|error| start_error(&error))
     }
 }
 
@@ -95,25 +98,25 @@ impl Native {
         }
         let latency = to_latency(&latency)?;
         let config = SimulatedConfig { latency, error_rate, seed, timestamps };
-        Ok(Self { function: Box::new(config) })
+        Ok(Self { function: Arc::new(config) })
     }
 
     #[staticmethod]
     fn http(description: &str) -> PyResult<Self> {
         let config = read(|| HttpConfig::from_json(description))?;
-        Ok(Self { function: Box::new(config) })
+        Ok(Self { function: Arc::new(config) })
     }
 
     #[staticmethod]
     fn postgres(description: &str) -> PyResult<Self> {
         let config = read(|| PostgresConfig::read(description))?;
-        Ok(Self { function: Box::new(config) })
+        Ok(Self { function: Arc::new(config) })
     }
 
     #[staticmethod]
     fn redis(description: &str) -> PyResult<Self> {
         let config = read(|| RedisConfig::from_json(description))?;
-        Ok(Self { function: Box::new(config) })
+        Ok(Self { function: Arc::new(config) })
     }
 }
 
@@ -149,6 +152,8 @@ pub(crate) fn describe_postgres(
 ) -> PyResult<PyArrowType<Schema>> {
     let config = read(|| PostgresConfig::read(description))?;
     let runtime = runtime()?;
-    let describe = || runtime.block_on(sparkawait_connect::postgres::describe(&config));
-    py.detach(|| read(describe)).map(PyArrowType)
+    guarded(|| {
+        let described = wait_for(py, &runtime, sparkawait_connect::postgres::describe(&config))?;
+        described.map(PyArrowType).map_err(|error| start_error(&error))
+    })
 }

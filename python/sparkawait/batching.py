@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, cast
 
 from sparkawait.batch_lines import CallSize, Line, Timers
 from sparkawait.exceptions import ErrorKind, ResultError
+from sparkawait.retry import RetryAfter
+from sparkawait.retry_after import announced_delay
 from sparkawait.runner import Runner
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class BatchRunner(Runner):
         self._size = CallSize(min(batch.max_rows, plan.capacity), plan.target_latency)
         self._max_bytes = batch.max_bytes
         self._linger = batch.linger_seconds
+        self.splits = batch.split_on_error
         self._max_calls = plan.max_concurrency
         self._max_calls_of_line = _max_calls_of_channel(plan)
         self._has_channels = plan.credits is not None
@@ -154,7 +157,10 @@ class BatchRunner(Runner):
 
 
 class BatchCall:
-    """One call of `async_invoke_batch`, in a task of its own."""
+    """One call of `async_invoke_batch`, in a task of its own.
+
+    With `Batch.split_on_error` it may become several, one after the other, for parts of its rows.
+    """
 
     def __init__(
         self, runner: BatchRunner, line: Line, rows: list[Row], loop: asyncio.AbstractEventLoop
@@ -163,14 +169,22 @@ class BatchCall:
         self.line = line
         self.size = len(rows)
         self._runner = runner
-        self._rows = rows
+        self._parts = deque([rows])
+        """The rows of the calls that are still to be made."""
+        self._part: list[Row] = []
+        """The rows of the call that is being made."""
         self._wanted = {row.__sparkawait_attempt__ for row in rows}
+        self._leaves_part = False
         self.task = asyncio.Task(self._run(), loop=loop, name="sparkawait-batch")
 
     def cancel_rows(self, ids: set[int]) -> None:
         """Forgets these rows; the call is cancelled when nobody waits for it any more."""
         self._wanted -= ids
         if not self._wanted:
+            self.task.cancel()
+        elif self._part and not self._leaves_part and not self._wanted_of(self._part):
+            # Other parts are left, which take their turn.
+            self._leaves_part = True
             self.task.cancel()
 
     def cancel(self) -> None:
@@ -179,33 +193,59 @@ class BatchCall:
         self.task.cancel()
 
     async def _run(self) -> None:
-        runner, rows = self._runner, self._rows
+        runner = self._runner
         # Read by the watchdog.
         function_name = runner.function_name  # noqa: F841  # pyright: ignore[reportUnusedVariable]
         try:
-            results = await runner.invoke(rows)
-            self._finish(results)
-        except BaseException as error:  # noqa: BLE001 - it is the outcome of the rows
-            for row in self._wanted_rows():
-                runner.replies.fail(row, error)
+            while self._parts:
+                part = self._parts.popleft()
+                if len(self._wanted) < self.size:
+                    part = self._wanted_of(part)
+                if not part:
+                    continue
+                self._part = part
+                try:
+                    results = await runner.invoke(part)
+                    self._finish(part, results)
+                except BaseException as error:  # noqa: BLE001 - it is the outcome of the rows
+                    self._fail(part, error)
+                self._leaves_part = False
         finally:
             runner.call_done(self)
 
-    def _wanted_rows(self) -> list[Row]:
-        return [row for row in self._rows if row.__sparkawait_attempt__ in self._wanted]
+    def _fail(self, part: list[Row], error: BaseException) -> None:
+        if self._leaves_part and isinstance(error, asyncio.CancelledError):
+            # Python before 3.11 does not count how often a task is cancelled.
+            if uncancel := getattr(self.task, "uncancel", None):
+                uncancel()
+        elif self._runner.splits and len(part) > 1 and _may_be_of_rows(error):
+            half = len(part) // 2
+            self._parts += [part[:half], part[half:]]
+        else:
+            for row in self._wanted_of(part):
+                self._runner.replies.fail(row, error)
 
-    def _finish(self, results: object) -> None:
-        error = _check_count(results, len(self._rows))
+    def _wanted_of(self, rows: list[Row]) -> list[Row]:
+        return [row for row in rows if row.__sparkawait_attempt__ in self._wanted]
+
+    def _finish(self, part: list[Row], results: object) -> None:
+        error = _check_count(results, len(part))
         if error is not None:
-            for row in self._wanted_rows():
+            for row in self._wanted_of(part):
                 self._runner.replies.fail(row, error, error.kind)
             return
-        for row, result in zip(self._rows, cast("Sequence[object]", results), strict=True):
+        for row, result in zip(part, cast("Sequence[object]", results), strict=True):
             if row.__sparkawait_attempt__ in self._wanted:
                 self._runner.replies.finish(row, result)
 
 
 BatchRunner.entries = BatchRunner.entries_with(BatchCall._run.__code__)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def _may_be_of_rows(error: BaseException) -> bool:
+    """Tells whether a call may do better without some of its rows."""
+    asks_to_wait = isinstance(error, RetryAfter) or announced_delay(error) is not None
+    return isinstance(error, Exception) and not asks_to_wait
 
 
 def _check_count(results: object, rows: int) -> ResultError | None:

@@ -52,11 +52,18 @@ class Batch:
         max_bytes: Sends a batch once its cells hold this many bytes; a larger single row is sent
             alone. ``None`` does not look at bytes, which is faster.
         linger: Longest time that a row waits for company: str with unit, timedelta or seconds.
+        split_on_error: Whether a call that raises is made again for each half of its rows, one
+            after the other, until the rows at fault are alone: they fail, the others have their
+            results. One row at fault of n costs twice log2(n) more calls, and n rows cost less
+            than twice n calls, whatever they raise. False fails all rows of the call. Not split is
+            a call whose exception asks to come again later, as `sparkawait.RetryAfter` does, and
+            one that returns what is no list of one result for each row.
     """
 
     max_rows: int = 100
     max_bytes: int | None = None
     linger: Duration = "10ms"
+    split_on_error: bool = False
 
     def __post_init__(self) -> None:
         """Checks the values.
@@ -68,6 +75,9 @@ class Batch:
         if self.max_bytes is not None:
             _check_positive_int(self.max_bytes, "max_bytes")
         object.__setattr__(self, "linger", parse_duration(self.linger, "linger"))
+        if not isinstance(cast("object", self.split_on_error), bool):
+            msg = f"`split_on_error` must be a bool, got {shown(self.split_on_error)}"
+            raise ConfigurationError(msg, ErrorKind.BATCH_INVALID)
 
     @property
     def linger_seconds(self) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C while the extension module waits for a server that accepts connections and says nothing."""
+"""Ctrl-C while the extension module waits for a server that accepts and says nothing."""
 
 from __future__ import annotations
 

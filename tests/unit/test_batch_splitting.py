@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batched calls that raise because of some of their rows, with `Batch(split_on_error=True)`."""
+
+import asyncio
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sparkawait import Batch, ConfigurationError, RetryAfter, arrow, retry
+from sparkawait.functions import async_function
+
+SPLITTING = Batch(max_rows=1000, linger=0, split_on_error=True)
+
+
+def poisoned(poison, batch=SPLITTING, error=ValueError):
+    """A function that fails with each row in `poison`, and the rows of its calls."""
+    calls = []
+
+    @async_function("y bigint", batch=batch)
+    async def double(rows):
+        numbers = [row["x"] for row in rows]
+        calls.append(numbers)
+        await asyncio.sleep(0)
+        bad = sorted(poison.intersection(numbers))
+        if bad:
+            raise error(*bad[:1])
+        return [{"y": 2 * number} for number in numbers]
+
+    return double, calls
+
+
+def test_the_row_at_fault_fails_alone(session, rows):
+    function, calls = poisoned({5})
+
+    port = session(function).run(*rows(8))
+
+    assert list(port.failures) == [5]
+    assert port.results == {i: [{"y": 2 * i}] for i in range(8) if i != 5}
+    assert calls == [[*range(8)], [0, 1, 2, 3], [4, 5, 6, 7], [4, 5], [6, 7], [4], [5]]
+
+
+def test_without_it_all_rows_of_the_call_fail(session, rows):
+    function, calls = poisoned({5}, Batch(max_rows=1000, linger=0))
+
+    port = session(function).run(*rows(8))
+
+    assert sorted(port.failures) == [*range(8)]
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("raised", [RetryAfter, asyncio.CancelledError, SystemExit])
+def test_what_is_no_rows_fault_is_not_split(session, rows, raised):
+    function, calls = poisoned({5}, error=lambda _: raised("1s"))
+
+    port = session(function).run(*rows(8))
+
+    assert sorted(port.failures) == [*range(8)]
+    assert len(calls) == 1
+
+
+def test_a_service_that_asks_to_wait_is_not_asked_again(session, rows):
+    class TooManyRequestsError(Exception):
+        def __init__(self, row):
+            super().__init__(row)
+            self.headers = {"retry-after": "2"}
+
+    function, calls = poisoned({0}, error=TooManyRequestsError)
+
+    port = session(function, retry=retry.fixed_delay(1, "1s")).run(*rows(4))
+
+    assert len(calls) == 1
+    assert [delay for *_, delay in port.failures.values()] == [2.0] * 4
+
+
+def test_a_call_with_too_few_results_is_not_split(session, rows):
+    calls = []
+
+    @async_function("y bigint", batch=SPLITTING)
+    async def short(rows):
+        calls.append(len(rows))
+        return []
+
+    port = session(short).run(*rows(8))
+
+    assert sorted(port.failures) == [*range(8)]
+    assert calls == [8]
+
+
+def test_the_failure_of_the_row_alone_asks_for_a_retry(session, rows):
+    function, _ = poisoned({2})
+
+    port = session(function, retry=retry.fixed_delay(3, "1s")).run(*rows(4))
+
+    error, _, asks, _ = port.failures[2]
+    assert (error.args, asks) == ((2,), True)
+    assert sorted(port.results) == [0, 1, 3]
+
+
+def test_the_parts_take_the_place_of_their_call(session, rows):
+    """Nothing else starts beside them that `max_concurrency` would not let start."""
+    running, most = [0], [0]
+
+    @async_function("y bigint", batch=Batch(max_rows=4, linger=0, split_on_error=True))
+    async def count(rows):
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        await asyncio.sleep(0)
+        running[0] -= 1
+        if any(row["x"] % 3 == 0 for row in rows):
+            raise ValueError
+        return [{"y": row["x"]} for row in rows]
+
+    port = session(count, capacity=100, max_concurrency=2).run(*rows(24), turns=200)
+
+    assert sorted(port.failures) == [*range(0, 24, 3)]
+    assert len(port.results) == 16
+    assert most == [2]
+
+
+def test_rows_that_nobody_waits_for_are_not_asked_for_again(session, rows):
+    gate, calls = [], []
+
+    @async_function("y bigint", batch=SPLITTING)
+    async def wait(rows):
+        calls.append([row["x"] for row in rows])
+        gate.append(asyncio.get_running_loop().create_future())
+        await gate[-1]
+        return [{"y": row["x"]} for row in rows]
+
+    one = session(wait)
+    one.run(*rows(8))
+    one.run(cancelled=[0, 1, 6])
+    gate[0].set_exception(ValueError())
+    one.turn()
+    assert calls[1:] == [[2, 3]]
+
+    # The part that is being asked for is left when nobody waits for it.
+    port = one.run(cancelled=[2, 3])
+    assert gate[1].cancelled()
+    assert calls[2:] == [[4, 5, 7]]
+    gate[2].set_result(None)
+    one.turn()
+
+    assert sorted(port.results) == [4, 5, 7]
+    assert port.failures == {}
+
+
+def test_the_call_ends_when_nobody_waits_for_any_part(session, rows):
+    gate, calls = [], []
+
+    @async_function("y bigint", batch=SPLITTING)
+    async def wait(rows):
+        calls.append(len(rows))
+        gate.append(asyncio.get_running_loop().create_future())
+        await gate[-1]
+
+    one = session(wait)
+    one.run(*rows(4))
+    gate[0].set_exception(ValueError())
+    one.turn()
+    one.run(cancelled=[0, 1, 2, 3])
+
+    assert gate[1].cancelled()
+    assert calls == [4, 2]
+    assert one.runner._calls == set()
+
+
+@pytest.mark.parametrize("value", [1, None, "yes"])
+def test_it_is_a_bool(value):
+    with pytest.raises(ConfigurationError, match=r"`split_on_error` must be a bool"):
+        Batch(split_on_error=value)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(data=st.data(), count=st.integers(1, 60))
+def test_exactly_the_rows_at_fault_fail(session, rows, data, count):
+    poison = data.draw(st.sets(st.integers(0, count - 1)))
+    function, calls = poisoned(poison)
+
+    port = session(function).run(*rows(count), turns=8 * count + 20)
+
+    assert set(port.failures) == poison
+    assert set(port.results) == set(range(count)) - poison
+    assert len(calls) <= 2 * count - 1
+    # Two more calls in each round of halving, for each row at fault.
+    rounds = (count - 1).bit_length()
+    assert len(calls) <= 1 + 2 * rounds * len(poison)
+
+
+def test_in_a_task_rows_are_found_and_tried_again():
+    import pyarrow as pa
+
+    left = {3: 2, 11: 1}
+
+    @async_function("y bigint", batch=SPLITTING)
+    async def flaky(rows):
+        for row in rows:
+            if left.get(row.x, 0):
+                if len(rows) == 1:
+                    left[row.x] -= 1
+                msg = f"row {row.x}"
+                raise ValueError(msg)
+        return [{"y": row.x} for row in rows]
+
+    batch = pa.record_batch({"x": list(range(16))})
+    again = retry.fixed_delay(2, "1ms")
+    (out,) = arrow.ordered_wait([batch], flaky, retry=again, timeout="60s", capacity=16)
+
+    assert out["y"].to_pylist() == list(range(16))
+    assert left == {3: 0, 11: 0}

@@ -66,7 +66,9 @@ pub struct AsyncWaitOperator<E, R, F> {
     running: usize,
     /// Attempts that may run at this moment.
     window: usize,
-    /// Records that wait for a permit, in arrival order.
+    /// Records that wait for a permit, those that were given up included.
+    pending: usize,
+    /// Those of them that were not called yet, in arrival order.
     waiting: VecDeque<EntryId>,
     /// Records whose back-off is over and who wait for a permit; they go first.
     due_retries: VecDeque<EntryId>,
@@ -122,6 +124,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             config,
             queue,
             running: 0,
+            pending: 0,
             waiting: VecDeque::new(),
             due_retries: VecDeque::new(),
             times: CallTimes::new(),
@@ -228,8 +231,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Returns whether a permit is free for a new record, without channels.
     #[inline]
     pub(super) fn has_permit(&self) -> bool {
-        let waits = !(self.waiting.is_empty() && self.due_retries.is_empty());
-        self.running < self.window && (!waits || self.is_late)
+        self.running < self.window && (self.pending == 0 || self.is_late)
     }
 
     /// Puts a record into the queue, arms its timeout and makes it ready unless it is blocked.

@@ -128,6 +128,10 @@ impl Channel {
         let is_alone = self.account.in_use() == 0;
         let (retries, first_calls) = (&mut self.retries, &mut self.first_calls);
         least.next(&mut self.times, is_alone, |side, least| match side {
+            Side::Foremost if nodes.line(retries).has_any(left) => {
+                nodes.line(retries).take_oldest(least, left)
+            }
+            Side::Foremost => nodes.line(first_calls).take_oldest(least, left),
             Side::Oldest => {
                 let retry = nodes.line(retries).take_oldest(least, left);
                 retry.or_else(|| nodes.line(first_calls).take_oldest(least, left))

@@ -348,6 +348,7 @@ impl ChannelTable {
     #[inline(never)]
     fn end_call_slowly(&mut self, id: ChannelId, nanos: u64) {
         self.note_ended(id, nanos);
+        self.channels[id].set_late(false);
         self.recycle(id);
         self.retire(id);
     }
@@ -368,6 +369,7 @@ impl ChannelTable {
         let channel = &mut self.channels[id];
         channel.count(nanos);
         channel.resting += 1;
+        channel.set_late(false);
         self.recycle(id);
     }
 
@@ -381,11 +383,7 @@ impl ChannelTable {
 
     /// Ends the use of a credit, which goes to whoever has waited longest.
     fn recycle(&mut self, id: ChannelId) {
-        let channel = &mut self.channels[id];
-        if channel.is_late {
-            channel.set_late(false);
-        }
-        let account = &mut channel.account;
+        let account = &mut self.channels[id].account;
         let is_needed = account.required() > 0;
         account.recycle(&mut self.pool);
         if is_needed || self.pool.has_waiting() {

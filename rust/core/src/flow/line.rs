@@ -115,7 +115,7 @@ impl LeastTime {
         mut take: impl FnMut(Side, u64) -> Option<EntryId>,
     ) -> Option<EntryId> {
         // Mostly records wait for a small part of their time, and nothing else is looked at.
-        if let Some(entry) = take(Side::Oldest, self.most) {
+        if let Some(entry) = take(Side::Foremost, self.most) {
             return Some(entry);
         }
         let least = times.median().min(self.most);
@@ -137,6 +137,9 @@ impl LeastTime {
 /// Which record of the lines is taken, if it has time enough.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Side {
+    /// The oldest of all lines.
+    Foremost,
+    /// The oldest of a line.
     Oldest,
     /// The oldest that has.
     First,

@@ -166,7 +166,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let Some(in_flight) = self.queue.get_mut(id) else { return };
         in_flight.phase = Phase::Waiting;
         match &mut self.channels {
-            None => self.waiting.push_back(id),
+            None => {
+                self.waiting.push_back(id);
+                self.pending += 1;
+            }
             Some(channels) => channels.wait(in_flight.channel, id, false, now),
         }
     }
@@ -184,7 +187,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Hands free permits to records that wait, retries first: they arrived earlier.
     pub(super) fn start_waiting(&mut self, now: ProcessingTime) {
         match &self.channels {
-            None if self.waiting.is_empty() && self.due_retries.is_empty() => {}
+            None if self.pending == 0 => {}
             None => self.start_next(now),
             Some(channels) if channels.has_ready() => self.start_ready(now),
             Some(_) => {}
@@ -196,21 +199,13 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     #[inline(always)]
     fn start_after(&mut self, nanos: u64, now: ProcessingTime) {
         match &self.channels {
-            None if self.waiting.is_empty() && self.due_retries.is_empty() => {}
-            None => self.start_next_after(nanos, now),
+            None if self.pending == 0 => {}
+            None => {
+                self.times.note_ended(nanos);
+                self.start_next(now);
+            }
             Some(channels) if channels.has_ready() => self.start_ready(now),
             Some(_) => {}
-        }
-    }
-
-    #[inline(never)]
-    fn start_next_after(&mut self, nanos: u64, now: ProcessingTime) {
-        let queue = &mut self.queue;
-        let mut left = |id| queue.get_mut(id).and_then(|it| it.waits_with(now));
-        let has_retry = self.due_retries.has_any(&mut left);
-        if has_retry || self.waiting.has_any(&mut left) {
-            self.times.note_ended(nanos);
-            self.start_next(now);
         }
     }
 
@@ -225,6 +220,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 (&mut self.queue, &mut self.due_retries, &mut self.waiting);
             let mut left = |id| queue.get_mut(id).and_then(|it| it.waits_with(now));
             let next = least.next(&mut self.times, is_alone, |side, least| match side {
+                Side::Foremost if retries.has_any(&mut left) => {
+                    retries.take_oldest(least, &mut left)
+                }
+                Side::Foremost => first.take_oldest(least, &mut left),
                 Side::Oldest => {
                     let retry = retries.take_oldest(least, &mut left);
                     retry.or_else(|| first.take_oldest(least, &mut left))
@@ -242,6 +241,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 self.is_late = true;
                 return;
             };
+            self.pending -= 1;
             self.start(id, now);
         }
     }
@@ -343,6 +343,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 self.metrics.cancelled += 1;
             }
             Phase::BackOff => self.backing_off -= 1,
+            Phase::Waiting if self.channels.is_none() => self.pending -= 1,
             _ => {}
         }
         if self.channels.is_some() {
@@ -392,7 +393,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         in_flight.phase = Phase::Waiting;
         self.backing_off -= 1;
         match &mut self.channels {
-            None => self.due_retries.push_back(attempt.entry),
+            None => {
+                self.due_retries.push_back(attempt.entry);
+                self.pending += 1;
+            }
             Some(channels) => channels.wait(in_flight.channel, attempt.entry, true, now),
         }
     }

@@ -113,10 +113,8 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
             SnapshotState::Completed(outcome) => self.finish(id, outcome, now),
             SnapshotState::Pending { time_left, backoff_left, was_running, last_failure } => {
                 self.last_failures.extend(last_failure.map(|failure| (id, failure)));
-                if channel.is_some() {
-                    // Until it is known better, and so that it is counted as waiting.
-                    self.block(id);
-                }
+                // Until it is known better, and so that its channel counts it as waiting.
+                self.block(id);
                 // What was running is run again under the same number.
                 let attempt = attempts.saturating_sub(u32::from(was_running));
                 self.resume(AttemptId { entry: id, attempt }, time_left, now);

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -44,6 +45,7 @@ listen_port = {port}
 unix_socket_dir =
 auth_type = scram-sha-256
 auth_file = {users}
+admin_users = tester
 pool_mode = transaction
 default_pool_size = {pool_size}
 server_round_robin = 1
@@ -63,4 +65,15 @@ server_reset_query_always = 1
     @property
     def dsn(self) -> str:
         """The address, with the password."""
-        return f"postgresql://tester:{PASSWORD}@{LOOPBACK}:{self.port}/postgres"
+        return self._dsn_of("postgres")
+
+    def tell(self, command: str) -> str:
+        """Runs a command of the pooler's console and returns what it prints."""
+        psql = [find_program("psql"), self._dsn_of("pgbouncer"), "-v", "ON_ERROR_STOP=1", "-qAt"]
+        done = subprocess.run([*psql, "-c", command], text=True, capture_output=True, check=False)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return done.stdout.strip()
+
+    def _dsn_of(self, database: str) -> str:
+        return f"postgresql://tester:{PASSWORD}@{LOOPBACK}:{self.port}/{database}"

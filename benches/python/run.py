@@ -27,6 +27,7 @@ BENCHES = (
     "redis_lookup",
     "http_lookup",
     "postgres_lookup",
+    "postgres_channels",
     "worker_memory",
     "cache_hits",
     "channels",

@@ -18,6 +18,7 @@ __all__ = [
     "ResultColumns",
     "Row",
     "Task",
+    "_panicking",
     "describe_postgres",
     "error_kinds",
     "host_columns",
@@ -225,6 +226,7 @@ class Harness:
     @property
     def pending_retries(self) -> int: ...
 
+def _panicking(message: str) -> int: ...  # in debug builds only
 def error_kinds() -> list[str]: ...
 def describe_postgres(description: str) -> pa.Schema: ...
 def host_columns(url: str) -> tuple[list[str], bool]: ...

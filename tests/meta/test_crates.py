@@ -14,8 +14,15 @@ LAYERS = {
         {"sparkawait-core", "sparkawait-arrow", "sparkawait-runtime"},
         {"pyo3"},
     ),
+    "sparkawait-macros": (set(), {"tokio", "arrow", "pyo3"}),
     "sparkawait-python": (
-        {"sparkawait-core", "sparkawait-arrow", "sparkawait-runtime", "sparkawait-connect"},
+        {
+            "sparkawait-core",
+            "sparkawait-arrow",
+            "sparkawait-runtime",
+            "sparkawait-connect",
+            "sparkawait-macros",
+        },
         set(),
     ),
     "sparkawait-benches": ({"sparkawait-core", "sparkawait-arrow"}, set()),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use sparkawait_core::flow::{Debloater as Inner, DebloaterConfig};
+use sparkawait_macros::guarded;
 
 use crate::convert::to_duration;
 
@@ -18,6 +19,7 @@ pub(crate) struct Debloater {
     inner: Mutex<Inner>,
 }
 
+#[guarded]
 #[pymethods]
 impl Debloater {
     #[new]
@@ -28,7 +30,6 @@ impl Debloater {
     }
 
     #[getter]
-    #[expect(clippy::unused_self, reason = "a property of the class, as Python reads it")]
     fn period(&self) -> f64 {
         PERIOD
     }

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Panics become exceptions at this boundary.
+//!
+//! Every entry runs in here: `#[guarded]` of the crate `sparkawait-macros` sees to its body, and
+//! [`FromArrow`] to arguments whose conversion is more than a cast.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use arrow_pyarrow::FromPyArrow;
 use pyo3::prelude::*;
 use sparkawait_connect::supervision::panic_message;
 
@@ -18,4 +22,20 @@ pub(crate) fn guarded<T>(work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
         let reason = panic_message(panic.as_ref());
         Err(internal_error(&format!("the extension module panicked: {reason}; please report this")))
     })
+}
+
+/// Does as [`guarded`] for what does not fail.
+pub(crate) fn guarded_value<T>(work: impl FnOnce() -> T) -> PyResult<T> {
+    guarded(|| Ok(work()))
+}
+
+/// An argument that is imported from Arrow in Python.
+pub(crate) struct FromArrow<T>(pub(crate) T);
+
+impl<'py, T: FromPyArrow> FromPyObject<'_, 'py> for FromArrow<T> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        guarded(|| T::from_pyarrow_bound(&object)).map(Self)
+    }
 }

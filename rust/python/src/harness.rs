@@ -18,10 +18,10 @@ use sparkawait_core::operator::{
 };
 use sparkawait_core::queue::EntryId;
 use sparkawait_core::{AsyncWaitOperator, ErrorKind, ProcessingTime};
+use sparkawait_macros::guarded;
 
 use crate::convert::{RetryArguments, to_capacity, to_mode, to_retry, to_timeout};
 use crate::error;
-use crate::guard::guarded;
 
 /// The number that Python gave a value, a list of results or an exception.
 type Token = u64;
@@ -172,6 +172,7 @@ impl Harness {
     }
 }
 
+#[guarded]
 #[pymethods]
 impl Harness {
     #[new]
@@ -279,11 +280,8 @@ impl Harness {
     }
 
     /// Runs the mailbox until it is idle.
-    fn run(&self) -> PyResult<()> {
-        guarded(|| {
-            self.state().run();
-            Ok(())
-        })
+    fn run(&self) {
+        self.state().run();
     }
 
     /// Returns what happened since the last call.

@@ -22,6 +22,7 @@ mod task;
 #[pyo3::pymodule]
 mod _core {
     use pyo3::prelude::*;
+    use sparkawait_macros::guarded;
 
     #[pymodule_export]
     use crate::debloater::Debloater;
@@ -43,9 +44,20 @@ mod _core {
     use crate::task::Task;
 
     /// Returns the stable codes of all errors, for the test that compares them with Python's.
+    #[guarded]
     #[pyfunction]
     fn error_kinds() -> Vec<&'static str> {
         sparkawait_core::ErrorKind::ALL.iter().map(|kind| kind.as_str()).collect()
+    }
+
+    /// Panics, as an invariant that breaks would; tests see what becomes of it.
+    #[cfg(debug_assertions)]
+    #[guarded]
+    #[pyfunction]
+    #[pyo3(name = "_panicking")]
+    #[expect(clippy::panic, reason = "it is what this is for")]
+    fn panicking(message: &str) -> usize {
+        panic!("{message}")
     }
 
     /// The version of the extension module, and of the package around it.

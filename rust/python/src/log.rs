@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use sparkawait_macros::guarded;
 use sparkawait_runtime::log;
 use tracing::level_filters::LevelFilter;
 
@@ -14,6 +15,7 @@ pub(crate) struct Log {
     log: Arc<log::Log>,
 }
 
+#[guarded]
 #[pymethods]
 impl Log {
     /// Opens the log for lines of `level`, as Python's logging counts levels, and above.

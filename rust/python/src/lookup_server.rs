@@ -16,6 +16,7 @@ use sparkawait_connect::latency::Latency;
 use sparkawait_connect::lookup_server::{
     Bytes, Faults, LookupServer as Server, LookupServerConfig, LookupServerError,
 };
+use sparkawait_macros::guarded;
 
 import_exception!(sparkawait.exceptions, ConfigurationError);
 import_exception!(sparkawait.exceptions, OperatorStateError);
@@ -38,6 +39,7 @@ pub(crate) struct LookupServer {
     server: Server,
 }
 
+#[guarded]
 #[pymethods]
 impl LookupServer {
     #[new]

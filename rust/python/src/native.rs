@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
-use arrow_pyarrow::PyArrowType;
+use arrow_pyarrow::ToPyArrow;
 use pyo3::prelude::*;
 use sparkawait_connect::channel_share::ChannelShare;
 use sparkawait_connect::concurrency::Concurrency;
@@ -16,10 +16,11 @@ use sparkawait_connect::postgres::PostgresConfig;
 use sparkawait_connect::redis::RedisConfig;
 use sparkawait_connect::simulated::SimulatedConfig;
 use sparkawait_core::ErrorKind;
+use sparkawait_macros::guarded;
 use tokio::runtime::Handle;
 
 use crate::error::{configuration_error, internal_error};
-use crate::guard::guarded;
+use crate::guard::FromArrow;
 use crate::interruptible::{wait_for, wait_for_blocking};
 use crate::lookup_server::{LatencyArguments, to_latency};
 
@@ -68,10 +69,11 @@ fn runtime() -> PyResult<Handle> {
         .map_err(|error| internal_error(&format!("tokio cannot start: {error}")))
 }
 
+#[guarded]
 #[pymethods]
 impl Native {
     /// Checks what can be known on the driver, of tasks with these columns.
-    fn check(&self, columns: PyArrowType<Schema>, results: PyArrowType<Schema>) -> PyResult<()> {
+    fn check(&self, columns: FromArrow<Schema>, results: FromArrow<Schema>) -> PyResult<()> {
         self.function
             .check(&Arc::new(columns.0), &Arc::new(results.0))
             .map_err(|error| start_error(&error))
@@ -79,13 +81,12 @@ impl Native {
 
     /// Returns how many calls it can have on their way; `None` if nothing bounds them.
     fn concurrency(&self) -> PyResult<Option<usize>> {
-        let concurrency = guarded(|| self.concurrency_of_function())?;
+        let concurrency = self.concurrency_of_function()?;
         Ok(concurrency.calls())
     }
 
     #[staticmethod]
     #[pyo3(signature = (*, latency, error_rate, seed, timestamps))]
-    #[expect(clippy::needless_pass_by_value, reason = "PyO3 converts into owned values")]
     fn simulated(
         latency: LatencyArguments,
         error_rate: f64,
@@ -103,19 +104,19 @@ impl Native {
 
     #[staticmethod]
     fn http(description: &str) -> PyResult<Self> {
-        let config = read(|| HttpConfig::from_json(description))?;
+        let config = read(HttpConfig::from_json(description))?;
         Ok(Self { function: Arc::new(config) })
     }
 
     #[staticmethod]
     fn postgres(description: &str) -> PyResult<Self> {
-        let config = read(|| PostgresConfig::read(description))?;
+        let config = read(PostgresConfig::read(description))?;
         Ok(Self { function: Arc::new(config) })
     }
 
     #[staticmethod]
     fn redis(description: &str) -> PyResult<Self> {
-        let config = read(|| RedisConfig::from_json(description))?;
+        let config = read(RedisConfig::from_json(description))?;
         Ok(Self { function: Arc::new(config) })
     }
 }
@@ -125,19 +126,21 @@ pub(crate) fn start_error(error: &StartError) -> PyErr {
     configuration_error(&error.message, error.kind)
 }
 
-/// Reads what describes a function; a panic is an exception as well.
-fn read<T>(read: impl FnOnce() -> Result<T, StartError>) -> PyResult<T> {
-    guarded(|| read().map_err(|error| start_error(&error)))
+/// Reads what describes a function.
+fn read<T>(read: Result<T, StartError>) -> PyResult<T> {
+    read.map_err(|error| start_error(&error))
 }
 
 /// Returns the columns that `text`, given for `option`, names in braces.
+#[guarded]
 #[pyfunction]
 pub(crate) fn template_columns(text: &str, option: &str) -> PyResult<Vec<String>> {
-    let template = read(|| sparkawait_connect::template::Template::parse(text, option))?;
+    let template = read(sparkawait_connect::template::Template::parse(text, option))?;
     Ok(template.columns().map(str::to_owned).collect())
 }
 
 /// Returns the columns in host and port of the address `url`, and whether a column stands for it all.
+#[guarded]
 #[pyfunction]
 pub(crate) fn host_columns(url: &str) -> PyResult<(Vec<String>, bool)> {
     let host = HostColumns::of(url).map_err(|error| start_error(&error))?;
@@ -145,15 +148,11 @@ pub(crate) fn host_columns(url: &str) -> PyResult<(Vec<String>, bool)> {
 }
 
 /// Asks a server which columns the statement of a lookup returns.
+#[guarded]
 #[pyfunction]
-pub(crate) fn describe_postgres(
-    py: Python<'_>,
-    description: &str,
-) -> PyResult<PyArrowType<Schema>> {
-    let config = read(|| PostgresConfig::read(description))?;
+pub(crate) fn describe_postgres(py: Python<'_>, description: &str) -> PyResult<Py<PyAny>> {
+    let config = read(PostgresConfig::read(description))?;
     let runtime = runtime()?;
-    guarded(|| {
-        let described = wait_for(py, &runtime, sparkawait_connect::postgres::describe(&config))?;
-        described.map(PyArrowType).map_err(|error| start_error(&error))
-    })
+    let described = wait_for(py, &runtime, sparkawait_connect::postgres::describe(&config))?;
+    Ok(read(described)?.to_pyarrow(py)?.unbind())
 }

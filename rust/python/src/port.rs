@@ -6,17 +6,19 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::guard::FromArrow;
 use arrow::array::RecordBatch;
-use arrow_pyarrow::PyArrowType;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use sparkawait_arrow::InputBatch;
+use sparkawait_connect::error::TaskError;
 use sparkawait_connect::function::{Call, Calls, FailedCall, Replies, ReplyGroup, ResultGroup};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_macros::guarded;
 
-use crate::error::call_failure;
-use crate::guard::guarded;
+use crate::error::{PythonCause, call_failure};
+use crate::guard;
 use crate::result_columns::ResultColumns;
 use crate::row::{BatchView, Columns, Row};
 
@@ -96,6 +98,9 @@ impl Mouth {
     }
 }
 
+/// Calls, the numbers of attempts that are no longer wanted, and rows that timed out.
+type Taken = (Vec<Py<Row>>, Vec<u64>, Vec<Py<Row>>);
+
 /// The side of a port that the event loop thread uses.
 #[pyclass(frozen, module = "sparkawait._core")]
 pub(crate) struct Port {
@@ -147,6 +152,18 @@ impl Port {
         Ok(rows)
     }
 
+    /// Makes what Python gets of what was taken; rows that cannot be made fail.
+    fn hand_out(&self, py: Python<'_>, taken: &Waiting) -> Taken {
+        let cancelled = taken.cancelled.iter().copied().map(number_of).collect();
+        let [calls, timeouts] = [&taken.calls, &taken.timeouts].map(|groups| {
+            guard::guarded(|| self.rows(py, groups)).unwrap_or_else(|error| {
+                self.fail_all(py, groups, &error);
+                Vec::new()
+            })
+        });
+        (calls, cancelled, timeouts)
+    }
+
     /// Ends all calls with `error`, for good.
     fn fail_all(&self, py: Python<'_>, groups: &[Calls], error: &PyErr) {
         let calls = groups.iter().flat_map(|group| &group.calls);
@@ -171,6 +188,7 @@ fn number_of(attempt: AttemptId) -> u64 {
     attempt.entry.as_u64().wrapping_shl(8) | u64::from(attempt.attempt & 0xFF)
 }
 
+#[guarded]
 #[pymethods]
 impl Port {
     fn fileno(&self) -> i32 {
@@ -179,34 +197,28 @@ impl Port {
 
     /// Takes all that waits: calls, attempts that are no longer wanted, and rows that timed out.
     ///
-    /// Nothing of it is lost: rows that cannot be made fail.
-    #[expect(clippy::type_complexity, reason = "it is what Python unpacks")]
-    fn take(&self, py: Python<'_>) -> Option<(Vec<Py<Row>>, Vec<u64>, Vec<Py<Row>>)> {
+    /// Nothing of it is lost: rows that cannot be made fail, and if even that fails, the task does.
+    fn take(&self, py: Python<'_>) -> PyResult<Option<Taken>> {
         let taken = self.mouth.take();
         if taken.is_closed {
-            return None;
+            return Ok(None);
         }
-        let cancelled = taken.cancelled.iter().copied().map(number_of).collect();
-        let [calls, timeouts] = [&taken.calls, &taken.timeouts].map(|groups| {
-            guarded(|| self.rows(py, groups)).unwrap_or_else(|error| {
-                self.fail_all(py, groups, &error);
-                Vec::new()
-            })
-        });
-        Some((calls, cancelled, timeouts))
+        guard::guarded_value(|| self.hand_out(py, &taken)).map(Some).inspect_err(|error| {
+            // Nobody else knows of these rows any more: without an outcome they would hang.
+            let cause = PythonCause(error.clone_ref(py));
+            self.replies.fail(TaskError::External(Arc::new(cause)));
+        })
     }
 
     fn complete(
         &self,
         rows: &Bound<'_, PyList>,
-        results: PyArrowType<RecordBatch>,
+        results: FromArrow<RecordBatch>,
         counts: Option<Vec<u32>>,
         retry: Option<Vec<bool>>,
     ) -> PyResult<()> {
-        guarded(|| {
-            self.send(attempts(rows)?, results.0, counts, retry);
-            Ok(())
-        })
+        self.send(attempts(rows)?, results.0, counts, retry);
+        Ok(())
     }
 
     /// Completes rows with one result each; returns false, and does nothing, if one is not plain.
@@ -216,11 +228,9 @@ impl Port {
         rows: &Bound<'_, PyList>,
         results: &Bound<'_, PyList>,
     ) -> PyResult<bool> {
-        guarded(|| {
-            let Some(batch) = columns.get().read(results) else { return Ok(false) };
-            self.send(attempts(rows)?, batch, None, None);
-            Ok(true)
-        })
+        let Some(batch) = columns.get().read(results) else { return Ok(false) };
+        self.send(attempts(rows)?, batch, None, None);
+        Ok(true)
     }
 
     fn fail(
@@ -231,18 +241,16 @@ impl Port {
         retry: bool,
         delay: Option<f64>,
     ) -> PyResult<()> {
-        guarded(|| {
-            let py = row.py();
-            let retry = match delay.map(Duration::try_from_secs_f64) {
-                _ if !retry => Retry::No,
-                Some(Ok(delay)) => Retry::After(delay),
-                _ => Retry::Yes,
-            };
-            let kind = ErrorKind::from_code(kind).unwrap_or(ErrorKind::UserFunctionFailed);
-            let failure = Box::new(call_failure(py, PyErr::from_value(error), kind));
-            let failed = FailedCall { attempt: row.get().attempt_id, failure, retry };
-            self.replies.send(ReplyGroup { results: None, failures: vec![failed] });
-            Ok(())
-        })
+        let py = row.py();
+        let retry = match delay.map(Duration::try_from_secs_f64) {
+            _ if !retry => Retry::No,
+            Some(Ok(delay)) => Retry::After(delay),
+            _ => Retry::Yes,
+        };
+        let kind = ErrorKind::from_code(kind).unwrap_or(ErrorKind::UserFunctionFailed);
+        let failure = Box::new(call_failure(py, PyErr::from_value(error), kind));
+        let failed = FailedCall { attempt: row.get().attempt_id, failure, retry };
+        self.replies.send(ReplyGroup { results: None, failures: vec![failed] });
+        Ok(())
     }
 }

@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
+use crate::guard::FromArrow;
 use arrow::array::{ArrayRef, BooleanArray, GenericByteBuilder, PrimitiveArray, RecordBatch};
 use arrow::datatypes::{
     ArrowPrimitiveType, BinaryType, ByteArrayType, DataType, Float32Type, Float64Type, Int8Type,
     Int16Type, Int32Type, Int64Type, Schema, SchemaRef, Utf8Type,
 };
-use arrow_pyarrow::PyArrowType;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString};
+use sparkawait_macros::guarded;
 
 /// Integers up to here are the same as a 64-bit float.
 const EXACT_IN_FLOAT: i64 = 1 << 53;
@@ -28,12 +29,12 @@ pub(crate) struct ResultColumns {
     required: Vec<bool>,
 }
 
+#[guarded]
 #[pymethods]
 impl ResultColumns {
     /// Prepares columns; `None` if one of them has a type that is not plain.
     #[staticmethod]
-    #[expect(clippy::needless_pass_by_value, reason = "PyO3 converts into owned values")]
-    fn of(py: Python<'_>, schema: PyArrowType<Schema>, required: Vec<String>) -> Option<Self> {
+    fn of(py: Python<'_>, schema: FromArrow<Schema>, required: Vec<String>) -> Option<Self> {
         let schema = schema.0;
         let is_plain = !schema.fields().is_empty()
             && schema.fields().iter().all(|field| is_plain(field.data_type()));

@@ -11,9 +11,9 @@ use pyo3::types::{PyDict, PyIterator, PyString, PyTuple};
 use sparkawait_arrow::InputBatch;
 use sparkawait_core::Key;
 use sparkawait_core::operator::AttemptId;
+use sparkawait_macros::guarded;
 
 use crate::cells::{Cells, to_struct};
-use crate::guard::guarded;
 
 /// The column names of a task's input.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl Row {
     }
 
     fn cell<'py>(&self, py: Python<'py>, column: usize) -> PyResult<Bound<'py, PyAny>> {
-        guarded(|| self.view.cells[column].get(py, self.index))
+        self.view.cells[column].get(py, self.index)
     }
 
     /// Converts all cells.
@@ -105,6 +105,7 @@ impl Row {
     }
 }
 
+#[guarded]
 #[pymethods]
 impl Row {
     /// The number of the row's channel; `None` for a row of none.

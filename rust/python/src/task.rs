@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::guard::FromArrow;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
-use arrow_pyarrow::{PyArrowType, ToPyArrow};
+use arrow_pyarrow::ToPyArrow;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sparkawait_arrow::{OnError, output_schema};
@@ -19,6 +20,7 @@ use sparkawait_connect::exchange::RowConfig;
 use sparkawait_connect::task::{TaskConfig, TaskDriver, TaskFeeder, build};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy};
+use sparkawait_macros::guarded;
 use sparkawait_runtime::{DriverConfig, MetricsReader, Turn};
 
 use crate::channels::{ChannelArguments, set_channels, to_channels};
@@ -27,7 +29,6 @@ use crate::convert::{
     to_retry, to_timeout, to_watermark,
 };
 use crate::error::{OperatorStateError, PythonCause, closed_error, internal_error, to_exception};
-use crate::guard::guarded;
 use crate::native::Native;
 use crate::port::{Mouth, Port};
 use crate::python_function::PythonFunction;
@@ -84,14 +85,12 @@ impl Task {
         let started = Instant::now();
         loop {
             let turn = py.detach(|| {
-                guarded(|| {
-                    let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
-                    if self.is_closing.load(Ordering::Acquire) {
-                        driver.close();
-                        return Err(closed_error("the task was closed; start another one"));
-                    }
-                    Ok(driver.take_turn())
-                })
+                let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+                if self.is_closing.load(Ordering::Acquire) {
+                    driver.close();
+                    return Err(closed_error("the task was closed; start another one"));
+                }
+                Ok(driver.take_turn())
             })?;
             match turn {
                 Ok(Turn::Output(batch)) => return Ok(Some(batch)),
@@ -166,6 +165,7 @@ fn to_cache(arguments: CacheArguments) -> PyResult<CacheSettings> {
     Ok(CacheSettings { id, config, key, metrics: Arc::default() })
 }
 
+#[guarded]
 #[pymethods]
 impl Task {
     #[new]
@@ -176,12 +176,11 @@ impl Task {
         target_latency,
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only options of Python")]
-    #[expect(clippy::needless_pass_by_value, reason = "PyO3 converts into owned values")]
     fn new(
         py: Python<'_>,
         mode: &str,
-        input_schema: PyArrowType<Schema>,
-        result_schema: PyArrowType<Schema>,
+        input_schema: FromArrow<Schema>,
+        result_schema: FromArrow<Schema>,
         capacity: i64,
         max_concurrency: i64,
         timeout: Option<f64>,
@@ -247,7 +246,7 @@ impl Task {
         let concurrency = native.as_ref().map(|native| native.get().concurrency_of_function());
         let concurrency = concurrency.transpose()?.unwrap_or_default();
         let config = TaskConfig { operator, driver, rows, cache, concurrency };
-        let (driver, feeder, port) = guarded(|| start(py, config, native.as_ref(), columns))?;
+        let (driver, feeder, port) = start(py, config, native.as_ref(), columns)?;
         Ok(Self {
             metrics: driver.metrics_reader(),
             cache_metrics,
@@ -267,25 +266,19 @@ impl Task {
         port.ok_or_else(|| closed_error("a native function has no port"))
     }
 
-    fn put(&self, py: Python<'_>, batch: PyArrowType<RecordBatch>) -> PyResult<bool> {
+    fn put(&self, py: Python<'_>, batch: FromArrow<RecordBatch>) -> PyResult<bool> {
         self.check_process()?;
         let batch = batch.0;
-        py.detach(|| guarded(|| Ok(self.feeder.put(batch))))
+        Ok(py.detach(|| self.feeder.put(batch)))
     }
 
-    fn put_end(&self) -> PyResult<()> {
-        guarded(|| {
-            self.feeder.put_end();
-            Ok(())
-        })
+    fn put_end(&self) {
+        self.feeder.put_end();
     }
 
-    fn put_failure(&self, error: Bound<'_, PyAny>) -> PyResult<()> {
+    fn put_failure(&self, error: Bound<'_, PyAny>) {
         let cause = PythonCause(PyErr::from_value(error));
-        guarded(|| {
-            self.feeder.put_failure(TaskError::External(Arc::new(cause)));
-            Ok(())
-        })
+        self.feeder.put_failure(TaskError::External(Arc::new(cause)));
     }
 
     #[pyo3(signature = (patience = None))]
@@ -297,26 +290,23 @@ impl Task {
         self.check_process()?;
         let patience = patience.map(|it| to_duration("patience", it)).transpose()?;
         let batch = self.run(py, patience)?;
-        guarded(|| batch.map(|batch| batch.to_pyarrow(py)).transpose())
+        batch.map(|batch| batch.to_pyarrow(py)).transpose()
     }
 
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
+    fn close(&self, py: Python<'_>) {
         self.is_closing.store(true, Ordering::Release);
         if self.process_id != process::id() {
             // Nothing runs here: the threads stayed in the parent.
-            return Ok(());
+            return;
         }
         py.detach(|| {
-            guarded(|| {
-                self.driver.lock().unwrap_or_else(PoisonError::into_inner).close();
-                Ok(())
-            })
-        })
+            self.driver.lock().unwrap_or_else(PoisonError::into_inner).close();
+        });
     }
 
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
-        let Some(task) = guarded(|| Ok(self.metrics.read()))? else { return Ok(dict) };
+        let Some(task) = self.metrics.read() else { return Ok(dict) };
         let operator = task.operator;
         // Failed records leave too, unless their failure failed the task.
         let left_failed = if self.on_error == OnError::Fail { 0 } else { operator.failures };

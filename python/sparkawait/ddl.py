@@ -12,6 +12,7 @@ without needing PySpark. Pure functions, for any thread.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from typing import Any, NoReturn, cast
 
@@ -27,6 +28,7 @@ COLLATION = b"collation"
 _TOKEN = re.compile(
     r"""\s*(?:
         (?P<quoted>`(?:[^`]|``)*`)
+      | (?P<raw>[rR](?:'[^']*'|"[^"]*"))
       | (?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
       | (?P<word>\w+)
       | (?P<sign>[<>(),:])
@@ -52,7 +54,20 @@ _PRIMITIVES: dict[str, Callable[[], pa.DataType]] = {
 }
 _DAY_TIME = ("day", "hour", "minute", "second")
 _MAX_DECIMAL_PRECISION = 38
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b"}
+_ESCAPE = re.compile(
+    r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([01][0-7]{2})|(.))|(''|\"\")", re.DOTALL
+)
+# Those of `%` and `_` stay as they are: they are meant for LIKE.
+_ESCAPES = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "0": "\0",
+    "b": "\b",
+    "Z": "\x1a",
+    "%": r"\%",
+    "_": r"\_",
+}
 
 
 def collated(field: pa.Field, collation: str | None) -> pa.Field:
@@ -94,6 +109,23 @@ def parse_type(text: str, name: str = "schema") -> pa.DataType:
     result = parser.data_type()
     parser.expect_end()
     return result
+
+
+def _unescaped(literal: str) -> str:
+    """Returns the text of a literal in quotes, with the escapes of Spark."""
+
+    def character(match: re.Match[str]) -> str:
+        short, long, octal, other, doubled = match.groups()
+        if doubled:
+            return doubled[0] if doubled[0] == literal[0] else doubled
+        if short or long:
+            code = int(short or long, 16)
+            return chr(code) if code <= sys.maxunicode else match[0]
+        return chr(int(octal, 8)) if octal else _ESCAPES.get(other, other)
+
+    text = _ESCAPE.sub(character, literal[1:-1])
+    # Characters beyond the first 65 536 may be written as two halves, as Java has them.
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class _Parser:
@@ -219,13 +251,13 @@ class _Parser:
     def _comment(self) -> str | None:
         if not self.take_word("comment"):
             return None
-        kind, text, _ = self.peek()
-        if kind != "string":
+        parts: list[str] = []
+        while self.peek()[0] in {"string", "raw"}:
+            kind, text, _ = self.next()
+            parts.append(text[2:-1] if kind == "raw" else _unescaped(text))
+        if not parts:
             self._fail(f"expected a quoted comment, got {self._found()}")
-        self._at += 1
-        quote = text[0]
-        body = text[1:-1].replace(quote * 2, quote)
-        return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), body, flags=re.DOTALL)
+        return "".join(parts)
 
     def _array(self) -> pa.DataType:
         self.expect_sign("<")
@@ -274,9 +306,12 @@ class _Parser:
     def _interval(self) -> pa.DataType:
         position = self.peek()[2]
         start = self.next()[1].lower()
-        end = self.next()[1].lower() if self.take_word("to") else start
+        has_end = self.take_word("to")
+        end = self.next()[1].lower() if has_end else start
         if start not in _DAY_TIME or end not in _DAY_TIME:
             self._fail("only day-time intervals are supported", position)
+        if has_end and _DAY_TIME.index(start) >= _DAY_TIME.index(end):
+            self._fail(f"an interval cannot go from {start} to {end}", position)
         return pa.duration("us")
 
     def _has_numbers(self) -> bool:

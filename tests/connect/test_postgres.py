@@ -330,3 +330,22 @@ def test_a_miss_is_tried_again_by_choice(server: PostgresServer) -> None:
     )
 
     assert found["name"] == [None, "p4"]
+
+
+@pytest.mark.parametrize("batch", [1, 100])
+@pytest.mark.parametrize(
+    ("statement", "text"),
+    [
+        (r"select E'it''s \' $2' as t, $1::int as v", "it's ' $2"),
+        ("select E'a' \n 'b\\' $2' as t, $1::int as v", "ab' $2"),
+        ("select 'x' as t, -- $9\r$1::int as v", "x"),
+        ("select $a$ $1 $$ $a$ as t, /* $2 /* */ $3 */ $1::int as v", " $1 $$ "),
+        ("select '$1' as t, a$2 as v from (select $1::int as a$2) as \"$3\"", "$1"),
+    ],
+)
+def test_placeholders_are_those_of_the_server(
+    server: PostgresServer, statement: str, text: str, batch: int
+) -> None:
+    function = postgres.lookup(server.dsn, statement, ["k"], batch=batch)
+    found = rows_of(function, {"k": pa.array([7, 8], pa.int32())})
+    assert (found["t"], found["v"]) == ([text, text], [7, 8])

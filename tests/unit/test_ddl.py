@@ -83,6 +83,28 @@ def test_comments_are_kept_as_metadata():
 
 
 @pytest.mark.parametrize(
+    ("literal", "comment"),
+    [
+        ("'\\u00e9\\U0001F600\\101\\Z'", "é😀A\x1a"),
+        ("'\\ud83d\\ude00'", "😀"),
+        ("'\\ud83d'", "\ufffd"),
+        ("'100\\% a\\_b'", "100\\% a\\_b"),
+        ("'a' \"b\"", "ab"),
+        ("r'a\\nb'", "a\\nb"),
+        ("'it\\''s'", None),
+        ('\'say ""so""\'', 'say ""so""'),
+    ],
+)
+def test_comments_have_the_escapes_of_spark(literal, comment):
+    if comment is None:
+        with pytest.raises(ConfigurationError):
+            parse_schema(f"a int comment {literal}")
+    else:
+        schema = parse_schema(f"a int comment {literal}")
+        assert schema.field("a").metadata == {b"comment": comment.encode()}
+
+
+@pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("", "expected a column name, got the end"),

@@ -99,7 +99,9 @@ pub(crate) fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     if text.bytes().all(|it| it.is_ascii_digit()) {
         return text.parse().ok().map(Duration::from_secs);
     }
-    let date = httpdate::parse_http_date(text).ok()?;
+    // Its reader takes anything for the blank in front of the time.
+    let words = text.split(' ').count();
+    let date = httpdate::parse_http_date(text).ok().filter(|_| words >= 4)?;
     Some(date.duration_since(now).unwrap_or_default())
 }
 
@@ -182,6 +184,8 @@ mod tests {
         assert_eq!(delay("7"), Some(Duration::from_secs(7)));
         assert_eq!(delay("Sat, 21 Nov 2026 06:00:30 GMT"), Some(Duration::from_secs(30)));
         assert_eq!(delay("Sat, 21 Nov 2026 05:00:00 GMT"), Some(Duration::ZERO));
+        assert_eq!(delay("Saturday, 21-Nov-26 06:00:30 GMT"), Some(Duration::from_secs(30)));
+        assert_eq!(delay("Saturday, 21-Nov-26!06:00:30 GMT"), None);
         assert_eq!(delay("soon"), None);
         assert_eq!(delay("-1"), None);
         assert_eq!(delay("+1"), None);

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from sparkawait import address_space
 from sparkawait.collector import collecting_less_often
 from sparkawait.event_loop import check_may_wait
 from sparkawait.feeder import Feeder, record_batches
@@ -63,6 +64,9 @@ def ordered_wait(
             ``watermark`` (``None``): a `sparkawait.WatermarkStrategy`; no effect on this order.
             ``buffer_timeout`` (``"100ms"``): a partly filled output batch is emitted after it.
             ``max_rows_per_batch`` (8192): most rows in an output batch.
+            ``max_bytes_per_batch`` (``"64 MB"``): most bytes of an output batch, unless one row
+            has more; also what the results of calls in flight are bounded by, see the docs on
+            memory.
             ``cache`` (None): keeps results; see `sparkawait.Cache`.
             ``channel`` (``None``): column, or columns, of a row's destination; a slow one does not
             hold the others. ``channels``: how calls are spread; see `sparkawait.Channels`.
@@ -153,6 +157,7 @@ def run(
     from sparkawait._core import Task
 
     check_may_wait()
+    address_space.fit()
     feeder = Feeder(batches)
     first = feeder.pull_first()
     if first is None:

@@ -61,6 +61,7 @@ class Plan:
         watermark: Where event time comes from.
         buffer_timeout: Seconds after which a partly filled batch is emitted; ``None`` for never.
         max_rows_per_batch: Most rows in an output batch.
+        max_bytes_per_batch: Most bytes of an output batch, unless one row has more.
         key: Columns that make up the key, for the key-ordered mode.
         cache: Keeps results, if there is one.
         route: Where the channel of a row is found, if there are channels.
@@ -87,6 +88,7 @@ class Plan:
     watermark: WatermarkStrategy | None
     buffer_timeout: float | None
     max_rows_per_batch: int
+    max_bytes_per_batch: int
     key: tuple[str, ...] | None
     cache: Cache | None = None
     route: Route | None = None
@@ -238,6 +240,7 @@ class Plan:
             "watermark": self.watermark and self.watermark.parts,
             "buffer_timeout": self.buffer_timeout,
             "max_rows_per_batch": self.max_rows_per_batch,
+            "max_bytes_per_batch": self.max_bytes_per_batch,
             "partition": partition,
             "function_name": self.function_name,
             # From the system, because forked workers share the state of `random`.

@@ -240,8 +240,12 @@ fn task(mode: OutputMode) -> Task {
     };
     let mailbox = Mailbox::new();
     let function = AtOnce::start(Replies::new(mailbox.reply_sender()));
-    let output =
-        DriverConfig { max_rows_per_batch: 8_192, buffer_timeout: None, target_latency: None };
+    let output = DriverConfig {
+        max_rows_per_batch: 8_192,
+        max_bytes_per_batch: 64 << 20,
+        buffer_timeout: None,
+        target_latency: None,
+    };
     let exchange = TaskExchange::new(rows).unwrap();
     let (driver, feeder) = Driver::new(mailbox, operator, output, exchange, function, Still);
     assert!(feeder.put(batch));

@@ -141,13 +141,15 @@ fn start(
 /// Converts how output batches are cut.
 fn to_driver(
     max_rows_per_batch: i64,
+    max_bytes_per_batch: i64,
     buffer_timeout: Option<f64>,
     target_latency: Option<f64>,
 ) -> PyResult<DriverConfig> {
     let max_rows_per_batch = to_capacity("max_rows_per_batch", max_rows_per_batch)?.get();
+    let max_bytes_per_batch = to_capacity("max_bytes_per_batch", max_bytes_per_batch)?.get();
     let buffer_timeout = buffer_timeout.map(|it| to_duration("buffer_timeout", it)).transpose()?;
     let target_latency = to_timeout("target_latency", target_latency)?;
-    Ok(DriverConfig { max_rows_per_batch, buffer_timeout, target_latency })
+    Ok(DriverConfig { max_rows_per_batch, max_bytes_per_batch, buffer_timeout, target_latency })
 }
 
 /// Converts the settings of a cache.
@@ -172,7 +174,7 @@ impl Task {
     #[pyo3(signature = (
         *, mode, input_schema, result_schema, capacity, max_concurrency, timeout, attempt_timeout,
         retry, key, on_error, error_column, output, has_timeout_handler, watermark, buffer_timeout,
-        max_rows_per_batch, partition, function_name, seed, native, cache, channels,
+        max_rows_per_batch, max_bytes_per_batch, partition, function_name, seed, native, cache, channels,
         target_latency,
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only options of Python")]
@@ -194,6 +196,7 @@ impl Task {
         watermark: Option<WatermarkArguments>,
         buffer_timeout: Option<f64>,
         max_rows_per_batch: i64,
+        max_bytes_per_batch: i64,
         partition: u32,
         function_name: String,
         seed: u64,
@@ -222,7 +225,8 @@ impl Task {
             let (settings, config) = to_channels(py, arguments, native, &input)?;
             (operator.channels, channel) = (Some(config), Some(settings));
         }
-        let driver = to_driver(max_rows_per_batch, buffer_timeout, target_latency)?;
+        let driver =
+            to_driver(max_rows_per_batch, max_bytes_per_batch, buffer_timeout, target_latency)?;
         let columns = Columns::new(py, &input)?;
         let rows = RowConfig {
             input,

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use sparkawait_core::mailbox::{MailboxProcessor, Step, Suspension};
 use sparkawait_core::operator::{AsyncWaitOperator, Config, Handled};
 use sparkawait_core::time::ProcessingTime;
 
+use crate::byte_bounds::ByteBounds;
 use crate::channel_recorder::ChannelRecorder;
 use crate::clock::{Clock, MonotonicClock};
 use crate::exchange::{AsyncFunction, Exchange};
@@ -41,6 +43,8 @@ const METRICS_INTERVAL: Duration = Duration::from_millis(100);
 pub struct DriverConfig {
     /// A batch of this many rows leaves at once.
     pub max_rows_per_batch: usize,
+    /// A batch of about so many bytes leaves at once, and none has more unless one row has.
+    pub max_bytes_per_batch: usize,
     /// A smaller batch leaves when its first row is this old; `None`: only at the end.
     pub buffer_timeout: Option<Duration>,
     /// Batches are made smaller so that a row takes this long through one; `None`: never.
@@ -87,6 +91,9 @@ pub struct Driver<X: Exchange, F, C = MonotonicClock> {
     read_ahead: Arc<ReadAhead>,
     /// Whether `EndOfInput` came.
     input_ended: bool,
+    /// How much is held at a time.
+    bounds: ByteBounds,
+    max_concurrency: NonZeroUsize,
     /// How many rows the next batch has.
     output_size: OutputSize,
     /// When the oldest row of the output was emitted.
@@ -148,6 +155,7 @@ where
         let read_ahead = Arc::new(ReadAhead::new(READ_AHEAD_BATCHES));
         let feeder = Feeder::new(inbox, Arc::clone(&read_ahead));
         let driver = Self {
+            max_concurrency: operator.max_concurrency,
             operator: AsyncWaitOperator::new(operator),
             exchange,
             function,
@@ -159,6 +167,7 @@ where
             inputs: VecDeque::new(),
             read_ahead,
             input_ended: false,
+            bounds: ByteBounds::new(config.max_bytes_per_batch),
             output_size: OutputSize::new(config.max_rows_per_batch, config.target_latency),
             output_since: None,
             error: None,
@@ -218,6 +227,7 @@ where
             if let Some(turn) = self.output_turn(now)? {
                 return Ok(turn);
             }
+            self.set_window(now);
             self.resume_default_action();
             match self.processor.next_step() {
                 Step::RunMail(mail) => self.run_mail(mail.payload, now),
@@ -236,6 +246,14 @@ where
         }
     }
 
+    /// Lets as many calls be in flight as there is room for what they bring.
+    fn set_window(&mut self, now: ProcessingTime) {
+        let calls = self.bounds.calls(self.exchange.result_bytes(), self.max_concurrency);
+        self.operator.set_window(calls, now);
+        // Calls that it lets start do not wait until something else happens.
+        self.carry_out_actions();
+    }
+
     /// Moves completed elements to the output, up to one batch.
     fn emit(&mut self, now: ProcessingTime) {
         let before = self.exchange.output_rows();
@@ -252,11 +270,14 @@ where
     /// Returns what the turn came to, if it is over.
     fn output_turn(&mut self, now: ProcessingTime) -> Result<Option<Turn<X::Output>>, X::Error> {
         let is_over = self.error.is_some() || self.operator.is_finished();
-        let is_full = self.exchange.output_rows() >= self.output_size.rows();
+        let (max_rows, max_bytes) = (self.output_size.rows(), self.config.max_bytes_per_batch);
+        let is_full = self.exchange.is_output_full(max_rows, max_bytes);
         let is_old = self.flush_deadline().is_some_and(|deadline| deadline <= now);
-        if is_over || is_full || is_old {
+        if is_over || is_full || is_old || self.waits_for_output() {
             self.output_since = None;
-            if let Some(batch) = self.exchange.take_output(self.config.max_rows_per_batch)? {
+            if let Some(batch) =
+                self.exchange.take_output(self.config.max_rows_per_batch, max_bytes)?
+            {
                 return Ok(Some(Turn::Output(batch)));
             }
         }
@@ -281,13 +302,16 @@ where
         match mail {
             TaskMail::Replies(reply) => {
                 let (operator, latency) = (&mut self.operator, &mut self.latency);
+                let (mut calls, held) = (0, self.exchange.result_bytes());
                 let accepted = self.exchange.accept_reply(reply, |attempt, completion| {
+                    calls += 1;
                     let handled = operator.handle_completion(attempt, completion, now);
                     if let Handled::Final(took) | Handled::Retried(took) = handled {
                         latency.record(took);
                     }
                     handled
                 });
+                self.bounds.measure(calls, self.exchange.result_bytes().saturating_sub(held));
                 if let Err(error) = accepted {
                     self.fail(error);
                 }
@@ -333,6 +357,9 @@ where
 
     /// Lets the exchange take the next batch; returns false if there is none.
     fn accept_input(&mut self) -> bool {
+        if self.lacks_room() {
+            return false;
+        }
         let Some(input) = self.inputs.pop_front() else { return false };
         self.read_ahead.release();
         match self.exchange.accept(input) {
@@ -348,9 +375,21 @@ where
         self.exchange.has_element() || !self.inputs.is_empty()
     }
 
+    /// Returns whether there is input, and it waits for others to leave: too much is held.
+    fn lacks_room(&self) -> bool {
+        !self.inputs.is_empty()
+            && !self.exchange.has_element()
+            && !self.bounds.takes_input(self.exchange.input_bytes())
+    }
+
+    /// Returns whether the input waits for room, and nothing but the output can make some.
+    fn waits_for_output(&self) -> bool {
+        self.lacks_room() && self.operator.queue_size() == 0
+    }
+
     /// Returns whether the default action has something to do.
     fn can_admit(&self) -> bool {
-        (self.has_input() && self.operator.has_capacity())
+        (self.has_input() && self.operator.has_capacity() && !self.lacks_room())
             || (self.input_ended && !self.has_input())
     }
 

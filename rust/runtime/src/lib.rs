@@ -14,6 +14,7 @@
 //!
 //! The crate is generic in what flows: it knows neither Arrow nor Python.
 
+mod byte_bounds;
 mod channel_recorder;
 pub mod clock;
 pub mod driver;

@@ -71,8 +71,12 @@ pub(crate) fn task_config(mode: OutputMode, capacity: usize) -> TaskConfig {
         timeout: Duration::MAX,
         attempt_timeout: Duration::MAX,
     };
-    let driver =
-        DriverConfig { max_rows_per_batch: 8192, buffer_timeout: None, target_latency: None };
+    let driver = DriverConfig {
+        max_rows_per_batch: 8192,
+        max_bytes_per_batch: 64 << 20,
+        buffer_timeout: None,
+        target_latency: None,
+    };
     TaskConfig { operator, driver, rows, cache: None, concurrency: Concurrency::unbounded() }
 }
 

@@ -29,7 +29,6 @@ BENCHES = (
     "postgres_lookup",
     "postgres_channels",
     "worker_memory",
-    "large_results",
     "cache_hits",
     "channels",
 )

@@ -2,7 +2,7 @@
 # Signatures of the extension module; the public classes are documented in the `.py` modules.
 
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import Any, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final
 
 import pyarrow as pa
 from typing_extensions import Self
@@ -98,9 +98,8 @@ class Task:
         output: str,
         has_timeout_handler: bool,
         watermark: tuple[str, float, int | None] | None,
-        buffer_timeout: float | None,
+        buffer_timeout: float | tuple[Literal["auto"], float] | None,
         max_rows_per_batch: int,
-        max_bytes_per_batch: int,
         partition: int,
         function_name: str,
         seed: int,
@@ -112,7 +111,10 @@ class Task:
         ]
         | None,
         target_latency: float | None,
+        warm_up: tuple[int, int] | None,
     ) -> Self: ...
+    @property
+    def is_open(self) -> bool: ...
     @property
     def port(self) -> Port: ...
     def put(self, batch: pa.RecordBatch) -> bool: ...

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from sparkawait import address_space
+from sparkawait import warm_up
 from sparkawait.collector import collecting_less_often
 from sparkawait.event_loop import check_may_wait
 from sparkawait.feeder import Feeder, record_batches
@@ -62,11 +62,9 @@ def ordered_wait(
             ``on_timeout`` (``None``): fallback results, or a callable that gets the row.
             ``output`` (``"append"``): ``"replace"`` leaves the input columns out.
             ``watermark`` (``None``): a `sparkawait.WatermarkStrategy`; no effect on this order.
-            ``buffer_timeout`` (``"100ms"``): a partly filled output batch is emitted after it.
+            ``buffer_timeout`` (``"auto"``): a partly filled output batch is emitted as soon as it
+            is waited for, within 2 % of the time; a duration: after it; ``None``: when it is full.
             ``max_rows_per_batch`` (8192): most rows in an output batch.
-            ``max_bytes_per_batch`` (``"64 MB"``): most bytes of an output batch, unless one row
-            has more; also what the results of calls in flight are bounded by, see the docs on
-            memory.
             ``cache`` (None): keeps results; see `sparkawait.Cache`.
             ``channel`` (``None``): column, or columns, of a row's destination; a slow one does not
             hold the others. ``channels``: how calls are spread; see `sparkawait.Channels`.
@@ -75,6 +73,8 @@ def ordered_wait(
             ``setup_timeout`` (``None``): for `open` and for `close`, each.
             ``blocked_loop_timeout`` (``None``): ends the task when code that blocks keeps the event
             loop for so long.
+            ``warm_up`` (``True``): the first task of a function in a process begins with an eighth
+            of its calls, at least 4; all may be made 100 ms after the first rows were taken.
 
     Returns:
         An iterator of non-empty batches, whose row counts do not follow those of the input.
@@ -138,6 +138,7 @@ def run(
     *,
     partition: int = 0,
     heartbeat: float | None = None,
+    consumer_seconds: float = 0.0,
     on_metrics: Callable[[Metrics], None] | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Carries `plan` out over `batches`, as one task.
@@ -149,6 +150,8 @@ def run(
         partition: Number of the partition, for messages and `FunctionContext`.
         heartbeat: Seconds without output after which a batch without rows is yielded, for a
             consumer that has to look after something else now and then; ``None`` for never.
+        consumer_seconds: What a batch costs its consumer beside the time until it asks for the next
+            one, which counts for ``buffer_timeout="auto"``.
         on_metrics: Called with the totals so far, now and then and when the task ends.
 
     Yields:
@@ -157,13 +160,18 @@ def run(
     from sparkawait._core import Task
 
     check_may_wait()
-    address_space.fit()
     feeder = Feeder(batches)
     first = feeder.pull_first()
     if first is None:
         return
     plan.check_input(first.schema)
-    task = Task(**plan.task_arguments(first.schema, partition))
+    arguments = plan.task_arguments(
+        first.schema,
+        partition,
+        consumer_seconds=consumer_seconds,
+        is_wanted=warm_up.is_known(plan),
+    )
+    task = Task(**arguments)
     context = FunctionContext(partition, f"{plan.function_name} ({partition})")
     metrics = _MetricsReport(task.metrics, context, on_metrics)
     function = LifeCycle(plan, task, context)
@@ -180,6 +188,8 @@ def run(
                 check_may_wait()
             finished = True
         finally:
+            if finished or task.is_open:
+                warm_up.remember(plan)
             if not finished:
                 task.close()
             error = function.close(finished=finished)

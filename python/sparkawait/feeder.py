@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from sparkawait import address_space
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.offsets import Offsets
 
@@ -51,10 +50,10 @@ class Feeder:
 
     def start(self, task: Task) -> None:
         """Starts the thread that feeds `task`, the first batch included."""
-        thread = threading.Thread(
+        self._thread = threading.Thread(
             target=self._feed, args=(task,), name="sparkawait-feeder", daemon=True
         )
-        self._thread = address_space.start(thread)
+        self._thread.start()
 
     def join(self) -> None:
         """Waits for the thread, unless the user's iterator holds it: then it ends by itself."""

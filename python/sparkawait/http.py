@@ -158,7 +158,7 @@ def get(
         >>> rows = pa.record_batch({"id": ["a", None]})
         >>> with LookupServer({"customers": {"a": {"name": "Ann", "age": 7}}}) as server:
         ...     lookup = get(server.url + "/customers/{id}", "name string", proxy=False)
-        ...     (out,) = sparkawait.arrow.ordered_wait([rows], lookup)
+        ...     out = pa.Table.from_batches(sparkawait.arrow.ordered_wait([rows], lookup))
         >>> out.to_pydict()
         {'id': ['a', None], 'name': ['Ann', None]}
     """

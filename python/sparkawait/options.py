@@ -13,13 +13,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, TypedDict, cast
+from typing import Any, Literal, NoReturn, TypedDict, cast
 
 import pyarrow as pa
 
 from sparkawait.cache import Cache
 from sparkawait.channels import Channels, Credits, Route
-from sparkawait.checks import shown
+from sparkawait.checks import flag, shown
 from sparkawait.durations import Duration, parse_duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_checks import check_picklable, declared_schema, to_function
@@ -29,7 +29,6 @@ from sparkawait.native_function import NativeFunction
 from sparkawait.plan import ERROR_COLUMN, OnError, Output, Plan
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.signatures import misfit_of
-from sparkawait.sizes import Size, parse_size
 from sparkawait.types import SchemaLike
 from sparkawait.watermark import WatermarkStrategy
 
@@ -52,13 +51,13 @@ class Options(TypedDict, total=False):
     watermark: WatermarkStrategy | None
     buffer_timeout: Duration | None
     max_rows_per_batch: int
-    max_bytes_per_batch: Size
     cache: Cache | None
     channel: Any
     channels: Channels | None
     target_latency: Duration | None
     setup_timeout: Duration | None
     blocked_loop_timeout: Duration | None
+    warm_up: bool
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -73,19 +72,19 @@ _DEFAULTS: dict[str, Any] = {
     "on_timeout": None,
     "output": "append",
     "watermark": None,
-    "buffer_timeout": "100ms",
+    "buffer_timeout": "auto",
     "max_rows_per_batch": 8192,
-    "max_bytes_per_batch": "64 MB",
     "cache": None,
     "channel": None,
     "channels": None,
     "target_latency": None,
     "setup_timeout": None,
     "blocked_loop_timeout": None,
+    "warm_up": True,
 }
 _CHANNELS = ErrorKind.CHANNELS_INVALID
 _MODES = ("ordered", "unordered", "key_ordered")
-_MAX_COUNT = 2**31 - 1  # capacity, batch length and the offsets of columns are 32-bit
+_MAX_COUNT = 2**31 - 1  # capacity and batch length are 32-bit in the operator
 
 
 def resolve(
@@ -145,9 +144,6 @@ def resolve_unpickled(
         watermark=_watermark(given["watermark"]),
         buffer_timeout=_buffer_timeout(given["buffer_timeout"]),
         max_rows_per_batch=_count(given["max_rows_per_batch"], "max_rows_per_batch"),
-        max_bytes_per_batch=parse_size(
-            given["max_bytes_per_batch"], "max_bytes_per_batch", most=_MAX_COUNT
-        ),
         key=_key(given["key"]) if mode == "key_ordered" else None,
         cache=_cache(given["cache"], checked_function),
         identity="" if given["cache"] is None else identity_of(checked_function, travels=False),
@@ -156,6 +152,7 @@ def resolve_unpickled(
         target_latency=_timeout(given["target_latency"], "target_latency"),
         setup_timeout=_loop_timeout(given, "setup_timeout", checked_function),
         blocked_loop_timeout=_loop_timeout(given, "blocked_loop_timeout", checked_function),
+        warm_up=flag(given["warm_up"], "warm_up"),
         error_column=_error_column(given["error_column"], given["on_error"]),
     )
     plan.check_names()
@@ -269,8 +266,10 @@ def _watermark(value: object) -> WatermarkStrategy | None:
     return value
 
 
-def _buffer_timeout(value: object) -> float | None:
-    return None if value is None else parse_duration(value, "buffer_timeout")
+def _buffer_timeout(value: object) -> float | Literal["auto"] | None:
+    if value is None or (isinstance(value, str) and value == "auto"):
+        return value
+    return parse_duration(value, "buffer_timeout")
 
 
 def _cache(value: object, function: AsyncFunction | NativeFunction) -> Cache | None:

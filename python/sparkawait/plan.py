@@ -59,9 +59,9 @@ class Plan:
         on_timeout: Fallback results, or a callable that makes them; ``None`` if not given.
         output: Whether the input columns are kept.
         watermark: Where event time comes from.
-        buffer_timeout: Seconds after which a partly filled batch is emitted; ``None`` for never.
+        buffer_timeout: Seconds after which a partly filled batch is emitted; ``None`` for never,
+            ``"auto"`` for as soon as it is waited for, within a share of the time.
         max_rows_per_batch: Most rows in an output batch.
-        max_bytes_per_batch: Most bytes of an output batch, unless one row has more.
         key: Columns that make up the key, for the key-ordered mode.
         cache: Keeps results, if there is one.
         route: Where the channel of a row is found, if there are channels.
@@ -72,6 +72,7 @@ class Plan:
         setup_timeout: Seconds for `open` and for `close`, each; ``None`` for no bound of `open`.
         blocked_loop_timeout: Seconds that the event loop may be blocked; ``None`` for no bound.
         identity: What tells the function from others that are given the same cache.
+        warm_up: Whether a task begins with few calls.
     """
 
     mode: Mode
@@ -86,9 +87,8 @@ class Plan:
     on_timeout: Any
     output: Output
     watermark: WatermarkStrategy | None
-    buffer_timeout: float | None
+    buffer_timeout: float | Literal["auto"] | None
     max_rows_per_batch: int
-    max_bytes_per_batch: int
     key: tuple[str, ...] | None
     cache: Cache | None = None
     route: Route | None = None
@@ -99,6 +99,7 @@ class Plan:
     setup_timeout: float | None = None
     blocked_loop_timeout: float | None = None
     identity: str = ""
+    warm_up: bool = True
 
     @property
     def function_name(self) -> str:
@@ -219,8 +220,23 @@ class Plan:
     def _folded(self, name: str) -> str:
         return name if self.case_sensitive else name.lower()
 
-    def task_arguments(self, input_schema: pa.Schema, partition: int) -> dict[str, Any]:
-        """Returns the keyword arguments of `_core.Task`."""
+    def task_arguments(
+        self,
+        input_schema: pa.Schema,
+        partition: int,
+        *,
+        consumer_seconds: float = 0.0,
+        is_wanted: bool = False,
+    ) -> dict[str, Any]:
+        """Returns the keyword arguments of `_core.Task`.
+
+        Args:
+            input_schema: Of the batches that come.
+            partition: Number of the partition.
+            consumer_seconds: What a batch costs its consumer beside the time until it asks for the
+                next one.
+            is_wanted: Whether the rows are known to be wanted, so that no warm-up is needed.
+        """
         # Rows that wait for a batch are in flight for the operator; the runner bounds the calls.
         concurrency = self.max_concurrency if self.batch is None else self.capacity
         return {
@@ -238,9 +254,10 @@ class Plan:
             "output": self.output,
             "has_timeout_handler": self.has_timeout_handler,
             "watermark": self.watermark and self.watermark.parts,
-            "buffer_timeout": self.buffer_timeout,
+            "buffer_timeout": (
+                ("auto", consumer_seconds) if self.buffer_timeout == "auto" else self.buffer_timeout
+            ),
             "max_rows_per_batch": self.max_rows_per_batch,
-            "max_bytes_per_batch": self.max_bytes_per_batch,
             "partition": partition,
             "function_name": self.function_name,
             # From the system, because forked workers share the state of `random`.
@@ -249,7 +266,16 @@ class Plan:
             "cache": self._cache_arguments(input_schema),
             "channels": self._channel_arguments(),
             "target_latency": self.target_latency,
+            "warm_up": None if is_wanted else self._warm_up_arguments(),
         }
+
+    def _warm_up_arguments(self) -> tuple[int, int] | None:
+        """Returns the calls in flight at most, and the rows that one of them takes."""
+        # Rows that leave in full batches only are many, however few are wanted.
+        if not self.warm_up or self.buffer_timeout is None:
+            return None
+        rows_per_call = 1 if self.batch is None else min(self.batch.max_rows, self.capacity)
+        return self.max_concurrency, rows_per_call
 
     def _visible(self, input_schema: pa.Schema) -> pa.Schema:
         """Returns the schema of the rows, without hidden columns."""

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from time import monotonic
 from types import CodeType
 
-from sparkawait import address_space
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind, add_note
 from sparkawait.stacks import CALLBACK, Blocking, blocking_of
 
@@ -75,10 +74,9 @@ class Watchdog:
             self._watches.append(watch)
             if len(self._watches) == 1:
                 self._stopped = threading.Event()
-                thread = threading.Thread(
+                threading.Thread(
                     target=self._run, args=(self._stopped,), name="sparkawait-watchdog", daemon=True
-                )
-                address_space.start(thread, runs_foreign_code=False)
+                ).start()
 
     def unwatch(self, watch: Watch) -> None:
         """Looks after one open task less, if it did; the thread ends with the last."""

@@ -38,7 +38,7 @@ def batch_of(first: int, rows: int = 100) -> pa.RecordBatch:
 
 def failure_of(function: object, **options: Any) -> str:
     options = {"on_error": "capture"} | options
-    (out,) = sa.arrow.ordered_wait([batch_of(1, 1)], function, **options)
+    (out,) = sa.arrow.ordered_wait([batch_of(1, 1)], function, buffer_timeout=None, **options)
     return out.to_pydict()["error"][0]["message"]
 
 
@@ -142,7 +142,9 @@ def test_a_statement_that_nobody_waits_for_is_ended_and_others_take_its_place(
 
     def found(*keys: int, timeout: str) -> list[int | None]:
         batch = pa.RecordBatch.from_pydict({"k": pa.array(keys, pa.int32())})
-        (out,) = sa.arrow.ordered_wait([batch], function, on_error="null", timeout=timeout)
+        (out,) = sa.arrow.ordered_wait(
+            [batch], function, on_error="null", timeout=timeout, buffer_timeout=None
+        )
         return out.column("k2").to_pylist()
 
     assert found(1, 2, timeout="25s") == [1, 2]

@@ -190,7 +190,9 @@ def test_what_is_no_rows_fault_is_not_searched_for(
     batch = pa.RecordBatch.from_pydict({"k": pa.array([0] * 50, pa.int32())})
     if code == "42P01":
         batch = pa.RecordBatch.from_pydict({"k": ["nowhere"] * 50})
-    (out,) = sa.arrow.ordered_wait([batch], function, on_error="capture", capacity=ROWS)
+    (out,) = sa.arrow.ordered_wait(
+        [batch], function, on_error="capture", capacity=ROWS, buffer_timeout=None
+    )
 
     messages = {error["message"] for error in out.column("error").to_pylist()}
     assert len(messages) == 1

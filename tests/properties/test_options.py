@@ -36,9 +36,9 @@ OPTIONS = st.fixed_dictionaries(
         | st.sampled_from(["ts", "id", "nope"]).map(
             lambda column: WatermarkStrategy.for_bounded_out_of_orderness(column, "1s")
         ),
-        "buffer_timeout": DURATIONS,
+        "buffer_timeout": DURATIONS | st.just("auto"),
+        "warm_up": st.booleans(),
         "max_rows_per_batch": ANYTHING,
-        "max_bytes_per_batch": ANYTHING | st.sampled_from(["64 MB", "3", "1.5gb", "2 GB", "MB"]),
         "schema": ANYTHING | st.sampled_from(["y int", "y bigint not null", "id int"]),
         "key": ANYTHING | st.sampled_from(["id", ["id", "ts"], "nope"]),
         "unknown": ANYTHING,

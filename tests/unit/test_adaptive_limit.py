@@ -32,6 +32,7 @@ def run(function, batch, limit, **options):
         function,
         input_schema=None,
         **{"channel": "tenant", "channels": channels, "max_concurrency": 40, **options},
+        warm_up=False,
     )
     out = arrow.run(plan, iter([batch]), on_metrics=totals.update)
     found = [row for part in out for row in part.to_pylist()]

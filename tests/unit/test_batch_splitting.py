@@ -205,7 +205,8 @@ def test_in_a_task_rows_are_found_and_tried_again():
 
     batch = pa.record_batch({"x": list(range(16))})
     again = retry.fixed_delay(2, "1ms")
-    (out,) = arrow.ordered_wait([batch], flaky, retry=again, timeout="60s", capacity=16)
+    waited = arrow.ordered_wait([batch], flaky, retry=again, timeout="60s", capacity=16)
+    out = pa.Table.from_batches(waited)
 
     assert out["y"].to_pylist() == list(range(16))
     assert left == {3: 0, 11: 0}

@@ -68,6 +68,7 @@ def test_a_stalled_channel_does_not_stop_the_calls_of_the_others(mode):
         channel="tenant",
         channels=sa.Channels(exclusive=1, floating=4, max_per_channel=3),
         timeout=None,
+        warm_up=False,
         **key,
     )
 

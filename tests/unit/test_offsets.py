@@ -40,7 +40,7 @@ async def show(row):
 def test_a_column_without_values_passes_and_can_be_read(column):
     batch = pa.RecordBatch.from_arrays([column, pa.array(["other"])], ["value", "text"])
 
-    (out,) = sparkawait.arrow.ordered_wait([batch], show)
+    (out,) = sparkawait.arrow.ordered_wait([batch], show, buffer_timeout=None)
 
     out.validate(full=True)
     assert out.column("value").to_pylist() == column.to_pylist()

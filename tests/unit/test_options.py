@@ -50,8 +50,7 @@ def test_the_defaults_are_those_of_the_documentation():
     assert (made.capacity, made.max_concurrency) == (100, 100)
     assert (made.retry, made.on_error, made.on_timeout) == (None, "fail", None)
     assert (made.output, made.watermark, made.key) == ("append", None, None)
-    assert (made.buffer_timeout, made.max_rows_per_batch) == (0.1, 8192)
-    assert made.max_bytes_per_batch == 64 << 20
+    assert (made.buffer_timeout, made.max_rows_per_batch, made.warm_up) == ("auto", 8192, True)
 
 
 @pytest.mark.parametrize(
@@ -85,11 +84,10 @@ def test_the_defaults_are_those_of_the_documentation():
         ({"watermark": watermark("nope")}, "column-missing", "column `nope`"),
         ({"watermark": watermark("id")}, "column-not-a-timestamp", "no timestamp but int64"),
         ({"buffer_timeout": -1}, "duration-invalid", "`buffer_timeout`"),
+        ({"buffer_timeout": "automatic"}, "duration-invalid", "`buffer_timeout`"),
+        ({"warm_up": 0}, "option-invalid", "`warm_up`"),
         ({"max_rows_per_batch": 0}, "option-invalid", "at least 1, got 0"),
         ({"max_rows_per_batch": "1"}, "option-invalid", "must be an int"),
-        ({"max_bytes_per_batch": "64 XB"}, "option-invalid", "no size: '64 XB'"),
-        ({"max_bytes_per_batch": 0}, "option-invalid", "at least 1 byte"),
-        ({"max_bytes_per_batch": "2 GB"}, "option-invalid", "at most 2147483647 bytes"),
         ({"target_latency": 0}, "timeout-not-positive", "`target_latency`"),
         ({"setup_timeout": 0}, "timeout-not-positive", "`setup_timeout` must be positive"),
         ({"blocked_loop_timeout": "x"}, "duration-invalid", "`blocked_loop_timeout`"),
@@ -244,6 +242,29 @@ def test_durations_are_in_seconds():
 def test_no_timeout_and_no_buffer_timeout_are_none():
     made = plan(timeout=None, buffer_timeout=None)
     assert (made.timeout, made.buffer_timeout) == (None, None)
+
+
+def test_a_buffer_timeout_is_a_word_or_a_time():
+    assert plan(buffer_timeout="auto").buffer_timeout == "auto"
+    assert plan(buffer_timeout="7ms").buffer_timeout == 0.007
+
+
+@pytest.mark.parametrize(
+    ("given", "first"),
+    [
+        ({"capacity": 1_000}, (1_000, 1)),
+        ({"capacity": 1_000, "max_concurrency": 30}, (30, 1)),
+        ({"warm_up": False}, None),
+        # Rows leave in full batches only, however few are wanted.
+        ({"buffer_timeout": None}, None),
+    ],
+)
+def test_a_task_is_told_with_how_many_calls_it_may_begin(given, first):
+    schema = pa.schema([("x", pa.int64())])
+    made = plan(**given)
+
+    assert made.task_arguments(schema, 0)["warm_up"] == first
+    assert made.task_arguments(schema, 0, is_wanted=True)["warm_up"] is None
 
 
 # -- schemas

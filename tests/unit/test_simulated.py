@@ -17,7 +17,8 @@ def batch(rows: int) -> pa.RecordBatch:
 @pytest.mark.parametrize("delay", [0, "1ms"])
 def test_a_call_tells_when_it_began(delay):
     before = time.monotonic_ns()
-    (out,) = arrow.ordered_wait([batch(100)], simulated(delay, timestamps=True))
+    function = simulated(delay, timestamps=True)
+    (out,) = arrow.ordered_wait([batch(100)], function, buffer_timeout=None)
     after = time.monotonic_ns()
     assert out.schema.names == ["x", "ordinal", "began"]
     assert out.column("ordinal").to_pylist() == list(range(100))
@@ -29,11 +30,11 @@ def test_a_call_tells_when_it_began(delay):
 def test_a_row_that_is_tried_again_tells_when_its_last_call_began():
     function = simulated(error_rate=0.5, seed=3, timestamps=True)
     strategy = retry.fixed_delay(40, "1ms")
-    (out,) = arrow.ordered_wait([batch(50)], function, retry=strategy)
+    (out,) = arrow.ordered_wait([batch(50)], function, retry=strategy, buffer_timeout=None)
     assert out.column("began").null_count == 0
     assert len(set(out.column("began").to_pylist())) > 1
 
 
 def test_without_timestamps_there_is_the_ordinal_alone():
-    (out,) = arrow.ordered_wait([batch(2)], simulated())
+    (out,) = arrow.ordered_wait([batch(2)], simulated(), buffer_timeout=None)
     assert out.to_pydict() == {"x": [0, 1], "ordinal": [0, 1]}

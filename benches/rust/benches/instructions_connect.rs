@@ -38,7 +38,9 @@ use sparkawait_core::ProcessingTime;
 use sparkawait_core::operator::{AttemptId, Config, OutputMode};
 use sparkawait_core::queue::EntryId;
 use sparkawait_runtime::clock::Clock;
-use sparkawait_runtime::{AsyncFunction, Driver, DriverConfig, Feeder, Mailbox, Turn};
+use sparkawait_runtime::{
+    AsyncFunction, BufferTimeout, Driver, DriverConfig, Feeder, Mailbox, Turn,
+};
 
 /// Calls, documents or texts that come at a time.
 const BURST: usize = 500;
@@ -242,9 +244,9 @@ fn task(mode: OutputMode) -> Task {
     let function = AtOnce::start(Replies::new(mailbox.reply_sender()));
     let output = DriverConfig {
         max_rows_per_batch: 8_192,
-        max_bytes_per_batch: 64 << 20,
-        buffer_timeout: None,
+        buffer_timeout: BufferTimeout::Never,
         target_latency: None,
+        warm_up: None,
     };
     let exchange = TaskExchange::new(rows).unwrap();
     let (driver, feeder) = Driver::new(mailbox, operator, output, exchange, function, Still);

@@ -28,7 +28,7 @@ use sparkawait_connect::latency::Latency;
 use sparkawait_connect::simulated::{self, SimulatedConfig};
 use sparkawait_connect::task::{TaskConfig, build};
 use sparkawait_core::operator::{Config, OutputMode};
-use sparkawait_runtime::{DriverConfig, Turn, tokio_runtime};
+use sparkawait_runtime::{BufferTimeout, DriverConfig, Turn, tokio_runtime};
 
 /// As Spark makes them.
 const ROWS_PER_BATCH: usize = 10_000;
@@ -41,9 +41,9 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
     operator.timeout = Some(Duration::from_secs(60));
     let driver = DriverConfig {
         max_rows_per_batch: 8192,
-        max_bytes_per_batch: 64 << 20,
-        buffer_timeout: Some(Duration::from_millis(100)),
+        buffer_timeout: BufferTimeout::After(Duration::from_millis(100)),
         target_latency: None,
+        warm_up: None,
     };
     let rows = RowConfig {
         input: batch.schema(),

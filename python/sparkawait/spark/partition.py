@@ -37,6 +37,9 @@ Spark's task thread notices that its task was killed when a batch arrives; witho
 read until Spark ends the Python worker, ``spark.python.task.killTimeout`` (2 s) and more later.
 """
 
+JVM_SECONDS = 0.0001
+"""What a batch costs on the other side of the connection, however few rows it has."""
+
 _logger = logging.getLogger("sparkawait")
 
 
@@ -107,7 +110,12 @@ def run_task(
     totals: dict[str, Any] = {}
     connection = Connection.of_this_worker()
     output = sparkawait.arrow.run(
-        plan, batches, partition=partition, heartbeat=heartbeat, on_metrics=totals.update
+        plan,
+        batches,
+        partition=partition,
+        heartbeat=heartbeat,
+        consumer_seconds=JVM_SECONDS,
+        on_metrics=totals.update,
     )
     try:
         with connection.interrupted_by_hang_up(), closing(output):

@@ -114,6 +114,9 @@ def async_udf(
         error_column=error_column,
         on_timeout=on_timeout,
         output="replace",
+        # Spark takes no result before it has all of an input batch, however few rows it wants.
+        buffer_timeout="100ms",
+        warm_up=False,
     )
     return AsyncUserDefinedFunction(ColumnPlan.of(conform(plan)), _names(columns), metrics)
 

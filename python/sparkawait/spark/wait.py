@@ -21,7 +21,6 @@ from sparkawait.durations import Duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.plan import ERROR_COLUMN, Mode, OnError, Output
 from sparkawait.retry import AsyncRetryStrategy
-from sparkawait.sizes import Size
 from sparkawait.spark.keys import check_keys
 from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.partition import PartitionTask
@@ -57,15 +56,15 @@ def ordered_wait(
     on_timeout: Any = None,
     output: Output = "append",
     watermark: WatermarkStrategy | None = None,
-    buffer_timeout: Duration | None = "100ms",
+    buffer_timeout: Duration | None = "auto",
     max_rows_per_batch: int = 8192,
-    max_bytes_per_batch: Size = "64 MB",
     cache: Cache | None = None,
     channel: Destination | None = None,
     channels: Channels | None = None,
     target_latency: Duration | None = None,
     setup_timeout: Duration | None = None,
     blocked_loop_timeout: Duration | None = None,
+    warm_up: bool = True,
     metrics: Metrics | None = None,
 ) -> DataFrame:
     """Calls `function` for every row of `df`; rows keep their order within a partition.
@@ -94,12 +93,11 @@ def ordered_wait(
         output: ``"append"`` adds the returned columns to those of `df`, ``"replace"`` has the
             returned columns only.
         watermark: Where event time comes from. Has no effect on rows that keep their order.
-        buffer_timeout: An output batch that is not full is emitted after this time; ``None`` waits
-            until it is full.
+        buffer_timeout: When an output batch that is not full is emitted. ``"auto"``: as soon as it
+            is waited for, as long as batches take no more than 2 % of the time, and at most 100 ms
+            after the one before. A duration: when its first row is this old. ``None``: not before
+            it is full.
         max_rows_per_batch: Most rows of an output batch.
-        max_bytes_per_batch: Most bytes of an output batch, unless one row has more: an int, or a
-            text such as ``"64 MB"`` (powers of 1024). Four times as much bounds the results that
-            calls bring while others wait to be emitted: fewer calls are in flight then.
         cache: Keeps results, so that rows with equal keys share one call; see `sparkawait.Cache`.
         channel: Where a row goes: a column, several, or an expression, such as the host or the
             tenant that is called. A slow destination then does not hold the rows of others, but in
@@ -114,6 +112,11 @@ def ordered_wait(
         blocked_loop_timeout: Ends the task when code that blocks, such as ``time.sleep``, keeps the
             event loop of the worker for so long; `timeout` cannot cancel it. ``None`` only logs
             what blocks. Python functions only.
+        warm_up: Whether the first task of a function in a worker process begins with few calls, an
+            eighth of `max_concurrency` and at least 4, since ``show()``, ``take`` and ``limit``
+            want few rows. The first rows are emitted at once, and all calls may be made 100 ms
+            after them, unless Spark has hung up by then. Later tasks make all of them from the
+            start.
         metrics: Collects the metrics of all tasks; classic sessions only.
 
     Returns:
@@ -141,13 +144,13 @@ def ordered_wait(
         watermark=watermark,
         buffer_timeout=buffer_timeout,
         max_rows_per_batch=max_rows_per_batch,
-        max_bytes_per_batch=max_bytes_per_batch,
         cache=cache,
         channel=channel,
         channels=channels,
         target_latency=target_latency,
         setup_timeout=setup_timeout,
         blocked_loop_timeout=blocked_loop_timeout,
+        warm_up=warm_up,
     )
 
 
@@ -166,15 +169,15 @@ def unordered_wait(
     on_timeout: Any = None,
     output: Output = "append",
     watermark: WatermarkStrategy | None = None,
-    buffer_timeout: Duration | None = "100ms",
+    buffer_timeout: Duration | None = "auto",
     max_rows_per_batch: int = 8192,
-    max_bytes_per_batch: Size = "64 MB",
     cache: Cache | None = None,
     channel: Destination | None = None,
     channels: Channels | None = None,
     target_latency: Duration | None = None,
     setup_timeout: Duration | None = None,
     blocked_loop_timeout: Duration | None = None,
+    warm_up: bool = True,
     metrics: Metrics | None = None,
 ) -> DataFrame:
     """Calls `function` for every row of `df`; rows are emitted as their calls complete.
@@ -197,17 +200,15 @@ def unordered_wait(
         on_timeout: Results for a row that timed out.
         output: Whether the input columns are kept.
         watermark: Where event time comes from, made by `sparkawait.WatermarkStrategy`.
-        buffer_timeout: An output batch that is not full is emitted after this time.
+        buffer_timeout: When an output batch that is not full is emitted.
         max_rows_per_batch: Most rows of an output batch.
-        max_bytes_per_batch: Most bytes of an output batch, unless one row has more: an int, or a
-            text such as ``"64 MB"`` (powers of 1024). Four times as much bounds the results that
-            calls bring while others wait to be emitted: fewer calls are in flight then.
         cache: Keeps results, so that rows with equal keys share one call; see `sparkawait.Cache`.
         channel: Where a row goes; a slow destination does not hold the rows of others.
         channels: How calls are spread over channels; see `sparkawait.Channels`.
         target_latency: Time that a row should take through batches, which are sized by it.
         setup_timeout: Time for the function's `open`, and for its `close`, each.
         blocked_loop_timeout: Ends the task when code that blocks keeps the event loop so long.
+        warm_up: Whether the first task of a function in a worker process begins with few calls.
         metrics: Collects the metrics of all tasks.
     """
     return _wait(
@@ -228,13 +229,13 @@ def unordered_wait(
         watermark=watermark,
         buffer_timeout=buffer_timeout,
         max_rows_per_batch=max_rows_per_batch,
-        max_bytes_per_batch=max_bytes_per_batch,
         cache=cache,
         channel=channel,
         channels=channels,
         target_latency=target_latency,
         setup_timeout=setup_timeout,
         blocked_loop_timeout=blocked_loop_timeout,
+        warm_up=warm_up,
     )
 
 
@@ -254,15 +255,15 @@ def key_ordered_wait(
     on_timeout: Any = None,
     output: Output = "append",
     watermark: WatermarkStrategy | None = None,
-    buffer_timeout: Duration | None = "100ms",
+    buffer_timeout: Duration | None = "auto",
     max_rows_per_batch: int = 8192,
-    max_bytes_per_batch: Size = "64 MB",
     cache: Cache | None = None,
     channel: Destination | None = None,
     channels: Channels | None = None,
     target_latency: Duration | None = None,
     setup_timeout: Duration | None = None,
     blocked_loop_timeout: Duration | None = None,
+    warm_up: bool = True,
     metrics: Metrics | None = None,
 ) -> DataFrame:
     """Calls `function` for one row per key at a time; rows of a key keep their order.
@@ -286,17 +287,15 @@ def key_ordered_wait(
         on_timeout: Results for a row that timed out.
         output: Whether the input columns are kept.
         watermark: Where event time comes from, made by `sparkawait.WatermarkStrategy`.
-        buffer_timeout: An output batch that is not full is emitted after this time.
+        buffer_timeout: When an output batch that is not full is emitted.
         max_rows_per_batch: Most rows of an output batch.
-        max_bytes_per_batch: Most bytes of an output batch, unless one row has more: an int, or a
-            text such as ``"64 MB"`` (powers of 1024). Four times as much bounds the results that
-            calls bring while others wait to be emitted: fewer calls are in flight then.
         cache: Keeps results, so that rows with equal keys share one call; see `sparkawait.Cache`.
         channel: Where a row goes; a slow destination does not hold the rows of others.
         channels: How calls are spread over channels; see `sparkawait.Channels`.
         target_latency: Time that a row should take through batches, which are sized by it.
         setup_timeout: Time for the function's `open`, and for its `close`, each.
         blocked_loop_timeout: Ends the task when code that blocks keeps the event loop so long.
+        warm_up: Whether the first task of a function in a worker process begins with few calls.
         metrics: Collects the metrics of all tasks.
     """
     return _wait(
@@ -318,13 +317,13 @@ def key_ordered_wait(
         watermark=watermark,
         buffer_timeout=buffer_timeout,
         max_rows_per_batch=max_rows_per_batch,
-        max_bytes_per_batch=max_bytes_per_batch,
         cache=cache,
         channel=channel,
         channels=channels,
         target_latency=target_latency,
         setup_timeout=setup_timeout,
         blocked_loop_timeout=blocked_loop_timeout,
+        warm_up=warm_up,
     )
 
 

@@ -42,7 +42,6 @@ use crate::concurrency::Concurrency;
 use crate::function::TaskFunction;
 use crate::lookup::Misses;
 use crate::native::{NativeFunction, Start, StartError};
-use crate::reply_budget::ReplyBudget;
 
 /// What an HTTP function calls, and what it makes of the responses.
 #[derive(Deserialize)]
@@ -140,7 +139,6 @@ impl HttpConfig {
             redirects: self.redirects,
             repeats: repeats(self),
             host: host_label(&self.url),
-            budget: ReplyBudget::of_task(),
         })
     }
 

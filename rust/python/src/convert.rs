@@ -9,6 +9,7 @@ use sparkawait_arrow::{OnError, OutputColumns, WatermarkStrategy};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::OutputMode;
 use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
+use sparkawait_runtime::{BufferTimeout, WarmUpConfig};
 
 use crate::error::configuration_error;
 
@@ -27,6 +28,34 @@ pub(crate) fn to_duration(name: &str, seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds).map_err(|_| {
         let message = format!("`{name}` must be a time of at least 0 s, got {seconds}");
         configuration_error(&message, ErrorKind::DurationInvalid)
+    })
+}
+
+/// Seconds, or the word `auto` with the seconds that a batch costs elsewhere.
+#[derive(FromPyObject)]
+pub(crate) enum BufferTimeoutArgument {
+    Seconds(f64),
+    Auto((String, f64)),
+}
+
+impl BufferTimeoutArgument {
+    /// Converts when a batch leaves.
+    pub(crate) fn read(self) -> PyResult<BufferTimeout> {
+        match self {
+            Self::Seconds(seconds) => {
+                to_duration("buffer_timeout", seconds).map(BufferTimeout::After)
+            }
+            Self::Auto((_, seconds)) => to_duration("buffer_timeout", seconds)
+                .map(|consumer| BufferTimeout::Auto { consumer }),
+        }
+    }
+}
+
+/// Converts the calls in flight at most, and the rows of one of them.
+pub(crate) fn to_warm_up((max_calls, rows_per_call): (i64, i64)) -> PyResult<WarmUpConfig> {
+    Ok(WarmUpConfig {
+        max_calls: to_capacity("max_concurrency", max_calls)?,
+        rows_per_call: to_capacity("max_rows", rows_per_call)?,
     })
 }
 

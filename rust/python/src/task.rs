@@ -21,12 +21,12 @@ use sparkawait_connect::task::{TaskConfig, TaskDriver, TaskFeeder, build};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy};
 use sparkawait_macros::guarded;
-use sparkawait_runtime::{DriverConfig, MetricsReader, Turn};
+use sparkawait_runtime::{BufferTimeout, DriverConfig, MetricsReader, Turn};
 
 use crate::channels::{ChannelArguments, set_channels, to_channels};
 use crate::convert::{
-    RetryArguments, WatermarkArguments, to_capacity, to_duration, to_mode, to_on_error, to_output,
-    to_retry, to_timeout, to_watermark,
+    BufferTimeoutArgument, RetryArguments, WatermarkArguments, to_capacity, to_duration, to_mode,
+    to_on_error, to_output, to_retry, to_timeout, to_warm_up, to_watermark,
 };
 use crate::error::{OperatorStateError, PythonCause, closed_error, internal_error, to_exception};
 use crate::native::Native;
@@ -141,15 +141,16 @@ fn start(
 /// Converts how output batches are cut.
 fn to_driver(
     max_rows_per_batch: i64,
-    max_bytes_per_batch: i64,
-    buffer_timeout: Option<f64>,
+    buffer_timeout: Option<BufferTimeoutArgument>,
     target_latency: Option<f64>,
+    warm_up: Option<(i64, i64)>,
 ) -> PyResult<DriverConfig> {
     let max_rows_per_batch = to_capacity("max_rows_per_batch", max_rows_per_batch)?.get();
-    let max_bytes_per_batch = to_capacity("max_bytes_per_batch", max_bytes_per_batch)?.get();
-    let buffer_timeout = buffer_timeout.map(|it| to_duration("buffer_timeout", it)).transpose()?;
+    let buffer_timeout =
+        buffer_timeout.map_or(Ok(BufferTimeout::Never), BufferTimeoutArgument::read)?;
     let target_latency = to_timeout("target_latency", target_latency)?;
-    Ok(DriverConfig { max_rows_per_batch, max_bytes_per_batch, buffer_timeout, target_latency })
+    let warm_up = warm_up.map(to_warm_up).transpose()?;
+    Ok(DriverConfig { max_rows_per_batch, buffer_timeout, target_latency, warm_up })
 }
 
 /// Converts the settings of a cache.
@@ -174,8 +175,8 @@ impl Task {
     #[pyo3(signature = (
         *, mode, input_schema, result_schema, capacity, max_concurrency, timeout, attempt_timeout,
         retry, key, on_error, error_column, output, has_timeout_handler, watermark, buffer_timeout,
-        max_rows_per_batch, max_bytes_per_batch, partition, function_name, seed, native, cache, channels,
-        target_latency,
+        max_rows_per_batch, partition, function_name, seed, native, cache, channels,
+        target_latency, warm_up,
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only options of Python")]
     fn new(
@@ -194,9 +195,8 @@ impl Task {
         output: &str,
         has_timeout_handler: bool,
         watermark: Option<WatermarkArguments>,
-        buffer_timeout: Option<f64>,
+        buffer_timeout: Option<BufferTimeoutArgument>,
         max_rows_per_batch: i64,
-        max_bytes_per_batch: i64,
         partition: u32,
         function_name: String,
         seed: u64,
@@ -204,6 +204,7 @@ impl Task {
         cache: Option<CacheArguments>,
         channels: Option<ChannelArguments>,
         target_latency: Option<f64>,
+        warm_up: Option<(i64, i64)>,
     ) -> PyResult<Self> {
         let on_error = to_on_error(on_error)?;
         let mut operator = Config::new(to_mode(mode)?, to_capacity("capacity", capacity)?);
@@ -225,8 +226,7 @@ impl Task {
             let (settings, config) = to_channels(py, arguments, native, &input)?;
             (operator.channels, channel) = (Some(config), Some(settings));
         }
-        let driver =
-            to_driver(max_rows_per_batch, max_bytes_per_batch, buffer_timeout, target_latency)?;
+        let driver = to_driver(max_rows_per_batch, buffer_timeout, target_latency, warm_up)?;
         let columns = Columns::new(py, &input)?;
         let rows = RowConfig {
             input,
@@ -262,6 +262,11 @@ impl Task {
             is_closing: AtomicBool::new(false),
             process_id: process::id(),
         })
+    }
+
+    #[getter]
+    fn is_open(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.driver.lock().unwrap_or_else(PoisonError::into_inner).is_open())
     }
 
     #[getter]

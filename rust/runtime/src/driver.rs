@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -13,15 +12,17 @@ use sparkawait_core::mailbox::{MailboxProcessor, Step, Suspension};
 use sparkawait_core::operator::{AsyncWaitOperator, Config, Handled};
 use sparkawait_core::time::ProcessingTime;
 
-use crate::byte_bounds::ByteBounds;
+use crate::backlog_warning::BacklogWarning;
 use crate::channel_recorder::ChannelRecorder;
 use crate::clock::{Clock, MonotonicClock};
 use crate::exchange::{AsyncFunction, Exchange};
 use crate::feeder::{Feeder, ReadAhead};
 use crate::mail::{ReplySender, TaskInbox, TaskMail};
 use crate::metrics::{LatencyRecorder, MetricsReader, TaskMetrics};
+use crate::output_flusher::{BufferTimeout, OutputFlusher};
 use crate::output_size::OutputSize;
 use crate::parker::Parker;
+use crate::warm_up::{WarmUp, WarmUpConfig};
 
 /// Batches of input that wait at a task while it works on one.
 const READ_AHEAD_BATCHES: usize = 2;
@@ -38,17 +39,17 @@ const TURN: Duration = Duration::from_millis(100);
 /// How old published metrics get while the task runs; at its end they are exact.
 const METRICS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How output batches are cut.
+/// How a task begins, and how output batches are cut.
 #[derive(Clone, Copy, Debug)]
 pub struct DriverConfig {
     /// A batch of this many rows leaves at once.
     pub max_rows_per_batch: usize,
-    /// A batch of about so many bytes leaves at once, and none has more unless one row has.
-    pub max_bytes_per_batch: usize,
-    /// A smaller batch leaves when its first row is this old; `None`: only at the end.
-    pub buffer_timeout: Option<Duration>,
+    /// When a smaller batch leaves.
+    pub buffer_timeout: BufferTimeout,
     /// Batches are made smaller so that a row takes this long through one; `None`: never.
     pub target_latency: Option<Duration>,
+    /// Few calls are made until rows have left and are asked for again; `None`: all at once.
+    pub warm_up: Option<WarmUpConfig>,
 }
 
 /// What a turn came to.
@@ -91,18 +92,16 @@ pub struct Driver<X: Exchange, F, C = MonotonicClock> {
     read_ahead: Arc<ReadAhead>,
     /// Whether `EndOfInput` came.
     input_ended: bool,
-    /// How much is held at a time.
-    bounds: ByteBounds,
-    max_concurrency: NonZeroUsize,
-    /// How many rows the next batch has.
-    output_size: OutputSize,
-    /// When the oldest row of the output was emitted.
-    output_since: Option<ProcessingTime>,
+    /// When the next batch leaves.
+    flusher: OutputFlusher,
+    /// Whether few calls are made at first.
+    warm_up: WarmUp,
     /// Why the task fails, once its output is handed out.
     error: Option<X::Error>,
     is_closed: bool,
     latency: LatencyRecorder,
     channels: ChannelRecorder,
+    backlog: BacklogWarning,
     metrics: MetricsReader,
     /// When metrics were published last.
     published_at: Option<ProcessingTime>,
@@ -154,8 +153,9 @@ where
         let Mailbox { processor, inbox, parker } = mailbox;
         let read_ahead = Arc::new(ReadAhead::new(READ_AHEAD_BATCHES));
         let feeder = Feeder::new(inbox, Arc::clone(&read_ahead));
-        let driver = Self {
-            max_concurrency: operator.max_concurrency,
+        let warm_up = WarmUp::new(config.warm_up, operator.max_concurrency);
+        let output_size = OutputSize::new(config.max_rows_per_batch, config.target_latency);
+        let mut driver = Self {
             operator: AsyncWaitOperator::new(operator),
             exchange,
             function,
@@ -167,22 +167,33 @@ where
             inputs: VecDeque::new(),
             read_ahead,
             input_ended: false,
-            bounds: ByteBounds::new(config.max_bytes_per_batch),
-            output_size: OutputSize::new(config.max_rows_per_batch, config.target_latency),
-            output_since: None,
+            flusher: OutputFlusher::new(output_size, config.buffer_timeout),
+            warm_up,
             error: None,
             is_closed: false,
             latency: LatencyRecorder::new(),
             channels: ChannelRecorder::default(),
+            backlog: BacklogWarning::default(),
             metrics: MetricsReader::default(),
             published_at: None,
         };
+        driver.set_window(ProcessingTime::ZERO);
         (driver, feeder)
     }
 
     /// Returns where the task publishes its metrics, at the end of each turn.
     pub fn metrics_reader(&self) -> MetricsReader {
         self.metrics.clone()
+    }
+
+    /// Returns whether all calls may be made: the task has begun and its rows are wanted.
+    pub fn is_open(&self) -> bool {
+        self.warm_up.is_open()
+    }
+
+    /// Lets as many calls be made as everybody permits who bounds them.
+    fn set_window(&mut self, now: ProcessingTime) {
+        self.operator.set_window(self.warm_up.window(), now);
     }
 
     /// Works until a batch of results is full or old enough, or a short time has passed.
@@ -193,7 +204,12 @@ where
     ///
     /// The task's failure. What was emitted before it has been handed out.
     pub fn take_turn(&mut self) -> Result<Turn<X::Output>, X::Error> {
-        let turn = self.work();
+        let now = self.clock.now();
+        self.flusher.asked(now);
+        self.warm_up.begin_turn(now);
+        self.set_window(now);
+        self.carry_out_actions(now);
+        let turn = self.work(now);
         let now = self.clock.now();
         if self.published_at.is_none_or(|last| now >= last + METRICS_INTERVAL) {
             self.published_at = Some(now);
@@ -219,15 +235,15 @@ where
         self.publish_metrics(now);
     }
 
-    fn work(&mut self) -> Result<Turn<X::Output>, X::Error> {
-        let end = self.clock.now() + TURN;
+    fn work(&mut self, begun: ProcessingTime) -> Result<Turn<X::Output>, X::Error> {
+        let mut end = begun + TURN;
         loop {
             let now = self.clock.now();
             self.emit(now);
+            end = self.warm_up.opens_at().map_or(end, |opens_at| end.min(opens_at));
             if let Some(turn) = self.output_turn(now)? {
                 return Ok(turn);
             }
-            self.set_window(now);
             self.resume_default_action();
             match self.processor.next_step() {
                 Step::RunMail(mail) => self.run_mail(mail.payload, now),
@@ -242,44 +258,40 @@ where
                 Step::Park => self.handle_time_or_park(now, end),
                 Step::Finished => return Ok(Turn::Finished),
             }
-            self.carry_out_actions();
+            self.carry_out_actions(now);
         }
-    }
-
-    /// Lets as many calls be in flight as there is room for what they bring.
-    fn set_window(&mut self, now: ProcessingTime) {
-        let calls = self.bounds.calls(self.exchange.result_bytes(), self.max_concurrency);
-        self.operator.set_window(calls, now);
-        // Calls that it lets start do not wait until something else happens.
-        self.carry_out_actions();
     }
 
     /// Moves completed elements to the output, up to one batch.
     fn emit(&mut self, now: ProcessingTime) {
         let before = self.exchange.output_rows();
-        while self.exchange.output_rows() < self.output_size.rows() {
+        while self.exchange.output_rows() < self.flusher.rows() {
             let Some(element) = self.operator.pop_output() else { break };
             self.exchange.emit(element);
         }
-        self.output_size.measure(self.exchange.output_rows() - before, now);
-        if self.output_since.is_none() && self.exchange.output_rows() > 0 {
-            self.output_since = Some(now);
+        let held = self.exchange.output_rows();
+        self.flusher.emitted(held - before, held, now);
+        // Rows without results are nothing to wait for.
+        if self.warm_up.is_cold() && held == 0 && self.operator.metrics(now).emitted > 0 {
+            self.warm_up.left(now);
         }
     }
 
     /// Returns what the turn came to, if it is over.
     fn output_turn(&mut self, now: ProcessingTime) -> Result<Option<Turn<X::Output>>, X::Error> {
         let is_over = self.error.is_some() || self.operator.is_finished();
-        let (max_rows, max_bytes) = (self.output_size.rows(), self.config.max_bytes_per_batch);
-        let is_full = self.exchange.is_output_full(max_rows, max_bytes);
-        let is_old = self.flush_deadline().is_some_and(|deadline| deadline <= now);
-        if is_over || is_full || is_old || self.waits_for_output() {
-            self.output_since = None;
-            if let Some(batch) =
-                self.exchange.take_output(self.config.max_rows_per_batch, max_bytes)?
-            {
+        let held = self.exchange.output_rows();
+        let is_full = held >= self.flusher.rows();
+        // As long as it is open whether more are wanted, nothing is kept back of what there is.
+        let is_first = held > 0 && !self.warm_up.is_open();
+        let is_old = self.flusher.deadline().is_some_and(|deadline| deadline <= now);
+        if is_over || is_full || is_old || is_first {
+            if let Some(batch) = self.exchange.take_output(self.config.max_rows_per_batch)? {
+                self.flusher.left(now);
+                self.warm_up.left(now);
                 return Ok(Some(Turn::Output(batch)));
             }
+            self.flusher.nothing_left();
         }
         if !is_over {
             return Ok(None);
@@ -293,25 +305,17 @@ where
         }
     }
 
-    /// Returns when the output leaves although it is not full.
-    fn flush_deadline(&self) -> Option<ProcessingTime> {
-        Some(self.output_since? + self.config.buffer_timeout?)
-    }
-
     fn run_mail(&mut self, mail: TaskMail<X>, now: ProcessingTime) {
         match mail {
             TaskMail::Replies(reply) => {
                 let (operator, latency) = (&mut self.operator, &mut self.latency);
-                let (mut calls, held) = (0, self.exchange.result_bytes());
                 let accepted = self.exchange.accept_reply(reply, |attempt, completion| {
-                    calls += 1;
                     let handled = operator.handle_completion(attempt, completion, now);
                     if let Handled::Final(took) | Handled::Retried(took) = handled {
                         latency.record(took);
                     }
                     handled
                 });
-                self.bounds.measure(calls, self.exchange.result_bytes().saturating_sub(held));
                 if let Err(error) = accepted {
                     self.fail(error);
                 }
@@ -350,16 +354,17 @@ where
             self.input_ended = false;
             self.operator.end_input(now);
         }
+        self.backlog.admitted(now);
         if !self.can_admit() {
+            if self.has_input() {
+                self.backlog.check(&self.operator, &self.exchange, now);
+            }
             self.suspension = self.processor.suspend_default_action().ok();
         }
     }
 
     /// Lets the exchange take the next batch; returns false if there is none.
     fn accept_input(&mut self) -> bool {
-        if self.lacks_room() {
-            return false;
-        }
         let Some(input) = self.inputs.pop_front() else { return false };
         self.read_ahead.release();
         match self.exchange.accept(input) {
@@ -375,21 +380,9 @@ where
         self.exchange.has_element() || !self.inputs.is_empty()
     }
 
-    /// Returns whether there is input, and it waits for others to leave: too much is held.
-    fn lacks_room(&self) -> bool {
-        !self.inputs.is_empty()
-            && !self.exchange.has_element()
-            && !self.bounds.takes_input(self.exchange.input_bytes())
-    }
-
-    /// Returns whether the input waits for room, and nothing but the output can make some.
-    fn waits_for_output(&self) -> bool {
-        self.lacks_room() && self.operator.queue_size() == 0
-    }
-
     /// Returns whether the default action has something to do.
     fn can_admit(&self) -> bool {
-        (self.has_input() && self.operator.has_capacity() && !self.lacks_room())
+        (self.has_input() && self.operator.has_capacity())
             || (self.input_ended && !self.has_input())
     }
 
@@ -417,13 +410,13 @@ where
             Some(due) if due <= now => return self.operator.handle_time(now),
             next => next,
         };
-        let deadlines = [next, self.flush_deadline(), Some(end)];
+        let deadlines = [next, self.flusher.deadline(), Some(end)];
         let until = deadlines.into_iter().flatten().min().unwrap_or(end);
         self.parker.park(until.saturating_since(now));
     }
 
     /// Hands what the operator asks for to the function.
-    fn carry_out_actions(&mut self) {
+    fn carry_out_actions(&mut self, now: ProcessingTime) {
         let actions = self.operator.actions();
         if actions.is_empty() {
             return;
@@ -432,6 +425,7 @@ where
         let ask_timeout = std::mem::take(&mut actions.ask_timeout);
         let cancel = std::mem::take(&mut actions.cancel);
         if !invoke.is_empty() {
+            self.warm_up.called(now);
             self.function.invoke(self.exchange.calls(invoke));
         }
         if !ask_timeout.is_empty() {

@@ -14,7 +14,7 @@
 //!
 //! The crate is generic in what flows: it knows neither Arrow nor Python.
 
-mod byte_bounds;
+mod backlog_warning;
 mod channel_recorder;
 pub mod clock;
 pub mod driver;
@@ -23,9 +23,11 @@ pub mod feeder;
 pub mod log;
 pub mod mail;
 pub mod metrics;
+mod output_flusher;
 mod output_size;
 pub mod parker;
 pub mod tokio_runtime;
+mod warm_up;
 
 pub use channel_recorder::NamedChannels;
 pub use driver::{Driver, DriverConfig, Mailbox, Turn};
@@ -33,3 +35,5 @@ pub use exchange::{AsyncFunction, Exchange};
 pub use feeder::Feeder;
 pub use mail::ReplySender;
 pub use metrics::{MetricsReader, TaskMetrics};
+pub use output_flusher::BufferTimeout;
+pub use warm_up::WarmUpConfig;

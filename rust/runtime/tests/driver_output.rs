@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use sparkawait_core::operator::{FailurePolicy, OutputMode, Retry};
+use sparkawait_runtime::BufferTimeout;
 use support::{Task, Told, World, config, echo, nanos};
 
 mod support;
@@ -50,7 +51,7 @@ fn rows_beyond_a_full_batch_keep_their_slots() {
 #[test]
 fn small_batch_leaves_when_it_is_old() {
     let (operator, mut driver) = config();
-    driver.buffer_timeout = Some(nanos(1000));
+    driver.buffer_timeout = BufferTimeout::After(nanos(1000));
     let mut task = Task::new((operator, driver), |world: &World, told| match told {
         Told::Call(2, _) => world.clock.tick(100),
         told => echo(world, told),
@@ -66,7 +67,7 @@ fn small_batch_leaves_when_it_is_old() {
 fn age_of_a_batch_is_that_of_its_first_row() {
     let (mut operator, mut driver) = config();
     operator.max_concurrency = NonZeroUsize::MIN;
-    driver.buffer_timeout = Some(nanos(1000));
+    driver.buffer_timeout = BufferTimeout::After(nanos(1000));
     let mut task = Task::new((operator, driver), |world: &World, told| match told {
         // Row 1 was emitted before, row 2 is emitted after this.
         Told::Call(3, _) => world.clock.advance(500),

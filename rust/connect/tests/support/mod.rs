@@ -24,7 +24,7 @@ use sparkawait_connect::task::{TaskConfig, TaskDriver, TaskFeeder, build};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Config, EndOfInput, FailurePolicy, OutputMode, Retry};
 use sparkawait_core::retry::AsyncRetryStrategy;
-use sparkawait_runtime::{AsyncFunction, DriverConfig, Turn};
+use sparkawait_runtime::{AsyncFunction, BufferTimeout, DriverConfig, Turn};
 
 /// Number of keys in the column `key`.
 pub(crate) const KEYS: i64 = 5;
@@ -73,9 +73,9 @@ pub(crate) fn task_config(mode: OutputMode, capacity: usize) -> TaskConfig {
     };
     let driver = DriverConfig {
         max_rows_per_batch: 8192,
-        max_bytes_per_batch: 64 << 20,
-        buffer_timeout: None,
+        buffer_timeout: BufferTimeout::Never,
         target_latency: None,
+        warm_up: None,
     };
     TaskConfig { operator, driver, rows, cache: None, concurrency: Concurrency::unbounded() }
 }

@@ -57,6 +57,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         slots.min(capacity.saturating_sub(held).max(unused)).min(channels.free_backlog())
     }
 
+    /// Returns whether records wait for credits of their channels in all places of the backlog.
+    pub fn is_backlog_full(&self) -> bool {
+        self.channels.as_ref().is_some_and(|channels| channels.free_backlog() == 0)
+    }
+
     /// Starts the first attempt of a new record, or lets it wait for a credit of its channel.
     #[inline]
     pub(super) fn make_ready_on(&mut self, channel: ChannelId, id: EntryId, now: ProcessingTime) {

@@ -22,7 +22,8 @@ use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::clock::Clock;
 use sparkawait_runtime::exchange::InputElement;
 use sparkawait_runtime::{
-    AsyncFunction, Driver, DriverConfig, Exchange, Feeder, Mailbox, ReplySender, Turn,
+    AsyncFunction, BufferTimeout, Driver, DriverConfig, Exchange, Feeder, Mailbox, ReplySender,
+    Turn,
 };
 
 /// A row that the exchange refuses.
@@ -30,6 +31,9 @@ pub(crate) const BAD_ROW: u32 = u32::MAX;
 
 /// A result that the exchange refuses.
 pub(crate) const BAD_RESULT: u32 = u32::MAX;
+
+/// A result that leaves nothing in the output.
+pub(crate) const NO_RESULT: u32 = u32::MAX - 2;
 
 /// A row that is a watermark; its time does not matter.
 pub(crate) const WATERMARK: u32 = u32::MAX - 1;
@@ -72,9 +76,6 @@ impl Clock for ManualClock {
     }
 }
 
-/// The bytes of a row of the input.
-const ROW_BYTES: usize = 100;
-
 /// What the exchange has seen.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
@@ -90,14 +91,11 @@ pub(crate) struct Seen {
 
 /// Rows are numbers, and so are results; output rows are texts.
 ///
-/// A row takes a hundred bytes until it is put out, a result as many as its number says until it is
-/// emitted.
-#[derive(Default)]
+/// The channel of a row is its last digit.
 pub(crate) struct Numbers {
     input: VecDeque<u32>,
+    last: u32,
     output: VecDeque<String>,
-    input_bytes: usize,
-    result_bytes: usize,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -119,7 +117,6 @@ impl Exchange for Numbers {
         if input.contains(&BAD_ROW) {
             return Err("bad row".to_owned());
         }
-        self.input_bytes += input.len() * ROW_BYTES;
         self.input.extend(input);
         Ok(())
     }
@@ -127,6 +124,7 @@ impl Exchange for Numbers {
     fn next_element(&mut self) -> Option<InputElement<u32>> {
         let value = self.input.pop_front()?;
         self.seen.lock().unwrap().elements += 1;
+        self.last = value;
         Some(match value {
             WATERMARK => StreamElement::Watermark(Watermark(Timestamp(0))),
             value => {
@@ -134,6 +132,14 @@ impl Exchange for Numbers {
                 StreamElement::Record((StreamRecord::new(value, None), key))
             }
         })
+    }
+
+    fn channel(&self) -> Option<Key> {
+        Some(Key::new(u64::from(self.last % 10)))
+    }
+
+    fn channel_name(&self, _channel: Key, record: Option<&u32>) -> Option<String> {
+        record.map(|row| format!("host-{}", row % 10))
     }
 
     fn has_element(&self) -> bool {
@@ -156,10 +162,7 @@ impl Exchange for Numbers {
             }
             let handled = complete(attempt, completion);
             let is_kept = !matches!(handled, Handled::Ignored | Handled::Retried(_));
-            if let (true, Ok(result)) = (is_kept, completion.outcome) {
-                seen.held += 1;
-                self.result_bytes += result as usize;
-            }
+            seen.held += usize::from(is_kept && completion.outcome.is_ok());
             seen.handled.push(handled);
         }
         Ok(())
@@ -167,42 +170,20 @@ impl Exchange for Numbers {
 
     fn emit(&mut self, element: StreamElement<Emitted<u32, u32, &'static str>>) {
         let StreamElement::Record(emitted) = element else { return };
-        if let Ok(result) = emitted.outcome {
-            self.result_bytes -= result as usize;
+        if emitted.outcome.is_ok() {
             self.seen.lock().unwrap().held -= 1;
         }
-        self.output.push_back(text(emitted.record.value, emitted.outcome));
-    }
-
-    fn input_bytes(&self) -> usize {
-        self.input_bytes
-    }
-
-    fn result_bytes(&self) -> usize {
-        self.result_bytes
+        if emitted.outcome != Ok(NO_RESULT) {
+            self.output.push_back(text(emitted.record.value, emitted.outcome));
+        }
     }
 
     fn output_rows(&self) -> usize {
         self.output.len()
     }
 
-    fn is_output_full(&mut self, max_rows: usize, max_bytes: usize) -> bool {
-        let bytes: usize = self.output.iter().map(String::len).sum();
-        self.output.len() >= max_rows || bytes >= max_bytes
-    }
-
-    fn take_output(
-        &mut self,
-        max_rows: usize,
-        max_bytes: usize,
-    ) -> Result<Option<Vec<String>>, String> {
-        let mut bytes = 0;
-        let within = self.output.iter().take_while(|it| {
-            bytes += it.len();
-            bytes <= max_bytes
-        });
-        let rows = within.count().max(1).min(max_rows).min(self.output.len());
-        self.input_bytes -= rows * ROW_BYTES;
+    fn take_output(&mut self, max_rows: usize) -> Result<Option<Vec<String>>, String> {
+        let rows = max_rows.min(self.output.len());
         Ok((rows > 0).then(|| self.output.drain(..rows).collect()))
     }
 
@@ -302,15 +283,13 @@ impl<S: FnMut(&World, Told) + Send> AsyncFunction<Vec<Invocation<u32>>> for Scri
 /// The settings of a task: ordered, capacity 10, batches as large as can be.
 pub(crate) fn config() -> (Config, DriverConfig) {
     let config = Config::new(OutputMode::Ordered, NonZeroUsize::new(10).unwrap());
-    (
-        config,
-        DriverConfig {
-            max_rows_per_batch: 1000,
-            max_bytes_per_batch: 64 << 20,
-            buffer_timeout: None,
-            target_latency: None,
-        },
-    )
+    let driver = DriverConfig {
+        max_rows_per_batch: 1000,
+        buffer_timeout: BufferTimeout::Never,
+        target_latency: None,
+        warm_up: None,
+    };
+    (config, driver)
 }
 
 pub(crate) fn nanos(nanos: u64) -> Duration {
@@ -332,7 +311,12 @@ impl<S: FnMut(&World, Told) + Send> Task<S> {
         let mailbox = Mailbox::new();
         let world = World { clock: ManualClock::default(), replies: mailbox.reply_sender() };
         let function = Scripted { script, world: world.clone(), told: Arc::clone(&told) };
-        let exchange = Numbers { seen: Arc::clone(&seen), ..Numbers::default() };
+        let exchange = Numbers {
+            input: VecDeque::new(),
+            last: 0,
+            output: VecDeque::new(),
+            seen: Arc::clone(&seen),
+        };
         let clock = world.clock.clone();
         let (driver, feeder) = Driver::new(mailbox, config, driver, exchange, function, clock);
         Self { driver, feeder, world, seen, told }

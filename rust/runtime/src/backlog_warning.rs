@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Says why the input stands still, if one channel is to blame.
+
+use sparkawait_core::operator::AsyncWaitOperator;
+use sparkawait_core::time::ProcessingTime;
+
+use crate::exchange::Exchange;
+
+/// Tells the log, once per task, that the backlog of the channels is full, and of which of them.
+///
+/// Then the rows of all channels wait, because no more are taken from the input.
+#[derive(Debug, Default)]
+pub(crate) struct BacklogWarning {
+    /// When the first rows were admitted.
+    since: Option<ProcessingTime>,
+    is_given: bool,
+}
+
+impl BacklogWarning {
+    /// Notes that rows are taken from the input.
+    pub(crate) fn admitted(&mut self, now: ProcessingTime) {
+        self.since.get_or_insert(now);
+    }
+
+    /// Looks at an operator that takes no more rows although there are some.
+    pub(crate) fn check<X: Exchange>(
+        &mut self,
+        operator: &AsyncWaitOperator<X::Element, X::Results, X::Failure>,
+        exchange: &X,
+        now: ProcessingTime,
+    ) {
+        if self.is_given || !operator.is_backlog_full() {
+            return;
+        }
+        self.is_given = true;
+        let Some((report, samples)) = operator.channel_report(1, now) else { return };
+        let (Some(slowest), Some(sample)) = (report.top.first(), samples.first()) else { return };
+        let name = slowest.key.map(|key| exchange.channel_name(key, sample.as_ref()));
+        let name = name.map_or_else(|| "null".to_owned(), |it| it.unwrap_or("unknown".to_owned()));
+        let seconds = now.saturating_since(self.since.unwrap_or(now)).as_secs_f64();
+        #[expect(clippy::cast_precision_loss, reason = "a rate is for people")]
+        let rate = slowest.totals.calls as f64 / seconds.max(1e-9);
+        let all = u64::from(slowest.backlog) + report.rest_backlog;
+        tracing::warn!(
+            channel = %name,
+            rows_waiting = slowest.backlog,
+            calls_in_flight = slowest.in_flight,
+            limit = slowest.limit,
+            calls_per_second = %format_args!("{rate:.1}"),
+            "the input stands still: {all} rows fill `max_backlog`, most of them of one channel, \
+             which is slower than its share of the input; if its destination bears more calls, \
+             raise `max_per_channel`, if it catches up later, `max_backlog`, and else a shorter \
+             `timeout` lets its rows go"
+        );
+    }
+}

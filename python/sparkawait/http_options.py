@@ -59,9 +59,10 @@ class HttpOptions(TypedDict, total=False):
         json: The request's body as a JSON value with columns in it.
         body: The request's body as a template.
         allow_hosts: The hosts that rows may name: ``"api.example.com"``, ``"api.example.com:8443"``
-            for one port, ``".example.com"`` for all hosts below. A row that names another fails,
-            and no call is made. Needed where a column names the host and a header, a secret or a
-            password goes along.
+            for one port, ``".example.com"`` for all hosts below. They are meant by https, but for
+            ``"http://localhost"`` and where the address itself starts with ``http://``. A row that
+            names another fails, and no call is made. Needed where a column names the host and a
+            header, a secret or a password goes along.
         idempotency_key: Sends the header ``Idempotency-Key``, the same in all attempts of a row:
             ``True`` for a random one, which is another one when Spark runs the task again, or a
             template over columns that name the row.

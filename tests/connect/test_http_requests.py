@@ -127,13 +127,24 @@ def test_a_redirection_to_what_is_no_web_address_fails_the_row():
 
 def test_a_row_that_names_another_host_makes_no_call():
     with ScriptedServer(answer_found) as other, ScriptedServer(answer_found) as server:
-        host = server.url.removeprefix("http://")
-        function = request("GET", "{url}", headers={"X-Api-Key": "k"}, allow_hosts=[host])
+        function = request("GET", "{url}", headers={"X-Api-Key": "k"}, allow_hosts=[server.url])
         rows = run(function, {"url": [f"{server.url}/a", f"{other.url}/b", "http://x@y/"]})
     assert [row["n"] for row in rows] == [7, None, None]
     assert "names a host that `allow_hosts` does not have" in message_of(rows[1])
     assert server.targets == ["/a"]
     assert other.targets == []
+
+
+def test_a_row_that_names_a_host_without_encryption_makes_no_call_unless_that_was_said():
+    with ScriptedServer(answer_found) as server:
+        host = server.url.removeprefix("http://")
+        options = {"headers": {"X-Api-Key": "k"}, "allow_hosts": [host]}
+        (refused,) = run(request("GET", "{url}", **options), {"url": [f"{server.url}/a"]})
+        port = host.rpartition(":")[2]
+        (said,) = run(request("GET", "http://127.0.0.1:{port}/b", **options), {"port": [port]})
+    assert "by http, which is not encrypted; use https" in message_of(refused)
+    assert said["n"] == 7
+    assert server.targets == ["/b"]
 
 
 # -- addresses

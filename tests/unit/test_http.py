@@ -146,7 +146,7 @@ def test_what_one_server_is_told_needs_the_hosts_that_rows_may_name(url, options
     with pytest.raises(sa.ConfigurationError, match="allow_hosts="):
         sa.http.post(url, "x int", **options)
 
-    hosts = ["api.example.com", ".example.org", "10.0.0.1:8080"]
+    hosts = ["api.example.com", ".example.org", "10.0.0.1:8080", "http://localhost:81"]
     assert sa.http.post(url, "x int", allow_hosts=hosts, **options).options.allow_hosts == (*hosts,)
 
 
@@ -171,7 +171,8 @@ def test_hosts_need_not_be_said_otherwise(url, options):
         (5, "must be a list of names"),
         ([5], "`allow_hosts` must be a list of names of hosts, got 5"),
         ([""], "must be a list of names"),
-        (["https://example.com"], "takes names such as `api.example.com`"),
+        (["https://example.com/"], "takes names such as `api.example.com`"),
+        (["ftp://example.com"], "takes names such as `api.example.com`"),
         (["*"], "takes names such as"),
         (["h:port"], "takes names such as"),
     ],

@@ -264,8 +264,9 @@ impl AddressRows<'_> {
             };
             url.set_query(Some(&query));
         }
-        if self.address.allowed.as_ref().is_some_and(|allowed| !allowed.allows(&url)) {
-            return Err(bad_request("the row names a host that `allow_hosts` does not have"));
+        let allowed = self.address.allowed.as_ref();
+        if let Some(refusal) = allowed.and_then(|allowed| allowed.refusal(&url)) {
+            return Err(bad_request(refusal));
         }
         Ok(Some(url))
     }

@@ -48,7 +48,8 @@ impl RequestTemplates {
     pub(super) fn new(config: &HttpConfig, schema: &SchemaRef) -> Result<Self, StartError> {
         let method = Method::from_bytes(config.method.as_bytes())
             .map_err(|_| StartError::option(format!("`{}` is no HTTP method", config.method)))?;
-        let allowed = config.allow_hosts.as_deref().map(AllowedHosts::parse).transpose()?;
+        let allowed = config.allow_hosts.as_deref();
+        let allowed = allowed.map(|hosts| AllowedHosts::parse(hosts, &config.url)).transpose()?;
         let mut this = Self {
             method,
             address: Address::new(&config.url, &config.query, allowed, schema)?,

@@ -77,6 +77,12 @@ class OperatorModel:
         ready = [record for record in self.pending if record.back_off is None]
         return [record for record in ready if not self._is_blocked(record)]
 
+    def is_old(self, record: Record) -> bool:
+        """Whether a record has less than three quarters of its time left."""
+        if self.timeout is None or record.time_left is None:
+            return False
+        return 4 * record.time_left < 3 * self.timeout
+
     def _is_blocked(self, record: Record) -> bool:
         if self.mode != "key_ordered" or record.key is None:
             return False
@@ -114,6 +120,10 @@ class OperatorModel:
         ):
             return
         if not results and attempt <= self.max_retries and not self.input_ended:
+            if record.time_left is not None and record.time_left <= self.delay:
+                # Nothing could come any more.
+                self._time_out(record)
+                return
             record.attempt += 1
             record.back_off = self.delay
         elif results is None:
@@ -135,10 +145,13 @@ class OperatorModel:
     def _tick(self) -> None:
         late = [record for record in self.pending if self._pass_time(record, 1)]
         for record in late:
-            if self.has_fallback and not self.failed:
-                self._complete(record, [("late", record.value)])
-            else:
-                self.failed = True
+            self._time_out(record)
+
+    def _time_out(self, record: Record) -> None:
+        if self.has_fallback and not self.failed:
+            self._complete(record, [("late", record.value)])
+        else:
+            self.failed = True
 
     def _pass_time(self, record: Record, seconds: int) -> bool:
         """Takes `seconds` off the times of a record; returns whether its timeout is over."""

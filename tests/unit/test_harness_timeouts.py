@@ -348,7 +348,7 @@ def test_an_attempt_and_its_row_that_time_out_at_once_have_one_outcome() -> None
 
 @pytest.mark.parametrize("steps", [[9], [1] * 9, [0.5] * 18])
 def test_a_large_step_of_the_clock_does_what_small_ones_do(steps: list[float]) -> None:
-    harness = make(attempt_timeout=2, retry=retry.fixed_delay(9, 1))
+    harness = make(attempt_timeout=1, retry=retry.fixed_delay(9, 2))
     put(harness, 1)
 
     for step in steps:

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sparkawait_core::ErrorKind;
+use sparkawait_core::operator::TooLate;
 
 use crate::native::StartError;
 
@@ -98,6 +99,8 @@ pub enum TimeLimit {
     Row,
     /// `attempt_timeout`, of the last permitted attempt.
     Attempt,
+    /// `timeout`, of which too little was left for another attempt.
+    TooLate(TooLate),
 }
 
 impl TimedOut {
@@ -116,6 +119,14 @@ impl TimedOut {
         let mut text = match self.limit {
             TimeLimit::Row => format!("timed out after {after:?} and {attempts}"),
             TimeLimit::Attempt => format!("the last of {attempts} took longer than {after:?}"),
+            TimeLimit::TooLate(TooLate::Call(takes)) => format!(
+                "timed out after {after:?} and {attempts}; it was not called when less was left than \
+                 the {takes:?} that half of the last calls took"
+            ),
+            TimeLimit::TooLate(TooLate::Retry { delay, left }) => format!(
+                "timed out after {attempts}: {left:?} of {after:?} are left, and the next one would \
+                 begin in {delay:?}"
+            ),
         };
         if let Some(failure) = &self.last {
             text.push_str("; the last failure was: ");
@@ -126,7 +137,7 @@ impl TimedOut {
 
     const fn way_out(&self) -> &'static str {
         match self.limit {
-            TimeLimit::Row => "raise `timeout` or give `on_timeout`",
+            TimeLimit::Row | TimeLimit::TooLate(_) => "raise `timeout` or give `on_timeout`",
             TimeLimit::Attempt => "raise `attempt_timeout`",
         }
     }

@@ -176,7 +176,7 @@ impl TaskExchange {
         last: Option<Box<CallFailure>>,
     ) -> TimedOut {
         let after = match limit {
-            TimeLimit::Row => self.config.timeout,
+            TimeLimit::Row | TimeLimit::TooLate(_) => self.config.timeout,
             TimeLimit::Attempt => self.config.attempt_timeout,
         };
         TimedOut { limit, after, attempts, last }
@@ -193,6 +193,10 @@ impl TaskExchange {
             }
             Failure::AttemptTimedOut(last) => {
                 let timed_out = self.timed_out(TimeLimit::Attempt, attempts, last);
+                (ErrorKind::ElementTimedOut, timed_out.message())
+            }
+            Failure::TooLate(too_late, last) => {
+                let timed_out = self.timed_out(TimeLimit::TooLate(too_late), attempts, last);
                 (ErrorKind::ElementTimedOut, timed_out.message())
             }
         };
@@ -358,6 +362,9 @@ impl Exchange for TaskExchange {
             }
             Err(Failure::TimedOut(last)) => return timed_out(TimeLimit::Row, last),
             Err(Failure::AttemptTimedOut(last)) => return timed_out(TimeLimit::Attempt, last),
+            Err(Failure::TooLate(too_late, last)) => {
+                return timed_out(TimeLimit::TooLate(too_late), last);
+            }
             Ok(()) => return timed_out(TimeLimit::Row, None),
         };
         TaskError::Row { function, row, partition, attempts, failure }

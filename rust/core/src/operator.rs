@@ -15,7 +15,9 @@ mod snapshot;
 mod snapshot_codec;
 mod state;
 
-pub use action::{Actions, AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry};
+pub use action::{
+    Actions, AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry, TooLate,
+};
 pub use config::{Config, EndOfInput, FailurePolicy, OutputMode};
 pub use metrics::Metrics;
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotState};

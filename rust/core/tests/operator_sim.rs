@@ -13,13 +13,14 @@ use proptest::test_runner::FileFailurePersistence;
 use sparkawait_core::element::{StreamElement, Timestamp, Watermark};
 use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{
-    AsyncWaitOperator, AttemptId, Completion, Config, EndOfInput, FailurePolicy, OutputMode, Retry,
+    AsyncWaitOperator, AttemptId, Completion, Config, Emitted, EndOfInput, FailurePolicy,
+    OutputMode, Retry,
 };
 use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 use sparkawait_core::time::ProcessingTime;
 
 use support::channel_model::channel_of;
-use support::operator_model::{Model, Operator, key_of, record};
+use support::operator_model::{Model, Operator, key_of, plain, plain_record, record};
 
 mod support;
 
@@ -286,7 +287,8 @@ impl Simulation {
 
     fn pop(&mut self) -> bool {
         let output = self.operator.pop_output();
-        assert_eq!(output, self.model.pop());
+        let plain = |it: Emitted<_, _, _>| Emitted { outcome: it.outcome.map_err(plain), ..it };
+        assert_eq!(output.map(|element| element.map(plain)), self.model.pop());
         if let Some(StreamElement::Record(emitted)) = output {
             assert!(self.emitted.insert(emitted.record.value), "{emitted:?} leaves twice");
         }
@@ -306,7 +308,8 @@ impl Simulation {
 
     fn restore(&mut self, shape: &Shape, now: ProcessingTime) {
         let snapshot = self.operator.snapshot(self.model.now);
-        assert_eq!(snapshot, self.model.snapshot());
+        let held = snapshot.iter().cloned().map(|element| element.map(plain_record));
+        assert_eq!(held.collect::<Vec<_>>(), self.model.snapshot());
         let Shape { mode, capacity, max_concurrency, timeout } = *shape;
         let old = self.model.config.clone();
         let timeout = old.timeout.map(|_| timeout);

@@ -21,6 +21,8 @@ pub(crate) struct CallTimes {
     next: u8,
     /// Whether a call was started as a probe, and none has ended since.
     is_probing: bool,
+    /// Whether they are too long for the oldest record that waits, or were when it was looked at.
+    is_too_long: bool,
     /// When the last probe started.
     probed_at: ProcessingTime,
 }
@@ -29,7 +31,8 @@ impl CallTimes {
     /// Knows of no call.
     pub(crate) const fn new() -> Self {
         let (last, next) = ([0; REMEMBERED], 0);
-        Self { last, next, is_probing: false, probed_at: ProcessingTime::ZERO }
+        let (is_probing, is_too_long) = (false, false);
+        Self { last, next, is_probing, is_too_long, probed_at: ProcessingTime::ZERO }
     }
 
     /// Notes a call that was answered.
@@ -67,6 +70,16 @@ impl CallTimes {
         let unknown = sorted.partition_point(|it| *it == 0);
         let known = sorted.get(unknown..).unwrap_or_default();
         known.get(known.len().saturating_sub(1) / 2).copied().unwrap_or_default()
+    }
+
+    /// Notes whether the oldest record that waits has too little time left for a call.
+    pub(crate) const fn set_too_long(&mut self, is_too_long: bool) {
+        self.is_too_long = is_too_long;
+    }
+
+    /// Returns whether it has.
+    pub(crate) const fn is_too_long(&self) -> bool {
+        self.is_too_long
     }
 
     /// Returns whether a call may start although it may not end in time, to see whether calls

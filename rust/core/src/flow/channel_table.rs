@@ -8,6 +8,7 @@ use super::ChannelId;
 use super::adaptive_limit::EndedCall;
 use super::adaptive_limits::AdaptiveLimits;
 use super::backlogs::Backlogs;
+use super::call_times::CallTimes;
 use super::channel::{Channel, NULL};
 use super::channel_config::ChannelConfig;
 use super::channel_metrics::{ChannelReport, ChannelTotals};
@@ -371,6 +372,11 @@ impl ChannelTable {
         channel.resting += 1;
         channel.set_late(false);
         self.recycle(id);
+    }
+
+    /// Returns what is known of the durations of a channel's calls.
+    pub(crate) fn times(&self, id: ChannelId) -> &CallTimes {
+        &self.channels[id].times
     }
 
     /// Notes how long a call took, if there is anybody who wants to know.

@@ -115,6 +115,7 @@ impl LeastTime {
         mut take: impl FnMut(Side, u64) -> Option<EntryId>,
     ) -> Option<EntryId> {
         // Mostly records wait for a small part of their time, and nothing else is looked at.
+        times.set_too_long(false);
         if let Some(entry) = take(Side::Foremost, self.most) {
             return Some(entry);
         }
@@ -122,7 +123,11 @@ impl LeastTime {
         if least <= self.little {
             return take(Side::First, least);
         }
-        if let Some(entry) = take(Side::Oldest, least).or_else(|| take(Side::Newest, least)) {
+        if let Some(entry) = take(Side::Oldest, least) {
+            return Some(entry);
+        }
+        times.set_too_long(true);
+        if let Some(entry) = take(Side::Newest, least) {
             return Some(entry);
         }
         if !is_alone || !times.may_probe(self.now) {

@@ -81,7 +81,8 @@ pub struct Completion<R, F> {
 pub enum Handled {
     /// Nothing: the attempt was completed before, replaced, timed out or cancelled.
     Ignored,
-    /// The record is in back-off; the outcome is forgotten. The attempt ran this long.
+    /// The outcome is forgotten: the record is in back-off, or has no time left for one. The attempt
+    /// ran this long.
     Retried(Duration),
     /// The outcome is the record's. The attempt ran this long.
     Final(Duration),
@@ -101,6 +102,23 @@ pub enum Failure<F> {
     /// The time of the last permitted attempt passed. With the failure of the last one before it
     /// that failed, if one did.
     AttemptTimedOut(Option<F>),
+    /// The record had too little time left for the attempt that was to come. With the failure of
+    /// the last one that failed, if one did.
+    TooLate(TooLate, Option<F>),
+}
+
+/// What a record had too little time left for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TooLate {
+    /// A call: half of the last ones took this long.
+    Call(Duration),
+    /// The next attempt, which was to begin after a `delay` that is longer than the time `left`.
+    Retry {
+        /// The delay.
+        delay: Duration,
+        /// The time that was left then.
+        left: Duration,
+    },
 }
 
 /// A record that leaves the operator.

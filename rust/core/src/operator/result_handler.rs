@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::action::{AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry};
+use super::action::{AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry, TooLate};
 use super::channels::sign_of;
 use super::in_flight::Phase;
 use super::{AsyncWaitOperator, EndOfInput, FailurePolicy, Outcome};
@@ -88,7 +88,15 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             Retry::After(delay) => delay,
             Retry::Yes | Retry::No => strategy.backoff(attempt.attempt, random),
         };
-        self.back_off_until(attempt, now + delay);
+        let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
+        let due = now + delay;
+        if due >= in_flight.deadline && in_flight.deadline != ProcessingTime::NEVER {
+            // Nothing could come any more, so its slot is not held until then.
+            in_flight.phase = Phase::TimedOut;
+            let left = in_flight.deadline.saturating_since(now);
+            return self.run_out(attempt.entry, Some(TooLate::Retry { delay, left }), now);
+        }
+        self.back_off_until(attempt, due);
     }
 
     /// Lets a record wait for its next attempt.
@@ -330,10 +338,13 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if !has_deadline(in_flight.phase) {
             return;
         }
-        self.metrics.timeouts += 1;
         let phase = std::mem::replace(&mut in_flight.phase, Phase::TimedOut);
-        let attempt = AttemptId { entry: id, attempt: AttemptId::TIMEOUT };
-        let value = in_flight.record.value.clone();
+        let times = match &self.channels {
+            None => &self.times,
+            Some(channels) => channels.times(in_flight.channel),
+        };
+        let is_too_late = phase == Phase::Waiting && times.is_too_long();
+        let too_late = is_too_late.then(|| TooLate::Call(Duration::from_nanos(times.median())));
         match phase {
             Phase::Running => {
                 let attempt = AttemptId { entry: id, attempt: in_flight.attempt };
@@ -349,10 +360,23 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if self.channels.is_some() {
             self.time_out_in_channel(id, phase, now);
         }
+        self.run_out(id, too_late, now);
+    }
+
+    /// Asks what a record shall emit that has no time left, or fails it. Its phase is set.
+    fn run_out(&mut self, id: EntryId, too_late: Option<TooLate>, now: ProcessingTime) {
+        self.metrics.timeouts += 1;
         if !self.config.asks_on_timeout {
             let last = self.last_failures.remove(&id);
-            return self.finish(id, Err(Failure::TimedOut(last)), now);
+            let failure = match too_late {
+                None => Failure::TimedOut(last),
+                Some(too_late) => Failure::TooLate(too_late, last),
+            };
+            return self.finish(id, Err(failure), now);
         }
+        let Some(in_flight) = self.queue.get_mut(id) else { return };
+        let value = in_flight.record.value.clone();
+        let attempt = AttemptId { entry: id, attempt: AttemptId::TIMEOUT };
         self.actions.ask_timeout.push(Invocation { attempt, value });
     }
 

@@ -8,16 +8,17 @@
 //!   state   = 0  time left: option  back-off left: option  was running: u8  last failure
 //!           | 1 results: bytes | 2 error: bytes | 3 error: bytes (retries exhausted)
 //!           | 4 last failure (timed out) | 5 last failure (its last attempt timed out)
+//!           | 6 i64 last failure (too late for a call) | 7 i64 i64 last failure (for a retry)
 //!   last failure = 0 | 1 error: bytes
 //!   option  = 0 | 1 i64        bytes = length: u32 byte*        all little endian
 //! ```
 //!
-//! Version 1, which is read too, has no last failures and no state 5.
+//! Version 1, which is read too, has no last failures and no state beyond 4.
 
 use std::fmt;
 use std::time::Duration;
 
-use super::{Failure, Snapshot, SnapshotRecord, SnapshotState};
+use super::{Failure, Snapshot, SnapshotRecord, SnapshotState, TooLate};
 use crate::element::{StreamElement, StreamRecord, Timestamp, Watermark};
 
 /// A snapshot of values that the caller has serialised.
@@ -109,6 +110,20 @@ fn encode_record(out: &mut Vec<u8>, record: &ByteRecord) {
         }
         SnapshotState::Completed(Err(Failure::AttemptTimedOut(last))) => {
             out.push(5);
+            encode_last_failure(out, last.as_deref());
+        }
+        SnapshotState::Completed(Err(Failure::TooLate(too_late, last))) => {
+            match too_late {
+                TooLate::Call(takes) => {
+                    out.push(6);
+                    out.extend(nanos(*takes).to_le_bytes());
+                }
+                TooLate::Retry { delay, left } => {
+                    out.push(7);
+                    out.extend(nanos(*delay).to_le_bytes());
+                    out.extend(nanos(*left).to_le_bytes());
+                }
+            }
             encode_last_failure(out, last.as_deref());
         }
     }
@@ -208,10 +223,11 @@ impl<'a> Reader<'a> {
     }
 
     fn duration(&mut self) -> Result<Option<Duration>, SnapshotError> {
-        let Some(nanos) = self.option()? else { return Ok(None) };
-        u64::try_from(nanos)
-            .map(|nanos| Some(Duration::from_nanos(nanos)))
-            .map_err(|_| SnapshotError::Damaged)
+        self.option()?.map(duration).transpose()
+    }
+
+    fn nanos(&mut self) -> Result<Duration, SnapshotError> {
+        self.integer().and_then(duration)
     }
 
     fn owned(&mut self) -> Result<Vec<u8>, SnapshotError> {
@@ -258,10 +274,22 @@ impl<'a> Reader<'a> {
             3 => Err(Failure::RetriesExhausted(self.owned()?)),
             4 => Err(Failure::TimedOut(self.last_failure()?)),
             5 if self.version > 1 => Err(Failure::AttemptTimedOut(self.last_failure()?)),
+            6 if self.version > 1 => {
+                let takes = self.nanos()?;
+                Err(Failure::TooLate(TooLate::Call(takes), self.last_failure()?))
+            }
+            7 if self.version > 1 => {
+                let (delay, left) = (self.nanos()?, self.nanos()?);
+                Err(Failure::TooLate(TooLate::Retry { delay, left }, self.last_failure()?))
+            }
             _ => return Err(SnapshotError::Damaged),
         };
         Ok(SnapshotState::Completed(outcome))
     }
+}
+
+fn duration(nanos: i64) -> Result<Duration, SnapshotError> {
+    u64::try_from(nanos).map(Duration::from_nanos).map_err(|_| SnapshotError::Damaged)
 }
 
 #[cfg(test)]
@@ -284,6 +312,11 @@ mod tests {
             completed(Err(Failure::TimedOut(None))),
             completed(Err(Failure::TimedOut(Some(b"down".to_vec())))),
             completed(Err(Failure::AttemptTimedOut(Some(Vec::new())))),
+            completed(Err(Failure::TooLate(TooLate::Call(Duration::from_nanos(5)), None))),
+            completed(Err(Failure::TooLate(
+                TooLate::Retry { delay: Duration::from_secs(9), left: Duration::ZERO },
+                Some(b"busy".to_vec()),
+            ))),
         ];
         let records = states.into_iter().map(|state| {
             let record = StreamRecord::new(b"value".to_vec(), Some(Timestamp(-3)));

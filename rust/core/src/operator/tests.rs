@@ -210,6 +210,43 @@ fn a_timeout_tells_the_last_failure_of_its_record_alone() {
 }
 
 #[test]
+fn a_back_off_beyond_the_deadline_holds_no_slot_until_then() {
+    let mut operator = operator(OutputMode::Ordered, 1, |config| {
+        config.timeout = Some(Duration::from_nanos(50));
+        config.on_failure = FailurePolicy::Emit;
+        retry_twice(config);
+    });
+    let call = put(&mut operator, "a", 0);
+
+    fail(&mut operator, call[0], Retry::After(Duration::from_nanos(40)), 10);
+
+    let too_late =
+        TooLate::Retry { delay: Duration::from_nanos(40), left: Duration::from_nanos(40) };
+    assert_eq!(operator.pending_retries(), 0);
+    assert_eq!(operator.poll_timeout(), None, "nothing is to come");
+    assert_eq!(failures(&mut operator), [Failure::TooLate(too_late, Some("down"))]);
+    assert!(operator.has_capacity());
+}
+
+#[test]
+fn a_back_off_beyond_the_deadline_asks_for_the_fallback_at_once() {
+    let mut operator = operator(OutputMode::Ordered, 1, |config| {
+        config.timeout = Some(Duration::from_nanos(50));
+        config.asks_on_timeout = true;
+        retry_twice(config);
+    });
+    let call = put(&mut operator, "a", 0);
+
+    fail(&mut operator, call[0], Retry::After(Duration::from_secs(1)), 10);
+
+    let asked: Vec<AttemptId> =
+        operator.actions().ask_timeout.drain(..).map(|it| it.attempt).collect();
+    assert_eq!(asked.len(), 1);
+    reply(&mut operator, asked[0], 'A', 11);
+    assert_eq!(output(&mut operator), "A");
+}
+
+#[test]
 fn a_last_attempt_beyond_its_time_tells_the_failure_before_it() {
     let mut operator = operator(OutputMode::Ordered, 1, |config| {
         config.retry = Some(AsyncRetryStrategy::fixed_delay(1, Duration::from_nanos(1)));

@@ -4,10 +4,10 @@
 use std::collections::HashSet;
 
 use sparkawait_core::element::StreamElement;
-use sparkawait_core::operator::{Actions, AttemptId, Invocation, Metrics, OutputMode};
+use sparkawait_core::operator::{Actions, AttemptId, Emitted, Invocation, Metrics, OutputMode};
 use sparkawait_core::time::ProcessingTime;
 
-use super::operator_model::{Held, Model, Operator, State, key_of};
+use super::operator_model::{Held, Model, Operator, State, key_of, plain};
 
 impl Model {
     /// Learns which calls started, and checks all that the operator asks for.
@@ -69,7 +69,9 @@ impl Model {
         assert_eq!(operator.is_replaying(), !self.replay.is_empty());
         assert_eq!(operator.has_output(), self.next().is_some());
         assert_eq!(operator.is_finished(), self.is_finished());
-        assert_eq!(operator.failure(), self.failed.as_ref());
+        let failed = operator.failure().copied();
+        let failed = failed.map(|it| Emitted { outcome: it.outcome.map_err(plain), ..it });
+        assert_eq!(failed, self.failed);
         let backing_off = |it: &&Held| matches!(it.state, State::BackOff { .. });
         let backing_off = self.held().filter(|it| !self.is_closed && backing_off(it));
         assert_eq!(operator.pending_retries(), backing_off.count());

@@ -11,7 +11,7 @@ use std::time::Duration;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord, Timestamp, Watermark};
 use sparkawait_core::operator::{
     AsyncWaitOperator, AttemptId, Completion, Config, Emitted, EndOfInput, Failure, FailurePolicy,
-    Handled, Metrics, OutputMode, Retry, Snapshot, SnapshotRecord, SnapshotState,
+    Handled, Metrics, OutputMode, Retry, Snapshot, SnapshotRecord, SnapshotState, TooLate,
 };
 use sparkawait_core::queue::EntryId;
 use sparkawait_core::retry::mix;
@@ -33,6 +33,25 @@ pub(crate) fn record(value: u32) -> StreamRecord<u32> {
 
 pub(crate) fn key_of(value: u32) -> Option<Key> {
     (value % 4 != 3).then_some(Key::new(u64::from(value % 4)))
+}
+
+/// The failure without a word about calls that take too long: the model does not know which
+/// records the operator has looked at.
+pub(crate) fn plain(failure: Failure<Reply>) -> Failure<Reply> {
+    match failure {
+        Failure::TooLate(TooLate::Call(_), last) => Failure::TimedOut(last),
+        other => other,
+    }
+}
+
+pub(crate) fn plain_record(
+    record: SnapshotRecord<u32, Reply, Reply>,
+) -> SnapshotRecord<u32, Reply, Reply> {
+    let state = match record.state {
+        SnapshotState::Completed(outcome) => SnapshotState::Completed(outcome.map_err(plain)),
+        pending @ SnapshotState::Pending { .. } => pending,
+    };
+    SnapshotRecord { state, ..record }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -303,10 +322,7 @@ impl Model {
         completion: Completion<Reply, Reply>,
         latency: Duration,
     ) -> Handled {
-        if self.back_off(value, completion.retry) {
-            if let Err(failure) = completion.outcome {
-                self.get(value).last_failure = Some(failure);
-            }
+        if self.back_off(value, completion.retry, completion.outcome.err()) {
             return Handled::Retried(latency);
         }
         let may_retry = completion.retry != Retry::No && self.config.retry.is_some();
@@ -316,7 +332,7 @@ impl Model {
         Handled::Final(latency)
     }
 
-    fn back_off(&mut self, value: u32, retry: Retry) -> bool {
+    fn back_off(&mut self, value: u32, retry: Retry, failure: Option<Reply>) -> bool {
         let (seed, now, attempt) = (self.config.seed, self.now, self.get(value).attempt());
         let Some(strategy) = self.config.retry else { return false };
         let delay = match retry {
@@ -330,7 +346,15 @@ impl Model {
         if self.is_draining() || !strategy.can_retry(attempt.attempt) {
             return false;
         }
-        self.get(value).state = State::BackOff { due: now + delay };
+        let held = self.get(value);
+        held.last_failure = failure.or(held.last_failure);
+        match held.deadline {
+            Some(deadline) if now + delay >= deadline => {
+                let left = deadline.saturating_since(now);
+                self.run_out(value, Some(TooLate::Retry { delay, left }));
+            }
+            _ => self.get(value).state = State::BackOff { due: now + delay },
+        }
         true
     }
 
@@ -385,15 +409,23 @@ impl Model {
         if self.is_closed {
             return;
         }
-        self.metrics.timeouts += 1;
         self.note_if_running(value);
         self.cancel(value);
+        self.run_out(value, None);
+    }
+
+    fn run_out(&mut self, value: u32, too_late: Option<TooLate>) {
+        self.metrics.timeouts += 1;
         if self.config.asks_on_timeout {
             self.get(value).state = State::Asked;
             self.asks.push(value);
         } else {
             let last = self.get(value).last_failure;
-            self.finish(value, Err(Failure::TimedOut(last)));
+            let failure = match too_late {
+                None => Failure::TimedOut(last),
+                Some(too_late) => Failure::TooLate(too_late, last),
+            };
+            self.finish(value, Err(failure));
         }
     }
 
@@ -403,7 +435,7 @@ impl Model {
         }
         self.note_if_running(value);
         self.cancel(value);
-        if !self.back_off(value, Retry::Yes) {
+        if !self.back_off(value, Retry::Yes, None) {
             self.metrics.timeouts += 1;
             let last = self.get(value).last_failure;
             self.finish(value, Err(Failure::AttemptTimedOut(last)));
@@ -493,7 +525,7 @@ impl Model {
     ) -> Self {
         let mut model = Self::new(config, now);
         model.deadlines = Deadlines::Mixed;
-        model.replay = snapshot.into();
+        model.replay = snapshot.into_iter().map(|it| it.map(plain_record)).collect();
         model.admit_replayed();
         model
     }

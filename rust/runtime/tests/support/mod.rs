@@ -199,7 +199,9 @@ impl Exchange for Numbers {
 fn text(value: u32, outcome: Result<u32, Failure<&'static str>>) -> String {
     match outcome {
         Ok(result) => format!("{value}={result}"),
-        Err(Failure::TimedOut(_) | Failure::AttemptTimedOut(_)) => format!("{value} timed out"),
+        Err(Failure::TimedOut(_) | Failure::AttemptTimedOut(_) | Failure::TooLate(..)) => {
+            format!("{value} timed out")
+        }
         Err(Failure::Function(error) | Failure::RetriesExhausted(error)) => {
             format!("{value} {error}")
         }

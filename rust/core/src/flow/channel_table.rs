@@ -276,7 +276,7 @@ impl ChannelTable {
         }
     }
 
-    /// Returns whether [`next_start`](Self::next_start) may return a record.
+    /// Returns whether `next_start` may return a record.
     #[inline]
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()

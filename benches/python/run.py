@@ -29,6 +29,7 @@ BENCHES = (
     "postgres_lookup",
     "postgres_channels",
     "worker_memory",
+    "large_results",
     "cache_hits",
     "channels",
 )

@@ -15,6 +15,8 @@ if sys.platform == "win32":
     msg = "sparkawait runs on Linux and macOS; on Windows, use it in WSL or a container"
     raise ImportError(msg)
 
+# Loads what the others need, and says what is in the way if that fails.
+from sparkawait import address_space  # noqa: F401  # pyright: ignore[reportUnusedImport]  # isort: skip
 from sparkawait import arrow, http, postgres, redis, retry
 from sparkawait._core import VERSION, Row
 from sparkawait.adaptive_limit import AdaptiveLimit

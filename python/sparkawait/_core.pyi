@@ -100,6 +100,7 @@ class Task:
         watermark: tuple[str, float, int | None] | None,
         buffer_timeout: float | tuple[Literal["auto"], float] | None,
         max_rows_per_batch: int,
+        max_bytes_per_batch: int,
         partition: int,
         function_name: str,
         seed: int,

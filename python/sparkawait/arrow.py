@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from sparkawait import warm_up
+from sparkawait import address_space, warm_up
 from sparkawait.collector import collecting_less_often
 from sparkawait.event_loop import check_may_wait
 from sparkawait.feeder import Feeder, record_batches
@@ -65,6 +65,9 @@ def ordered_wait(
             ``buffer_timeout`` (``"auto"``): a partly filled output batch is emitted as soon as it
             is waited for, within 2 % of the time; a duration: after it; ``None``: when it is full.
             ``max_rows_per_batch`` (8192): most rows in an output batch.
+            ``max_bytes_per_batch`` (``"64 MB"``): most bytes of an output batch, unless one row
+            has more; also what the results of calls in flight are bounded by, see the docs on
+            memory.
             ``cache`` (None): keeps results; see `sparkawait.Cache`.
             ``channel`` (``None``): column, or columns, of a row's destination; a slow one does not
             hold the others. ``channels``: how calls are spread; see `sparkawait.Channels`.
@@ -160,6 +163,7 @@ def run(
     from sparkawait._core import Task
 
     check_may_wait()
+    address_space.fit()
     feeder = Feeder(batches)
     first = feeder.pull_first()
     if first is None:

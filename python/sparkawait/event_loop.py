@@ -17,6 +17,7 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from sparkawait import address_space
 from sparkawait.exceptions import ErrorKind, OperatorStateError
 from sparkawait.logs import RustLines
 from sparkawait.watchdog import Watchdog
@@ -39,7 +40,7 @@ class EventLoopThread:
         self.loop = _new_event_loop()
         self._rust_lines = RustLines(self.loop)
         self.thread = threading.Thread(target=self._run, name="sparkawait-loop", daemon=True)
-        self.thread.start()
+        address_space.start(self.thread)
         self.watchdog = Watchdog(self.loop, self.thread)
         self._lock = threading.Lock()
         self._tasks = 0

@@ -73,6 +73,8 @@ class ErrorKind(str, Enum):
     TYPE_REFUSED = "type-refused"
     SETUP_TIMED_OUT = "setup-timed-out"
     LOOP_BLOCKED = "loop-blocked"
+    RESULT_TOO_LARGE = "result-too-large"
+    THREAD_NOT_STARTED = "thread-not-started"
 
     def __str__(self) -> str:
         """Returns the stable string."""

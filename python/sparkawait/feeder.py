@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
+from sparkawait import address_space
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.offsets import Offsets
 
@@ -50,10 +51,10 @@ class Feeder:
 
     def start(self, task: Task) -> None:
         """Starts the thread that feeds `task`, the first batch included."""
-        self._thread = threading.Thread(
+        thread = threading.Thread(
             target=self._feed, args=(task,), name="sparkawait-feeder", daemon=True
         )
-        self._thread.start()
+        self._thread = address_space.start(thread)
 
     def join(self) -> None:
         """Waits for the thread, unless the user's iterator holds it: then it ends by itself."""

@@ -29,6 +29,7 @@ from sparkawait.native_function import NativeFunction
 from sparkawait.plan import ERROR_COLUMN, OnError, Output, Plan
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.signatures import misfit_of
+from sparkawait.sizes import Size, parse_size
 from sparkawait.types import SchemaLike
 from sparkawait.watermark import WatermarkStrategy
 
@@ -51,6 +52,7 @@ class Options(TypedDict, total=False):
     watermark: WatermarkStrategy | None
     buffer_timeout: Duration | None
     max_rows_per_batch: int
+    max_bytes_per_batch: Size
     cache: Cache | None
     channel: Any
     channels: Channels | None
@@ -74,6 +76,7 @@ _DEFAULTS: dict[str, Any] = {
     "watermark": None,
     "buffer_timeout": "auto",
     "max_rows_per_batch": 8192,
+    "max_bytes_per_batch": "64 MB",
     "cache": None,
     "channel": None,
     "channels": None,
@@ -84,7 +87,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 _CHANNELS = ErrorKind.CHANNELS_INVALID
 _MODES = ("ordered", "unordered", "key_ordered")
-_MAX_COUNT = 2**31 - 1  # capacity and batch length are 32-bit in the operator
+_MAX_COUNT = 2**31 - 1  # capacity, batch length and the offsets of columns are 32-bit
 
 
 def resolve(
@@ -144,6 +147,9 @@ def resolve_unpickled(
         watermark=_watermark(given["watermark"]),
         buffer_timeout=_buffer_timeout(given["buffer_timeout"]),
         max_rows_per_batch=_count(given["max_rows_per_batch"], "max_rows_per_batch"),
+        max_bytes_per_batch=parse_size(
+            given["max_bytes_per_batch"], "max_bytes_per_batch", most=_MAX_COUNT
+        ),
         key=_key(given["key"]) if mode == "key_ordered" else None,
         cache=_cache(given["cache"], checked_function),
         identity="" if given["cache"] is None else identity_of(checked_function, travels=False),

@@ -62,6 +62,7 @@ class Plan:
         buffer_timeout: Seconds after which a partly filled batch is emitted; ``None`` for never,
             ``"auto"`` for as soon as it is waited for, within a share of the time.
         max_rows_per_batch: Most rows in an output batch.
+        max_bytes_per_batch: Most bytes of an output batch, unless one row has more.
         key: Columns that make up the key, for the key-ordered mode.
         cache: Keeps results, if there is one.
         route: Where the channel of a row is found, if there are channels.
@@ -89,6 +90,7 @@ class Plan:
     watermark: WatermarkStrategy | None
     buffer_timeout: float | Literal["auto"] | None
     max_rows_per_batch: int
+    max_bytes_per_batch: int
     key: tuple[str, ...] | None
     cache: Cache | None = None
     route: Route | None = None
@@ -258,6 +260,7 @@ class Plan:
                 ("auto", consumer_seconds) if self.buffer_timeout == "auto" else self.buffer_timeout
             ),
             "max_rows_per_batch": self.max_rows_per_batch,
+            "max_bytes_per_batch": self.max_bytes_per_batch,
             "partition": partition,
             "function_name": self.function_name,
             # From the system, because forked workers share the state of `random`.

@@ -88,20 +88,19 @@ class Replies:
 
     def _complete(self, rows: list[Row], results: list[object], *, final: bool = False) -> None:
         try:
+            retry_of: dict[Row, bool] | None = None
             if self._retry is None or self._retry.if_result is None or final:
                 if self._columns and self._port.try_complete(self._columns, rows, results):
                     return
-                built = self._builder.build(rows, results)
-                good, retries, failures = built.rows, None, built.failures
+                asked, asked_results = rows, results
             else:
                 asked, asked_results, retry_of = self._ask(rows, results)
-                built = self._builder.build(asked, asked_results)
-                good, failures = built.rows, built.failures
-                retries = [retry_of[row] for row in good]
-            for row, error in failures:
-                self.fail(row, error, error.kind, final=final)
-            if good:
-                self._port.complete(good, built.batch, built.counts, retries)
+            for built in self._builder.groups(asked, asked_results):
+                for row, error in built.failures:
+                    self.fail(row, error, error.kind, final=final)
+                if built.rows:
+                    retries = None if retry_of is None else [retry_of[row] for row in built.rows]
+                    self._port.complete(built.rows, built.batch, built.counts, retries)
         except BaseException as error:  # noqa: BLE001 - a row without an outcome would hang
             for row in rows:
                 self._port.fail(row, error, ErrorKind.INTERNAL.value, False, None)  # noqa: FBT003

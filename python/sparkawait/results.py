@@ -6,12 +6,12 @@
 """What users' functions return, turned into Arrow columns.
 
 Columns are built for many rows at once, in C; only when that fails are rows looked at one by one,
-so that a row that does not fit fails alone. No state changes after construction.
+so that a row that does not fit fails alone. Rows that are too large together are built in parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Generic, TypeVar, cast
@@ -22,10 +22,22 @@ from sparkawait.conversion import Misfit, conversion_to
 from sparkawait.exceptions import ErrorKind, ResultError
 from sparkawait.shapes import rows_of
 
-__all__ = ["Built", "ResultBuilder"]
+__all__ = ["Built", "ResultBuilder", "TooLargeError"]
 
 _RowT = TypeVar("_RowT")
 _ONLY_DICTS = {dict}
+_GROUP_BYTES = 16 * 1024 * 1024
+"""What the columns of a group come to, by the size of the rows before: enough that a group costs
+little, and so little that what a row waits in is not large."""
+_FIRST_ROWS = 256
+"""Rows of the first group, whose size is not known."""
+_MOST_OF_MAPS = 2**29
+"""Characters of the maps of a group. PyArrow ends the process, instead of raising, where the texts
+of a map column pass 2 GiB, and a character has up to four bytes."""
+
+
+class TooLargeError(Exception):
+    """The results have more in one column than the 2 GiB that it can hold."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +78,8 @@ class ResultBuilder:
             for index, data_type in enumerate(self._types)
             if (conversion := conversion_to(data_type)) is not None
         ]
+        self._maps = [index for index, found in enumerate(self._types) if _has_map(found)]
+        self._rows_per_group = _FIRST_ROWS
         single = len(self._names) == 1
         self._only = itemgetter(self._names[0]) if single else None
         self._all = itemgetter(*self._names)
@@ -74,16 +88,48 @@ class ResultBuilder:
             [pa.array([], type=data_type) for data_type in self._types], schema=schema
         )
 
+    def groups(self, rows: Sequence[_RowT], results: Sequence[object]) -> Iterator[Built[_RowT]]:
+        """Builds batches of all `results`, of about 16 MB each; a row that fits none fails.
+
+        Args:
+            rows: The row that each result belongs to.
+            results: What the function returned for each.
+        """
+        start = 0
+        while start < len(rows):
+            end = start + self._rows_per_group
+            yield from self._halves(rows[start:end], results[start:end])
+            start = end
+
+    def _halves(self, rows: Sequence[_RowT], results: Sequence[object]) -> Iterator[Built[_RowT]]:
+        try:
+            built = self.build(rows, results)
+        except TooLargeError:
+            if len(rows) == 1:
+                yield Built([], None, self._empty, [(rows[0], _too_large())])
+                return
+            middle = len(rows) // 2
+            yield from self._halves(rows[:middle], results[:middle])
+            yield from self._halves(rows[middle:], results[middle:])
+        else:
+            self._rows_per_group = max(_GROUP_BYTES * len(rows) // max(built.batch.nbytes, 1), 1)
+            yield built
+
     def build(self, rows: Sequence[_RowT], results: Sequence[object]) -> Built[_RowT]:
         """Builds the batch of all `results`; rows that do not fit come back as failures.
 
         Args:
             rows: The row that each result belongs to.
             results: What the function returned for each.
+
+        Raises:
+            TooLargeError: If they are too large for one batch.
         """
         if set(map(type, results)) == _ONLY_DICTS:
             try:
                 batch = self.to_batch(cast("Sequence[Mapping[str, Any]]", results))
+            except TooLargeError:
+                raise
             except Exception:  # noqa: BLE001, S110 - found again below, row by row
                 pass
             else:
@@ -109,8 +155,11 @@ class ResultBuilder:
             columns = list(zip(*map(self._all, mappings), strict=True))
         for index, conversion in self._conversions:
             columns[index] = conversion.all(columns[index])
+        for index in self._maps:
+            if _characters(columns[index]) > _MOST_OF_MAPS:
+                raise TooLargeError
         arrays = [
-            pa.array(column, type=data_type)
+            _array(column, data_type)
             for column, data_type in zip(columns, self._types, strict=True)
         ]
         for index in self._required:
@@ -128,6 +177,8 @@ class ResultBuilder:
                 failures.append((row, error))
         try:
             batch = self.to_batch([one for _, many in fitting for one in many])
+        except TooLargeError:
+            raise
         except Exception:  # noqa: BLE001 - whatever it is, it belongs to one of the rows
             fitting, unfit = self._split(fitting)
             failures += unfit
@@ -142,6 +193,8 @@ class ResultBuilder:
         for row, mappings in candidates:
             try:
                 self.to_batch(mappings)
+            except TooLargeError:
+                failures.append((row, _too_large()))
             except Exception:  # noqa: BLE001 - explained by the error made here
                 failures.append((row, self._explain(mappings)))
             else:
@@ -165,6 +218,39 @@ class ResultBuilder:
 
     def _is_required(self, name: str) -> bool:
         return self._names.index(name) in self._required
+
+
+def _array(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
+    array = pa.array(values, type=data_type)
+    if isinstance(array, pa.ChunkedArray):
+        # What PyArrow makes of more than the 32 bits of an offset count.
+        raise TooLargeError
+    return array
+
+
+def _has_map(data_type: pa.DataType) -> bool:
+    if pa.types.is_map(data_type):
+        return True
+    return any(_has_map(data_type.field(index).type) for index in range(data_type.num_fields))
+
+
+def _characters(value: Any) -> int:
+    """Counts the characters and bytes of texts, wherever they are in `value`."""
+    if isinstance(value, (str, bytes)):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(map(_characters, value)) + sum(map(_characters, value.values()))
+    if isinstance(value, (list, tuple)):
+        return sum(map(_characters, value))
+    return 0
+
+
+def _too_large() -> ResultError:
+    msg = (
+        "the results of one row have more than 2 GiB in one column, which no column can hold;"
+        " return less, or a reference to where it is"
+    )
+    return ResultError(msg, ErrorKind.RESULT_TOO_LARGE)
 
 
 def _explain_cell(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from time import monotonic
 from types import CodeType
 
+from sparkawait import address_space
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind, add_note
 from sparkawait.stacks import CALLBACK, Blocking, blocking_of
 
@@ -74,9 +75,10 @@ class Watchdog:
             self._watches.append(watch)
             if len(self._watches) == 1:
                 self._stopped = threading.Event()
-                threading.Thread(
+                thread = threading.Thread(
                     target=self._run, args=(self._stopped,), name="sparkawait-watchdog", daemon=True
-                ).start()
+                )
+                address_space.start(thread, runs_foreign_code=False)
 
     def unwatch(self, watch: Watch) -> None:
         """Looks after one open task less, if it did; the thread ends with the last."""

@@ -39,6 +39,7 @@ OPTIONS = st.fixed_dictionaries(
         "buffer_timeout": DURATIONS | st.just("auto"),
         "warm_up": st.booleans(),
         "max_rows_per_batch": ANYTHING,
+        "max_bytes_per_batch": ANYTHING | st.sampled_from(["64 MB", "3", "1.5gb", "2 GB", "MB"]),
         "schema": ANYTHING | st.sampled_from(["y int", "y bigint not null", "id int"]),
         "key": ANYTHING | st.sampled_from(["id", ["id", "ts"], "nope"]),
         "unknown": ANYTHING,

@@ -51,6 +51,7 @@ def test_the_defaults_are_those_of_the_documentation():
     assert (made.retry, made.on_error, made.on_timeout) == (None, "fail", None)
     assert (made.output, made.watermark, made.key) == ("append", None, None)
     assert (made.buffer_timeout, made.max_rows_per_batch, made.warm_up) == ("auto", 8192, True)
+    assert made.max_bytes_per_batch == 64 << 20
 
 
 @pytest.mark.parametrize(
@@ -88,6 +89,9 @@ def test_the_defaults_are_those_of_the_documentation():
         ({"warm_up": 0}, "option-invalid", "`warm_up`"),
         ({"max_rows_per_batch": 0}, "option-invalid", "at least 1, got 0"),
         ({"max_rows_per_batch": "1"}, "option-invalid", "must be an int"),
+        ({"max_bytes_per_batch": "64 XB"}, "option-invalid", "no size: '64 XB'"),
+        ({"max_bytes_per_batch": 0}, "option-invalid", "at least 1 byte"),
+        ({"max_bytes_per_batch": "2 GB"}, "option-invalid", "at most 2147483647 bytes"),
         ({"target_latency": 0}, "timeout-not-positive", "`target_latency`"),
         ({"setup_timeout": 0}, "timeout-not-positive", "`setup_timeout` must be positive"),
         ({"blocked_loop_timeout": "x"}, "duration-invalid", "`blocked_loop_timeout`"),

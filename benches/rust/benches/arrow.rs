@@ -28,7 +28,7 @@ use sparkawait_arrow::{
     KeyColumns, OnError, OutputColumns, RowExchange, WatermarkGenerator, WatermarkStrategy,
 };
 use sparkawait_benches::batches::{input, results};
-use sparkawait_benches::exchanges::{self, BATCH_ROWS, Shape, accepted};
+use sparkawait_benches::exchanges::{self, BATCH_BYTES, BATCH_ROWS, Shape, accepted};
 use sparkawait_benches::shuffle::shuffle;
 
 const ROWS: usize = 8 * BATCH_ROWS;
@@ -45,7 +45,7 @@ fn push(criterion: &mut Criterion) {
                     for &(row, results) in &emissions[..BATCH_ROWS] {
                         exchange.push(row, results);
                     }
-                    exchange.take(BATCH_ROWS).unwrap();
+                    exchange.take(BATCH_ROWS, BATCH_BYTES).unwrap();
                     (exchange, emissions)
                 },
                 |(exchange, emissions)| {

@@ -244,6 +244,7 @@ fn task(mode: OutputMode) -> Task {
     let function = AtOnce::start(Replies::new(mailbox.reply_sender()));
     let output = DriverConfig {
         max_rows_per_batch: 8_192,
+        max_bytes_per_batch: 64 << 20,
         buffer_timeout: BufferTimeout::Never,
         target_latency: None,
         warm_up: None,

@@ -41,6 +41,7 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
     operator.timeout = Some(Duration::from_secs(60));
     let driver = DriverConfig {
         max_rows_per_batch: 8192,
+        max_bytes_per_batch: 64 << 20,
         buffer_timeout: BufferTimeout::After(Duration::from_millis(100)),
         target_latency: None,
         warm_up: None,

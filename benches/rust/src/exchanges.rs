@@ -12,6 +12,9 @@ use crate::shuffle::shuffle;
 
 /// Rows of an input batch and, at most, of an output batch.
 pub const BATCH_ROWS: usize = 8_192;
+
+/// Bytes of an output batch: as by default.
+pub const BATCH_BYTES: usize = 64 << 20;
 /// Rows in flight: how far unordered results get out of order.
 const IN_FLIGHT: usize = 1_000;
 
@@ -91,9 +94,9 @@ pub fn accepted(shape: Shape, count: usize) -> (RowExchange, Emissions) {
 pub fn emit(exchange: &mut RowExchange, emissions: &[(RowRef, ResultRows)]) {
     for &(row, results) in emissions {
         exchange.push(row, results);
-        if exchange.is_full(BATCH_ROWS) {
-            black_box(exchange.take(BATCH_ROWS).unwrap());
+        if exchange.is_full(BATCH_ROWS, BATCH_BYTES) {
+            black_box(exchange.take(BATCH_ROWS, BATCH_BYTES).unwrap());
         }
     }
-    black_box(exchange.take(BATCH_ROWS).unwrap());
+    black_box(exchange.take(BATCH_ROWS, BATCH_BYTES).unwrap());
 }

@@ -21,6 +21,7 @@ from sparkawait.durations import Duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.plan import ERROR_COLUMN, Mode, OnError, Output
 from sparkawait.retry import AsyncRetryStrategy
+from sparkawait.sizes import Size
 from sparkawait.spark.keys import check_keys
 from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.partition import PartitionTask
@@ -58,6 +59,7 @@ def ordered_wait(
     watermark: WatermarkStrategy | None = None,
     buffer_timeout: Duration | None = "auto",
     max_rows_per_batch: int = 8192,
+    max_bytes_per_batch: Size = "64 MB",
     cache: Cache | None = None,
     channel: Destination | None = None,
     channels: Channels | None = None,
@@ -98,6 +100,9 @@ def ordered_wait(
             after the one before. A duration: when its first row is this old. ``None``: not before
             it is full.
         max_rows_per_batch: Most rows of an output batch.
+        max_bytes_per_batch: Most bytes of an output batch, unless one row has more: an int, or a
+            text such as ``"64 MB"`` (powers of 1024). Four times as much bounds the results that
+            calls bring while others wait to be emitted: fewer calls are in flight then.
         cache: Keeps results, so that rows with equal keys share one call; see `sparkawait.Cache`.
         channel: Where a row goes: a column, several, or an expression, such as the host or the
             tenant that is called. A slow destination then does not hold the rows of others, but in
@@ -144,6 +149,7 @@ def ordered_wait(
         watermark=watermark,
         buffer_timeout=buffer_timeout,
         max_rows_per_batch=max_rows_per_batch,
+        max_bytes_per_batch=max_bytes_per_batch,
         cache=cache,
         channel=channel,
         channels=channels,
@@ -171,6 +177,7 @@ def unordered_wait(
     watermark: WatermarkStrategy | None = None,
     buffer_timeout: Duration | None = "auto",
     max_rows_per_batch: int = 8192,
+    max_bytes_per_batch: Size = "64 MB",
     cache: Cache | None = None,
     channel: Destination | None = None,
     channels: Channels | None = None,
@@ -202,6 +209,9 @@ def unordered_wait(
         watermark: Where event time comes from, made by `sparkawait.WatermarkStrategy`.
         buffer_timeout: When an output batch that is not full is emitted.
         max_rows_per_batch: Most rows of an output batch.
+        max_bytes_per_batch: Most bytes of an output batch, unless one row has more: an int, or a
+            text such as ``"64 MB"`` (powers of 1024). Four times as much bounds the results that
+            calls bring while others wait to be emitted: fewer calls are in flight then.
         cache: Keeps results, so that rows with equal keys share one call; see `sparkawait.Cache`.
         channel: Where a row goes; a slow destination does not hold the rows of others.
         channels: How calls are spread over channels; see `sparkawait.Channels`.
@@ -229,6 +239,7 @@ def unordered_wait(
         watermark=watermark,
         buffer_timeout=buffer_timeout,
         max_rows_per_batch=max_rows_per_batch,
+        max_bytes_per_batch=max_bytes_per_batch,
         cache=cache,
         channel=channel,
         channels=channels,
@@ -257,6 +268,7 @@ def key_ordered_wait(
     watermark: WatermarkStrategy | None = None,
     buffer_timeout: Duration | None = "auto",
     max_rows_per_batch: int = 8192,
+    max_bytes_per_batch: Size = "64 MB",
     cache: Cache | None = None,
     channel: Destination | None = None,
     channels: Channels | None = None,
@@ -289,6 +301,9 @@ def key_ordered_wait(
         watermark: Where event time comes from, made by `sparkawait.WatermarkStrategy`.
         buffer_timeout: When an output batch that is not full is emitted.
         max_rows_per_batch: Most rows of an output batch.
+        max_bytes_per_batch: Most bytes of an output batch, unless one row has more: an int, or a
+            text such as ``"64 MB"`` (powers of 1024). Four times as much bounds the results that
+            calls bring while others wait to be emitted: fewer calls are in flight then.
         cache: Keeps results, so that rows with equal keys share one call; see `sparkawait.Cache`.
         channel: Where a row goes; a slow destination does not hold the rows of others.
         channels: How calls are spread over channels; see `sparkawait.Channels`.
@@ -317,6 +332,7 @@ def key_ordered_wait(
         watermark=watermark,
         buffer_timeout=buffer_timeout,
         max_rows_per_batch=max_rows_per_batch,
+        max_bytes_per_batch=max_bytes_per_batch,
         cache=cache,
         channel=channel,
         channels=channels,

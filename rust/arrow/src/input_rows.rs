@@ -15,6 +15,7 @@ use crate::{
     conform::Conform,
     error::{Error, Side},
     key_columns::Keys,
+    row_bytes::{bytes_of_rows, bytes_of_values},
     slab::Slab,
 };
 
@@ -140,9 +141,11 @@ impl InputRows {
         if len == 0 {
             return Ok(BatchRows { batch: 0, rows: 0..0 });
         }
+        let hidden_bytes = hidden.iter().map(|it| bytes_of_values(it.as_ref(), 0, it.len()));
+        let bytes = bytes_of_rows(&batch, 0, rows) + hidden_bytes.sum::<usize>();
         let input = Arc::new(InputBatch { batch, hidden, channels, base_ordinal: self.accepted });
         self.accepted += u64::from(len);
-        Ok(BatchRows { batch: self.held.insert(input, len), rows: 0..len })
+        Ok(BatchRows { batch: self.held.insert(input, len, bytes), rows: 0..len })
     }
 
     /// The batch under a handle.
@@ -168,6 +171,16 @@ impl InputRows {
     /// The batch is dropped with its last row, unless someone shares it.
     pub fn release(&mut self, batch: u32, rows: u32) {
         self.held.release(batch, rows);
+    }
+
+    /// The bytes of all batches held at the moment.
+    pub fn held_bytes(&self) -> usize {
+        self.held.bytes()
+    }
+
+    /// The share of a row in the bytes of its batch.
+    pub(crate) fn bytes_per_row(&self, batch: u32) -> usize {
+        self.held.bytes_per_row(batch)
     }
 
     /// Batches held at the moment.

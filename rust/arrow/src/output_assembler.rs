@@ -18,8 +18,9 @@ use crate::{
     input_rows::{InputRows, RowRef},
     output_schema::{OnError, OutputColumns, output_schema},
     result_chunks::{ResultChunks, ResultRows},
+    row_bytes::bytes_of_rows,
     row_failure::{self, RowFailure},
-    run_list::{RunList, Window},
+    run_list::{Run, RunList, Window},
 };
 
 /// Builds output batches from input rows and their results, in emission order.
@@ -131,26 +132,55 @@ impl OutputAssembler {
         self.rows
     }
 
-    /// Whether a batch of `max_rows_per_batch` rows can be taken.
-    pub fn is_full(&self, max_rows_per_batch: usize) -> bool {
-        self.rows >= max_rows_per_batch
+    /// Whether a batch of `max_rows` rows, or of about `max_bytes` bytes, can be taken.
+    ///
+    /// Bytes are looked at only while more than `max_bytes` are held at all, and then once for
+    /// each run of rows, by the average row of its source.
+    pub fn is_full(
+        &mut self,
+        inputs: &InputRows,
+        chunks: &ResultChunks,
+        max_rows: usize,
+        max_bytes: usize,
+    ) -> bool {
+        if self.rows >= max_rows {
+            return true;
+        }
+        if inputs.held_bytes() + chunks.held_bytes() < max_bytes {
+            return false;
+        }
+        let of_results = self.results.weigh(|chunk| chunks.bytes_per_row(chunk));
+        if self.output == OutputColumns::Replace {
+            return of_results >= max_bytes;
+        }
+        of_results + self.inputs.weigh(|batch| inputs.bytes_per_row(batch)) >= max_bytes
     }
 
-    /// Takes a batch of the first rows, at most `max_rows`; never an empty one.
+    /// Takes a batch of the first rows, at most `max_rows` and `max_bytes`; never an empty one.
+    ///
+    /// The first row is taken however large it is. With at most [`MOST_COLUMN_BYTES`] no column
+    /// outgrows its offsets.
     ///
     /// # Errors
     ///
-    /// When a kernel fails, for instance because the strings of one column
-    /// outgrow 32-bit offsets. The rows are lost: the task is to fail.
+    /// When a kernel fails. The rows are lost: the task is to fail.
+    ///
+    /// [`MOST_COLUMN_BYTES`]: crate::MOST_COLUMN_BYTES
     pub fn take(
         &mut self,
         inputs: &mut InputRows,
         chunks: &mut ResultChunks,
         max_rows: usize,
+        max_bytes: usize,
     ) -> Result<Option<RecordBatch>, Error> {
-        let rows = self.rows.min(max_rows);
+        let mut rows = self.rows.min(max_rows);
         if rows == 0 {
             return Ok(None);
+        }
+        // What is held, each row once, cannot be more than all of it.
+        let held = inputs.held_bytes() + chunks.held_bytes();
+        if held > max_bytes || (self.inputs.has_repeats() && self.output == OutputColumns::Append) {
+            rows = self.rows_within(inputs, chunks, rows, max_bytes);
         }
         let (input, result) = (self.inputs.take(rows), self.results.take(rows));
         let batch = self
@@ -161,6 +191,45 @@ impl OutputAssembler {
         self.rows -= rows;
         self.taken += rows as u64;
         Ok(Some(batch))
+    }
+
+    /// Returns how many of the first `rows` rows have at most `max_bytes`; at least 1.
+    fn rows_within(
+        &self,
+        inputs: &InputRows,
+        chunks: &ResultChunks,
+        rows: usize,
+        max_bytes: usize,
+    ) -> usize {
+        let of_inputs = |run: &Run, len| match self.output {
+            OutputColumns::Append => run_bytes(run, len, |id| &inputs.batch(id).batch),
+            OutputColumns::Replace => 0,
+        };
+        let of_both = |input: &Run, result: &Run, len| {
+            of_inputs(input, len) + run_bytes(result, len, |id| chunks.chunk(id))
+        };
+        let (mut inputs, mut results) = (self.inputs.iter(), self.results.iter());
+        let (mut input, mut result) = (inputs.next(), results.next());
+        let (mut fitting, mut room) = (0, max_bytes);
+        while let (Some(one), Some(other)) = (&mut input, &mut result)
+            && fitting < rows
+        {
+            let len = one.len.min(other.len);
+            let bytes = of_both(one, other, len);
+            if bytes > room {
+                fitting += most_within(len, |len| of_both(one, other, len) <= room);
+                break;
+            }
+            room -= bytes;
+            fitting += len as usize;
+            if one.skip(len) {
+                input = inputs.next();
+            }
+            if other.skip(len) {
+                result = results.next();
+            }
+        }
+        fitting.clamp(1, rows)
     }
 
     fn build(
@@ -196,6 +265,32 @@ impl OutputAssembler {
             .collect();
         row_failure::column(rows, &failures)
     }
+}
+
+/// Returns the bytes of the first `len` rows of `run`.
+fn run_bytes<'a>(run: &Run, len: u32, batch: impl Fn(u32) -> &'a RecordBatch) -> usize {
+    if run.is_nulls() {
+        return 0;
+    }
+    let (batch, start, len) = (batch(run.source), run.start as usize, len as usize);
+    match run.step {
+        0 => bytes_of_rows(batch, start, 1).saturating_mul(len),
+        _ => bytes_of_rows(batch, start, len),
+    }
+}
+
+/// Returns the largest number below `len` that fits, of which all smaller ones do.
+fn most_within(len: u32, fits: impl Fn(u32) -> bool) -> usize {
+    let (mut most, mut too_many) = (0, len);
+    while too_many - most > 1 {
+        let middle = most + (too_many - most) / 2;
+        if fits(middle) {
+            most = middle;
+        } else {
+            too_many = middle;
+        }
+    }
+    most as usize
 }
 
 fn append_columns(

@@ -9,6 +9,7 @@ use arrow::{array::RecordBatch, datatypes::SchemaRef};
 use crate::{
     conform::Conform,
     error::{Error, Side},
+    row_bytes::bytes_of_rows,
     slab::Slab,
 };
 
@@ -81,7 +82,8 @@ impl ResultChunks {
         if len == 0 {
             return Ok(ResultRows::EMPTY);
         }
-        Ok(ResultRows { chunk: self.held.insert(batch, len), start: 0, len })
+        let bytes = bytes_of_rows(&batch, 0, rows);
+        Ok(ResultRows { chunk: self.held.insert(batch, len, bytes), start: 0, len })
     }
 
     /// The chunk under a handle.
@@ -103,6 +105,16 @@ impl ResultChunks {
     /// Says that `rows` further rows of a chunk are not needed any more.
     pub fn release(&mut self, chunk: u32, rows: u32) {
         self.held.release(chunk, rows);
+    }
+
+    /// The bytes of all chunks held at the moment.
+    pub fn held_bytes(&self) -> usize {
+        self.held.bytes()
+    }
+
+    /// The share of a row in the bytes of its chunk.
+    pub(crate) fn bytes_per_row(&self, chunk: u32) -> usize {
+        self.held.bytes_per_row(chunk)
     }
 
     /// Chunks held at the moment.

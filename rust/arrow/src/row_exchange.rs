@@ -42,7 +42,7 @@ use crate::{
 ///     exchange.push(row, answers.split_front(1));
 /// }
 ///
-/// let output = exchange.take(8192)?.unwrap();
+/// let output = exchange.take(8192, 64 << 20)?.unwrap();
 /// assert_eq!((output.num_rows(), output.num_columns()), (2, 2));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -156,17 +156,21 @@ impl RowExchange {
         self.output.row_count()
     }
 
-    /// Whether a batch of `max_rows_per_batch` rows can be taken.
-    pub fn is_full(&self, max_rows_per_batch: usize) -> bool {
-        self.output.is_full(max_rows_per_batch)
+    /// Whether a batch of `max_rows` rows, or of about `max_bytes` bytes, can be taken.
+    pub fn is_full(&mut self, max_rows: usize, max_bytes: usize) -> bool {
+        self.output.is_full(&self.inputs, &self.chunks, max_rows, max_bytes)
     }
 
-    /// Takes a batch of the first rows, at most `max_rows`; never an empty one.
+    /// Takes a batch of the first rows, at most `max_rows` and `max_bytes`; never an empty one.
     ///
     /// # Errors
     ///
     /// As [`OutputAssembler::take`].
-    pub fn take(&mut self, max_rows: usize) -> Result<Option<RecordBatch>, Error> {
-        self.output.take(&mut self.inputs, &mut self.chunks, max_rows)
+    pub fn take(
+        &mut self,
+        max_rows: usize,
+        max_bytes: usize,
+    ) -> Result<Option<RecordBatch>, Error> {
+        self.output.take(&mut self.inputs, &mut self.chunks, max_rows, max_bytes)
     }
 }

@@ -27,6 +27,13 @@ impl Run {
         self.source == Self::NULLS
     }
 
+    /// Leaves its first `len` rows out; returns whether none is left.
+    pub(crate) fn skip(&mut self, len: u32) -> bool {
+        self.start += self.step * len;
+        self.len -= len;
+        self.len == 0
+    }
+
     /// How many contiguous pieces the run is copied in.
     pub(crate) fn pieces(&self) -> usize {
         if self.step == 0 && !self.is_nulls() { self.len as usize } else { 1 }
@@ -41,6 +48,18 @@ impl Run {
 pub(crate) struct RunList {
     /// Oldest first.
     runs: VecDeque<Run>,
+    /// Runs of one row over and over.
+    repeats: usize,
+    weighed: Weighed,
+}
+
+/// The rows from the first on whose bytes were added up.
+#[derive(Debug, Default)]
+struct Weighed {
+    /// Runs before this one, and so many rows of it.
+    run: usize,
+    rows: u32,
+    bytes: usize,
 }
 
 impl RunList {
@@ -66,6 +85,7 @@ impl RunList {
             self.push(source, row, 1);
         } else {
             self.runs.push_back(Run { source, start: row, len: times, step: 0 });
+            self.repeats += 1;
         }
     }
 
@@ -81,6 +101,7 @@ impl RunList {
     ///
     /// The list has at least as many rows.
     pub(crate) fn take(&mut self, rows: usize) -> Window {
+        self.weighed = Weighed::default();
         let mut window = Window { runs: Vec::new(), rows, open_repeat: false };
         let mut missing = rows;
         while missing > 0
@@ -89,9 +110,8 @@ impl RunList {
             let len = u32::try_from(missing).unwrap_or(u32::MAX).min(first.len);
             window.runs.push(Run { len, ..*first });
             missing -= len as usize;
-            first.start += first.step * len;
-            first.len -= len;
-            if first.len == 0 {
+            if first.skip(len) {
+                self.repeats -= usize::from(first.step == 0 && !first.is_nulls());
                 self.runs.pop_front();
             } else {
                 window.open_repeat = first.step == 0;
@@ -99,6 +119,36 @@ impl RunList {
         }
         debug_assert!(missing == 0, "{missing} of {rows} rows are not in the list");
         window
+    }
+
+    /// Whether a row is in the list several times.
+    pub(crate) fn has_repeats(&self) -> bool {
+        self.repeats > 0
+    }
+
+    /// The runs of the list, first to last.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Run> {
+        self.runs.iter().copied()
+    }
+
+    /// Returns about how many bytes all rows take, by the bytes of a row of each source.
+    ///
+    /// Looks only at what came since it was asked last.
+    pub(crate) fn weigh(&mut self, bytes_per_row: impl Fn(u32) -> usize) -> usize {
+        let weighed = &mut self.weighed;
+        while let Some(run) = self.runs.get(weighed.run) {
+            if !run.is_nulls() {
+                let rows = (run.len - weighed.rows) as usize;
+                weighed.bytes = weighed.bytes.saturating_add(rows * bytes_per_row(run.source));
+            }
+            if weighed.run + 1 == self.runs.len() {
+                // It may still grow.
+                weighed.rows = run.len;
+                break;
+            }
+            (weighed.run, weighed.rows) = (weighed.run + 1, 0);
+        }
+        weighed.bytes
     }
 }
 
@@ -182,6 +232,33 @@ mod tests {
         assert_eq!(released(&first), []);
         assert_eq!(released(&second), [(0, 1), (0, 1)]);
         assert_eq!(second.runs[0], Run { source: 0, start: 7, len: 1, step: 0 });
+    }
+
+    #[test]
+    fn rows_are_weighed_once_as_they_come() {
+        let mut list = RunList::default();
+        let asked = std::cell::Cell::new(0);
+        let weigh = |list: &mut RunList| {
+            list.weigh(|source| {
+                asked.set(asked.get() + 1);
+                10 * (source as usize + 1)
+            })
+        };
+
+        assert_eq!(weigh(&mut list), 0);
+        list.push(0, 0, 2);
+        assert_eq!(weigh(&mut list), 20);
+        list.push(0, 2, 1);
+        list.push_null();
+        list.push_repeated(1, 5, 3);
+        assert_eq!(weigh(&mut list), 30 + 60);
+        assert_eq!((weigh(&mut list), asked.get()), (90, 4), "the last run is looked at again");
+        assert!(list.has_repeats());
+
+        list.take(5);
+        assert_eq!(weigh(&mut list), 40);
+        list.take(2);
+        assert!(!list.has_repeats());
     }
 
     #[test]

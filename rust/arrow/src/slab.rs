@@ -15,12 +15,17 @@ pub(crate) struct Slab<T> {
     slots: Vec<Option<Slot<T>>>,
     /// Empty slots, the one emptied last on top.
     free: Vec<u32>,
+    /// Of all values.
+    bytes: usize,
 }
 
 struct Slot<T> {
     value: T,
     /// Never 0.
     unreleased: u32,
+    bytes: usize,
+    /// Its share of the bytes.
+    bytes_per_row: usize,
 }
 
 /// Shows how many values there are, and none of them.
@@ -33,15 +38,17 @@ impl<T> fmt::Debug for Slab<T> {
 
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new() }
+        Self { slots: Vec::new(), free: Vec::new(), bytes: 0 }
     }
 
-    /// Holds `value` until `rows` rows of it have been released.
+    /// Holds `value`, of so many bytes, until `rows` rows of it have been released.
     ///
     /// `rows` is not 0: nothing would ever release such a value.
-    pub(crate) fn insert(&mut self, value: T, rows: u32) -> u32 {
+    pub(crate) fn insert(&mut self, value: T, rows: u32, bytes: usize) -> u32 {
         debug_assert!(rows > 0, "a value without rows would be held for ever");
-        let slot = Some(Slot { value, unreleased: rows });
+        self.bytes += bytes;
+        let bytes_per_row = bytes.div_ceil(rows.max(1) as usize);
+        let slot = Some(Slot { value, unreleased: rows, bytes, bytes_per_row });
         if let Some(id) = self.free.pop() {
             self.slots[id as usize] = slot;
             return id;
@@ -53,9 +60,18 @@ impl<T> Slab<T> {
     }
 
     /// The value under `id`.
-    #[expect(clippy::expect_used, reason = "a handle outlives its value only by a bug of ours")]
     pub(crate) fn get(&self, id: u32) -> &T {
-        &self.slots[id as usize].as_ref().expect("a row of this value is unreleased").value
+        &self.slot(id).value
+    }
+
+    /// The share of a row in the bytes of the value under `id`.
+    pub(crate) fn bytes_per_row(&self, id: u32) -> usize {
+        self.slot(id).bytes_per_row
+    }
+
+    #[expect(clippy::expect_used, reason = "a handle outlives its value only by a bug of ours")]
+    fn slot(&self, id: u32) -> &Slot<T> {
+        self.slots[id as usize].as_ref().expect("a row of this value is unreleased")
     }
 
     /// Says that `rows` rows of the value are not needed any more.
@@ -68,6 +84,7 @@ impl<T> Slab<T> {
         debug_assert!(rows <= slot.unreleased, "released {rows} of {} rows", slot.unreleased);
         slot.unreleased = slot.unreleased.saturating_sub(rows);
         if slot.unreleased == 0 {
+            self.bytes -= slot.bytes;
             *place = None;
             self.free.push(id);
         }
@@ -76,6 +93,11 @@ impl<T> Slab<T> {
     /// How many values are held.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    /// The bytes of all values that are held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 }
 
@@ -89,24 +111,25 @@ mod tests {
     fn value_is_dropped_when_its_last_row_is_released() {
         let value = Rc::new(());
         let mut slab = Slab::new();
-        let id = slab.insert(Rc::clone(&value), 3);
+        let id = slab.insert(Rc::clone(&value), 3, 10);
 
         slab.release(id, 2);
         assert_eq!(Rc::strong_count(&value), 2);
+        assert_eq!((slab.bytes(), slab.bytes_per_row(id)), (10, 4));
 
         slab.release(id, 1);
         assert_eq!(Rc::strong_count(&value), 1);
-        assert_eq!(slab.len(), 0);
+        assert_eq!((slab.len(), slab.bytes()), (0, 0));
     }
 
     #[test]
     fn handle_of_a_dropped_value_is_used_again() {
         let mut slab = Slab::new();
-        let (first, second) = (slab.insert('a', 1), slab.insert('b', 1));
+        let (first, second) = (slab.insert('a', 1, 1), slab.insert('b', 1, 1));
 
         slab.release(first, 1);
 
-        assert_eq!(slab.insert('c', 1), first);
+        assert_eq!(slab.insert('c', 1, 1), first);
         assert_eq!((*slab.get(first), *slab.get(second)), ('c', 'b'));
     }
 }

@@ -219,7 +219,7 @@ fn check(column: &ArrayRef, route: &Route) {
         }
     }
 
-    let output = exchange.take(usize::MAX).unwrap().unwrap();
+    let output = exchange.take(usize::MAX, usize::MAX).unwrap().unwrap();
 
     let name = format!("{} by {}", column.data_type(), route.name);
     assert_eq!(output.schema().field(0), input.field(0), "{name}");
@@ -266,7 +266,7 @@ fn dictionaries_of_different_batches_are_merged() {
         exchange.push_failure(rows[row], failure).unwrap();
     }
 
-    let output = exchange.take(10).unwrap().unwrap();
+    let output = exchange.take(10, usize::MAX).unwrap().unwrap();
 
     let texts = cast(output.column(0), &DataType::Utf8).unwrap();
     let expected: ArrayRef = Arc::new(StringArray::from(vec!["other", &text(0), "text", &text(2)]));

@@ -34,6 +34,7 @@ struct Scenario {
     /// Results lie in their chunk in the reverse of the order put out.
     reversed: bool,
     max_rows: usize,
+    max_bytes: usize,
     on_error: OnError,
 }
 
@@ -55,20 +56,30 @@ fn scenario() -> impl Strategy<Value = Scenario> {
         1_usize..120,
         any::<bool>(),
         1_usize..300,
+        prop_oneof![Just(usize::MAX), 1_usize..8_000, 1_usize..300],
         prop_oneof![Just(OnError::Null), Just(OnError::Drop), Just(OnError::Capture)],
     )
         .prop_map(
-            |(batches, disorder, random, answers, rows_per_chunk, reversed, max_rows, on_error)| {
-                Scenario {
-                    batches,
-                    disorder,
-                    random,
-                    answers,
-                    rows_per_chunk,
-                    reversed,
-                    max_rows,
-                    on_error,
-                }
+            |(
+                batches,
+                disorder,
+                random,
+                answers,
+                rows_per_chunk,
+                reversed,
+                max_rows,
+                max_bytes,
+                on_error,
+            )| Scenario {
+                batches,
+                disorder,
+                random,
+                answers,
+                rows_per_chunk,
+                reversed,
+                max_rows,
+                max_bytes,
+                on_error,
             },
         )
 }
@@ -82,7 +93,8 @@ fn input_value(ordinal: u64) -> Option<i64> {
 }
 
 fn result_value(ordinal: u64, nth: u32) -> Option<String> {
-    (ordinal % 5 != 2).then(|| format!("result {nth} of row {ordinal}"))
+    let length = usize::try_from(ordinal * 7919 % 97).unwrap();
+    (ordinal % 5 != 2).then(|| format!("result {nth} of row {ordinal}: {}", "x".repeat(length)))
 }
 
 /// A batch of `rows` rows from `base` on, at an offset into larger buffers.
@@ -156,23 +168,44 @@ fn run(scenario: &Scenario) -> (Vec<Line>, Vec<Line>) {
                 let failure = RowFailure { kind, message: String::new(), attempts: 1 };
                 exchange.push_failure(*row, failure).unwrap();
             }
-            while exchange.is_full(scenario.max_rows) {
-                got.extend(take(&mut exchange, scenario.max_rows));
+            while exchange.is_full(scenario.max_rows, scenario.max_bytes) {
+                got.extend(take(&mut exchange, scenario, &expected[got.len()..]));
             }
         }
     }
     while exchange.row_count() > 0 {
-        got.extend(take(&mut exchange, scenario.max_rows));
+        got.extend(take(&mut exchange, scenario, &expected[got.len()..]));
     }
-    assert!(exchange.take(scenario.max_rows).unwrap().is_none());
+    assert!(exchange.take(scenario.max_rows, scenario.max_bytes).unwrap().is_none());
     assert_eq!((exchange.inputs().held_batches(), exchange.chunks().held_chunks()), (0, 0));
+    assert_eq!((exchange.inputs().held_bytes(), exchange.chunks().held_bytes()), (0, 0));
     (got, expected)
 }
 
-fn take(exchange: &mut RowExchange, max_rows: usize) -> Vec<Line> {
-    let batch = exchange.take(max_rows).unwrap().unwrap();
-    assert!((1..=max_rows).contains(&batch.num_rows()));
+/// The bytes of a row: a number, and a text with its offset unless all its columns are null
+/// because the row failed. Failures are not counted.
+fn bytes(line: &Line, on_error: OnError) -> usize {
+    let failed = match on_error {
+        OnError::Capture => line.2.is_some(),
+        _ => false,
+    };
+    8 + if failed { 0 } else { 4 + line.1.as_ref().map_or(0, String::len) }
+}
+
+/// Takes a batch, which has the first of `waiting`, and as many as the bounds permit.
+fn take(exchange: &mut RowExchange, scenario: &Scenario, waiting: &[Line]) -> Vec<Line> {
+    let Scenario { max_rows, max_bytes, on_error, .. } = *scenario;
+    let batch = exchange.take(max_rows, max_bytes).unwrap().unwrap();
+    let rows = batch.num_rows();
+    assert!((1..=max_rows).contains(&rows));
     assert_eq!(&batch.schema(), exchange.output_schema());
+    if on_error != OnError::Null {
+        let size =
+            |rows: usize| waiting[..rows].iter().map(|it| bytes(it, on_error)).sum::<usize>();
+        assert!(rows == 1 || size(rows) <= max_bytes, "{} of {max_bytes}", size(rows));
+        let is_all = rows == max_rows || rows == waiting.len() || size(rows + 1) > max_bytes;
+        assert!(is_all, "{rows} rows of {} bytes of {max_bytes}", size(rows));
+    }
     lines(&batch)
 }
 

@@ -40,7 +40,7 @@ use crate::cache::keys::{CacheKeys, converter};
 use crate::cache::store::CacheStore;
 use crate::error::TaskError;
 use crate::exchange::TaskExchange;
-use crate::function::{Call, Calls, ReplyGroup, ResultGroup, TaskFunction};
+use crate::function::{Call, Calls, GROUP_BYTES, ReplyGroup, ResultGroup, TaskFunction};
 use crate::native::StartError;
 
 /// Tells the tasks of a process apart.
@@ -60,6 +60,14 @@ struct CachedTask {
     conform: Mutex<Conform>,
     metrics: Arc<CacheMetrics>,
     is_closed: AtomicBool,
+}
+
+/// Calls that were answered from the cache.
+#[derive(Default)]
+struct Hits {
+    attempts: Vec<AttemptId>,
+    /// Result rows of each.
+    counts: Vec<u32>,
 }
 
 /// A function with a cache in front of it.
@@ -112,21 +120,30 @@ impl CachedFunction {
         let task = &self.task;
         let keys = self.keys.encode(&calls)?;
         let mut flying = Vec::new();
-        let (mut attempts, mut counts) = (Vec::new(), Vec::new());
         let mut waiting = 0;
-        let hits = task.store.with(|state, now| {
+        let groups = task.store.with(|state, now| {
             let parser = task.rows.parser();
-            let mut hits = Vec::with_capacity(calls.calls.len());
+            let mut groups = Vec::new();
+            let mut rows = Vec::with_capacity(calls.calls.len());
+            let (mut hits, mut bytes) = (Hits::default(), 0);
             let mut missed: Vec<Call> = Vec::new();
             for call in &calls.calls {
                 if let Some(entry) = state.entries.get(keys.key(call), now) {
-                    attempts.push(call.attempt);
-                    counts.push(entry.rows(|row| hits.push(parser.parse(row))));
+                    if bytes > 0 && bytes + entry.bytes() > GROUP_BYTES {
+                        let full = std::mem::take(&mut hits);
+                        groups.push((full, task.rows.convert_rows(rows.drain(..))?));
+                        bytes = 0;
+                    }
+                    bytes += entry.bytes();
+                    hits.attempts.push(call.attempt);
+                    hits.counts.push(entry.rows(|row| rows.push(parser.parse(row))));
                 } else {
                     missed.push(*call);
                 }
             }
-            let columns = task.rows.convert_rows(hits)?;
+            if !hits.attempts.is_empty() {
+                groups.push((hits, task.rows.convert_rows(rows)?));
+            }
             for call in missed {
                 let waiter = || Waiter {
                     task: Arc::clone(task),
@@ -140,11 +157,12 @@ impl CachedFunction {
                     flying.push(call);
                 }
             }
-            Ok::<_, ArrowError>(columns)
+            Ok::<_, ArrowError>(groups)
         })?;
-        task.metrics.count_calls(attempts.len(), waiting + flying.len());
-        if !attempts.is_empty() {
-            let rows = RecordBatch::try_new(SchemaRef::clone(&task.results), hits)?;
+        let found = groups.iter().map(|(hits, _)| hits.attempts.len()).sum();
+        task.metrics.count_calls(found, waiting + flying.len());
+        for (Hits { attempts, counts }, columns) in groups {
+            let rows = RecordBatch::try_new(SchemaRef::clone(&task.results), columns)?;
             let is_one_each = counts.iter().all(|count| *count == 1);
             let counts = (!is_one_each).then_some(counts);
             let results = ResultGroup { attempts, counts, retries: None, misses: None, rows };

@@ -334,12 +334,28 @@ impl Exchange for TaskExchange {
         }
     }
 
+    fn input_bytes(&self) -> usize {
+        self.rows.inputs().held_bytes()
+    }
+
+    fn result_bytes(&self) -> usize {
+        self.rows.chunks().held_bytes()
+    }
+
     fn output_rows(&self) -> usize {
         self.rows.row_count()
     }
 
-    fn take_output(&mut self, max_rows: usize) -> Result<Option<RecordBatch>, TaskError> {
-        Ok(self.rows.take(max_rows)?)
+    fn is_output_full(&mut self, max_rows: usize, max_bytes: usize) -> bool {
+        self.rows.is_full(max_rows, max_bytes)
+    }
+
+    fn take_output(
+        &mut self,
+        max_rows: usize,
+        max_bytes: usize,
+    ) -> Result<Option<RecordBatch>, TaskError> {
+        Ok(self.rows.take(max_rows, max_bytes)?)
     }
 
     fn dropped(&self) -> u64 {

@@ -13,6 +13,10 @@ use sparkawait_runtime::ReplySender;
 use crate::error::{CallFailure, TaskError};
 use crate::exchange::TaskExchange;
 
+/// What the results of a burst may come to before they leave in a reply of their own: enough that a
+/// reply costs little, and so little that none comes near what a column can hold.
+pub const GROUP_BYTES: usize = 16 << 20;
+
 /// Where a function sends its replies.
 ///
 /// Cheap to clone; to be used on any thread.

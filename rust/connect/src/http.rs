@@ -42,6 +42,7 @@ use crate::concurrency::Concurrency;
 use crate::function::TaskFunction;
 use crate::lookup::Misses;
 use crate::native::{NativeFunction, Start, StartError};
+use crate::reply_budget::ReplyBudget;
 
 /// What an HTTP function calls, and what it makes of the responses.
 #[derive(Deserialize)]
@@ -139,6 +140,7 @@ impl HttpConfig {
             redirects: self.redirects,
             repeats: repeats(self),
             host: host_label(&self.url),
+            budget: ReplyBudget::of_task(),
         })
     }
 

@@ -45,6 +45,7 @@ pub mod native;
 mod owed;
 pub mod postgres;
 pub mod redis;
+mod reply_budget;
 pub mod shared;
 pub mod simulated;
 pub mod supervision;

@@ -37,6 +37,7 @@ pub(crate) mod topology;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,7 +49,7 @@ use tokio::runtime::Handle;
 
 use crate::destinations::Destinations;
 use crate::error::TaskError;
-use crate::function::{Call, Calls, TaskFunction};
+use crate::function::{Call, Calls, GROUP_BYTES, TaskFunction};
 use crate::lookup::{Misses, positions};
 use crate::native::{NativeFunction, Start, StartError};
 use crate::shared::{Shared, key_of};
@@ -224,6 +225,9 @@ impl Redis {
                     } else {
                         others.push(*call);
                     }
+                    if bytes.len() > GROUP_BYTES {
+                        self.send_pack(0, take(&mut bytes), take(&mut attempts), None)?;
+                    }
                 }
                 self.send_pack(0, bytes, attempts, None)?;
             }
@@ -250,9 +254,9 @@ impl Redis {
         rows: &CommandRows<'_>,
         part: &[Call],
         others: &mut Vec<Call>,
-    ) -> BTreeMap<Route, Pack> {
+    ) -> Vec<(Route, Pack)> {
         let routes = self.router.routes();
-        let mut packs = BTreeMap::<Route, Pack>::new();
+        let (mut packs, mut full) = (BTreeMap::<Route, Pack>::new(), Vec::new());
         let mut bytes = Vec::new();
         for call in part {
             bytes.clear();
@@ -266,8 +270,14 @@ impl Redis {
             pack.bytes.extend_from_slice(&bytes);
             pack.ends.push(pack.bytes.len());
             pack.attempts.push(call.attempt);
+            if pack.bytes.len() > GROUP_BYTES {
+                full.push((route, take(pack)));
+            }
         }
-        packs
+        // Those that are full were asked for first.
+        full.into_iter()
+            .chain(packs.into_iter().filter(|(_, it)| !it.attempts.is_empty()))
+            .collect()
     }
 
     fn send_pack(

@@ -122,6 +122,10 @@ error_kinds! {
     SetupTimedOut = "setup-timed-out",
     /// The event loop that runs the functions is blocked, or would be.
     LoopBlocked = "loop-blocked",
+    /// The results of a row are larger than a column can hold.
+    ResultTooLarge = "result-too-large",
+    /// A thread could not be started, mostly because the memory is bounded.
+    ThreadNotStarted = "thread-not-started",
 }
 
 impl ErrorKind {

@@ -105,6 +105,7 @@ pub(crate) fn row_exception(
         kind @ (ErrorKind::ResultIsNone
         | ErrorKind::ResultNotAList
         | ErrorKind::ResultSchemaMismatch
+        | ErrorKind::ResultTooLarge
         | ErrorKind::BatchResultCountMismatch) => {
             ResultError::new_err((message.to_owned(), kind.as_str()))
         }

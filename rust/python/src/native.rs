@@ -19,7 +19,7 @@ use sparkawait_core::ErrorKind;
 use sparkawait_macros::guarded;
 use tokio::runtime::Handle;
 
-use crate::error::{configuration_error, internal_error};
+use crate::error::{AsyncIOError, configuration_error};
 use crate::guard::FromArrow;
 use crate::interruptible::{wait_for, wait_for_blocking};
 use crate::lookup_server::{LatencyArguments, to_latency};
@@ -65,8 +65,13 @@ impl Native {
 
 /// Returns this process's tokio runtime.
 fn runtime() -> PyResult<Handle> {
-    sparkawait_runtime::tokio_runtime::handle()
-        .map_err(|error| internal_error(&format!("tokio cannot start: {error}")))
+    sparkawait_runtime::tokio_runtime::handle().map_err(|error| {
+        let message = format!(
+            "no thread could be started for the calls of native functions: {error}; if \
+             spark.executor.pyspark.memory is set, raise it"
+        );
+        AsyncIOError::new_err((message, ErrorKind::ThreadNotStarted.as_str()))
+    })
 }
 
 #[guarded]

@@ -228,8 +228,12 @@ impl Port {
         rows: &Bound<'_, PyList>,
         results: &Bound<'_, PyList>,
     ) -> PyResult<bool> {
-        let Some(batch) = columns.get().read(results) else { return Ok(false) };
-        self.send(attempts(rows)?, batch, None, None);
+        let Some(batches) = columns.get().read(results) else { return Ok(false) };
+        let mut attempts = attempts(rows)?;
+        for batch in batches {
+            let rest = attempts.split_off(batch.num_rows().min(attempts.len()));
+            self.send(std::mem::replace(&mut attempts, rest), batch, None, None);
+        }
         Ok(true)
     }
 

@@ -11,6 +11,7 @@ use arrow::datatypes::{
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString};
+use sparkawait_connect::function::GROUP_BYTES;
 use sparkawait_macros::guarded;
 
 /// Integers up to here are the same as a 64-bit float.
@@ -46,21 +47,40 @@ impl ResultColumns {
 }
 
 impl ResultColumns {
-    /// Reads one row of each result; `None` if one of them needs more than that.
-    pub(crate) fn read(&self, results: &Bound<'_, PyList>) -> Option<RecordBatch> {
-        let py = results.py();
+    /// Reads one row of each result, in batches of no more texts than a group may have; `None` if
+    /// one of them needs more than that.
+    pub(crate) fn read(&self, results: &Bound<'_, PyList>) -> Option<Vec<RecordBatch>> {
         // Taken first: reading a dict may run code that changes the list.
         let dicts: Vec<Bound<'_, PyDict>> = results
             .iter()
             .map(|result| result.cast_into_exact::<PyDict>().ok())
             .collect::<Option<_>>()?;
+        let first = self.read_group(results.py(), &dicts)?;
+        let mut read = first.num_rows();
+        let mut batches = vec![first];
+        while read < dicts.len() {
+            let batch = self.read_group(results.py(), &dicts[read..])?;
+            read += batch.num_rows();
+            batches.push(batch);
+        }
+        Some(batches)
+    }
+
+    /// Reads the first results, at least one.
+    fn read_group(&self, py: Python<'_>, dicts: &[Bound<'_, PyDict>]) -> Option<RecordBatch> {
+        let mut rows = dicts.len();
         let mut columns = Vec::with_capacity(self.names.len());
         for (index, name) in self.names.iter().enumerate() {
-            let column = read_column(&dicts, name.bind(py), self.schema.field(index).data_type())?;
+            let data_type = self.schema.field(index).data_type();
+            let column = read_column(&dicts[..rows], name.bind(py), data_type)?;
             if self.required[index] && column.null_count() > 0 {
                 return None;
             }
+            rows = column.len();
             columns.push(column);
+        }
+        for column in columns.iter_mut().filter(|column| column.len() > rows) {
+            *column = column.slice(0, rows);
         }
         RecordBatch::try_new(SchemaRef::clone(&self.schema), columns).ok()
     }
@@ -81,7 +101,7 @@ const fn is_plain(data_type: &DataType) -> bool {
     )
 }
 
-/// Reads one column; `None` if a cell is missing or not exactly of its type.
+/// Reads one column, or its start; `None` if a cell is missing or not exactly of its type.
 fn read_column(
     dicts: &[Bound<'_, PyDict>],
     name: &Bound<'_, PyString>,
@@ -147,7 +167,7 @@ impl<'a, 'py> Cells<'a, 'py> {
         Some(Arc::new(builder.finish()))
     }
 
-    /// Reads texts or bytes, no more of them than the 32 bits of an offset count.
+    /// Reads texts or bytes: the first ones, if all are too many for a group.
     fn texts<T: ByteArrayType<Offset = i32>>(
         self,
         read: impl for<'c> Fn(&'c Bound<'py, PyAny>) -> Option<&'c T::Native>,
@@ -161,7 +181,13 @@ impl<'a, 'py> Cells<'a, 'py> {
             }
             let text = read(&cell)?;
             let bytes: &[u8] = text.as_ref();
-            i32::try_from(builder.values_slice().len() + bytes.len()).ok()?;
+            let before = builder.values_slice().len();
+            if before + bytes.len() > GROUP_BYTES {
+                if before > 0 {
+                    break;
+                }
+                i32::try_from(bytes.len()).ok()?;
+            }
             builder.append_value(text);
         }
         Some(Arc::new(builder.finish()))

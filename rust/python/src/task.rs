@@ -141,16 +141,24 @@ fn start(
 /// Converts how output batches are cut.
 fn to_driver(
     max_rows_per_batch: i64,
+    max_bytes_per_batch: i64,
     buffer_timeout: Option<BufferTimeoutArgument>,
     target_latency: Option<f64>,
     warm_up: Option<(i64, i64)>,
 ) -> PyResult<DriverConfig> {
     let max_rows_per_batch = to_capacity("max_rows_per_batch", max_rows_per_batch)?.get();
+    let max_bytes_per_batch = to_capacity("max_bytes_per_batch", max_bytes_per_batch)?.get();
     let buffer_timeout =
         buffer_timeout.map_or(Ok(BufferTimeout::Never), BufferTimeoutArgument::read)?;
     let target_latency = to_timeout("target_latency", target_latency)?;
     let warm_up = warm_up.map(to_warm_up).transpose()?;
-    Ok(DriverConfig { max_rows_per_batch, buffer_timeout, target_latency, warm_up })
+    Ok(DriverConfig {
+        max_rows_per_batch,
+        max_bytes_per_batch,
+        buffer_timeout,
+        target_latency,
+        warm_up,
+    })
 }
 
 /// Converts the settings of a cache.
@@ -175,7 +183,7 @@ impl Task {
     #[pyo3(signature = (
         *, mode, input_schema, result_schema, capacity, max_concurrency, timeout, attempt_timeout,
         retry, key, on_error, error_column, output, has_timeout_handler, watermark, buffer_timeout,
-        max_rows_per_batch, partition, function_name, seed, native, cache, channels,
+        max_rows_per_batch, max_bytes_per_batch, partition, function_name, seed, native, cache, channels,
         target_latency, warm_up,
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only options of Python")]
@@ -197,6 +205,7 @@ impl Task {
         watermark: Option<WatermarkArguments>,
         buffer_timeout: Option<BufferTimeoutArgument>,
         max_rows_per_batch: i64,
+        max_bytes_per_batch: i64,
         partition: u32,
         function_name: String,
         seed: u64,
@@ -226,7 +235,8 @@ impl Task {
             let (settings, config) = to_channels(py, arguments, native, &input)?;
             (operator.channels, channel) = (Some(config), Some(settings));
         }
-        let driver = to_driver(max_rows_per_batch, buffer_timeout, target_latency, warm_up)?;
+        let (rows, bytes) = (max_rows_per_batch, max_bytes_per_batch);
+        let driver = to_driver(rows, bytes, buffer_timeout, target_latency, warm_up)?;
         let columns = Columns::new(py, &input)?;
         let rows = RowConfig {
             input,

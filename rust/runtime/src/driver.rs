@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use sparkawait_core::operator::{AsyncWaitOperator, Config, Handled};
 use sparkawait_core::time::ProcessingTime;
 
 use crate::backlog_warning::BacklogWarning;
+use crate::byte_bounds::ByteBounds;
 use crate::channel_recorder::ChannelRecorder;
 use crate::clock::{Clock, MonotonicClock};
 use crate::exchange::{AsyncFunction, Exchange};
@@ -44,6 +46,8 @@ const METRICS_INTERVAL: Duration = Duration::from_millis(100);
 pub struct DriverConfig {
     /// A batch of this many rows leaves at once.
     pub max_rows_per_batch: usize,
+    /// A batch of about so many bytes leaves at once, and none has more unless one row has.
+    pub max_bytes_per_batch: usize,
     /// When a smaller batch leaves.
     pub buffer_timeout: BufferTimeout,
     /// Batches are made smaller so that a row takes this long through one; `None`: never.
@@ -92,6 +96,9 @@ pub struct Driver<X: Exchange, F, C = MonotonicClock> {
     read_ahead: Arc<ReadAhead>,
     /// Whether `EndOfInput` came.
     input_ended: bool,
+    /// How much is held at a time.
+    bounds: ByteBounds,
+    max_concurrency: NonZeroUsize,
     /// When the next batch leaves.
     flusher: OutputFlusher,
     /// Whether few calls are made at first.
@@ -155,7 +162,8 @@ where
         let feeder = Feeder::new(inbox, Arc::clone(&read_ahead));
         let warm_up = WarmUp::new(config.warm_up, operator.max_concurrency);
         let output_size = OutputSize::new(config.max_rows_per_batch, config.target_latency);
-        let mut driver = Self {
+        let driver = Self {
+            max_concurrency: operator.max_concurrency,
             operator: AsyncWaitOperator::new(operator),
             exchange,
             function,
@@ -167,6 +175,7 @@ where
             inputs: VecDeque::new(),
             read_ahead,
             input_ended: false,
+            bounds: ByteBounds::new(config.max_bytes_per_batch),
             flusher: OutputFlusher::new(output_size, config.buffer_timeout),
             warm_up,
             error: None,
@@ -177,7 +186,6 @@ where
             metrics: MetricsReader::default(),
             published_at: None,
         };
-        driver.set_window(ProcessingTime::ZERO);
         (driver, feeder)
     }
 
@@ -191,11 +199,6 @@ where
         self.warm_up.is_open()
     }
 
-    /// Lets as many calls be made as everybody permits who bounds them.
-    fn set_window(&mut self, now: ProcessingTime) {
-        self.operator.set_window(self.warm_up.window(), now);
-    }
-
     /// Works until a batch of results is full or old enough, or a short time has passed.
     ///
     /// Blocks while there is nothing to do. Take turns from one thread at a time.
@@ -207,8 +210,6 @@ where
         let now = self.clock.now();
         self.flusher.asked(now);
         self.warm_up.begin_turn(now);
-        self.set_window(now);
-        self.carry_out_actions(now);
         let turn = self.work(now);
         let now = self.clock.now();
         if self.published_at.is_none_or(|last| now >= last + METRICS_INTERVAL) {
@@ -244,6 +245,7 @@ where
             if let Some(turn) = self.output_turn(now)? {
                 return Ok(turn);
             }
+            self.set_window(now);
             self.resume_default_action();
             match self.processor.next_step() {
                 Step::RunMail(mail) => self.run_mail(mail.payload, now),
@@ -260,6 +262,15 @@ where
             }
             self.carry_out_actions(now);
         }
+    }
+
+    /// Lets as many calls be in flight as everybody permits who bounds them: there is room for
+    /// what they bring, and somebody wants it.
+    fn set_window(&mut self, now: ProcessingTime) {
+        let calls = self.bounds.calls(self.exchange.result_bytes(), self.max_concurrency);
+        self.operator.set_window(calls.min(self.warm_up.window()), now);
+        // Calls that it lets start do not wait until something else happens.
+        self.carry_out_actions(now);
     }
 
     /// Moves completed elements to the output, up to one batch.
@@ -280,13 +291,15 @@ where
     /// Returns what the turn came to, if it is over.
     fn output_turn(&mut self, now: ProcessingTime) -> Result<Option<Turn<X::Output>>, X::Error> {
         let is_over = self.error.is_some() || self.operator.is_finished();
-        let held = self.exchange.output_rows();
-        let is_full = held >= self.flusher.rows();
+        let (max_rows, max_bytes) = (self.flusher.rows(), self.config.max_bytes_per_batch);
+        let is_full = self.exchange.is_output_full(max_rows, max_bytes);
         // As long as it is open whether more are wanted, nothing is kept back of what there is.
-        let is_first = held > 0 && !self.warm_up.is_open();
+        let is_first = self.exchange.output_rows() > 0 && !self.warm_up.is_open();
         let is_old = self.flusher.deadline().is_some_and(|deadline| deadline <= now);
-        if is_over || is_full || is_old || is_first {
-            if let Some(batch) = self.exchange.take_output(self.config.max_rows_per_batch)? {
+        if is_over || is_full || is_old || is_first || self.waits_for_output() {
+            if let Some(batch) =
+                self.exchange.take_output(self.config.max_rows_per_batch, max_bytes)?
+            {
                 self.flusher.left(now);
                 self.warm_up.left(now);
                 return Ok(Some(Turn::Output(batch)));
@@ -309,13 +322,16 @@ where
         match mail {
             TaskMail::Replies(reply) => {
                 let (operator, latency) = (&mut self.operator, &mut self.latency);
+                let (mut calls, held) = (0, self.exchange.result_bytes());
                 let accepted = self.exchange.accept_reply(reply, |attempt, completion| {
+                    calls += 1;
                     let handled = operator.handle_completion(attempt, completion, now);
                     if let Handled::Final(took) | Handled::Retried(took) = handled {
                         latency.record(took);
                     }
                     handled
                 });
+                self.bounds.measure(calls, self.exchange.result_bytes().saturating_sub(held));
                 if let Err(error) = accepted {
                     self.fail(error);
                 }
@@ -365,6 +381,9 @@ where
 
     /// Lets the exchange take the next batch; returns false if there is none.
     fn accept_input(&mut self) -> bool {
+        if self.lacks_room() {
+            return false;
+        }
         let Some(input) = self.inputs.pop_front() else { return false };
         self.read_ahead.release();
         match self.exchange.accept(input) {
@@ -380,9 +399,21 @@ where
         self.exchange.has_element() || !self.inputs.is_empty()
     }
 
+    /// Returns whether there is input, and it waits for others to leave: too much is held.
+    fn lacks_room(&self) -> bool {
+        !self.inputs.is_empty()
+            && !self.exchange.has_element()
+            && !self.bounds.takes_input(self.exchange.input_bytes())
+    }
+
+    /// Returns whether the input waits for room, and nothing but the output can make some.
+    fn waits_for_output(&self) -> bool {
+        self.lacks_room() && self.operator.queue_size() == 0
+    }
+
     /// Returns whether the default action has something to do.
     fn can_admit(&self) -> bool {
-        (self.has_input() && self.operator.has_capacity())
+        (self.has_input() && self.operator.has_capacity() && !self.lacks_room())
             || (self.input_ended && !self.has_input())
     }
 

@@ -74,15 +74,30 @@ pub trait Exchange {
         element: StreamElement<Emitted<Self::Element, Self::Results, Self::Failure>>,
     );
 
+    /// Returns the bytes of the input that is held, whole batches of it: as long as one of their
+    /// rows is.
+    fn input_bytes(&self) -> usize;
+
+    /// Returns the bytes of the results that are held: they have not left yet.
+    fn result_bytes(&self) -> usize;
+
     /// Returns the number of rows that wait in the output.
     fn output_rows(&self) -> usize;
 
-    /// Builds a batch of at most `max_rows` rows from the output, if it has any.
+    /// Returns whether a batch of `max_rows` rows, or of about `max_bytes` bytes, can be taken.
+    fn is_output_full(&mut self, max_rows: usize, max_bytes: usize) -> bool;
+
+    /// Builds a batch of at most `max_rows` rows and `max_bytes` bytes from the output, if it has
+    /// any; of one row, however large that is.
     ///
     /// # Errors
     ///
     /// The rows do not fit into a batch; the task fails.
-    fn take_output(&mut self, max_rows: usize) -> Result<Option<Self::Output>, Self::Error>;
+    fn take_output(
+        &mut self,
+        max_rows: usize,
+        max_bytes: usize,
+    ) -> Result<Option<Self::Output>, Self::Error>;
 
     /// Returns the number of records that left without a result although their call returned.
     fn dropped(&self) -> u64;

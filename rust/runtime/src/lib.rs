@@ -15,6 +15,7 @@
 //! The crate is generic in what flows: it knows neither Arrow nor Python.
 
 mod backlog_warning;
+mod byte_bounds;
 mod channel_recorder;
 pub mod clock;
 pub mod driver;

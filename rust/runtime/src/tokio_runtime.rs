@@ -32,6 +32,8 @@ pub fn handle() -> std::io::Result<Handle> {
     if let Some(current) = CURRENT.load().as_ref().filter(|it| it.process_id == process_id) {
         return Ok(current.runtime.handle().clone());
     }
+    // Tokio panics where a thread is refused.
+    std::thread::Builder::new().spawn(|| {})?.join().ok();
     let threads = std::env::var(THREADS_VARIABLE).ok().and_then(|it| it.parse().ok());
     let runtime = Builder::new_multi_thread()
         .worker_threads(threads.unwrap_or(1).max(1))

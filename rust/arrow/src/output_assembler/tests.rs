@@ -58,7 +58,15 @@ impl Rig {
     }
 
     fn take(&mut self, max_rows: usize) -> Option<RecordBatch> {
-        self.assembler.take(&mut self.inputs, &mut self.chunks, max_rows).unwrap()
+        self.take_within(max_rows, usize::MAX)
+    }
+
+    fn take_within(&mut self, max_rows: usize, max_bytes: usize) -> Option<RecordBatch> {
+        self.assembler.take(&mut self.inputs, &mut self.chunks, max_rows, max_bytes).unwrap()
+    }
+
+    fn is_full(&mut self, max_rows: usize, max_bytes: usize) -> bool {
+        self.assembler.is_full(&self.inputs, &self.chunks, max_rows, max_bytes)
     }
 
     fn held(&self) -> (usize, usize) {
@@ -219,7 +227,52 @@ fn assembler_is_full_from_the_given_row_count_on() {
     let rows = rig.input(2);
     rig.fail(rows[0]).unwrap();
 
-    assert_eq!((rig.assembler.is_full(1), rig.assembler.is_full(2)), (true, false));
+    assert_eq!((rig.is_full(1, usize::MAX), rig.is_full(2, usize::MAX)), (true, false));
+}
+
+#[test]
+fn assembler_is_full_from_the_given_bytes_on() {
+    let mut rig = Rig::new(OutputColumns::Append, OnError::Fail);
+    let rows = rig.input(100);
+    let mut results = rig.results(100);
+    for row in &rows[..3] {
+        rig.push(*row, results.split_front(1));
+    }
+
+    assert!(rig.is_full(1000, 3 * 16));
+    assert!(!rig.is_full(1000, 3 * 16 + 1), "what is held and does not wait is not counted");
+}
+
+#[test]
+fn batch_ends_before_the_row_that_would_pass_the_bytes() {
+    let mut rig = Rig::new(OutputColumns::Append, OnError::Fail);
+    let rows = rig.input(3);
+    let mut results = rig.results(7);
+    for (row, count) in rows.into_iter().zip([1, 5, 1]) {
+        rig.push(row, results.split_front(count));
+    }
+
+    let counts = [3 * 16 + 15, 1, 16, 1000, 1000]
+        .map(|max_bytes| rig.take_within(100, max_bytes).map(|batch| batch.num_rows()));
+
+    assert_eq!(counts, [Some(3), Some(1), Some(1), Some(2), None]);
+    assert_eq!(rig.held(), (0, 0));
+}
+
+#[test]
+fn one_input_row_of_many_results_leaves_in_batches_within_the_bytes() {
+    let fields = |name: &str, data_type| Schema::new(vec![Field::new(name, data_type, true)]);
+    let (input, result) = (fields("x", DataType::Utf8), fields("y", DataType::Int64));
+    let mut rig = Rig::with_schemas(input, result, OutputColumns::Append, OnError::Fail);
+    let text = "x".repeat(1000);
+    let batch = record_batch!(("x", Utf8, [text])).unwrap();
+    let row = rig.inputs.accept(batch).unwrap().next().unwrap();
+    let results = rig.results(5);
+    rig.push(row, results);
+
+    let rows = [2100, 2100, 2100].map(|bytes| rig.take_within(100, bytes).unwrap().num_rows());
+
+    assert_eq!(rows, [2, 2, 1]);
 }
 
 #[test]

@@ -61,6 +61,11 @@ impl Entry {
         }
     }
 
+    /// Returns the bytes of the rows.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Passes each row to `take`; returns how many there are.
     #[inline]
     pub(super) fn rows<'a>(&'a self, mut take: impl FnMut(&'a [u8])) -> u32 {

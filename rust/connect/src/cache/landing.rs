@@ -8,12 +8,13 @@ use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
+use sparkawait_arrow::bytes_of_rows;
 
 use super::CachedTask;
 use super::entries::Entry;
 use super::flights::Waiter;
 use crate::error::TaskError;
-use crate::function::{FailedCall, ReplyGroup, ReplyTap, ResultGroup};
+use crate::function::{FailedCall, GROUP_BYTES, ReplyGroup, ReplyTap, ResultGroup};
 
 impl ReplyTap for CachedTask {
     fn pass(&self, group: ReplyGroup) -> bool {
@@ -27,7 +28,9 @@ impl ReplyTap for CachedTask {
         let is_open = self.sender.send(group);
         for follower in followers.0.into_values() {
             // Whoever has ended meanwhile does not want it any more.
-            follower.task.sender.send(follower.reply);
+            for group in follower.full.into_iter().chain([follower.reply]) {
+                follower.task.sender.send(group);
+            }
         }
         is_open
     }
@@ -101,9 +104,28 @@ struct Followers(HashMap<u64, Follower>);
 
 struct Follower {
     task: Arc<CachedTask>,
+    /// Replies that are large enough.
+    full: Vec<ReplyGroup>,
     reply: ReplyGroup,
     /// The rows of `reply`, as positions in the batch that they are taken from.
     positions: Vec<u32>,
+    /// Of these rows.
+    bytes: usize,
+}
+
+impl Follower {
+    /// Takes the rows of the reply, if there are any.
+    fn take_rows(&mut self, rows: &RecordBatch) -> Result<(), ArrowError> {
+        self.bytes = 0;
+        if let Some(results) = &mut self.reply.results {
+            let positions = UInt32Array::from(std::mem::take(&mut self.positions));
+            let columns = take_record_batch(rows, &positions)?.columns().to_vec();
+            // The same types; but a task may allow nulls where another one does not.
+            let schema = SchemaRef::clone(&self.task.results);
+            results.rows = RecordBatch::try_new(schema, columns)?;
+        }
+        Ok(())
+    }
 }
 
 impl Followers {
@@ -111,16 +133,24 @@ impl Followers {
     fn of(&mut self, waiter: &Waiter) -> &mut Follower {
         self.0.entry(waiter.task.id).or_insert_with(|| Follower {
             task: Arc::clone(&waiter.task),
+            full: Vec::new(),
             reply: ReplyGroup::default(),
             positions: Vec::new(),
+            bytes: 0,
         })
     }
 
     /// Adds what flights brought, as rows of `rows`.
     fn add_results(&mut self, rows: &RecordBatch, landed: Vec<Landed>) -> Result<(), ArrowError> {
         for (range, asks_for_retry, is_miss, waiters) in landed {
+            let bytes = bytes_of_rows(rows, range.start as usize, range.len());
             for waiter in waiters {
                 let follower = self.of(&waiter);
+                if follower.bytes > 0 && follower.bytes + bytes > GROUP_BYTES {
+                    follower.take_rows(rows)?;
+                    follower.full.push(std::mem::take(&mut follower.reply));
+                }
+                follower.bytes += bytes;
                 let results = follower.reply.results.get_or_insert_with(|| ResultGroup {
                     attempts: Vec::new(),
                     counts: Some(Vec::new()),
@@ -136,13 +166,7 @@ impl Followers {
             }
         }
         for follower in self.0.values_mut() {
-            if let Some(results) = &mut follower.reply.results {
-                let positions = UInt32Array::from(std::mem::take(&mut follower.positions));
-                let columns = take_record_batch(rows, &positions)?.columns().to_vec();
-                // The same types; but a task may allow nulls where another one does not.
-                let schema = SchemaRef::clone(&follower.task.results);
-                results.rows = RecordBatch::try_new(schema, columns)?;
-            }
+            follower.take_rows(rows)?;
         }
         Ok(())
     }

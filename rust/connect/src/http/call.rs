@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{HeaderName, HeaderValue};
-use reqwest::{Client, Request, Response, StatusCode};
+use reqwest::{Client, Request, Response, StatusCode, Version};
 use sparkawait_core::operator::AttemptId;
 
 use super::failure::{Failed, Repeats, status_failure, too_large, transport_failure};
 use super::redirects::Redirects;
 use crate::native::StartError;
+use crate::reply_budget::{ReplyBudget, Share};
 
 /// Bytes of a failed response's body that are kept, for its message.
 const KEPT_OF_FAILURE: usize = 4096;
@@ -30,6 +31,8 @@ pub(super) struct CallRules {
     pub(super) repeats: Repeats,
     /// The server in messages.
     pub(super) host: String,
+    /// What the bodies that are read come to together.
+    pub(super) budget: Arc<ReplyBudget>,
 }
 
 /// What a call came to.
@@ -46,6 +49,18 @@ pub(super) struct Found {
     pub(super) status: u16,
     pub(super) headers: Vec<Option<HeaderValue>>,
     pub(super) body: Bytes,
+    /// Its share of the budget, until it is a result.
+    pub(super) _share: Share,
+}
+
+impl Outcome {
+    /// Returns the bytes that its results are made of.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Found(found) => found.body.len(),
+            Self::Missed | Self::NullKey | Self::Failed(_) => 0,
+        }
+    }
 }
 
 /// Reads names of headers.
@@ -104,9 +119,11 @@ async fn receive(rules: &CallRules, response: Response) -> Result<Outcome, Faile
     }
     let values = rules.response_headers.iter().map(|name| response.headers().get(name).cloned());
     let headers = values.collect();
-    let body = read(rules, response, rules.max_response_bytes).await?;
-    let body = if rules.reads_body { body } else { Bytes::new() };
-    Ok(Outcome::Found(Found { status: code, headers, body }))
+    let mut share = rules.budget.share();
+    let body = read(rules, response, rules.max_response_bytes, &mut share).await?;
+    let (body, share) =
+        if rules.reads_body { (body, share) } else { (Bytes::new(), rules.budget.share()) };
+    Ok(Outcome::Found(Found { status: code, headers, body, _share: share }))
 }
 
 impl CallRules {
@@ -133,7 +150,17 @@ async fn read_start(mut response: Response) -> Vec<u8> {
 }
 
 /// Reads a body of at most `limit` bytes, counted after decompression.
-async fn read(rules: &CallRules, mut response: Response, limit: usize) -> Result<Bytes, Failed> {
+///
+/// What comes in several pieces has a share of the task's budget: while that is spent, no more of it
+/// is read. Over HTTP/2 it goes on, because streams that are not read hold up the others of their
+/// connection, those that would give their share back included.
+async fn read(
+    rules: &CallRules,
+    mut response: Response,
+    limit: usize,
+    share: &mut Share,
+) -> Result<Bytes, Failed> {
+    let waits = response.version() != Version::HTTP_2;
     let broken = |error| rules.broken(error);
     if response.content_length().is_some_and(|length| length > limit as u64) {
         return Err(too_large(&rules.host, limit));
@@ -148,6 +175,9 @@ async fn read(rules: &CallRules, mut response: Response, limit: usize) -> Result
     while let Some(chunk) = next {
         if whole.len() + chunk.len() > limit {
             return Err(too_large(&rules.host, limit));
+        }
+        if waits {
+            share.grow_to(whole.len() + chunk.len()).await;
         }
         whole.extend_from_slice(&chunk);
         next = response.chunk().await.map_err(broken)?;

@@ -15,7 +15,7 @@ use super::call::{CallRules, Outcome, call};
 use super::request::RequestTemplates;
 use super::results::ResultColumns;
 use crate::error::TaskError;
-use crate::function::{Call, Calls, Replies};
+use crate::function::{Call, Calls, GROUP_BYTES, Replies};
 use crate::native::{Start, StartError};
 use crate::worker::{Command, Commands, Worker};
 
@@ -145,8 +145,18 @@ impl Engine {
         if self.ended.is_empty() {
             return Ok(());
         }
-        let ended = std::mem::take(&mut self.ended);
-        self.replies.send(self.columns.reply(&self.rules.host, ended)?);
+        let (mut group, mut bytes) = (Vec::with_capacity(self.ended.len()), 0);
+        for (attempt, outcome) in self.ended.drain(..) {
+            let size = outcome.bytes();
+            if bytes > 0 && bytes + size > GROUP_BYTES {
+                let ended = std::mem::take(&mut group);
+                self.replies.send(self.columns.reply(&self.rules.host, ended)?);
+                bytes = 0;
+            }
+            bytes += size;
+            group.push((attempt, outcome));
+        }
+        self.replies.send(self.columns.reply(&self.rules.host, group)?);
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use sparkawait_core::operator::{AttemptId, Retry};
 
 use crate::error::{CallFailure, TaskError};
-use crate::function::{Replies, ReplyGroup};
+use crate::function::{GROUP_BYTES, Replies, ReplyGroup};
 use crate::json::JsonRows;
 use crate::lookup::{LookupReply, Misses, service_failure};
 use crate::native::StartError;
@@ -108,6 +108,8 @@ pub(super) struct Answers {
     next: usize,
     reply: LookupReply,
     collected: Collected,
+    /// Of the replies in it, as they were sent.
+    bytes: usize,
     spec: Arc<Spec>,
     /// Where commands are sent again that belong to another node.
     redirects: Option<Redirects>,
@@ -122,23 +124,7 @@ impl Answers {
         attempts: Vec<AttemptId>,
         redirects: Option<Redirects>,
     ) -> Result<Self, TaskError> {
-        let schema = &spec.schema;
-        let calls = attempts.len();
-        let columns =
-            || schema.fields().iter().map(|field| TextColumn::new(field, calls)).collect();
-        let collected = match &spec.shape {
-            Shape::Row => Collected::Columns { columns: columns(), is_rows: false },
-            Shape::Rows => Collected::Columns { columns: columns(), is_rows: true },
-            Shape::Map => Collected::Map(Box::new(
-                map_column(schema, calls).map_err(|error| TaskError::Internal(error.message))?,
-            )),
-            Shape::Document { rows, paths } => Collected::Documents {
-                reader: JsonRows::new(spec.found_schema(), rows.as_deref(), paths)
-                    .map_err(|error| TaskError::Internal(error.message))?,
-                bytes: Vec::new(),
-                found: Vec::with_capacity(calls),
-            },
-        };
+        let collected = Collected::new(&spec, attempts.len())?;
         Ok(Self::collecting(collected, spec, attempts, redirects))
     }
 
@@ -174,16 +160,20 @@ impl Answers {
         let is_skipping = redirects.as_ref().is_some_and(Redirects::is_asking);
         let owed = Owed::new("the connection to Redis", attempts.clone(), spec.replies.clone());
         let owed = Some(owed);
-        Self { attempts, owed, next: 0, reply, collected, spec, redirects, is_skipping }
+        Self { attempts, owed, next: 0, reply, collected, bytes: 0, spec, redirects, is_skipping }
     }
 
-    /// Takes the next reply; returns whether it was the last one.
+    /// Takes the next reply, of so many bytes; returns whether it was the last one.
     #[inline]
-    pub(super) fn take(&mut self, reply: Reply<'_>) -> bool {
+    pub(super) fn take(&mut self, reply: Reply<'_>, bytes: usize) -> bool {
         if self.is_skipping {
             self.is_skipping = false;
             return false;
         }
+        if self.bytes > 0 && self.bytes + bytes > GROUP_BYTES {
+            self.reply_early();
+        }
+        self.bytes += bytes;
         let attempt = self.attempts[self.next];
         self.next += 1;
         if let Some(redirects) = &mut self.redirects {
@@ -265,7 +255,7 @@ impl Answers {
             }
             None => Ok(()),
         };
-        if let Err(error) = result.and_then(|()| self.reply()) {
+        if let Err(error) = result.and_then(|()| self.collected.reply(self.reply, &spec)) {
             spec.replies.fail(error);
         }
         if let Some(owed) = owed {
@@ -273,22 +263,65 @@ impl Answers {
         }
     }
 
-    fn reply(self) -> Result<(), TaskError> {
-        let group = match self.collected {
-            Collected::Columns { columns, .. } => {
+    /// Replies to the calls that were answered: their replies are large, and more are to come.
+    #[cold]
+    fn reply_early(&mut self) {
+        self.bytes = 0;
+        if let Err(error) = self.reply_and_go_on() {
+            self.spec.replies.fail(error);
+        }
+    }
+
+    fn reply_and_go_on(&mut self) -> Result<(), TaskError> {
+        if let Collected::Parts(parts) = &mut self.collected {
+            return parts.hand_over();
+        }
+        let missing = self.attempts.len() - self.next;
+        let collected = Collected::new(&self.spec, missing)?;
+        let collected = std::mem::replace(&mut self.collected, collected);
+        let reply = LookupReply::new(self.spec.misses, missing);
+        collected.reply(std::mem::replace(&mut self.reply, reply), &self.spec)
+    }
+}
+
+impl Collected {
+    /// Makes room for the replies to `calls` calls.
+    fn new(spec: &Spec, calls: usize) -> Result<Self, TaskError> {
+        let schema = &spec.schema;
+        let columns =
+            || schema.fields().iter().map(|field| TextColumn::new(field, calls)).collect();
+        Ok(match &spec.shape {
+            Shape::Row => Self::Columns { columns: columns(), is_rows: false },
+            Shape::Rows => Self::Columns { columns: columns(), is_rows: true },
+            Shape::Map => Self::Map(Box::new(
+                map_column(schema, calls).map_err(|error| TaskError::Internal(error.message))?,
+            )),
+            Shape::Document { rows, paths } => Self::Documents {
+                reader: JsonRows::new(spec.found_schema(), rows.as_deref(), paths)
+                    .map_err(|error| TaskError::Internal(error.message))?,
+                bytes: Vec::new(),
+                found: Vec::with_capacity(calls),
+            },
+        })
+    }
+
+    /// Replies to the calls whose replies were collected.
+    fn reply(self, reply: LookupReply, spec: &Spec) -> Result<(), TaskError> {
+        let group = match self {
+            Self::Columns { columns, .. } => {
                 let columns = columns.into_iter().map(TextColumn::finish).collect();
-                finish_columns(self.reply, columns, &self.spec)?
+                finish_columns(reply, columns, spec)?
             }
-            Collected::Map(column) => {
+            Self::Map(column) => {
                 let columns = column.finish().map(|column| vec![column]);
-                finish_columns(self.reply, columns, &self.spec)?
+                finish_columns(reply, columns, spec)?
             }
-            Collected::Parts(parts) => return parts.finish(),
-            Collected::Documents { reader, bytes, found } => {
-                finish_documents(self.reply, &reader, &bytes, found, &self.spec.schema)?
+            Self::Parts(parts) => return parts.finish(),
+            Self::Documents { reader, bytes, found } => {
+                finish_documents(reply, &reader, &bytes, found, &spec.schema)?
             }
         };
-        self.spec.replies.send(group);
+        spec.replies.send(group);
         Ok(())
     }
 }

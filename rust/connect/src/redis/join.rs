@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A job keeps what it was answered until it is done, and then takes the lock
-//! once; the rows that are whole by then leave together.
+//! once; the rows that are whole by then leave together, in as many replies as they are large.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use sparkawait_core::operator::{AttemptId, Retry};
 
 use crate::error::TaskError;
-use crate::function::ReplyGroup;
+use crate::function::{GROUP_BYTES, ReplyGroup};
 use crate::lookup::LookupReply;
 use crate::text::TextColumn;
 
@@ -67,9 +67,26 @@ pub(super) struct Join {
 #[derive(Default)]
 struct Burst {
     rows: Vec<Row>,
-    /// The values; a cell for each column of each row.
+    /// What each job, or a part of one, was answered.
+    pieces: Vec<Piece>,
+    /// A cell for each column of each row: its piece, and where it is there.
+    cells: Vec<Option<(usize, Range<usize>)>>,
+}
+
+/// Values, which are let go with the last of them.
+struct Piece {
     bytes: Vec<u8>,
-    cells: Vec<Option<Range<usize>>>,
+    /// Those whose row has not left.
+    cells: usize,
+}
+
+impl Piece {
+    fn leave(&mut self) {
+        self.cells -= 1;
+        if self.cells == 0 {
+            self.bytes = Vec::new();
+        }
+    }
 }
 
 struct Row {
@@ -88,46 +105,68 @@ impl Join {
             .map(|(attempt, missing)| Row { attempt, missing, failure: None })
             .collect();
         let cells = vec![None; rows.len() * spec.schema.fields().len()];
-        Self { spec, burst: Mutex::new(Burst { rows, bytes: Vec::new(), cells }) }
+        Self { spec, burst: Mutex::new(Burst { rows, pieces: Vec::new(), cells }) }
     }
 
     /// Takes what a job was answered, and lets the rows leave that are whole.
-    fn take(&self, answered: &Answered) -> Result<(), TaskError> {
+    fn take(&self, answered: Answered) -> Result<(), TaskError> {
         let mut burst = self.burst.lock().unwrap_or_else(PoisonError::into_inner);
-        let ready = burst.add(answered, self.spec.schema.fields().len());
+        let width = self.spec.schema.fields().len();
+        let ready = burst.add(answered, width);
         if ready.is_empty() {
             return Ok(());
         }
-        let group = burst.group(&ready, &self.spec)?;
+        let mut groups = Vec::new();
+        let mut ready = ready.as_slice();
+        while !ready.is_empty() {
+            let (group, rest) = ready.split_at(burst.rows_of_group(ready, width));
+            groups.push(burst.group(group, &self.spec)?);
+            ready = rest;
+        }
         drop(burst);
-        self.spec.replies.send(group);
+        for group in groups {
+            self.spec.replies.send(group);
+        }
         Ok(())
     }
 }
 
 impl Burst {
     /// Adds answers; returns the rows that have all of theirs.
-    fn add(&mut self, answered: &Answered, width: usize) -> Vec<usize> {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(&answered.bytes);
-        for (row, column, range) in &answered.cells {
-            let range = start + range.start..start + range.end;
-            self.cells[row * width + column] = Some(range);
+    fn add(&mut self, answered: Answered, width: usize) -> Vec<usize> {
+        if !answered.cells.is_empty() {
+            let piece = self.pieces.len();
+            self.pieces.push(Piece { bytes: answered.bytes, cells: answered.cells.len() });
+            for (row, column, range) in answered.cells {
+                self.cells[row * width + column] = Some((piece, range));
+            }
         }
         let mut ready = Vec::new();
-        for (index, failure) in &answered.outcomes {
-            let row = &mut self.rows[*index];
+        for (index, failure) in answered.outcomes {
+            let row = &mut self.rows[index];
             row.missing -= 1;
             if row.failure.is_none() {
-                row.failure.clone_from(failure);
+                row.failure = failure;
             }
             if row.missing == 0 {
-                ready.push(*index);
+                ready.push(index);
             }
         }
         ready
     }
 
+    /// Returns how many of the first rows leave together; at least one.
+    fn rows_of_group(&self, ready: &[usize], width: usize) -> usize {
+        let mut bytes = 0;
+        let fits = |index: &&usize| {
+            let cells = self.cells[**index * width..][..width].iter().flatten();
+            bytes += cells.map(|(_, range)| range.len()).sum::<usize>();
+            bytes <= GROUP_BYTES
+        };
+        ready.iter().take_while(fits).count().max(1)
+    }
+
+    /// Makes the reply of some rows, whose values are let go.
     fn group(&mut self, ready: &[usize], spec: &Spec) -> Result<ReplyGroup, TaskError> {
         let width = spec.schema.fields().len();
         let mut reply = LookupReply::new(spec.misses, ready.len());
@@ -135,11 +174,14 @@ impl Burst {
         let mut columns: Vec<_> = fields.map(|field| TextColumn::new(field, ready.len())).collect();
         for &index in ready {
             let row = &mut self.rows[index];
+            let cells = &mut self.cells[index * width..][..width];
             if let Some(Failure { failure, retry }) = row.failure.take() {
                 reply.failed(row.attempt, failure, retry);
+                for (piece, _) in cells.iter_mut().filter_map(Option::take) {
+                    self.pieces[piece].leave();
+                }
                 continue;
             }
-            let cells = &self.cells[index * width..][..width];
             let is_miss = cells.iter().all(Option::is_none);
             if is_miss && !reply.missed(row.attempt) {
                 continue;
@@ -147,9 +189,13 @@ impl Burst {
             if !is_miss {
                 reply.found(row.attempt, 1);
             }
-            for (cell, column) in cells.iter().zip(&mut columns) {
-                match cell {
-                    Some(range) => column.push(&self.bytes[range.clone()]),
+            for (cell, column) in cells.iter_mut().zip(&mut columns) {
+                match cell.take() {
+                    Some((piece, range)) => {
+                        let piece = &mut self.pieces[piece];
+                        column.push(&piece.bytes[range]);
+                        piece.leave();
+                    }
                     None => column.push_null(),
                 }
             }
@@ -220,6 +266,11 @@ impl PartAnswers {
 
     /// Hands over what was answered.
     pub(super) fn finish(self) -> Result<(), TaskError> {
-        self.join.take(&self.answered)
+        self.join.take(self.answered)
+    }
+
+    /// Hands over what was answered so far.
+    pub(super) fn hand_over(&mut self) -> Result<(), TaskError> {
+        self.join.take(std::mem::take(&mut self.answered))
     }
 }

@@ -57,11 +57,11 @@ pub(super) enum Awaited {
 }
 
 impl Awaited {
-    /// Takes the next reply; returns whether it was the last one.
+    /// Takes the next reply, of so many bytes; returns whether it was the last one.
     #[inline]
-    fn take(&mut self, reply: Reply<'_>) -> bool {
+    fn take(&mut self, reply: Reply<'_>, bytes: usize) -> bool {
         match self {
-            Self::Calls(answers) => answers.take(reply),
+            Self::Calls(answers) => answers.take(reply, bytes),
             Self::Topology(answer) => {
                 answer.take(reply);
                 true
@@ -308,7 +308,7 @@ impl Connection {
                 Ok((Some(reply), length)) => {
                     let Some(job) = self.jobs.front_mut() else { break Err(Garbage) };
                     used += length;
-                    if job.take(reply)
+                    if job.take(reply, length)
                         && let Some(done) = self.jobs.pop_front()
                     {
                         done.finish();

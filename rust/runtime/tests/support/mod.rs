@@ -33,7 +33,7 @@ pub(crate) const BAD_ROW: u32 = u32::MAX;
 pub(crate) const BAD_RESULT: u32 = u32::MAX;
 
 /// A result that leaves nothing in the output.
-pub(crate) const NO_RESULT: u32 = u32::MAX - 2;
+pub(crate) const NO_RESULT: u32 = 9;
 
 /// A row that is a watermark; its time does not matter.
 pub(crate) const WATERMARK: u32 = u32::MAX - 1;
@@ -76,6 +76,9 @@ impl Clock for ManualClock {
     }
 }
 
+/// The bytes of a row of the input.
+const ROW_BYTES: usize = 100;
+
 /// What the exchange has seen.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
@@ -91,11 +94,15 @@ pub(crate) struct Seen {
 
 /// Rows are numbers, and so are results; output rows are texts.
 ///
-/// The channel of a row is its last digit.
+/// A row takes a hundred bytes until it is put out, a result as many as its number says until it is
+/// emitted. The channel of a row is its last digit.
+#[derive(Default)]
 pub(crate) struct Numbers {
     input: VecDeque<u32>,
     last: u32,
     output: VecDeque<String>,
+    input_bytes: usize,
+    result_bytes: usize,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -117,6 +124,7 @@ impl Exchange for Numbers {
         if input.contains(&BAD_ROW) {
             return Err("bad row".to_owned());
         }
+        self.input_bytes += input.len() * ROW_BYTES;
         self.input.extend(input);
         Ok(())
     }
@@ -162,7 +170,10 @@ impl Exchange for Numbers {
             }
             let handled = complete(attempt, completion);
             let is_kept = !matches!(handled, Handled::Ignored | Handled::Retried(_));
-            seen.held += usize::from(is_kept && completion.outcome.is_ok());
+            if let (true, Ok(result)) = (is_kept, completion.outcome) {
+                seen.held += 1;
+                self.result_bytes += result as usize;
+            }
             seen.handled.push(handled);
         }
         Ok(())
@@ -170,7 +181,8 @@ impl Exchange for Numbers {
 
     fn emit(&mut self, element: StreamElement<Emitted<u32, u32, &'static str>>) {
         let StreamElement::Record(emitted) = element else { return };
-        if emitted.outcome.is_ok() {
+        if let Ok(result) = emitted.outcome {
+            self.result_bytes -= result as usize;
             self.seen.lock().unwrap().held -= 1;
         }
         if emitted.outcome != Ok(NO_RESULT) {
@@ -178,12 +190,35 @@ impl Exchange for Numbers {
         }
     }
 
+    fn input_bytes(&self) -> usize {
+        self.input_bytes
+    }
+
+    fn result_bytes(&self) -> usize {
+        self.result_bytes
+    }
+
     fn output_rows(&self) -> usize {
         self.output.len()
     }
 
-    fn take_output(&mut self, max_rows: usize) -> Result<Option<Vec<String>>, String> {
-        let rows = max_rows.min(self.output.len());
+    fn is_output_full(&mut self, max_rows: usize, max_bytes: usize) -> bool {
+        let bytes: usize = self.output.iter().map(String::len).sum();
+        self.output.len() >= max_rows || bytes >= max_bytes
+    }
+
+    fn take_output(
+        &mut self,
+        max_rows: usize,
+        max_bytes: usize,
+    ) -> Result<Option<Vec<String>>, String> {
+        let mut bytes = 0;
+        let within = self.output.iter().take_while(|it| {
+            bytes += it.len();
+            bytes <= max_bytes
+        });
+        let rows = within.count().max(1).min(max_rows).min(self.output.len());
+        self.input_bytes -= rows * ROW_BYTES;
         Ok((rows > 0).then(|| self.output.drain(..rows).collect()))
     }
 
@@ -287,6 +322,7 @@ pub(crate) fn config() -> (Config, DriverConfig) {
     let config = Config::new(OutputMode::Ordered, NonZeroUsize::new(10).unwrap());
     let driver = DriverConfig {
         max_rows_per_batch: 1000,
+        max_bytes_per_batch: 64 << 20,
         buffer_timeout: BufferTimeout::Never,
         target_latency: None,
         warm_up: None,
@@ -313,12 +349,7 @@ impl<S: FnMut(&World, Told) + Send> Task<S> {
         let mailbox = Mailbox::new();
         let world = World { clock: ManualClock::default(), replies: mailbox.reply_sender() };
         let function = Scripted { script, world: world.clone(), told: Arc::clone(&told) };
-        let exchange = Numbers {
-            input: VecDeque::new(),
-            last: 0,
-            output: VecDeque::new(),
-            seen: Arc::clone(&seen),
-        };
+        let exchange = Numbers { seen: Arc::clone(&seen), ..Numbers::default() };
         let clock = world.clock.clone();
         let (driver, feeder) = Driver::new(mailbox, config, driver, exchange, function, clock);
         Self { driver, feeder, world, seen, told }

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How much a task holds at a time, in bytes.
+
+use std::num::NonZeroUsize;
+
+/// The bound of what is held, in batches of the most bytes: one is being put out, one is being
+/// filled, and results of two come meanwhile.
+const BATCHES: usize = 4;
+
+/// Calls whose results make up the size that the next ones are expected to have.
+const REMEMBERED_CALLS: usize = 1024;
+
+/// Decides whether further input is taken and how many calls may be in flight, so that neither the
+/// input nor the results that are held, those to come included, pass a bound.
+///
+/// ```text
+///   input     as long as less than the bound is held            further batches
+///   results   (bound - held) / average of the last results      calls, at least one
+/// ```
+///
+/// Neither holds a task up for ever: without input taken, what is held completes; and a call is
+/// made when none is in flight, so that the head of an ordered queue can always complete.
+#[derive(Debug)]
+pub(crate) struct ByteBounds {
+    most: usize,
+    /// Of the last calls that ended.
+    calls: usize,
+    bytes: usize,
+}
+
+impl ByteBounds {
+    /// Bounds what a task holds whose output batches have at most `max_bytes_per_batch`.
+    pub(crate) fn new(max_bytes_per_batch: usize) -> Self {
+        Self { most: max_bytes_per_batch.saturating_mul(BATCHES), calls: 0, bytes: 0 }
+    }
+
+    /// Returns whether a further batch of input is taken, while `held` bytes of others are.
+    #[inline]
+    pub(crate) fn takes_input(&self, held: usize) -> bool {
+        held < self.most
+    }
+
+    /// Counts calls that ended, and the bytes of their results.
+    pub(crate) fn measure(&mut self, calls: usize, bytes: usize) {
+        (self.calls, self.bytes) = (self.calls + calls, self.bytes.saturating_add(bytes));
+        while self.calls > REMEMBERED_CALLS {
+            (self.calls, self.bytes) = (self.calls / 2, self.bytes / 2);
+        }
+    }
+
+    /// Returns how many calls may be in flight, while results of `held` bytes are held.
+    #[inline]
+    pub(crate) fn calls(&self, held: usize, most: NonZeroUsize) -> NonZeroUsize {
+        let room = self.most.saturating_sub(held);
+        // As `bytes / calls * most <= room`, without a division.
+        if self.bytes.saturating_mul(most.get()) <= room.saturating_mul(self.calls) {
+            return most;
+        }
+        if self.calls == 0 {
+            return if room > 0 { most } else { NonZeroUsize::MIN };
+        }
+        let average = (self.bytes / self.calls).max(1);
+        NonZeroUsize::new(room / average).unwrap_or(NonZeroUsize::MIN).min(most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: NonZeroUsize = NonZeroUsize::new(100).unwrap();
+
+    #[test]
+    fn small_results_bound_nothing() {
+        let mut bounds = ByteBounds::new(1000);
+        assert_eq!(bounds.calls(0, MOST), MOST, "nothing is known yet");
+
+        bounds.measure(50, 500);
+
+        assert_eq!(bounds.calls(3000, MOST), MOST);
+    }
+
+    #[test]
+    fn large_results_are_expected_to_be_as_large_again() {
+        let mut bounds = ByteBounds::new(1000);
+        bounds.measure(10, 2000);
+
+        let calls = [0, 1000, 3900, 4000, 9000].map(|held| bounds.calls(held, MOST).get());
+
+        assert_eq!(calls, [20, 15, 1, 1, 1], "one is always made, so that the head completes");
+    }
+
+    #[test]
+    fn what_was_large_once_is_forgotten() {
+        let mut bounds = ByteBounds::new(1000);
+        bounds.measure(10, 1_000_000);
+        assert_eq!(bounds.calls(0, MOST).get(), 1);
+
+        (0..100).for_each(|_| bounds.measure(1000, 1000));
+
+        assert_eq!(bounds.calls(0, MOST), MOST);
+    }
+
+    #[test]
+    fn input_is_taken_while_there_is_room() {
+        let bounds = ByteBounds::new(1000);
+
+        assert!(bounds.takes_input(3999));
+        assert!(!bounds.takes_input(4000));
+    }
+}

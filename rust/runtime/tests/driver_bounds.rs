@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a task holds is bounded in bytes, and it goes on all the same.
+//!
+//! A row of the input has a hundred bytes, a result as many as its number says. With a hundred
+//! bytes per batch, four hundred of each may be held.
+
+use sparkawait_runtime::BufferTimeout;
+use support::{Task, Told, World, config, echo};
+
+mod support;
+
+/// Lets the turn end whenever a call starts, and answers that of the given row.
+fn answers(row: u32) -> impl FnMut(&World, Told) + Send {
+    move |world, told| {
+        let Told::Call(value, attempt) = told else { return };
+        if value == row {
+            assert!(world.reply(value, attempt));
+        }
+        world.clock.end_turn();
+    }
+}
+
+#[test]
+fn no_further_batch_is_taken_while_too_many_bytes_of_input_are_held() {
+    let (operator, mut driver) = config();
+    driver.max_bytes_per_batch = 100;
+    for (batches, taken) in [([&[1, 2, 3][..], &[4]], 2), ([&[1, 2, 3, 4], &[5]], 1)] {
+        let mut task = Task::new((operator.clone(), driver), answers(0));
+        for rows in batches {
+            task.feed(rows);
+        }
+
+        task.pause();
+
+        assert_eq!(task.seen.lock().unwrap().inputs, taken);
+    }
+}
+
+#[test]
+fn output_that_is_not_full_leaves_when_the_input_waits_for_it() {
+    let (operator, mut driver) = config();
+    driver.max_bytes_per_batch = 100;
+    driver.buffer_timeout = BufferTimeout::Never;
+    let mut task = Task::new((operator, driver), echo);
+    task.feed(&[1, 2, 3, 4]);
+    task.feed(&[5]);
+    task.feeder.put_end();
+
+    assert_eq!(task.output(), ["1=10", "2=20", "3=30", "4=40"]);
+    assert_eq!(task.output(), ["5=50"]);
+}
+
+#[test]
+fn the_results_of_calls_in_flight_have_room_by_the_size_of_the_last_ones() {
+    let (operator, mut driver) = config();
+    driver.max_bytes_per_batch = 100;
+    let mut task = Task::new((operator, driver), answers(10));
+    task.feed(&[10]);
+    task.pause();
+    task.feed(&[11, 12, 13, 14, 15, 16]);
+
+    task.pause();
+
+    let told = ["call 10.1", "call 11.1", "call 12.1", "call 13.1", "call 14.1"];
+    assert_eq!(task.told(), told, "a hundred bytes each, in four hundred");
+}

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tasks in a process whose address space is bounded, as by spark.executor.pyspark.memory."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS binds on Linux only")
+
+BOUND = """
+import resource
+def bound(megabytes):
+    resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
+def mapped():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * 4096 >> 20
+"""
+TASK = """
+import sparkawait as sa
+import pyarrow as pa
+
+@sa.async_function("y bigint")
+async def double(row):
+    return {"y": 2 * row["x"]}
+
+def run():
+    batches = [pa.record_batch([pa.array(range(1000))], ["x"])] * 3
+    return sum(batch.num_rows for batch in sa.arrow.ordered_wait(batches, double))
+"""
+
+
+def python(program):
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_function_runs_within_400_megabytes():
+    code, out, error = python(f"{BOUND}\nbound(400)\n{TASK}\nprint(run(), mapped())")
+    assert code == 0, error
+    rows, mapped = map(int, out.split())
+    assert rows == 3000
+    assert mapped < 400
+
+
+def test_a_thread_that_cannot_be_started_names_the_setting():
+    code, _, error = python(
+        f"{BOUND}{TASK}\nimport threading\nthreading.stack_size(256 << 20)\n"
+        "bound(mapped() + 100)\nrun()"
+    )
+    assert code == 1
+    last = error.strip().splitlines()[-1]
+    assert "no thread could be started for `sparkawait-" in last
+    assert "raise spark.executor.pyspark.memory" in last
+    assert "cannot join thread" not in error
+
+
+def test_a_library_that_does_not_fit_names_the_setting():
+    code, _, error = python(f"{BOUND}\nimport pyarrow\nbound(mapped() + 5)\nimport sparkawait")
+    assert code == 1
+    last = error.strip().splitlines()[-1]
+    assert "`sparkawait._core` cannot be loaded" in last
+    assert "raise spark.executor.pyspark.memory" in last
+
+
+def test_nothing_is_changed_without_a_bound():
+    code, out, error = python(
+        f"{TASK}\nimport os\nrun()\nprint(os.environ.get('ARROW_DEFAULT_MEMORY_POOL'))"
+    )
+    assert (code, out.strip()) == (0, "None"), error

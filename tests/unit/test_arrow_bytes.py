@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bounds in bytes of the wait functions over record batches."""
+
+import pyarrow as pa
+import pytest
+
+from sparkawait import arrow, async_function
+
+MEGABYTE = 1 << 20
+WAITS = [arrow.ordered_wait, arrow.unordered_wait]
+
+
+def batches(*lengths):
+    start = 0
+    for length in lengths:
+        yield pa.record_batch({"x": list(range(start, start + length))})
+        start += length
+
+
+def returns(ddl, result):
+    @async_function(ddl)
+    async def function(row):
+        return result
+
+    return function
+
+
+@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize(
+    ("ddl", "result"),
+    [
+        ("y string", {"y": "x" * 100_000}),
+        ("y binary", {"y": b"x" * 100_000}),
+        ("y array<string>", {"y": ["x" * 100_000]}),
+        ("y string", [{"y": "x" * 50_000}] * 2),
+    ],
+    ids=["text", "bytes", "list", "many"],
+)
+def test_output_batches_have_no_more_bytes_than_permitted(wait, ddl, result):
+    function = returns(ddl, result)
+    out = list(wait(batches(60, 40), function, max_bytes_per_batch="1 MB", on_error="drop"))
+
+    table = pa.Table.from_batches(out)
+    assert sorted(set(table["x"].to_pylist())) == list(range(100))
+    assert max(batch.nbytes for batch in out) <= MEGABYTE
+    assert all(batch.num_rows >= 9 for batch in out[:-20])
+
+
+def test_input_columns_count_too():
+    wide = pa.record_batch({"x": range(50), "wide": ["x" * 100_000] * 50})
+    out = list(arrow.ordered_wait([wide], returns("y int", {"y": 1}), max_bytes_per_batch="1 MB"))
+    assert [batch.num_rows for batch in out] == [10] * 5
+    (whole,) = arrow.ordered_wait(
+        [wide], returns("y int", {"y": 1}), max_bytes_per_batch="1 MB", output="replace"
+    )
+    assert whole.num_rows == 50
+
+
+def test_a_row_that_has_more_than_a_batch_may_have_is_one_of_its_own():
+    out = arrow.ordered_wait(
+        batches(3), returns("y string", {"y": "x" * 5000}), max_bytes_per_batch=9
+    )
+    assert [batch.num_rows for batch in out] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_large_input_goes_through_with_few_bytes_permitted(wait):
+    text = "x" * 10_000
+    inputs = (pa.record_batch({"x": range(100), "text": [text] * 100}) for _ in range(20))
+    out = wait(inputs, returns("y int", {"y": 1}), max_bytes_per_batch="64 KB", buffer_timeout=None)
+    assert sum(batch.num_rows for batch in out) == 2000
+
+
+def test_results_of_megabytes_are_not_lost():
+    function = returns("y string", {"y": "x" * 2_200_000})
+    rows = sum(
+        batch.num_rows for batch in arrow.unordered_wait(batches(150), function, on_error="drop")
+    )
+    assert rows == 150

@@ -24,6 +24,7 @@ BENCHES = (
     "spark_at_once",
     "spark_sleeping",
     "spark_kill",
+    "few_rows",
     "redis_lookup",
     "http_lookup",
     "postgres_lookup",

@@ -178,7 +178,7 @@ def silent() -> Iterator[LookupServer]:
 def test_calls_in_flight_end_with_the_iterator(server, silent):
     function = sa.http.get("{url}", "n bigint", proxy=False)
     urls = urls_of(f"{server.url}/numbers/0", silent)
-    out = sa.arrow.unordered_wait([urls], function)
+    out = sa.arrow.unordered_wait([urls], function, warm_up=False)
     assert next(out)["n"].to_pylist() == [0]
     wait_until(lambda: silent.stats()["in_flight"] == 20)
 
@@ -194,7 +194,7 @@ def test_calls_in_flight_over_http2_end_with_the_iterator(tmp_path, silent):
     with Nginx(tmp_path, lines, listen="http2") as nginx:
         function = sa.http.get("{url}", "n bigint", proxy=False, version="2")
         urls = urls_of(f"{nginx.url}/quick", silent, nginx.url)
-        out = sa.arrow.unordered_wait([urls], function)
+        out = sa.arrow.unordered_wait([urls], function, warm_up=False)
         assert next(out)["n"].to_pylist() == [0]
         wait_until(lambda: silent.stats()["in_flight"] == 20)
 
@@ -211,7 +211,7 @@ def test_calls_in_flight_end_with_the_row_that_fails_the_task(silent):
 
     with ScriptedServer(answer) as broken:
         function = sa.http.get("{url}", "n bigint", proxy=False)
-        out = sa.arrow.unordered_wait([urls_of(broken.url, silent)], function)
+        out = sa.arrow.unordered_wait([urls_of(broken.url, silent)], function, warm_up=False)
         with pytest.raises(sa.AsyncFunctionError, match="400 Bad Request"):
             list(out)
 
@@ -222,7 +222,7 @@ def test_calls_in_flight_end_with_the_row_that_fails_the_task(silent):
 def test_no_more_calls_than_connections_are_on_their_way(server):
     server.set_latency("2ms")
 
-    found = look_up(numbers(server.url, connections=7), range(100), capacity=100)
+    found = look_up(numbers(server.url, connections=7), range(100), capacity=100, warm_up=False)
 
     assert found == list(range(100))
     assert server.stats()["max_in_flight"] == 7

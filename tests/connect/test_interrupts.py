@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +16,14 @@ import sparkawait as sa
 from tests.support.servers import LOOPBACK
 
 FOREVER = "600s"
+
+
+@pytest.fixture(autouse=True)
+def _ctrl_c() -> Iterator[None]:
+    """Python's own handler: a shell starts its background jobs with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ EXPECTED = [{"id": i, "v": f"value {i}"} for i in range(2500)]
 
 def lookup(function, rows, **options):
     batch = pa.RecordBatch.from_pylist(rows)
-    out = sa.arrow.ordered_wait([batch], function, **options)
+    out = sa.arrow.ordered_wait([batch], function, **{"warm_up": False, **options})
     return [row for batch in out for row in batch.to_pylist()]
 
 

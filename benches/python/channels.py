@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from time import perf_counter, sleep
 
 import pyarrow as pa
-from figures import Figure, Settings
+from figures import Figure, Settings, alternate
 
 import sparkawait as sa
 import sparkawait.arrow
@@ -130,9 +130,12 @@ def fairness(rows: int) -> float:
 def figures(settings: Settings) -> list[Figure]:
     """Measures isolation and fairness."""
     seconds, rounds = (2.0, 1) if settings.quick else (20.0, 3)
-    before = [run(seconds, stalled=None, channels=None) for _ in range(rounds)]
-    with_channels = [run(seconds, stalled=STALLED, channels=CHANNELS) for _ in range(rounds)]
-    without = [run(seconds, stalled=STALLED, channels=None) for _ in range(rounds)]
+    before, with_channels, without = alternate(
+        rounds,
+        lambda: run(seconds, stalled=None, channels=None),
+        lambda: run(seconds, stalled=STALLED, channels=CHANNELS),
+        lambda: run(seconds, stalled=STALLED, channels=None),
+    )
     was, was_p99 = [seen.rate for seen in before], [seen.p99 for seen in before]
     return [
         Figure(

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 __all__ = ["Bench", "Figure", "Settings", "alternate", "rate"]
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -96,12 +98,12 @@ def rate(rows: int, work: Callable[[], object]) -> float:
     return rows / (perf_counter() - start)
 
 
-def alternate(rounds: int, *subjects: Callable[[], float]) -> list[list[float]]:
+def alternate(rounds: int, *subjects: Callable[[], _T]) -> list[list[_T]]:
     """Calls the subjects in turn, A B A B, and returns the samples of each.
 
     The first round warms up and is dropped.
     """
-    samples: list[list[float]] = [[] for _ in subjects]
+    samples: list[list[_T]] = [[] for _ in subjects]
     for number in range(rounds + 1):
         for subject, taken in zip(subjects, samples, strict=True):
             value = subject()

@@ -15,7 +15,7 @@ from time import perf_counter, sleep
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from figures import Figure, Settings
+from figures import Figure, Settings, alternate
 
 import sparkawait as sa
 import sparkawait.arrow
@@ -106,19 +106,19 @@ def figures(settings: Settings) -> list[Figure]:
         run(server.dsn, 2.0, sleeps=False, rate=None)
         throughput, _ = run(server.dsn, 5.0, sleeps=False, rate=None)
         rate = throughput * TENANTS / (TENANTS - 1) / 4
-        before, after, timelines = [], [], {}
-        for _ in range(rounds):
-            rows, timelines["nothing sleeps"] = run(server.dsn, seconds, sleeps=False, rate=rate)
-            before.append(rows)
-            rows, timelines["one tenant sleeps"] = run(server.dsn, seconds, sleeps=True, rate=rate)
-            after.append(rows)
+        before, after = alternate(
+            rounds,
+            lambda: run(server.dsn, seconds, sleeps=False, rate=rate),
+            lambda: run(server.dsn, seconds, sleeps=True, rate=rate),
+        )
+    timelines = {"nothing sleeps": before[-1][1], "one tenant sleeps": after[-1][1]}
     return [
         Figure(
             "PostgreSQL, nine tenants beside one that sleeps a second a row",
             "rows/s",
-            after,
+            [found for found, _ in after],
             "nothing sleeps",
-            before,
+            [found for found, _ in before],
             goal=0.95,
             details={"throughput": throughput, "timelines": timelines},
         )

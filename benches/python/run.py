@@ -27,6 +27,7 @@ BENCHES = (
     "few_rows",
     "redis_lookup",
     "http_lookup",
+    "http_channels",
     "postgres_lookup",
     "postgres_channels",
     "worker_memory",

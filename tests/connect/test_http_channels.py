@@ -31,7 +31,7 @@ def others(tmp_path):
 
 
 def rows_of(ports: list[int]) -> pa.RecordBatch:
-    return pa.record_batch({"port": ports, "id": list(range(len(ports)))})
+    return pa.RecordBatch.from_pydict({"port": ports, "id": list(range(len(ports)))})
 
 
 def get(**options) -> sa.http.HttpFunction:

@@ -56,14 +56,14 @@ def find_nodes(port: int) -> None:
     function = sa.redis.get(
         url, "{k}", schema="v string", cluster=True, connect_timeout=FOREVER, idle_timeout=FOREVER
     )
-    batch = pa.record_batch({"k": ["a"]})
+    batch = pa.RecordBatch.from_pydict({"k": ["a"]})
     list(sa.arrow.unordered_wait([batch], function, channels=sa.Channels()))
 
 
 def look_up(port: int) -> None:
     url = f"redis://{LOOPBACK}:{port}"
     function = sa.redis.get(url, "{k}", schema="v string", connect_timeout=FOREVER)
-    list(sa.arrow.unordered_wait([pa.record_batch({"k": ["a"]})], function))
+    list(sa.arrow.unordered_wait([pa.RecordBatch.from_pydict({"k": ["a"]})], function))
 
 
 @pytest.mark.timeout(60)

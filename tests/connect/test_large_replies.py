@@ -17,7 +17,7 @@ ROWS = 60
 
 
 def look_up(function, rows=ROWS, wait=sa.arrow.ordered_wait, **options):
-    batch = pa.record_batch({"id": list(range(rows))})
+    batch = pa.RecordBatch.from_pydict({"id": list(range(rows))})
     table = pa.Table.from_batches(list(wait([batch], function, **options)))
     return table.sort_by("id").to_pydict()
 
@@ -70,7 +70,7 @@ def test_large_replies_of_redis_keep_their_rows(function, reply):
 def test_large_commands_are_sent_in_several_jobs():
     with RespServer(lambda _, command: bulk(command[1][:8])) as server:
         function = sa.redis.get(server.url, "{key}", schema="v string")
-        batch = pa.record_batch({"key": TEXTS})
+        batch = pa.RecordBatch.from_pydict({"key": TEXTS})
         out = sa.arrow.ordered_wait([batch], function, capacity=ROWS, output="replace")
         values = [row["v"] for one in out for row in one.to_pylist()]
     assert values == [f"{row:08}" for row in range(ROWS)]
@@ -97,7 +97,7 @@ def test_large_hits_and_those_that_wait_for_one_call_keep_their_rows(calls):
         return {"v": text(row["id"] % calls)}
 
     cache = sa.Cache(key="id") if calls == ROWS else sa.Cache(key="one")
-    batch = pa.record_batch({"id": list(range(ROWS)), "one": [1] * ROWS})
+    batch = pa.RecordBatch.from_pydict({"id": list(range(ROWS)), "one": [1] * ROWS})
     expected = TEXTS if calls == ROWS else None
     for _ in range(2):
         out = list(sa.arrow.ordered_wait([batch], function, cache=cache))

@@ -13,7 +13,7 @@ WAITS = [arrow.ordered_wait, arrow.unordered_wait]
 def batches(*lengths):
     start = 0
     for length in lengths:
-        yield pa.record_batch({"x": list(range(start, start + length))})
+        yield pa.RecordBatch.from_pydict({"x": list(range(start, start + length))})
         start += length
 
 
@@ -47,7 +47,7 @@ def test_output_batches_have_no_more_bytes_than_permitted(wait, ddl, result):
 
 
 def test_input_columns_count_too():
-    wide = pa.record_batch({"x": range(50), "wide": ["x" * 100_000] * 50})
+    wide = pa.RecordBatch.from_pydict({"x": range(50), "wide": ["x" * 100_000] * 50})
     out = list(arrow.ordered_wait([wide], returns("y int", {"y": 1}), max_bytes_per_batch="1 MB"))
     assert [batch.num_rows for batch in out] == [10] * 5
     (whole,) = arrow.ordered_wait(
@@ -66,7 +66,9 @@ def test_a_row_that_has_more_than_a_batch_may_have_is_one_of_its_own():
 @pytest.mark.parametrize("wait", WAITS)
 def test_large_input_goes_through_with_few_bytes_permitted(wait):
     text = "x" * 10_000
-    inputs = (pa.record_batch({"x": range(100), "text": [text] * 100}) for _ in range(20))
+    inputs = (
+        pa.RecordBatch.from_pydict({"x": range(100), "text": [text] * 100}) for _ in range(20)
+    )
     out = wait(inputs, returns("y int", {"y": 1}), max_bytes_per_batch="64 KB", buffer_timeout=None)
     assert sum(batch.num_rows for batch in out) == 2000
 

@@ -203,7 +203,7 @@ def test_in_a_task_rows_are_found_and_tried_again():
                 raise ValueError(msg)
         return [{"y": row.x} for row in rows]
 
-    batch = pa.record_batch({"x": list(range(16))})
+    batch = pa.RecordBatch.from_pydict({"x": list(range(16))})
     again = retry.fixed_delay(2, "1ms")
     waited = arrow.ordered_wait([batch], flaky, retry=again, timeout="60s", capacity=16)
     out = pa.Table.from_batches(waited)

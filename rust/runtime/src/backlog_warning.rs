@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Says why the input stands still, if one channel is to blame.
 
+use std::time::Duration;
+
 use sparkawait_core::operator::AsyncWaitOperator;
 use sparkawait_core::time::ProcessingTime;
 
 use crate::exchange::Exchange;
 
+/// Time between two looks at the channels, which cost a few steps for each of them.
+const PERIOD: Duration = Duration::from_secs(1);
+
 /// Tells the log, once per task, that the backlog of the channels is full, and of which of them.
 ///
-/// Then the rows of all channels wait, because no more are taken from the input.
+/// Then the rows of all channels wait, because no more are taken from the input. A channel is
+/// blamed for that if more than half of what waits is its.
 #[derive(Debug, Default)]
 pub(crate) struct BacklogWarning {
     /// When the first rows were admitted.
     since: Option<ProcessingTime>,
+    /// When the channels were looked at last.
+    looked_at: Option<ProcessingTime>,
     is_given: bool,
 }
 
@@ -32,9 +40,16 @@ impl BacklogWarning {
         if self.is_given || !operator.is_backlog_full() {
             return;
         }
-        self.is_given = true;
+        if self.looked_at.is_some_and(|last| now < last + PERIOD) {
+            return;
+        }
+        self.looked_at = Some(now);
         let Some((report, samples)) = operator.channel_report(1, now) else { return };
         let (Some(slowest), Some(sample)) = (report.top.first(), samples.first()) else { return };
+        if u64::from(slowest.backlog) <= report.rest_backlog {
+            return;
+        }
+        self.is_given = true;
         let name = slowest.key.map(|key| exchange.channel_name(key, sample.as_ref()));
         let name = name.map_or_else(|| "null".to_owned(), |it| it.unwrap_or("unknown".to_owned()));
         let seconds = now.saturating_since(self.since.unwrap_or(now)).as_secs_f64();

@@ -372,7 +372,8 @@ where
         }
         self.backlog.admitted(now);
         if !self.can_admit() {
-            if self.has_input() {
+            // Before that all channels have few calls, so that even quick ones fill the backlog.
+            if self.has_input() && self.warm_up.is_open() {
                 self.backlog.check(&self.operator, &self.exchange, now);
             }
             self.suspension = self.processor.suspend_default_action().ok();

@@ -4,15 +4,15 @@
 use std::num::NonZeroUsize;
 
 use sparkawait_core::flow::ChannelConfig;
+use sparkawait_core::operator::Config;
+use sparkawait_runtime::DriverConfig;
 use sparkawait_runtime::log::Log;
 use support::{Task, Told, World, config, echo};
 use tracing::level_filters::LevelFilter;
 
 mod support;
 
-#[test]
-fn a_channel_that_fills_the_backlog_is_named_once() {
-    let log = Log::open(LevelFilter::WARN).unwrap();
+fn channels() -> (Config, DriverConfig) {
     let (mut operator, driver) = config();
     operator.max_concurrency = NonZeroUsize::new(4).unwrap();
     operator.channels = Some(ChannelConfig {
@@ -23,8 +23,20 @@ fn a_channel_that_fills_the_backlog_is_named_once() {
         max_backlog_per_channel: 5,
         adaptive: None,
     });
+    (operator, driver)
+}
+
+#[test]
+fn a_channel_that_fills_the_backlog_is_named_once() {
+    let log = Log::open(LevelFilter::WARN).unwrap();
+    let mut even = Task::new(channels(), |_: &World, _| {});
+    even.feed(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 11]);
+    even.world.clock.tick(10_000_000);
+    even.pause();
+    assert_eq!(log.take().0, [], "each of the channels has as much to wait for");
+
     // Channel 3 answers its first row, after two seconds.
-    let mut task = Task::new((operator, driver), |world: &World, told| match told {
+    let mut task = Task::new(channels(), |world: &World, told| match told {
         Told::Call(3, _) => {
             world.clock.advance(2_000_000_000);
             echo(world, told);

@@ -14,7 +14,7 @@ mod support;
 
 fn channels() -> (Config, DriverConfig) {
     let (mut operator, driver) = config();
-    operator.max_concurrency = NonZeroUsize::new(4).unwrap();
+    operator.max_concurrency = NonZeroUsize::MIN.saturating_add(3);
     operator.channels = Some(ChannelConfig {
         exclusive: 1,
         floating: 2,

@@ -15,7 +15,7 @@ use crate::{
     conform::Conform,
     error::{Error, Side},
     key_columns::Keys,
-    row_bytes::{bytes_of_rows, bytes_of_values},
+    row_bytes::{RowBytes, bytes_of_values},
     slab::Slab,
 };
 
@@ -95,6 +95,7 @@ impl ExactSizeIterator for BatchRows {}
 #[derive(Debug)]
 pub struct InputRows {
     conform: Conform,
+    sizes: RowBytes,
     held: Slab<Arc<InputBatch>>,
     /// Rows accepted so far.
     accepted: u64,
@@ -103,7 +104,9 @@ pub struct InputRows {
 impl InputRows {
     /// Creates a table for batches of `schema`.
     pub fn new(schema: SchemaRef) -> Self {
-        Self { conform: Conform::new(Side::Input, schema), held: Slab::new(), accepted: 0 }
+        let sizes = RowBytes::of(&schema);
+        let conform = Conform::new(Side::Input, schema);
+        Self { conform, sizes, held: Slab::new(), accepted: 0 }
     }
 
     /// The schema that every batch must have.
@@ -142,7 +145,7 @@ impl InputRows {
             return Ok(BatchRows { batch: 0, rows: 0..0 });
         }
         let hidden_bytes = hidden.iter().map(|it| bytes_of_values(it.as_ref(), 0, it.len()));
-        let bytes = bytes_of_rows(&batch, 0, rows) + hidden_bytes.sum::<usize>();
+        let bytes = self.sizes.of_batch(&batch) + hidden_bytes.sum::<usize>();
         let input = Arc::new(InputBatch { batch, hidden, channels, base_ordinal: self.accepted });
         self.accepted += u64::from(len);
         Ok(BatchRows { batch: self.held.insert(input, len, bytes), rows: 0..len })

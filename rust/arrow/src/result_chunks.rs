@@ -9,7 +9,7 @@ use arrow::{array::RecordBatch, datatypes::SchemaRef};
 use crate::{
     conform::Conform,
     error::{Error, Side},
-    row_bytes::bytes_of_rows,
+    row_bytes::RowBytes,
     slab::Slab,
 };
 
@@ -51,13 +51,15 @@ impl ResultRows {
 #[derive(Debug)]
 pub struct ResultChunks {
     conform: Conform,
+    sizes: RowBytes,
     held: Slab<RecordBatch>,
 }
 
 impl ResultChunks {
     /// Creates a table for results of `schema`.
     pub fn new(schema: SchemaRef) -> Self {
-        Self { conform: Conform::new(Side::Result, schema), held: Slab::new() }
+        let sizes = RowBytes::of(&schema);
+        Self { conform: Conform::new(Side::Result, schema), sizes, held: Slab::new() }
     }
 
     /// The schema that the function declares.
@@ -82,7 +84,7 @@ impl ResultChunks {
         if len == 0 {
             return Ok(ResultRows::EMPTY);
         }
-        let bytes = bytes_of_rows(&batch, 0, rows);
+        let bytes = self.sizes.of_batch(&batch);
         Ok(ResultRows { chunk: self.held.insert(batch, len, bytes), start: 0, len })
     }
 

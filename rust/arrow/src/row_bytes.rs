@@ -7,11 +7,48 @@
 
 use arrow::{
     array::{Array, AsArray, ByteView, GenericListArray, OffsetSizeTrait, RecordBatch},
-    datatypes::{ArrowNativeType, DataType, UnionMode},
+    datatypes::{ArrowNativeType, DataType, Schema, UnionMode},
 };
 
 /// The most bytes that a column of 32-bit offsets can hold.
 pub const MOST_COLUMN_BYTES: usize = i32::MAX as usize;
+
+/// What rows of a schema take, as far as their types tell.
+#[derive(Debug)]
+pub(crate) struct RowBytes {
+    /// Of a row, in columns whose values are all of one size.
+    fixed: usize,
+    /// The other columns.
+    varying: Vec<usize>,
+}
+
+impl RowBytes {
+    pub(crate) fn of(schema: &Schema) -> Self {
+        let (mut fixed, mut varying) = (0, Vec::new());
+        for (index, field) in schema.fields().iter().enumerate() {
+            match fixed_width(field.data_type()) {
+                Some(width) => fixed += width,
+                None => varying.push(index),
+            }
+        }
+        Self { fixed, varying }
+    }
+
+    /// Returns the bytes of all rows of a batch of the schema.
+    pub(crate) fn of_batch(&self, batch: &RecordBatch) -> usize {
+        let (columns, rows) = (batch.columns(), batch.num_rows());
+        let of = |index: &usize| bytes_of_values(columns[*index].as_ref(), 0, rows);
+        self.fixed * rows + self.varying.iter().map(of).sum::<usize>()
+    }
+}
+
+/// Returns what each value of a type takes, if all take as much.
+fn fixed_width(data_type: &DataType) -> Option<usize> {
+    match data_type {
+        DataType::Boolean | DataType::Null => Some(1),
+        plain => plain.primitive_width(),
+    }
+}
 
 /// Returns the bytes of `len` rows of all columns of `batch`, from row `start` on.
 pub fn bytes_of_rows(batch: &RecordBatch, start: usize, len: usize) -> usize {
@@ -89,6 +126,24 @@ mod tests {
     };
 
     use super::*;
+
+    #[test]
+    fn a_batch_is_as_large_by_its_schema_as_by_its_columns() {
+        let columns: [(&str, ArrayRef); 4] = [
+            ("number", Arc::new(Int32Array::from(vec![1, 2, 3]))),
+            ("text", Arc::new(StringArray::from(vec![Some("a"), None, Some("four")]))),
+            ("flag", Arc::new(BooleanArray::from(vec![true; 3]))),
+            ("nothing", Arc::new(NullArray::new(3))),
+        ];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let sizes = RowBytes::of(batch.schema_ref());
+
+        assert_eq!(sizes.of_batch(&batch), 3 * (4 + 4 + 1 + 1) + 5);
+        for (start, len) in [(0, 3), (1, 2), (2, 0)] {
+            let part = batch.slice(start, len);
+            assert_eq!(sizes.of_batch(&part), bytes_of_rows(&batch, start, len));
+        }
+    }
 
     #[test]
     fn a_run_is_as_large_as_its_rows() {

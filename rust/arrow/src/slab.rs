@@ -23,9 +23,8 @@ struct Slot<T> {
     value: T,
     /// Never 0.
     unreleased: u32,
+    rows: u32,
     bytes: usize,
-    /// Its share of the bytes.
-    bytes_per_row: usize,
 }
 
 /// Shows how many values there are, and none of them.
@@ -47,8 +46,7 @@ impl<T> Slab<T> {
     pub(crate) fn insert(&mut self, value: T, rows: u32, bytes: usize) -> u32 {
         debug_assert!(rows > 0, "a value without rows would be held for ever");
         self.bytes += bytes;
-        let bytes_per_row = bytes.div_ceil(rows.max(1) as usize);
-        let slot = Some(Slot { value, unreleased: rows, bytes, bytes_per_row });
+        let slot = Some(Slot { value, unreleased: rows, rows, bytes });
         if let Some(id) = self.free.pop() {
             self.slots[id as usize] = slot;
             return id;
@@ -66,7 +64,8 @@ impl<T> Slab<T> {
 
     /// The share of a row in the bytes of the value under `id`.
     pub(crate) fn bytes_per_row(&self, id: u32) -> usize {
-        self.slot(id).bytes_per_row
+        let slot = self.slot(id);
+        slot.bytes.div_ceil(slot.rows.max(1) as usize)
     }
 
     #[expect(clippy::expect_used, reason = "a handle outlives its value only by a bug of ours")]

@@ -195,7 +195,8 @@ impl TaskExchange {
                 let timed_out = self.timed_out(TimeLimit::Attempt, attempts, last);
                 (ErrorKind::ElementTimedOut, timed_out.message())
             }
-            Failure::TooLate(too_late, last) => {
+            Failure::TooLate(failure) => {
+                let (too_late, last) = *failure;
                 let timed_out = self.timed_out(TimeLimit::TooLate(too_late), attempts, last);
                 (ErrorKind::ElementTimedOut, timed_out.message())
             }
@@ -378,7 +379,8 @@ impl Exchange for TaskExchange {
             }
             Err(Failure::TimedOut(last)) => return timed_out(TimeLimit::Row, last),
             Err(Failure::AttemptTimedOut(last)) => return timed_out(TimeLimit::Attempt, last),
-            Err(Failure::TooLate(too_late, last)) => {
+            Err(Failure::TooLate(failure)) => {
+                let (too_late, last) = *failure;
                 return timed_out(TimeLimit::TooLate(too_late), last);
             }
             Ok(()) => return timed_out(TimeLimit::Row, None),

@@ -288,8 +288,9 @@ impl Simulation {
     fn pop(&mut self) -> bool {
         let output = self.operator.pop_output();
         let plain = |it: Emitted<_, _, _>| Emitted { outcome: it.outcome.map_err(plain), ..it };
-        assert_eq!(output.map(|element| element.map(plain)), self.model.pop());
-        if let Some(StreamElement::Record(emitted)) = output {
+        let output = output.map(|element| element.map(plain));
+        assert_eq!(output, self.model.pop());
+        if let Some(StreamElement::Record(emitted)) = &output {
             assert!(self.emitted.insert(emitted.record.value), "{emitted:?} leaves twice");
         }
         output.is_some()

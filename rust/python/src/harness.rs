@@ -114,9 +114,10 @@ impl State {
                 let (name, token) = match failure {
                     Failure::Function(token) => ("failed", token),
                     Failure::RetriesExhausted(token) => ("exhausted", token),
-                    Failure::TimedOut(last)
-                    | Failure::AttemptTimedOut(last)
-                    | Failure::TooLate(_, last) => ("timed out", last.unwrap_or(NO_TOKEN)),
+                    Failure::TimedOut(last) | Failure::AttemptTimedOut(last) => {
+                        ("timed out", last.unwrap_or(NO_TOKEN))
+                    }
+                    Failure::TooLate(failure) => ("timed out", failure.1.unwrap_or(NO_TOKEN)),
                 };
                 (name, 0, attempts, token, None)
             }));
@@ -378,8 +379,9 @@ fn map_values<A, B>(
                 Err(Failure::AttemptTimedOut(last)) => {
                     Err(Failure::AttemptTimedOut(last.map(&mut error).transpose()?))
                 }
-                Err(Failure::TooLate(too_late, last)) => {
-                    Err(Failure::TooLate(too_late, last.map(&mut error).transpose()?))
+                Err(Failure::TooLate(failure)) => {
+                    let (too_late, last) = *failure;
+                    Err(Failure::too_late(too_late, last.map(&mut error).transpose()?))
                 }
                 Err(Failure::Function(token)) => Err(Failure::Function(error(token)?)),
                 Err(Failure::RetriesExhausted(token)) => {

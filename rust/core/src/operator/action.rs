@@ -91,7 +91,7 @@ pub enum Handled {
 }
 
 /// Why a record has no results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure<F> {
     /// The function failed, and the failure was not to be retried.
     Function(F),
@@ -103,8 +103,15 @@ pub enum Failure<F> {
     /// that failed, if one did.
     AttemptTimedOut(Option<F>),
     /// The record had too little time left for the attempt that was to come. With the failure of
-    /// the last one that failed, if one did.
-    TooLate(TooLate, Option<F>),
+    /// the last one that failed, if one did. In a box, so that results are moved in two words.
+    TooLate(Box<(TooLate, Option<F>)>),
+}
+
+impl<F> Failure<F> {
+    /// Makes the failure of a record that had too little time left.
+    pub fn too_late(reason: TooLate, last: Option<F>) -> Self {
+        Self::TooLate(Box::new((reason, last)))
+    }
 }
 
 /// What a record had too little time left for.
@@ -122,7 +129,7 @@ pub enum TooLate {
 }
 
 /// A record that leaves the operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Emitted<E, R, F> {
     /// The input; all its results carry its timestamp.
     pub record: StreamRecord<E>,

@@ -404,7 +404,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             let last = self.last_failures.remove(&id);
             let failure = match too_late {
                 None => Failure::TimedOut(last),
-                Some(too_late) => Failure::TooLate(too_late, last),
+                Some(too_late) => Failure::too_late(too_late, last),
             };
             return self.finish(id, Err(failure), now);
         }

@@ -112,7 +112,8 @@ fn encode_record(out: &mut Vec<u8>, record: &ByteRecord) {
             out.push(5);
             encode_last_failure(out, last.as_deref());
         }
-        SnapshotState::Completed(Err(Failure::TooLate(too_late, last))) => {
+        SnapshotState::Completed(Err(Failure::TooLate(failure))) => {
+            let (too_late, last) = failure.as_ref();
             match too_late {
                 TooLate::Call(takes) => {
                     out.push(6);
@@ -276,11 +277,11 @@ impl<'a> Reader<'a> {
             5 if self.version > 1 => Err(Failure::AttemptTimedOut(self.last_failure()?)),
             6 if self.version > 1 => {
                 let takes = self.nanos()?;
-                Err(Failure::TooLate(TooLate::Call(takes), self.last_failure()?))
+                Err(Failure::too_late(TooLate::Call(takes), self.last_failure()?))
             }
             7 if self.version > 1 => {
                 let (delay, left) = (self.nanos()?, self.nanos()?);
-                Err(Failure::TooLate(TooLate::Retry { delay, left }, self.last_failure()?))
+                Err(Failure::too_late(TooLate::Retry { delay, left }, self.last_failure()?))
             }
             _ => return Err(SnapshotError::Damaged),
         };
@@ -312,8 +313,8 @@ mod tests {
             completed(Err(Failure::TimedOut(None))),
             completed(Err(Failure::TimedOut(Some(b"down".to_vec())))),
             completed(Err(Failure::AttemptTimedOut(Some(Vec::new())))),
-            completed(Err(Failure::TooLate(TooLate::Call(Duration::from_nanos(5)), None))),
-            completed(Err(Failure::TooLate(
+            completed(Err(Failure::too_late(TooLate::Call(Duration::from_nanos(5)), None))),
+            completed(Err(Failure::too_late(
                 TooLate::Retry { delay: Duration::from_secs(9), left: Duration::ZERO },
                 Some(b"busy".to_vec()),
             ))),

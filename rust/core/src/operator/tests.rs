@@ -224,7 +224,7 @@ fn a_back_off_beyond_the_deadline_holds_no_slot_until_then() {
         TooLate::Retry { delay: Duration::from_nanos(40), left: Duration::from_nanos(40) };
     assert_eq!(operator.pending_retries(), 0);
     assert_eq!(operator.poll_timeout(), None, "nothing is to come");
-    assert_eq!(failures(&mut operator), [Failure::TooLate(too_late, Some("down"))]);
+    assert_eq!(failures(&mut operator), [Failure::too_late(too_late, Some("down"))]);
     assert!(operator.has_capacity());
 }
 

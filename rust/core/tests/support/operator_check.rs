@@ -69,7 +69,7 @@ impl Model {
         assert_eq!(operator.is_replaying(), !self.replay.is_empty());
         assert_eq!(operator.has_output(), self.next().is_some());
         assert_eq!(operator.is_finished(), self.is_finished());
-        let failed = operator.failure().copied();
+        let failed = operator.failure().cloned();
         let failed = failed.map(|it| Emitted { outcome: it.outcome.map_err(plain), ..it });
         assert_eq!(failed, self.failed);
         let backing_off = |it: &&Held| matches!(it.state, State::BackOff { .. });

@@ -39,7 +39,7 @@ pub(crate) fn key_of(value: u32) -> Option<Key> {
 /// records the operator has looked at.
 pub(crate) fn plain(failure: Failure<Reply>) -> Failure<Reply> {
     match failure {
-        Failure::TooLate(TooLate::Call(_), last) => Failure::TimedOut(last),
+        Failure::TooLate(it) if matches!(it.0, TooLate::Call(_)) => Failure::TimedOut(it.1),
         other => other,
     }
 }
@@ -118,7 +118,7 @@ impl Held {
 
     fn snapshot(&self, now: ProcessingTime) -> SnapshotRecord<u32, Reply, Reply> {
         let state = match &self.state {
-            State::Final(outcome) => SnapshotState::Completed(*outcome),
+            State::Final(outcome) => SnapshotState::Completed(outcome.clone()),
             state => SnapshotState::Pending {
                 time_left: self.deadline.map(|deadline| deadline.saturating_since(now)),
                 backoff_left: match state {
@@ -360,13 +360,15 @@ impl Model {
 
     fn finish(&mut self, value: u32, outcome: Outcome) {
         self.metrics.failures += u64::from(outcome.is_err());
-        if let (Err(failure), FailurePolicy::FailTask) = (outcome, self.config.on_failure) {
-            let (record, attempts) = (record(value), self.get(value).attempts);
-            self.failed = Some(Emitted { record, attempts, outcome: Err(failure) });
-            self.get(value).state = State::Failed;
-            return self.close();
+        match outcome {
+            Err(failure) if self.config.on_failure == FailurePolicy::FailTask => {
+                let (record, attempts) = (record(value), self.get(value).attempts);
+                self.failed = Some(Emitted { record, attempts, outcome: Err(failure) });
+                self.get(value).state = State::Failed;
+                return self.close();
+            }
+            outcome => self.get(value).state = State::Final(outcome),
         }
-        self.get(value).state = State::Final(outcome);
         self.retire_channel(value);
         self.make_ready(value);
     }
@@ -423,7 +425,7 @@ impl Model {
             let last = self.get(value).last_failure;
             let failure = match too_late {
                 None => Failure::TimedOut(last),
-                Some(too_late) => Failure::TooLate(too_late, last),
+                Some(too_late) => Failure::too_late(too_late, last),
             };
             self.finish(value, Err(failure));
         }
@@ -550,7 +552,7 @@ impl Model {
         let value = restored.record.value;
         self.metrics.admitted += 1;
         self.push(value, restored.attempts, None);
-        let (time_left, backoff_left, was_running) = match restored.state {
+        let (time_left, backoff_left, was_running) = match restored.state.clone() {
             SnapshotState::Completed(outcome) => return self.finish(value, outcome),
             SnapshotState::Pending { time_left, backoff_left, was_running, last_failure } => {
                 self.get(value).last_failure = last_failure;

@@ -38,6 +38,8 @@ CLOSE_SECONDS = 30.0
 ABORT_SECONDS = 0.5
 """The most that it may take after a failure or when the output is abandoned: such a task has to end
 within a second."""
+BUSY_SECONDS = 0.1
+"""A loop that was blocked for too long and gives no sign of life for so long still is."""
 
 
 def runner_class(plan: Plan) -> type[Runner]:
@@ -113,9 +115,15 @@ class LifeCycle:
             self._closing = self._thread.loop.create_task(runner.close(grace))
             self._thread.leave()
             return None
+        closing = self._thread.submit(runner.close(grace))
+        if self._watch.has_failed and not self._thread.responds(BUSY_SECONDS):
+            # The task has failed for that, and there is nothing more to say or to wait for.
+            self._thread.abandon()
+            self._thread.leave()
+            return None
         try:
             # Not cancelled when it takes longer: it goes on when the loop is free again.
-            error = self._thread.submit(runner.close(grace)).result(CANCEL_SECONDS + grace)
+            error = closing.result(CANCEL_SECONDS + grace)
         except futures.TimeoutError:
             error = self._expired("close", grace, gives_more=finished)
             if not self._thread.responds(BLOCKED_SECONDS):

@@ -275,7 +275,11 @@ def _watermark(value: object) -> WatermarkStrategy | None:
 def _buffer_timeout(value: object) -> float | Literal["auto"] | None:
     if value is None or (isinstance(value, str) and value == "auto"):
         return value
-    return parse_duration(value, "buffer_timeout")
+    try:
+        return parse_duration(value, "buffer_timeout")
+    except ConfigurationError as error:
+        msg = f"{error}; or 'auto', or None for full batches only"
+        raise ConfigurationError(msg, error.kind) from None
 
 
 def _cache(value: object, function: AsyncFunction | NativeFunction) -> Cache | None:

@@ -36,11 +36,13 @@ class Watch:
         entries: The codes that call its functions, see `blocking_of`.
         timeout: Seconds that the loop may be blocked; ``None`` for no bound.
         fail: Fails the task, from any thread; called once at most.
+        has_failed: Whether it was called: the loop stood still for longer than `timeout`.
     """
 
     entries: frozenset[CodeType]
     timeout: float | None
     fail: Callable[[BaseException], None]
+    has_failed: bool = False
 
 
 class Watchdog:
@@ -145,6 +147,7 @@ class Watchdog:
             if ended and not self._watches:
                 self._stopped.set()
         for each in ended:
+            each.has_failed = True
             each.fail(_error(each.timeout or 0, self.blocking_in(frozenset())))
 
 

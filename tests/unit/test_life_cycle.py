@@ -168,7 +168,7 @@ def test_a_close_that_takes_too_long_is_cancelled_and_fails_the_task():
 # -- a blocked loop
 
 
-def test_a_call_that_blocks_the_loop_ends_the_task_after_its_time(brief, gate):
+def test_a_call_that_blocks_the_loop_ends_the_task_after_its_time(brief, gate, caplog):
     blocked = event_loop_thread()
 
     @async_function("y bigint")
@@ -182,6 +182,7 @@ def test_a_call_that_blocks_the_loop_ends_the_task_after_its_time(brief, gate):
     assert info.value.kind is ErrorKind.LOOP_BLOCKED
     assert f"blocks` at {__file__}:{line} blocked the event loop for 0.05 s" in str(info.value)
     assert "asyncio.to_thread" in str(info.value)
+    assert "after the task had ended" not in caplog.text, "its `close` is not waited for"
     assert run(double) == [0, 2]
     gate.set()
     blocked.thread.join(10)

@@ -117,12 +117,13 @@ class Wheel:
 
     def write_zip(self, path: Path) -> None:
         """Writes what executors unpack: the package, as it is found on ``sys.path``."""
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        with zipfile.ZipFile(path, "w") as archive:
             for name, content in sorted(self._files()):
                 # Without a time, so that the same package is the same file.
                 entry = zipfile.ZipInfo(name)
                 entry.compress_type = zipfile.ZIP_DEFLATED
-                archive.writestr(entry, content)
+                # Quickly: it goes a short way, once.
+                archive.writestr(entry, content, compresslevel=1)
 
     def misfit(self, platform: Platform) -> str | None:
         """Says why it does not run there; ``None`` if it does."""

@@ -79,16 +79,19 @@ pub(crate) fn push_end(offsets: &mut Vec<i32>, elements: usize) -> Result<(), Fu
     Ok(())
 }
 
+#[inline]
 pub(super) fn repeat_last(offsets: &mut Vec<i32>) {
     let end = offsets.last().copied().unwrap_or(0);
     offsets.push(end);
 }
 
+#[inline]
 pub(super) fn last(offsets: &[i32]) -> usize {
     offsets.last().map_or(0, |end| offset(*end))
 }
 
 /// Offsets are never negative.
+#[inline]
 fn offset(end: i32) -> usize {
     usize::try_from(end).unwrap_or(0)
 }

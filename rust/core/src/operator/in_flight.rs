@@ -4,6 +4,7 @@
 use super::action::AttemptId;
 use crate::element::StreamRecord;
 use crate::flow::ChannelId;
+use crate::queue::EntryId;
 use crate::time::ProcessingTime;
 
 /// What a record that is not completed waits for.
@@ -44,6 +45,17 @@ pub(super) struct InFlight<E> {
     pub(super) channel: ChannelId,
     /// Running: start of the attempt. Back-off: time of the next one.
     pub(super) since: ProcessingTime,
+}
+
+impl<E: Clone> InFlight<E> {
+    /// Begins the next attempt; returns what it is called and the value to call for.
+    #[inline]
+    pub(super) fn begin(&mut self, id: EntryId, now: ProcessingTime) -> (AttemptId, E) {
+        self.phase = Phase::Running;
+        self.attempt += 1;
+        self.since = now;
+        (AttemptId { entry: id, attempt: self.attempt }, self.record.value.clone())
+    }
 }
 
 impl<E> InFlight<E> {

@@ -236,11 +236,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         line.pop_front();
         self.pending -= 1;
         self.times.set_too_long(false);
-        in_flight.phase = Phase::Running;
-        in_flight.attempt += 1;
-        in_flight.since = now;
-        let attempt = AttemptId { entry: id, attempt: in_flight.attempt };
-        let value = in_flight.record.value.clone();
+        let (attempt, value) = in_flight.begin(id, now);
         self.invoke(attempt, value, now);
         true
     }
@@ -291,11 +287,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Starts the next attempt of a record.
     pub(super) fn start(&mut self, id: EntryId, now: ProcessingTime) {
         let Some(in_flight) = self.queue.get_mut(id) else { return };
-        in_flight.phase = Phase::Running;
-        in_flight.attempt += 1;
-        in_flight.since = now;
-        let attempt = AttemptId { entry: id, attempt: in_flight.attempt };
-        let value = in_flight.record.value.clone();
+        let (attempt, value) = in_flight.begin(id, now);
         self.invoke(attempt, value, now);
     }
 

@@ -186,7 +186,7 @@ impl Exchange for Numbers {
             self.seen.lock().unwrap().held -= 1;
         }
         if emitted.outcome != Ok(NO_RESULT) {
-            self.output.push_back(text(emitted.record.value, emitted.outcome));
+            self.output.push_back(text(emitted.record.value, &emitted.outcome));
         }
     }
 
@@ -227,11 +227,11 @@ impl Exchange for Numbers {
     }
 
     fn failure(&mut self, failed: Emitted<u32, (), &'static str>) -> String {
-        text(failed.record.value, failed.outcome.map(|()| 0))
+        text(failed.record.value, &failed.outcome.map(|()| 0))
     }
 }
 
-fn text(value: u32, outcome: Result<u32, Failure<&'static str>>) -> String {
+fn text(value: u32, outcome: &Result<u32, Failure<&'static str>>) -> String {
     match outcome {
         Ok(result) => format!("{value}={result}"),
         Err(Failure::TimedOut(_) | Failure::AttemptTimedOut(_) | Failure::TooLate(..)) => {

@@ -5,22 +5,26 @@ import pytest
 
 from tests.meta.repository import cargo_metadata, run
 
+# What functions stand on.
+BELOW_FUNCTIONS = {"sparkawait-core", "sparkawait-arrow", "sparkawait-runtime", "sparkawait-task"}
+
 # crate: crates of this workspace that it may depend on, and what must not be anywhere below it.
 LAYERS = {
     "sparkawait-core": (set(), {"tokio", "arrow", "pyo3"}),
     "sparkawait-arrow": ({"sparkawait-core"}, {"tokio", "pyo3"}),
     "sparkawait-runtime": ({"sparkawait-core"}, {"arrow", "pyo3"}),
-    "sparkawait-connect": (
+    "sparkawait-task": (
         {"sparkawait-core", "sparkawait-arrow", "sparkawait-runtime"},
-        {"pyo3"},
+        {"pyo3", "hyper", "redis", "reqwest", "rustls", "serde"},
     ),
+    "sparkawait-connect": (BELOW_FUNCTIONS, {"pyo3"}),
+    "sparkawait-testing": (BELOW_FUNCTIONS, {"pyo3", "redis", "reqwest", "rustls"}),
     "sparkawait-macros": (set(), {"tokio", "arrow", "pyo3"}),
     "sparkawait-python": (
         {
-            "sparkawait-core",
-            "sparkawait-arrow",
-            "sparkawait-runtime",
+            *BELOW_FUNCTIONS,
             "sparkawait-connect",
+            "sparkawait-testing",
             "sparkawait-macros",
         },
         set(),

@@ -27,11 +27,7 @@ use gungraun::{library_benchmark, library_benchmark_group, main};
 use sparkawait_arrow::{ERROR_COLUMN, InputBatch, InputRows, OnError, OutputColumns};
 use sparkawait_benches::RECORDS;
 use sparkawait_benches::batches::{input, results};
-use sparkawait_connect::cache::{CacheConfig, CacheMetrics, CacheSettings, CachedFunction};
-use sparkawait_connect::exchange::{RowConfig, TaskExchange};
-use sparkawait_connect::function::{Call, Calls, Replies, ReplyGroup, ResultGroup, TaskFunction};
 use sparkawait_connect::json::JsonRows;
-use sparkawait_connect::native::StartError;
 use sparkawait_connect::template::{Escape, Template};
 use sparkawait_connect::text::{ParsedColumn, TextColumn};
 use sparkawait_core::ProcessingTime;
@@ -41,6 +37,10 @@ use sparkawait_runtime::clock::Clock;
 use sparkawait_runtime::{
     AsyncFunction, BufferTimeout, Driver, DriverConfig, Feeder, Mailbox, Turn,
 };
+use sparkawait_task::cache::{CacheConfig, CacheMetrics, CacheSettings, CachedFunction};
+use sparkawait_task::exchange::{RowConfig, TaskExchange};
+use sparkawait_task::function::{Call, Calls, Replies, ReplyGroup, ResultGroup, TaskFunction};
+use sparkawait_task::native::StartError;
 
 /// Calls, documents or texts that come at a time.
 const BURST: usize = 500;

@@ -21,14 +21,14 @@ use arrow::compute::take_record_batch;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use sparkawait_arrow::{ERROR_COLUMN, OnError, OutputColumns};
 use sparkawait_benches::batches;
-use sparkawait_connect::concurrency::Concurrency;
-use sparkawait_connect::error::TaskError;
-use sparkawait_connect::exchange::RowConfig;
-use sparkawait_connect::latency::Latency;
-use sparkawait_connect::simulated::{self, SimulatedConfig};
-use sparkawait_connect::task::{TaskConfig, build};
 use sparkawait_core::operator::{Config, OutputMode};
 use sparkawait_runtime::{BufferTimeout, DriverConfig, Turn, tokio_runtime};
+use sparkawait_task::concurrency::Concurrency;
+use sparkawait_task::error::TaskError;
+use sparkawait_task::exchange::RowConfig;
+use sparkawait_task::task::{TaskConfig, build};
+use sparkawait_testing::latency::Latency;
+use sparkawait_testing::simulated::{self, SimulatedConfig};
 
 /// As Spark makes them.
 const ROWS_PER_BATCH: usize = 10_000;

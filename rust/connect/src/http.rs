@@ -38,11 +38,11 @@ use self::engine::Engine;
 use self::failure::{authority, host_label};
 use self::request::{IdempotencyKey, RequestTemplates, repeats};
 use self::results::ResultColumns;
-use crate::concurrency::Concurrency;
-use crate::function::TaskFunction;
 use crate::lookup::Misses;
-use crate::native::{NativeFunction, Start, StartError};
 use crate::reply_budget::ReplyBudget;
+use sparkawait_task::concurrency::Concurrency;
+use sparkawait_task::function::TaskFunction;
+use sparkawait_task::native::{NativeFunction, Start, StartError};
 
 /// What an HTTP function calls, and what it makes of the responses.
 #[derive(Deserialize)]

@@ -13,9 +13,9 @@ use arrow::datatypes::{FieldRef, Fields, SchemaRef};
 use jiter::Jiter;
 
 use crate::column::Column;
-use crate::error::TaskError;
 use crate::json_path::JsonPath;
-use crate::native::StartError;
+use sparkawait_task::error::TaskError;
+use sparkawait_task::native::StartError;
 
 use self::places::{Place, Rows};
 use self::value::{Misfit, Read, read};

@@ -6,8 +6,8 @@ use std::thread;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
 
-use crate::error::CallFailure;
-use crate::function::{FailedCall, Replies, ReplyGroup};
+use sparkawait_task::error::CallFailure;
+use sparkawait_task::function::{FailedCall, Replies, ReplyGroup};
 
 /// Calls that are not answered yet; whoever lets go of them without an answer has failed them.
 ///

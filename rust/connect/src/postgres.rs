@@ -21,19 +21,18 @@ use serde::Deserialize;
 use sparkawait_core::ErrorKind;
 use tokio_postgres::types::Type;
 
-use crate::concurrency::Concurrency;
-use crate::function::TaskFunction;
 use crate::lookup::{Misses, positions};
-use crate::native::{NativeFunction, Start, StartError};
 use crate::postgres::convert::Argument;
 use crate::postgres::pool::Pool;
 use crate::postgres::query::Lookup;
 use crate::postgres::server::ServerConfig;
 use crate::postgres::waiting::{NullArgs, Waiting};
 use crate::postgres::work::Work;
-use crate::shared::key_of;
-use crate::template::column_index;
-use crate::worker::Worker;
+use crate::settings_key::key_of;
+use sparkawait_task::concurrency::Concurrency;
+use sparkawait_task::function::TaskFunction;
+use sparkawait_task::native::{NativeFunction, Start, StartError, column_index};
+use sparkawait_task::worker::Worker;
 
 mod arguments;
 mod columns;

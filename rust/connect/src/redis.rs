@@ -47,13 +47,14 @@ use sparkawait_core::operator::AttemptId;
 use sparkawait_runtime::AsyncFunction;
 use tokio::runtime::Handle;
 
-use crate::destinations::Destinations;
-use crate::error::TaskError;
-use crate::function::{Call, Calls, GROUP_BYTES, TaskFunction};
 use crate::lookup::{Misses, positions};
-use crate::native::{NativeFunction, Start, StartError};
-use crate::shared::{Shared, key_of};
+use crate::settings_key::key_of;
 use crate::tls::TlsSettings;
+use sparkawait_task::destinations::Destinations;
+use sparkawait_task::error::TaskError;
+use sparkawait_task::function::{Call, Calls, GROUP_BYTES, TaskFunction};
+use sparkawait_task::native::{NativeFunction, Start, StartError};
+use sparkawait_task::shared::Shared;
 
 use self::answers::{Answers, Shape, Spec, null_keys};
 use self::command::{Command, CommandRows};

@@ -12,12 +12,11 @@ use std::fmt;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
-use sparkawait_core::ErrorKind;
 
 pub use cells::Cells;
 pub(crate) use cells::{local, timestamps};
 
-use crate::native::StartError;
+use sparkawait_task::native::{StartError, column_index};
 
 /// A piece of a template; `C` says how a column is named.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -221,18 +220,6 @@ impl fmt::Debug for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.columns()).finish()
     }
-}
-
-/// Finds the column `name` that `option` names.
-///
-/// # Errors
-///
-/// There is none.
-pub fn column_index(schema: &Schema, name: &str, option: &str) -> Result<usize, StartError> {
-    schema.index_of(name).map_err(|_| StartError {
-        kind: ErrorKind::ColumnMissing,
-        message: format!("`{option}` names column `{name}`, which the input does not have"),
-    })
 }
 
 /// A template whose columns were looked up.

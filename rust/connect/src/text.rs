@@ -13,9 +13,9 @@ use arrow::array::ArrayRef;
 use arrow::datatypes::{FieldRef, Fields};
 
 use crate::column::{Column, Full, Values};
-use crate::error::TaskError;
 use crate::json;
-use crate::native::StartError;
+use sparkawait_task::error::TaskError;
+use sparkawait_task::native::StartError;
 
 /// Turns the texts of one column into values of its type, one after the other.
 ///

@@ -11,12 +11,13 @@ use std::thread;
 
 use arrow::array::{AsArray, RecordBatch};
 use sparkawait_arrow::OnError;
-use sparkawait_connect::function::{Replies, ReplyGroup, ReplyTap, TaskFunction};
-use sparkawait_connect::native::{NativeFunction, Start};
 use sparkawait_connect::redis::RedisConfig;
 use sparkawait_core::operator::OutputMode;
 use sparkawait_runtime::tokio_runtime;
+use sparkawait_task::function::{Replies, ReplyGroup, ReplyTap, TaskFunction};
+use sparkawait_task::native::{NativeFunction, Start};
 
+#[path = "../../task/tests/support/mod.rs"]
 mod support;
 
 use support::{TestTask, input, schema, task_config, with_on_error, with_retries};
@@ -93,7 +94,7 @@ fn lookup(port: u16, replies: &Replies) -> (TaskFunction, Arc<PanicsOnce>) {
     (RedisConfig::from_json(&description).unwrap().start(start).unwrap(), tap)
 }
 
-fn run(config: sparkawait_connect::task::TaskConfig, port: u16, rows: i64) -> Vec<RecordBatch> {
+fn run(config: sparkawait_task::task::TaskConfig, port: u16, rows: i64) -> Vec<RecordBatch> {
     let mut tap = None;
     let mut task = TestTask::new(config, |replies| {
         let (function, held) = lookup(port, &replies);

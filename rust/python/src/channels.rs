@@ -4,10 +4,10 @@
 use arrow::datatypes::SchemaRef;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use sparkawait_connect::exchange::ChannelSettings;
 use sparkawait_core::element::Key;
 use sparkawait_core::flow::{AdaptiveLimitConfig, ChannelConfig, ChannelTotals};
 use sparkawait_runtime::NamedChannels;
+use sparkawait_task::exchange::ChannelSettings;
 
 use crate::convert::to_timeout;
 use crate::error::internal_error;

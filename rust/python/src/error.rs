@@ -8,8 +8,8 @@ use pyo3::import_exception;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sparkawait_arrow::{Error as ArrowError, Side};
-use sparkawait_connect::error::{CallFailure, Cause, TaskError};
 use sparkawait_core::ErrorKind;
+use sparkawait_task::error::{CallFailure, Cause, TaskError};
 
 import_exception!(sparkawait.exceptions, AsyncFunctionError);
 import_exception!(sparkawait.exceptions, AsyncIOError);

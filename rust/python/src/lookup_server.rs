@@ -12,11 +12,11 @@ use pyo3::exceptions::PyOSError;
 use pyo3::import_exception;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use sparkawait_connect::latency::Latency;
-use sparkawait_connect::lookup_server::{
+use sparkawait_macros::guarded;
+use sparkawait_testing::latency::Latency;
+use sparkawait_testing::lookup_server::{
     Bytes, Faults, LookupServer as Server, LookupServerConfig, LookupServerError,
 };
-use sparkawait_macros::guarded;
 
 import_exception!(sparkawait.exceptions, ConfigurationError);
 import_exception!(sparkawait.exceptions, OperatorStateError);

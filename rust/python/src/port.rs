@@ -11,11 +11,11 @@ use arrow::array::RecordBatch;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use sparkawait_arrow::InputBatch;
-use sparkawait_connect::error::TaskError;
-use sparkawait_connect::function::{Call, Calls, FailedCall, Replies, ReplyGroup, ResultGroup};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
 use sparkawait_macros::guarded;
+use sparkawait_task::error::TaskError;
+use sparkawait_task::function::{Call, Calls, FailedCall, Replies, ReplyGroup, ResultGroup};
 
 use crate::error::{PythonCause, call_failure};
 use crate::guard;

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use sparkawait_connect::function::Calls;
 use sparkawait_core::operator::AttemptId;
 use sparkawait_runtime::AsyncFunction;
+use sparkawait_task::function::Calls;
 
 use crate::port::Mouth;
 

@@ -11,8 +11,8 @@ use arrow::datatypes::{
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString};
-use sparkawait_connect::function::GROUP_BYTES;
 use sparkawait_macros::guarded;
+use sparkawait_task::function::GROUP_BYTES;
 
 /// Integers up to here are the same as a 64-bit float.
 const EXACT_IN_FLOAT: i64 = 1 << 53;

@@ -13,15 +13,15 @@ use arrow_pyarrow::ToPyArrow;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sparkawait_arrow::{OnError, output_schema};
-use sparkawait_connect::cache::{CacheConfig, CacheMetrics, CacheSettings};
-use sparkawait_connect::channel_share::ChannelShare;
-use sparkawait_connect::error::TaskError;
-use sparkawait_connect::exchange::RowConfig;
-use sparkawait_connect::task::{TaskConfig, TaskDriver, TaskFeeder, build};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy};
 use sparkawait_macros::guarded;
 use sparkawait_runtime::{BufferTimeout, DriverConfig, MetricsReader, Turn};
+use sparkawait_task::cache::{CacheConfig, CacheMetrics, CacheSettings};
+use sparkawait_task::channel_share::ChannelShare;
+use sparkawait_task::error::TaskError;
+use sparkawait_task::exchange::RowConfig;
+use sparkawait_task::task::{TaskConfig, TaskDriver, TaskFeeder, build};
 
 use crate::channels::{ChannelArguments, set_channels, to_channels};
 use crate::convert::{

@@ -17,8 +17,8 @@ use reqwest::Url;
 
 use super::failure::{Failed, bad_request};
 use super::hosts::AllowedHosts;
-use crate::native::StartError;
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
+use sparkawait_task::native::StartError;
 
 /// Where a template turns from a host to a path, from segment to segment, to the query.
 const DELIMITERS: [char; 4] = ['/', '\\', '?', '#'];

@@ -11,8 +11,8 @@ use serde_json::value::RawValue;
 
 use super::failure::{Failed, bad_request};
 use super::json_cells::{JsonCells, write_text};
-use crate::native::StartError;
-use crate::template::{BoundTemplate, Escape, Template, TemplateRows, column_index};
+use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
+use sparkawait_task::native::{StartError, column_index};
 
 /// The body of a request. Has no `Debug`: it may hold a token.
 #[derive(Clone, Deserialize)]

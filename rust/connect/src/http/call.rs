@@ -10,8 +10,8 @@ use sparkawait_core::operator::AttemptId;
 
 use super::failure::{Failed, Repeats, status_failure, too_large, transport_failure};
 use super::redirects::Redirects;
-use crate::native::StartError;
 use crate::reply_budget::{ReplyBudget, Share};
+use sparkawait_task::native::StartError;
 
 /// Bytes of a failed response's body that are kept, for its message.
 const KEPT_OF_FAILURE: usize = 4096;

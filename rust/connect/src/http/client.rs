@@ -8,9 +8,10 @@ use reqwest::{Client, Proxy, Url};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 
-use crate::native::StartError;
-use crate::shared::{Shared, key_of};
+use crate::settings_key::key_of;
 use crate::tls::{TlsSettings, Trust};
+use sparkawait_task::native::StartError;
+use sparkawait_task::shared::Shared;
 
 /// The clients of this process, by their settings.
 static CLIENTS: Shared = Shared::new();

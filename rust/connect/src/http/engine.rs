@@ -14,10 +14,10 @@ use tokio::task::yield_now;
 use super::call::{CallRules, Outcome, call};
 use super::request::RequestTemplates;
 use super::results::ResultColumns;
-use crate::error::TaskError;
-use crate::function::{Call, Calls, GROUP_BYTES, Replies};
-use crate::native::{Start, StartError};
-use crate::worker::{Command, Commands, Worker};
+use sparkawait_task::error::TaskError;
+use sparkawait_task::function::{Call, Calls, GROUP_BYTES, Replies};
+use sparkawait_task::native::{Start, StartError};
+use sparkawait_task::worker::{Command, Commands, Worker};
 
 /// Times that calls in progress may go on before those that ended are answered.
 ///

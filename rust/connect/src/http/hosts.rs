@@ -3,7 +3,7 @@
 
 use reqwest::Url;
 
-use crate::native::StartError;
+use sparkawait_task::native::StartError;
 
 /// Names of hosts, and of domains below which all hosts are.
 #[derive(Debug)]

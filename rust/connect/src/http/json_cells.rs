@@ -16,10 +16,10 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
 use super::variant::write_variant;
-use crate::native::StartError;
 use crate::template::times::{Fraction, Moment, write_date_time, write_offset};
 use crate::template::{Cells, local, timestamps};
 use crate::zone::Zone;
+use sparkawait_task::native::StartError;
 
 /// What the metadata of a field says where a struct is a variant.
 const VARIANT: &str = "variant";

@@ -16,8 +16,8 @@ use super::address::{Address, AddressRows};
 use super::body::{BodyRows, BoundBody};
 use super::failure::{Failed, Repeats, bad_request};
 use super::hosts::AllowedHosts;
-use crate::native::StartError;
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
+use sparkawait_task::native::StartError;
 
 /// The header that services know a request again by.
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";

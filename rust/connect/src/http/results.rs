@@ -11,12 +11,12 @@ use sparkawait_core::operator::{AttemptId, Retry};
 
 use super::Returns;
 use super::call::{Found, Outcome};
-use crate::error::{CallFailure, TaskError};
-use crate::function::ReplyGroup;
 use crate::json::{Decoded, JsonRows};
 use crate::lookup::{LookupReply, Misses};
-use crate::native::StartError;
 use crate::text::TextColumn;
+use sparkawait_task::error::{CallFailure, TaskError};
+use sparkawait_task::function::ReplyGroup;
+use sparkawait_task::native::StartError;
 
 /// Stands for the rows of a document that could not be read.
 const UNREADABLE: u32 = u32::MAX;

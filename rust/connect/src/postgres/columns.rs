@@ -14,7 +14,6 @@ use arrow::datatypes::{DataType, FieldRef, SchemaRef};
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
 
-use crate::error::{CallFailure, TaskError};
 use crate::lookup::service_failure;
 use crate::postgres::arguments::{DAY_MICROS, EPOCH_DAYS, EPOCH_MICROS};
 use crate::postgres::exact;
@@ -23,6 +22,7 @@ use crate::postgres::numeric::Numeric;
 use crate::postgres::outputs::Form;
 use crate::postgres::types::Wire;
 use crate::text::TextColumn;
+use sparkawait_task::error::{CallFailure, TaskError};
 
 /// Days from 1970-01-01 to 0001-01-01 and to 10000-01-01: Spark's dates are between.
 const DAYS: std::ops::Range<i32> = -719_162..2_932_897;

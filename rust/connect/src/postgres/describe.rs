@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use arrow::datatypes::Schema;
 use tokio::time::timeout;
 
-use crate::native::StartError;
 use crate::postgres::PostgresConfig;
 use crate::postgres::failure::Failure;
 use crate::postgres::plan;
+use sparkawait_task::native::StartError;
 
 /// Metadata of the schema that is returned: the types of the placeholders, with commas.
 const PARAMETERS: &str = "parameters";

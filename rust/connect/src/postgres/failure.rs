@@ -8,10 +8,10 @@ use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::Retry;
 use tokio_postgres::error::DbError;
 
-use crate::error::CallFailure;
 use crate::lookup::service_failure;
-use crate::native::StartError;
 use crate::tls::is_refused_certificate;
+use sparkawait_task::error::CallFailure;
+use sparkawait_task::native::StartError;
 
 /// What was being done when a statement that was prepared before is run.
 pub(crate) const STATEMENT: &str = "the statement";

@@ -6,7 +6,7 @@ use arrow::compute::{concat, filter};
 use arrow::error::ArrowError;
 use sparkawait_core::operator::AttemptId;
 
-use crate::error::TaskError;
+use sparkawait_task::error::TaskError;
 
 /// Calls and their arguments, which were copied out of the input batches.
 #[derive(Clone)]

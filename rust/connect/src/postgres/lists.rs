@@ -13,8 +13,8 @@ use arrow::compute::take;
 use arrow::datatypes::{DataType, FieldRef};
 use arrow::error::ArrowError;
 
-use crate::error::TaskError;
 use crate::postgres::columns::Column;
+use sparkawait_task::error::TaskError;
 
 /// Collects the arrays of one column.
 pub(super) struct ListValues {

@@ -9,13 +9,14 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
-use crate::native::StartError;
 use crate::postgres::failure::Failure;
 use crate::postgres::plan::{Plan, Request};
 use crate::postgres::plans::Plans;
 use crate::postgres::server::{Server, ServerConfig};
 use crate::postgres::session::Session;
-use crate::shared::{Shared, key_of};
+use crate::settings_key::key_of;
+use sparkawait_task::native::StartError;
+use sparkawait_task::shared::Shared;
 
 /// The pools of this process.
 static POOLS: Shared = Shared::new();

@@ -11,8 +11,6 @@ use sparkawait_core::operator::AttemptId;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use crate::error::TaskError;
-use crate::function::{FailedCall, Replies, ReplyGroup};
 use crate::lookup::{LookupReply, Misses, service_failure};
 use crate::postgres::arguments::{ArrayArgument, ValueArgument};
 use crate::postgres::failure::Failure;
@@ -23,6 +21,8 @@ use crate::postgres::plan::{Plan, Request};
 use crate::postgres::pool::{Lease, Pool};
 use crate::postgres::session::{Query, Session};
 use crate::postgres::wanted::Wanted;
+use sparkawait_task::error::TaskError;
+use sparkawait_task::function::{FailedCall, Replies, ReplyGroup};
 
 /// What all queries of a started lookup share.
 pub(crate) struct Lookup {

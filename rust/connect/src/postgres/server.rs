@@ -11,10 +11,10 @@ use tokio::time::timeout;
 use tokio_postgres::{CancelToken, Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::native::StartError;
 use crate::postgres::failure::Failure;
-use crate::supervision::spawn_aside;
 use crate::tls::{TlsSettings, Trust};
+use sparkawait_task::native::StartError;
+use sparkawait_task::supervision::spawn_aside;
 
 /// A server and the settings of connections to it.
 #[derive(Clone, PartialEq, Deserialize, Serialize)]

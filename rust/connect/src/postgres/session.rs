@@ -27,7 +27,7 @@ use tokio_postgres::{Client, Column, Error, Row, RowStream, Statement};
 use crate::postgres::failure::{Failure, STATEMENT};
 use crate::postgres::plans::Plans;
 use crate::postgres::server::{Opened, Server};
-use crate::supervision::spawn_aside;
+use sparkawait_task::supervision::spawn_aside;
 
 /// A connection and what is known on it.
 pub(crate) struct Session {

@@ -10,9 +10,9 @@ use serde::Deserialize;
 use sparkawait_core::Key;
 use sparkawait_core::operator::AttemptId;
 
-use crate::error::TaskError;
-use crate::function::Calls;
 use crate::postgres::keys::{Keys, internal};
+use sparkawait_task::error::TaskError;
+use sparkawait_task::function::Calls;
 
 /// What becomes of rows with a null among their arguments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

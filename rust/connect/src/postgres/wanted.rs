@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use sparkawait_core::operator::AttemptId;
 use tokio::sync::Notify;
 
-use crate::error::TaskError;
 use crate::postgres::keys::Keys;
+use sparkawait_task::error::TaskError;
 
 /// The calls of a query without those that were cancelled.
 ///

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use sparkawait_core::Key;
 use tokio::task::JoinError;
 
-use crate::error::TaskError;
 use crate::postgres::query::{Lookup, answer};
 use crate::postgres::running::Running;
 use crate::postgres::turns::{Turn, Turns};
 use crate::postgres::waiting::{Batch, Waiting};
 use crate::postgres::wanted::Wanted;
-use crate::supervision::panic_message;
-use crate::worker::{Command, Commands};
+use sparkawait_task::error::TaskError;
+use sparkawait_task::supervision::panic_message;
+use sparkawait_task::worker::{Command, Commands};
 
 /// The tokio task of a lookup.
 pub(crate) struct Work {

@@ -10,13 +10,13 @@ use arrow::datatypes::{Schema, SchemaRef};
 use serde::Deserialize;
 use sparkawait_core::operator::{AttemptId, Retry};
 
-use crate::error::{CallFailure, TaskError};
-use crate::function::{GROUP_BYTES, Replies, ReplyGroup};
 use crate::json::JsonRows;
 use crate::lookup::{LookupReply, Misses, service_failure};
-use crate::native::StartError;
 use crate::owed::Owed;
 use crate::text::{ParsedColumn, TextColumn, check_columns};
+use sparkawait_task::error::{CallFailure, TaskError};
+use sparkawait_task::function::{GROUP_BYTES, Replies, ReplyGroup};
+use sparkawait_task::native::StartError;
 
 use super::failure::{self, Failure};
 use super::join::PartAnswers;

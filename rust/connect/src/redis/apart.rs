@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sparkawait_core::operator::AttemptId;
 
-use crate::function::Call;
+use sparkawait_task::function::Call;
 
 use super::answers::{Answers, Spec};
 use super::command::CommandRows;

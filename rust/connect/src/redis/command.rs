@@ -7,10 +7,10 @@ use std::ops::Range;
 use arrow::datatypes::Schema;
 use sparkawait_core::Key;
 
-use crate::error::TaskError;
-use crate::function::{Call, Calls};
-use crate::native::StartError;
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
+use sparkawait_task::error::TaskError;
+use sparkawait_task::function::{Call, Calls};
+use sparkawait_task::native::StartError;
 
 /// Bytes that a value of a column is expected to have; more only costs a reallocation.
 const EXPECTED_VALUE: usize = 24;

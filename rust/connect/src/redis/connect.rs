@@ -13,8 +13,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::native::StartError;
 use crate::tls::{Trust, is_refused_certificate};
+use sparkawait_task::native::StartError;
 
 use super::command::write_argument;
 use super::failure::{self, Failure};

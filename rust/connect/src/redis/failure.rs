@@ -4,8 +4,8 @@
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::Retry;
 
-use crate::error::CallFailure;
 use crate::lookup::service_failure;
+use sparkawait_task::error::CallFailure;
 
 use super::resp::Reply;
 

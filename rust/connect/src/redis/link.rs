@@ -28,7 +28,7 @@ use super::resp::{Garbage, Reply};
 use super::router::Router;
 use super::scanner::Scanner;
 use super::topology::TopologyAnswer;
-use crate::supervision::{Service, keep_running, pause};
+use sparkawait_task::supervision::{Service, keep_running, pause};
 
 /// Bytes of one read.
 const READ_BYTES: usize = 256 << 10;

@@ -8,9 +8,9 @@ use arrow::array::{Array, ArrayRef, MapArray, NullBufferBuilder, StructArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, FieldRef};
 
-use crate::error::TaskError;
-use crate::native::StartError;
 use crate::text::{ParsedColumn, TextColumn};
+use sparkawait_task::error::TaskError;
+use sparkawait_task::native::StartError;
 
 use super::resp::{Array as Elements, Reply};
 

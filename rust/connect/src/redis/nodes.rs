@@ -13,10 +13,10 @@ use arrow::datatypes::Schema;
 use sparkawait_arrow::Keys;
 use sparkawait_core::Key;
 
-use crate::destinations::Destinations;
-use crate::error::TaskError;
-use crate::native::StartError;
 use crate::template::{BoundTemplate, Escape, Template};
+use sparkawait_task::destinations::Destinations;
+use sparkawait_task::error::TaskError;
+use sparkawait_task::native::StartError;
 
 use super::router::Router;
 use super::slots::slot_of;

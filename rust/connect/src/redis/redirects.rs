@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::error::TaskError;
+use sparkawait_task::error::TaskError;
 
 use super::answers::Answers;
 use super::link::{Awaited, Job};

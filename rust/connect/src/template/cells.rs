@@ -23,8 +23,8 @@ use super::times::{
     Fraction, Moment, write_date, write_date_time, write_day_time_interval, write_time,
     write_year_month_interval,
 };
-use crate::native::StartError;
 use crate::zone::Zone;
+use sparkawait_task::native::StartError;
 
 const MILLIS_PER_DAY: i64 = 86_400_000;
 

@@ -3,6 +3,7 @@
 
 use arrow::array::record_batch;
 use arrow::datatypes::{DataType, Field, Fields};
+use sparkawait_core::ErrorKind;
 
 use super::*;
 

@@ -11,7 +11,7 @@ use sparkawait_arrow::InputRows;
 use sparkawait_core::queue::{EntryId, OrderedStreamElementQueue, StreamElementQueue};
 
 use super::*;
-use crate::function::Call;
+use sparkawait_task::function::Call;
 
 const QUERIES: usize = 2;
 

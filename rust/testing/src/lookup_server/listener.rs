@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tracing::debug;
 
 use super::service::Service;
-use crate::supervision::spawn_aside;
+use sparkawait_task::supervision::spawn_aside;
 
 /// Connections that may wait to be accepted. A client that opens thousands at
 /// once meets retransmissions of a second or more if this is too small.

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use arrow::array::{Int64Array, RecordBatch};
 use sparkawait_arrow::OnError;
-use sparkawait_connect::cache::{CacheConfig, CacheMetrics, CacheSettings};
-use sparkawait_connect::error::CallFailure;
-use sparkawait_connect::function::{Calls, FailedCall, Replies, ReplyGroup, ResultGroup};
-use sparkawait_connect::task::TaskConfig;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, OutputMode, Retry};
 use sparkawait_runtime::AsyncFunction;
+use sparkawait_task::cache::{CacheConfig, CacheMetrics, CacheSettings};
+use sparkawait_task::error::CallFailure;
+use sparkawait_task::function::{Calls, FailedCall, Replies, ReplyGroup, ResultGroup};
+use sparkawait_task::task::TaskConfig;
 
 use support::{
     Answers, KEYS, TestTask, column, input, nullable_column, schema, task_config, with_on_error,
@@ -147,8 +147,8 @@ fn a_key_column_that_does_not_exist_is_refused() {
     let (mut config, _) = cached("no column", 1);
     config.cache.as_mut().unwrap().key = vec!["nope".to_owned()];
 
-    let error = sparkawait_connect::task::build(config, |_| {
-        Err(sparkawait_connect::error::TaskError::Internal("was made".to_owned()))
+    let error = sparkawait_task::task::build(config, |_| {
+        Err(sparkawait_task::error::TaskError::Internal("was made".to_owned()))
     })
     .unwrap_err();
 
@@ -249,7 +249,7 @@ fn who_waits_for_a_task_that_fails_makes_the_call() {
     let (follower, following) = started(config);
     wait_for_misses(&metrics, 1);
 
-    let error = sparkawait_connect::error::TaskError::Internal("stop".to_owned());
+    let error = sparkawait_task::error::TaskError::Internal("stop".to_owned());
     leader.replies.fail(error);
 
     let calls = follower.calls.recv().expect("the follower makes the call");

@@ -65,13 +65,13 @@ pub struct LookupServerConfig {
 /// # Examples
 ///
 /// ```
-/// use sparkawait_connect::lookup_server::{Bytes, LookupServer, LookupServerConfig};
+/// use sparkawait_testing::lookup_server::{Bytes, LookupServer, LookupServerConfig};
 ///
 /// let server = LookupServer::start(LookupServerConfig::default())?;
 /// server.add_table("airports", [("JFK".to_owned(), Bytes::from_static(b"{\"tz\": -5}"))]);
 /// let url = format!("http://{}/airports/JFK", server.address());
 /// # assert!(url.starts_with("http://127.0.0.1:"));
-/// # Ok::<(), sparkawait_connect::lookup_server::LookupServerError>(())
+/// # Ok::<(), sparkawait_testing::lookup_server::LookupServerError>(())
 /// ```
 #[derive(Debug)]
 pub struct LookupServer {

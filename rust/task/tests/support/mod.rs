@@ -14,17 +14,17 @@ use std::time::Duration;
 use arrow::array::{AsArray, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use sparkawait_arrow::{ERROR_COLUMN, OnError, OutputColumns};
-use sparkawait_connect::concurrency::Concurrency;
-use sparkawait_connect::error::{CallFailure, TaskError};
-use sparkawait_connect::exchange::RowConfig;
-use sparkawait_connect::function::{
-    Call, Calls, FailedCall, Replies, ReplyGroup, ResultGroup, TaskFunction,
-};
-use sparkawait_connect::task::{TaskConfig, TaskDriver, TaskFeeder, build};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Config, EndOfInput, FailurePolicy, OutputMode, Retry};
 use sparkawait_core::retry::AsyncRetryStrategy;
 use sparkawait_runtime::{AsyncFunction, BufferTimeout, DriverConfig, Turn};
+use sparkawait_task::concurrency::Concurrency;
+use sparkawait_task::error::{CallFailure, TaskError};
+use sparkawait_task::exchange::RowConfig;
+use sparkawait_task::function::{
+    Call, Calls, FailedCall, Replies, ReplyGroup, ResultGroup, TaskFunction,
+};
+use sparkawait_task::task::{TaskConfig, TaskDriver, TaskFeeder, build};
 
 /// Number of keys in the column `key`.
 pub(crate) const KEYS: i64 = 5;

@@ -8,15 +8,6 @@ use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
-use serde::Serialize;
-
-use crate::native::StartError;
-
-/// Returns a text that only equal settings have. It shows their secrets.
-pub(crate) fn key_of(settings: &impl Serialize) -> Result<String, StartError> {
-    serde_json::to_string(settings)
-        .map_err(|error| StartError::option(format!("settings that cannot be compared: {error}")))
-}
 
 /// Things that are made once per process and key, and live as long as it does.
 ///

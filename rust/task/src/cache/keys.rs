@@ -12,8 +12,7 @@ use sparkawait_arrow::InputBatch;
 use sparkawait_arrow::key_values::{is_key_type, normalized};
 
 use crate::function::{Call, Calls};
-use crate::native::StartError;
-use crate::template::column_index;
+use crate::native::{StartError, column_index};
 
 /// Rows in a range, for each call of the burst, from which on those that are called for are encoded
 /// alone.

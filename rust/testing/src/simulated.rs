@@ -17,11 +17,13 @@ use sparkawait_runtime::AsyncFunction;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
-use crate::error::CallFailure;
-use crate::function::{Calls, FailedCall, Replies, ReplyGroup, ResultGroup, TaskFunction};
 use crate::latency::{InvalidLatency, Latency, LatencySampler};
-use crate::native::{NativeFunction, Start, StartError};
-use crate::worker::{Command, Commands, Worker};
+use sparkawait_task::error::CallFailure;
+use sparkawait_task::function::{
+    Calls, FailedCall, Replies, ReplyGroup, ResultGroup, TaskFunction,
+};
+use sparkawait_task::native::{NativeFunction, Start, StartError};
+use sparkawait_task::worker::{Command, Commands, Worker};
 
 /// The most that a call may end before its due time: two ticks of tokio's timer.
 const MOST_EARLY: Duration = Duration::from_millis(2);

@@ -9,15 +9,15 @@ use std::time::Duration;
 use arrow::array::{Array, AsArray, Int64Array, RecordBatch};
 use arrow::datatypes::Int64Type;
 use sparkawait_arrow::OnError;
-use sparkawait_connect::concurrency::Concurrency;
-use sparkawait_connect::error::TaskError;
-use sparkawait_connect::function::{Calls, Replies, ReplyGroup, ResultGroup};
-use sparkawait_connect::supervision::spawn;
-use sparkawait_connect::task::TaskConfig;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, OutputMode, Retry};
 use sparkawait_runtime::AsyncFunction;
 use sparkawait_runtime::tokio_runtime;
+use sparkawait_task::concurrency::Concurrency;
+use sparkawait_task::error::TaskError;
+use sparkawait_task::function::{Calls, Replies, ReplyGroup, ResultGroup};
+use sparkawait_task::supervision::spawn;
+use sparkawait_task::task::TaskConfig;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use support::{
@@ -303,7 +303,7 @@ fn columns_that_clash_are_refused_before_the_task_starts() {
     let mut config = task_config(OutputMode::Ordered, 4);
     config.rows.results = Arc::clone(&config.rows.input);
 
-    let built = sparkawait_connect::task::build::<TaskError>(config, |replies| {
+    let built = sparkawait_task::task::build::<TaskError>(config, |replies| {
         Ok(Box::new(Panicking::start(replies)))
     });
 

@@ -13,7 +13,7 @@ use crate::supervision::spawn;
 
 /// What the task thread tells the tokio task; one for a burst of calls.
 #[derive(Debug)]
-pub(crate) enum Command {
+pub enum Command {
     /// Calls to start.
     Invoke(Calls),
     /// Calls whose outcome nobody waits for any more.
@@ -21,20 +21,20 @@ pub(crate) enum Command {
 }
 
 /// Commands in the order that they were given; `None` once the function is closed.
-pub(crate) type Commands = UnboundedReceiver<Command>;
+pub type Commands = UnboundedReceiver<Command>;
 
 /// A native function whose calls live in one tokio task.
 ///
 /// The task gets the commands and sends the replies; it ends when the function is
 /// closed or dropped, and everything that it owns with it.
 #[derive(Debug)]
-pub(crate) struct Worker {
+pub struct Worker {
     commands: UnboundedSender<Command>,
 }
 
 impl Worker {
     /// Starts the task: `work` makes it out of the commands' receiver.
-    pub(crate) fn start<W>(
+    pub fn start<W>(
         runtime: &Handle,
         name: &'static str,
         replies: Replies,

@@ -39,12 +39,12 @@ thread_local! {
 ///
 /// ```
 /// use std::time::Duration;
-/// use sparkawait_connect::latency::{Latency, LatencySampler};
+/// use sparkawait_testing::latency::{Latency, LatencySampler};
 ///
 /// let usual = Latency::LogNormal { median: Duration::from_millis(5), sigma: 0.5 };
 /// let mut delays = LatencySampler::new(usual.with_stragglers(0.01, 20.0), 7)?;
 /// assert!(delays.sample() > Duration::ZERO);
-/// # Ok::<(), sparkawait_connect::latency::InvalidLatency>(())
+/// # Ok::<(), sparkawait_testing::latency::InvalidLatency>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Latency {

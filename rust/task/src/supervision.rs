@@ -4,11 +4,11 @@
 //! | started by | lives as long as | after a panic |
 //! |---|---|---|
 //! | [`spawn`] | the function of a Spark task | that task fails, and Spark runs it again |
-//! | `keep_running` | the process, shared by its Spark tasks | it fails what it owes, and runs again after a pause |
-//! | `spawn_aside` | a connection or a request | the log says so; who waits sees that it ended |
+//! | [`keep_running`] | the process, shared by its Spark tasks | it fails what it owes, and runs again after a pause |
+//! | [`spawn_aside`] | a connection or a request | the log says so; who waits sees that it ended |
 //!
 //! Everything that a task owes to rows is failed, too, by whatever it is kept in when that is
-//! dropped: see `owed`. No task is started anywhere else; `clippy.toml` sees to that.
+//! dropped, as `sparkawait_connect` does. No task is started anywhere else; `clippy.toml` sees to that.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,7 +29,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Returns how long to wait after so many failures in a row.
-pub(crate) fn pause(failures: u32) -> Duration {
+pub fn pause(failures: u32) -> Duration {
     match failures.checked_sub(1) {
         None => Duration::ZERO,
         Some(doublings) => (FIRST_PAUSE * (1 << doublings.min(10))).min(LONGEST_PAUSE),
@@ -52,7 +52,7 @@ pub fn spawn(
 }
 
 /// Runs a tokio task that nobody's rows depend on alone, such as one that serves a connection.
-pub(crate) fn spawn_aside(
+pub fn spawn_aside(
     runtime: &Handle,
     name: &'static str,
     work: impl Future<Output = ()> + Send + 'static,
@@ -66,7 +66,7 @@ pub(crate) fn spawn_aside(
 }
 
 /// Something that all tasks of the process share, and that runs on a tokio task of its own.
-pub(crate) trait Service: Send + 'static {
+pub trait Service: Send + 'static {
     /// Serves until nobody needs it any more.
     fn run(&mut self) -> impl Future<Output = ()> + Send;
 
@@ -75,7 +75,7 @@ pub(crate) trait Service: Send + 'static {
 }
 
 /// Runs a service to its end; after a panic, it fails what it owes and runs again after a pause.
-pub(crate) fn keep_running(runtime: &Handle, name: &'static str, mut service: impl Service) {
+pub fn keep_running(runtime: &Handle, name: &'static str, mut service: impl Service) {
     start(runtime, async move {
         let mut panics = 0;
         loop {

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use sparkawait_core::ErrorKind;
 use tokio::runtime::Handle;
 
@@ -92,4 +92,16 @@ impl StartError {
     pub fn option(message: impl Into<String>) -> Self {
         Self { kind: ErrorKind::OptionInvalid, message: message.into() }
     }
+}
+
+/// Finds the column `name` that `option` names.
+///
+/// # Errors
+///
+/// There is none.
+pub fn column_index(schema: &Schema, name: &str, option: &str) -> Result<usize, StartError> {
+    schema.index_of(name).map_err(|_| StartError {
+        kind: ErrorKind::ColumnMissing,
+        message: format!("`{option}` names column `{name}`, which the input does not have"),
+    })
 }

@@ -6,8 +6,8 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use sparkawait_connect::latency::Latency;
-use sparkawait_connect::lookup_server::{
+use sparkawait_testing::latency::Latency;
+use sparkawait_testing::lookup_server::{
     Bytes, Faults, LookupServer, LookupServerConfig, LookupServerError, Stats,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};

@@ -9,16 +9,17 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use sparkawait_arrow::{OnError, OutputColumns, WatermarkStrategy};
-use sparkawait_connect::error::TaskError;
-use sparkawait_connect::latency::Latency;
-use sparkawait_connect::simulated::{self, SimulatedConfig};
-use sparkawait_connect::task::TaskConfig;
 use sparkawait_core::operator::OutputMode;
 use sparkawait_runtime::{Turn, tokio_runtime};
+use sparkawait_task::error::TaskError;
+use sparkawait_task::task::TaskConfig;
+use sparkawait_testing::latency::Latency;
+use sparkawait_testing::simulated::{self, SimulatedConfig};
 use support::{
     KEYS, TestTask, column, input, nullable_column, task_config, with_on_error, with_retries,
 };
 
+#[path = "../../task/tests/support/mod.rs"]
 mod support;
 
 const ROWS: i64 = 1000;

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One task over record batches: the operator, and the seam of the function that it calls.
+//!
+//! ```text
+//!   sparkawait._core
+//!    |       |      \
+//!    |    connect  testing     functions: HTTP, Redis, PostgreSQL; simulated ones
+//!    |       |      /
+//!    +---> task <--+           this crate: rows in, calls and replies, rows out
+//!           / \
+//!       arrow  runtime         columns; when it happens
+//!           \ /
+//!           core               what happens next
+//! ```
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`task`] | the operator of one task over record batches |
+//! | [`exchange`] | rows of record batches as elements of the operator |
+//! | [`function`] | the calls that a function gets, the replies that it gives |
+//! | [`native`] | what a native function is told when a task starts it |
+//! | [`concurrency`] | how many calls a native function can have on their way |
+//! | [`destinations`] | channels that a function finds by itself |
+//! | [`channel_share`] | what one channel may have of what a function spreads over channels |
+//! | [`cache`] | results that are kept, in front of any function |
+//! | [`worker`] | the tokio task that the calls of a native function live in |
+//! | [`supervision`] | tokio tasks that may panic |
+//! | [`shared`] | what all tasks of a process share |
+//! | [`error`] | why a call failed, and why a task failed |
+
+pub mod cache;
+pub mod channel_share;
+pub mod concurrency;
+pub mod destinations;
+pub mod error;
+pub mod exchange;
+pub mod function;
+pub mod native;
+pub mod shared;
+pub mod supervision;
+pub mod task;
+pub mod worker;

@@ -5,6 +5,17 @@
 need PySpark; `sparkawait.arrow` has the same over record batches and does not.
 """
 
+# Public names stand at the top of the package, all else in a folder:
+#
+#   spark/  arrow                 where rows come from
+#      |      |
+#      +--> _plan/                what checks a call and travels to the executors
+#             |
+#             +--> _worker/       what runs where the calls are made, around `_core`
+#
+#   connectors/                   functions in Rust: http, redis, postgres
+#   testing/  demo/               what users test with, and a program to read
+
 from __future__ import annotations
 
 import importlib
@@ -16,12 +27,13 @@ if sys.platform == "win32":
     raise ImportError(msg)
 
 # Loads what the others need, and says what is in the way if that fails.
-from sparkawait import address_space  # noqa: F401  # pyright: ignore[reportUnusedImport]  # isort: skip
-from sparkawait import arrow, http, postgres, redis, retry
+from sparkawait._worker import address_space  # noqa: F401  # pyright: ignore[reportUnusedImport]  # isort: skip
+from sparkawait import arrow, retry
 from sparkawait._core import VERSION, Row
 from sparkawait.adaptive_limit import AdaptiveLimit
 from sparkawait.cache import Cache
 from sparkawait.channels import Channels
+from sparkawait.connectors import http, postgres, redis
 from sparkawait.exceptions import (
     AsyncFunctionError,
     AsyncIOError,

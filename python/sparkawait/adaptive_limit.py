@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
-from sparkawait.checks import MAX_COUNT, shown
+from sparkawait._plan.checks import MAX_COUNT, shown
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from sparkawait import address_space, warm_up
-from sparkawait.collector import collecting_less_often
-from sparkawait.event_loop import check_may_wait
-from sparkawait.feeder import Feeder, record_batches
+from sparkawait._plan.options import Options, resolve_unpickled
+from sparkawait._plan.plan import Plan
+from sparkawait._worker import address_space, warm_up
+from sparkawait._worker.collector import collecting_less_often
+from sparkawait._worker.event_loop import check_may_wait
+from sparkawait._worker.feeder import Feeder, record_batches
+from sparkawait._worker.life_cycle import LifeCycle
 from sparkawait.functions import FunctionContext
-from sparkawait.life_cycle import LifeCycle
 from sparkawait.native_function import NativeFunction
-from sparkawait.options import Options, resolve_unpickled
-from sparkawait.plan import Plan
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

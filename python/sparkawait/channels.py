@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
+from sparkawait._plan.checks import shown
 from sparkawait.adaptive_limit import AdaptiveLimit, Bounds
-from sparkawait.checks import shown
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 __all__ = ["Channels", "Credits", "Route"]

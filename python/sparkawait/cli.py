@@ -124,7 +124,7 @@ def _add_options(demo: argparse.ArgumentParser) -> None:
         "--function",
         choices=("http", "python"),
         default=usual.function,
-        help="what makes the calls: two lookups by sparkawait.http, or a coroutine"
+        help="what makes the calls: two lookups by sparkawait.connectors.http, or a coroutine"
         f" (default: {usual.function})",
     )
     demo.add_argument(

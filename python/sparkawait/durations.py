@@ -9,7 +9,7 @@ from datetime import timedelta
 from numbers import Real
 from typing import Any, cast
 
-from sparkawait.checks import refuse, shown
+from sparkawait._plan.checks import refuse, shown
 from sparkawait.exceptions import ErrorKind
 
 __all__ = ["Duration", "parse_duration", "positive_duration"]

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, cast, overload
 
 from sparkawait._core import Row
-from sparkawait.checks import MAX_BYTES, shown
+from sparkawait._plan.checks import MAX_BYTES, shown
+from sparkawait._plan.signatures import misfit_of
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ElementTimeoutError, ErrorKind
-from sparkawait.signatures import misfit_of
 from sparkawait.types import SchemaLike
 
 __all__ = [

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, cast
 
-from sparkawait.checks import shown
+from sparkawait._plan.checks import shown
+from sparkawait._plan.signatures import misfit_of
+from sparkawait._worker.retry_after import announced_delay, header_seconds
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind, ResultError
-from sparkawait.retry_after import announced_delay, header_seconds
-from sparkawait.signatures import misfit_of
 
 __all__ = ["AsyncRetryStrategy", "RetryAfter", "exponential_backoff", "fixed_delay", "if_empty"]
 

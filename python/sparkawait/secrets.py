@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparkawait.checks import is_unicode, refuse
+from sparkawait._plan.checks import is_unicode, refuse
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 __all__ = ["LookUp", "Secret", "left_out", "looked_up", "reveal", "secret"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import TypeAlias
 
-from sparkawait.checks import refuse, shown
+from sparkawait._plan.checks import refuse, shown
 
 __all__ = ["Size", "parse_size"]
 

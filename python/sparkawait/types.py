@@ -17,8 +17,8 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from sparkawait.checks import shown
-from sparkawait.ddl import COLLATION, collated, parse_schema, parse_type
+from sparkawait._plan.checks import shown
+from sparkawait._plan.ddl import COLLATION, collated, parse_schema, parse_type
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 __all__ = ["COLLATION", "SchemaLike", "to_schema"]

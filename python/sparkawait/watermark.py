@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparkawait.checks import MAX_COUNT, shown
+from sparkawait._plan.checks import MAX_COUNT, shown
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 

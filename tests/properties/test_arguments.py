@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sparkawait as sa
-from sparkawait import _core, http, options, postgres, redis, retry, testing
-from sparkawait.checks import shown
-from sparkawait.http_options import HttpOptions
-from sparkawait.redis_function import DEFAULTS
+from sparkawait import _core, http, postgres, redis, retry, testing
+from sparkawait._plan import options
+from sparkawait._plan.checks import shown
+from sparkawait.connectors.http_options import HttpOptions
+from sparkawait.connectors.redis_function import DEFAULTS
 
 INPUT = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))])
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkawait import ConfigurationError
-from sparkawait.ddl import parse_schema
+from sparkawait._plan.ddl import parse_schema
 
 PRIMITIVES = {
     "boolean": pa.bool_(),

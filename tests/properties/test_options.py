@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkawait import ConfigurationError, WatermarkStrategy, async_function, retry
-from sparkawait.options import resolve_unpickled
+from sparkawait._plan.options import resolve_unpickled
 
 INPUT = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us"))])
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkawait import arrow
-from sparkawait.ddl import parse_schema
-from sparkawait.results import ResultBuilder
+from sparkawait._plan.ddl import parse_schema
+from sparkawait._worker.results import ResultBuilder
 
 TYPES = ["boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary"]
 CELLS = (

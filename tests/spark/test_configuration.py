@@ -7,7 +7,8 @@ import threading
 import pytest
 
 import sparkawait as sa
-from sparkawait import options, retry
+from sparkawait import retry
+from sparkawait._plan import options
 from sparkawait.exceptions import ErrorKind
 from sparkawait.spark import Metrics
 

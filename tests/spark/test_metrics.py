@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait import options, retry
+from sparkawait import retry
+from sparkawait._plan import options
 from sparkawait.spark import Metrics
 from sparkawait.spark.metrics import merge, of_one_task
 from sparkawait.spark.partition import run_task

@@ -8,9 +8,9 @@ import os
 
 import pytest
 
+from sparkawait._plan.options import resolve_unpickled
+from sparkawait._worker.life_cycle import runner_class
 from sparkawait.functions import FunctionContext
-from sparkawait.life_cycle import runner_class
-from sparkawait.options import resolve_unpickled
 
 
 class FakeRow(dict):

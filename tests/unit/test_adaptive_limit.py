@@ -9,9 +9,9 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import arrow
+from sparkawait._plan.options import resolve_unpickled
 from sparkawait.channels import Credits
 from sparkawait.exceptions import ErrorKind
-from sparkawait.options import resolve_unpickled
 from sparkawait.testing import LookupServer
 
 RETRY = sa.retry.fixed_delay(100_000, "1ms")

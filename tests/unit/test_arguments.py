@@ -8,8 +8,8 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import http, postgres, redis
-from sparkawait.checks import shown
-from sparkawait.options import resolve_unpickled
+from sparkawait._plan.checks import shown
+from sparkawait._plan.options import resolve_unpickled
 
 URL = "https://host/{id}"
 REDIS = "redis://host"

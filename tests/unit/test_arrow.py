@@ -20,8 +20,8 @@ from sparkawait import (
     async_function,
     retry,
 )
-from sparkawait.plan import Plan
-from sparkawait.results import ResultBuilder
+from sparkawait._plan.plan import Plan
+from sparkawait._worker.results import ResultBuilder
 
 WAITS = [arrow.ordered_wait, arrow.unordered_wait]
 FOREVER = "1h"

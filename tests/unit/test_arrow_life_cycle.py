@@ -14,10 +14,10 @@ from sparkawait import (
     ErrorKind,
     arrow,
     async_function,
-    life_cycle,
 )
-from sparkawait.event_loop import event_loop_thread
-from sparkawait.options import resolve_unpickled
+from sparkawait._plan.options import resolve_unpickled
+from sparkawait._worker import life_cycle
+from sparkawait._worker.event_loop import event_loop_thread
 from sparkawait.testing import simulated
 
 

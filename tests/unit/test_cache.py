@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait import arrow, options, testing
+from sparkawait import arrow, testing
+from sparkawait._plan import options
+from sparkawait._plan.options import resolve_unpickled
 from sparkawait.exceptions import ErrorKind
-from sparkawait.options import resolve_unpickled
 from sparkawait.testing import simulated
 
 

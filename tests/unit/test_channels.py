@@ -10,9 +10,9 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import arrow
+from sparkawait._plan.options import resolve, resolve_unpickled
 from sparkawait.channels import Credits, Route
 from sparkawait.exceptions import ErrorKind
-from sparkawait.options import resolve, resolve_unpickled
 
 
 def batch(tenants, start=0):

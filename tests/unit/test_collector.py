@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from sparkawait.collector import MOST, OBJECTS_PER_CALL, THRESHOLD, collecting_less_often
+from sparkawait._worker.collector import MOST, OBJECTS_PER_CALL, THRESHOLD, collecting_less_often
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from sparkawait import AsyncFunction, ErrorKind, ResultError, RetryAfter, retry
-from sparkawait.coroutines import ROWS_PER_TURN
+from sparkawait._worker.coroutines import ROWS_PER_TURN
 from sparkawait.functions import async_function
 
 VARIABLE = contextvars.ContextVar("variable", default="unset")

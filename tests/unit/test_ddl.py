@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from sparkawait import ConfigurationError, ErrorKind
-from sparkawait.ddl import parse_schema, parse_type
+from sparkawait._plan.ddl import parse_schema, parse_type
 
 UTC = pa.timestamp("us", tz="UTC")
 

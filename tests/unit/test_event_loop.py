@@ -8,7 +8,7 @@ from concurrent import futures
 
 import pytest
 
-from sparkawait.event_loop import EventLoopThread, event_loop_thread
+from sparkawait._worker.event_loop import EventLoopThread, event_loop_thread
 
 
 @pytest.fixture

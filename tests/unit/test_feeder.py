@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sparkawait import ConfigurationError, ErrorKind
-from sparkawait.feeder import Feeder, record_batches
+from sparkawait._worker.feeder import Feeder, record_batches
 
 
 class FakeTask:

@@ -11,9 +11,9 @@ import cloudpickle
 import pytest
 
 from sparkawait import AsyncFunction, Batch, ConfigurationError, ErrorKind, FunctionContext
+from sparkawait._plan.options import resolve_unpickled
 from sparkawait.exceptions import ElementTimeoutError
 from sparkawait.functions import async_function
-from sparkawait.options import resolve_unpickled
 
 
 @async_function("y bigint")

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
+from sparkawait._plan.options import resolve_unpickled
 from sparkawait.channels import Route
-from sparkawait.options import resolve_unpickled
 
 URL = "https://example.com/{id}"
 

@@ -16,9 +16,9 @@ from sparkawait import (
     OperatorStateError,
     arrow,
     async_function,
-    life_cycle,
 )
-from sparkawait.event_loop import event_loop_thread
+from sparkawait._worker import life_cycle
+from sparkawait._worker.event_loop import event_loop_thread
 
 
 @async_function("y bigint")

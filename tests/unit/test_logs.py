@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait.logs import RustLines
+from sparkawait._worker.logs import RustLines
 
 WARN_AND_INFORM = """
-from sparkawait.logs import write_to_standard_error
+from sparkawait._worker.logs import write_to_standard_error
 import logging
 {before}
 write_to_standard_error()

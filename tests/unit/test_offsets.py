@@ -6,7 +6,7 @@ import pytest
 
 import sparkawait.arrow
 from sparkawait import async_function
-from sparkawait.offsets import Offsets
+from sparkawait._worker.offsets import Offsets
 
 NOTHING = pa.py_buffer(b"")
 TEXTS = pa.Array.from_buffers(pa.string(), 0, [None, NOTHING, NOTHING])

@@ -17,9 +17,9 @@ from sparkawait import (
     WatermarkStrategy,
     retry,
 )
+from sparkawait._plan.options import resolve
 from sparkawait.functions import async_function
 from sparkawait.native_function import NativeFunction
-from sparkawait.options import resolve
 
 INPUT = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us")), ("name", pa.string())])
 

@@ -4,9 +4,10 @@
 import pyarrow as pa
 import pytest
 
-from sparkawait import ErrorKind, results
-from sparkawait.ddl import parse_schema
-from sparkawait.results import ResultBuilder, TooLargeError
+from sparkawait import ErrorKind
+from sparkawait._plan.ddl import parse_schema
+from sparkawait._worker import results
+from sparkawait._worker.results import ResultBuilder, TooLargeError
 
 MEGABYTE = 1 << 20
 

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pytest
 
 from sparkawait import ErrorKind, ResultError
-from sparkawait.ddl import parse_schema
-from sparkawait.results import ResultBuilder
-from sparkawait.shapes import rows_of
+from sparkawait._plan.ddl import parse_schema
+from sparkawait._worker.results import ResultBuilder
+from sparkawait._worker.shapes import rows_of
 
 
 class Point(NamedTuple):

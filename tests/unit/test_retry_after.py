@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from sparkawait import RetryAfter, async_function, retry
-from sparkawait.retry_after import announced_delay, header_seconds
+from sparkawait._worker.retry_after import announced_delay, header_seconds
 
 
 class HTTPStatusError(Exception):

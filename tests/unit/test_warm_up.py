@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait import arrow, warm_up
-from sparkawait.options import resolve_unpickled
+from sparkawait import arrow
+from sparkawait._plan.options import resolve_unpickled
+from sparkawait._worker import warm_up
 from sparkawait.testing import simulated
 
 CALLS = 40

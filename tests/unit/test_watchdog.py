@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from sparkawait.event_loop import EventLoopThread
+from sparkawait._worker.event_loop import EventLoopThread
+from sparkawait._worker.watchdog import Watch, Watchdog
 from sparkawait.exceptions import ErrorKind
-from sparkawait.watchdog import Watch, Watchdog
 
 
 def blocking(event):

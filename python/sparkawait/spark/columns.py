@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkawait._plan.plan import Plan
+from sparkawait._worker.results import Built, ResultBuilder
 from sparkawait.exceptions import ConfigurationError, ErrorKind, InternalError, ResultError
-from sparkawait.plan import Plan
-from sparkawait.results import Built, ResultBuilder
 from sparkawait.spark.metrics import TaskMetrics
 from sparkawait.spark.partition import run_task
 from sparkawait.spark.shipment import Shipment

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 from pyspark.sql.types import ArrayType, DataType, StringType, StructType, UserDefinedType
 
-from sparkawait.checks import refuse
+from sparkawait._plan.checks import refuse
+from sparkawait._plan.plan import Plan
 from sparkawait.exceptions import ErrorKind
-from sparkawait.plan import Plan
 
 __all__ = ["check_keys"]
 

@@ -20,7 +20,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkawait.ddl import parse_type
+from sparkawait._plan.ddl import parse_type
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.schemas import with_zone
 from sparkawait.spark.texts import PROBE_TEXT, parse_rows

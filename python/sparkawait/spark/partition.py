@@ -18,9 +18,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 import sparkawait.arrow
+from sparkawait._plan.plan import Plan
+from sparkawait._worker.logs import write_to_standard_error
 from sparkawait.exceptions import AsyncIOError
-from sparkawait.logs import write_to_standard_error
-from sparkawait.plan import Plan
 from sparkawait.spark.connection import Connection
 from sparkawait.spark.metrics import TaskMetrics, of_one_task
 from sparkawait.spark.shipment import Shipment

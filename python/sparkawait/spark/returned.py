@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from sparkawait._plan.plan import Plan
 from sparkawait.native_function import NativeFunction
-from sparkawait.plan import Plan
 from sparkawait.spark.schemas import conformed, to_spark, with_zone
 
 __all__ = ["casts", "conform", "result_fields"]

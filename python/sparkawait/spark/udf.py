@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import ArrayType, DataType, StructType
 
-from sparkawait import options
-from sparkawait.checks import shown
+from sparkawait._plan import options
+from sparkawait._plan.checks import shown
+from sparkawait._plan.plan import ERROR_COLUMN, OnError
 from sparkawait.durations import Duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction
-from sparkawait.plan import ERROR_COLUMN, OnError
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.spark.columns import FOUND, Arguments, ColumnPlan, ColumnTask
 from sparkawait.spark.metrics import Metrics, accumulator_of

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import StructType
 
-from sparkawait import options
+from sparkawait._plan import options
+from sparkawait._plan.plan import ERROR_COLUMN, Mode, OnError, Output
 from sparkawait.cache import Cache
 from sparkawait.channels import Channels
 from sparkawait.durations import Duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.plan import ERROR_COLUMN, Mode, OnError, Output
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.sizes import Size
 from sparkawait.spark.keys import check_keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkawait.checks import MAX_COUNT, choice, refuse, shown
+from sparkawait._plan.checks import MAX_COUNT, choice, refuse, shown
 from sparkawait.durations import positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.retry import AsyncRetryStrategy

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sparkawait import _core
-from sparkawait.checks import number
+from sparkawait._plan.checks import number
 from sparkawait.durations import Duration, parse_duration
 
 __all__ = [

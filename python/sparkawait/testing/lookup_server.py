@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import cast, final
 
 from sparkawait import _core
-from sparkawait.checks import integer, mapping, number, refuse, text
+from sparkawait._plan.checks import integer, mapping, number, refuse, text
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.testing.latency import LatencyLike, to_latency
 

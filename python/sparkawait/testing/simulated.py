@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sparkawait import _core
-from sparkawait.checks import flag, integer, number
+from sparkawait._plan.checks import flag, integer, number
 from sparkawait.native_function import NativeFunction
 from sparkawait.testing.latency import Latency, LatencyLike, to_latency
 

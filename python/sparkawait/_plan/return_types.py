@@ -38,7 +38,7 @@ from typing import (
 
 import pyarrow as pa
 
-from sparkawait.ddl import parse_type
+from sparkawait._plan.ddl import parse_type
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 __all__ = ["schema_of"]

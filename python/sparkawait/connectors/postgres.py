@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import pyarrow as pa
 
 from sparkawait import _core
-from sparkawait.certificates import Certificates, Pem
-from sparkawait.checks import (
+from sparkawait._plan.checks import (
     MAX_BYTES,
     MAX_COUNT,
     choice,
@@ -28,6 +27,7 @@ from sparkawait.checks import (
     shown,
     text,
 )
+from sparkawait.connectors.certificates import Certificates, Pem
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction, check_native

@@ -18,10 +18,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from sparkawait import redis_commands
-from sparkawait.checks import choice, flag, mapping, refuse, shown, text
+from sparkawait._plan.checks import choice, flag, mapping, refuse, shown, text
+from sparkawait.connectors import redis_commands
+from sparkawait.connectors.redis_function import RedisFunction, make
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.redis_function import RedisFunction, make
 from sparkawait.secrets import Secret
 from sparkawait.types import SchemaLike, to_schema
 

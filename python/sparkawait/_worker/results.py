@@ -18,9 +18,9 @@ from typing import Any, Generic, TypeVar, cast
 
 import pyarrow as pa
 
-from sparkawait.conversion import Misfit, conversion_to
+from sparkawait._worker.conversion import Misfit, conversion_to
+from sparkawait._worker.shapes import rows_of
 from sparkawait.exceptions import ErrorKind, ResultError
-from sparkawait.shapes import rows_of
 
 __all__ = ["Built", "ResultBuilder", "TooLargeError"]
 

@@ -11,16 +11,16 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, cast
 
-from sparkawait.batch_lines import CallSize, Line, Timers
+from sparkawait._worker.batch_lines import CallSize, Line, Timers
+from sparkawait._worker.retry_after import announced_delay
+from sparkawait._worker.runner import Runner
 from sparkawait.exceptions import ErrorKind, ResultError
 from sparkawait.retry import RetryAfter
-from sparkawait.retry_after import announced_delay
-from sparkawait.runner import Runner
 
 if TYPE_CHECKING:
     from sparkawait._core import Port, Row
+    from sparkawait._plan.plan import Plan
     from sparkawait.functions import Batch, FunctionContext
-    from sparkawait.plan import Plan
 
 __all__ = ["BatchRunner"]
 

@@ -17,18 +17,18 @@ from typing import Any, Literal, NoReturn, TypedDict, cast
 
 import pyarrow as pa
 
+from sparkawait._plan.checks import flag, shown
+from sparkawait._plan.function_checks import check_picklable, declared_schema, to_function
+from sparkawait._plan.identity import identity_of
+from sparkawait._plan.plan import ERROR_COLUMN, OnError, Output, Plan
+from sparkawait._plan.signatures import misfit_of
 from sparkawait.cache import Cache
 from sparkawait.channels import Channels, Credits, Route
-from sparkawait.checks import flag, shown
 from sparkawait.durations import Duration, parse_duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.function_checks import check_picklable, declared_schema, to_function
 from sparkawait.functions import AsyncFunction, describe, is_async
-from sparkawait.identity import identity_of
 from sparkawait.native_function import NativeFunction
-from sparkawait.plan import ERROR_COLUMN, OnError, Output, Plan
 from sparkawait.retry import AsyncRetryStrategy
-from sparkawait.signatures import misfit_of
 from sparkawait.sizes import Size, parse_size
 from sparkawait.types import SchemaLike
 from sparkawait.watermark import WatermarkStrategy

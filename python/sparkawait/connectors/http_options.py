@@ -11,8 +11,7 @@ from typing import Any, Literal, TypedDict, TypeVar, cast
 import pyarrow as pa
 
 from sparkawait import _core
-from sparkawait.certificates import Certificates, Pem
-from sparkawait.checks import (
+from sparkawait._plan.checks import (
     MAX_BYTES,
     choice,
     flag,
@@ -23,9 +22,10 @@ from sparkawait.checks import (
     shown,
     text,
 )
+from sparkawait.connectors.certificates import Certificates, Pem
+from sparkawait.connectors.http_hosts import check_hosts, require_hosts
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.exceptions import ErrorKind
-from sparkawait.http_hosts import check_hosts, require_hosts
 from sparkawait.secrets import LookUp, Secret, looked_up, reveal
 from sparkawait.types import SchemaLike, duplicate, to_schema
 

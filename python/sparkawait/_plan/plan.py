@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
 
+from sparkawait._worker.results import ResultBuilder
 from sparkawait.cache import Cache
 from sparkawait.channels import Credits, Route
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, Batch
 from sparkawait.native_function import NativeFunction
-from sparkawait.results import ResultBuilder
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.types import duplicate
 from sparkawait.watermark import WatermarkStrategy
@@ -44,7 +44,7 @@ _ERROR_TYPE = pa.struct([("kind", pa.string()), ("message", pa.string()), ("atte
 
 @dataclass(frozen=True)
 class Plan:
-    """One checked call. Made by `sparkawait.options.resolve`.
+    """One checked call. Made by `sparkawait._plan.options.resolve`.
 
     Attributes:
         mode: Which order the output has.

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pyarrow as pa
 
 from sparkawait import _core
-from sparkawait.certificates import Certificates
-from sparkawait.checks import MAX_BYTES, choice, flag, integer, refuse, shown, text
+from sparkawait._plan.checks import MAX_BYTES, choice, flag, integer, refuse, shown, text
+from sparkawait.connectors.certificates import Certificates
 from sparkawait.durations import positive_duration
 from sparkawait.native_function import NativeFunction, check_native
 from sparkawait.secrets import LookUp, Secret, left_out, looked_up, reveal

@@ -15,7 +15,7 @@ from sparkawait.exceptions import ErrorKind, ResultError
 
 if TYPE_CHECKING:
     from sparkawait._core import Port, Row
-    from sparkawait.plan import Plan
+    from sparkawait._plan.plan import Plan
 
 __all__ = ["Replies"]
 

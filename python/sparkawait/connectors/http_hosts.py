@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from sparkawait import _core
-from sparkawait.checks import refuse, shown, text
+from sparkawait._plan.checks import refuse, shown, text
 from sparkawait.secrets import Secret
 
 __all__ = ["check_hosts", "require_hosts"]

@@ -16,13 +16,13 @@ from contextvars import copy_context
 from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from sparkawait.phases import within
-from sparkawait.replies import Replies
+from sparkawait._worker.phases import within
+from sparkawait._worker.replies import Replies
 
 if TYPE_CHECKING:
     from sparkawait._core import Port, Row
+    from sparkawait._plan.plan import Plan
     from sparkawait.functions import AsyncFunction, FunctionContext
-    from sparkawait.plan import Plan
 
 __all__ = ["Runner"]
 

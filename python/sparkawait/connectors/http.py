@@ -38,8 +38,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from sparkawait import _core
-from sparkawait.checks import refuse, shown
-from sparkawait.http_options import (
+from sparkawait._plan.checks import refuse, shown
+from sparkawait.connectors.http_options import (
     Checked,
     HttpOptions,
     Template,

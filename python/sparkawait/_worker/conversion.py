@@ -16,8 +16,8 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from sparkawait.leaf_values import LEAVES, Conversion, Misfit, Rules, refuse
-from sparkawait.shapes import fields_of
+from sparkawait._worker.leaf_values import LEAVES, Conversion, Misfit, Rules, refuse
+from sparkawait._worker.shapes import fields_of
 
 __all__ = ["Conversion", "Misfit", "conversion_to"]
 

@@ -13,20 +13,20 @@ from concurrent.futures import Future
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from sparkawait.batching import BatchRunner
-from sparkawait.coroutines import CoroutineRunner
-from sparkawait.event_loop import event_loop_thread
+from sparkawait._worker.batching import BatchRunner
+from sparkawait._worker.coroutines import CoroutineRunner
+from sparkawait._worker.event_loop import event_loop_thread
+from sparkawait._worker.phases import PhaseExpiredError
+from sparkawait._worker.runner import CANCEL_SECONDS
+from sparkawait._worker.watchdog import BLOCKED_SECONDS, WAY_OUT, Watch
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind
 from sparkawait.native_function import NativeFunction
-from sparkawait.phases import PhaseExpiredError
-from sparkawait.runner import CANCEL_SECONDS
-from sparkawait.watchdog import BLOCKED_SECONDS, WAY_OUT, Watch
 
 if TYPE_CHECKING:
     from sparkawait._core import Task
+    from sparkawait._plan.plan import Plan
+    from sparkawait._worker.runner import Runner
     from sparkawait.functions import FunctionContext
-    from sparkawait.plan import Plan
-    from sparkawait.runner import Runner
 
 __all__ = ["LifeCycle", "runner_class"]
 

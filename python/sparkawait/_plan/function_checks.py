@@ -13,7 +13,8 @@ from typing import NoReturn, cast
 
 import pyarrow as pa
 
-from sparkawait.checks import shown
+from sparkawait._plan.checks import shown
+from sparkawait._plan.return_types import schema_of
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import (
     AsyncFunction,
@@ -25,7 +26,6 @@ from sparkawait.functions import (
     wrap_coroutine,
 )
 from sparkawait.native_function import NativeFunction
-from sparkawait.return_types import schema_of
 from sparkawait.types import to_schema
 
 __all__ = ["check_picklable", "declared_schema", "to_function"]

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from sparkawait import address_space
+from sparkawait._worker import address_space
+from sparkawait._worker.offsets import Offsets
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.offsets import Offsets
 
 if TYPE_CHECKING:
     from sparkawait._core import Task

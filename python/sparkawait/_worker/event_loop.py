@@ -17,10 +17,10 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from sparkawait import address_space
+from sparkawait._worker import address_space
+from sparkawait._worker.logs import RustLines
+from sparkawait._worker.watchdog import Watchdog
 from sparkawait.exceptions import ErrorKind, OperatorStateError
-from sparkawait.logs import RustLines
-from sparkawait.watchdog import Watchdog
 
 __all__ = ["EventLoopThread", "check_may_wait", "event_loop_thread"]
 

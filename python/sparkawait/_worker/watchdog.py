@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from time import monotonic
 from types import CodeType
 
-from sparkawait import address_space
+from sparkawait._worker import address_space
+from sparkawait._worker.stacks import CALLBACK, Blocking, blocking_of
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind, add_note
-from sparkawait.stacks import CALLBACK, Blocking, blocking_of
 
 __all__ = ["BLOCKED_SECONDS", "Watch", "Watchdog"]
 

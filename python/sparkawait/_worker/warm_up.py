@@ -11,9 +11,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Hashable
 
+from sparkawait._plan.identity import identity_of
+from sparkawait._plan.plan import Plan
 from sparkawait.functions import AsyncFunction, FunctionFromCoroutine
-from sparkawait.identity import identity_of
-from sparkawait.plan import Plan
 
 __all__ = ["is_known", "remember"]
 

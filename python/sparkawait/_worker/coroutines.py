@@ -18,12 +18,12 @@ from time import monotonic
 from types import coroutine
 from typing import TYPE_CHECKING
 
-from sparkawait.runner import Runner
+from sparkawait._worker.runner import Runner
 
 if TYPE_CHECKING:
     from sparkawait._core import Port, Row
+    from sparkawait._plan.plan import Plan
     from sparkawait.functions import FunctionContext
-    from sparkawait.plan import Plan
 
 __all__ = ["CoroutineRunner"]
 

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What checks a call on the driver, and what of it travels to the executors.
+
+```text
+  ordered_wait(..), async_udf(..) --> options --> Plan --> a task of _worker, here or in an executor
+                                       |
+    function_checks, return_types,     |      checks, which every part of the package uses
+    ddl, identity, signatures     <----+
+```
+
+Nothing here calls the user's function, or waits.
+"""

@@ -6,9 +6,28 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.meta.repository import PACKAGE, ROOT, imported_modules
 
 # `demo` is a program that uses the package, as a user's job would.
+PUBLIC_MODULES = {
+    "adaptive_limit",
+    "arrow",
+    "cache",
+    "channels",
+    "cli",
+    "durations",
+    "exceptions",
+    "functions",
+    "native_function",
+    "retry",
+    "secrets",
+    "sizes",
+    "types",
+    "watermark",
+}
+
 MAY_IMPORT_PYSPARK = {"spark", "demo"}
 
 
@@ -31,6 +50,37 @@ def test_only_the_spark_package_imports_pyspark():
 
 def test_the_spark_package_leaves_the_extension_module_alone():
     assert importers(is_of("sparkawait._core"), lambda part: part == "spark") == []
+
+
+# Which folder of the package must not know which others; a file is named where only one may.
+UNKNOWN_TO = {
+    "_plan": {"spark", "connectors", "testing", "demo", "arrow", "_worker"},
+    "_worker": {"spark", "connectors", "testing", "demo", "arrow"},
+    "connectors": {"spark", "_worker", "testing", "demo", "arrow"},
+    "spark": {"connectors", "testing", "demo"},
+    "testing": {"spark", "connectors", "_worker", "demo"},
+}
+EXCEPTIONS = {("_plan/plan.py", "sparkawait._worker.results")}  # what a task builds results with
+
+
+@pytest.mark.parametrize("folder", UNKNOWN_TO)
+def test_a_folder_knows_only_what_lies_below_it(folder):
+    known = {
+        (path.relative_to(PACKAGE).as_posix(), name)
+        for path in (PACKAGE / folder).rglob("*.py")
+        for name in imported_modules(path)
+        if any(is_of(f"sparkawait.{other}")(name) for other in UNKNOWN_TO[folder])
+    }
+    kept = {
+        (file, name) for file, name in known if (file, name.rpartition(".")[0]) not in EXCEPTIONS
+    }
+    assert kept - EXCEPTIONS == set()
+
+
+def test_public_nouns_stand_alone_at_the_top():
+    """What is at the top is public: exported, or named by the documentation of what is."""
+    top = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
+    assert top == PUBLIC_MODULES
 
 
 def test_the_package_does_not_import_tests():

@@ -1,9 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wait functions for DataFrames. The only package that imports PySpark.
 
-Works with classic sessions and with Spark Connect, for batch and streaming DataFrames. Everything
-here runs on the driver, but for `partition`, `columns`, `pandas_columns` and `connection`, which
-run in the executors.
+```text
+  driver     wait --> partition --+     schemas, returned: types and names as Spark has them
+             udf  --> columns   --+     routes, keys: columns that options name
+                                  |     shipping, wheel, workers: is sparkawait over there?
+                              shipment
+  executor                        |
+             partition, columns --+--> a task of sparkawait._worker --> metrics
+             pandas_columns, connection
+```
+
+Works with classic sessions and with Spark Connect, for batch and streaming DataFrames.
 """
 
 from sparkawait.spark.metrics import Metrics

@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tests of asynchronous functions need: a harness, a function that waits, an HTTP server.
 
+```text
+  OperatorTestHarness   the operator alone, by a manual clock: no thread, no network
+  simulated(latency)    a function that waits and answers, in Rust
+  LookupServer(latency) an HTTP server in this process, which tests and the demo call
+```
+
 Nothing here needs pyspark. Users test their own retry and timeout rules with it, and so do we.
 """
 

@@ -10,7 +10,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import redis
-from tests.support.redis_cluster import RedisCluster
+from tests.support.redis_cluster import RedisCluster, wait_for
 from tests.support.redis_server import RedisServer
 
 ROWS = 5000
@@ -116,10 +116,16 @@ def migrate(
     source_id, target_id = (node.cli("cluster", "myid").strip() for node in (source, target))
     run(target, (f"cluster setslot {it} importing {source_id}" for it in slots))
     run(source, (f"cluster setslot {it} migrating {target_id}" for it in slots))
-    listed = run(source, (f"cluster getkeysinslot {it} 100\necho end" for it in slots))
     where = f'127.0.0.1 {target.port} "" 0 5000'
-    groups = (keys.split() for keys in listed.split("end"))
-    run(source, (f"migrate {where} keys {' '.join(keys)}" for keys in groups if keys))
+
+    def is_empty() -> bool:
+        listed = run(source, (f"cluster getkeysinslot {it} 100\necho end" for it in slots))
+        groups = [keys for keys in listed.split("end") if keys.strip()]
+        run(source, (f"migrate {where} keys {' '.join(keys.split())}" for keys in groups))
+        return not groups
+
+    # A node that has lost sight of the others for a moment takes no keys.
+    wait_for(is_empty)
     for node in (target, source):
         run(node, (f"cluster setslot {it} node {target_id}" for it in given))
 
@@ -149,6 +155,7 @@ def test_nothing_is_lost_while_slots_go_to_and_fro(passing):
         for index, batch in enumerate(batches()):
             source, target = passing.primaries[index % 2], passing.primaries[1 - index % 2]
             migrate(source, target, slots, given=slots)
+            passing.wait_until_agreed()
             yield batch
 
     out = sa.arrow.unordered_wait(flipping(), function, capacity=700, retry=UNTIL_BACK)

@@ -12,7 +12,7 @@ from typing_extensions import Self
 from tests.support.redis_server import RedisServer
 from tests.support.servers import LOOPBACK, START_SECONDS, free_port
 
-__all__ = ["SLOTS", "RedisCluster"]
+__all__ = ["SLOTS", "RedisCluster", "wait_for"]
 
 SLOTS = 16384
 
@@ -75,6 +75,19 @@ class RedisCluster:
         for node in self.nodes:
             wait_for(lambda node=node: ports <= set(node.cli("cluster", "slots").split()))
 
+    def wait_until_agreed(self) -> None:
+        """Returns when all primaries name the same owner of each slot, by epochs that differ.
+
+        Slots that move on before that may be claimed by two nodes with one epoch; one of them then
+        gives way, and Redis deletes the keys that it has in them.
+        """
+        wait_for(lambda: self._is_agreed())
+
+    def _is_agreed(self) -> bool:
+        told = {_primaries_told_by(node) for node in self.primaries}
+        epochs = [epoch for _, epoch, _ in next(iter(told))]
+        return len(told) == 1 and len(set(epochs)) == len(epochs)
+
     def _prepare(self) -> RedisServer:
         bus = str(free_port())
         node = RedisServer(
@@ -110,6 +123,17 @@ class RedisCluster:
     def _wait(self, state: str) -> None:
         for node in self.nodes:
             wait_for(lambda node=node: state in node.cli("cluster", "info"))
+
+
+def _primaries_told_by(node: RedisServer) -> frozenset[tuple[str, str, tuple[str, ...]]]:
+    """Name, epoch and slots of each primary, as a node has heard."""
+    fields = (line.split() for line in node.cli("cluster", "nodes").splitlines())
+    # A slot that is on its way is marked beside the others.
+    return frozenset(
+        (name, epoch, tuple(it for it in slots if not it.startswith("[")))
+        for name, _, flags, _, _, _, epoch, _, *slots in fields
+        if "master" in flags
+    )
 
 
 def _follows(replica: RedisServer, primary: str) -> bool:

@@ -81,7 +81,7 @@ class RedisCluster:
         Slots that move on before that may be claimed by two nodes with one epoch; one of them then
         gives way, and Redis deletes the keys that it has in them.
         """
-        wait_for(lambda: self._is_agreed())
+        wait_for(self._is_agreed)
 
     def _is_agreed(self) -> bool:
         told = {_primaries_told_by(node) for node in self.primaries}

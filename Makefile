@@ -75,7 +75,7 @@ wheel: $(VENV)/.packages ## build the wheel into dist/
 check: lint test docs ## all that has to pass before a change lands
 
 .PHONY: test
-test: test-rust loom test-python test-spark ## all tests: Rust, interleavings, Python, Spark, and older versions where their Pythons are found
+test: test-rust loom test-python test-spark test-install ## all tests: Rust, interleavings, Python, Spark, installation, and older versions where their Pythons are found
 	@for leg in $(OLDER); do \
 		if tools/python-for $$leg $(PYTHON) >/dev/null; then $(MAKE) test-$$leg; \
 		else echo "test-$$leg is left out"; fi; \
@@ -87,7 +87,7 @@ test-rust: $(VENV)/.packages ## the tests of the crates, doc tests included
 
 .PHONY: test-python
 test-python: dev $(VENV)/.servers ## the Python tests that need no Spark, and the examples in docstrings
-	$(PY) -m pytest --quiet -m "not spark"
+	$(PY) -m pytest --quiet -m "not spark and not install"
 
 .PHONY: test-spark
 test-spark: dev $(VENV)/.servers ## the tests on the newest Spark
@@ -96,6 +96,10 @@ test-spark: dev $(VENV)/.servers ## the tests on the newest Spark
 .PHONY: test-cluster
 test-cluster: dev ## the part of them that runs on a cluster of real processes, some of which are killed
 	$(JAVA) $(PY) -m pytest --quiet $(SPARK_LIMITS) tests/cluster
+
+.PHONY: test-install
+test-install: dev ## the first example of the README in new environments, into which a wheel is installed
+	$(JAVA) $(PY) -m pytest --quiet -m install tests/install
 
 .PHONY: test-spark35
 test-spark35: dev .venv-spark35/.packages $(VENV)/.servers ## the tests of the Spark functions on the oldest Spark, 3.5

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pyspark
 import pytest
 from pyspark import cloudpickle
@@ -15,6 +16,7 @@ from pyspark import cloudpickle
 import sparkawait as sa
 from sparkawait.exceptions import ErrorKind
 from sparkawait.spark import shipment, workers
+from sparkawait.spark.drivers_python import run_drivers_python
 from sparkawait.spark.shipment import Shipment
 
 pytestmark = pytest.mark.spark
@@ -128,8 +130,27 @@ def test_a_worker_without_sparkawait_names_both_pythons_and_the_setting():
         f"ImportError: Spark's Python workers run {sys.executable}, which cannot import sparkawait"
         f" (No module named 'sparkawait'); the driver runs {sys.executable} and has sparkawait"
         f" {sa.__version__}. Send it along with sparkawait.spark.ship(spark), install it for the"
-        " workers' Python, or name another Python with PYSPARK_PYTHON or spark.pyspark.python"
+        " workers'"
+        " Python, or name another Python with PYSPARK_PYTHON, spark.pyspark.python or, for Spark"
+        " Connect, spark.sql.execution.pyspark.python"
     )
+
+
+def test_a_pyarrow_that_is_too_old_on_an_executor_says_so(monkeypatch):
+    sent = cloudpickle.dumps(Parcel(1))
+    newer = pa.__version__
+    monkeypatch.setattr(pa, "__version__", "1.0.0")
+
+    with pytest.raises(sa.ConfigurationError) as raised:
+        unpickle(sent)
+
+    assert raised.value.kind is ErrorKind.WORKERS_UNFIT
+    sentence = str(raised.value)
+    assert (
+        f"workers run {sys.executable}, whose pyarrow 1.0.0 is too old for this Spark" in sentence
+    )
+    assert f"the driver runs {sys.executable} with pyarrow {newer}" in sentence
+    assert "PYSPARK_PYTHON" in sentence
 
 
 def test_tasks_of_another_version_fail_with_that_sentence(spark):
@@ -175,6 +196,34 @@ def test_another_version_of_python_is_refused_by_the_call(spark, python, monkeyp
 
     with pytest.raises(sa.ConfigurationError, match=r"which is Python 3\.1 and not 3\."):
         sa.unordered_wait(spark.range(1), double)
+
+
+def test_workers_run_the_drivers_python_where_nobody_chose_theirs(spark, monkeypatch):
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "python3")
+    monkeypatch.delenv("PYSPARK_PYTHON")
+
+    assert sa.ordered_wait(spark.range(3), double).count() == 3
+    assert spark.sparkContext.pythonExec == sys.executable
+
+
+def test_a_column_function_runs_the_drivers_python_where_nobody_chose_one(spark, monkeypatch):
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "python3")
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    spark.range(1).select(sa.async_udf(double)("id"))
+
+    assert spark.sparkContext.pythonExec == sys.executable
+
+
+@pytest.mark.parametrize("chosen", [{"PYSPARK_PYTHON": "python3"}, {}])
+def test_a_python_that_was_chosen_stays(spark, python, monkeypatch, chosen):
+    name = chosen.get("PYSPARK_PYTHON") or python(f'exec {sys.executable} "$@"')
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", name)
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    for variable, value in chosen.items():
+        monkeypatch.setenv(variable, value)
+    run_drivers_python(spark)
+
+    assert spark.sparkContext.pythonExec == name
 
 
 def test_another_python_with_sparkawait_is_as_good(spark, python, monkeypatch):

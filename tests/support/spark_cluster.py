@@ -47,13 +47,15 @@ class SparkCluster:
     Args:
         folder: For logs and what executors write.
         workers: How many.
+        home: Of the Spark that runs; by default the one of this Python.
 
     Attributes:
         address: Of the master.
     """
 
-    def __init__(self, folder: Path, workers: int = 2) -> None:
+    def __init__(self, folder: Path, workers: int = 2, home: Path | None = None) -> None:
         self.address = ""
+        self._home = home or Path(pyspark.__file__).parent
         self._folder = folder
         self._count = workers
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -98,17 +100,16 @@ class SparkCluster:
         return "\n".join(f"== {path}\n{path.read_text()[-3000:]}" for path in written)
 
     def _start(self, role: str, *arguments: str) -> None:
-        home = Path(pyspark.__file__).parent
         log = self._folder / f"{len(self._processes)}.log"
         self._logs.append(log)
-        command = ["bash", str(home / "bin" / "spark-class"), role, "--webui-port", "0"]
+        command = ["bash", str(self._home / "bin" / "spark-class"), role, "--webui-port", "0"]
         kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ}
         with log.open("wb") as written:
             process = subprocess.Popen(
                 [*command, *arguments],
                 stdout=written,
                 stderr=subprocess.STDOUT,
-                env={**kept, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": LOOPBACK},
+                env={**kept, "SPARK_HOME": str(self._home), "SPARK_LOCAL_IP": LOOPBACK},
                 cwd=self._folder,
             )
         self._processes.append(process)

@@ -2,8 +2,9 @@
 """What is sent to the executors, in an envelope that can be opened by any version of sparkawait.
 
 ```text
-  opener, by value | format | version | contents, pickled
-     |                           |         `-- read last, when they can be
+  opener, by value | format | version | Python, pyarrow | contents, pickled
+     |                           |               |            `-- read last, when they can be
+     |                           |               `-- of the driver, for messages
      |                           `-- compared by the sparkawait of the executor
      `-- needs no sparkawait: takes the one that was shipped, or says so where there is none
 ```
@@ -19,7 +20,9 @@ import sys
 from types import FunctionType
 from typing import Any
 
+import pyarrow as pa
 from pyspark import cloudpickle
+from pyspark.sql.pandas.utils import require_minimum_pyarrow_version
 
 import sparkawait
 from sparkawait.exceptions import ConfigurationError, ErrorKind
@@ -36,15 +39,16 @@ class Shipment:
     def __reduce__(self) -> tuple[Any, ...]:
         """Seals the class and the attributes."""
         contents = cloudpickle.dumps((type(self), self.__dict__))
-        return _OPENER, (FORMAT, sparkawait.__version__, sys.executable, contents)
+        driver = (sys.executable, pa.__version__)
+        return _OPENER, (FORMAT, sparkawait.__version__, *driver, contents)
 
 
 def unpack(format_: int, version: str, *sealed: Any) -> object:
     """Opens an envelope. Its name, place and first two arguments stay what they are for ever.
 
     Raises:
-        ConfigurationError: If another version of sparkawait has sealed it, or the contents need
-            a module that is not here.
+        ConfigurationError: If another version of sparkawait has sealed it, pyarrow is too old
+            here, or the contents need a module that is not here.
     """
     if (format_, version) != (FORMAT, sparkawait.__version__):
         msg = (
@@ -57,11 +61,26 @@ def unpack(format_: int, version: str, *sealed: Any) -> object:
                 " builds; install the same wheel on both"
             )
         raise ConfigurationError(msg, ErrorKind.VERSION_MISMATCH)
-    _, contents = sealed
+    python, arrow, contents = sealed
+    _require_pyarrow(python, arrow)
     cls, attributes = _read(contents)
     opened = object.__new__(cls)
     opened.__dict__.update(attributes)
     return opened
+
+
+def _require_pyarrow(python: str, version: str) -> None:
+    """Checks what the driver has checked of its own pyarrow."""
+    try:
+        require_minimum_pyarrow_version()
+    except ImportError as error:
+        msg = (
+            f"Spark's Python workers run {sys.executable}, whose pyarrow {pa.__version__} is too"
+            f" old for this Spark ({error}); the driver runs {python} with pyarrow {version}."
+            " Install a newer one there, or name another Python with PYSPARK_PYTHON,"
+            " spark.pyspark.python or, for Spark Connect, spark.sql.execution.pyspark.python"
+        )
+        raise ConfigurationError(msg, ErrorKind.WORKERS_UNFIT) from error
 
 
 def _read(contents: bytes) -> tuple[type, dict[str, Any]]:
@@ -82,7 +101,7 @@ def folder_name(version: str) -> str:
     return f"sparkawait-{version}"
 
 
-def _open(format_: int, version: str, python: str, contents: bytes) -> object:
+def _open(format_: int, version: str, python: str, arrow: str, contents: bytes) -> object:
     """Opens an envelope where there may be no sparkawait at all."""
     import os
     import sys
@@ -101,10 +120,11 @@ def _open(format_: int, version: str, python: str, contents: bytes) -> object:
             f"Spark's Python workers run {sys.executable}, which cannot import sparkawait"
             f" ({error}); the driver runs {python} and has sparkawait {version}. Send it along with"
             " sparkawait.spark.ship(spark), install it for the workers' Python, or name another"
-            " Python with PYSPARK_PYTHON or spark.pyspark.python"
+            " Python with PYSPARK_PYTHON, spark.pyspark.python or, for Spark Connect,"
+            " spark.sql.execution.pyspark.python"
         )
         raise ImportError(message) from None
-    return unpack(format_, version, python, contents)
+    return unpack(format_, version, python, arrow, contents)
 
 
 def by_value(function: FunctionType) -> FunctionType:

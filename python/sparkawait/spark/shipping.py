@@ -24,6 +24,7 @@ from weakref import WeakKeyDictionary
 
 import sparkawait
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.spark.drivers_python import run_drivers_python
 from sparkawait.spark.metrics import is_connect
 from sparkawait.spark.shipment import by_value, folder_name
 from sparkawait.spark.wheel import Platform, Wheel
@@ -132,6 +133,7 @@ def _platform_of_executors(spark: SparkSession) -> Platform:
     """Asks an executor what it runs on, which needs no sparkawait there."""
     from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
+    run_drivers_python(spark)
     ask = F.udf(by_value(_describe))
     row = spark.range(1, numPartitions=1).select(ask("id").alias("platform")).first()
     told = json.loads(row["platform"]) if row else {}

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import ArrayType, DataType, StructType
 
@@ -21,6 +22,7 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.spark.columns import FOUND, Arguments, ColumnPlan, ColumnTask
+from sparkawait.spark.drivers_python import run_drivers_python
 from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.returned import conform, result_fields
 from sparkawait.spark.schemas import bare
@@ -208,6 +210,9 @@ class AsyncUserDefinedFunction:
         return self
 
     def _evaluator(self, arguments: Arguments) -> Callable[..., Any]:
+        session = SparkSession.getActiveSession()
+        if session is not None:
+            run_drivers_python(session)
         task = ColumnTask(self._plan, arguments, self._accumulator)
         if _HAS_ARROW_UDF:
             return task.arrow_function()

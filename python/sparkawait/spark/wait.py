@@ -22,6 +22,7 @@ from sparkawait.durations import Duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.sizes import Size
+from sparkawait.spark.drivers_python import run_drivers_python
 from sparkawait.spark.keys import check_keys
 from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.partition import PartitionTask
@@ -354,6 +355,7 @@ def _wait(
         msg = f"`df` must be a DataFrame, got `{type(df).__name__}`"
         raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
     require_packages()
+    run_drivers_python(df.sparkSession)
     check_workers(df)
     input_schema: StructType = df.schema
     zone = session_zone(df)

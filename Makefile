@@ -150,6 +150,9 @@ lint: lint-rust lint-python lint-repository ## format, clippy, ruff, types, stub
 lint-rust: | need-rust
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	for connector in http postgres redis; do \
+		cargo check --quiet --package sparkawait-connect --locked --no-default-features --features $$connector; \
+	done
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 
 .PHONY: lint-python

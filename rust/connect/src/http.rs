@@ -28,6 +28,9 @@ use std::fmt;
 
 use arrow::datatypes::SchemaRef;
 use serde::Deserialize;
+use sparkawait_task::concurrency::Concurrency;
+use sparkawait_task::function::TaskFunction;
+use sparkawait_task::native::{NativeFunction, Start, StartError};
 
 pub use self::address::HostColumns;
 use self::address::check_address;
@@ -40,9 +43,6 @@ use self::request::{IdempotencyKey, RequestTemplates, repeats};
 use self::results::ResultColumns;
 use crate::lookup::Misses;
 use crate::reply_budget::ReplyBudget;
-use sparkawait_task::concurrency::Concurrency;
-use sparkawait_task::function::TaskFunction;
-use sparkawait_task::native::{NativeFunction, Start, StartError};
 
 /// What an HTTP function calls, and what it makes of the responses.
 #[derive(Deserialize)]

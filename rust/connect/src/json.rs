@@ -11,11 +11,11 @@ mod value;
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{FieldRef, Fields, SchemaRef};
 use jiter::Jiter;
+use sparkawait_task::error::TaskError;
+use sparkawait_task::native::StartError;
 
 use crate::column::Column;
 use crate::json_path::JsonPath;
-use sparkawait_task::error::TaskError;
-use sparkawait_task::native::StartError;
 
 use self::places::{Place, Rows};
 use self::value::{Misfit, Read, read};

@@ -9,11 +9,16 @@
 //!      task
 //! ```
 //!
-//! | module | what lives there |
+//! | client | what it does |
 //! |---|---|
-//! | [`http`] | calls to HTTP services |
-//! | [`postgres`] | lookups in PostgreSQL |
-//! | [`redis`] | lookups in Redis |
+//! | `http` | calls to HTTP services |
+//! | `postgres` | lookups in PostgreSQL |
+//! | `redis` | lookups in Redis |
+//!
+//! Each is a feature of that name; a build without one has neither its code nor its libraries.
+//!
+//! | what they share | what it is |
+//! |---|---|
 //! | [`template`] | texts with columns in braces, as keys and addresses are |
 //! | [`lookup`] | found rows, a miss or a failure for each call |
 //! | `column` | a column that grows, and can be cut back |
@@ -24,20 +29,36 @@
 //! | `settings_key` | what tells the settings of one connection from those of another |
 //! | `tls` | certificates, and whom to trust |
 
+#![cfg_attr(
+    not(all(feature = "http", feature = "postgres", feature = "redis")),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "what clients share is whole, whichever of them there are"
+    )
+)]
+
 mod column;
-#[cfg(any(test, fuzzing))]
+#[cfg(all(any(test, fuzzing), feature = "http", feature = "postgres", feature = "redis"))]
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(feature = "http")]
 pub mod http;
 pub mod json;
 pub mod json_path;
 pub mod lookup;
+#[cfg(feature = "redis")]
 mod owed;
+#[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "http")]
 mod reply_budget;
+#[cfg(feature = "tls")]
 mod settings_key;
 pub mod template;
 pub mod text;
+#[cfg(feature = "tls")]
 mod tls;
 pub mod zone;

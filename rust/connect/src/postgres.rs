@@ -19,6 +19,10 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, SchemaRef};
 use serde::Deserialize;
 use sparkawait_core::ErrorKind;
+use sparkawait_task::concurrency::Concurrency;
+use sparkawait_task::function::TaskFunction;
+use sparkawait_task::native::{NativeFunction, Start, StartError, column_index};
+use sparkawait_task::worker::Worker;
 use tokio_postgres::types::Type;
 
 use crate::lookup::{Misses, positions};
@@ -29,10 +33,6 @@ use crate::postgres::server::ServerConfig;
 use crate::postgres::waiting::{NullArgs, Waiting};
 use crate::postgres::work::Work;
 use crate::settings_key::key_of;
-use sparkawait_task::concurrency::Concurrency;
-use sparkawait_task::function::TaskFunction;
-use sparkawait_task::native::{NativeFunction, Start, StartError, column_index};
-use sparkawait_task::worker::Worker;
 
 mod arguments;
 mod columns;

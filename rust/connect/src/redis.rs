@@ -45,16 +45,16 @@ use arrow::datatypes::SchemaRef;
 use serde::{Deserialize, Serialize};
 use sparkawait_core::operator::AttemptId;
 use sparkawait_runtime::AsyncFunction;
-use tokio::runtime::Handle;
-
-use crate::lookup::{Misses, positions};
-use crate::settings_key::key_of;
-use crate::tls::TlsSettings;
 use sparkawait_task::destinations::Destinations;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::function::{Call, Calls, GROUP_BYTES, TaskFunction};
 use sparkawait_task::native::{NativeFunction, Start, StartError};
 use sparkawait_task::shared::Shared;
+use tokio::runtime::Handle;
+
+use crate::lookup::{Misses, positions};
+use crate::settings_key::key_of;
+use crate::tls::TlsSettings;
 
 use self::answers::{Answers, Shape, Spec, null_keys};
 use self::command::{Command, CommandRows};

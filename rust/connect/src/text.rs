@@ -11,11 +11,11 @@ use std::str::from_utf8;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{FieldRef, Fields};
+use sparkawait_task::error::TaskError;
+use sparkawait_task::native::StartError;
 
 use crate::column::{Column, Full, Values};
 use crate::json;
-use sparkawait_task::error::TaskError;
-use sparkawait_task::native::StartError;
 
 /// Turns the texts of one column into values of its type, one after the other.
 ///

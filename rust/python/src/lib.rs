@@ -3,6 +3,7 @@
 
 mod cells;
 mod channels;
+mod connectors;
 mod convert;
 mod debloater;
 mod error;

@@ -6,9 +6,6 @@ use std::sync::Arc;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow_pyarrow::ToPyArrow;
 use pyo3::prelude::*;
-use sparkawait_connect::http::{HostColumns, HttpConfig};
-use sparkawait_connect::postgres::PostgresConfig;
-use sparkawait_connect::redis::RedisConfig;
 use sparkawait_core::ErrorKind;
 use sparkawait_macros::guarded;
 use sparkawait_task::channel_share::ChannelShare;
@@ -19,6 +16,7 @@ use sparkawait_task::native::{NativeFunction, Start, StartError};
 use sparkawait_testing::simulated::SimulatedConfig;
 use tokio::runtime::Handle;
 
+use crate::connectors;
 use crate::error::{AsyncIOError, configuration_error};
 use crate::guard::FromArrow;
 use crate::interruptible::{wait_for, wait_for_blocking};
@@ -109,20 +107,17 @@ impl Native {
 
     #[staticmethod]
     fn http(description: &str) -> PyResult<Self> {
-        let config = read(HttpConfig::from_json(description))?;
-        Ok(Self { function: Arc::new(config) })
+        Ok(Self { function: read(connectors::http(description))? })
     }
 
     #[staticmethod]
     fn postgres(description: &str) -> PyResult<Self> {
-        let config = read(PostgresConfig::read(description))?;
-        Ok(Self { function: Arc::new(config) })
+        Ok(Self { function: read(connectors::postgres(description))? })
     }
 
     #[staticmethod]
     fn redis(description: &str) -> PyResult<Self> {
-        let config = read(RedisConfig::from_json(description))?;
-        Ok(Self { function: Arc::new(config) })
+        Ok(Self { function: read(connectors::redis(description))? })
     }
 }
 
@@ -148,16 +143,13 @@ pub(crate) fn template_columns(text: &str, option: &str) -> PyResult<Vec<String>
 #[guarded]
 #[pyfunction]
 pub(crate) fn host_columns(url: &str) -> PyResult<(Vec<String>, bool)> {
-    let host = HostColumns::of(url).map_err(|error| start_error(&error))?;
-    Ok((host.columns, host.is_whole))
+    read(connectors::host_columns(url))
 }
 
 /// Asks a server which columns the statement of a lookup returns.
 #[guarded]
 #[pyfunction]
 pub(crate) fn describe_postgres(py: Python<'_>, description: &str) -> PyResult<Py<PyAny>> {
-    let config = read(PostgresConfig::read(description))?;
-    let runtime = runtime()?;
-    let described = wait_for(py, &runtime, sparkawait_connect::postgres::describe(&config))?;
+    let described = wait_for(py, &runtime()?, connectors::describe_postgres(description))?;
     Ok(read(described)?.to_pyarrow(py)?.unbind())
 }

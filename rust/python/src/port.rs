@@ -6,6 +6,9 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use sparkawait_task::error::TaskError;
+use sparkawait_task::function::{Call, Calls, FailedCall, Replies, ReplyGroup, ResultGroup};
+
 use crate::guard::FromArrow;
 use arrow::array::RecordBatch;
 use pyo3::prelude::*;
@@ -14,8 +17,6 @@ use sparkawait_arrow::InputBatch;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
 use sparkawait_macros::guarded;
-use sparkawait_task::error::TaskError;
-use sparkawait_task::function::{Call, Calls, FailedCall, Replies, ReplyGroup, ResultGroup};
 
 use crate::error::{PythonCause, call_failure};
 use crate::guard;

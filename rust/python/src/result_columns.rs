@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use sparkawait_task::function::GROUP_BYTES;
+
 use crate::guard::FromArrow;
 use arrow::array::{ArrayRef, BooleanArray, GenericByteBuilder, PrimitiveArray, RecordBatch};
 use arrow::datatypes::{
@@ -12,7 +14,6 @@ use arrow::datatypes::{
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString};
 use sparkawait_macros::guarded;
-use sparkawait_task::function::GROUP_BYTES;
 
 /// Integers up to here are the same as a 64-bit float.
 const EXACT_IN_FLOAT: i64 = 1 << 53;

@@ -6,6 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use sparkawait_task::cache::{CacheConfig, CacheMetrics, CacheSettings};
+use sparkawait_task::channel_share::ChannelShare;
+use sparkawait_task::error::TaskError;
+use sparkawait_task::exchange::RowConfig;
+use sparkawait_task::task::{TaskConfig, TaskDriver, TaskFeeder, build};
+
 use crate::guard::FromArrow;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
@@ -17,11 +23,6 @@ use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy};
 use sparkawait_macros::guarded;
 use sparkawait_runtime::{BufferTimeout, DriverConfig, MetricsReader, Turn};
-use sparkawait_task::cache::{CacheConfig, CacheMetrics, CacheSettings};
-use sparkawait_task::channel_share::ChannelShare;
-use sparkawait_task::error::TaskError;
-use sparkawait_task::exchange::RowConfig;
-use sparkawait_task::task::{TaskConfig, TaskDriver, TaskFeeder, build};
 
 use crate::channels::{ChannelArguments, set_channels, to_channels};
 use crate::convert::{

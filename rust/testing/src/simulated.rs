@@ -14,16 +14,16 @@ use rustix::time::{ClockId, clock_gettime};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
 use sparkawait_runtime::AsyncFunction;
-use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep_until};
-
-use crate::latency::{InvalidLatency, Latency, LatencySampler};
 use sparkawait_task::error::CallFailure;
 use sparkawait_task::function::{
     Calls, FailedCall, Replies, ReplyGroup, ResultGroup, TaskFunction,
 };
 use sparkawait_task::native::{NativeFunction, Start, StartError};
 use sparkawait_task::worker::{Command, Commands, Worker};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep_until};
+
+use crate::latency::{InvalidLatency, Latency, LatencySampler};
 
 /// The most that a call may end before its due time: two ticks of tokio's timer.
 const MOST_EARLY: Duration = Duration::from_millis(2);

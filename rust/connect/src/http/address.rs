@@ -14,11 +14,11 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Url;
+use sparkawait_task::native::StartError;
 
 use super::failure::{Failed, bad_request};
 use super::hosts::AllowedHosts;
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
-use sparkawait_task::native::StartError;
 
 /// Where a template turns from a host to a path, from segment to segment, to the query.
 const DELIMITERS: [char; 4] = ['/', '\\', '?', '#'];

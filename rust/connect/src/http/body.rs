@@ -8,11 +8,11 @@ use arrow::datatypes::Schema;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use sparkawait_task::native::{StartError, column_index};
 
 use super::failure::{Failed, bad_request};
 use super::json_cells::{JsonCells, write_text};
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
-use sparkawait_task::native::{StartError, column_index};
 
 /// The body of a request. Has no `Debug`: it may hold a token.
 #[derive(Clone, Deserialize)]

@@ -7,11 +7,11 @@ use bytes::{Bytes, BytesMut};
 use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::{Client, Request, Response, StatusCode, Version};
 use sparkawait_core::operator::AttemptId;
+use sparkawait_task::native::StartError;
 
 use super::failure::{Failed, Repeats, status_failure, too_large, transport_failure};
 use super::redirects::Redirects;
 use crate::reply_budget::{ReplyBudget, Share};
-use sparkawait_task::native::StartError;
 
 /// Bytes of a failed response's body that are kept, for its message.
 const KEPT_OF_FAILURE: usize = 4096;

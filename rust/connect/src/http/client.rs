@@ -6,12 +6,12 @@ use std::time::Duration;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Proxy, Url};
 use serde::{Deserialize, Serialize};
+use sparkawait_task::native::StartError;
+use sparkawait_task::shared::Shared;
 use tokio::runtime::Handle;
 
 use crate::settings_key::key_of;
 use crate::tls::{TlsSettings, Trust};
-use sparkawait_task::native::StartError;
-use sparkawait_task::shared::Shared;
 
 /// The clients of this process, by their settings.
 static CLIENTS: Shared = Shared::new();

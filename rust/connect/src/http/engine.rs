@@ -9,15 +9,15 @@ use futures_util::future::{AbortHandle, Abortable, Aborted, BoxFuture, abortable
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use reqwest::Client;
 use sparkawait_core::operator::AttemptId;
+use sparkawait_task::error::TaskError;
+use sparkawait_task::function::{Call, Calls, GROUP_BYTES, Replies};
+use sparkawait_task::native::{Start, StartError};
+use sparkawait_task::worker::{Command, Commands, Worker};
 use tokio::task::yield_now;
 
 use super::call::{CallRules, Outcome, call};
 use super::request::RequestTemplates;
 use super::results::ResultColumns;
-use sparkawait_task::error::TaskError;
-use sparkawait_task::function::{Call, Calls, GROUP_BYTES, Replies};
-use sparkawait_task::native::{Start, StartError};
-use sparkawait_task::worker::{Command, Commands, Worker};
 
 /// Times that calls in progress may go on before those that ended are answered.
 ///

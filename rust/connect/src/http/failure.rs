@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime};
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use sparkawait_core::operator::Retry;
+use sparkawait_task::error::CallFailure;
 
 use crate::lookup::service_failure;
 use crate::tls::is_refused_certificate;
-use sparkawait_task::error::CallFailure;
 
 /// Characters of a response that a message quotes.
 const QUOTED: usize = 200;

@@ -14,12 +14,12 @@ use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, FieldRef};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use sparkawait_task::native::StartError;
 
 use super::variant::write_variant;
 use crate::template::times::{Fraction, Moment, write_date_time, write_offset};
 use crate::template::{Cells, local, timestamps};
 use crate::zone::Zone;
-use sparkawait_task::native::StartError;
 
 /// What the metadata of a field says where a struct is a variant.
 const VARIANT: &str = "variant";

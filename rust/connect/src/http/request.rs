@@ -10,6 +10,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method, Request};
 use serde::Deserialize;
 use sparkawait_arrow::InputBatch;
+use sparkawait_task::native::StartError;
 
 use super::HttpConfig;
 use super::address::{Address, AddressRows};
@@ -17,7 +18,6 @@ use super::body::{BodyRows, BoundBody};
 use super::failure::{Failed, Repeats, bad_request};
 use super::hosts::AllowedHosts;
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
-use sparkawait_task::native::StartError;
 
 /// The header that services know a request again by.
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";

@@ -8,15 +8,15 @@ use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_task::error::{CallFailure, TaskError};
+use sparkawait_task::function::ReplyGroup;
+use sparkawait_task::native::StartError;
 
 use super::Returns;
 use super::call::{Found, Outcome};
 use crate::json::{Decoded, JsonRows};
 use crate::lookup::{LookupReply, Misses};
 use crate::text::TextColumn;
-use sparkawait_task::error::{CallFailure, TaskError};
-use sparkawait_task::function::ReplyGroup;
-use sparkawait_task::native::StartError;
 
 /// Stands for the rows of a document that could not be read.
 const UNREADABLE: u32 = u32::MAX;

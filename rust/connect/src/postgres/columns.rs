@@ -11,6 +11,7 @@ use arrow::array::{
     TimestampMicrosecondBuilder,
 };
 use arrow::datatypes::{DataType, FieldRef, SchemaRef};
+use sparkawait_task::error::{CallFailure, TaskError};
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
 
@@ -22,7 +23,6 @@ use crate::postgres::numeric::Numeric;
 use crate::postgres::outputs::Form;
 use crate::postgres::types::Wire;
 use crate::text::TextColumn;
-use sparkawait_task::error::{CallFailure, TaskError};
 
 /// Days from 1970-01-01 to 0001-01-01 and to 10000-01-01: Spark's dates are between.
 const DAYS: std::ops::Range<i32> = -719_162..2_932_897;

@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 
 use arrow::datatypes::Schema;
+use sparkawait_task::native::StartError;
 use tokio::time::timeout;
 
 use crate::postgres::PostgresConfig;
 use crate::postgres::failure::Failure;
 use crate::postgres::plan;
-use sparkawait_task::native::StartError;
 
 /// Metadata of the schema that is returned: the types of the placeholders, with commas.
 const PARAMETERS: &str = "parameters";

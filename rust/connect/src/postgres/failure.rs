@@ -6,12 +6,12 @@ use std::fmt;
 
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::Retry;
+use sparkawait_task::error::CallFailure;
+use sparkawait_task::native::StartError;
 use tokio_postgres::error::DbError;
 
 use crate::lookup::service_failure;
 use crate::tls::is_refused_certificate;
-use sparkawait_task::error::CallFailure;
-use sparkawait_task::native::StartError;
 
 /// What was being done when a statement that was prepared before is run.
 pub(crate) const STATEMENT: &str = "the statement";

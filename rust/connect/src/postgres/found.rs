@@ -9,13 +9,13 @@
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
 use arrow::datatypes::SchemaRef;
+use sparkawait_task::error::{CallFailure, TaskError};
 use tokio_postgres::Row;
 
 use crate::lookup::How;
 use crate::postgres::columns::Rows;
 use crate::postgres::failure::Failure;
 use crate::postgres::outputs::Form;
-use sparkawait_task::error::{CallFailure, TaskError};
 
 /// Owner of a row of nulls.
 const NOBODY: u32 = u32::MAX;

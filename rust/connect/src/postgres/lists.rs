@@ -12,9 +12,9 @@ use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, FieldRef};
 use arrow::error::ArrowError;
+use sparkawait_task::error::TaskError;
 
 use crate::postgres::columns::Column;
-use sparkawait_task::error::TaskError;
 
 /// Collects the arrays of one column.
 pub(super) struct ListValues {

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use sparkawait_task::native::StartError;
+use sparkawait_task::shared::Shared;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
@@ -15,8 +17,6 @@ use crate::postgres::plans::Plans;
 use crate::postgres::server::{Server, ServerConfig};
 use crate::postgres::session::Session;
 use crate::settings_key::key_of;
-use sparkawait_task::native::StartError;
-use sparkawait_task::shared::Shared;
 
 /// The pools of this process.
 static POOLS: Shared = Shared::new();

@@ -8,6 +8,8 @@ use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_ar
 use arrow::datatypes::{DataType, SchemaRef};
 use futures_util::{StreamExt, stream};
 use sparkawait_core::operator::AttemptId;
+use sparkawait_task::error::TaskError;
+use sparkawait_task::function::{FailedCall, Replies, ReplyGroup};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -21,8 +23,6 @@ use crate::postgres::plan::{Plan, Request};
 use crate::postgres::pool::{Lease, Pool};
 use crate::postgres::session::{Query, Session};
 use crate::postgres::wanted::Wanted;
-use sparkawait_task::error::TaskError;
-use sparkawait_task::function::{FailedCall, Replies, ReplyGroup};
 
 /// What all queries of a started lookup share.
 pub(crate) struct Lookup {

@@ -5,6 +5,8 @@ use std::fmt::{self, Write};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use sparkawait_task::native::StartError;
+use sparkawait_task::supervision::spawn_aside;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
@@ -13,8 +15,6 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::postgres::failure::Failure;
 use crate::tls::{TlsSettings, Trust};
-use sparkawait_task::native::StartError;
-use sparkawait_task::supervision::spawn_aside;
 
 /// A server and the settings of connections to it.
 #[derive(Clone, PartialEq, Deserialize, Serialize)]

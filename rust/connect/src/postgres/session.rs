@@ -18,6 +18,7 @@ use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream};
+use sparkawait_task::supervision::spawn_aside;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
@@ -27,7 +28,6 @@ use tokio_postgres::{Client, Column, Error, Row, RowStream, Statement};
 use crate::postgres::failure::{Failure, STATEMENT};
 use crate::postgres::plans::Plans;
 use crate::postgres::server::{Opened, Server};
-use sparkawait_task::supervision::spawn_aside;
 
 /// A connection and what is known on it.
 pub(crate) struct Session {

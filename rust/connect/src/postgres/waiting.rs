@@ -9,10 +9,10 @@ use arrow::compute::interleave;
 use serde::Deserialize;
 use sparkawait_core::Key;
 use sparkawait_core::operator::AttemptId;
-
-use crate::postgres::keys::{Keys, internal};
 use sparkawait_task::error::TaskError;
 use sparkawait_task::function::Calls;
+
+use crate::postgres::keys::{Keys, internal};
 
 /// What becomes of rows with a null among their arguments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

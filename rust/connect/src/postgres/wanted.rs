@@ -6,10 +6,10 @@ use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sparkawait_core::operator::AttemptId;
+use sparkawait_task::error::TaskError;
 use tokio::sync::Notify;
 
 use crate::postgres::keys::Keys;
-use sparkawait_task::error::TaskError;
 
 /// The calls of a query without those that were cancelled.
 ///

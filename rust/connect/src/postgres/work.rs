@@ -5,6 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use sparkawait_core::Key;
+use sparkawait_task::error::TaskError;
+use sparkawait_task::supervision::panic_message;
+use sparkawait_task::worker::{Command, Commands};
 use tokio::task::JoinError;
 
 use crate::postgres::query::{Lookup, answer};
@@ -12,9 +15,6 @@ use crate::postgres::running::Running;
 use crate::postgres::turns::{Turn, Turns};
 use crate::postgres::waiting::{Batch, Waiting};
 use crate::postgres::wanted::Wanted;
-use sparkawait_task::error::TaskError;
-use sparkawait_task::supervision::panic_message;
-use sparkawait_task::worker::{Command, Commands};
 
 /// The tokio task of a lookup.
 pub(crate) struct Work {

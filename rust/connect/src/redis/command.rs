@@ -6,11 +6,11 @@ use std::ops::Range;
 
 use arrow::datatypes::Schema;
 use sparkawait_core::Key;
-
-use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
 use sparkawait_task::error::TaskError;
 use sparkawait_task::function::{Call, Calls};
 use sparkawait_task::native::StartError;
+
+use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
 
 /// Bytes that a value of a column is expected to have; more only costs a reallocation.
 const EXPECTED_VALUE: usize = 24;

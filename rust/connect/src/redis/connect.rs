@@ -8,13 +8,13 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 use rustls::pki_types::ServerName;
+use sparkawait_task::native::StartError;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::tls::{Trust, is_refused_certificate};
-use sparkawait_task::native::StartError;
 
 use super::command::write_argument;
 use super::failure::{self, Failure};

@@ -3,9 +3,9 @@
 
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::Retry;
+use sparkawait_task::error::CallFailure;
 
 use crate::lookup::service_failure;
-use sparkawait_task::error::CallFailure;
 
 use super::resp::Reply;
 

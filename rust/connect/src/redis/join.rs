@@ -15,11 +15,11 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_task::error::TaskError;
+use sparkawait_task::function::{GROUP_BYTES, ReplyGroup};
 
 use crate::lookup::LookupReply;
 use crate::text::TextColumn;
-use sparkawait_task::error::TaskError;
-use sparkawait_task::function::{GROUP_BYTES, ReplyGroup};
 
 use super::answers::{Spec, finish_columns, misfit};
 use super::failure::{self, Failure};

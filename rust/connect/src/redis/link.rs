@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use sparkawait_core::operator::Retry;
+use sparkawait_task::supervision::{Service, keep_running, pause};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -28,7 +29,6 @@ use super::resp::{Garbage, Reply};
 use super::router::Router;
 use super::scanner::Scanner;
 use super::topology::TopologyAnswer;
-use sparkawait_task::supervision::{Service, keep_running, pause};
 
 /// Bytes of one read.
 const READ_BYTES: usize = 256 << 10;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, MapArray, NullBufferBuilder, StructArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, FieldRef};
-
-use crate::text::{ParsedColumn, TextColumn};
 use sparkawait_task::error::TaskError;
 use sparkawait_task::native::StartError;
+
+use crate::text::{ParsedColumn, TextColumn};
 
 use super::resp::{Array as Elements, Reply};
 

@@ -12,11 +12,11 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
 use sparkawait_arrow::Keys;
 use sparkawait_core::Key;
-
-use crate::template::{BoundTemplate, Escape, Template};
 use sparkawait_task::destinations::Destinations;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::native::StartError;
+
+use crate::template::{BoundTemplate, Escape, Template};
 
 use super::router::Router;
 use super::slots::slot_of;

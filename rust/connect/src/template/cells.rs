@@ -17,6 +17,7 @@ use arrow::datatypes::{
     TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
     TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
+use sparkawait_task::native::StartError;
 
 use super::numbers::{write_decimal, write_double, write_float, write_integer};
 use super::times::{
@@ -24,7 +25,6 @@ use super::times::{
     write_year_month_interval,
 };
 use crate::zone::Zone;
-use sparkawait_task::native::StartError;
 
 const MILLIS_PER_DAY: i64 = 86_400_000;
 

@@ -13,13 +13,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use socket2::{Domain, Socket, Type};
+use sparkawait_task::supervision::spawn_aside;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tracing::debug;
 
 use super::service::Service;
-use sparkawait_task::supervision::spawn_aside;
 
 /// Connections that may wait to be accepted. A client that opens thousands at
 /// once meets retransmissions of a second or more if this is too small.

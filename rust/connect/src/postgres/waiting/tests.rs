@@ -9,9 +9,9 @@ use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use proptest::prelude::*;
 use sparkawait_arrow::InputRows;
 use sparkawait_core::queue::{EntryId, OrderedStreamElementQueue, StreamElementQueue};
+use sparkawait_task::function::Call;
 
 use super::*;
-use sparkawait_task::function::Call;
 
 const QUERIES: usize = 2;
 

@@ -364,13 +364,7 @@ def test_json_bodies_have_columns_with_their_types():
 
 def test_an_idempotency_key_stays_the_same_over_attempts(tmp_path: Path):
     lines = "location / { add_header Retry-After 0 always; return 503; }"
-    log = "log_format key '$http_idempotency_key';"
-    with Nginx(tmp_path, lines) as nginx:
-        configuration = tmp_path / "nginx.conf"
-        text = configuration.read_text()
-        text = text.replace("access_log", f"{log} access_log").replace("combined;", "key;")
-        configuration.write_text(text)
-        nginx.restart()
+    with Nginx(tmp_path, lines, log="$http_idempotency_key") as nginx:
         function = sa.http.post(
             nginx.url, returns="text", body="{id}", idempotency_key=True, proxy=False
         )

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import http.client
 from pathlib import Path
 
 from tests.support.certificates import Certificates
-from tests.support.servers import Server, find_program, free_port
+from tests.support.servers import LOOPBACK, Server, find_program, free_port
 
 __all__ = ["Nginx"]
 
@@ -14,7 +15,8 @@ CONFIGURATION = """
 daemon off; master_process off; pid {directory}/nginx.pid; error_log stderr warn;
 events {{ worker_connections 2048; }}
 http {{
-    access_log {directory}/access.log combined;
+    log_format line '{log}';
+    access_log {directory}/access.log line;
     client_body_temp_path {directory}; proxy_temp_path {directory};
     fastcgi_temp_path {directory}; uwsgi_temp_path {directory}; scgi_temp_path {directory};
     default_type application/json;
@@ -25,6 +27,11 @@ http {{
         root {directory}/files;
         {tls}
         {server}
+    }}
+    server {{
+        listen 127.0.0.1:{control};
+        access_log off;
+        return 204;
     }}
 }}
 """
@@ -38,6 +45,7 @@ class Nginx(Server):
         server: Further lines of its ``server`` block.
         certificates: Makes it speak TLS.
         listen: Further words of ``listen``, such as ``"http2"``.
+        log: What the access log says of a request, with nginx's variables.
     """
 
     def __init__(
@@ -47,8 +55,10 @@ class Nginx(Server):
         *,
         certificates: Certificates | None = None,
         listen: str = "",
+        log: str = "$request",
     ) -> None:
         port = free_port()
+        self.control = free_port()
         self.files = directory / "files"
         self.files.mkdir(parents=True, exist_ok=True)
         tls = ""
@@ -59,7 +69,13 @@ class Nginx(Server):
         configuration = directory / "nginx.conf"
         configuration.write_text(
             CONFIGURATION.format(
-                directory=directory, port=port, listen=f" {listen}", tls=tls, server=server
+                directory=directory,
+                port=port,
+                control=self.control,
+                listen=f" {listen}",
+                tls=tls,
+                server=server,
+                log=log,
             )
         )
         command = [find_program("nginx"), "-p", str(directory), "-c", str(configuration)]
@@ -69,5 +85,13 @@ class Nginx(Server):
 
     @property
     def requests(self) -> list[str]:
-        """The lines of the access log."""
+        """The lines of the access log, one for each request that was answered.
+
+        nginx writes a line after the answer has left. It does one thing at a time, so what was
+        answered before it answers here is in the log.
+        """
+        asked = http.client.HTTPConnection(LOOPBACK, self.control)
+        asked.request("GET", "/")
+        asked.getresponse().read()
+        asked.close()
         return (self.directory / "access.log").read_text().splitlines()

@@ -3,6 +3,11 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pyarrow as pa
 import pytest
 
@@ -45,7 +50,7 @@ def test_a_host_that_stands_still_holds_its_own_calls(others, mode):
     def answer(target, before):
         # The first calls are answered when the rows of all others have been.
         wait_until(lambda: len(silent.targets) >= SHARE)
-        wait_until(lambda: len(others.requests) == OTHERS * EACH)
+        wait_until(lambda: len(others.logged) == OTHERS * EACH)
         called.append(len(silent.targets))
         return 200, {}, b'{"n": 2}'
 
@@ -53,10 +58,86 @@ def test_a_host_that_stands_still_holds_its_own_calls(others, mode):
         still = int(silent.url.rpartition(":")[2])
         ports = [still] * 200 + [port for port in others.ports for _ in range(EACH)]
         wait = getattr(sparkawait.arrow, f"{mode}_wait")
-        out = wait([rows_of(ports)], get(), capacity=1000, channels=sa.Channels())
+        # Otherwise a tenth of few calls, until the first of all rows leaves: 10 s.
+        options = {"capacity": 1000, "channels": sa.Channels(), "warm_up": False}
+        out = wait([rows_of(ports)], get(), **options)
         found = [row for batch in out for row in batch.to_pylist()]
 
     assert called[0] == SHARE
     assert len(silent.targets) == 200
     assert sorted(row["id"] for row in found) == list(range(len(ports)))
     assert all(row["n"] == (2 if row["port"] == still else 1) for row in found)
+
+
+class MuteHost:
+    """Accepts connections and never says a word.
+
+    Attributes:
+        port: Where.
+        connections: How many it accepted.
+    """
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server((LOOPBACK, 0), backlog=1024)
+        self.port: int = self._listener.getsockname()[1]
+        self._accepted: list[socket.socket] = []
+
+    @property
+    def connections(self) -> int:
+        return len(self._accepted)
+
+    def serve(self) -> None:
+        """Accepts until it is closed."""
+        while True:
+            try:
+                self._accepted.append(self._listener.accept()[0])
+            except OSError:
+                return
+
+    def close(self) -> None:
+        """Ends all of it."""
+        # Closing alone does not wake the thread that accepts.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        for connection in (self._listener, *self._accepted):
+            connection.close()
+
+
+@contextmanager
+def mute_host() -> Iterator[MuteHost]:
+    host = MuteHost()
+    thread = threading.Thread(target=host.serve)
+    thread.start()
+    try:
+        yield host
+    finally:
+        host.close()
+        thread.join()
+
+
+def test_a_dead_host_is_connected_to_no_more_than_its_calls_in_flight(others):
+    """Its rows run out of time; those behind them are not called just to run out of it, too."""
+    timeouts = 3
+    with mute_host() as mute:
+        ports = [mute.port] * (SHARE * 20) + others.ports * EACH
+
+        def batches():
+            for _ in range(timeouts):
+                before = mute.connections
+                yield rows_of(ports)
+                wait_until(lambda before=before: mute.connections > before)
+
+        out = sparkawait.arrow.unordered_wait(
+            batches(),
+            get(),
+            capacity=1000,
+            channels=sa.Channels(),
+            timeout="1s",
+            on_error="null",
+        )
+        found = [row for batch in out for row in batch.to_pylist()]
+
+    answered = [row for row in found if row["port"] != mute.port]
+    assert len(answered) == timeouts * OTHERS * EACH
+    assert all(row["n"] == 1 for row in answered)
+    assert all(row["n"] is None for row in found if row["port"] == mute.port)
+    assert SHARE <= mute.connections <= SHARE * (timeouts + 1)

@@ -94,4 +94,9 @@ class Nginx(Server):
         asked.request("GET", "/")
         asked.getresponse().read()
         asked.close()
+        return self.logged
+
+    @property
+    def logged(self) -> list[str]:
+        """The lines of the access log by now, for one who waits for them."""
         return (self.directory / "access.log").read_text().splitlines()

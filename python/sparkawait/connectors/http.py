@@ -237,6 +237,7 @@ def _client(options: Checked, look_up: LookUp) -> dict[str, Any]:
         "connect_timeout": options.connect_timeout,
         "read_timeout": options.read_timeout,
         "version": options.version,
+        "streams_per_connection": options.streams_per_connection,
         "gzip": options.gzip,
         "proxy": (
             "system"

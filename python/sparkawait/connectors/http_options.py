@@ -84,6 +84,9 @@ class HttpOptions(TypedDict, total=False):
         max_response_bytes: Longest body, after decompression; 16 MiB by default.
         redirects: Most redirects to follow, 5 by default.
         version: ``"auto"`` (default): what TLS negotiates, else HTTP/1.1; or ``"1.1"`` or ``"2"``.
+        streams_per_connection: Most requests at a time over one connection of HTTP/2, 100 by
+            default: beyond them another connection is made. To be no more than the server allows,
+            or requests wait for one another in the client; few servers allow less than 100.
         gzip: Whether to ask for compressed responses; ``True`` by default.
         proxy: URL of a proxy; ``None`` (default) for what the environment says (``HTTPS_PROXY``,
             ``NO_PROXY`` and the like), ``False`` for none.
@@ -113,6 +116,7 @@ class HttpOptions(TypedDict, total=False):
     max_response_bytes: int
     redirects: int
     version: Literal["auto", "1.1", "2"]
+    streams_per_connection: int
     gzip: bool
     proxy: str | Secret | Literal[False] | None
     ca: Pem | None
@@ -145,6 +149,7 @@ class Checked:
     max_response_bytes: int
     redirects: int
     version: str
+    streams_per_connection: int
     gzip: bool
     proxy: str | Secret | Literal[False] | None
     certificates: Certificates
@@ -195,6 +200,9 @@ def check_options(
         ),
         redirects=integer(take("redirects", 5), "redirects", 0, _MAX_REDIRECTS),
         version=choice(take("version", "auto"), "version", "auto", "1.1", "2"),
+        streams_per_connection=integer(
+            take("streams_per_connection", 100), "streams_per_connection", 1, _MAX_CONNECTIONS
+        ),
         gzip=flag({"gzip": True, **options}["gzip"], "gzip"),
         proxy=_proxy(take("proxy")),
         certificates=Certificates(take("ca"), take("certificate"), take("private_key")),

@@ -7,14 +7,15 @@
 //! ```
 //!
 //! No more calls come than `connections` says: the operator is the only line that
-//! rows wait in. All calls of a task live in one tokio task; the client and its connections
-//! belong to the process. Responses that are there at the same moment are
+//! rows wait in. All calls of a task live in one tokio task; the clients and their connections
+//! belong to the process, as many to a host as its calls need (`clients.rs`). Responses that are there at the same moment are
 //! decoded together and leave by one reply.
 
 mod address;
 mod body;
 mod call;
 mod client;
+mod clients;
 mod engine;
 pub(crate) mod failure;
 mod hosts;
@@ -175,9 +176,9 @@ impl NativeFunction for HttpConfig {
 
     fn start(&self, start: Start) -> Result<TaskFunction, StartError> {
         let columns = self.columns(&start.results)?;
-        let client = self.client.client(&start.runtime)?;
+        let clients = self.client.clients(&start.runtime)?;
         let requests = RequestTemplates::new(self, &start.input)?;
         let rules = self.rules()?;
-        Ok(Box::new(Engine::start(client, requests, rules, columns, start)))
+        Ok(Box::new(Engine::start(clients, requests, rules, columns, start)))
     }
 }

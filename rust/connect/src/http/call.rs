@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{HeaderName, HeaderValue};
-use reqwest::{Client, Request, Response, StatusCode, Version};
+use reqwest::{Request, Response, StatusCode, Version};
 use sparkawait_core::operator::AttemptId;
 use sparkawait_task::native::StartError;
 
+use super::clients::{Clients, Stream};
 use super::failure::{Failed, Repeats, status_failure, too_large, transport_failure};
 use super::redirects::Redirects;
 use crate::reply_budget::{ReplyBudget, Share};
@@ -74,29 +75,32 @@ pub(super) fn header_names(names: &[String]) -> Result<Vec<HeaderName>, StartErr
 
 /// Makes the call of `attempt`.
 pub(super) async fn call(
-    client: Client,
+    clients: Arc<Clients>,
     rules: Arc<CallRules>,
     attempt: AttemptId,
     request: Request,
 ) -> (AttemptId, Outcome) {
-    let outcome = match exchange(&client, &rules, request).await {
-        Ok(response) => receive(&rules, response).await,
+    let outcome = match exchange(&clients, &rules, request).await {
+        Ok((response, _stream)) => receive(&rules, response).await,
         Err(failed) => Err(failed),
     };
     (attempt, outcome.unwrap_or_else(|failed| Outcome::Failed(Box::new(failed))))
 }
 
-/// Sends a request, and those that it is redirected to.
+/// Sends a request, and those that it is redirected to; returns the last response, and the stream
+/// that it has until it was read.
 async fn exchange(
-    client: &Client,
+    clients: &Arc<Clients>,
     rules: &CallRules,
     mut request: Request,
-) -> Result<Response, Failed> {
+) -> Result<(Response, Stream), Failed> {
     let mut redirects = Redirects::new(&request, rules.redirects);
     loop {
+        let (client, stream) = clients.take(request.url());
         let response = client.execute(request).await.map_err(|error| rules.broken(error))?;
+        stream.answered(response.version());
         let next = redirects.as_mut().map(|it| it.next(&rules.host, &response)).transpose()?;
-        let Some(next) = next.flatten() else { return Ok(response) };
+        let Some(next) = next.flatten() else { return Ok((response, stream)) };
         let _ = read_start(response).await;
         request = next;
     }

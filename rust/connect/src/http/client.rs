@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients, each with its connections, shared by all tasks of a process.
+//! How connections are made.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::redirect::Policy;
@@ -10,6 +11,7 @@ use sparkawait_task::native::StartError;
 use sparkawait_task::shared::Shared;
 use tokio::runtime::Handle;
 
+use super::clients::Clients;
 use crate::settings_key::key_of;
 use crate::tls::{TlsSettings, Trust};
 
@@ -19,7 +21,7 @@ static CLIENTS: Shared = Shared::new();
 /// How connections are made; two functions with the same settings share them.
 ///
 /// Has no `Debug`: it may hold a private key and the password of a proxy.
-#[derive(Deserialize, Serialize)]
+#[derive(Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ClientSettings {
     /// Seconds.
@@ -27,6 +29,8 @@ pub(super) struct ClientSettings {
     /// Seconds without a byte from the server.
     read_timeout: f64,
     version: Version,
+    /// Requests at a time over one connection of HTTP/2.
+    streams_per_connection: usize,
     gzip: bool,
     proxy: ProxyChoice,
     tls: TlsSettings,
@@ -57,7 +61,7 @@ impl Version {
 }
 
 /// Which proxy to go through.
-#[derive(Deserialize, Serialize)]
+#[derive(Clone, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum ProxyChoice {
     /// What the environment says: `HTTPS_PROXY`, `NO_PROXY` and the like.
@@ -84,11 +88,11 @@ impl ProxyChoice {
 }
 
 impl ClientSettings {
-    /// Returns the client with these settings; `runtime` serves its connections.
-    pub(super) fn client(&self, runtime: &Handle) -> Result<Client, StartError> {
+    /// Returns the clients with these settings; `runtime` serves their connections.
+    pub(super) fn clients(&self, runtime: &Handle) -> Result<Arc<Clients>, StartError> {
         let key = self.key()?;
         let _entered = runtime.enter();
-        CLIENTS.get_or_make(&key, || self.build()).map(|client| client.as_ref().clone())
+        CLIENTS.get_or_make(&key, || Clients::new(self.clone()))
     }
 
     /// Returns what only equal settings have; it shows their secrets.
@@ -104,13 +108,33 @@ impl ClientSettings {
         self.proxy.chosen().map(drop)
     }
 
-    fn build(&self) -> Result<Client, StartError> {
+    /// Returns how many requests go over one connection of HTTP/2 at a time.
+    pub(super) fn streams(&self) -> usize {
+        self.streams_per_connection.max(1)
+    }
+
+    /// Whether requests to `url` may go over HTTP/2.
+    pub(super) fn may_speak_http2(&self, url: &Url) -> bool {
+        match self.version {
+            Version::Auto => url.scheme() == "https",
+            Version::Http1 => false,
+            Version::Http2 => true,
+        }
+    }
+
+    /// Makes a client, with connections of its own.
+    pub(super) fn build(&self) -> Result<Client, StartError> {
         let mut tls = self.tls.config(Trust::AuthoritiesIfAny)?;
         tls.alpn_protocols = self.version.protocols().iter().map(|name| name.to_vec()).collect();
+        let read_timeout = seconds(self.read_timeout, "read_timeout")?;
         let mut builder = Client::builder()
             .user_agent(concat!("sparkawait/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(seconds(self.connect_timeout, "connect_timeout")?)
-            .read_timeout(seconds(self.read_timeout, "read_timeout")?)
+            .read_timeout(read_timeout)
+            // A connection whose server has gone without a word would get all further calls: one
+            // that says nothing to a ping either is closed, after `read_timeout` in all.
+            .http2_keep_alive_interval(read_timeout / 2)
+            .http2_keep_alive_timeout(read_timeout / 2)
             // Followed by hand: what goes along to another server is ours to say.
             .redirect(Policy::none())
             .referer(false)

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Abortable, Aborted, BoxFuture, abortable};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use reqwest::Client;
 use sparkawait_core::operator::AttemptId;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::function::{Call, Calls, GROUP_BYTES, Replies};
@@ -16,6 +15,7 @@ use sparkawait_task::worker::{Command, Commands, Worker};
 use tokio::task::yield_now;
 
 use super::call::{CallRules, Outcome, call};
+use super::clients::Clients;
 use super::request::RequestTemplates;
 use super::results::ResultColumns;
 
@@ -28,7 +28,7 @@ const TURNS_OF_OTHERS: usize = 4;
 ///
 /// A call starts when it comes: the operator hands over no more than there may be.
 pub(super) struct Engine {
-    client: Client,
+    clients: Arc<Clients>,
     requests: RequestTemplates,
     rules: Arc<CallRules>,
     columns: ResultColumns,
@@ -42,14 +42,14 @@ pub(super) struct Engine {
 impl Engine {
     /// Starts the function of one task.
     pub(super) fn start(
-        client: Client,
+        clients: Arc<Clients>,
         requests: RequestTemplates,
         rules: CallRules,
         columns: ResultColumns,
         start: Start,
     ) -> Worker {
         let engine = Self {
-            client,
+            clients,
             requests,
             rules: Arc::new(rules),
             columns,
@@ -102,10 +102,10 @@ impl Engine {
         let rows = calls.batches.iter().map(|batch| self.requests.rows(batch).map_err(internal));
         let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
         for Call { attempt, batch, row } in calls.calls.iter().copied() {
-            let outcome = match rows[batch as usize].request(&self.client, row as usize) {
+            let outcome = match rows[batch as usize].request(self.clients.any(), row as usize) {
                 Ok(Some(request)) => {
                     let rules = Arc::clone(&self.rules);
-                    let future = call(self.client.clone(), rules, attempt, request);
+                    let future = call(Arc::clone(&self.clients), rules, attempt, request);
                     let (future, handle) = abortable(future.boxed());
                     self.aborts.insert(attempt, handle);
                     self.running.push(future);

@@ -4,6 +4,7 @@
 use std::error::Error as StdError;
 use std::time::{Duration, SystemTime};
 
+use h2::Reason;
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use sparkawait_core::operator::Retry;
@@ -120,6 +121,8 @@ pub(super) fn transport_failure(host: &str, error: reqwest::Error, repeats: Repe
             retry = Retry::No;
         }
         format!("no connection: {}", causes(&error))
+    } else if was_not_taken(&error) {
+        "the server did not take the request".to_owned()
     } else {
         // The request may have arrived.
         if repeats == Repeats::Unsafe {
@@ -136,6 +139,21 @@ pub(super) fn transport_failure(host: &str, error: reqwest::Error, repeats: Repe
     }
     let text = format!("{host}: {what}");
     (service_failure(text.clone(), text), retry)
+}
+
+/// Tells whether a server has said that it did nothing about a request: it had too many, or closes
+/// the connection. The client has sent it again twice by then.
+fn was_not_taken(error: &dyn StdError) -> bool {
+    let mut next = error.source();
+    while let Some(source) = next {
+        if let Some(error) = source.downcast_ref::<h2::Error>() {
+            let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
+            let is_closing = error.is_go_away() && error.reason() == Some(Reason::NO_ERROR);
+            return error.is_remote() && (is_refused || is_closing);
+        }
+        next = source.source();
+    }
+    false
 }
 
 /// Makes the failure of a response that is longer than allowed.

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Calls over HTTP/2, to a server that does what a test says with each request.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use arrow::array::RecordBatch;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::future::pending;
+use futures_util::stream::FuturesUnordered;
+use h2::server::SendResponse;
+use h2::{Reason, server};
+use http::Response;
+use sparkawait_arrow::OnError;
+use sparkawait_connect::http::HttpConfig;
+use sparkawait_core::operator::OutputMode;
+use sparkawait_runtime::tokio_runtime;
+use sparkawait_task::native::{NativeFunction, Start};
+use sparkawait_task::task::TaskConfig;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+#[path = "../../task/tests/support/mod.rs"]
+mod support;
+
+use support::{TestTask, input, nullable_column, schema, task_config, with_on_error, with_retries};
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is answered with 7.
+    Answer,
+    /// It is answered once so many requests wait like it.
+    AnswerWith(usize),
+    /// It is answered, and the connection takes no more requests.
+    AnswerAndLeave,
+    /// Its stream is reset.
+    Reset(Reason),
+    /// It is never answered.
+    Stall,
+    /// The connection is lost, and nobody is told.
+    FallSilent,
+    /// The connection is cut.
+    HangUp,
+}
+
+/// A request: how many came before it in all, and how many connections before its own.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    request: usize,
+    connection: usize,
+}
+
+struct Script {
+    fate: Box<dyn Fn(Asked) -> Fate + Send + Sync>,
+    /// Requests over one connection at a time.
+    streams: u32,
+    /// Connections at the start that take no request at all, and say so.
+    closed: usize,
+    connections: AtomicUsize,
+    requests: AtomicUsize,
+    answered: AtomicUsize,
+    waiting: Mutex<Vec<SendResponse<Bytes>>>,
+}
+
+/// A server on a thread of its own, which ends with the process.
+struct Http2Server {
+    address: SocketAddr,
+    script: Arc<Script>,
+}
+
+impl Http2Server {
+    fn start(
+        streams: u32,
+        closed: usize,
+        fate: impl Fn(Asked) -> Fate + Send + Sync + 'static,
+    ) -> Self {
+        let script = Arc::new(Script {
+            fate: Box::new(fate),
+            streams,
+            closed,
+            connections: AtomicUsize::default(),
+            requests: AtomicUsize::default(),
+            answered: AtomicUsize::default(),
+            waiting: Mutex::default(),
+        });
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = Arc::clone(&script);
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(serving.accept(listener));
+        });
+        Self { address, script }
+    }
+
+    fn connections(&self) -> usize {
+        self.script.connections.load(Ordering::SeqCst)
+    }
+
+    fn answered(&self) -> usize {
+        self.script.answered.load(Ordering::SeqCst)
+    }
+
+    /// A call for each row.
+    fn function(&self, method: &str, streams: usize, read_timeout: f64) -> HttpConfig {
+        let description = format!(
+            r#"{{"method": "{method}", "url": "http://{}/", "returns": "json",
+                "success": [[200, 299]], "connections": 100, "max_response_bytes": 1000,
+                "redirects": 0, "client": {{"connect_timeout": 20.0,
+                "read_timeout": {read_timeout}, "version": "2",
+                "streams_per_connection": {streams}, "gzip": true, "proxy": "none",
+                "tls": {{"ca": null, "certificate": null, "private_key": null}}}}}}"#,
+            self.address
+        );
+        HttpConfig::from_json(&description).unwrap()
+    }
+}
+
+impl Script {
+    async fn accept(&self, listener: std::net::TcpListener) {
+        let listener = TcpListener::from_std(listener).unwrap();
+        let mut serving = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => {
+                    let connection = self.connections.fetch_add(1, Ordering::SeqCst);
+                    serving.push(self.serve(accepted.unwrap().0, connection));
+                }
+                Some(()) = serving.next() => {}
+            }
+        }
+    }
+
+    async fn serve(&self, stream: TcpStream, connection: usize) {
+        if connection < self.closed {
+            let _ = refuse(stream).await;
+            return;
+        }
+        let mut builder = server::Builder::new();
+        builder.max_concurrent_streams(self.streams);
+        let Ok(mut streams) = builder.handshake::<_, Bytes>(stream).await else { return };
+        // Kept, so that they are not reset.
+        let mut stalled = Vec::new();
+        while let Some(Ok((_, mut respond))) = streams.accept().await {
+            let request = self.requests.fetch_add(1, Ordering::SeqCst);
+            match (self.fate)(Asked { request, connection }) {
+                Fate::Answer => self.answer(respond),
+                Fate::AnswerWith(awaited) => {
+                    let mut waiting = self.waiting.lock().unwrap();
+                    waiting.push(respond);
+                    if waiting.len() == awaited {
+                        waiting.drain(..).for_each(|it| self.answer(it));
+                    }
+                }
+                Fate::AnswerAndLeave => {
+                    self.answer(respond);
+                    streams.graceful_shutdown();
+                }
+                Fate::Reset(reason) => respond.send_reset(reason),
+                Fate::Stall => stalled.push(respond),
+                Fate::FallSilent => pending().await,
+                Fate::HangUp => return,
+            }
+        }
+    }
+
+    fn answer(&self, mut respond: SendResponse<Bytes>) {
+        let Ok(mut body) = respond.send_response(Response::new(()), false) else { return };
+        if body.send_data(Bytes::from_static(br#"{"result": 7}"#), true).is_ok() {
+            self.answered.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Closes a connection at the first request: GOAWAY, with nothing that was taken.
+async fn refuse(mut stream: TcpStream) -> std::io::Result<()> {
+    const HEADERS: u8 = 1;
+    let mut preface = [0; 24];
+    stream.read_exact(&mut preface).await?;
+    // No settings of its own; frames are length, type, flags and stream.
+    stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await?;
+    loop {
+        let mut frame = [0; 9];
+        stream.read_exact(&mut frame).await?;
+        let length = u32::from_be_bytes([0, frame[0], frame[1], frame[2]]);
+        let mut payload = vec![0; length as usize];
+        stream.read_exact(&mut payload).await?;
+        if frame[3] == HEADERS {
+            // The last stream that was taken, and no error.
+            return stream.write_all(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).await;
+        }
+    }
+}
+
+fn run(config: TaskConfig, function: &HttpConfig, rows: i64) -> Vec<Option<i64>> {
+    let start = |replies| Start {
+        replies,
+        runtime: tokio_runtime::handle().unwrap(),
+        input: schema(&["row", "key"]),
+        results: schema(&["result"]),
+        channel_share: None,
+    };
+    let mut task = TestTask::new(config, |replies| function.start(start(replies)).unwrap());
+    let output: Vec<RecordBatch> = task.run(vec![input(0..rows)]).unwrap();
+    output.iter().flat_map(|it| nullable_column(it, "result")).collect()
+}
+
+fn task(capacity: usize) -> TaskConfig {
+    task_config(OutputMode::Ordered, capacity)
+}
+
+#[test]
+fn calls_beyond_the_streams_of_a_connection_have_another_one() {
+    let server = Http2Server::start(10, 0, |_| Fate::AnswerWith(35));
+
+    let results = run(task(35), &server.function("GET", 10, 20.0), 35);
+
+    // None waited for the others, or none would have been answered.
+    assert_eq!(results, [Some(7); 35]);
+    assert_eq!(server.connections(), 4);
+}
+
+#[test]
+fn few_calls_share_one_connection() {
+    let server = Http2Server::start(100, 0, |_| Fate::Answer);
+
+    let results = run(task(100), &server.function("GET", 100, 20.0), 1000);
+
+    assert_eq!(results, [Some(7); 1000]);
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn a_request_that_the_server_did_not_take_is_sent_again_even_if_it_must_not_be_done_twice() {
+    // The client itself sends it three times.
+    let server = Http2Server::start(100, 0, |asked| match asked.request {
+        0..9 => Fate::Reset(Reason::REFUSED_STREAM),
+        _ => Fate::Answer,
+    });
+
+    let results = run(with_retries(task(1), 5), &server.function("POST", 100, 20.0), 1);
+
+    assert_eq!((results, server.answered()), (vec![Some(7)], 1));
+}
+
+#[test]
+fn a_request_that_was_reset_in_another_way_may_have_been_done() {
+    let server = Http2Server::start(100, 0, |asked| match asked.request {
+        0 => Fate::Reset(Reason::INTERNAL_ERROR),
+        _ => Fate::Answer,
+    });
+    let config = with_on_error(with_retries(task(1), 5), OnError::Null);
+
+    let results = run(config.clone(), &server.function("POST", 100, 20.0), 2);
+    assert_eq!((results, server.answered()), (vec![None, Some(7)], 1));
+
+    let server = Http2Server::start(100, 0, |asked| match asked.request {
+        0 => Fate::Reset(Reason::INTERNAL_ERROR),
+        _ => Fate::Answer,
+    });
+    assert_eq!(run(config, &server.function("GET", 100, 20.0), 2), [Some(7); 2]);
+}
+
+#[test]
+fn a_server_that_takes_no_more_requests_over_a_connection_gets_them_over_another() {
+    let server = Http2Server::start(100, 1, |asked| match asked.request % 10 {
+        9 => Fate::AnswerAndLeave,
+        _ => Fate::Answer,
+    });
+
+    // Without a retry, and each once.
+    let results = run(task(20), &server.function("POST", 100, 20.0), 200);
+
+    assert_eq!((results, server.answered()), (vec![Some(7); 200], 200));
+    assert!(server.connections() > 2);
+}
+
+#[test]
+fn a_connection_that_is_cut_fails_its_calls_and_no_others() {
+    let server = Http2Server::start(10, 0, |asked| match asked.request {
+        30 => Fate::HangUp,
+        _ => Fate::Answer,
+    });
+
+    let results = run(with_retries(task(20), 5), &server.function("GET", 10, 20.0), 200);
+
+    assert_eq!(results, [Some(7); 200]);
+}
+
+#[test]
+fn a_stream_that_stalls_holds_up_no_other() {
+    let server = Http2Server::start(100, 0, |asked| match asked.request {
+        5 => Fate::Stall,
+        _ => Fate::Answer,
+    });
+    let config = with_on_error(task(10), OnError::Null);
+
+    let results = run(config, &server.function("GET", 100, 1.0), 100);
+
+    assert_eq!(results.iter().filter(|it| it.is_none()).count(), 1);
+    assert_eq!((server.answered(), server.connections()), (99, 1));
+}
+
+#[test]
+fn a_connection_that_falls_silent_is_given_up() {
+    let server = Http2Server::start(100, 0, |asked| match asked.connection {
+        0 => Fate::FallSilent,
+        _ => Fate::Answer,
+    });
+
+    let results = run(with_retries(task(10), 5), &server.function("GET", 100, 0.5), 50);
+
+    assert_eq!(results, [Some(7); 50]);
+    assert_eq!(server.connections(), 2);
+}

@@ -13,6 +13,7 @@
 //! | [`queue`] | ordered, unordered and key-ordered queues of stream elements | `StreamElementQueue` |
 //! | [`mailbox`] | the task's mailbox and its processor | `TaskMailbox`, `MailboxProcessor` |
 //! | [`flow`] | credits, floating pool, channels, debloating | credit-based flow control |
+//! | [`policy`] | limits in time, pauses, budgets | `RateLimitingStrategy`, and beyond |
 //! | [`retry`] | fixed-delay and exponential back-off | `AsyncRetryStrategies` |
 //! | [`timer`] | deadlines and delayed retries | processing-time timers |
 //!
@@ -25,6 +26,7 @@ pub mod flow;
 mod key_hasher;
 pub mod mailbox;
 pub mod operator;
+pub mod policy;
 pub mod queue;
 pub mod retry;
 mod sync;

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who may call, and when: limits in time, pauses, budgets.
+//!
+//! Nothing is shed. A policy makes a record wait; only an *attempt* may be
+//! refused. Each is a small state machine of one destination, or of a task: it
+//! is told of the calls that start and end, and says when the next one may.
+//!
+//! | type | what it bounds | source of the idea |
+//! |---|---|---|
+//! | [`RateLimit`] | calls, or what they cost, per time | GCRA (ITU-T I.371), `x-ratelimit` headers |
+//! | [`Gcra`] | the arithmetic of it, on one word | the same |
+//! | [`RetryBudget`] | retries, as a share of the calls | Finagle's `RetryBudget` |
+//! | [`Pause`] | calls to a destination that drops them all | circuit breakers, without their failures |
+//! | [`AdaptiveRate`] | calls per time, found out by refusals | adaptive mode of the AWS SDKs (CUBIC) |
+//! | [`HedgeDelay`] | second attempts of calls that are slow | "The Tail at Scale", gRPC A6, Finagle |
+//!
+//! Everything here is `&mut self` and belongs to one thread; time is an argument.
+
+mod adaptive_rate;
+mod gcra;
+mod hedge_delay;
+mod pause;
+mod rate_limit;
+mod retry_budget;
+
+pub use adaptive_rate::AdaptiveRate;
+pub use gcra::{Gcra, Rate};
+pub use hedge_delay::{HedgeAfter, HedgeConfig, HedgeDelay};
+pub use pause::{Pause, PauseConfig};
+pub use rate_limit::RateLimit;
+pub use retry_budget::{RetryBudget, RetryBudgetConfig};

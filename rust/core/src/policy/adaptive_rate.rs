@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A rate that a service bears, found out by what it refuses.
+
+use std::time::Duration;
+
+use crate::time::ProcessingTime;
+
+/// What is left of the rate after a refusal.
+const BETA: f64 = 0.7;
+
+/// How steeply the rate grows away from where it was refused.
+const SCALE: f64 = 0.4;
+
+/// The least rate, per second.
+const LEAST: f64 = 0.5;
+
+/// Calls are counted over so many seconds.
+const COUNTED: f64 = 0.5;
+
+/// The weight of the last count.
+const SMOOTHING: f64 = 0.8;
+
+/// A limit in calls per time that learns from refusals.
+///
+/// It sets no bound until the first refusal. Then the rate is seven tenths of
+/// what was sent, and grows along a cubic curve: quickly back to where it was
+/// refused, slowly there, quickly beyond; never to more than twice what is sent.
+/// Counterpart of the adaptive retry mode of the AWS SDKs, whose curve is that of
+/// TCP CUBIC. Fits services that answer 429: they limit a rate, not the calls at
+/// a time.
+#[derive(Clone, Copy, Debug)]
+pub struct AdaptiveRate {
+    /// Calls per second that may be made; `None` before the first refusal.
+    rate: Option<f64>,
+    /// Where it was refused last.
+    refused: f64,
+    refused_at: ProcessingTime,
+    /// Seconds after the refusal until the rate is back there.
+    back_after: f64,
+    /// Permits that are there.
+    tokens: f64,
+    filled_at: ProcessingTime,
+    /// Replies since the count began, and when.
+    count: f64,
+    counted_at: ProcessingTime,
+    /// Replies per second.
+    measured: f64,
+}
+
+impl AdaptiveRate {
+    /// Makes a limit of a service that has refused nothing.
+    pub const fn new(now: ProcessingTime) -> Self {
+        Self {
+            rate: None,
+            refused: 0.0,
+            refused_at: now,
+            back_after: 0.0,
+            tokens: 0.0,
+            filled_at: now,
+            count: 0.0,
+            counted_at: now,
+            measured: 0.0,
+        }
+    }
+
+    /// Returns the calls per second that may be made; `None` if nothing was refused yet.
+    pub const fn rate(&self) -> Option<f64> {
+        self.rate
+    }
+
+    /// Returns when the next call may start; `now` or a point before it: at once.
+    pub fn ready_at(&self, now: ProcessingTime) -> ProcessingTime {
+        let Some(rate) = self.rate else { return now };
+        let lacks = 1.0 - self.tokens_at(rate, now);
+        if lacks <= 0.0 {
+            return now;
+        }
+        // A nanosecond more than the float says, so that it is there by then.
+        let wait = Duration::try_from_secs_f64(lacks / rate).unwrap_or(Duration::MAX);
+        (now + wait).after_nanos(1)
+    }
+
+    /// Takes the permit of a call that starts.
+    pub fn on_start(&mut self, now: ProcessingTime) {
+        if let Some(rate) = self.rate {
+            self.tokens = self.tokens_at(rate, now) - 1.0;
+            self.filled_at = now;
+        }
+    }
+
+    /// Learns from a call; `is_refused` says that there were too many.
+    pub fn on_end(&mut self, is_refused: bool, now: ProcessingTime) {
+        self.measure(now);
+        let aimed = if is_refused {
+            let sent = self.rate.map_or(self.measured, |rate| rate.min(self.measured));
+            self.refused = sent.max(LEAST);
+            self.refused_at = now;
+            self.back_after = (self.refused * (1.0 - BETA) / SCALE).cbrt();
+            self.refused * BETA
+        } else if self.rate.is_some() {
+            let since = now.saturating_since(self.refused_at).as_secs_f64();
+            SCALE * (since - self.back_after).powi(3) + self.refused
+        } else {
+            return;
+        };
+        self.tokens = self.rate.map_or(0.0, |rate| self.tokens_at(rate, now));
+        self.filled_at = now;
+        let rate = aimed.min(2.0 * self.measured.max(LEAST)).max(LEAST);
+        self.tokens = self.tokens.min(rate.max(1.0));
+        self.rate = Some(rate);
+    }
+
+    fn tokens_at(&self, rate: f64, now: ProcessingTime) -> f64 {
+        let since = now.saturating_since(self.filled_at).as_secs_f64();
+        (self.tokens + since * rate).min(rate.max(1.0))
+    }
+
+    fn measure(&mut self, now: ProcessingTime) {
+        self.count += 1.0;
+        let since = now.saturating_since(self.counted_at).as_secs_f64();
+        if since >= COUNTED {
+            let current = self.count / since;
+            self.measured = current * SMOOTHING + self.measured * (1.0 - SMOOTHING);
+            (self.count, self.counted_at) = (0.0, now);
+        } else if self.measured == 0.0 && since > 0.0 {
+            // Refused in its first half second, it has to begin somewhere.
+            self.measured = self.count / since.max(0.1);
+            (self.count, self.counted_at) = (0.0, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A service that bears `bears` calls per second, counted in tenths of a second, and answers
+    /// at once; returns calls and refusals in each second.
+    fn simulate(bears: f64, seconds: u64) -> Vec<(u32, u32)> {
+        let mut limit = AdaptiveRate::new(ProcessingTime::ZERO);
+        let mut told = Vec::new();
+        let mut now = ProcessingTime::ZERO;
+        let (mut slot, mut taken) = (0, 0.0);
+        for second in 1..=seconds {
+            let (mut calls, mut refusals) = (0, 0);
+            let end = ProcessingTime::ZERO + Duration::from_secs(second);
+            while now < end {
+                let ready = limit.ready_at(now);
+                if ready > now {
+                    now = ready;
+                    continue;
+                }
+                if now.as_nanos() / 100_000_000 != slot {
+                    (slot, taken) = (now.as_nanos() / 100_000_000, 0.0);
+                }
+                limit.on_start(now);
+                calls += 1;
+                taken += 1.0;
+                let is_refused = taken > bears / 10.0;
+                refusals += u32::from(is_refused);
+                // A call takes a fifth of a millisecond, one after the other.
+                now = now + Duration::from_micros(200);
+                limit.on_end(is_refused, now);
+            }
+            told.push((calls, refusals));
+        }
+        told
+    }
+
+    #[test]
+    fn there_is_no_bound_before_the_first_refusal() {
+        let mut limit = AdaptiveRate::new(ProcessingTime::ZERO);
+        let now = ProcessingTime::from_nanos(5);
+        (0..1000).for_each(|_| limit.on_start(now));
+        (0..1000).for_each(|_| limit.on_end(false, now));
+        assert_eq!((limit.rate(), limit.ready_at(now)), (None, now));
+    }
+
+    #[test]
+    fn it_settles_near_what_the_service_bears() {
+        let told = simulate(500.0, 60);
+        let (calls, refusals) =
+            told.iter().skip(10).fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+        let used = f64::from(calls - refusals) / (500.0 * 50.0);
+        assert!(used > 0.8, "{used} of the rate");
+        assert!(refusals * 20 < calls, "{refusals} of {calls} refused");
+    }
+
+    #[test]
+    fn the_rate_is_never_below_one_call_in_two_seconds() {
+        let mut limit = AdaptiveRate::new(ProcessingTime::ZERO);
+        for second in 0..100 {
+            limit.on_end(true, ProcessingTime::ZERO + Duration::from_secs(second));
+        }
+        let now = ProcessingTime::ZERO + Duration::from_secs(100);
+        limit.on_start(now);
+        assert!(limit.ready_at(now) <= now + Duration::from_secs(4));
+    }
+}

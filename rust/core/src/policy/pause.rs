@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A destination that drops everything is left alone, and asked now and then.
+
+use std::time::Duration;
+
+use crate::flow::CallSign;
+use crate::retry::mix;
+use crate::time::ProcessingTime;
+
+/// When a destination is paused, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PauseConfig {
+    /// Calls in a row that have to be dropped; `None`: only what the destination asks for.
+    pub after_drops: Option<u32>,
+    /// Until the first probe.
+    pub initial: Duration,
+    /// Between probes at last.
+    pub maximum: Duration,
+    /// What spreads the probes of many processes.
+    pub seed: u64,
+}
+
+impl PauseConfig {
+    /// Pauses after so many drops in a row, from 1 s to 60 s.
+    pub const fn new(after_drops: Option<u32>, seed: u64) -> Self {
+        let (initial, maximum) = (Duration::from_secs(1), Duration::from_secs(60));
+        Self { after_drops, initial, maximum, seed }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Calls are made; so many were dropped in a row.
+    Open { drops: u32 },
+    /// None is made until then.
+    Paused { until: ProcessingTime },
+    /// One call finds out whether the destination is back.
+    Probing,
+    /// It is; calls are let in as fast as they are answered.
+    Recovering { calls: u32 },
+}
+
+/// Whether a destination is paused.
+///
+/// In the place of a circuit breaker, whose open state fails whatever comes: an
+/// outage of a minute would fail a million records. Here they wait. After some
+/// drops in a row no call is made but one probe, after a second, then two, four,
+/// up to a minute. Its answer opens the destination to one call, and each answer
+/// to one more: slow start.
+///
+/// ```text
+///   Open --drops--> Paused --time--> Probing --answer--> Recovering --full--> Open
+///                     ^                 |                    |
+///                     +----- drop ------+-------- drop ------+
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Pause {
+    config: PauseConfig,
+    state: State,
+    /// Pauses in a row.
+    pauses: u32,
+    /// When the last pause began: calls that started before say nothing of the time after it.
+    paused_at: ProcessingTime,
+    /// What the destination asked for.
+    asked_until: ProcessingTime,
+}
+
+impl Pause {
+    /// Makes an open destination.
+    pub const fn new(config: PauseConfig) -> Self {
+        let zero = ProcessingTime::ZERO;
+        let state = State::Open { drops: 0 };
+        Self { config, state, pauses: 0, paused_at: zero, asked_until: zero }
+    }
+
+    /// Returns how many calls may be in flight; `u32::MAX` if it sets no bound.
+    pub fn window(&self, now: ProcessingTime) -> u32 {
+        if now < self.asked_until {
+            return 0;
+        }
+        match self.state {
+            State::Open { .. } => u32::MAX,
+            State::Paused { until } if now < until => 0,
+            State::Paused { .. } | State::Probing => 1,
+            State::Recovering { calls } => calls,
+        }
+    }
+
+    /// Returns when the window opens; a point before now if it is open.
+    pub fn ready_at(&self) -> ProcessingTime {
+        match self.state {
+            State::Paused { until } => until.max(self.asked_until),
+            _ => self.asked_until,
+        }
+    }
+
+    /// Returns whether calls that come now would wait for a pause or a probe.
+    pub fn is_paused(&self, now: ProcessingTime) -> bool {
+        matches!(self.state, State::Paused { .. } | State::Probing) || now < self.asked_until
+    }
+
+    /// Is told that a call starts.
+    pub fn on_start(&mut self, now: ProcessingTime) {
+        if matches!(self.state, State::Paused { until } if until <= now) {
+            self.state = State::Probing;
+        }
+    }
+
+    /// Learns from a call; `most` is how many calls there are in a window without a pause.
+    pub fn on_end(
+        &mut self,
+        sign: CallSign,
+        started: ProcessingTime,
+        now: ProcessingTime,
+        most: u32,
+    ) {
+        if sign == CallSign::Dropped {
+            self.dropped(started, now);
+            return;
+        }
+        // Whatever it answered: it is there.
+        self.state = match self.state {
+            State::Open { .. } => State::Open { drops: 0 },
+            // An answer to what was sent before, while nothing else is known, is good news too.
+            State::Paused { .. } | State::Probing => State::Recovering { calls: 1 },
+            State::Recovering { calls } if calls.saturating_add(1) >= most => {
+                self.pauses = 0;
+                State::Open { drops: 0 }
+            }
+            State::Recovering { calls } => State::Recovering { calls: calls + 1 },
+        };
+    }
+
+    /// Makes no call before `until`, because the destination said so.
+    pub fn pause_until(&mut self, until: ProcessingTime) {
+        self.asked_until = self.asked_until.max(until);
+    }
+
+    fn dropped(&mut self, started: ProcessingTime, now: ProcessingTime) {
+        let Some(most) = self.config.after_drops else { return };
+        match self.state {
+            State::Open { drops } if drops + 1 < most => {
+                self.state = State::Open { drops: drops + 1 };
+            }
+            // Of those that were in flight when it began one is enough.
+            State::Paused { .. } => {}
+            State::Recovering { .. } if started < self.paused_at => {}
+            State::Open { .. } | State::Probing | State::Recovering { .. } => self.pause(now),
+        }
+    }
+
+    fn pause(&mut self, now: ProcessingTime) {
+        let growth = 1_u32.checked_shl(self.pauses.min(31)).unwrap_or(u32::MAX);
+        let wait = self.config.initial.saturating_mul(growth).min(self.config.maximum);
+        // A tenth more or less, so that processes that lost a destination together ask apart.
+        let spread = mix(self.config.seed, u64::from(self.pauses), 0) % 201;
+        let wait = wait.saturating_mul(900 + u32::try_from(spread).unwrap_or_default()) / 1000;
+        self.pauses = self.pauses.saturating_add(1);
+        self.paused_at = now;
+        self.state = State::Paused { until: now + wait };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: CallSign = CallSign::Good;
+    const DROPPED: CallSign = CallSign::Dropped;
+
+    fn at(millis: u64) -> ProcessingTime {
+        ProcessingTime::ZERO + Duration::from_millis(millis)
+    }
+
+    fn after_drops(drops: u32) -> Pause {
+        let mut pause = Pause::new(PauseConfig::new(Some(drops), 7));
+        (0..drops).for_each(|_| pause.on_end(DROPPED, at(0), at(10), 100));
+        pause
+    }
+
+    #[test]
+    fn drops_in_a_row_pause_and_others_do_not() {
+        let mut pause = Pause::new(PauseConfig::new(Some(3), 7));
+        for sign in [DROPPED, DROPPED, GOOD, DROPPED, DROPPED, CallSign::None, DROPPED, DROPPED] {
+            pause.on_end(sign, at(0), at(10), 100);
+        }
+        assert_eq!(pause.window(at(10)), u32::MAX);
+        pause.on_end(DROPPED, at(0), at(10), 100);
+        assert_eq!(pause.window(at(10)), 0);
+        assert!((at(900)..=at(1_110)).contains(&pause.ready_at()));
+    }
+
+    #[test]
+    fn a_dead_destination_is_asked_rarely() {
+        let mut pause = after_drops(20);
+        let (mut now, mut probes) = (at(10), 0);
+        while now < at(300_000) {
+            now = pause.ready_at();
+            assert_eq!(pause.window(now), 1);
+            pause.on_start(now);
+            probes += 1;
+            pause.on_end(DROPPED, now, now, 100);
+        }
+        assert!((9..=12).contains(&probes), "{probes} probes");
+    }
+
+    #[test]
+    fn it_is_opened_as_fast_as_it_answers() {
+        let mut pause = after_drops(1);
+        let now = pause.ready_at();
+        pause.on_start(now);
+        let mut windows = vec![pause.window(now)];
+        for _ in 0..4 {
+            pause.on_end(GOOD, now, now, 4);
+            windows.push(pause.window(now));
+        }
+        assert_eq!(windows, [1, 1, 2, 3, u32::MAX]);
+    }
+
+    #[test]
+    fn what_was_in_flight_when_it_paused_neither_prolongs_nor_repeats_it() {
+        let mut pause = after_drops(1);
+        let until = pause.ready_at();
+        (0..50).for_each(|_| pause.on_end(DROPPED, at(0), at(20), 100));
+        assert_eq!(pause.ready_at(), until);
+        pause.on_start(until);
+        pause.on_end(GOOD, until, until, 100);
+        pause.on_end(DROPPED, at(0), until, 100);
+        assert_eq!(pause.window(until), 1);
+        pause.on_end(DROPPED, until, until, 100);
+        assert_eq!(pause.window(until), 0);
+    }
+
+    #[test]
+    fn a_destination_that_asks_for_a_pause_has_it_whatever_else_is_known() {
+        let mut pause = Pause::new(PauseConfig::new(None, 7));
+        pause.pause_until(at(500));
+        pause.pause_until(at(200));
+        (0..100).for_each(|_| pause.on_end(DROPPED, at(0), at(0), 100));
+        assert_eq!((pause.window(at(499)), pause.ready_at()), (0, at(500)));
+        assert_eq!(pause.window(at(500)), u32::MAX);
+    }
+}

@@ -48,6 +48,7 @@ from sparkawait.exceptions import (
 from sparkawait.functions import AsyncFunction, Batch, FunctionContext, async_function
 from sparkawait.retry import RetryAfter
 from sparkawait.secrets import secret
+from sparkawait.wait_options import WaitOptions
 from sparkawait.watermark import WatermarkStrategy
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ __all__ = [
     "RetryAfter",
     "Row",
     "SnapshotError",
+    "WaitOptions",
     "WatermarkStrategy",
     "__version__",
     "arrow",

@@ -9,21 +9,23 @@ in whatever way, calls in flight are cancelled and the function is closed before
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from sparkawait._plan.options import Options, resolve_unpickled
+from sparkawait._plan.option import documented
+from sparkawait._plan.options import resolve_unpickled
 from sparkawait._plan.plan import Plan
 from sparkawait._worker import address_space, warm_up
 from sparkawait._worker.collector import collecting_less_often
 from sparkawait._worker.event_loop import check_may_wait
 from sparkawait._worker.feeder import Feeder, record_batches
 from sparkawait._worker.life_cycle import LifeCycle
-from sparkawait.functions import FunctionContext
+from sparkawait.functions import AsyncFunctionLike, FunctionContext
 from sparkawait.native_function import NativeFunction
+from sparkawait.wait_options import OPTIONS, WaitArguments, WaitOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -37,10 +39,13 @@ METRICS_SECONDS = 1.0
 """How often metrics are reported while a task runs."""
 
 
+@documented(OPTIONS, WaitArguments)
 def ordered_wait(
     batches: Iterable[pa.RecordBatch],
-    function: object,
-    **options: Unpack[Options],
+    function: AsyncFunctionLike,
+    *,
+    options: WaitOptions | None = None,
+    **given: Unpack[WaitArguments],
 ) -> Iterator[pa.RecordBatch]:
     """Calls `function` for every row; the output has the order of the input.
 
@@ -49,35 +54,8 @@ def ordered_wait(
             or any object with ``__arrow_c_stream__``, such as a table.
         function: An ``async def``, decorated with `sparkawait.async_function` or with ``schema=``
             given here, an `AsyncFunction` or a native function.
-        **options: Of the wait functions, all optional:
-            ``schema``: columns that the function returns, overriding its own.
-            ``timeout`` (``"60s"``): for all attempts of a row, from admission; ``None`` = none.
-            ``attempt_timeout`` (``None``): for one attempt.
-            ``capacity`` (100): rows admitted and not yet emitted, completed ones included.
-            ``max_concurrency`` (= capacity): calls in flight.
-            ``retry`` (``None``): made by `sparkawait.retry`.
-            ``on_error`` (``"fail"``): ``"null"`` columns, ``"drop"`` the row, or ``"capture"`` into
-            a struct column (kind, message, attempts).
-            ``error_column`` (``"error"``): the name of that column.
-            ``on_timeout`` (``None``): fallback results, or a callable that gets the row.
-            ``output`` (``"append"``): ``"replace"`` leaves the input columns out.
-            ``watermark`` (``None``): a `sparkawait.WatermarkStrategy`; no effect on this order.
-            ``buffer_timeout`` (``"auto"``): a partly filled output batch is emitted as soon as it
-            is waited for, within 2 % of the time; a duration: after it; ``None``: when it is full.
-            ``max_rows_per_batch`` (8192): most rows in an output batch.
-            ``max_bytes_per_batch`` (``"64 MB"``): most bytes of an output batch, unless one row
-            has more; also what the results of calls in flight are bounded by, see the docs on
-            memory.
-            ``cache`` (None): keeps results; see `sparkawait.Cache`.
-            ``channel`` (``None``): column, or columns, of a row's destination; a slow one does not
-            hold the others. ``channels``: how calls are spread; see `sparkawait.Channels`.
-            ``target_latency`` (``None``): output batches and batched calls are as large as lets a
-            row take about this long through them.
-            ``setup_timeout`` (``None``): for `open` and for `close`, each.
-            ``blocked_loop_timeout`` (``None``): ends the task when code that blocks keeps the event
-            loop for so long.
-            ``warm_up`` (``True``): the first task of a function in a process begins with an eighth
-            of its calls, at least 4; all may be made 100 ms after the first rows were taken.
+        options: A set of options; those that are given by themselves win over it.
+        **given: The options, see `sparkawait.WaitOptions`.
 
     Returns:
         An iterator of non-empty batches, whose row counts do not follow those of the input.
@@ -90,49 +68,68 @@ def ordered_wait(
         ResultError: The same, if what the function returned does not fit its schema.
         OperatorStateError: On the event loop that runs the functions, in a coroutine or `open`.
     """
-    return _wait("ordered", batches, function, options)
+    return _wait("ordered", batches, function, options, given)
 
 
+@documented(OPTIONS, WaitArguments)
 def unordered_wait(
     batches: Iterable[pa.RecordBatch],
-    function: object,
-    **options: Unpack[Options],
+    function: AsyncFunctionLike,
+    *,
+    options: WaitOptions | None = None,
+    **given: Unpack[WaitArguments],
 ) -> Iterator[pa.RecordBatch]:
     """Calls `function` for every row; rows are emitted as they complete.
 
     With ``watermark=`` rows between two watermarks may overtake one another, and no row crosses a
-    watermark. Arguments, result and exceptions are those of `ordered_wait`.
+    watermark. Result and exceptions are those of `ordered_wait`.
+
+    Args:
+        batches: As in `ordered_wait`.
+        function: As in `ordered_wait`.
+        options: A set of options; those that are given by themselves win over it.
+        **given: The options, see `sparkawait.WaitOptions`.
     """
-    return _wait("unordered", batches, function, options)
+    return _wait("unordered", batches, function, options, given)
 
 
+@documented(OPTIONS, WaitArguments)
 def key_ordered_wait(
     batches: Iterable[pa.RecordBatch],
-    function: object,
+    function: AsyncFunctionLike,
     *,
-    key: str | list[str],
-    **options: Unpack[Options],
+    key: str | Sequence[str],
+    options: WaitOptions | None = None,
+    **given: Unpack[WaitArguments],
 ) -> Iterator[pa.RecordBatch]:
     """Calls `function` for every row, one at a time per key; each key keeps its order.
 
-    Rows with a null key have no order among themselves. Other arguments, result and exceptions are
-    those of `ordered_wait`.
+    Rows with a null key have no order among themselves. Result and exceptions are those of
+    `ordered_wait`; `timeout` includes the wait for the key.
 
     Args:
         batches: As in `ordered_wait`.
         function: As in `ordered_wait`.
         key: Column, or columns, of the key.
-        **options: As in `ordered_wait`.
+        options: A set of options; those that are given by themselves win over it.
+        **given: The options, see `sparkawait.WaitOptions`.
     """
-    return _wait("key_ordered", batches, function, {**options, "key": key})
+    return _wait("key_ordered", batches, function, options, given, key=key)
 
 
 def _wait(
-    mode: str, batches: object, function: object, options: Options | dict[str, Any]
+    mode: str,
+    batches: object,
+    function: object,
+    options: WaitOptions | None,
+    given: Mapping[str, Any],
+    *,
+    key: object = None,
 ) -> Iterator[pa.RecordBatch]:
     check_may_wait()
     source = record_batches(batches)
-    return run(resolve_unpickled(mode, function, input_schema=None, **options), source)
+    plan = resolve_unpickled(mode, function, input_schema=None, key=key, options=options, **given)
+    return run(plan, source)
 
 
 def run(

@@ -7,14 +7,14 @@ import math
 import re
 from datetime import timedelta
 from numbers import Real
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from sparkawait._plan.checks import refuse, shown
 from sparkawait.exceptions import ErrorKind
 
 __all__ = ["Duration", "parse_duration", "positive_duration"]
 
-Duration = str | timedelta | float
+Duration: TypeAlias = str | timedelta | float
 """A length of time: ``"5s"``, ``"1.5 min"``, ``"1h 30min"``, a `timedelta`, or seconds."""
 
 _SECONDS = {

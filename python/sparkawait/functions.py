@@ -13,24 +13,26 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, cast, overload
+from typing import Any, NoReturn, TypeAlias, cast, overload
 
 from sparkawait._core import Row
 from sparkawait._plan.checks import MAX_BYTES, shown
 from sparkawait._plan.signatures import misfit_of
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ElementTimeoutError, ErrorKind
+from sparkawait.native_function import NativeFunction
 from sparkawait.types import SchemaLike
 
 __all__ = [
     "AsyncFunction",
+    "AsyncFunctionLike",
     "Batch",
     "FunctionContext",
     "Row",
     "async_function",
 ]
 
-Results = Any
+Results: TypeAlias = Any
 """What a function returns for a row: one row or a list of 0..n rows.
 
 A row is a mapping, dataclass, NamedTuple, ``pyspark.sql.Row``, pydantic model or attrs class; for a
@@ -120,7 +122,7 @@ class AsyncFunction:
         batch: How rows are collected, for `async_invoke_batch`.
     """
 
-    schema: SchemaLike = None
+    schema: SchemaLike | None = None
     batch: Batch | None = None
 
     @property
@@ -160,13 +162,18 @@ class AsyncFunction:
         """Releases what `open` made. Called once, whatever happened. May be ``async def``."""
 
 
+AsyncFunctionLike: TypeAlias = AsyncFunction | NativeFunction | Callable[..., Awaitable[Results]]
+"""What can be called for every row: an ``async def``, bare or declared with `async_function`, an
+instance of an `AsyncFunction`, or a native function."""
+
+
 class FunctionFromCoroutine(AsyncFunction):
     """An ``async def`` with a schema; still callable as the function it wraps."""
 
     def __init__(
         self,
         function: _Coroutine,
-        schema: SchemaLike = None,
+        schema: SchemaLike | None = None,
         batch: Batch | None = None,
     ) -> None:
         """Wraps `function`."""
@@ -196,15 +203,13 @@ class FunctionFromCoroutine(AsyncFunction):
 
 
 @overload
-def async_function(  # pyright: ignore[reportOverlappingOverload] - a schema may be anything
-    function: _Coroutine, /
-) -> FunctionFromCoroutine: ...
+def async_function(function: _Coroutine, /) -> FunctionFromCoroutine: ...
 @overload
 def async_function(
-    schema: SchemaLike = None, *, batch: Batch | None = None
+    schema: SchemaLike | None = None, *, batch: Batch | None = None
 ) -> Callable[[_Coroutine], FunctionFromCoroutine]: ...
 def async_function(
-    schema: SchemaLike = None, *, batch: Batch | None = None
+    schema: SchemaLike | _Coroutine | None = None, *, batch: Batch | None = None
 ) -> FunctionFromCoroutine | Callable[[_Coroutine], FunctionFromCoroutine]:
     """Declares what an ``async def`` returns, so that it can be called for every row.
 
@@ -245,7 +250,7 @@ def async_function(
 
 
 def wrap_coroutine(
-    function: object, schema: SchemaLike = None, batch: Batch | None = None
+    function: object, schema: SchemaLike | None = None, batch: Batch | None = None
 ) -> FunctionFromCoroutine:
     """Wraps an ``async def``, or anything that is called like one.
 

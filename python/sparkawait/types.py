@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -21,10 +21,31 @@ from sparkawait._plan.checks import shown
 from sparkawait._plan.ddl import COLLATION, collated, parse_schema, parse_type
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = ["COLLATION", "SchemaLike", "to_schema"]
+__all__ = ["COLLATION", "ColumnExpression", "SchemaLike", "to_schema"]
 
-SchemaLike = Any
-"""A DDL string, a `pyarrow.Schema`, or a PySpark ``StructType``."""
+
+class SparkType(Protocol):
+    """A type of PySpark, such as a ``StructType``."""
+
+    def jsonValue(self) -> Any: ...  # noqa: N802 - Spark's name
+
+
+class ArrowSchema(Protocol):
+    """Any schema that can be handed over by Arrow's C interface."""
+
+    def __arrow_c_schema__(self) -> object: ...
+
+
+class ColumnExpression(Protocol):
+    """A ``Column`` of PySpark, of a classic session or of Spark Connect."""
+
+    def alias(self, *alias: str, **kwargs: Any) -> Any: ...  # noqa: D102 - Spark's own
+    def isNotNull(self) -> Any: ...  # noqa: N802, D102 - Spark's own
+
+
+SchemaLike: TypeAlias = str | pa.Schema | SparkType | ArrowSchema
+"""A DDL string such as ``"name string, tier int not null"``, a `pyarrow.Schema`, a PySpark
+``StructType``, or any other object with ``__arrow_c_schema__``."""
 
 
 def to_schema(value: object, name: str = "schema") -> pa.Schema:

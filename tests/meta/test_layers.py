@@ -25,6 +25,7 @@ PUBLIC_MODULES = {
     "secrets",
     "sizes",
     "types",
+    "wait_options",
     "watermark",
 }
 

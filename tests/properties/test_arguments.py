@@ -18,6 +18,7 @@ from sparkawait._plan import options
 from sparkawait._plan.checks import shown
 from sparkawait.connectors.http_options import HttpOptions
 from sparkawait.connectors.redis_function import DEFAULTS
+from sparkawait.wait_options import OPTIONS
 
 INPUT = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))])
 
@@ -192,7 +193,7 @@ def native(make, **usual):
     return call
 
 
-WAIT = ["function", *options.Options.__annotations__, "unknown"]
+WAIT = ["function", "options", *OPTIONS, "unknown"]
 FIXED = {"max_retries": 2, "delay": "1s"}
 GROWING = {"max_retries": 2, "initial": "1s", "maximum": "9s"}
 CALLS = {
@@ -221,6 +222,7 @@ CALLS = {
         # Without a schema the server is asked.
         parameters(postgres.lookup),
     ),
+    "WaitOptions": (sa.WaitOptions, [*OPTIONS, "unknown"]),
     "Cache": (with_cache, parameters(sa.Cache)),
     "Channels": (with_channels, parameters(sa.Channels)),
     "AdaptiveLimit": (with_limit, parameters(sa.AdaptiveLimit)),

@@ -59,11 +59,11 @@ def test_options_are_refused_or_keep_the_rules(mode, options):
     except ConfigurationError:
         return
     assert 1 <= plan.max_concurrency <= plan.capacity
-    assert plan.timeout is None or plan.timeout > 0
-    assert plan.attempt_timeout is None or plan.attempt_timeout > 0
-    if plan.timeout is not None and plan.attempt_timeout is not None:
-        assert plan.attempt_timeout <= plan.timeout
-    assert plan.retry is None or plan.timeout is not None
+    assert plan.options.timeout is None or plan.options.timeout > 0
+    assert plan.options.attempt_timeout is None or plan.options.attempt_timeout > 0
+    if plan.options.timeout is not None and plan.options.attempt_timeout is not None:
+        assert plan.options.attempt_timeout <= plan.options.timeout
+    assert plan.options.retry is None or plan.options.timeout is not None
     assert (plan.key is not None) == (mode == "key_ordered")
     names = plan.output_schema(INPUT).names
     assert len(set(names)) == len(names)

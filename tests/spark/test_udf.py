@@ -323,3 +323,46 @@ def test_a_call_in_sql_without_arguments_says_what_is_missing(spark):
 
     with pytest.raises(Exception, match="needs at least one argument, got none"):
         spark.sql("select without() from range(2)").collect()
+
+
+# -- options of the wait functions
+
+
+def test_a_column_function_keeps_results_and_spreads_calls(spark, calls):
+    @sa.async_function("name string")
+    async def name(row):
+        calls.add("call")
+        return {"name": row["tenant"] or "nobody"}
+
+    cache = sa.Cache(key="tenant")
+    udf = sa.async_udf(name, cache=cache, channel="tenant", channels=sa.Channels(count=2))
+    rows = spark.createDataFrame([("a",), ("b",), ("a",), (None,)], "tenant string").coalesce(1)
+
+    assert [row.name for row in rows.select(udf("tenant").alias("name")).collect()] == [
+        "a",
+        "b",
+        "a",
+        "nobody",
+    ]
+    assert calls.counts() == {"call": 3}
+
+
+def test_a_set_of_options_is_for_column_functions_too():
+    usual = sa.WaitOptions(timeout="5s", on_error="null")
+    assert sa.async_udf(double, options=usual)._plan.options.timeout == 5.0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"watermark": sa.WatermarkStrategy.for_bounded_out_of_orderness("ts", 1)}, "`watermark`"),
+        ({"output": "replace"}, "`output` is no option of a column function; use ordered_wait"),
+        ({"options": sa.WaitOptions(warm_up=False)}, "`warm_up` is no option of a column"),
+        ({"tiemout": 1}, "did you mean `timeout`"),
+        ({"outputs": 1}, "unknown option `outputs`; known are schema"),
+    ],
+    ids=str,
+)
+def test_an_option_that_column_functions_do_not_have_is_refused(options, message):
+    with pytest.raises(sa.ConfigurationError, match=message):
+        sa.async_udf(double, **options)

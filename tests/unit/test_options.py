@@ -14,6 +14,7 @@ from sparkawait import (
     Batch,
     ConfigurationError,
     ErrorKind,
+    WaitOptions,
     WatermarkStrategy,
     retry,
 )
@@ -46,12 +47,42 @@ def watermark(column):
 
 def test_the_defaults_are_those_of_the_documentation():
     made = plan()
-    assert (made.timeout, made.attempt_timeout) == (60.0, None)
+    options = made.options
+    assert (options.timeout, options.attempt_timeout) == (60.0, None)
     assert (made.capacity, made.max_concurrency) == (100, 100)
-    assert (made.retry, made.on_error, made.on_timeout) == (None, "fail", None)
-    assert (made.output, made.watermark, made.key) == ("append", None, None)
-    assert (made.buffer_timeout, made.max_rows_per_batch, made.warm_up) == ("auto", 8192, True)
-    assert made.max_bytes_per_batch == 64 << 20
+    assert (options.retry, options.on_error, options.on_timeout) == (None, "fail", None)
+    assert (options.output, options.watermark, made.key) == ("append", None, None)
+    assert (options.buffer_timeout, options.max_rows_per_batch) == ("auto", 8192)
+    assert (options.max_bytes_per_batch, options.warm_up) == (64 << 20, True)
+
+
+def test_an_option_that_is_given_wins_over_that_of_a_set():
+    usual = WaitOptions(timeout="5s", on_error="null", capacity=7)
+    made = plan(options=usual, timeout="9s", capacity=8)
+    assert (made.options.timeout, made.options.on_error, made.capacity) == (9.0, "null", 8)
+    assert plan(options=usual, on_error="fail").options.on_error == "fail"
+    assert (usual.timeout, usual.given["timeout"]) == (5.0, "5s")
+
+
+def test_a_set_of_options_is_checked_when_it_is_made_and_stays_as_it_is():
+    with pytest.raises(ConfigurationError, match="did you mean `capacity`"):
+        WaitOptions(capasity=5)
+    with pytest.raises(ConfigurationError, match="`timeout` must be positive"):
+        WaitOptions(timeout=0)
+    options = WaitOptions(timeout="5s")
+    with pytest.raises(AttributeError, match="make another set"):
+        options.timeout = 6
+    assert repr(options) == "WaitOptions(timeout='5s')"
+    assert options == WaitOptions(timeout="5s") != WaitOptions(timeout="6s")
+
+
+def test_what_options_mean_together_is_checked_with_the_call():
+    patient = WaitOptions(attempt_timeout="90s")
+    with pytest.raises(ConfigurationError, match="must not be above `timeout`"):
+        plan(options=patient)
+    assert plan(options=patient, timeout="2min").options.attempt_timeout == 90.0
+    with pytest.raises(ConfigurationError, match=r"must be a sparkawait\.WaitOptions, got `dict`"):
+        plan(options={"timeout": 1})
 
 
 @pytest.mark.parametrize(
@@ -227,7 +258,9 @@ def test_a_plan_survives_pickling():
     assert made.has_timeout_handler
     copy = cloudpickle.loads(cloudpickle.dumps(made))
     assert copy.output_schema(INPUT) == made.output_schema(INPUT)
-    assert (copy.retry, copy.watermark, copy.key) == (made.retry, made.watermark, made.key)
+    for name in ("retry", "watermark"):
+        assert getattr(copy.options, name) == getattr(made.options, name)
+    assert copy.key == made.key
 
 
 def test_a_plain_async_function_takes_its_schema_from_the_option():
@@ -239,18 +272,18 @@ def test_the_option_schema_overrides_the_functions():
 
 
 def test_durations_are_in_seconds():
-    made = plan(timeout=timedelta(minutes=1), attempt_timeout="250ms", buffer_timeout=0)
+    made = plan(timeout=timedelta(minutes=1), attempt_timeout="250ms", buffer_timeout=0).options
     assert (made.timeout, made.attempt_timeout, made.buffer_timeout) == (60.0, 0.25, 0.0)
 
 
 def test_no_timeout_and_no_buffer_timeout_are_none():
     made = plan(timeout=None, buffer_timeout=None)
-    assert (made.timeout, made.buffer_timeout) == (None, None)
+    assert (made.options.timeout, made.options.buffer_timeout) == (None, None)
 
 
 def test_a_buffer_timeout_is_a_word_or_a_time():
-    assert plan(buffer_timeout="auto").buffer_timeout == "auto"
-    assert plan(buffer_timeout="7ms").buffer_timeout == 0.007
+    assert plan(buffer_timeout="auto").options.buffer_timeout == "auto"
+    assert plan(buffer_timeout="7ms").options.buffer_timeout == 0.007
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_a_function_is_known_by_its_place_and_code_and_a_native_one_by_its_descr
     warm_up.remember(known)
 
     assert warm_up.is_known(equal)
-    assert warm_up.is_known(replace(known, timeout=None))
+    assert warm_up.is_known(replace(known, options=sa.WaitOptions(timeout=None)))
     assert not warm_up.is_known(unknown)
 
 

@@ -19,26 +19,21 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import pyarrow as pa
 
 from sparkawait._worker.results import ResultBuilder
-from sparkawait.cache import Cache
 from sparkawait.channels import Credits, Route
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, Batch
 from sparkawait.native_function import NativeFunction
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.types import duplicate
-from sparkawait.watermark import WatermarkStrategy
+from sparkawait.wait_options import OPTIONS, WaitOptions
 
 if TYPE_CHECKING:
     from sparkawait._core import Native, ResultColumns
 
-__all__ = ["ERROR_COLUMN", "Mode", "OnError", "Output", "Plan"]
+__all__ = ["Mode", "Plan"]
 
 Mode = Literal["ordered", "unordered", "key_ordered"]
-OnError = Literal["fail", "null", "drop", "capture"]
-Output = Literal["append", "replace"]
 
-ERROR_COLUMN = "error"
-"""The default name of the column of ``on_error="capture"``."""
 _ERROR_TYPE = pa.struct([("kind", pa.string()), ("message", pa.string()), ("attempts", pa.int32())])
 
 
@@ -50,58 +45,27 @@ class Plan:
         mode: Which order the output has.
         function: What is called for every row.
         declared_schema: The columns that the function returns, as it declared them.
-        timeout: Seconds for all attempts of a row; ``None`` for no bound.
-        attempt_timeout: Seconds for one attempt.
+        options: The options, checked; what follows from several of them is below.
         capacity: Rows admitted and not yet emitted.
-        max_concurrency: Calls in flight.
-        retry: Which failures are tried again.
-        on_error: What becomes of a row that failed for good.
-        on_timeout: Fallback results, or a callable that makes them; ``None`` if not given.
-        output: Whether the input columns are kept.
-        watermark: Where event time comes from.
-        buffer_timeout: Seconds after which a partly filled batch is emitted; ``None`` for never,
-            ``"auto"`` for as soon as it is waited for, within a share of the time.
-        max_rows_per_batch: Most rows in an output batch.
-        max_bytes_per_batch: Most bytes of an output batch, unless one row has more.
+        max_concurrency: Calls in flight, no more than a native function can have.
         key: Columns that make up the key, for the key-ordered mode.
-        cache: Keeps results, if there is one.
         route: Where the channel of a row is found, if there are channels.
         credits: How calls are spread over them.
-        target_latency: Seconds that a row should take through batches; ``None`` for no aim.
-        error_column: The name of the column of ``on_error="capture"``.
         case_sensitive: Whether columns whose names differ in case only are two.
-        setup_timeout: Seconds for `open` and for `close`, each; ``None`` for no bound of `open`.
-        blocked_loop_timeout: Seconds that the event loop may be blocked; ``None`` for no bound.
         identity: What tells the function from others that are given the same cache.
-        warm_up: Whether a task begins with few calls.
     """
 
     mode: Mode
     function: AsyncFunction | NativeFunction
     declared_schema: pa.Schema
-    timeout: float | None
-    attempt_timeout: float | None
+    options: WaitOptions
     capacity: int
     max_concurrency: int
-    retry: AsyncRetryStrategy | None
-    on_error: OnError
-    on_timeout: Any
-    output: Output
-    watermark: WatermarkStrategy | None
-    buffer_timeout: float | Literal["auto"] | None
-    max_rows_per_batch: int
-    max_bytes_per_batch: int
-    key: tuple[str, ...] | None
-    cache: Cache | None = None
+    key: tuple[str, ...] | None = None
     route: Route | None = None
     credits: Credits | None = None
-    target_latency: float | None = None
-    error_column: str = ERROR_COLUMN
     case_sensitive: bool = True
-    setup_timeout: float | None = None
-    blocked_loop_timeout: float | None = None
     identity: str = ""
-    warm_up: bool = True
 
     @property
     def function_name(self) -> str:
@@ -116,7 +80,7 @@ class Plan:
     @property
     def has_timeout_handler(self) -> bool:
         """Whether a row that timed out gets results from Python."""
-        if self.on_timeout is not None:
+        if self.options.on_timeout is not None:
             return True
         function = self.function
         return (
@@ -127,7 +91,7 @@ class Plan:
     @cached_property
     def result_schema(self) -> pa.Schema:
         """The declared columns, nullable where a failed row leaves them empty."""
-        if self.on_error not in ("null", "capture"):
+        if self.options.on_error not in ("null", "capture"):
             return self.declared_schema
         fields = [field.with_nullable(True) for field in self.declared_schema]  # noqa: FBT003
         return pa.schema(fields, metadata=cast("Any", self.declared_schema.metadata))
@@ -145,7 +109,15 @@ class Plan:
     @property
     def error_field(self) -> pa.Field | None:
         """The last column of the output with ``on_error="capture"``; null for other rows."""
-        return pa.field(self.error_column, _ERROR_TYPE) if self.on_error == "capture" else None
+        options = self.options
+        is_wanted = options.on_error == "capture"
+        return pa.field(options.error_column, _ERROR_TYPE) if is_wanted else None
+
+    @property
+    def added_fields(self) -> list[pa.Field]:
+        """The columns that the operator adds to its input."""
+        error = self.error_field
+        return [*self.result_schema, *([] if error is None else [error])]
 
     @property
     def required(self) -> list[str]:
@@ -162,12 +134,9 @@ class Plan:
                 the output would have the same name.
         """
         self.check_input(input_schema)
-        kept = list(input_schema) if self.output == "append" else []
-        fields = [*kept, *self.result_schema]
-        if self.error_field is not None:
-            fields.append(self.error_field)
-        metadata = input_schema.metadata if self.output == "append" else None
-        return pa.schema(fields, metadata=cast("Any", metadata))
+        kept = list(input_schema) if self.options.output == "append" else []
+        metadata = input_schema.metadata if self.options.output == "append" else None
+        return pa.schema([*kept, *self.added_fields], metadata=cast("Any", metadata))
 
     def check_input(self, input_schema: pa.Schema) -> None:
         """Checks the options that depend on the input.
@@ -190,8 +159,8 @@ class Plan:
         if self.route is not None and not self.route.hidden:
             for column in self.route.columns:
                 _require_key(input_schema, column, "channel", ErrorKind.CHANNELS_INVALID)
-        if self.watermark is not None:
-            _require_timestamp(input_schema, self.watermark.column)
+        if self.options.watermark is not None:
+            _require_timestamp(input_schema, self.options.watermark.column)
         self.check_names(input_schema.names)
 
     def check_names(self, inputs: Sequence[str] = ()) -> None:
@@ -200,7 +169,7 @@ class Plan:
         Raises:
             ConfigurationError: If two columns would have the same name.
         """
-        kept = inputs if self.output == "append" else ()
+        kept = inputs if self.options.output == "append" else ()
         names = {self._folded(name): name for name in kept}
         for name in self.declared_schema.names:
             taken = names.get(self._folded(name))
@@ -211,8 +180,8 @@ class Plan:
                 msg = f"returned column `{name}` is {whose}{case}; rename one of them{way_out}"
                 raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
             names[self._folded(name)] = name
-        if self.error_field is not None and self._folded(self.error_column) in names:
-            taken = names[self._folded(self.error_column)]
+        if self.error_field is not None and self._folded(self.options.error_column) in names:
+            taken = names[self._folded(self.options.error_column)]
             msg = (
                 f"column `{taken}` has the name of the column of on_error='capture';"
                 " give that another with error_column='..'"
@@ -241,26 +210,23 @@ class Plan:
         """
         # Rows that wait for a batch are in flight for the operator; the runner bounds the calls.
         concurrency = self.max_concurrency if self.batch is None else self.capacity
+        options = self.options
         return {
+            **{name: getattr(options, name) for name, it in OPTIONS.items() if it.of_task},
             "mode": self.mode,
             "input_schema": self._visible(input_schema),
             "result_schema": self.result_schema,
             "capacity": self.capacity,
             "max_concurrency": concurrency,
-            "timeout": self.timeout,
-            "attempt_timeout": self.attempt_timeout,
-            "retry": self.retry and _retry_numbers(self.retry),
+            "retry": options.retry and _retry_numbers(options.retry),
             "key": None if self.key is None else list(self.key),
-            "on_error": self.on_error,
-            "error_column": self.error_column,
-            "output": self.output,
             "has_timeout_handler": self.has_timeout_handler,
-            "watermark": self.watermark and self.watermark.parts,
+            "watermark": options.watermark and options.watermark.parts,
             "buffer_timeout": (
-                ("auto", consumer_seconds) if self.buffer_timeout == "auto" else self.buffer_timeout
+                ("auto", consumer_seconds)
+                if options.buffer_timeout == "auto"
+                else options.buffer_timeout
             ),
-            "max_rows_per_batch": self.max_rows_per_batch,
-            "max_bytes_per_batch": self.max_bytes_per_batch,
             "partition": partition,
             "function_name": self.function_name,
             # From the system, because forked workers share the state of `random`.
@@ -268,14 +234,13 @@ class Plan:
             "native": self._native(),
             "cache": self._cache_arguments(input_schema),
             "channels": self._channel_arguments(),
-            "target_latency": self.target_latency,
             "warm_up": None if is_wanted else self._warm_up_arguments(),
         }
 
     def _warm_up_arguments(self) -> tuple[int, int] | None:
         """Returns the calls in flight at most, and the rows that one of them takes."""
         # Rows that leave in full batches only are many, however few are wanted.
-        if not self.warm_up or self.buffer_timeout is None:
+        if not self.options.warm_up or self.options.buffer_timeout is None:
             return None
         rows_per_call = 1 if self.batch is None else min(self.batch.max_rows, self.capacity)
         return self.max_concurrency, rows_per_call
@@ -297,16 +262,16 @@ class Plan:
     @property
     def cache_key(self) -> tuple[str, ...]:
         """The columns that results depend on, if they are kept."""
-        if self.cache is None:
+        if self.options.cache is None:
             return ()
-        if self.cache.key is not None:
-            return tuple(self.cache.key)
+        if self.options.cache.key is not None:
+            return tuple(self.options.cache.key)
         function = self.function
         columns = function.input_columns if isinstance(function, NativeFunction) else ()
         return tuple(dict.fromkeys(columns))
 
     def _cache_arguments(self, input_schema: pa.Schema) -> tuple[Any, ...] | None:
-        cache = self.cache
+        cache = self.options.cache
         if cache is None:
             return None
         # The same instants are other texts, and the other way round, in another time zone.
@@ -327,7 +292,7 @@ class Plan:
     def _native(self) -> Native | None:
         if not isinstance(self.function, NativeFunction):
             return None
-        retry_misses = self.retry is not None and self.retry.retry_misses
+        retry_misses = self.options.retry is not None and self.options.retry.retry_misses
         return self.function._native(retry_misses=retry_misses)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 

@@ -34,7 +34,7 @@ class Replies:
         """What the function returned for each of `rows`; always the same list."""
         self._port = port
         self._loop = loop
-        self._retry = plan.retry
+        self._retry = plan.options.retry
         self._columns = plan.result_columns()
         self._builder = plan.result_builder()
         self._context = Context()

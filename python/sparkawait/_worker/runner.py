@@ -187,7 +187,7 @@ class Runner(ABC):
 
 
 def _timeout_handler(plan: Plan) -> Callable[[Row], Any]:
-    fallback = plan.on_timeout
+    fallback = plan.options.on_timeout
     if fallback is None:
         return cast("AsyncFunction", plan.function).timeout
     if callable(fallback):

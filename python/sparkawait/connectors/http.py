@@ -135,7 +135,7 @@ class HttpFunction(NativeFunction):
 
 
 def get(
-    url: str | Secret, schema: SchemaLike = None, **options: Unpack[HttpOptions]
+    url: str | Secret, schema: SchemaLike | None = None, **options: Unpack[HttpOptions]
 ) -> HttpFunction:
     """Returns a function that gets an address for each row.
 
@@ -166,7 +166,7 @@ def get(
 
 
 def post(
-    url: str | Secret, schema: SchemaLike = None, **options: Unpack[HttpOptions]
+    url: str | Secret, schema: SchemaLike | None = None, **options: Unpack[HttpOptions]
 ) -> HttpFunction:
     """Returns a function that posts ``json=`` or ``body=`` for each row.
 
@@ -189,7 +189,7 @@ def post(
 
 
 def request(
-    method: str, url: str | Secret, schema: SchemaLike = None, **options: Unpack[HttpOptions]
+    method: str, url: str | Secret, schema: SchemaLike | None = None, **options: Unpack[HttpOptions]
 ) -> HttpFunction:
     """Returns a function that makes a request of any method for each row.
 

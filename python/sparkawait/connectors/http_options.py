@@ -156,7 +156,7 @@ class Checked:
 
 
 def check_options(
-    method: str, url: Template, schema: SchemaLike, options: dict[str, Any]
+    method: str, url: Template, schema: SchemaLike | None, options: dict[str, Any]
 ) -> tuple[Checked, pa.Schema, tuple[str, ...]]:
     """Checks the options; returns them with the columns that come out and those that go in.
 
@@ -226,7 +226,7 @@ def reveal_template(value: Any, look_up: LookUp = looked_up, form: str = "secret
     return value
 
 
-def _result_schema(checked: Checked, schema: SchemaLike) -> pa.Schema:
+def _result_schema(checked: Checked, schema: SchemaLike | None) -> pa.Schema:
     fields: list[pa.Field[Any]] = []
     if checked.returns == "json":
         if schema is None:

@@ -147,7 +147,7 @@ def lookup(
     statement: str,
     args: Sequence[str],
     *,
-    schema: SchemaLike = None,
+    schema: SchemaLike | None = None,
     how: Literal["left", "inner"] = "left",
     batch: int | Literal["auto"] = "auto",
     connections: int = 4,

@@ -192,7 +192,7 @@ class ColumnTask(Shipment):
         return _cut(map(self._to_column, output), lengths, self._to_column(self._empty()))
 
     def _empty(self) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pylist([], schema=self.plan.output_schema(pa.schema([])))
+        return pa.RecordBatch.from_pylist([], schema=pa.schema(self.plan.added_fields))
 
     def _to_column(self, batch: pa.RecordBatch) -> pa.Array:
         names = batch.schema.names
@@ -202,7 +202,7 @@ class ColumnTask(Shipment):
             return batch.column(kept[0])
         # With an error beside the results, every row has a value.
         failed = pc.invert(pc.fill_null(found, False))  # noqa: FBT003  # pyright: ignore[reportArgumentType]
-        mask = None if self.plan.on_error == "capture" else failed
+        mask = None if self.plan.options.on_error == "capture" else failed
         members = [batch.column(index) for index in kept]
         member_fields = [batch.schema.field(index) for index in kept]
         return pa.StructArray.from_arrays(members, fields=member_fields, mask=mask)

@@ -35,10 +35,7 @@ def conform(plan: _PlanT, zone: str = "UTC") -> _PlanT:
 
 def result_fields(plan: Plan) -> list[Any]:
     """Returns the Spark fields that the operator adds to its input."""
-    fields = list(plan.result_schema)
-    if plan.error_field is not None:
-        fields.append(plan.error_field)
-    return to_spark(pa.schema(fields)).fields
+    return to_spark(pa.schema(plan.added_fields)).fields
 
 
 def casts(plan: Plan, zone: str) -> dict[str, pa.DataType]:

@@ -7,8 +7,8 @@ neither the function nor the output sees it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.errors import PySparkException
 
@@ -16,22 +16,22 @@ from sparkawait.channels import Route
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
-__all__ = ["Destination", "with_route"]
+__all__ = ["with_route"]
 
-Destination: TypeAlias = "str | Sequence[str] | Column"
 _NAME = "__sparkawait_channel"
 
 
-def with_route(df: DataFrame, channel: object) -> tuple[DataFrame, object]:
-    """Returns `df` with the column that an expression makes, and what ``channel=`` is then.
+def with_route(df: DataFrame, given: Mapping[str, Any]) -> tuple[DataFrame, dict[str, Any]]:
+    """Returns `df` with the column that an expression makes, and the options with its route.
 
     Raises:
         ConfigurationError: If Spark cannot compute the expression over `df`.
     """
+    channel = given.get("channel")
     if not _is_column(channel):
-        return df, channel
+        return df, dict(given)
     name = _NAME
     while name in df.columns:
         name += "_"
@@ -41,7 +41,7 @@ def with_route(df: DataFrame, channel: object) -> tuple[DataFrame, object]:
     except PySparkException as error:
         msg = f"`channel` cannot be computed: {str(error).splitlines()[0]}"
         raise ConfigurationError(msg, ErrorKind.CHANNELS_INVALID) from error
-    return routed, Route((name,), hidden=True)
+    return routed, {**given, "channel": Route((name,), hidden=True)}
 
 
 def _is_column(channel: object) -> bool:

@@ -7,31 +7,32 @@ To be used on the driver, from any thread.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import ArrayType, DataType, StructType
 
-from sparkawait._plan import options
-from sparkawait._plan.checks import shown
-from sparkawait._plan.plan import ERROR_COLUMN, OnError
-from sparkawait.durations import Duration
+from sparkawait._plan import options as plans
+from sparkawait._plan.checks import refuse, shown
+from sparkawait._plan.option import documented, refuse_unknown
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.functions import AsyncFunctionLike
 from sparkawait.native_function import NativeFunction
-from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.spark.columns import FOUND, Arguments, ColumnPlan, ColumnTask
 from sparkawait.spark.drivers_python import run_drivers_python
 from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.returned import conform, result_fields
 from sparkawait.spark.schemas import bare
-from sparkawait.spark.texts import OPTIONS, PROBE
+from sparkawait.spark.texts import OPTIONS as TEXT_OPTIONS
+from sparkawait.spark.texts import PROBE
 from sparkawait.spark.workers import require_packages
-from sparkawait.types import SchemaLike
+from sparkawait.wait_options import COLUMN_OPTIONS, OPTIONS, ColumnArguments, WaitOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+    from typing_extensions import Unpack
 
 __all__ = ["AsyncUserDefinedFunction", "async_udf"]
 
@@ -39,20 +40,14 @@ _HAS_ARROW_UDF = hasattr(F, "arrow_udf")
 """Since Spark 4.1; before, columns pass through pandas."""
 
 
+@documented(COLUMN_OPTIONS, ColumnArguments)
 def async_udf(
-    function: object,
+    function: AsyncFunctionLike,
     *,
-    schema: SchemaLike = None,
-    timeout: Duration | None = "60s",
-    attempt_timeout: Duration | None = None,
-    capacity: int = 100,
-    max_concurrency: int | None = None,
-    retry: AsyncRetryStrategy | None = None,
-    on_error: OnError = "fail",
-    error_column: str = ERROR_COLUMN,
-    on_timeout: Any = None,
     columns: Sequence[str] | None = None,
     metrics: Metrics | None = None,
+    options: WaitOptions | None = None,
+    **given: Unpack[ColumnArguments],
 ) -> AsyncUserDefinedFunction:
     """Makes a column function that calls `function` for every row, with many calls in flight.
 
@@ -64,19 +59,11 @@ def async_udf(
 
     Args:
         function: As for `ordered_wait`, but no native function.
-        schema: The columns that the function returns.
-        timeout: Time for one row, all attempts together, from its admission on.
-        attempt_timeout: Time for one attempt.
-        capacity: Rows per task that were admitted and are not yet emitted.
-        max_concurrency: Calls in flight per task; by default `capacity`.
-        retry: Which failures are tried again.
-        on_error: What becomes of a row that failed for good: ``"fail"``, ``"null"``, or
-            ``"capture"`` into a struct field beside the returned columns.
-        error_column: The name of that field.
-        on_timeout: Results for a row that timed out, or a callable that makes them.
         columns: Names of the arguments in the row that the function gets. Without it they are
             called as their columns; in SQL, pass one ``named_struct`` then.
         metrics: Collects the metrics of all tasks; classic sessions only.
+        options: A set of options; those that are given by themselves win over it.
+        **given: The options, see `sparkawait.WaitOptions`.
 
     Returns:
         A function of one or more columns. A single struct column is the row itself. It can be given
@@ -94,33 +81,28 @@ def async_udf(
         ... )  # doctest: +SKIP
     """
     require_packages()
-    if on_error == "drop":
-        msg = "`on_error` must not be 'drop' for a column function; use ordered_wait to drop rows"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    every = plans.all_given(options, given)
+    _check_options(every)
     if isinstance(function, NativeFunction):
         msg = (
             f"`{function.name}` is a native function, which async_udf cannot call; use ordered_wait"
         )
         raise ConfigurationError(msg, ErrorKind.FUNCTION_INVALID)
-    plan = options.resolve(
-        "ordered",
-        function,
-        input_schema=None,
-        schema=schema,
-        timeout=timeout,
-        attempt_timeout=attempt_timeout,
-        capacity=capacity,
-        max_concurrency=max_concurrency,
-        retry=retry,
-        on_error=on_error,
-        error_column=error_column,
-        on_timeout=on_timeout,
-        output="replace",
-        # Spark takes no result before it has all of an input batch, however few rows it wants.
-        buffer_timeout="100ms",
-        warm_up=False,
-    )
+    # Spark takes no result before it has all of an input batch, however few rows it wants.
+    fixed = {"output": "replace", "buffer_timeout": "100ms", "warm_up": False}
+    plan = plans.resolve("ordered", function, input_schema=None, **{**every, **fixed})
     return AsyncUserDefinedFunction(ColumnPlan.of(conform(plan)), _names(columns), metrics)
+
+
+def _check_options(given: Mapping[str, object]) -> None:
+    for name, value in given.items():
+        option = OPTIONS.get(name)
+        if option is None:
+            refuse_unknown(name, COLUMN_OPTIONS)
+        if not option.of_columns and value != option.default:
+            refuse(f"`{name}` is no option of a column function; use ordered_wait")
+    if given.get("on_error") == "drop":
+        refuse("`on_error` must not be 'drop' for a column function; use ordered_wait to drop rows")
 
 
 class AsyncUserDefinedFunction:
@@ -159,7 +141,7 @@ class AsyncUserDefinedFunction:
         if _HAS_ARROW_UDF:
             return self._declared(_call(cast("Any", F.arrow_udf)(evaluate, self.returnType), row))
         # Pandas has fewer types than Spark, so values are sent as texts, and their types along.
-        text, probe = F.to_json(row, OPTIONS), F.to_json(F.expr(PROBE), OPTIONS)
+        text, probe = F.to_json(row, TEXT_OPTIONS), F.to_json(F.expr(PROBE), TEXT_OPTIONS)
         is_struct = isinstance(self.returnType, StructType)
         wrapped = ArrayType(self.returnType) if is_struct else self.returnType
         pandas_udf = cast("Any", F.pandas_udf)(evaluate, wrapped)
@@ -187,7 +169,7 @@ class AsyncUserDefinedFunction:
             )
             raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
         is_struct = isinstance(self.returnType, StructType)
-        if not _HAS_ARROW_UDF and is_struct and self._plan.on_error == "null":
+        if not _HAS_ARROW_UDF and is_struct and self._plan.options.on_error == "null":
             msg = (
                 f"before Spark 4.1 the struct that `{name}` returns cannot be null in SQL; use"
                 " on_error='capture', return one column, or call it on columns"

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An option: one field with its default, its check and what it means.
+
+A class of options is a list of such fields, with a ``TypedDict`` of their types beside it. What
+takes these options as keywords is told of them by `documented`: for ``help()``, completion and
+`inspect.signature`. Runs where the user calls.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, get_type_hints, overload
+
+from sparkawait._plan.checks import refuse
+from sparkawait.exceptions import ErrorKind
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Option", "documented", "options_of", "refuse_unknown"]
+
+_T = TypeVar("_T")
+_F = TypeVar("_F", bound=Callable[..., Any])
+_WIDTH = 100
+
+
+class Option(Generic[_T]):
+    """One option of a class; an attribute of its instances is what the check has returned.
+
+    Args:
+        default: What it is when it is not given.
+        check: Returns what was given in one form, or refuses it; gets its name, too.
+        meaning: What it means, with units and with the words that it may be.
+        shown: The default as a table says it, where that is not its `repr`.
+        of_columns: Whether column functions have it.
+        of_task: Whether the operator takes the value as it is, by the same name.
+    """
+
+    name: str
+
+    def __init__(
+        self,
+        default: object,
+        check: Callable[[Any, str], _T],
+        meaning: str,
+        *,
+        shown: str = "",
+        of_columns: bool = True,
+        of_task: bool = False,
+    ) -> None:
+        self.default = default
+        self.check = check
+        self.meaning = meaning
+        self.shown = shown or f"`{default!r}`".replace("'", '"')
+        self.of_columns = of_columns
+        self.of_task = of_task
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> _T: ...
+    def __get__(self, instance: object | None, owner: type) -> Self | _T:
+        """Returns the option itself; instances have their own values under its name."""
+        if instance is None:
+            return self
+        raise AttributeError(self.name)
+
+
+def options_of(cls: type) -> dict[str, Option[Any]]:
+    """Returns the options of a class by name, in the order of the source."""
+    return {name: it for name, it in vars(cls).items() if isinstance(it, Option)}
+
+
+def refuse_unknown(name: str, known: Iterable[str], hint: str = "") -> NoReturn:
+    """Raises a `ConfigurationError` that says which option was meant.
+
+    Args:
+        name: What was given.
+        known: The options there are.
+        hint: What to say instead.
+    """
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    meant = f"did you mean `{close[0]}`?" if close else f"known are {', '.join(names)}"
+    refuse(f"unknown option `{name}`; {hint or meant}", ErrorKind.OPTION_UNKNOWN)
+
+
+def documented(options: Mapping[str, Option[Any]], types: type) -> Callable[[_F], _F]:
+    """Has a function or class that takes `options` as keywords show each of them.
+
+    Args:
+        options: The options by name.
+        types: The ``TypedDict`` of their types.
+
+    Returns:
+        A decorator: the last entry of ``Args:``, that of the keywords, makes room for the options,
+        and so do the keywords in the signature.
+    """
+    hints = get_type_hints(types)
+
+    def decorate(function: _F) -> _F:
+        signature = inspect.signature(function)
+        named = [it for it in signature.parameters.values() if it.kind is not it.VAR_KEYWORD]
+        added = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=it.default, annotation=hints[name]
+            )
+            for name, it in options.items()
+        ]
+        decorated: Any = function
+        decorated.__signature__ = signature.replace(parameters=[*named, *added])
+        if function.__doc__ is not None:
+            decorated.__doc__ = _with_entries(function.__doc__, options)
+        return function
+
+    return decorate
+
+
+def _with_entries(doc: str, options: Mapping[str, Option[Any]]) -> str:
+    """Returns `doc` with an entry for each option in the place of that for all of them."""
+    entry = re.compile(r"^(?P<margin> *)\*\*\w+: .*(?:\n(?P=margin) +.*)*", re.MULTILINE)
+
+    def entries(match: re.Match[str]) -> str:
+        margin = match["margin"]
+        return "\n".join(
+            textwrap.fill(
+                f"{name} (default {it.shown}): {it.meaning}",
+                _WIDTH,
+                initial_indent=margin,
+                subsequent_indent=f"{margin}    ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            for name, it in options.items()
+        )
+
+    return entry.sub(entries, doc, count=1)

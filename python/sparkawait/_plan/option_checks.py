@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of single options of the wait functions; each returns the value in one form.
+
+What depends on several options, or on the function, is checked in `options`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar, cast
+
+from sparkawait._plan.checks import MAX_COUNT, choice, flag, refuse, shown
+from sparkawait.cache import Cache
+from sparkawait.channels import Channels, Route
+from sparkawait.durations import parse_duration, positive_duration
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.retry import AsyncRetryStrategy
+from sparkawait.sizes import parse_size
+from sparkawait.watermark import WatermarkStrategy
+
+__all__ = [
+    "anything",
+    "boolean",
+    "buffer_timeout",
+    "bytes_",
+    "columns",
+    "count",
+    "one_of",
+    "optional",
+    "route",
+    "seconds",
+    "the_cache",
+    "the_channels",
+    "the_name",
+    "the_retry",
+    "the_watermark",
+]
+
+_T = TypeVar("_T")
+
+
+def anything(value: Any, name: str) -> Any:  # noqa: ARG001 - a check gets the name
+    """Returns what can be checked with the function only."""
+    return value
+
+
+def optional(check: Callable[[object, str], _T]) -> Callable[[object, str], _T | None]:
+    """Returns a check that ``None`` passes."""
+    return lambda value, name: None if value is None else check(value, name)
+
+
+def seconds(value: object, name: str) -> float | None:
+    """Returns a length of time that is not zero; ``None`` for no bound."""
+    return None if value is None else positive_duration(value, name, hint="None sets no bound")
+
+
+def count(kind: ErrorKind = ErrorKind.OPTION_INVALID) -> Callable[[object, str], int]:
+    """Returns a check for a number of rows or calls, at least one."""
+
+    def check(value: object, name: str) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            refuse(f"`{name}` must be an int, got {shown(value)}", kind)
+        if value < 1:
+            refuse(f"`{name}` must be at least 1, got {shown(value)}", kind)
+        if value > MAX_COUNT:
+            refuse(f"`{name}` must be at most {MAX_COUNT}, got {shown(value)}", kind)
+        return value
+
+    return check
+
+
+def bytes_(value: object, name: str) -> int:
+    """Returns a size in bytes that 32-bit offsets can reach."""
+    return parse_size(value, name, most=MAX_COUNT)
+
+
+def one_of(*words: str) -> Callable[[object, str], Any]:
+    """Returns a check for one of some words."""
+    return lambda value, name: choice(value, name, *words)
+
+
+def boolean(value: object, name: str) -> bool:
+    """Returns ``True`` or ``False``."""
+    return flag(value, name)
+
+
+def buffer_timeout(value: object, name: str) -> float | Literal["auto"] | None:
+    """Returns a length of time, the word ``"auto"``, or ``None``."""
+    if value is None:
+        return None
+    if isinstance(value, str) and value == "auto":
+        return "auto"
+    try:
+        return parse_duration(value, name)
+    except ConfigurationError as error:
+        msg = f"{error}; or 'auto', or None for full batches only"
+        raise ConfigurationError(msg, error.kind) from None
+
+
+def columns(
+    value: object, name: str, kind: ErrorKind = ErrorKind.OPTION_INVALID
+) -> tuple[str, ...]:
+    """Returns names of columns, given as one or as a list."""
+    names = cast("Sequence[object]", [value] if isinstance(value, str) else value)
+    if (
+        not isinstance(names, (list, tuple))
+        or not names
+        or not all(isinstance(column, str) for column in names)
+    ):
+        refuse(f"`{name}` must be a column name or a list of them, got {shown(value)}", kind)
+    return tuple(cast("Sequence[str]", names))
+
+
+def route(value: object, name: str) -> Route | None:
+    """Returns where the channel of a row is found; expressions were made a route before."""
+    if value is None or isinstance(value, Route):
+        return value
+    return Route(columns(value, name, ErrorKind.CHANNELS_INVALID))
+
+
+def the_name(value: object, name: str) -> str:
+    """Returns the name of a column."""
+    if not isinstance(value, str) or not value:
+        refuse(f"`{name}` must be a name that is not empty, got {shown(value)}")
+    return value
+
+
+def _instance(cls: type[_T], rule: str, kind: ErrorKind) -> Callable[[object, str], _T | None]:
+    def check(value: object, name: str) -> _T | None:
+        if value is not None and not isinstance(value, cls):
+            refuse(f"`{name}` must be {rule}, got `{type(value).__name__}`", kind)
+        return value
+
+    return check
+
+
+the_cache = _instance(Cache, "a sparkawait.Cache", ErrorKind.CACHE_INVALID)
+the_channels = _instance(Channels, "a sparkawait.Channels", ErrorKind.CHANNELS_INVALID)
+the_retry = _instance(AsyncRetryStrategy, "made by sparkawait.retry", ErrorKind.RETRY_INVALID)
+the_watermark = _instance(
+    WatermarkStrategy, "made by sparkawait.WatermarkStrategy", ErrorKind.WATERMARK_INVALID
+)

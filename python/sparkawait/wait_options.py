@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of the wait functions. Each is said once, in `WaitOptions`.
+
+```text
+  one field of WaitOptions:        a line of ColumnArguments or WaitArguments:
+  default, check, meaning          the type, for keywords
+        |                                |
+        +--> signatures, help(), the table of README.md <--+
+        +--> WaitOptions in a Plan --> of_task: an argument of `_core.Task`
+```
+
+Made on the driver, from any thread; immutable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypedDict
+
+from sparkawait._plan.option import Option, documented, options_of, refuse_unknown
+from sparkawait._plan.option_checks import (
+    anything,
+    boolean,
+    buffer_timeout,
+    bytes_,
+    count,
+    one_of,
+    optional,
+    route,
+    seconds,
+    the_cache,
+    the_channels,
+    the_name,
+    the_retry,
+    the_watermark,
+)
+from sparkawait.cache import Cache
+from sparkawait.channels import Channels
+from sparkawait.durations import Duration
+from sparkawait.exceptions import ErrorKind
+from sparkawait.functions import Results, Row
+from sparkawait.retry import AsyncRetryStrategy
+from sparkawait.sizes import Size
+from sparkawait.types import ColumnExpression, SchemaLike
+from sparkawait.watermark import WatermarkStrategy
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["ColumnArguments", "OnError", "Output", "WaitArguments", "WaitOptions"]
+
+OnError = Literal["fail", "null", "drop", "capture"]
+Output = Literal["append", "replace"]
+
+
+class ColumnArguments(TypedDict, total=False):
+    """The options that column functions have, too, as keywords."""
+
+    schema: SchemaLike | None
+    timeout: Duration | None
+    attempt_timeout: Duration | None
+    max_concurrency: int | None
+    capacity: int | None
+    retry: AsyncRetryStrategy | None
+    on_error: OnError
+    error_column: str
+    on_timeout: Results | Callable[[Row], Results] | None
+    cache: Cache | None
+    channel: str | Sequence[str] | ColumnExpression | None
+    channels: Channels | None
+    max_bytes_per_batch: Size
+    target_latency: Duration | None
+    setup_timeout: Duration | None
+    blocked_loop_timeout: Duration | None
+
+
+class WaitArguments(ColumnArguments, total=False):
+    """The options of the wait functions as keywords: the types of what `WaitOptions` takes."""
+
+    output: Output
+    watermark: WatermarkStrategy | None
+    buffer_timeout: Duration | None
+    max_rows_per_batch: int
+    warm_up: bool
+
+
+class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
+    """A set of options for the wait functions, to be used for several calls.
+
+    Pass it as ``options=``; a keyword that is given besides wins over it. Options that are not
+    given have their defaults. The attributes are the checked values: durations are seconds, sizes
+    are bytes.
+
+    Args:
+        **options: Each option by its name.
+
+    Raises:
+        ConfigurationError: If a value is wrong, or an option unknown. What depends on several
+            options, or on the function, is checked when a wait function is called.
+
+    Examples:
+        >>> import sparkawait as sa
+        >>> patient = sa.WaitOptions(timeout="5 min", retry=sa.retry.fixed_delay(9, "10s"))
+        >>> patient.timeout
+        300.0
+        >>> sa.ordered_wait(df, lookup, options=patient, on_error="null")  # doctest: +SKIP
+    """
+
+    schema = Option(
+        None,
+        anything,
+        "the columns that the function returns, if it does not say so itself or says otherwise: a"
+        " DDL string, a `StructType` or a `pyarrow.Schema`",
+        shown="the function's",
+    )
+    timeout = Option(
+        "60s",
+        seconds,
+        "for one row, all attempts and waiting for a permit included, from its admission on; `None`"
+        ' for no bound. Durations are texts such as `"5s"`, timedeltas or seconds',
+        of_task=True,
+    )
+    attempt_timeout = Option(
+        None,
+        seconds,
+        "for one attempt, which is cancelled then and may be tried again",
+        of_task=True,
+    )
+    max_concurrency = Option(
+        None,
+        optional(count(ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE)),
+        "calls in flight per task",
+        shown="= `capacity`",
+    )
+    capacity = Option(
+        100,
+        count(ErrorKind.CAPACITY_NOT_POSITIVE),
+        "rows per task that were admitted and have not left, completed ones included",
+    )
+    retry = Option(
+        None,
+        the_retry,
+        "which failures are tried again, and when: `sa.retry.fixed_delay(..)`,"
+        " `sa.retry.exponential_backoff(..)`; a raised `sa.RetryAfter(delay)` sets the delay",
+    )
+    on_error: Option[OnError] = Option(
+        "fail",
+        one_of("fail", "null", "drop", "capture"),
+        'what becomes of a row that failed for good: `"fail"` fails the task, `"null"` leaves its'
+        ' returned columns null, `"drop"` drops it, `"capture"` adds a struct column with kind,'
+        " message and attempts, which is null for other rows",
+        of_task=True,
+    )
+    error_column = Option(
+        "error",
+        the_name,
+        "the name of that column; calls after one another need a name each",
+        of_task=True,
+    )
+    on_timeout = Option(
+        None,
+        anything,
+        "results for a row that timed out, or a plain function of the row that makes them; without"
+        " it a timeout is a failure. Python functions only",
+    )
+    output: Option[Output] = Option(
+        "append",
+        one_of("append", "replace"),
+        '`"append"`: the columns of the input and the returned ones; `"replace"`: the returned'
+        " columns only",
+        of_columns=False,
+        of_task=True,
+    )
+    cache = Option(
+        None,
+        the_cache,
+        "`sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,"
+        " cache_missing=, key=)`: rows with equal keys share one call, and results are kept in the"
+        " worker process",
+    )
+    channel = Option(
+        None,
+        route,
+        "where a row goes, such as the host or the tenant that is called: a column, several, or an"
+        " expression. A destination that stands still does not hold the calls of others",
+    )
+    channels = Option(
+        None,
+        the_channels,
+        "how calls are spread over channels: `sa.Channels(..)`; alone, for a native function that"
+        " knows its destinations, it makes each of them a channel",
+    )
+    watermark = Option(
+        None,
+        the_watermark,
+        "where event time comes from: `sa.WatermarkStrategy.for_bounded_out_of_orderness(column,"
+        " delay)`. A watermark follows each input batch, or with `every=n` so many rows; no row of"
+        " the unordered mode crosses one",
+        of_columns=False,
+    )
+    buffer_timeout = Option(
+        "auto",
+        buffer_timeout,
+        'when an output batch that is not full leaves. `"auto"`: as soon as it is waited for, as'
+        " long as batches take no more than 2 % of the time, and at most 100 ms after the one"
+        " before; a duration: when its first row is this old; `None`: not before it is full",
+        of_columns=False,
+    )
+    max_rows_per_batch = Option(
+        8192, count(), "most rows of an output batch", of_columns=False, of_task=True
+    )
+    max_bytes_per_batch = Option(
+        "64 MB",
+        bytes_,
+        "most bytes of an output batch, unless one row has more: an int, or a text (powers of"
+        " 1024). Four times as much bounds the results that calls bring while others wait to be"
+        " emitted; fewer calls are in flight then",
+        of_task=True,
+    )
+    target_latency = Option(
+        None,
+        seconds,
+        "sizes output batches, and the calls of a batched function, so that a row takes about this"
+        " long through them at the measured throughput, never above their limits; `None` lets them"
+        " grow to these",
+        of_task=True,
+    )
+    setup_timeout = Option(
+        None,
+        seconds,
+        "for the function's `open`, and for its `close`, each; what takes longer is cancelled and"
+        " fails the task. `None` sets no bound to `open`, of which the log says once that it takes"
+        " more than 60 s, and 30 s to `close`. Python functions only",
+    )
+    blocked_loop_timeout = Option(
+        None,
+        seconds,
+        "ends the task when code that blocks, such as `time.sleep`, keeps the event loop of the"
+        " worker for so long; `timeout` cannot cancel it. `None` only logs what blocks. Python"
+        " functions only",
+    )
+    warm_up = Option(
+        True,  # noqa: FBT003 - the default
+        boolean,
+        "the first task of a function in a worker process begins with an eighth of its calls, at"
+        " least 4, so that `show()`, `take` and `limit` do not pay for rows that nobody wants; all"
+        " are made 100 ms after the first rows were taken",
+        of_columns=False,
+    )
+
+    given: dict[str, Any]
+    """The options that were given, by name and as they were given."""
+
+    def __init__(self, **options: Unpack[WaitArguments]) -> None:
+        """Checks each value by itself."""
+        given: dict[str, Any] = {**options}
+        known = options_of(WaitOptions)
+        for name in given:
+            if name not in known:
+                refuse_unknown(name, known, "it belongs to key_ordered_wait" * (name == "key"))
+        values = {name: given.get(name, option.default) for name, option in known.items()}
+        self.__dict__["given"] = given
+        for name, option in known.items():
+            self.__dict__[name] = option.check(values[name], name)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        """Refuses: two calls may share the set."""
+        msg = f"`{name}` cannot be set; make another set, WaitOptions(..)"
+        raise AttributeError(msg)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, WaitOptions) and self.given == other.given
+
+    def __repr__(self) -> str:
+        """Shows what was given."""
+        return f"WaitOptions({', '.join(f'{name}={it!r}' for name, it in self.given.items())})"
+
+
+OPTIONS = options_of(WaitOptions)
+"""All options by name."""
+COLUMN_OPTIONS = {name: option for name, option in OPTIONS.items() if option.of_columns}
+"""Those that column functions have."""
+
+documented(OPTIONS, WaitArguments)(WaitOptions)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+# pyright: strict, reportUnnecessaryTypeIgnoreComment=true
+"""Calls that a type checker accepts, and calls that it refuses: `make lint-python` reads this.
+
+Nothing runs it. A call with a wrong type is marked; the mark is an error where none is found.
+"""
+
+from datetime import timedelta
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, functions
+from pyspark.sql.types import StructType
+
+import sparkawait as sa
+
+
+@sa.async_function("name string")
+async def declared(row: sa.Row) -> dict[str, str]:
+    """Returns a name."""
+    return {"name": row["id"]}
+
+
+@sa.async_function
+async def annotated(row: sa.Row) -> int:
+    """Returns a number."""
+    return int(row["id"])
+
+
+class Lookup(sa.AsyncFunction):
+    """A function with a life cycle."""
+
+    schema = "name string"
+
+    async def async_invoke(self, row: sa.Row) -> list[dict[str, str]]:
+        """Returns names."""
+        return [{"name": row["id"]}]
+
+
+async def bare(row: sa.Row) -> dict[str, str]:
+    """Has its schema from the call."""
+    return {"name": row["id"]}
+
+
+def fallback(row: sa.Row) -> dict[str, str]:
+    """Stands in for a result."""
+    return {"name": f"unknown {row['id']}"}
+
+
+def accepted(df: DataFrame, batch: pa.RecordBatch) -> None:
+    """Every option with each of its types."""
+    usual = sa.WaitOptions(timeout="5s", on_error="null")
+    sa.ordered_wait(df, declared)
+    sa.ordered_wait(df, annotated, options=usual, timeout=timedelta(seconds=1))
+    sa.ordered_wait(df, Lookup(), timeout=1.5, attempt_timeout="1s", buffer_timeout=None)
+    sa.ordered_wait(df, bare, schema="name string", on_timeout=fallback)
+    sa.ordered_wait(df, bare, schema=pa.schema({"name": pa.string()}), on_timeout={"name": "?"})
+    sa.ordered_wait(df, bare, schema=StructType(), cache=sa.Cache(key="id"), warm_up=False)
+    sa.unordered_wait(df, sa.http.get("https://example.com/{id}", "name string"), capacity=1000)
+    sa.unordered_wait(df, declared, channel=functions.lower("tenant"), channels=sa.Channels())
+    sa.unordered_wait(df, declared, channel=["tenant", "region"], max_bytes_per_batch="1 MB")
+    sa.key_ordered_wait(df, declared, key=["id", "tenant"], retry=sa.retry.fixed_delay(3, "1s"))
+    sa.async_udf(declared, timeout="1s", cache=sa.Cache(key="id"), columns=["id"])
+    sa.arrow.ordered_wait([batch], declared, output="replace", max_rows_per_batch=10)
+    sa.arrow.key_ordered_wait([batch], declared, key="id", error_column="why", on_error="capture")
+    seconds: float | None = usual.timeout
+    assert seconds
+
+
+def refused(df: DataFrame, batch: pa.RecordBatch) -> None:
+    """A wrong type, word or name of an option."""
+    sa.ordered_wait(df, "declared")  # pyright: ignore[reportArgumentType]
+    sa.ordered_wait(df, fallback)  # pyright: ignore[reportArgumentType]
+    sa.ordered_wait(df, declared, timeout=b"5s")  # pyright: ignore[reportArgumentType]
+    sa.ordered_wait(df, declared, on_error="ignore")  # pyright: ignore[reportArgumentType]
+    sa.ordered_wait(df, declared, capasity=5)  # pyright: ignore[reportCallIssue]
+    sa.ordered_wait(df, declared, key="id")  # pyright: ignore[reportCallIssue]
+    sa.ordered_wait(df, declared, options={"timeout": 1})  # pyright: ignore[reportArgumentType]
+    sa.unordered_wait(df, declared, max_concurrency="many")  # pyright: ignore[reportArgumentType]
+    sa.unordered_wait(df, declared, retry=3)  # pyright: ignore[reportArgumentType]
+    sa.unordered_wait(df, declared, channel=5)  # pyright: ignore[reportArgumentType]
+    sa.unordered_wait(df, declared, schema=5)  # pyright: ignore[reportArgumentType]
+    sa.key_ordered_wait(df, declared)  # pyright: ignore[reportCallIssue]
+    sa.async_udf(declared, output="append")  # pyright: ignore[reportCallIssue]
+    sa.arrow.ordered_wait([batch], declared, warm_up="no")  # pyright: ignore[reportArgumentType]
+    sa.WaitOptions(cache={})  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the table of options into README.md, from the fields of `sparkawait.WaitOptions`.
+
+usage: python tools/option_table.py
+"""
+
+from pathlib import Path
+
+from sparkawait.wait_options import OPTIONS
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+BEGIN, END = "<!-- options: begin -->\n", "<!-- options: end -->\n"
+METRICS = (
+    "metrics",
+    "`None`",
+    "`sparkawait.spark.Metrics(spark)`: counters and call latencies of all tasks; classic sessions",
+)
+SETS = ("options", "`None`", "a set of these, `sa.WaitOptions(..)`, over which they win")
+
+
+def table() -> str:
+    """Returns the table as Markdown."""
+    rows = [(f"`{name}`", it.shown, it.meaning) for name, it in OPTIONS.items()]
+    rows += [(f"`{name}`", default, meaning) for name, default, meaning in (METRICS, SETS)]
+    lines = ["| option | default | meaning |", "|---|---|---|"]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def with_table(text: str) -> str:
+    """Returns the text of README.md with the table of today."""
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    return f"{before}{BEGIN}{table()}{END}{after}"
+
+
+def main() -> None:
+    """Writes the file."""
+    README.write_text(with_table(README.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

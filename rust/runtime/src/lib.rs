@@ -8,6 +8,7 @@
 //! | [`mail`] | what other threads tell the task |
 //! | [`feeder`] | the bounded hand-over of input from another thread |
 //! | [`clock`], [`parker`] | the monotonic clock, and waiting for a wake-up |
+//! | [`shared_page`], [`host_limit`] | limits that the processes of a host share |
 //! | [`log`] | what the process has to say |
 //! | [`metrics`] | what a task publishes |
 //! | [`tokio_runtime`] | one tokio runtime per process |
@@ -21,12 +22,14 @@ pub mod clock;
 pub mod driver;
 pub mod exchange;
 pub mod feeder;
+pub mod host_limit;
 pub mod log;
 pub mod mail;
 pub mod metrics;
 mod output_flusher;
 mod output_size;
 pub mod parker;
+pub mod shared_page;
 pub mod tokio_runtime;
 mod warm_up;
 

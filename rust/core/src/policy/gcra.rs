@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::time::ProcessingTime;
 
 /// So many permits per so much time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     permits: NonZeroU64,
     period_nanos: NonZeroU64,
@@ -58,7 +58,7 @@ impl Rate {
 ///
 /// A call that costs more than the burst waits until the whole burst is free,
 /// and delays those behind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gcra {
     rate: Rate,
     burst: NonZeroU64,

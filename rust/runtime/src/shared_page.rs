@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Words of memory that the processes of a host share, without a daemon.
+//!
+//! A page is a file that is mapped: it lives as long as somebody has it open or
+//! its directory, and what a process that was killed wrote stays true. There is
+//! no lock in it. All that happens is one atomic operation on one word.
+//!
+//! ```text
+//!   word 0            1 .. 3      slot 0              slot 1
+//!   magic, version    unused      name  terms  value  name  terms  value  ...
+//! ```
+//!
+//! A slot belongs to the name that was first written into it, for good. Its
+//! *terms* say what the value means, and whoever comes with others is refused.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::num::NonZeroU64;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fmt, process};
+
+use memmap2::MmapRaw;
+
+/// `spkawait` and the version of the layout below.
+const MAGIC: u64 = u64::from_be_bytes(*b"spkawai\x01");
+
+/// Words of a page.
+const WORDS: usize = 8192;
+
+/// Words before the first slot.
+const HEADER: usize = 4;
+
+/// Words of a slot: name, terms, value, and one that keeps slots aligned.
+const SLOT: usize = 4;
+
+/// Slots of a page.
+const SLOTS: usize = (WORDS - HEADER) / SLOT;
+
+/// The bits of a mode that permit something to others than the owner.
+const OTHERS: u32 = 0o077;
+
+/// Why a page, or a slot of it, cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum PageError {
+    /// The file or its directory.
+    #[error("the page `{path}`, which processes of this host share, cannot be used: {error}")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The directory could be written by others.
+    #[error("`{0}` must belong to this user alone; remove it, or set TMPDIR to another directory")]
+    NotPrivate(PathBuf),
+    /// The file is no page, or one of another version.
+    #[error(
+        "`{0}` was not written by this version of sparkawait; \
+         all processes of an application must have the same"
+    )]
+    OtherVersion(PathBuf),
+    /// The slot means something else.
+    #[error("another limit of this application has the same name with another rate or burst")]
+    OtherTerms,
+    /// There are too many names.
+    #[error("no more than {SLOTS} limits can be shared by the processes of a host")]
+    Full,
+}
+
+/// Some thousand words that all processes see which open the same path.
+pub struct SharedPage {
+    map: MmapRaw,
+}
+
+impl fmt::Debug for SharedPage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedPage").finish_non_exhaustive()
+    }
+}
+
+impl SharedPage {
+    /// Opens the page at `path`, and makes it if there is none.
+    ///
+    /// Its directory is made, too, readable for this user alone.
+    ///
+    /// # Errors
+    ///
+    /// [`PageError`]: the directory is not private, or the file is something else.
+    pub fn open(path: &Path) -> Result<Self, PageError> {
+        let io = |error| PageError::Io { path: path.to_owned(), error };
+        let directory = path.parent().ok_or_else(|| io(io::ErrorKind::InvalidInput.into()))?;
+        make_private(directory)?;
+        let file = match open_file(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make_page(path).and_then(|()| open_file(path))
+            }
+            opened => opened,
+        };
+        let file = file.map_err(io)?;
+        // A page of a file that is shorter would end the process when it is touched.
+        let is_whole = file.metadata().map_err(io)?.len() == (WORDS * size_of::<u64>()) as u64;
+        if !is_whole {
+            return Err(PageError::OtherVersion(path.to_owned()));
+        }
+        let page = Self { map: MmapRaw::map_raw(&file).map_err(io)? };
+        if page.words()[0].load(Ordering::Acquire) != MAGIC {
+            return Err(PageError::OtherVersion(path.to_owned()));
+        }
+        Ok(page)
+    }
+
+    /// Returns the slot of `name`, and takes one if it has none.
+    ///
+    /// # Errors
+    ///
+    /// [`PageError::OtherTerms`] if it was taken with others, [`PageError::Full`] without a free
+    /// one.
+    pub fn slot(&self, name: NonZeroU64, terms: NonZeroU64) -> Result<Slot, PageError> {
+        #[expect(clippy::cast_possible_truncation, reason = "less than the slots")]
+        let first = (name.get() % SLOTS as u64) as usize;
+        let words = self.words();
+        for place in (first..SLOTS).chain(0..first) {
+            let at = HEADER + place * SLOT;
+            if claim(&words[at], name) == name.get() {
+                let is_same = claim(&words[at + 1], terms) == terms.get();
+                return if is_same { Ok(Slot(at + 2)) } else { Err(PageError::OtherTerms) };
+            }
+        }
+        Err(PageError::Full)
+    }
+
+    /// Returns the value of a slot; zero before anybody has set it.
+    #[inline]
+    pub fn value(&self, slot: Slot) -> &AtomicU64 {
+        &self.words()[slot.0]
+    }
+
+    #[inline]
+    fn words(&self) -> &[AtomicU64; WORDS] {
+        #[expect(clippy::cast_ptr_alignment, reason = "mappings begin at a page of memory")]
+        let words = self.map.as_mut_ptr().cast::<[AtomicU64; WORDS]>();
+        // SAFETY: the mapping has as many bytes (checked when it was opened, and nobody makes the
+        // file shorter), is aligned to a page of memory, lives as long as `self`, and is only ever
+        // touched through atomics, here and in other processes.
+        #[expect(unsafe_code, reason = "memory that processes share has no owner to borrow from")]
+        unsafe {
+            &*words
+        }
+    }
+}
+
+/// Where the value of a name is in its page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot(usize);
+
+/// Writes `value` into a word that is zero; returns what it has then.
+fn claim(word: &AtomicU64, value: NonZeroU64) -> u64 {
+    match word.compare_exchange(0, value.get(), Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => value.get(),
+        Err(found) => found,
+    }
+}
+
+fn open_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(path)
+}
+
+/// Makes a whole page beside `path` and links it there, so that nobody sees half of one.
+fn make_page(path: &Path) -> io::Result<()> {
+    /// Of the pages that this process has made.
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(format!(".{}-{count}", process::id()));
+    let draft = PathBuf::from(draft);
+    // One of a process that had the same number and was killed.
+    drop(fs::remove_file(&draft));
+    let file =
+        OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&draft)?;
+    let made = file
+        .set_len((WORDS * size_of::<u64>()) as u64)
+        .and_then(|()| io::Write::write_all(&mut &file, &MAGIC.to_ne_bytes()))
+        .and_then(|()| fs::hard_link(&draft, path));
+    fs::remove_file(&draft)?;
+    match made {
+        // Another process was faster.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+/// Makes a directory that nobody else can write to, or checks that it is one.
+fn make_private(directory: &Path) -> Result<(), PageError> {
+    let io = |error| PageError::Io { path: directory.to_owned(), error };
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io(error)),
+        _ => {}
+    }
+    // Not followed if it is a link: whoever made that may lead it elsewhere.
+    let found = fs::symlink_metadata(directory).map_err(io)?;
+    let is_own = found.uid() == rustix::process::geteuid().as_raw();
+    if found.is_dir() && is_own && found.mode() & OTHERS == 0 {
+        return Ok(());
+    }
+    Err(PageError::NotPrivate(directory.to_owned()))
+}

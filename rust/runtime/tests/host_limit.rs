@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Limits that processes of a host share: kept together, whoever is killed.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::io::{BufRead, BufReader};
+use std::num::NonZeroU64;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{env, fs, thread};
+
+use sparkawait_core::ProcessingTime;
+use sparkawait_core::policy::{Gcra, Rate};
+use sparkawait_runtime::clock::Clock;
+use sparkawait_runtime::host_limit::{HostClock, HostLimit, page_of};
+use sparkawait_runtime::shared_page::{PageError, SharedPage};
+
+/// Where a child finds the page.
+const PATH: &str = "SPARKAWAIT_TEST_PAGE";
+
+/// A directory that is removed at the end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = env::temp_dir().join(format!("sparkawait-test-{name}-{}", std::process::id()));
+        drop(fs::remove_dir_all(&path));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn page(&self) -> PathBuf {
+        page_of(&self.0, "application-1")
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+fn limit(permits: u64, burst: u64) -> Gcra {
+    let rate = Rate::new(NonZeroU64::new(permits).unwrap(), Duration::from_secs(1)).unwrap();
+    Gcra::new(rate, NonZeroU64::new(burst).unwrap())
+}
+
+fn open(path: &Path, name: &str, gcra: Gcra) -> HostLimit {
+    HostLimit::new(Arc::new(SharedPage::open(path).unwrap()), name, gcra).unwrap()
+}
+
+/// Takes permits as fast as it can, by a clock that it moves itself.
+fn take_all(limit: &HostLimit, count: usize, mut now: ProcessingTime) -> Vec<u64> {
+    let mut taken = Vec::new();
+    while taken.len() < count {
+        match limit.reserve(1, now, Duration::ZERO) {
+            Ok(at) => taken.push(at.as_nanos()),
+            Err(again) => now = again,
+        }
+    }
+    taken
+}
+
+/// The number of permits in any second is that of the rate and the burst at most.
+fn assert_kept(mut taken: Vec<u64>, most: usize) {
+    taken.sort_unstable();
+    for (index, end) in taken.iter().enumerate().skip(most) {
+        assert!(end - taken[index - most] >= 1_000_000_000, "more than {most} in a second");
+    }
+}
+
+#[test]
+fn whoever_opens_the_page_shares_its_limits() {
+    let directory = Directory::new("shares");
+    let now = ProcessingTime::from_nanos(5);
+    let first = open(&directory.page(), "api", limit(10, 2));
+    let second = open(&directory.page(), "api", limit(10, 2));
+    let other = open(&directory.page(), "other", limit(10, 2));
+
+    assert_eq!(first.reserve(1, now, Duration::ZERO), Ok(now));
+    assert_eq!(second.reserve(1, now, Duration::ZERO), Ok(now));
+    let after = |millis| now + Duration::from_millis(millis);
+    assert_eq!(first.reserve(1, now, Duration::ZERO), Err(after(100)));
+    assert_eq!(second.reserve(1, now, Duration::from_millis(150)), Ok(after(100)));
+    assert_eq!(first.reserve(1, now, Duration::from_millis(150)), Err(after(50)));
+    assert_eq!(other.reserve(2, now, Duration::ZERO), Ok(now));
+
+    second.settle(1, 0);
+    assert_eq!(first.reserve(1, now, Duration::from_millis(150)), Ok(after(100)));
+}
+
+#[test]
+fn threads_never_take_more_than_there_is() {
+    let directory = Directory::new("threads");
+    let path = directory.page();
+    let takers: Vec<_> = (0..4)
+        .map(|_| {
+            let path = path.clone();
+            thread::spawn(move || {
+                take_all(&open(&path, "api", limit(1000, 50)), 5000, ProcessingTime::ZERO)
+            })
+        })
+        .collect();
+    let taken: Vec<u64> = takers.into_iter().flat_map(|it| it.join().unwrap()).collect();
+    // What each had in its first second, by its own clock, and all of them together.
+    assert_eq!(taken.len(), 20_000);
+    let last = taken.iter().max().unwrap();
+    assert!(*last >= (20_000 - 50) * 1_000_000, "permits came too fast");
+    assert!(*last <= 20_000 * 1_000_000, "permits were lost");
+}
+
+/// What a child of the tests below does, until it is killed.
+#[test]
+#[ignore = "run by other tests, in a process of its own"]
+#[expect(clippy::print_stdout, reason = "what it tells its parent")]
+fn child() {
+    let limit = open(Path::new(&env::var_os(PATH).unwrap()), "api", limit(20_000, 100));
+    for _ in 0..2_000 {
+        let mut now = HostClock.now();
+        while let Err(again) = limit.reserve(1, now, Duration::ZERO) {
+            while now < again {
+                now = HostClock.now();
+            }
+        }
+        println!("took {}", now.as_nanos());
+    }
+}
+
+fn start_child(path: &Path) -> Child {
+    Command::new(env::current_exe().unwrap())
+        .args(["--exact", "child", "--ignored", "--nocapture"])
+        .env(PATH, path)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn told_by(child: &mut Child) -> impl Iterator<Item = u64> {
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    lines.filter_map(|line| line.unwrap().strip_prefix("took ")?.parse().ok())
+}
+
+#[test]
+fn processes_keep_a_limit_together_and_one_that_is_killed_leaves_it_whole() {
+    let directory = Directory::new("processes");
+    let mut children: Vec<Child> = (0..3).map(|_| start_child(&directory.page())).collect();
+    let mut killed = start_child(&directory.page());
+    let mut taken: Vec<u64> = told_by(&mut killed).take(500).collect();
+    assert_eq!(taken.len(), 500);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    for child in &mut children {
+        let told: Vec<u64> = told_by(child).collect();
+        assert_eq!(told.len(), 2_000);
+        taken.extend(told);
+        assert!(child.wait().unwrap().success());
+    }
+    assert_kept(taken, 20_000 + 100);
+    // And it is not used up.
+    let limit = open(&directory.page(), "api", limit(20_000, 100));
+    let later = HostClock.now() + Duration::from_secs(1);
+    assert_eq!(limit.reserve(100, later, Duration::ZERO), Ok(later));
+}
+
+#[test]
+fn a_name_has_one_rate() {
+    let directory = Directory::new("terms");
+    let page = Arc::new(SharedPage::open(&directory.page()).unwrap());
+    HostLimit::new(Arc::clone(&page), "api", limit(10, 2)).unwrap();
+    let other = HostLimit::new(page, "api", limit(11, 2));
+    assert!(matches!(other, Err(PageError::OtherTerms)));
+}
+
+#[test]
+fn a_page_has_so_many_names() {
+    let directory = Directory::new("full");
+    let page = SharedPage::open(&directory.page()).unwrap();
+    let one = NonZeroU64::MIN;
+    let slots = (1..).map_while(|name| page.slot(NonZeroU64::new(name).unwrap(), one).ok());
+    assert_eq!(slots.count(), 2047);
+    assert!(matches!(page.slot(NonZeroU64::MAX, one), Err(PageError::Full)));
+    assert!(page.slot(NonZeroU64::new(7).unwrap(), one).is_ok());
+}
+
+#[test]
+fn a_file_that_is_something_else_is_refused() {
+    let directory = Directory::new("version");
+    let path = directory.page();
+    drop(SharedPage::open(&path).unwrap());
+    let whole = fs::read(&path).unwrap();
+
+    let mut other = whole.clone();
+    other[0] ^= 3;
+    fs::write(&path, other).unwrap();
+    assert!(matches!(SharedPage::open(&path), Err(PageError::OtherVersion(_))));
+
+    fs::write(&path, &whole[..100]).unwrap();
+    assert!(matches!(SharedPage::open(&path), Err(PageError::OtherVersion(_))));
+}
+
+#[test]
+fn a_directory_that_others_could_write_to_is_refused() {
+    let directory = Directory::new("private");
+    let path = directory.page();
+    let own = path.parent().unwrap();
+    fs::DirBuilder::new().mode(0o700).create(own).unwrap();
+    fs::set_permissions(own, fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(matches!(SharedPage::open(&path), Err(PageError::NotPrivate(_))));
+
+    fs::remove_dir(own).unwrap();
+    let elsewhere = directory.0.join("elsewhere");
+    fs::DirBuilder::new().mode(0o700).create(&elsewhere).unwrap();
+    symlink(&elsewhere, own).unwrap();
+    assert!(matches!(SharedPage::open(&path), Err(PageError::NotPrivate(_))));
+}
+
+#[test]
+fn drafts_of_pages_do_not_stay() {
+    let directory = Directory::new("drafts");
+    let path = directory.page();
+    let openers: Vec<_> = (0..8)
+        .map(|_| {
+            let path = path.clone();
+            thread::spawn(move || SharedPage::open(&path).is_ok())
+        })
+        .collect();
+    assert!(openers.into_iter().all(|it| it.join().unwrap()));
+    assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+}
+
+#[test]
+fn applications_have_pages_of_their_own() {
+    let at = Path::new("/tmp");
+    assert_eq!(page_of(at, "a"), page_of(at, "a"));
+    assert_ne!(page_of(at, "a"), page_of(at, "b"));
+}

@@ -35,7 +35,8 @@ use sparkawait_core::operator::{AttemptId, Config, OutputMode};
 use sparkawait_core::queue::EntryId;
 use sparkawait_runtime::clock::Clock;
 use sparkawait_runtime::{
-    AsyncFunction, BufferTimeout, Driver, DriverConfig, Feeder, Mailbox, Turn,
+    AsyncFunction, BufferTimeout, ChainedOperator, Driver, DriverConfig, Feeder, Mailbox,
+    OperatorChain, Turn,
 };
 use sparkawait_task::cache::{CacheConfig, CacheMetrics, CacheSettings, CachedFunction};
 use sparkawait_task::exchange::{RowConfig, TaskExchange};
@@ -191,7 +192,8 @@ fn cached(key: &str) -> Cached {
     let make = |replies| Ok::<_, StartError>(AtOnce::start(replies));
     let schemas = (&schema, &results(0).schema());
     let mut function =
-        CachedFunction::new(&settings, schemas.0, schemas.1, mailbox.reply_sender(), make).unwrap();
+        CachedFunction::new(&settings, schemas.0, schemas.1, mailbox.reply_sender(0), make)
+            .unwrap();
     for calls in bursts(rows.batch(handle), KEYS) {
         function.invoke(calls);
     }
@@ -241,7 +243,7 @@ fn task(mode: OutputMode) -> Task {
         attempt_timeout: Duration::ZERO,
     };
     let mailbox = Mailbox::new();
-    let function = AtOnce::start(Replies::new(mailbox.reply_sender()));
+    let function = AtOnce::start(Replies::new(mailbox.reply_sender(0)));
     let output = DriverConfig {
         max_rows_per_batch: 8_192,
         max_bytes_per_batch: 64 << 20,
@@ -250,7 +252,8 @@ fn task(mode: OutputMode) -> Task {
         warm_up: None,
     };
     let exchange = TaskExchange::new(rows).unwrap();
-    let (driver, feeder) = Driver::new(mailbox, operator, output, exchange, function, Still);
+    let operator = ChainedOperator::new(operator, output, exchange, function);
+    let (driver, feeder) = Driver::new(mailbox, OperatorChain::new(operator), Still);
     assert!(feeder.put(batch));
     feeder.put_end();
     (driver, feeder)

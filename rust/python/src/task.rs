@@ -326,7 +326,7 @@ impl Task {
 
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
-        let Some(task) = self.metrics.read() else { return Ok(dict) };
+        let Some(task) = self.metrics.read().into_iter().next() else { return Ok(dict) };
         let operator = task.operator;
         // Failed records leave too, unless their failure failed the task.
         let left_failed = if self.on_error == OnError::Fail { 0 } else { operator.failures };

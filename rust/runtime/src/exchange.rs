@@ -99,6 +99,9 @@ pub trait Exchange {
         max_bytes: usize,
     ) -> Result<Option<Self::Output>, Self::Error>;
 
+    /// Makes input of a batch of results, for the next operator of a chain.
+    fn pass_on(output: Self::Output) -> Self::Input;
+
     /// Returns the number of records that left without a result although their call returned.
     fn dropped(&self) -> u64;
 

@@ -4,6 +4,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`driver`] | the mailbox loop of a task |
+//! | [`operator_chain`], [`chained_operator`] | the operators that the loop drives, each the input of the next |
 //! | [`exchange`] | what the loop moves, and the function that it calls |
 //! | [`mail`] | what other threads tell the task |
 //! | [`feeder`] | the bounded hand-over of input from another thread |
@@ -17,6 +18,7 @@
 
 mod backlog_warning;
 mod byte_bounds;
+pub mod chained_operator;
 mod channel_recorder;
 pub mod clock;
 pub mod driver;
@@ -26,6 +28,7 @@ pub mod host_limit;
 pub mod log;
 pub mod mail;
 pub mod metrics;
+pub mod operator_chain;
 mod output_flusher;
 mod output_size;
 pub mod parker;
@@ -33,11 +36,13 @@ pub mod shared_page;
 pub mod tokio_runtime;
 mod warm_up;
 
+pub use chained_operator::ChainedOperator;
 pub use channel_recorder::NamedChannels;
 pub use driver::{Driver, DriverConfig, Mailbox, Turn};
 pub use exchange::{AsyncFunction, Exchange};
 pub use feeder::Feeder;
 pub use mail::ReplySender;
-pub use metrics::{MetricsReader, TaskMetrics};
+pub use metrics::{MetricsReader, OperatorMetrics};
+pub use operator_chain::OperatorChain;
 pub use output_flusher::BufferTimeout;
 pub use warm_up::WarmUpConfig;

@@ -8,8 +8,11 @@ use sparkawait_core::mailbox::{Inbox, Mail};
 
 use crate::exchange::Exchange;
 
-/// The priority of all mail: a task has one operator, so nothing is to be filtered.
-const PRIORITY: i32 = 0;
+/// Returns the priority of the mail of the operator at `position` of its chain: an operator that
+/// waits for room lets those behind it go first. What is for the task as a whole has the least.
+pub(crate) fn priority_of(position: usize) -> i32 {
+    i32::try_from(position).unwrap_or(i32::MAX)
+}
 
 /// A letter to the task thread. Bursts travel as one.
 pub(crate) enum TaskMail<X: Exchange> {
@@ -17,8 +20,8 @@ pub(crate) enum TaskMail<X: Exchange> {
     Input(X::Input),
     /// No batch will follow.
     EndOfInput,
-    /// The outcomes of a burst of calls.
-    Replies(X::Reply),
+    /// The outcomes of a burst of calls of the operator at this position of the chain.
+    Replies(usize, X::Reply),
     /// Input or function failed as a whole.
     Failed(X::Error),
 }
@@ -29,7 +32,7 @@ impl<X: Exchange> TaskMail<X> {
         match self {
             Self::Input(_) => "take a batch of input",
             Self::EndOfInput => "end the input",
-            Self::Replies(_) => "complete a burst of calls",
+            Self::Replies(..) => "complete a burst of calls",
             Self::Failed(_) => "fail the task",
         }
     }
@@ -54,7 +57,8 @@ impl<X: Exchange> TaskInbox<X> {
     /// Sends `mail`; returns false if the task has ended.
     pub(crate) fn put(&self, mail: TaskMail<X>) -> bool {
         let description = mail.description();
-        self.inbox.put(Mail::new(mail, PRIORITY, description)).is_ok()
+        let position = if let TaskMail::Replies(position, _) = &mail { *position } else { 0 };
+        self.inbox.put(Mail::new(mail, priority_of(position), description)).is_ok()
     }
 }
 
@@ -70,16 +74,18 @@ impl<X: Exchange> Clone for TaskInbox<X> {
 /// outcome that arrives after the task has ended is dropped silently.
 pub struct ReplySender<X: Exchange> {
     inbox: TaskInbox<X>,
+    /// Of the operator in its chain.
+    position: usize,
 }
 
 impl<X: Exchange> ReplySender<X> {
-    pub(crate) fn new(inbox: TaskInbox<X>) -> Self {
-        Self { inbox }
+    pub(crate) fn new(inbox: TaskInbox<X>, position: usize) -> Self {
+        Self { inbox, position }
     }
 
     /// Sends the outcomes of some calls; returns false if the task has ended.
     pub fn send(&self, reply: X::Reply) -> bool {
-        self.inbox.put(TaskMail::Replies(reply))
+        self.inbox.put(TaskMail::Replies(self.position, reply))
     }
 
     /// Fails the task, because the function cannot go on at all.
@@ -90,7 +96,7 @@ impl<X: Exchange> ReplySender<X> {
 
 impl<X: Exchange> Clone for ReplySender<X> {
     fn clone(&self) -> Self {
-        Self { inbox: self.inbox.clone() }
+        Self { inbox: self.inbox.clone(), position: self.position }
     }
 }
 

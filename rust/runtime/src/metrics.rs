@@ -15,7 +15,7 @@ const SIGNIFICANT_DIGITS: u8 = 2;
 
 /// The operator's counters with the latencies of its calls.
 #[derive(Clone, Debug)]
-pub struct TaskMetrics {
+pub struct OperatorMetrics {
     /// Counters and levels of the operator.
     pub operator: Metrics,
     /// Records that left without a result although their call returned.
@@ -74,17 +74,18 @@ impl fmt::Debug for LatencyRecorder {
 /// Reads the metrics that a task published last, from any thread.
 #[derive(Clone, Debug, Default)]
 pub struct MetricsReader {
-    published: Arc<Mutex<Option<TaskMetrics>>>,
+    published: Arc<Mutex<Vec<OperatorMetrics>>>,
 }
 
 impl MetricsReader {
-    /// Returns the metrics as of the end of the task's last turn.
-    pub fn read(&self) -> Option<TaskMetrics> {
+    /// Returns the metrics of each operator of the chain as of the end of the task's last turn;
+    /// nothing before the first.
+    pub fn read(&self) -> Vec<OperatorMetrics> {
         self.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn publish(&self, metrics: TaskMetrics) {
-        *self.published.lock().unwrap_or_else(PoisonError::into_inner) = Some(metrics);
+    pub(crate) fn publish(&self, metrics: Vec<OperatorMetrics>) {
+        *self.published.lock().unwrap_or_else(PoisonError::into_inner) = metrics;
     }
 }
 

@@ -359,6 +359,10 @@ impl Exchange for TaskExchange {
         Ok(self.rows.take(max_rows, max_bytes)?)
     }
 
+    fn pass_on(output: RecordBatch) -> RecordBatch {
+        output
+    }
+
     fn dropped(&self) -> u64 {
         self.dropped
     }

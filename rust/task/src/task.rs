@@ -3,7 +3,7 @@
 
 use sparkawait_core::operator::Config;
 use sparkawait_runtime::clock::MonotonicClock;
-use sparkawait_runtime::{Driver, DriverConfig, Feeder, Mailbox};
+use sparkawait_runtime::{ChainedOperator, Driver, DriverConfig, Feeder, Mailbox, OperatorChain};
 
 use crate::cache::{CacheSettings, CachedFunction};
 use crate::concurrency::Concurrency;
@@ -40,12 +40,67 @@ pub struct TaskConfig {
 /// Columns that do not exist, clash, or have an unfit type, or whatever
 /// `function` fails with.
 pub fn build<E: From<TaskError> + From<StartError>>(
-    mut config: TaskConfig,
+    config: TaskConfig,
     function: impl FnOnce(Replies) -> Result<TaskFunction, E>,
 ) -> Result<(TaskDriver, TaskFeeder), E> {
+    Ok(TaskBuilder::new(config, function)?.build())
+}
+
+/// Builds a task of one operator or several, each of which gets what the one before it puts out.
+#[derive(Debug)]
+pub struct TaskBuilder {
+    mailbox: Mailbox<TaskExchange>,
+    chain: OperatorChain<TaskExchange, TaskFunction>,
+    /// Operators so far.
+    operators: usize,
+}
+
+impl TaskBuilder {
+    /// Begins with the operator of the function that `function` makes.
+    ///
+    /// # Errors
+    ///
+    /// Columns that do not exist, clash, or have an unfit type, or whatever
+    /// `function` fails with.
+    pub fn new<E: From<TaskError> + From<StartError>>(
+        config: TaskConfig,
+        function: impl FnOnce(Replies) -> Result<TaskFunction, E>,
+    ) -> Result<Self, E> {
+        let mailbox = Mailbox::new();
+        let head = operator(&mailbox, 0, config, function)?;
+        Ok(Self { mailbox, chain: OperatorChain::new(head), operators: 1 })
+    }
+
+    /// Appends an operator, whose input is what the last one puts out.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn then<E: From<TaskError> + From<StartError>>(
+        self,
+        config: TaskConfig,
+        function: impl FnOnce(Replies) -> Result<TaskFunction, E>,
+    ) -> Result<Self, E> {
+        let Self { mailbox, chain, operators } = self;
+        let next = operator(&mailbox, operators, config, function)?;
+        Ok(Self { mailbox, chain: chain.then(next), operators: operators + 1 })
+    }
+
+    /// Builds the task.
+    pub fn build(self) -> (TaskDriver, TaskFeeder) {
+        Driver::new(self.mailbox, self.chain, MonotonicClock::start())
+    }
+}
+
+/// Makes the operator at `position` of a task.
+fn operator<E: From<TaskError> + From<StartError>>(
+    mailbox: &Mailbox<TaskExchange>,
+    position: usize,
+    mut config: TaskConfig,
+    function: impl FnOnce(Replies) -> Result<TaskFunction, E>,
+) -> Result<ChainedOperator<TaskExchange, TaskFunction>, E> {
     config.concurrency.bound(&mut config.operator);
-    let mailbox = Mailbox::new();
-    let replies = mailbox.reply_sender();
+    let replies = mailbox.reply_sender(position);
     let function: TaskFunction = match &config.cache {
         None => function(Replies::new(replies))?,
         Some(cache) => {
@@ -54,6 +109,5 @@ pub fn build<E: From<TaskError> + From<StartError>>(
         }
     };
     let exchange = TaskExchange::new(config.rows)?;
-    let clock = MonotonicClock::start();
-    Ok(Driver::new(mailbox, config.operator, config.driver, exchange, function, clock))
+    Ok(ChainedOperator::new(config.operator, config.driver, exchange, function))
 }

@@ -87,7 +87,7 @@ fn row_without_results_is_dropped_and_counted() {
     let output = task.run(vec![input(0..3)]).unwrap();
 
     assert_eq!(rows(&output), [(0, Some(0)), (0, Some(0)), (2, Some(2)), (2, Some(2))]);
-    assert_eq!(task.driver.metrics_reader().read().unwrap().dropped, 1);
+    assert_eq!(task.driver.metrics_reader().read()[0].dropped, 1);
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn failed_rows_are_left_out_with_drop_and_counted() {
 
         let rows = rows(&task.run(batches(64)).unwrap());
 
-        let metrics = task.driver.metrics_reader().read().unwrap().operator;
+        let metrics = task.driver.metrics_reader().read()[0].operator;
         assert!(rows.iter().all(|(row, result)| *result == Some(*row)));
         assert_eq!(rows.len() as u64 + metrics.failures, metrics.admitted);
         assert!(metrics.failures > 0);
@@ -208,7 +208,7 @@ fn rows_beyond_their_time_are_cancelled() {
     let rows = rows(&task.run(vec![input(0..10)]).unwrap());
 
     assert_eq!(rows, (0..10).map(|row| (row, None)).collect::<Vec<_>>());
-    let metrics = task.driver.metrics_reader().read().unwrap().operator;
+    let metrics = task.driver.metrics_reader().read()[0].operator;
     assert_eq!((metrics.timeouts, metrics.cancelled), (10, 10));
 }
 
@@ -256,7 +256,7 @@ fn closed_task_leaves_no_call_behind() {
     task.driver.close();
 
     assert!(matches!(task.driver.take_turn(), Ok(Turn::Finished)));
-    let metrics = task.driver.metrics_reader().read().unwrap().operator;
+    let metrics = task.driver.metrics_reader().read()[0].operator;
     assert_eq!((metrics.in_flight, metrics.cancelled), (0, 10));
     assert!(!task.feeder.put(input(10..20)));
 }

@@ -22,8 +22,8 @@ use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::clock::Clock;
 use sparkawait_runtime::exchange::InputElement;
 use sparkawait_runtime::{
-    AsyncFunction, BufferTimeout, Driver, DriverConfig, Exchange, Feeder, Mailbox, ReplySender,
-    Turn,
+    AsyncFunction, BufferTimeout, ChainedOperator, Driver, DriverConfig, Exchange, Feeder, Mailbox,
+    OperatorChain, ReplySender, Turn,
 };
 
 /// A row that the exchange refuses.
@@ -90,6 +90,11 @@ pub(crate) struct Seen {
     pub(crate) held: usize,
     /// What became of each outcome, in order.
     pub(crate) handled: Vec<Handled>,
+    /// The rows that it handed out, and those that it emitted.
+    pub(crate) admitted: Vec<u32>,
+    pub(crate) emitted: Vec<u32>,
+    /// Rows that it took and did not hand out.
+    pub(crate) waiting: usize,
 }
 
 /// Rows are numbers, and so are results; output rows are texts.
@@ -121,6 +126,7 @@ impl Exchange for Numbers {
 
     fn accept(&mut self, input: Vec<u32>) -> Result<(), String> {
         self.seen.lock().unwrap().inputs += 1;
+        self.seen.lock().unwrap().waiting += input.len();
         if input.contains(&BAD_ROW) {
             return Err("bad row".to_owned());
         }
@@ -131,8 +137,13 @@ impl Exchange for Numbers {
 
     fn next_element(&mut self) -> Option<InputElement<u32>> {
         let value = self.input.pop_front()?;
-        self.seen.lock().unwrap().elements += 1;
+        let mut seen = self.seen.lock().unwrap();
+        seen.elements += 1;
+        seen.waiting -= 1;
         self.last = value;
+        if value != WATERMARK {
+            seen.admitted.push(value);
+        }
         Some(match value {
             WATERMARK => StreamElement::Watermark(Watermark(Timestamp(0))),
             value => {
@@ -181,6 +192,7 @@ impl Exchange for Numbers {
 
     fn emit(&mut self, element: StreamElement<Emitted<u32, u32, &'static str>>) {
         let StreamElement::Record(emitted) = element else { return };
+        self.seen.lock().unwrap().emitted.push(emitted.record.value);
         if let Ok(result) = emitted.outcome {
             self.result_bytes -= result as usize;
             self.seen.lock().unwrap().held -= 1;
@@ -222,6 +234,15 @@ impl Exchange for Numbers {
         Ok((rows > 0).then(|| self.output.drain(..rows).collect()))
     }
 
+    /// The next operator gets the results as its rows, and the rows that failed as they are.
+    fn pass_on(output: Vec<String>) -> Vec<u32> {
+        let row = |text: &String| match text.split_once('=') {
+            Some((_, result)) => result.parse().unwrap(),
+            None => text.split_once(' ').unwrap().0.parse().unwrap(),
+        };
+        output.iter().map(row).collect()
+    }
+
     fn dropped(&self) -> u64 {
         0
     }
@@ -250,6 +271,17 @@ pub(crate) enum Told {
     AskTimeout(u32, AttemptId),
     Cancel(AttemptId),
     Close,
+}
+
+impl Told {
+    fn text(&self) -> String {
+        match self {
+            Self::Call(value, attempt) => format!("call {value}.{}", attempt.attempt),
+            Self::AskTimeout(value, _) => format!("ask {value}"),
+            Self::Cancel(_) => "cancel".to_owned(),
+            Self::Close => "close".to_owned(),
+        }
+    }
 }
 
 /// What a script may do, on whichever thread.
@@ -347,11 +379,12 @@ impl<S: FnMut(&World, Told) + Send> Task<S> {
     pub(crate) fn new((config, driver): (Config, DriverConfig), script: S) -> Self {
         let (seen, told) = (Arc::default(), Arc::default());
         let mailbox = Mailbox::new();
-        let world = World { clock: ManualClock::default(), replies: mailbox.reply_sender() };
+        let world = World { clock: ManualClock::default(), replies: mailbox.reply_sender(0) };
         let function = Scripted { script, world: world.clone(), told: Arc::clone(&told) };
         let exchange = Numbers { seen: Arc::clone(&seen), ..Numbers::default() };
         let clock = world.clock.clone();
-        let (driver, feeder) = Driver::new(mailbox, config, driver, exchange, function, clock);
+        let operator = ChainedOperator::new(config, driver, exchange, function);
+        let (driver, feeder) = Driver::new(mailbox, OperatorChain::new(operator), clock);
         Self { driver, feeder, world, seen, told }
     }
 
@@ -399,14 +432,107 @@ impl<S: FnMut(&World, Told) + Send> Task<S> {
 
     /// What the function was told so far, as texts.
     pub(crate) fn told(&self) -> Vec<String> {
-        let told = self.told.lock().unwrap();
-        let texts = told.iter().map(|told| match told {
-            Told::Call(value, attempt) => format!("call {value}.{}", attempt.attempt),
-            Told::AskTimeout(value, _) => format!("ask {value}"),
-            Told::Cancel(_) => "cancel".to_owned(),
-            Told::Close => "close".to_owned(),
+        self.told.lock().unwrap().iter().map(Told::text).collect()
+    }
+}
+
+/// What an operator of a chain does whenever its function is told something.
+pub(crate) type Script = Box<dyn FnMut(&World, Told) + Send>;
+
+/// A task of several operators, and all that a test looks at, by their positions.
+pub(crate) struct Chain<C = ManualClock> {
+    pub(crate) driver: Driver<Numbers, Scripted<Script>, C>,
+    pub(crate) feeder: Feeder<Numbers>,
+    pub(crate) worlds: Vec<World>,
+    pub(crate) seen: Vec<Arc<Mutex<Seen>>>,
+    told: Vec<Arc<Mutex<Vec<Told>>>>,
+}
+
+impl Chain {
+    pub(crate) fn new(operators: Vec<((Config, DriverConfig), Script)>) -> Self {
+        let clock = ManualClock::default();
+        Self::with_clock(operators, &clock.clone(), clock)
+    }
+
+    /// Takes a turn that gives a batch.
+    pub(crate) fn output(&mut self) -> Vec<String> {
+        match self.driver.take_turn() {
+            Ok(Turn::Output(rows)) => rows,
+            turn => panic!("expected a batch, got {turn:?}"),
+        }
+    }
+
+    /// Takes a turn in which time runs out.
+    pub(crate) fn pause(&mut self) {
+        let turn = self.driver.take_turn();
+        assert!(matches!(turn, Ok(Turn::Paused)), "expected a pause, got {turn:?}");
+    }
+}
+
+impl<C: Clock> Chain<C> {
+    pub(crate) fn with_clock(
+        operators: Vec<((Config, DriverConfig), Script)>,
+        manual: &ManualClock,
+        clock: C,
+    ) -> Self {
+        let mailbox = Mailbox::new();
+        let mut chain: Option<OperatorChain<Numbers, Scripted<Script>>> = None;
+        let (mut worlds, mut seen, mut told) = (vec![], vec![], vec![]);
+        for (position, ((operator, driver), script)) in operators.into_iter().enumerate() {
+            let replies = mailbox.reply_sender(position);
+            let world = World { clock: manual.clone(), replies };
+            let (its, hears) = (Arc::<Mutex<Seen>>::default(), Arc::<Mutex<Vec<Told>>>::default());
+            let exchange = Numbers { seen: Arc::clone(&its), ..Numbers::default() };
+            let function = Scripted { script, world: world.clone(), told: Arc::clone(&hears) };
+            let operator = ChainedOperator::new(operator, driver, exchange, function);
+            chain = Some(match chain {
+                None => OperatorChain::new(operator),
+                Some(chain) => chain.then(operator),
+            });
+            worlds.push(world);
+            seen.push(its);
+            told.push(hears);
+        }
+        let (driver, feeder) = Driver::new(mailbox, chain.unwrap(), clock);
+        Self { driver, feeder, worlds, seen, told }
+    }
+
+    /// Hands over one batch; only two may wait while no turn is taken.
+    pub(crate) fn feed(&self, rows: &[u32]) {
+        assert!(self.feeder.put(rows.to_vec()));
+    }
+
+    /// What the function at `position` was told so far, as texts.
+    pub(crate) fn told(&self, position: usize) -> Vec<String> {
+        self.told[position].lock().unwrap().iter().map(Told::text).collect()
+    }
+
+    /// The last attempt of a row at `position`.
+    pub(crate) fn attempt(&self, position: usize, row: u32) -> AttemptId {
+        let told = self.told[position].lock().unwrap();
+        let mut calls = told.iter().rev().filter_map(|told| match told {
+            Told::Call(value, attempt) if *value == row => Some(*attempt),
+            _ => None,
         });
-        texts.collect()
+        calls.next().unwrap()
+    }
+
+    /// Answers the call of a row at `position` with ten times the row.
+    pub(crate) fn reply(&self, position: usize, row: u32) {
+        assert!(self.worlds[position].reply(row, self.attempt(position, row)));
+    }
+
+    /// Takes all turns; returns the rows of all batches, and how it ended.
+    pub(crate) fn run(&mut self) -> (Vec<String>, Result<(), String>) {
+        let mut rows = Vec::new();
+        loop {
+            match self.driver.take_turn() {
+                Ok(Turn::Output(batch)) => rows.extend(batch),
+                Ok(Turn::Paused) => {}
+                Ok(Turn::Finished) => return (rows, Ok(())),
+                Err(error) => return (rows, Err(error)),
+            }
+        }
     }
 }
 

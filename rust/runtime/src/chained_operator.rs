@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One operator of a task, with its function and all that bounds what it does.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::num::NonZeroUsize;
+
+use sparkawait_core::element::StreamElement;
+use sparkawait_core::operator::{AsyncWaitOperator, Config, Handled};
+use sparkawait_core::time::ProcessingTime;
+
+use crate::backlog_warning::BacklogWarning;
+use crate::byte_bounds::ByteBounds;
+use crate::channel_recorder::ChannelRecorder;
+use crate::driver::DriverConfig;
+use crate::exchange::{AsyncFunction, Exchange};
+use crate::metrics::{LatencyRecorder, OperatorMetrics};
+use crate::output_flusher::OutputFlusher;
+use crate::output_size::OutputSize;
+use crate::warm_up::WarmUp;
+
+/// One operator of a task, with the function that it calls.
+///
+/// ```text
+///   inputs --> exchange --> operator --> exchange --> a batch for the next operator, or the output
+///                             |   ^
+///                    invoke,  |   | replies
+///                    cancel   v   |
+///                           function
+/// ```
+pub struct ChainedOperator<X: Exchange, F> {
+    operator: AsyncWaitOperator<X::Element, X::Results, X::Failure>,
+    exchange: X,
+    function: F,
+    config: DriverConfig,
+    max_concurrency: NonZeroUsize,
+    /// Input that the exchange has not taken.
+    inputs: VecDeque<X::Input>,
+    /// Whether the input ended.
+    has_ended: bool,
+    /// Whether it ended, and the operator was not told.
+    input_ended: bool,
+    /// Whether rows of it were put out.
+    has_put_out: bool,
+    /// How much is held at a time.
+    bounds: ByteBounds,
+    /// Whether few calls are made at first.
+    warm_up: WarmUp,
+    /// Rows that it may hold while nobody is known to want them; its slots bound them, too.
+    most_held: usize,
+    latency: LatencyRecorder,
+    channels: ChannelRecorder,
+    backlog: BacklogWarning,
+}
+
+impl<X: Exchange, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
+    /// Makes an operator with `operator` as its settings.
+    ///
+    /// How batches are cut counts for the last operator of a chain: the others hand over what
+    /// the next one can begin with.
+    pub fn new(operator: Config, config: DriverConfig, exchange: X, function: F) -> Self {
+        Self {
+            max_concurrency: operator.max_concurrency,
+            warm_up: WarmUp::new(config.warm_up, operator.max_concurrency),
+            most_held: usize::MAX,
+            operator: AsyncWaitOperator::new(operator),
+            exchange,
+            function,
+            config,
+            inputs: VecDeque::new(),
+            has_ended: false,
+            input_ended: false,
+            has_put_out: false,
+            bounds: ByteBounds::new(config.max_bytes_per_batch),
+            latency: LatencyRecorder::new(),
+            channels: ChannelRecorder::default(),
+            backlog: BacklogWarning::default(),
+        }
+    }
+
+    /// Makes what decides when its output leaves the task.
+    pub(crate) fn flusher(&self) -> OutputFlusher {
+        let config = &self.config;
+        let size = OutputSize::new(config.max_rows_per_batch, config.target_latency);
+        OutputFlusher::new(size, config.buffer_timeout)
+    }
+
+    // --- input ---
+
+    /// Puts `input` behind the input that waits.
+    pub(crate) fn put_input(&mut self, input: X::Input) {
+        self.inputs.push_back(input);
+    }
+
+    /// Notes that no input will follow. Idempotent.
+    pub(crate) fn put_end_of_input(&mut self) {
+        self.input_ended |= !std::mem::replace(&mut self.has_ended, true);
+    }
+
+    /// Admits up to `most` rows of the input, as long as there are slots.
+    ///
+    /// Returns how many batches the exchange took.
+    ///
+    /// # Errors
+    ///
+    /// As [`Exchange::accept`].
+    pub(crate) fn admit(&mut self, most: usize, now: ProcessingTime) -> Result<usize, X::Error> {
+        let mut accepted = 0;
+        for _ in 0..most.min(self.free_slots()) {
+            if !self.exchange.has_element() {
+                if self.lacks_room() {
+                    break;
+                }
+                let Some(input) = self.inputs.pop_front() else { break };
+                accepted += 1;
+                self.exchange.accept(input)?;
+            }
+            match self.exchange.next_element() {
+                None => {}
+                Some(StreamElement::Watermark(watermark)) => {
+                    self.operator.process_watermark(watermark);
+                }
+                Some(StreamElement::Record((record, key))) => {
+                    // A slot was free, and nothing else takes one.
+                    let channel = self.exchange.channel();
+                    let _ = self.operator.process_element_on(channel, record, key, now);
+                }
+            }
+        }
+        if self.input_ended && !self.has_input() {
+            self.input_ended = false;
+            self.operator.end_input(now);
+        }
+        self.backlog.admitted(now);
+        Ok(accepted)
+    }
+
+    /// Returns whether [`admit`](Self::admit) would do something.
+    pub(crate) fn can_admit(&self) -> bool {
+        (self.has_input() && self.free_slots() > 0 && !self.lacks_room())
+            || (self.input_ended && !self.has_input())
+    }
+
+    /// Returns how many rows it could admit now, if it had any: what the operator before it may
+    /// put out. None as long as others wait.
+    pub(crate) fn room(&self) -> usize {
+        if self.has_input() || !self.bounds.takes_input(self.exchange.input_bytes()) {
+            return 0;
+        }
+        self.free_slots()
+    }
+
+    /// Returns how many rows may be admitted.
+    fn free_slots(&self) -> usize {
+        let slots = self.operator.free_slots();
+        if self.most_held == usize::MAX {
+            return slots;
+        }
+        slots.min(self.most_held.saturating_sub(self.operator.queue_size()))
+    }
+
+    pub(crate) fn has_input(&self) -> bool {
+        self.exchange.has_element() || !self.inputs.is_empty()
+    }
+
+    /// Returns whether there is input, and it waits for others to leave: too much is held.
+    fn lacks_room(&self) -> bool {
+        !self.inputs.is_empty()
+            && !self.exchange.has_element()
+            && !self.bounds.takes_input(self.exchange.input_bytes())
+    }
+
+    /// Returns whether input waits for room, and nothing but the output can make some; `more` tells
+    /// whether there is input elsewhere.
+    pub(crate) fn waits_for_output(&self, more: bool) -> bool {
+        (more || !self.inputs.is_empty())
+            && !self.exchange.has_element()
+            && self.operator.queue_size() == 0
+            && !self.bounds.takes_input(self.exchange.input_bytes())
+    }
+
+    /// Says why input that there is stands still, if one channel is to blame.
+    pub(crate) fn check_backlog(&mut self, now: ProcessingTime) {
+        // Before that all channels have few calls, so that even quick ones fill the backlog.
+        if self.warm_up.is_open() {
+            self.backlog.check(&self.operator, &self.exchange, now);
+        }
+    }
+
+    // --- calls ---
+
+    /// Lets as many calls be in flight as everybody permits who bounds them: there is room for
+    /// what they bring, and somebody wants it.
+    pub(crate) fn set_window(&mut self, now: ProcessingTime) {
+        let calls = self.bounds.calls(self.exchange.result_bytes(), self.max_concurrency);
+        self.operator.set_window(calls.min(self.warm_up.window()), now);
+        // Calls that it lets start do not wait until something else happens.
+        self.carry_out_actions(now);
+    }
+
+    /// Hands what the operator asks for to the function.
+    pub(crate) fn carry_out_actions(&mut self, now: ProcessingTime) {
+        let actions = self.operator.actions();
+        if actions.is_empty() {
+            return;
+        }
+        let invoke = std::mem::take(&mut actions.invoke);
+        let ask_timeout = std::mem::take(&mut actions.ask_timeout);
+        let cancel = std::mem::take(&mut actions.cancel);
+        if !invoke.is_empty() {
+            self.warm_up.called(now);
+            self.function.invoke(self.exchange.calls(invoke));
+        }
+        if !ask_timeout.is_empty() {
+            self.function.ask_timeout(self.exchange.calls(ask_timeout));
+        }
+        if !cancel.is_empty() {
+            self.function.cancel(cancel);
+        }
+    }
+
+    /// Takes the outcomes of a burst of calls.
+    ///
+    /// # Errors
+    ///
+    /// As [`Exchange::accept_reply`].
+    pub(crate) fn accept_reply(
+        &mut self,
+        reply: X::Reply,
+        now: ProcessingTime,
+    ) -> Result<(), X::Error> {
+        let (operator, latency) = (&mut self.operator, &mut self.latency);
+        let (mut calls, held) = (0, self.exchange.result_bytes());
+        let accepted = self.exchange.accept_reply(reply, |attempt, completion| {
+            calls += 1;
+            let handled = operator.handle_completion(attempt, completion, now);
+            if let Handled::Final(took) | Handled::Retried(took) = handled {
+                latency.record(took);
+            }
+            handled
+        });
+        self.bounds.measure(calls, self.exchange.result_bytes().saturating_sub(held));
+        accepted
+    }
+
+    /// Returns when [`handle_time`](Self::handle_time) has something to do.
+    pub(crate) fn poll_timeout(&mut self) -> Option<ProcessingTime> {
+        self.operator.poll_timeout()
+    }
+
+    /// Lets due deadlines take effect.
+    pub(crate) fn handle_time(&mut self, now: ProcessingTime) {
+        self.operator.handle_time(now);
+    }
+
+    // --- output ---
+
+    /// Moves completed elements to the output, until that has `rows` rows.
+    pub(crate) fn emit(&mut self, rows: usize) {
+        while self.exchange.output_rows() < rows {
+            let Some(element) = self.operator.pop_output() else { break };
+            self.exchange.emit(element);
+        }
+    }
+
+    /// Returns the rows of the output.
+    pub(crate) fn output_rows(&self) -> usize {
+        self.exchange.output_rows()
+    }
+
+    /// Returns whether rows wait to be emitted, or to be put out.
+    pub(crate) fn has_output(&self) -> bool {
+        self.operator.has_output() || self.exchange.output_rows() > 0
+    }
+
+    /// Returns whether a batch of `rows` rows, or of the most bytes, can be taken.
+    pub(crate) fn is_output_full(&mut self, rows: usize) -> bool {
+        self.exchange.is_output_full(rows, self.config.max_bytes_per_batch)
+    }
+
+    /// Takes a batch of the output, if that has any rows.
+    ///
+    /// # Errors
+    ///
+    /// As [`Exchange::take_output`].
+    pub(crate) fn take_output(&mut self) -> Result<Option<X::Output>, X::Error> {
+        let config = &self.config;
+        let batch =
+            self.exchange.take_output(config.max_rows_per_batch, config.max_bytes_per_batch)?;
+        self.has_put_out |= batch.is_some();
+        Ok(batch)
+    }
+
+    /// Moves up to `room` rows, and those of the record that is the last of them, to `next`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Exchange::take_output`].
+    pub(crate) fn hand_over(&mut self, room: usize, next: &mut Self) -> Result<(), X::Error> {
+        self.emit(room);
+        while let Some(batch) = self.take_output()? {
+            next.put_input(X::pass_on(batch));
+        }
+        Ok(())
+    }
+
+    // --- life ---
+
+    /// Returns whether all rows were emitted, or a failure was reached.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.operator.is_finished()
+    }
+
+    /// Returns the rows that it holds.
+    pub(crate) fn queue_size(&self) -> usize {
+        self.operator.queue_size()
+    }
+
+    /// Returns whether a record has failed it.
+    #[inline]
+    pub(crate) fn has_failed(&self) -> bool {
+        self.operator.failure().is_some()
+    }
+
+    /// Describes the record that failed it, once.
+    pub(crate) fn take_failure(&mut self) -> Option<X::Error> {
+        self.operator.take_failure().map(|failed| self.exchange.failure(failed))
+    }
+
+    /// Ends its calls; what it has completed can still be put out.
+    pub(crate) fn stop(&mut self) {
+        self.operator.close();
+    }
+
+    /// Ends its calls and its function.
+    pub(crate) fn close(&mut self, now: ProcessingTime) {
+        self.channels.record_last(&self.operator, &self.exchange, now);
+        self.operator.close();
+        self.function.close();
+    }
+
+    // --- warm-up ---
+
+    /// As long as nobody is known to want them, holds no more rows than few calls take, those
+    /// included that wait `behind` it in the chain.
+    pub(crate) fn bound_held(&mut self, behind: usize) {
+        let few = self.warm_up.window().get();
+        self.most_held = if self.warm_up.is_open() { few } else { few.saturating_sub(behind) };
+    }
+
+    pub(crate) fn warm_up(&self) -> &WarmUp {
+        &self.warm_up
+    }
+
+    pub(crate) fn warm_up_mut(&mut self) -> &mut WarmUp {
+        &mut self.warm_up
+    }
+
+    /// Returns whether all that was completed so far had no results: nothing to wait for.
+    pub(crate) fn has_dropped_all(&mut self, now: ProcessingTime) -> bool {
+        !self.has_put_out
+            && self.exchange.output_rows() == 0
+            && self.operator.metrics(now).emitted > 0
+    }
+
+    // --- metrics ---
+
+    pub(crate) fn metrics(&mut self, now: ProcessingTime) -> OperatorMetrics {
+        self.channels.record(&self.operator, &self.exchange, now);
+        OperatorMetrics {
+            operator: self.operator.metrics(now),
+            dropped: self.exchange.dropped(),
+            call_latency: self.latency.buckets(),
+            channels: self.channels.report(),
+        }
+    }
+}
+
+impl<X: Exchange, F> fmt::Debug for ChainedOperator<X, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inputs = self.inputs.len();
+        f.debug_struct("ChainedOperator").field("inputs", &inputs).finish_non_exhaustive()
+    }
+}

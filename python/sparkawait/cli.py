@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import TypeVar
 
 from sparkawait.demo.errors import DemoError
-from sparkawait.demo.settings import STORE_CAPACITY, STRAGGLER_FACTOR, Mode, Settings
+from sparkawait.demo.settings import STORE_CALLS, STRAGGLER_FACTOR, Mode, Settings
 from sparkawait.durations import positive_duration
 from sparkawait.exceptions import ConfigurationError
 
@@ -58,12 +58,12 @@ def parse(arguments: Sequence[str]) -> Settings:
     is_store = given.redis is not None or given.postgres is not None
     if is_store and given.function == "python":
         parser.error("argument --function: `python` asks over HTTP, not --redis or --postgres")
-    usual = STORE_CAPACITY if is_store else Settings.capacity
+    usual = STORE_CALLS if is_store else Settings.max_concurrency
     return Settings(
         rows=given.rows,
         sample=given.sample,
         modes=_MODES[given.mode],
-        capacity=given.capacity or usual,
+        max_concurrency=given.max_concurrency or usual,
         function=given.function,
         latency=given.latency,
         stragglers=given.stragglers,
@@ -135,11 +135,11 @@ def _add_options(demo: argparse.ArgumentParser) -> None:
         help=f"flights for the runs to compare with (default: {usual.sample:,})",
     )
     demo.add_argument(
-        "--capacity",
+        "--max-concurrency",
         type=_count,
         metavar="N",
-        help=f"calls in flight per task and lookup (default: {usual.capacity}; with --redis and"
-        f" --postgres {STORE_CAPACITY:,})",
+        help="calls in flight per task and lookup"
+        f" (default: {usual.max_concurrency}; with --redis and --postgres {STORE_CALLS:,})",
     )
     demo.add_argument(
         "--latency",

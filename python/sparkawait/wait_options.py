@@ -129,13 +129,16 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     max_concurrency = Option(
         None,
         optional(count(ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE)),
-        "calls in flight per task",
-        shown="= `capacity`",
+        "calls in flight per task; where only `capacity` is given, as many as that",
+        shown="100",
     )
     capacity = Option(
-        100,
-        count(ErrorKind.CAPACITY_NOT_POSITIVE),
-        "rows per task that were admitted and have not left, completed ones included",
+        None,
+        optional(count(ErrorKind.CAPACITY_NOT_POSITIVE)),
+        "rows per task that were admitted and have not left, completed ones included. In ordered"
+        " mode completed rows wait for slow ones, so there are eight times as many as calls: the"
+        " reorder buffer. For a batched function there are those of all calls",
+        shown="= `max_concurrency`; ordered: 8 x",
     )
     retry = Option(
         None,

@@ -17,7 +17,7 @@ from sparkawait.demo.verify import compare_files, plain_join
 
 pytestmark = pytest.mark.spark
 
-SETTINGS = Settings(sample=400, capacity=20, latency=0.0005, error_rate=0.02)
+SETTINGS = Settings(sample=400, max_concurrency=20, latency=0.0005, error_rate=0.02)
 
 
 @pytest.fixture(scope="module")

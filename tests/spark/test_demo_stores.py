@@ -32,7 +32,7 @@ def redis_settings():
         server.cli("set", "weather:of-others", "sunny")
         url = server.url.replace("://", f"://:{PASSWORD}@")
         yield (
-            Settings(sample=400, capacity=20, redis=url),
+            Settings(sample=400, max_concurrency=20, redis=url),
             lambda: int(server.cli("dbsize")) - 1,
         )
 
@@ -43,7 +43,7 @@ def postgres_settings():
         server.run("create table weather (id int)")
         tables = "select count(*) - 1 from pg_tables where tablename in ('weather', 'aircraft')"
         yield (
-            Settings(sample=400, capacity=20, postgres=server.dsn),
+            Settings(sample=400, max_concurrency=20, postgres=server.dsn),
             lambda: int(server.run(tables)),
         )
 

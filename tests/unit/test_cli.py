@@ -20,7 +20,7 @@ from sparkawait.demo.data import AIRCRAFT, FLIGHT_ID, WEATHER, Dataset, ddl, loa
 from sparkawait.demo.progress import progress
 from sparkawait.demo.report import Run, latency_mean, latency_percentile, littles_bound, table
 from sparkawait.demo.service import mean_of_two, serve
-from sparkawait.demo.settings import STORE_CAPACITY, Settings
+from sparkawait.demo.settings import STORE_CALLS, Settings
 from sparkawait.demo.verify import Verdict, compare, plain_join
 from sparkawait.testing import LookupServer, log_normal
 from tests.support.servers import free_port
@@ -47,14 +47,15 @@ def test_no_options_are_the_usual_settings():
 
 def test_every_option_reaches_the_settings():
     arguments = (
-        "demo --rows 10 --mode ordered --sample 5 --capacity 7 --latency 2ms --stragglers 0.1"
-        " --error-rate 0.2 --url http://here --output out --master local[3] --no-verify"
+        "demo --rows 10 --mode ordered --sample 5 --max-concurrency 7 --latency 2ms"
+        " --stragglers 0.1 --error-rate 0.2 --url http://here --output out --master local[3]"
+        " --no-verify"
     )
     assert cli.parse(arguments.split()) == Settings(
         rows=10,
         sample=5,
         modes=("ordered",),
-        capacity=7,
+        max_concurrency=7,
         latency=0.002,
         stragglers=0.1,
         error_rate=0.2,
@@ -69,7 +70,7 @@ def test_every_option_reaches_the_settings():
     ("option", "value", "message"),
     [
         ("--rows", "0", "must be at least 1, got 0"),
-        ("--capacity", "many", "must be a number, got `many`"),
+        ("--max-concurrency", "many", "must be a number, got `many`"),
         ("--latency", "5 parsecs", "`latency`"),
         ("--error-rate", "1", "must be at least 0 and below 1, got 1"),
         ("--mode", "sideways", "invalid choice"),
@@ -87,10 +88,12 @@ def test_a_wrong_value_is_refused_with_its_rule(capsys, option, value, message):
 def test_a_store_is_asked_with_more_calls_in_flight_and_its_address_is_not_shown(option):
     address = f"{option}://user:s3cret@here/0"
     settings = cli.parse(["demo", f"--{option}", address])
-    assert settings == Settings(**{option: address}, capacity=STORE_CAPACITY)
+    assert settings == Settings(**{option: address}, max_concurrency=STORE_CALLS)
     assert not settings.is_over_http
     assert "s3cret" not in repr(settings)
-    assert cli.parse(["demo", f"--{option}", address, "--capacity", "7"]).capacity == 7
+    assert (
+        cli.parse(["demo", f"--{option}", address, "--max-concurrency", "7"]).max_concurrency == 7
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,7 +115,7 @@ def test_a_wrong_store_is_refused_without_its_address(capsys, arguments, message
 def test_help_lists_the_options():
     program = [sys.executable, "-m", "sparkawait", "demo", "--help"]
     text = subprocess.run(program, capture_output=True, text=True, check=True).stdout
-    for option in ("--rows", "--mode", "--capacity", "--latency", "--url"):
+    for option in ("--rows", "--mode", "--max-concurrency", "--latency", "--url"):
         assert option in text
 
 

@@ -49,11 +49,33 @@ def test_the_defaults_are_those_of_the_documentation():
     made = plan()
     options = made.options
     assert (options.timeout, options.attempt_timeout) == (60.0, None)
-    assert (made.capacity, made.max_concurrency) == (100, 100)
+    assert (made.capacity, made.max_concurrency) == (800, 100)
     assert (options.retry, options.on_error, options.on_timeout) == (None, "fail", None)
     assert (options.output, options.watermark, made.key) == ("append", None, None)
     assert (options.buffer_timeout, options.max_rows_per_batch) == ("auto", 8192)
     assert (options.max_bytes_per_batch, options.warm_up) == (64 << 20, True)
+
+
+@pytest.mark.parametrize(
+    ("mode", "given", "calls", "rows"),
+    [
+        ("ordered", {}, 100, 800),
+        ("unordered", {}, 100, 100),
+        ("key_ordered", {}, 100, 100),
+        # As in Flink, where it is both.
+        ("ordered", {"capacity": 30}, 30, 30),
+        ("unordered", {"capacity": 30}, 30, 30),
+        ("ordered", {"max_concurrency": 30}, 30, 240),
+        ("unordered", {"max_concurrency": 30}, 30, 30),
+        ("key_ordered", {"max_concurrency": 30}, 30, 30),
+        ("ordered", {"max_concurrency": 30, "capacity": 40}, 30, 40),
+        ("ordered", {"max_concurrency": 2**30}, 2**30, 2**31 - 1),
+    ],
+)
+def test_the_rows_that_are_held_follow_the_calls(mode, given, calls, rows):
+    key = {"key": "id"} if mode == "key_ordered" else {}
+    made = plan(mode=mode, **key, **given)
+    assert (made.max_concurrency, made.capacity) == (calls, rows)
 
 
 def test_an_option_that_is_given_wins_over_that_of_a_set():
@@ -101,7 +123,7 @@ def test_what_options_mean_together_is_checked_with_the_call():
         ({"attempt_timeout": 0}, "timeout-not-positive", "`attempt_timeout` must be positive"),
         ({"attempt_timeout": "2m"}, "attempt-timeout-too-long", "120 s and 60 s"),
         ({"max_concurrency": 0}, "max-concurrency-out-of-range", "at least 1, got 0"),
-        ({"max_concurrency": 101}, "max-concurrency-out-of-range", "101 and 100"),
+        ({"max_concurrency": 101, "capacity": 100}, "max-concurrency-out-of-range", "101 and 100"),
         ({"max_concurrency": False}, "max-concurrency-out-of-range", "must be an int"),
         ({"retry": 3}, "retry-invalid", "made by sparkawait.retry, got `int`"),
         (
@@ -386,6 +408,8 @@ def test_the_operator_gets_plain_values():
 def test_rows_that_wait_for_a_batch_are_in_flight_for_the_operator():
     batched = async_function("y bigint", batch=Batch(max_rows=9))(double.function)
     arguments = plan(batched, max_concurrency=2).task_arguments(INPUT, 0)
+    assert (arguments["max_concurrency"], arguments["capacity"]) == (18, 18)
+    arguments = plan(batched, max_concurrency=2, capacity=100).task_arguments(INPUT, 0)
     assert arguments["max_concurrency"] == 100
 
 

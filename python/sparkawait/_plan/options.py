@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from sparkawait._plan.checks import shown
+from sparkawait._plan.checks import MAX_COUNT, shown
 from sparkawait._plan.function_checks import check_picklable, declared_schema, to_function
 from sparkawait._plan.identity import identity_of
 from sparkawait._plan.option import refuse_unknown
@@ -33,6 +33,11 @@ from sparkawait.wait_options import OPTIONS, WaitOptions
 __all__ = ["Plan", "all_given", "resolve", "resolve_unpickled"]
 
 _CHANNELS = ErrorKind.CHANNELS_INVALID
+_CALLS = 100
+"""Calls in flight if nothing is said: Flink's usual capacity."""
+_HELD_PER_CALL = 8
+"""Rows that ordered mode holds for each call in flight: one call may take eight times as long as
+the others before it keeps further ones from being made."""
 _MODES = ("ordered", "unordered", "key_ordered")
 
 
@@ -84,7 +89,7 @@ def resolve_unpickled(
         refuse_unknown("key", (), "it belongs to key_ordered_wait")
     checked_function = to_function(function)
     _check_together(checked, checked_function)
-    max_concurrency, capacity = _bounds(checked)
+    max_concurrency, capacity = _bounds(mode, checked, checked_function)
     route = _route(checked, checked_function)
     plan = Plan(
         mode=mode,
@@ -118,11 +123,16 @@ def all_given(options: object, given: Mapping[str, Any]) -> dict[str, Any]:
     return {**options.given, **given}
 
 
-def _bounds(options: WaitOptions) -> tuple[int, int]:
+def _bounds(
+    mode: str, options: WaitOptions, function: AsyncFunction | NativeFunction
+) -> tuple[int, int]:
     """Returns the calls in flight, and the rows that are held."""
     concurrency, capacity = options.max_concurrency, options.capacity
     if concurrency is None:
-        return capacity, capacity
+        # As Flink's `capacity`, which is both.
+        concurrency = _CALLS if capacity is None else capacity
+    if capacity is None:
+        capacity = min(_rows_per_call(mode, function) * concurrency, MAX_COUNT)
     if concurrency > capacity:
         _refuse(
             f"`max_concurrency` must not be above `capacity`, got {concurrency} and {capacity};"
@@ -130,6 +140,14 @@ def _bounds(options: WaitOptions) -> tuple[int, int]:
             ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE,
         )
     return concurrency, capacity
+
+
+def _rows_per_call(mode: str, function: AsyncFunction | NativeFunction) -> int:
+    """Returns how many rows are held for each call in flight."""
+    if isinstance(function, AsyncFunction) and function.batch is not None:
+        # Not more: rows that wait to be collected have their timeouts running.
+        return function.batch.max_rows
+    return _HELD_PER_CALL if mode == "ordered" else 1
 
 
 def _check_together(options: WaitOptions, function: AsyncFunction | NativeFunction) -> None:

@@ -92,7 +92,7 @@ class FlightLookup(sa.AsyncFunction):
         self.url = url
 
     async def open(self, context: FunctionContext) -> None:  # noqa: ARG002
-        """Makes the session, without a limit of its own: `capacity` is the limit."""
+        """Makes the session, without a limit of its own: `max_concurrency` is the limit."""
         self.session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
 
     async def async_invoke(self, row: Row) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def enrich(
     flights: DataFrame,
     mode: Mode,
     lookups: Sequence[AsyncFunction | NativeFunction],
-    capacity: int,
+    max_concurrency: int,
     metrics: Metrics | None = None,
 ) -> DataFrame:
     """Returns `flights` with the weather and the aircraft of each.
@@ -33,7 +33,7 @@ def enrich(
         flights: The flights.
         mode: Whether rows leave in the order in which they came.
         lookups: What is called for every flight, one after the other.
-        capacity: Calls in flight per task and lookup.
+        max_concurrency: Calls in flight per task and lookup.
         metrics: Takes the metrics of all tasks.
     """
     wait = sa.ordered_wait if mode == "ordered" else sa.unordered_wait
@@ -41,8 +41,8 @@ def enrich(
         flights = wait(
             flights,
             lookup,
-            capacity=HELD_PER_CALL * capacity if mode == "ordered" else capacity,
-            max_concurrency=capacity,
+            max_concurrency=max_concurrency,
+            capacity=HELD_PER_CALL * max_concurrency if mode == "ordered" else None,
             timeout="10 min",
             attempt_timeout="30s",
             retry=sa.retry.exponential_backoff(5, "50ms", "2s"),

@@ -65,7 +65,9 @@ def run(settings: Settings, console: Console) -> bool:
         console.print(introduction(settings, service, dataset, tasks))
         runner = Runner(spark, service, console, tasks, work, output)
         lookups = _lookups(settings.function, service)
-        runner.warm_up(dataset, lambda df: enrich(df, "unordered", lookups, settings.capacity))
+        runner.warm_up(
+            dataset, lambda df: enrich(df, "unordered", lookups, settings.max_concurrency)
+        )
         runs = run_all(settings, dataset, runner)
         _print(runs, settings, service, tasks, console)
         return not settings.verify or _verify(runs, dataset, output, console)
@@ -103,7 +105,7 @@ def introduction(settings: Settings, service: Service, dataset: Dataset, tasks: 
         where = f"over HTTP from {service.name}"
     return (
         f"{dataset.flights.num_rows:,} flights; the weather and the aircraft of each are looked up"
-        f" {where}. Tasks: {tasks}, each with up to {settings.capacity} flights"
+        f" {where}. Tasks: {tasks}, each with up to {settings.max_concurrency} flights"
         " being looked up at a time."
     )
 
@@ -121,7 +123,7 @@ def run_all(settings: Settings, dataset: Dataset, runner: Runner) -> list[Run]:
         with_python = replace(settings, function=PYTHON)
         runs.append(_run_sparkawait(first, with_python, sample, runner, name=PYTHON))
     columns = pa.schema([*dataset.flights.schema, *WEATHER, *AIRCRAFT])
-    function = Recipe(url, columns, settings.capacity)
+    function = Recipe(url, columns, settings.max_concurrency)
     runs.append(runner.run(RECIPE, sample, lambda df: df.mapInArrow(function, ddl(columns))))
     return runs
 
@@ -143,12 +145,12 @@ def _run_sparkawait(
     mode: Mode, settings: Settings, dataset: Dataset, runner: Runner, name: str | None = None
 ) -> Run:
     metrics = Metrics(runner.spark)
-    lookups, capacity = _lookups(settings.function, runner.service), settings.capacity
+    lookups, calls = _lookups(settings.function, runner.service), settings.max_concurrency
     with _small_batches(runner.spark) if len(lookups) > 1 else nullcontext():
         return runner.run(
             name or mode,
             dataset,
-            lambda df: enrich(df, mode, lookups, capacity, metrics),
+            lambda df: enrich(df, mode, lookups, calls, metrics),
             metrics,
         )
 
@@ -169,7 +171,7 @@ def _print(
 ) -> None:
     calls = (
         "A row has two calls: two lookups one after the other, each with"
-        f" {settings.capacity} calls in flight in each of {tasks} tasks"
+        f" {settings.max_concurrency} calls in flight in each of {tasks} tasks"
     )
     if service.url is None:
         console.print(table(runs, []))
@@ -180,7 +182,7 @@ def _print(
     one, two = service.mean_latency or measured, service.mean_latency_of_two or measured
     is_native = [run.name not in (RECIPE, PYTHON) and settings.function == "http" for run in runs]
     latencies = [one if native else two for native in is_native]
-    bounds = [littles_bound(settings.capacity, tasks, latency) for latency in latencies]
+    bounds = [littles_bound(settings.max_concurrency, tasks, latency) for latency in latencies]
     console.print(table(runs, bounds))
     console.print(
         f"{calls}, or in `{PYTHON}` and `{RECIPE}` two calls made at once. Little's bound is the"

@@ -8,7 +8,7 @@ from typing import Literal
 
 from sparkawait.testing.latency import Latency, log_normal
 
-__all__ = ["STORE_CAPACITY", "STRAGGLER_FACTOR", "Function", "Mode", "Settings"]
+__all__ = ["STORE_CALLS", "STRAGGLER_FACTOR", "Function", "Mode", "Settings"]
 
 Mode = Literal["ordered", "unordered"]
 
@@ -20,7 +20,7 @@ STRAGGLER_FACTOR = 20.0
 """How many times as long as the others stragglers take."""
 
 
-STORE_CAPACITY = 1000
+STORE_CALLS = 1000
 """Calls in flight per task and lookup, where Redis or PostgreSQL is asked and nothing is said."""
 
 
@@ -33,7 +33,7 @@ class Settings:
         sample: Flights for the runs that are there to be compared with.
         modes: What runs through sparkawait; the first over all rows, the second over the sample.
         function: What makes the calls of these runs.
-        capacity: Calls in flight per task and lookup.
+        max_concurrency: Calls in flight per task and lookup.
         latency: Median of the server's latency in seconds.
         stragglers: Share of the answers that take `STRAGGLER_FACTOR` times as long.
         error_rate: Share of the requests that the server answers with status 500.
@@ -49,7 +49,7 @@ class Settings:
     sample: int = 40_000
     modes: tuple[Mode, ...] = ("unordered", "ordered")
     function: Function = "http"
-    capacity: int = 100
+    max_concurrency: int = 100
     latency: float = 0.05
     stragglers: float = 0.005
     error_rate: float = 0.002

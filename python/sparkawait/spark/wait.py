@@ -52,7 +52,7 @@ def ordered_wait(
     """Calls `function` for every row of `df`; rows keep their order within a partition.
 
     Counterpart of Flink's ``AsyncDataStream.orderedWait``. A slow call holds back the rows behind
-    it: set `capacity` above `max_concurrency` to let those be called for meanwhile.
+    it from leaving, while up to `capacity` of them are called for.
 
     Args:
         df: A batch or streaming DataFrame, of a classic session or of Spark Connect.

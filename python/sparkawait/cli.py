@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: ``sparkawait demo``.
+"""The command line: ``sparkawait demo`` and ``sparkawait doctor``.
 
-Imports PySpark and what else the demo needs only when the demo runs.
+Imports PySpark and what else they need only when they run.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from sparkawait.demo.errors import DemoError
 from sparkawait.demo.settings import STORE_CALLS, STRAGGLER_FACTOR, Mode, Settings
+from sparkawait.doctor.settings import DoctorSettings
 from sparkawait.durations import positive_duration
 from sparkawait.exceptions import ConfigurationError
 
@@ -41,20 +42,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: What follows the name of the program; by default those of this process.
     """
     settings = parse(sys.argv[1:] if arguments is None else arguments)
+    is_doctor = isinstance(settings, DoctorSettings)
     try:
-        return 0 if _run_demo(settings) else 1
+        is_well = _run_doctor(settings) if is_doctor else _run_demo(settings)
     except DemoError as error:
         print(f"sparkawait demo: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("sparkawait demo: interrupted", file=sys.stderr)
+        print(f"sparkawait {'doctor' if is_doctor else 'demo'}: interrupted", file=sys.stderr)
         return _INTERRUPTED
+    return 0 if is_well else 1
 
 
-def parse(arguments: Sequence[str]) -> Settings:
+def parse(arguments: Sequence[str]) -> Settings | DoctorSettings:
     """Reads the arguments of the program; says what is wrong with them and exits, if anything."""
     parser = _parser()
     given = parser.parse_args(arguments)
+    if given.command == "doctor":
+        return DoctorSettings(
+            master=given.master,
+            remote=given.remote,
+            ship=given.ship,
+            timeout=given.timeout,
+            json=given.json,
+        )
     is_store = given.redis is not None or given.postgres is not None
     if is_store and given.function == "python":
         parser.error("argument --function: `python` asks over HTTP, not --redis or --postgres")
@@ -77,6 +88,14 @@ def parse(arguments: Sequence[str]) -> Settings:
     )
 
 
+def _run_doctor(settings: DoctorSettings) -> bool:
+    from sparkawait.doctor.program import examine
+
+    report = examine(settings)
+    print(report.to_json() if settings.json else report)
+    return report.is_well
+
+
 def _run_demo(settings: Settings) -> bool:
     for package in _NEEDED:
         if find_spec(package) is None:
@@ -93,7 +112,7 @@ def _run_demo(settings: Settings) -> bool:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sparkawait", description="Async I/O for Spark.")
     parser.add_argument("--version", action="version", version=f"sparkawait {_version()}")
-    commands = parser.add_subparsers(metavar="command", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="command", required=True)
     demo = commands.add_parser(
         "demo",
         help="enrich the flights of 2013 by lookups and measure it",
@@ -105,7 +124,45 @@ def _parser() -> argparse.ArgumentParser:
         ),
     )
     _add_options(demo)
+    doctor = commands.add_parser(
+        "doctor",
+        help="look for what is in the way of a job, and print a report to paste",
+        description=(
+            "Looks at this Python, at Java, at the executors of a Spark and at what they have"
+            " installed, makes a call through each path that a row can take, and prints what it"
+            " found, without values of environment variables or other secrets. The exit status is 0"
+            " if there is no problem, else 1."
+        ),
+    )
+    _add_doctors_options(doctor)
     return parser
+
+
+def _add_doctors_options(doctor: argparse.ArgumentParser) -> None:
+    usual = DoctorSettings()
+    where = doctor.add_mutually_exclusive_group()
+    where.add_argument(
+        "--master",
+        default=usual.master,
+        metavar="URL",
+        help=f"the Spark master, such as spark://host:7077 or yarn (default: {usual.master})",
+    )
+    where.add_argument(
+        "--remote", metavar="URL", help="a server of Spark Connect instead, such as sc://host:15002"
+    )
+    doctor.add_argument(
+        "--ship",
+        action="store_true",
+        help="send the driver's wheel to the executors first, as sparkawait.spark.ship does",
+    )
+    doctor.add_argument(
+        "--timeout",
+        type=_duration("timeout"),
+        default=usual.timeout,
+        metavar="TIME",
+        help=f"how long Spark may take for each thing asked (default: {usual.timeout:g}s)",
+    )
+    doctor.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_options(demo: argparse.ArgumentParser) -> None:
@@ -143,7 +200,7 @@ def _add_options(demo: argparse.ArgumentParser) -> None:
     )
     demo.add_argument(
         "--latency",
-        type=_duration,
+        type=_duration("latency"),
         default=usual.latency,
         metavar="TIME",
         help=f"median latency of the server (default: {usual.latency * 1000:g}ms)",
@@ -218,11 +275,14 @@ def _number(read: Callable[[str], _T], text: str) -> _T:
         raise argparse.ArgumentTypeError(f"must be a number, got `{text}`") from None
 
 
-def _duration(text: str) -> float:
-    try:
-        return positive_duration(text, "latency")
-    except ConfigurationError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+def _duration(name: str) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        try:
+            return positive_duration(text, name)
+        except ConfigurationError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
 
 
 def _address(pattern: re.Pattern[str], form: str) -> Callable[[str], str]:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.meta.repository import PACKAGE, ROOT, imported_modules
 
-# `demo` is a program that uses the package, as a user's job would.
+# `demo` and `doctor` are programs that use the package, as a user's job would.
 PUBLIC_MODULES = {
     "adaptive_limit",
     "arrow",
@@ -29,7 +29,7 @@ PUBLIC_MODULES = {
     "watermark",
 }
 
-MAY_IMPORT_PYSPARK = {"spark", "demo"}
+MAY_IMPORT_PYSPARK = {"spark", "demo", "doctor"}
 
 
 def importers(of: Callable[[str], bool], among: Callable[[str], bool]) -> list[str]:
@@ -55,11 +55,11 @@ def test_the_spark_package_leaves_the_extension_module_alone():
 
 # Which folder of the package must not know which others; a file is named where only one may.
 UNKNOWN_TO = {
-    "_plan": {"spark", "connectors", "testing", "demo", "arrow", "_worker"},
-    "_worker": {"spark", "connectors", "testing", "demo", "arrow"},
-    "connectors": {"spark", "_worker", "testing", "demo", "arrow"},
-    "spark": {"connectors", "testing", "demo"},
-    "testing": {"spark", "connectors", "_worker", "demo"},
+    "_plan": {"spark", "connectors", "testing", "demo", "doctor", "arrow", "_worker"},
+    "_worker": {"spark", "connectors", "testing", "demo", "doctor", "arrow"},
+    "connectors": {"spark", "_worker", "testing", "demo", "doctor", "arrow"},
+    "spark": {"connectors", "testing", "demo", "doctor"},
+    "testing": {"spark", "connectors", "_worker", "demo", "doctor"},
 }
 EXCEPTIONS = {("_plan/plan.py", "sparkawait._worker.results")}  # what a task builds results with
 

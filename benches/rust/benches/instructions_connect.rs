@@ -38,10 +38,10 @@ use sparkawait_runtime::{
     AsyncFunction, BufferTimeout, ChainedOperator, Driver, DriverConfig, Feeder, Mailbox,
     OperatorChain, Turn,
 };
-use sparkawait_task::cache::{CacheConfig, CacheMetrics, CacheSettings, CachedFunction};
 use sparkawait_task::exchange::{RowConfig, TaskExchange};
 use sparkawait_task::function::{Call, Calls, Replies, ReplyGroup, ResultGroup, TaskFunction};
-use sparkawait_task::native::StartError;
+use sparkawait_task::layer::Layer;
+use sparkawait_task::layer::cache::{CacheConfig, CacheMetrics, CacheSettings};
 
 /// Calls, documents or texts that come at a time.
 const BURST: usize = 500;
@@ -164,12 +164,30 @@ fn bursts(batch: &Arc<InputBatch>, rows: usize) -> Vec<Calls> {
     (0..rows).step_by(BURST).map(burst).collect()
 }
 
+/// What the rows of a task look like.
+fn row_config(input: SchemaRef, mode: OutputMode) -> RowConfig {
+    RowConfig {
+        input,
+        results: results(0).schema(),
+        output: OutputColumns::Append,
+        on_error: OnError::Fail,
+        error_column: ERROR_COLUMN.to_owned(),
+        channel: None,
+        key: (mode == OutputMode::KeyOrdered).then(|| vec!["id".to_owned()]),
+        watermark: None,
+        function: "bench".to_owned(),
+        partition: 0,
+        timeout: Duration::from_secs(60),
+        attempt_timeout: Duration::ZERO,
+    }
+}
+
 /// Keys in the cache: hashes are random, and counts were too if keys could collide.
 const KEYS: usize = 1;
 
 /// A cache that has the key of every row, the calls for them, and where the hits go.
 struct Cached {
-    function: CachedFunction,
+    function: TaskFunction,
     calls: Vec<Calls>,
     metrics: Arc<CacheMetrics>,
     _mailbox: Mailbox<TaskExchange>,
@@ -189,11 +207,10 @@ fn cached(key: &str) -> Cached {
         metrics: Arc::clone(&metrics),
     };
     let mailbox = Mailbox::new();
-    let make = |replies| Ok::<_, StartError>(AtOnce::start(replies));
-    let schemas = (&schema, &results(0).schema());
+    let replies = Replies::to(mailbox.reply_sender(0));
+    let make = Box::new(|replies| Ok(AtOnce::start(replies)));
     let mut function =
-        CachedFunction::new(&settings, schemas.0, schemas.1, mailbox.reply_sender(0), make)
-            .unwrap();
+        settings.wrap(make, replies, &row_config(schema, OutputMode::Ordered)).unwrap();
     for calls in bursts(rows.batch(handle), KEYS) {
         function.invoke(calls);
     }
@@ -228,22 +245,9 @@ fn task(mode: OutputMode) -> Task {
     let batch = input(RECORDS);
     let mut operator = Config::new(mode, NonZeroUsize::new(CAPACITY).unwrap());
     operator.timeout = Some(Duration::from_secs(60));
-    let rows = RowConfig {
-        input: batch.schema(),
-        results: results(0).schema(),
-        output: OutputColumns::Append,
-        on_error: OnError::Fail,
-        error_column: ERROR_COLUMN.to_owned(),
-        channel: None,
-        key: (mode == OutputMode::KeyOrdered).then(|| vec!["id".to_owned()]),
-        watermark: None,
-        function: "bench".to_owned(),
-        partition: 0,
-        timeout: Duration::from_secs(60),
-        attempt_timeout: Duration::ZERO,
-    };
+    let rows = row_config(batch.schema(), mode);
     let mailbox = Mailbox::new();
-    let function = AtOnce::start(Replies::new(mailbox.reply_sender(0)));
+    let function = AtOnce::start(Replies::to(mailbox.reply_sender(0)));
     let output = DriverConfig {
         max_rows_per_batch: 8_192,
         max_bytes_per_batch: 64 << 20,

@@ -24,7 +24,6 @@ use sparkawait_benches::batches;
 use sparkawait_core::operator::{Config, OutputMode};
 use sparkawait_runtime::{BufferTimeout, DriverConfig, Turn, tokio_runtime};
 use sparkawait_task::concurrency::Concurrency;
-use sparkawait_task::error::TaskError;
 use sparkawait_task::exchange::RowConfig;
 use sparkawait_task::task::{TaskConfig, build};
 use sparkawait_testing::latency::Latency;
@@ -60,7 +59,7 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
         timeout: Duration::from_secs(60),
         attempt_timeout: Duration::ZERO,
     };
-    TaskConfig { operator, driver, rows, cache: None, concurrency: Concurrency::unbounded() }
+    TaskConfig { operator, driver, rows, layers: Vec::new(), concurrency: Concurrency::unbounded() }
 }
 
 /// Runs one task over all batches; returns the rows that came out.
@@ -68,7 +67,7 @@ fn run(mode: OutputMode, batch: &RecordBatch) -> usize {
     let runtime = tokio_runtime::handle().unwrap();
     let simulated =
         SimulatedConfig { latency: Latency::None, error_rate: 0.0, seed: 0, timestamps: false };
-    let (mut driver, feeder) = build::<TaskError>(config(mode, batch), |replies| {
+    let (mut driver, feeder) = build(config(mode, batch), |replies| {
         Ok(simulated::start(simulated, replies, &runtime).unwrap())
     })
     .unwrap();

@@ -30,8 +30,9 @@ use std::fmt;
 use arrow::datatypes::SchemaRef;
 use serde::Deserialize;
 use sparkawait_task::concurrency::Concurrency;
+use sparkawait_task::error::StartError;
 use sparkawait_task::function::TaskFunction;
-use sparkawait_task::native::{NativeFunction, Start, StartError};
+use sparkawait_task::native::{NativeFunction, Start};
 
 pub use self::address::HostColumns;
 use self::address::check_address;

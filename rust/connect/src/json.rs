@@ -11,8 +11,7 @@ mod value;
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{FieldRef, Fields, SchemaRef};
 use jiter::Jiter;
-use sparkawait_task::error::TaskError;
-use sparkawait_task::native::StartError;
+use sparkawait_task::error::{StartError, TaskError};
 
 use crate::column::Column;
 use crate::json_path::JsonPath;

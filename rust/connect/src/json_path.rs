@@ -3,7 +3,7 @@
 //!
 //! A subset of RFC 9535 that finds at most one value.
 
-use sparkawait_task::native::StartError;
+use sparkawait_task::error::StartError;
 
 /// One step into a value.
 #[derive(Clone, Debug, PartialEq, Eq)]

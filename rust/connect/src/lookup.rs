@@ -8,9 +8,8 @@ use serde::Deserialize;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
 
-use sparkawait_task::error::{CallFailure, TaskError};
+use sparkawait_task::error::{CallFailure, StartError, TaskError};
 use sparkawait_task::function::{FailedCall, ReplyGroup, ResultGroup};
-use sparkawait_task::native::StartError;
 
 /// What becomes of a row whose key finds nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

@@ -20,8 +20,9 @@ use arrow::datatypes::{DataType, SchemaRef};
 use serde::Deserialize;
 use sparkawait_core::ErrorKind;
 use sparkawait_task::concurrency::Concurrency;
+use sparkawait_task::error::StartError;
 use sparkawait_task::function::TaskFunction;
-use sparkawait_task::native::{NativeFunction, Start, StartError, column_index};
+use sparkawait_task::native::{NativeFunction, Start, column_index};
 use sparkawait_task::worker::Worker;
 use tokio_postgres::types::Type;
 

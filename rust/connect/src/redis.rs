@@ -46,9 +46,9 @@ use serde::{Deserialize, Serialize};
 use sparkawait_core::operator::AttemptId;
 use sparkawait_runtime::AsyncFunction;
 use sparkawait_task::destinations::Destinations;
-use sparkawait_task::error::TaskError;
+use sparkawait_task::error::{StartError, TaskError};
 use sparkawait_task::function::{Call, Calls, GROUP_BYTES, TaskFunction};
-use sparkawait_task::native::{NativeFunction, Start, StartError};
+use sparkawait_task::native::{NativeFunction, Start};
 use sparkawait_task::shared::Shared;
 use tokio::runtime::Handle;
 

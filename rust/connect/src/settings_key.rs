@@ -2,7 +2,7 @@
 //! What tells the settings of one connection from those of another.
 
 use serde::Serialize;
-use sparkawait_task::native::StartError;
+use sparkawait_task::error::StartError;
 
 /// Returns a text that only equal settings have. It shows their secrets.
 pub(crate) fn key_of(settings: &impl Serialize) -> Result<String, StartError> {

@@ -16,7 +16,9 @@ use arrow::datatypes::Schema;
 pub use cells::Cells;
 pub(crate) use cells::{local, timestamps};
 
-use sparkawait_task::native::{StartError, column_index};
+use sparkawait_task::error::StartError;
+
+use sparkawait_task::native::column_index;
 
 /// A piece of a template; `C` says how a column is named.
 #[derive(Clone, Debug, PartialEq, Eq)]

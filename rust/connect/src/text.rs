@@ -11,8 +11,7 @@ use std::str::from_utf8;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{FieldRef, Fields};
-use sparkawait_task::error::TaskError;
-use sparkawait_task::native::StartError;
+use sparkawait_task::error::{StartError, TaskError};
 
 use crate::column::{Column, Full, Values};
 use crate::json;

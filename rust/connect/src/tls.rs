@@ -15,7 +15,7 @@ use rustls::{
 };
 use serde::{Deserialize, Serialize};
 
-use sparkawait_task::native::StartError;
+use sparkawait_task::error::StartError;
 
 /// Certificates and a key, as PEM texts. Has no `Debug`: the key is a secret.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize, Serialize)]

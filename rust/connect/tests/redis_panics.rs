@@ -14,7 +14,8 @@ use sparkawait_arrow::OnError;
 use sparkawait_connect::redis::RedisConfig;
 use sparkawait_core::operator::OutputMode;
 use sparkawait_runtime::tokio_runtime;
-use sparkawait_task::function::{Replies, ReplyGroup, ReplyTap, TaskFunction};
+use sparkawait_task::error::TaskError;
+use sparkawait_task::function::{Replies, ReplyGroup, ReplySink, TaskFunction};
 use sparkawait_task::native::{NativeFunction, Start};
 
 #[path = "../../task/tests/support/mod.rs"]
@@ -32,12 +33,16 @@ struct PanicsOnce {
     replies: Replies,
 }
 
-impl ReplyTap for PanicsOnce {
-    fn pass(&self, group: ReplyGroup) -> bool {
+impl ReplySink for PanicsOnce {
+    fn send(&self, group: ReplyGroup) -> bool {
         if group.results.is_some() {
             assert_ne!(self.passed.fetch_add(1, Ordering::SeqCst), 0, "out of luck");
         }
         self.replies.send(group)
+    }
+
+    fn fail(&self, error: TaskError) -> bool {
+        self.replies.fail(error)
     }
 }
 
@@ -73,9 +78,8 @@ fn server(awaited: usize) -> (u16, Arc<AtomicUsize>) {
 }
 
 /// A lookup over one connection whose first results are met by a panic.
-fn lookup(port: u16, replies: &Replies) -> (TaskFunction, Arc<PanicsOnce>) {
-    let tap = Arc::new(PanicsOnce { passed: AtomicUsize::new(0), replies: replies.clone() });
-    let as_tap: Arc<dyn ReplyTap> = Arc::<PanicsOnce>::clone(&tap);
+fn lookup(port: u16, replies: Replies) -> TaskFunction {
+    let panics_once = PanicsOnce { passed: AtomicUsize::new(0), replies };
     let description = format!(
         r#"{{"server": {{"url": "redis://127.0.0.1:{port}", "username": null, "password": null,
             "database": null, "tls": {{"ca": null, "certificate": null, "private_key": null}},
@@ -85,25 +89,17 @@ fn lookup(port: u16, replies: &Replies) -> (TaskFunction, Arc<PanicsOnce>) {
             "misses": {{}}, "is_split": false}}"#
     );
     let start = Start {
-        replies: replies.through(Arc::downgrade(&as_tap)),
+        replies: Replies::to(panics_once),
         runtime: tokio_runtime::handle().unwrap(),
         input: schema(&["row", "key"]),
         results: schema(&["result"]),
         channel_share: None,
     };
-    (RedisConfig::from_json(&description).unwrap().start(start).unwrap(), tap)
+    RedisConfig::from_json(&description).unwrap().start(start).unwrap()
 }
 
 fn run(config: sparkawait_task::task::TaskConfig, port: u16, rows: i64) -> Vec<RecordBatch> {
-    let mut tap = None;
-    let mut task = TestTask::new(config, |replies| {
-        let (function, held) = lookup(port, &replies);
-        tap = Some(held);
-        function
-    });
-    let output = task.run(vec![input(0..rows)]).unwrap();
-    drop(tap);
-    output
+    TestTask::new(config, |replies| lookup(port, replies)).run(vec![input(0..rows)]).unwrap()
 }
 
 #[test]

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
-use sparkawait_task::native::{NativeFunction, StartError};
+use sparkawait_task::error::StartError;
+use sparkawait_task::native::NativeFunction;
 
 /// A function whose description was read.
 pub(crate) type Described = Result<Arc<dyn NativeFunction>, StartError>;

@@ -11,8 +11,9 @@ use sparkawait_macros::guarded;
 use sparkawait_task::channel_share::ChannelShare;
 use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::destinations::Destinations;
+use sparkawait_task::error::StartError;
 use sparkawait_task::function::{Replies, TaskFunction};
-use sparkawait_task::native::{NativeFunction, Start, StartError};
+use sparkawait_task::native::{NativeFunction, Start};
 use sparkawait_testing::simulated::SimulatedConfig;
 use tokio::runtime::Handle;
 

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use sparkawait_task::cache::{CacheConfig, CacheMetrics, CacheSettings};
 use sparkawait_task::channel_share::ChannelShare;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::exchange::RowConfig;
+use sparkawait_task::layer::Layer;
+use sparkawait_task::layer::cache::{CacheConfig, CacheMetrics, CacheSettings};
 use sparkawait_task::task::{TaskConfig, TaskDriver, TaskFeeder, build};
 
 use crate::guard::FromArrow;
@@ -49,18 +50,6 @@ pub(crate) struct Task {
     is_closing: AtomicBool,
     /// The process whose threads serve the task.
     process_id: u32,
-}
-
-/// Errors of a task's set-up, before there is a `Python` token to convert them with.
-enum BuildError {
-    Task(TaskError),
-    Python(PyErr),
-}
-
-impl<E: Into<TaskError>> From<E> for BuildError {
-    fn from(error: E) -> Self {
-        Self::Task(error.into())
-    }
 }
 
 /// Name, most rows, most bytes, seconds after write and after access, whether misses are kept, and
@@ -122,21 +111,21 @@ fn start(
     let share = ChannelShare::of_calls(&config.operator);
     let built = build(config, |replies| {
         if let Some(native) = native {
-            let started = native.get().start(replies, input, results, share);
-            return started.map_err(BuildError::Python);
+            return native.get().start(replies, input, results, share).map_err(raised);
         }
-        let mouth = Mouth::new()
-            .map_err(|error| internal_error(&format!("no pipe: {error}")))
-            .map_err(BuildError::Python)?;
+        let mouth =
+            Mouth::new().map_err(|error| raised(internal_error(&format!("no pipe: {error}"))))?;
         let mouth = Arc::new(mouth);
         port = Some(Port::new(Arc::clone(&mouth), replies, columns));
         Ok(Box::new(PythonFunction { mouth }))
     });
-    let (driver, feeder) = built.map_err(|error| match error {
-        BuildError::Task(error) => to_exception(py, &error),
-        BuildError::Python(error) => error,
-    })?;
+    let (driver, feeder) = built.map_err(|error| to_exception(py, &error))?;
     Ok((driver, feeder, port))
+}
+
+/// Hands an exception over, to be raised as it is.
+fn raised(error: PyErr) -> TaskError {
+    TaskError::External(Arc::new(PythonCause(error)))
 }
 
 /// Converts how output batches are cut.
@@ -260,7 +249,8 @@ impl Task {
         let cache_metrics = cache.as_ref().map(|cache| Arc::clone(&cache.metrics));
         let concurrency = native.as_ref().map(|native| native.get().concurrency_of_function());
         let concurrency = concurrency.transpose()?.unwrap_or_default();
-        let config = TaskConfig { operator, driver, rows, cache, concurrency };
+        let layers = cache.map(|it| Arc::new(it) as Arc<dyn Layer>).into_iter().collect();
+        let config = TaskConfig { operator, driver, rows, layers, concurrency };
         let (driver, feeder, port) = start(py, config, native.as_ref(), columns)?;
         Ok(Self {
             metrics: driver.metrics_reader(),
@@ -297,8 +287,7 @@ impl Task {
     }
 
     fn put_failure(&self, error: Bound<'_, PyAny>) {
-        let cause = PythonCause(PyErr::from_value(error));
-        self.feeder.put_failure(TaskError::External(Arc::new(cause)));
+        self.feeder.put_failure(raised(PyErr::from_value(error)));
     }
 
     #[pyo3(signature = (patience = None))]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a call failed, and why a task failed.
+//! Why a call failed, why a function could not be started, and why a task failed.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -8,8 +8,6 @@ use std::time::Duration;
 
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::TooLate;
-
-use crate::native::StartError;
 
 /// A cause that came from outside and is handed back as it was.
 pub type Cause = Arc<dyn StdError + Send + Sync>;
@@ -32,6 +30,23 @@ impl fmt::Debug for CallFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("CallFailure");
         shown.field("kind", &self.kind).field("summary", &self.summary).finish_non_exhaustive()
+    }
+}
+
+/// Why a native function cannot be started.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct StartError {
+    /// The stable code.
+    pub kind: ErrorKind,
+    /// What is wrong, with the value and the rule; never a secret.
+    pub message: String,
+}
+
+impl StartError {
+    /// Makes the error of an option that is wrong.
+    pub fn option(message: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::OptionInvalid, message: message.into() }
     }
 }
 

@@ -17,12 +17,12 @@ use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::operator::{
     AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry,
 };
-use sparkawait_runtime::Exchange;
 use sparkawait_runtime::exchange::InputElement;
+use sparkawait_runtime::{Exchange, ReplySender};
 
 use crate::destinations::Destinations;
 use crate::error::{CallFailure, TaskError, TimeLimit, TimedOut};
-use crate::function::{Call, Calls, ReplyGroup, ResultGroup};
+use crate::function::{Call, Calls, ReplyGroup, ReplySink, ResultGroup};
 
 /// What the rows of a task look like, and whose they are.
 #[derive(Clone, Debug)]
@@ -390,5 +390,16 @@ impl Exchange for TaskExchange {
             Ok(()) => return timed_out(TimeLimit::Row, None),
         };
         TaskError::Row { function, row, partition, attempts, failure }
+    }
+}
+
+/// The task itself, behind all layers.
+impl ReplySink for ReplySender<TaskExchange> {
+    fn send(&self, group: ReplyGroup) -> bool {
+        Self::send(self, group)
+    }
+
+    fn fail(&self, error: TaskError) -> bool {
+        Self::fail(self, error)
     }
 }

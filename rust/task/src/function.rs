@@ -2,59 +2,53 @@
 //! The calls that a native function gets, and the replies that it gives.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use sparkawait_arrow::InputBatch;
 use sparkawait_core::Key;
 use sparkawait_core::operator::{AttemptId, Retry};
-use sparkawait_runtime::ReplySender;
 
 use crate::error::{CallFailure, TaskError};
-use crate::exchange::TaskExchange;
 
 /// What the results of a burst may come to before they leave in a reply of their own: enough that a
 /// reply costs little, and so little that none comes near what a column can hold.
 pub const GROUP_BYTES: usize = 16 << 20;
 
-/// Where a function sends its replies.
+/// Where the replies of a function go: to its task, or to a layer on the way there.
+///
+/// Used once per burst, from any thread. A function owns its sink, and a layer its function: the
+/// sink that a layer gives to its function holds what belongs to the layer weakly.
+pub trait ReplySink: fmt::Debug + Send + Sync {
+    /// Takes the outcomes of some calls; returns false if the task has ended.
+    fn send(&self, group: ReplyGroup) -> bool;
+
+    /// Fails the task; returns false if it has ended.
+    fn fail(&self, error: TaskError) -> bool;
+}
+
+/// The way of a function's replies to its task.
 ///
 /// Cheap to clone; to be used on any thread.
 #[derive(Clone, Debug)]
 pub struct Replies {
-    sender: ReplySender<TaskExchange>,
-    tap: Option<Weak<dyn ReplyTap>>,
-}
-
-/// Something that sees the replies of a function before the task does.
-pub trait ReplyTap: fmt::Debug + Send + Sync {
-    /// Passes `group` on to the task; returns false if the task has ended.
-    fn pass(&self, group: ReplyGroup) -> bool;
+    sink: Arc<dyn ReplySink>,
 }
 
 impl Replies {
-    /// Makes the way to a task.
-    pub fn new(sender: ReplySender<TaskExchange>) -> Self {
-        Self { sender, tap: None }
-    }
-
-    /// Returns the same way with `tap` on it, as long as that lives.
-    #[must_use]
-    pub fn through(&self, tap: Weak<dyn ReplyTap>) -> Self {
-        Self { sender: self.sender.clone(), tap: Some(tap) }
+    /// Makes a way that leads to `sink`.
+    pub fn to(sink: impl ReplySink + 'static) -> Self {
+        Self { sink: Arc::new(sink) }
     }
 
     /// Sends the outcomes of some calls; returns false if the task has ended.
     pub fn send(&self, group: ReplyGroup) -> bool {
-        match &self.tap {
-            Some(tap) => tap.upgrade().is_some_and(|tap| tap.pass(group)),
-            None => self.sender.send(group),
-        }
+        self.sink.send(group)
     }
 
     /// Fails the task, because the function cannot go on at all.
     pub fn fail(&self, error: TaskError) -> bool {
-        self.sender.fail(error)
+        self.sink.fail(error)
     }
 }
 

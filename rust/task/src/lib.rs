@@ -22,19 +22,19 @@
 //! | [`concurrency`] | how many calls a native function can have on their way |
 //! | [`destinations`] | channels that a function finds by itself |
 //! | [`channel_share`] | what one channel may have of what a function spreads over channels |
-//! | [`cache`] | results that are kept, in front of any function |
+//! | [`layer`] | what stands between the operator and the function: the cache |
 //! | [`worker`] | the tokio task that the calls of a native function live in |
 //! | [`supervision`] | tokio tasks that may panic |
 //! | [`shared`] | what all tasks of a process share |
 //! | [`error`] | why a call failed, and why a task failed |
 
-pub mod cache;
 pub mod channel_share;
 pub mod concurrency;
 pub mod destinations;
 pub mod error;
 pub mod exchange;
 pub mod function;
+pub mod layer;
 pub mod native;
 pub mod shared;
 pub mod supervision;

@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use crate::channel_share::ChannelShare;
 use crate::concurrency::Concurrency;
 use crate::destinations::Destinations;
+use crate::error::StartError;
 use crate::function::{Replies, TaskFunction};
 
 /// A description of a function that this crate carries out.
@@ -75,23 +76,6 @@ pub struct Start {
     pub results: SchemaRef,
     /// How much of what the function has one channel may take; `None` without channels.
     pub channel_share: Option<ChannelShare>,
-}
-
-/// Why a native function cannot be started.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct StartError {
-    /// The stable code.
-    pub kind: ErrorKind,
-    /// What is wrong, with the value and the rule; never a secret.
-    pub message: String,
-}
-
-impl StartError {
-    /// Makes the error of an option that is wrong.
-    pub fn option(message: impl Into<String>) -> Self {
-        Self { kind: ErrorKind::OptionInvalid, message: message.into() }
-    }
 }
 
 /// Finds the column `name` that `option` names.

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The operator of one task over record batches.
 
+use std::sync::Arc;
+
 use sparkawait_core::operator::Config;
 use sparkawait_runtime::clock::MonotonicClock;
 use sparkawait_runtime::{ChainedOperator, Driver, DriverConfig, Feeder, Mailbox, OperatorChain};
 
-use crate::cache::{CacheSettings, CachedFunction};
 use crate::concurrency::Concurrency;
 use crate::error::TaskError;
 use crate::exchange::{RowConfig, TaskExchange};
 use crate::function::{Replies, TaskFunction};
-use crate::native::StartError;
+use crate::layer::{Layer, stack};
 
 /// Drives a task's operator.
 pub type TaskDriver = Driver<TaskExchange, TaskFunction>;
@@ -27,8 +28,8 @@ pub struct TaskConfig {
     pub driver: DriverConfig,
     /// What the rows look like.
     pub rows: RowConfig,
-    /// The cache in front of the function, if there is one.
-    pub cache: Option<CacheSettings>,
+    /// What stands between the operator and the function; the first one is next to the operator.
+    pub layers: Vec<Arc<dyn Layer>>,
     /// How many calls the function can have on their way; the operator starts no more.
     pub concurrency: Concurrency,
 }
@@ -37,12 +38,12 @@ pub struct TaskConfig {
 ///
 /// # Errors
 ///
-/// Columns that do not exist, clash, or have an unfit type, or whatever
-/// `function` fails with.
-pub fn build<E: From<TaskError> + From<StartError>>(
+/// Columns that do not exist, clash, or have an unfit type, or whatever a layer
+/// or `function` fails with.
+pub fn build(
     config: TaskConfig,
-    function: impl FnOnce(Replies) -> Result<TaskFunction, E>,
-) -> Result<(TaskDriver, TaskFeeder), E> {
+    function: impl FnOnce(Replies) -> Result<TaskFunction, TaskError>,
+) -> Result<(TaskDriver, TaskFeeder), TaskError> {
     Ok(TaskBuilder::new(config, function)?.build())
 }
 
@@ -60,12 +61,12 @@ impl TaskBuilder {
     ///
     /// # Errors
     ///
-    /// Columns that do not exist, clash, or have an unfit type, or whatever
-    /// `function` fails with.
-    pub fn new<E: From<TaskError> + From<StartError>>(
+    /// Columns that do not exist, clash, or have an unfit type, or whatever a
+    /// layer or `function` fails with.
+    pub fn new(
         config: TaskConfig,
-        function: impl FnOnce(Replies) -> Result<TaskFunction, E>,
-    ) -> Result<Self, E> {
+        function: impl FnOnce(Replies) -> Result<TaskFunction, TaskError>,
+    ) -> Result<Self, TaskError> {
         let mailbox = Mailbox::new();
         let head = operator(&mailbox, 0, config, function)?;
         Ok(Self { mailbox, chain: OperatorChain::new(head), operators: 1 })
@@ -76,11 +77,11 @@ impl TaskBuilder {
     /// # Errors
     ///
     /// As [`new`](Self::new).
-    pub fn then<E: From<TaskError> + From<StartError>>(
+    pub fn then(
         self,
         config: TaskConfig,
-        function: impl FnOnce(Replies) -> Result<TaskFunction, E>,
-    ) -> Result<Self, E> {
+        function: impl FnOnce(Replies) -> Result<TaskFunction, TaskError>,
+    ) -> Result<Self, TaskError> {
         let Self { mailbox, chain, operators } = self;
         let next = operator(&mailbox, operators, config, function)?;
         Ok(Self { mailbox, chain: chain.then(next), operators: operators + 1 })
@@ -93,21 +94,15 @@ impl TaskBuilder {
 }
 
 /// Makes the operator at `position` of a task.
-fn operator<E: From<TaskError> + From<StartError>>(
+fn operator(
     mailbox: &Mailbox<TaskExchange>,
     position: usize,
     mut config: TaskConfig,
-    function: impl FnOnce(Replies) -> Result<TaskFunction, E>,
-) -> Result<ChainedOperator<TaskExchange, TaskFunction>, E> {
+    function: impl FnOnce(Replies) -> Result<TaskFunction, TaskError>,
+) -> Result<ChainedOperator<TaskExchange, TaskFunction>, TaskError> {
     config.concurrency.bound(&mut config.operator);
-    let replies = mailbox.reply_sender(position);
-    let function: TaskFunction = match &config.cache {
-        None => function(Replies::new(replies))?,
-        Some(cache) => {
-            let (input, results) = (&config.rows.input, &config.rows.results);
-            Box::new(CachedFunction::new(cache, input, results, replies, function)?)
-        }
-    };
+    let replies = Replies::to(mailbox.reply_sender(position));
+    let function = stack(&config.layers, Box::new(function), replies, &config.rows)?;
     let exchange = TaskExchange::new(config.rows)?;
     Ok(ChainedOperator::new(config.operator, config.driver, exchange, function))
 }

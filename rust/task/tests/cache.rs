@@ -13,9 +13,10 @@ use sparkawait_arrow::OnError;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, OutputMode, Retry};
 use sparkawait_runtime::AsyncFunction;
-use sparkawait_task::cache::{CacheConfig, CacheMetrics, CacheSettings};
 use sparkawait_task::error::CallFailure;
 use sparkawait_task::function::{Calls, FailedCall, Replies, ReplyGroup, ResultGroup};
+use sparkawait_task::layer::Layer;
+use sparkawait_task::layer::cache::{CacheConfig, CacheMetrics, CacheSettings};
 use sparkawait_task::task::TaskConfig;
 
 use support::{
@@ -32,13 +33,13 @@ fn cached(id: &str, capacity: usize) -> (TaskConfig, Arc<CacheMetrics>) {
 fn cached_with(id: &str, capacity: usize, config: CacheConfig) -> (TaskConfig, Arc<CacheMetrics>) {
     let metrics = Arc::<CacheMetrics>::default();
     let mut task = task_config(OutputMode::Ordered, capacity);
-    task.cache = Some(CacheSettings {
-        id: id.to_owned(),
-        config,
-        key: vec!["key".to_owned()],
-        metrics: Arc::clone(&metrics),
-    });
+    task.layers.push(cache(id, config, &metrics));
     (task, metrics)
+}
+
+fn cache(id: &str, config: CacheConfig, metrics: &Arc<CacheMetrics>) -> Arc<dyn Layer> {
+    let (key, metrics) = (vec!["key".to_owned()], Arc::clone(metrics));
+    Arc::new(CacheSettings { id: id.to_owned(), config, key, metrics })
 }
 
 fn counts(metrics: &CacheMetrics) -> (u64, u64, u64) {
@@ -144,8 +145,10 @@ fn keys_beyond_the_bound_leave() {
 
 #[test]
 fn a_key_column_that_does_not_exist_is_refused() {
-    let (mut config, _) = cached("no column", 1);
-    config.cache.as_mut().unwrap().key = vec!["nope".to_owned()];
+    let (mut config, metrics) = cached("no column", 1);
+    let key = vec!["nope".to_owned()];
+    let (id, settings) = ("no column".to_owned(), CacheConfig::default());
+    config.layers = vec![Arc::new(CacheSettings { id, config: settings, key, metrics })];
 
     let error = sparkawait_task::task::build(config, |_| {
         Err(sparkawait_task::error::TaskError::Internal("was made".to_owned()))

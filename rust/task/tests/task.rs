@@ -303,9 +303,8 @@ fn columns_that_clash_are_refused_before_the_task_starts() {
     let mut config = task_config(OutputMode::Ordered, 4);
     config.rows.results = Arc::clone(&config.rows.input);
 
-    let built = sparkawait_task::task::build::<TaskError>(config, |replies| {
-        Ok(Box::new(Panicking::start(replies)))
-    });
+    let built =
+        sparkawait_task::task::build(config, |replies| Ok(Box::new(Panicking::start(replies))));
 
     assert!(matches!(built, Err(TaskError::Arrow(_))));
 }

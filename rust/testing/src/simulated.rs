@@ -14,11 +14,11 @@ use rustix::time::{ClockId, clock_gettime};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
 use sparkawait_runtime::AsyncFunction;
-use sparkawait_task::error::CallFailure;
+use sparkawait_task::error::{CallFailure, StartError};
 use sparkawait_task::function::{
     Calls, FailedCall, Replies, ReplyGroup, ResultGroup, TaskFunction,
 };
-use sparkawait_task::native::{NativeFunction, Start, StartError};
+use sparkawait_task::native::{NativeFunction, Start};
 use sparkawait_task::worker::{Command, Commands, Worker};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};

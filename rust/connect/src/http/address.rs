@@ -14,7 +14,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Url;
-use sparkawait_task::native::StartError;
+use sparkawait_task::error::StartError;
 
 use super::failure::{Failed, bad_request};
 use super::hosts::AllowedHosts;

@@ -8,7 +8,8 @@ use arrow::datatypes::Schema;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use sparkawait_task::native::{StartError, column_index};
+use sparkawait_task::error::StartError;
+use sparkawait_task::native::column_index;
 
 use super::failure::{Failed, bad_request};
 use super::json_cells::{JsonCells, write_text};

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::{Request, Response, StatusCode, Version};
 use sparkawait_core::operator::AttemptId;
-use sparkawait_task::native::StartError;
+use sparkawait_task::error::StartError;
 
 use super::clients::{Clients, Stream};
 use super::failure::{Failed, Repeats, status_failure, too_large, transport_failure};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Proxy, Url};
 use serde::{Deserialize, Serialize};
-use sparkawait_task::native::StartError;
+use sparkawait_task::error::StartError;
 use sparkawait_task::shared::Shared;
 use tokio::runtime::Handle;
 

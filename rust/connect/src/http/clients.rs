@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::FixedState;
 use reqwest::{Client, Url, Version};
-use sparkawait_task::native::StartError;
+use sparkawait_task::error::StartError;
 
 use super::client::ClientSettings;
 

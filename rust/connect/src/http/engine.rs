@@ -8,9 +8,9 @@ use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Abortable, Aborted, BoxFuture, abortable};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use sparkawait_core::operator::AttemptId;
-use sparkawait_task::error::TaskError;
+use sparkawait_task::error::{StartError, TaskError};
 use sparkawait_task::function::{Call, Calls, GROUP_BYTES, Replies};
-use sparkawait_task::native::{Start, StartError};
+use sparkawait_task::native::Start;
 use sparkawait_task::worker::{Command, Commands, Worker};
 use tokio::task::yield_now;
 

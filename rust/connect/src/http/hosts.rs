@@ -3,7 +3,7 @@
 
 use reqwest::Url;
 
-use sparkawait_task::native::StartError;
+use sparkawait_task::error::StartError;
 
 /// Names of hosts, and of domains below which all hosts are.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, FieldRef};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use sparkawait_task::native::StartError;
+use sparkawait_task::error::StartError;
 
 use super::variant::write_variant;
 use crate::template::times::{Fraction, Moment, write_date_time, write_offset};

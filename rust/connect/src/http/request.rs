@@ -10,7 +10,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method, Request};
 use serde::Deserialize;
 use sparkawait_arrow::InputBatch;
-use sparkawait_task::native::StartError;
+use sparkawait_task::error::StartError;
 
 use super::HttpConfig;
 use super::address::{Address, AddressRows};

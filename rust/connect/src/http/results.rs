@@ -8,9 +8,8 @@ use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
-use sparkawait_task::error::{CallFailure, TaskError};
+use sparkawait_task::error::{CallFailure, StartError, TaskError};
 use sparkawait_task::function::ReplyGroup;
-use sparkawait_task::native::StartError;
 
 use super::Returns;
 use super::call::{Found, Outcome};

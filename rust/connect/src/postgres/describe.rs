@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use arrow::datatypes::Schema;
-use sparkawait_task::native::StartError;
+use sparkawait_task::error::StartError;
 use tokio::time::timeout;
 
 use crate::postgres::PostgresConfig;

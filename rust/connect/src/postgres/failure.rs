@@ -6,8 +6,7 @@ use std::fmt;
 
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::Retry;
-use sparkawait_task::error::CallFailure;
-use sparkawait_task::native::StartError;
+use sparkawait_task::error::{CallFailure, StartError};
 use tokio_postgres::error::DbError;
 
 use crate::lookup::service_failure;

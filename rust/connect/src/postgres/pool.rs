@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use sparkawait_task::native::StartError;
+use sparkawait_task::error::StartError;
 use sparkawait_task::shared::Shared;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep_until};

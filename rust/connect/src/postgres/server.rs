@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use sparkawait_task::native::StartError;
+use sparkawait_task::error::StartError;
 use sparkawait_task::supervision::spawn_aside;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;

@@ -9,9 +9,8 @@ use arrow::compute::take_record_batch;
 use arrow::datatypes::{Schema, SchemaRef};
 use serde::Deserialize;
 use sparkawait_core::operator::{AttemptId, Retry};
-use sparkawait_task::error::{CallFailure, TaskError};
+use sparkawait_task::error::{CallFailure, StartError, TaskError};
 use sparkawait_task::function::{GROUP_BYTES, Replies, ReplyGroup};
-use sparkawait_task::native::StartError;
 
 use crate::json::JsonRows;
 use crate::lookup::{LookupReply, Misses, service_failure};

@@ -6,9 +6,8 @@ use std::ops::Range;
 
 use arrow::datatypes::Schema;
 use sparkawait_core::Key;
-use sparkawait_task::error::TaskError;
+use sparkawait_task::error::{StartError, TaskError};
 use sparkawait_task::function::{Call, Calls};
-use sparkawait_task::native::StartError;
 
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
 

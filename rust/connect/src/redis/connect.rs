@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 use rustls::pki_types::ServerName;
-use sparkawait_task::native::StartError;
+use sparkawait_task::error::StartError;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;

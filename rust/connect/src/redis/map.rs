@@ -7,8 +7,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, MapArray, NullBufferBuilder, StructArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, FieldRef};
-use sparkawait_task::error::TaskError;
-use sparkawait_task::native::StartError;
+use sparkawait_task::error::{StartError, TaskError};
 
 use crate::text::{ParsedColumn, TextColumn};
 

@@ -13,8 +13,7 @@ use arrow::datatypes::Schema;
 use sparkawait_arrow::Keys;
 use sparkawait_core::Key;
 use sparkawait_task::destinations::Destinations;
-use sparkawait_task::error::TaskError;
-use sparkawait_task::native::StartError;
+use sparkawait_task::error::{StartError, TaskError};
 
 use crate::template::{BoundTemplate, Escape, Template};
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use sparkawait_core::Key;
 use tokio::runtime::Handle;
 
-use sparkawait_task::native::StartError;
+use sparkawait_task::error::StartError;
 
 use super::connect::Target;
 use super::failure;

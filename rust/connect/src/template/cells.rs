@@ -17,7 +17,7 @@ use arrow::datatypes::{
     TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
     TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use sparkawait_task::native::StartError;
+use sparkawait_task::error::StartError;
 
 use super::numbers::{write_decimal, write_double, write_float, write_integer};
 use super::times::{

@@ -78,7 +78,7 @@ pub(crate) fn task_config(mode: OutputMode, capacity: usize) -> TaskConfig {
         target_latency: None,
         warm_up: None,
     };
-    TaskConfig { operator, driver, rows, cache: None, concurrency: Concurrency::unbounded() }
+    TaskConfig { operator, driver, rows, layers: Vec::new(), concurrency: Concurrency::unbounded() }
 }
 
 pub(crate) fn with_retries(mut config: TaskConfig, max_retries: u32) -> TaskConfig {
@@ -101,7 +101,7 @@ pub(crate) struct TestTask {
 
 impl TestTask {
     pub(crate) fn new(config: TaskConfig, function: impl FnOnce(Replies) -> TaskFunction) -> Self {
-        let (driver, feeder) = build::<TaskError>(config, |replies| Ok(function(replies))).unwrap();
+        let (driver, feeder) = build(config, |replies| Ok(function(replies))).unwrap();
         Self { driver, feeder }
     }
 

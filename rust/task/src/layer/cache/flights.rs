@@ -11,7 +11,7 @@ use std::sync::Arc;
 use sparkawait_arrow::InputBatch;
 use sparkawait_core::operator::AttemptId;
 
-use super::CachedTask;
+use super::caller::Caller;
 use super::entries::CacheKey;
 
 /// An attempt of one of the tasks of the process.
@@ -19,7 +19,7 @@ pub(super) type TaskAttempt = (u64, AttemptId);
 
 /// A call that waits for what another one brings, with all that it takes to make it after all.
 pub(super) struct Waiter {
-    pub(super) task: Arc<CachedTask>,
+    pub(super) caller: Arc<Caller>,
     pub(super) attempt: AttemptId,
     pub(super) batch: Arc<InputBatch>,
     pub(super) row: u32,
@@ -67,14 +67,14 @@ impl Flights {
         let led: Vec<CacheKey> = led.collect();
         if led.len() < attempts.len() {
             let gone: HashSet<&AttemptId> = attempts.iter().collect();
-            self.forget_waiters(|it| it.task.id == task && gone.contains(&it.attempt));
+            self.forget_waiters(|it| it.caller.id == task && gone.contains(&it.attempt));
         }
         led.into_iter().filter_map(|key| self.hand_over(key)).collect()
     }
 
     /// Forgets all attempts of a task that has ended; returns who has to make its calls instead.
     pub(super) fn leave_all(&mut self, task: u64) -> Vec<Waiter> {
-        self.forget_waiters(|waiter| waiter.task.id == task);
+        self.forget_waiters(|waiter| waiter.caller.id == task);
         let led: Vec<TaskAttempt> =
             self.leaders.keys().filter(|(leader, _)| *leader == task).copied().collect();
         let keys: Vec<CacheKey> =
@@ -93,8 +93,8 @@ impl Flights {
         let waiters = self.waiters.get_mut(&key)?;
         while !waiters.is_empty() {
             let waiter = waiters.remove(0);
-            if !waiter.task.is_closed() {
-                self.leaders.insert((waiter.task.id, waiter.attempt), key);
+            if !waiter.caller.has_left() {
+                self.leaders.insert((waiter.caller.id, waiter.attempt), key);
                 return Some(waiter);
             }
         }

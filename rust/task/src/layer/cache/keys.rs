@@ -7,12 +7,14 @@ use arrow::array::{ArrayRef, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::Schema;
 use arrow::error::ArrowError;
-use arrow::row::{RowConverter, Rows, SortField};
+use arrow::row::{RowConverter, Rows};
 use sparkawait_arrow::InputBatch;
 use sparkawait_arrow::key_values::{is_key_type, normalized};
 
+use super::row_format::converter;
+use crate::error::StartError;
 use crate::function::{Call, Calls};
-use crate::native::{StartError, column_index};
+use crate::native::column_index;
 
 /// Rows in a range, for each call of the burst, from which on those that are called for are encoded
 /// alone.
@@ -121,26 +123,6 @@ impl EncodedKeys {
         };
         rows.row(index).data()
     }
-}
-
-/// Makes the converter of these columns into rows.
-pub(super) fn converter<'a>(
-    fields: impl Iterator<Item = &'a arrow::datatypes::Field>,
-) -> Result<RowConverter, StartError> {
-    let mut sort_fields = Vec::new();
-    for field in fields {
-        let sort_field = SortField::new(field.data_type().clone());
-        if !RowConverter::supports_fields(std::slice::from_ref(&sort_field)) {
-            return Err(StartError::option(format!(
-                "`cache`: column `{}` of type `{}` cannot be kept in a cache",
-                field.name(),
-                field.data_type()
-            )));
-        }
-        sort_fields.push(sort_field);
-    }
-    RowConverter::new(sort_fields)
-        .map_err(|error| StartError::option(format!("`cache`: columns cannot be kept: {error}")))
 }
 
 #[cfg(test)]

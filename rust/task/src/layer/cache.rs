@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A cache in front of any function, shared by the tasks of a process.
+//!
+//! ```text
+//!   operator --invoke--> CachedFunction --misses--> function
+//!      ^                   |  hits   ^                 |
+//!      +-------------------+         +---- replies ----+
+//! ```
+//!
+//! Concurrent misses on one key make one call, its *flight*; the others wait for
+//! what it brings, whichever task they belong to. A flight whose call is
+//! cancelled is taken over by one of those that wait. Errors are handed to all
+//! of them and never kept.
+
+mod caller;
+mod config;
+mod entries;
+mod flights;
+mod followers;
+mod keys;
+mod replies;
+mod row_format;
+mod store;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
+use arrow::error::ArrowError;
+use arrow::row::RowConverter;
+use sparkawait_core::operator::AttemptId;
+use sparkawait_runtime::AsyncFunction;
+
+pub use config::{CacheConfig, CacheMetrics, CacheSettings};
+
+use self::caller::Caller;
+use self::flights::Waiter;
+use self::keys::CacheKeys;
+use self::replies::CacheReplies;
+use self::row_format::{converter, not_kept};
+use self::store::CacheStore;
+use super::{Layer, MakeFunction};
+use crate::error::TaskError;
+use crate::exchange::RowConfig;
+use crate::function::{Call, Calls, GROUP_BYTES, Replies, ReplyGroup, ResultGroup, TaskFunction};
+
+/// Calls that were answered from the cache.
+#[derive(Default)]
+struct Hits {
+    attempts: Vec<AttemptId>,
+    /// Result rows of each.
+    counts: Vec<u32>,
+}
+
+/// A function with a cache in front of it.
+struct CachedFunction {
+    caller: Arc<Caller>,
+    store: Arc<CacheStore>,
+    keys: CacheKeys,
+    /// Of result rows.
+    rows: Arc<RowConverter>,
+}
+
+impl Layer for CacheSettings {
+    /// Puts the cache in front of the function.
+    ///
+    /// # Errors
+    ///
+    /// Key columns that do not exist, types that cannot be kept, or what `inner` fails with.
+    fn wrap(
+        &self,
+        inner: MakeFunction<'_>,
+        replies: Replies,
+        rows: &RowConfig,
+    ) -> Result<TaskFunction, TaskError> {
+        let (input, results) = (&rows.input, &rows.results);
+        let keys = CacheKeys::new(input, &self.key)?;
+        let rows = Arc::new(converter(results.fields().iter().map(AsRef::as_ref))?);
+        let store = CacheStore::of_this_process(&self.name_for(input, results), self.config);
+        let caller = Arc::new(Caller::new(replies, SchemaRef::clone(results), &self.metrics));
+        let replies = CacheReplies::new(&caller, &store, &rows);
+        caller.begin(inner(Replies::to(replies))?);
+        Ok(Box::new(CachedFunction { caller, store, keys, rows }))
+    }
+}
+
+impl CacheSettings {
+    /// Returns the name of the cache of tasks with these columns: of other types it is another one.
+    fn name_for(&self, input: &Schema, results: &Schema) -> String {
+        let key_types = self.key.iter().filter_map(|it| input.field_with_name(it).ok());
+        let types: Vec<String> = key_types
+            .chain(results.fields().iter().map(AsRef::as_ref))
+            .map(|field| format!("{} {}", field.name(), field.data_type()))
+            .collect();
+        format!("{}|{}|{}", self.id, self.key.len(), types.join(";"))
+    }
+}
+
+impl CachedFunction {
+    /// Answers what is known, and returns the calls that have to be made.
+    fn look_up(&self, calls: Calls) -> Result<Calls, ArrowError> {
+        let caller = &self.caller;
+        let keys = self.keys.encode(&calls)?;
+        let mut flying = Vec::new();
+        let mut waiting = 0;
+        let groups = self.store.with(|state, now| {
+            let parser = self.rows.parser();
+            let mut groups = Vec::new();
+            let mut rows = Vec::with_capacity(calls.calls.len());
+            let (mut hits, mut bytes) = (Hits::default(), 0);
+            let mut missed: Vec<Call> = Vec::new();
+            for call in &calls.calls {
+                if let Some(entry) = state.entries.get(keys.key(call), now) {
+                    if bytes > 0 && bytes + entry.bytes() > GROUP_BYTES {
+                        let full = std::mem::take(&mut hits);
+                        groups.push((full, self.rows.convert_rows(rows.drain(..))?));
+                        bytes = 0;
+                    }
+                    bytes += entry.bytes();
+                    hits.attempts.push(call.attempt);
+                    hits.counts.push(entry.rows(|row| rows.push(parser.parse(row))));
+                } else {
+                    missed.push(*call);
+                }
+            }
+            if !hits.attempts.is_empty() {
+                groups.push((hits, self.rows.convert_rows(rows)?));
+            }
+            for call in missed {
+                let waiter = || Waiter {
+                    caller: Arc::clone(caller),
+                    attempt: call.attempt,
+                    batch: Arc::clone(&calls.batches[call.batch as usize]),
+                    row: call.row,
+                };
+                if state.flights.board(keys.key(&call), (caller.id, call.attempt), waiter) {
+                    waiting += 1;
+                } else {
+                    flying.push(call);
+                }
+            }
+            Ok::<_, ArrowError>(groups)
+        })?;
+        let found = groups.iter().map(|(hits, _)| hits.attempts.len()).sum();
+        caller.metrics.count_calls(found, waiting + flying.len());
+        for (Hits { attempts, counts }, columns) in groups {
+            let rows = RecordBatch::try_new(SchemaRef::clone(&caller.results), columns)?;
+            let is_one_each = counts.iter().all(|count| *count == 1);
+            let counts = (!is_one_each).then_some(counts);
+            let results = ResultGroup { attempts, counts, retries: None, misses: None, rows };
+            caller.replies.send(ReplyGroup { results: Some(results), failures: Vec::new() });
+        }
+        Ok(Calls { batches: calls.batches, calls: flying })
+    }
+}
+
+impl AsyncFunction<Calls> for CachedFunction {
+    fn invoke(&mut self, calls: Calls) {
+        match self.look_up(calls) {
+            Ok(calls) => self.caller.load(calls),
+            Err(error) => {
+                self.caller.replies.fail(not_kept(&error));
+            }
+        }
+    }
+
+    fn ask_timeout(&mut self, calls: Calls) {
+        self.caller.ask_timeout(calls);
+    }
+
+    fn cancel(&mut self, attempts: Vec<AttemptId>) {
+        let id = self.caller.id;
+        let handed_over = self.store.with(|state, _| state.flights.leave(id, &attempts));
+        self.caller.cancel(attempts);
+        take_over(handed_over);
+    }
+
+    fn close(&mut self) {
+        // Before its flights are handed over, so that none comes back to it.
+        self.caller.leave();
+        let handed_over = self.store.with(|state, _| state.flights.leave_all(self.caller.id));
+        self.caller.end();
+        take_over(handed_over);
+    }
+}
+
+impl Drop for CachedFunction {
+    fn drop(&mut self) {
+        // A flight whose call nobody makes any more would hold the other tasks for ever.
+        self.close();
+    }
+}
+
+/// Has those that waited for a flight without a call make it themselves.
+fn take_over(waiters: Vec<Waiter>) {
+    let mut by_task: HashMap<u64, Vec<Waiter>> = HashMap::new();
+    for waiter in waiters {
+        by_task.entry(waiter.caller.id).or_default().push(waiter);
+    }
+    for waiters in by_task.into_values() {
+        let caller = waiters.first().map(|waiter| Arc::clone(&waiter.caller));
+        let mut calls = Calls { batches: Vec::new(), calls: Vec::new() };
+        for waiter in waiters {
+            #[expect(clippy::cast_possible_truncation, reason = "fewer than the calls")]
+            let batch = calls.batches.len() as u32;
+            calls.calls.push(Call { attempt: waiter.attempt, batch, row: waiter.row });
+            calls.batches.push(waiter.batch);
+        }
+        if let Some(caller) = caller {
+            caller.load(calls);
+        }
+    }
+}
+
+impl fmt::Debug for CachedFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CachedFunction").field("caller", &self.caller).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the function of a task brings: to the cache, and to the calls that waited.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use arrow::row::RowConverter;
+
+use super::caller::Caller;
+use super::entries::Entry;
+use super::followers::Followers;
+use super::row_format::not_kept;
+use super::store::CacheStore;
+use crate::error::TaskError;
+use crate::function::{FailedCall, ReplyGroup, ReplySink, ResultGroup};
+
+/// Takes the replies of the function behind a cache.
+pub(super) struct CacheReplies {
+    /// Owns the function, which owns this.
+    caller: Weak<Caller>,
+    store: Arc<CacheStore>,
+    /// Of result rows.
+    rows: Arc<RowConverter>,
+}
+
+impl CacheReplies {
+    /// Makes the sink of the function of `caller`.
+    pub(super) fn new(
+        caller: &Arc<Caller>,
+        store: &Arc<CacheStore>,
+        rows: &Arc<RowConverter>,
+    ) -> Self {
+        let (caller, store) = (Arc::downgrade(caller), Arc::clone(store));
+        Self { caller, store, rows: Arc::clone(rows) }
+    }
+}
+
+impl ReplySink for CacheReplies {
+    fn send(&self, group: ReplyGroup) -> bool {
+        let Some(caller) = self.caller.upgrade() else { return false };
+        let mut followers = Followers::default();
+        if let Some(results) = &group.results
+            && let Err(error) = self.land_results(&caller, results, &mut followers)
+        {
+            return caller.replies.fail(error);
+        }
+        self.land_failures(&caller, &group.failures, &mut followers);
+        let is_open = caller.replies.send(group);
+        followers.send();
+        is_open
+    }
+
+    fn fail(&self, error: TaskError) -> bool {
+        self.caller.upgrade().is_some_and(|caller| caller.replies.fail(error))
+    }
+}
+
+impl CacheReplies {
+    /// Keeps the results of flights, and gives them to those that waited.
+    fn land_results(
+        &self,
+        caller: &Caller,
+        results: &ResultGroup,
+        followers: &mut Followers,
+    ) -> Result<(), TaskError> {
+        let rows = &results.rows;
+        let encoded =
+            self.rows.convert_columns(rows.columns()).map_err(|error| not_kept(&error))?;
+        let (mut start, mut evictions) = (0, 0);
+        let mut landed = Vec::new();
+        self.store.with(|state, now| {
+            for (index, attempt) in results.attempts.iter().enumerate() {
+                let count = results.counts.as_ref().map_or(1, |counts| counts[index]);
+                let range = start..start + count;
+                start += count;
+                let Some((key, waiters)) = state.flights.land((caller.id, *attempt)) else {
+                    continue;
+                };
+                let is_set = |flags: &Option<Vec<bool>>| flags.as_ref().is_some_and(|it| it[index]);
+                let asks_for_retry = is_set(&results.retries);
+                let is_miss = count == 0 || is_set(&results.misses);
+                if !asks_for_retry && (self.store.keeps_missing() || !is_miss) {
+                    let rows = range.clone().map(|row| encoded.row(row as usize).data());
+                    let entry = Entry::new(rows.collect::<Vec<_>>().into_iter(), now);
+                    evictions += state.entries.insert(key, entry);
+                }
+                if !waiters.is_empty() {
+                    landed.push((range, asks_for_retry, is_miss, waiters));
+                }
+            }
+        });
+        caller.metrics.count_evictions(evictions);
+        followers.add_results(rows, landed).map_err(|error| not_kept(&error))
+    }
+
+    /// Gives the failures of flights to those that waited.
+    fn land_failures(&self, caller: &Caller, failures: &[FailedCall], followers: &mut Followers) {
+        if failures.is_empty() {
+            return;
+        }
+        let landed = self.store.with(|state, _| {
+            let land = |failed: &FailedCall| state.flights.land((caller.id, failed.attempt));
+            failures.iter().map(land).collect::<Vec<_>>()
+        });
+        for (failed, flight) in failures.iter().zip(landed) {
+            for waiter in flight.map(|(_, waiters)| waiters).unwrap_or_default() {
+                let failure = failed.failure.clone();
+                let failed = FailedCall { attempt: waiter.attempt, failure, retry: failed.retry };
+                followers.add_failure(&waiter, failed);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for CacheReplies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheReplies").field("caller", &self.caller).finish_non_exhaustive()
+    }
+}

@@ -19,8 +19,10 @@ __all__ = [
     "Row",
     "Task",
     "_panicking",
+    "announced_delay",
     "describe_postgres",
     "error_kinds",
+    "header_seconds",
     "host_columns",
     "template_columns",
 ]
@@ -231,6 +233,8 @@ class Harness:
     def pending_retries(self) -> int: ...
 
 def _panicking(message: str) -> int: ...  # in debug builds only
+def announced_delay(headers: dict[str, str], is_refused: bool) -> float | None: ...
+def header_seconds(text: str) -> float | None: ...
 def error_kinds() -> list[str]: ...
 def describe_postgres(description: str) -> pa.Schema: ...
 def host_columns(url: str) -> tuple[list[str], bool]: ...

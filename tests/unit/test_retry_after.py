@@ -13,7 +13,8 @@ import pytest
 from aiohttp import web
 
 from sparkawait import RetryAfter, async_function, retry
-from sparkawait._worker.retry_after import announced_delay, header_seconds
+from sparkawait._core import header_seconds
+from sparkawait._worker.retry_after import announced_delay
 
 
 class HTTPStatusError(Exception):
@@ -21,7 +22,7 @@ class HTTPStatusError(Exception):
 
     def __init__(self, headers):
         super().__init__("429")
-        self.response = SimpleNamespace(headers=headers)
+        self.response = SimpleNamespace(headers=headers, status_code=429)
 
 
 class ClientError(Exception):
@@ -29,7 +30,7 @@ class ClientError(Exception):
 
     def __init__(self, headers):
         super().__init__("throttled")
-        self.response = {"ResponseMetadata": {"HTTPHeaders": headers}}
+        self.response = {"ResponseMetadata": {"HTTPHeaders": headers, "HTTPStatusCode": 429}}
 
 
 class Headers(dict):
@@ -64,6 +65,9 @@ CLIENTS = [HTTPStatusError, ClientError, of_aiohttp, of_urllib]
         ({"Retry-After": "nan"}, None),
         ({"Retry-After": "inf"}, None),
         ({"Retry-After-Ms": "soon", "Retry-After": "1"}, 1),
+        ({"X-RateLimit-Remaining-Tokens": "0", "X-RateLimit-Reset-Tokens": "1m0.5s"}, 60.5),
+        ({"X-RateLimit-Remaining-Tokens": "9", "X-RateLimit-Reset-Tokens": "1m0.5s"}, None),
+        ({"RateLimit": '"default";r=0;t=30'}, 30),
         ({}, None),
     ],
     ids=repr,
@@ -75,6 +79,13 @@ def test_the_header_of_a_response_is_found(client, headers, delay):
 def test_a_date_is_so_many_seconds_from_now():
     date = datetime.now(timezone.utc) + timedelta(hours=1)
     assert header_seconds(format_datetime(date, usegmt=True)) == pytest.approx(3600, abs=60)
+
+
+def test_a_limit_that_is_used_up_is_no_reason_to_wait_after_another_failure():
+    headers = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "30"}
+    error = HTTPStatusError(headers)
+    error.response.status_code = 500
+    assert announced_delay(error) is None
 
 
 class NoResponseError(Exception):

@@ -7,37 +7,21 @@ urllib and botocore have. Pure functions, for any thread.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
-__all__ = ["announced_delay", "header_seconds"]
+from sparkawait import _core
 
+__all__ = ["announced_delay"]
 
-def header_seconds(text: str) -> float | None:
-    """Returns the seconds from now that the value of a ``Retry-After`` header means.
-
-    Args:
-        text: Seconds or a date. A date that has passed means now.
-
-    Returns:
-        ``None`` if it is neither.
-    """
-    text = text.strip()
-    try:
-        seconds = float(text)
-    except ValueError:
-        return _seconds_until(text)
-    return seconds if 0 <= seconds < math.inf else None
+_TOO_MANY_REQUESTS = 429
 
 
 def announced_delay(error: BaseException) -> float | None:
     """Returns the seconds after which the response that `error` tells of wants to be asked again.
 
-    Read are ``retry-after-ms`` and ``Retry-After`` of ``error.response.headers`` and
-    ``error.headers``.
+    Read are the headers in ``error.response.headers`` and ``error.headers``: ``Retry-After``,
+    ``retry-after-ms``, and if the status is 429 those of limits that are used up.
 
     Returns:
         ``None`` if it does not say so.
@@ -45,7 +29,7 @@ def announced_delay(error: BaseException) -> float | None:
     try:
         response = getattr(error, "response", None)
         for headers in (_headers_of(response), _headers_of(error)):
-            delay = None if headers is None else _delay_in(headers)
+            delay = None if headers is None else _delay_in(headers, _status_of(error, response))
             if delay is not None:
                 return delay
     except Exception:  # noqa: BLE001 - a strange exception is retried like any other
@@ -60,19 +44,15 @@ def _headers_of(owner: object) -> Any:
     return getattr(owner, "headers", None)
 
 
-def _delay_in(headers: Any) -> float | None:
-    found = {str(name).lower(): value for name, value in headers.items()}
-    millis = header_seconds(str(found.get("retry-after-ms", "")))
-    if millis is not None:
-        return millis / 1000
-    return header_seconds(str(found.get("retry-after", "")))
+def _status_of(error: BaseException, response: object) -> object:
+    if isinstance(response, Mapping):  # botocore
+        metadata = cast("Mapping[str, Any]", response).get("ResponseMetadata")
+        return metadata and metadata.get("HTTPStatusCode")
+    # As httpx and requests, aiohttp, and urllib have it.
+    owners = ((response, "status_code"), (error, "status"), (error, "code"))
+    return next((it for owner, name in owners if (it := getattr(owner, name, None))), None)
 
 
-def _seconds_until(text: str) -> float | None:
-    try:
-        date = parsedate_to_datetime(text)
-    except (TypeError, ValueError):
-        return None
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=timezone.utc)
-    return max(0.0, (date - datetime.now(timezone.utc)).total_seconds())
+def _delay_in(headers: Any, status: object) -> float | None:
+    found = {str(name).lower(): str(value) for name, value in headers.items()}
+    return _core.announced_delay(found, status == _TOO_MANY_REQUESTS)

@@ -22,6 +22,7 @@
 //! | [`template`] | texts with columns in braces, as keys and addresses are |
 //! | [`lookup`] | found rows, a miss or a failure for each call |
 //! | `column` | a column that grows, and can be cut back |
+//! | [`limit_headers`] | what a response says of the limits of its service |
 //! | [`text`], [`json`], [`json_path`] | result columns out of what a service returned |
 //! | [`zone`] | time zones as Spark names them |
 //! | `owed` | calls that somebody has undertaken to answer |
@@ -46,6 +47,7 @@ pub mod fuzzing;
 pub mod http;
 pub mod json;
 pub mod json_path;
+pub mod limit_headers;
 pub mod lookup;
 #[cfg(feature = "redis")]
 mod owed;

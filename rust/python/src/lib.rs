@@ -10,6 +10,7 @@ mod error;
 mod guard;
 mod harness;
 mod interruptible;
+mod limit_headers;
 mod log;
 mod lookup_server;
 mod native;
@@ -29,6 +30,8 @@ mod _core {
     use crate::debloater::Debloater;
     #[pymodule_export]
     use crate::harness::Harness;
+    #[pymodule_export]
+    use crate::limit_headers::{announced_delay, header_seconds};
     #[pymodule_export]
     use crate::log::Log;
     #[pymodule_export]

@@ -5,14 +5,20 @@ use std::time::{Duration, SystemTime};
 
 use jiff::civil::DateTime;
 
-use crate::http::failure;
+use crate::limit_headers::{self, LimitHeaders};
 
 /// Seconds are waited, dates are waited for, whatever form they have, and nothing else is a delay.
 pub fn retry_after(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     for now in [0, 784_111_777, 1_795_000_000] {
-        let told = failure::retry_after(text, SystemTime::UNIX_EPOCH + Duration::from_secs(now));
+        let told =
+            limit_headers::retry_after(text, SystemTime::UNIX_EPOCH + Duration::from_secs(now));
         assert_eq!(told, reference(text.trim(), now), "{text:?}");
+        // All headers have the same text, whatever they are for.
+        let limits =
+            LimitHeaders::read(|_| Some(text), SystemTime::UNIX_EPOCH + Duration::from_secs(now));
+        assert!(limits.left.iter().all(|it| !it.resets_in.is_zero()), "{text:?}");
+        assert!(told.is_none() || limits.retry_after.is_some(), "{text:?}");
     }
 }
 
@@ -23,8 +29,15 @@ const DAYS: [&str; 7] =
     ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 
 fn reference(text: &str, now: u64) -> Option<Duration> {
-    if !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit()) {
-        return text.parse().ok().map(Duration::from_secs);
+    if text.starts_with(|it: char| it.is_ascii_digit())
+        && text.bytes().all(|it| it.is_ascii_digit() || it == b'.')
+        && text.matches('.').count() <= 1
+    {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        let digit =
+            |place: usize| fraction.as_bytes().get(place).map_or(0, |it| u32::from(it - b'0'));
+        let nanos = (0..9).fold(0, |sum, place| sum * 10 + digit(place));
+        return whole.parse().ok().map(|it| Duration::new(it, nanos));
     }
     let date = u64::try_from(date(text)?).ok()?;
     Some(Duration::from_secs(date.saturating_sub(now)))

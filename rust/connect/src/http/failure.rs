@@ -2,14 +2,15 @@
 //! What failed calls say, and whether they are worth another attempt.
 
 use std::error::Error as StdError;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use h2::Reason;
 use reqwest::StatusCode;
-use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::header::HeaderMap;
 use sparkawait_core::operator::Retry;
 use sparkawait_task::error::CallFailure;
 
+use crate::limit_headers::LimitHeaders;
 use crate::lookup::service_failure;
 use crate::tls::is_refused_certificate;
 
@@ -85,25 +86,16 @@ pub(super) fn status_failure(
         status => status.is_server_error(),
     };
     let retry = if is_worth_it {
-        let told = headers.get(RETRY_AFTER).and_then(|it| it.to_str().ok());
-        told.and_then(|it| retry_after(it, SystemTime::now())).map_or(Retry::Yes, Retry::After)
+        let header = |name: &str| headers.get(name).and_then(|it| it.to_str().ok());
+        let limits = LimitHeaders::read(header, SystemTime::now());
+        // Limits that are used up are why calls are refused, but not why they fail.
+        let is_refused = status == StatusCode::TOO_MANY_REQUESTS;
+        let delay = if is_refused { limits.delay() } else { limits.retry_after };
+        delay.map_or(Retry::Yes, Retry::After)
     } else {
         Retry::No
     };
     (service_failure(message, summary), retry)
-}
-
-/// Reads `Retry-After`: seconds, or a date; a date that has passed is no delay.
-pub(crate) fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
-    let text = text.trim();
-    // What `parse` reads besides has a sign, and is none.
-    if text.bytes().all(|it| it.is_ascii_digit()) {
-        return text.parse().ok().map(Duration::from_secs);
-    }
-    // Its reader takes anything for the blank in front of the time.
-    let words = text.split(' ').count();
-    let date = httpdate::parse_http_date(text).ok().filter(|_| words >= 4)?;
-    Some(date.duration_since(now).unwrap_or_default())
 }
 
 /// Makes the failure of a call that got no whole response.
@@ -191,23 +183,6 @@ fn causes(error: &dyn StdError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn delay(text: &str) -> Option<Duration> {
-        let now = httpdate::parse_http_date("Sat, 21 Nov 2026 06:00:00 GMT").unwrap();
-        retry_after(text, now)
-    }
-
-    #[test]
-    fn retry_after_is_read_as_seconds_and_as_a_date() {
-        assert_eq!(delay("7"), Some(Duration::from_secs(7)));
-        assert_eq!(delay("Sat, 21 Nov 2026 06:00:30 GMT"), Some(Duration::from_secs(30)));
-        assert_eq!(delay("Sat, 21 Nov 2026 05:00:00 GMT"), Some(Duration::ZERO));
-        assert_eq!(delay("Saturday, 21-Nov-26 06:00:30 GMT"), Some(Duration::from_secs(30)));
-        assert_eq!(delay("Saturday, 21-Nov-26!06:00:30 GMT"), None);
-        assert_eq!(delay("soon"), None);
-        assert_eq!(delay("-1"), None);
-        assert_eq!(delay("+1"), None);
-    }
 
     #[test]
     fn a_host_is_named_without_password_and_never_out_of_a_row() {

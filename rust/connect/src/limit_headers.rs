@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the headers of a response say of the limits of its service.
+//!
+//! | header | who sends it | form |
+//! |---|---|---|
+//! | `Retry-After` | RFC 9110 | seconds, some with a fraction, or a date |
+//! | `retry-after-ms` | `OpenAI`, Azure | milliseconds |
+//! | `x-ratelimit-{remaining,reset}-{requests,tokens}` | `OpenAI` and many after it | `6m0s`, `120ms`, `7.5` |
+//! | `x-ratelimit-{remaining,reset}` | GitHub and many others | seconds, or seconds since 1970 |
+//! | `anthropic-ratelimit-..-{remaining,reset}` | Anthropic | RFC 3339 |
+//! | `RateLimit` | drafts of the IETF | `"name";r=50;t=30`, or `remaining=50, reset=30` |
+//! | `RateLimit-{Remaining,Reset}` | earlier drafts | seconds |
+//!
+//! What cannot be read is left out: headers are advice.
+
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+
+/// What a limit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Calls, or something that the service does not name.
+    Requests,
+    /// Tokens of a language model.
+    Tokens,
+}
+
+/// What is left of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitLeft {
+    /// What it counts.
+    pub counted: Counted,
+    /// How much of that may still be asked for.
+    pub remaining: u64,
+    /// When it counts anew; more than no time.
+    pub resets_in: Duration,
+}
+
+/// What a response says of the limits of its service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LimitHeaders {
+    /// When it wants to be asked again.
+    pub retry_after: Option<Duration>,
+    /// The limits it tells of.
+    pub left: Vec<LimitLeft>,
+}
+
+/// Pairs of headers, what is left and when it counts anew, and what they count.
+const PAIRS: [(&str, &str, Counted); 7] = {
+    use Counted::{Requests, Tokens};
+    [
+        ("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests", Requests),
+        ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens", Tokens),
+        ("x-ratelimit-remaining", "x-ratelimit-reset", Requests),
+        ("ratelimit-remaining", "ratelimit-reset", Requests),
+        ("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-reset", Requests),
+        (
+            "anthropic-ratelimit-input-tokens-remaining",
+            "anthropic-ratelimit-input-tokens-reset",
+            Tokens,
+        ),
+        (
+            "anthropic-ratelimit-output-tokens-remaining",
+            "anthropic-ratelimit-output-tokens-reset",
+            Tokens,
+        ),
+    ]
+};
+
+impl LimitHeaders {
+    /// Reads what there is; `header` returns the value of one by its name in lower case.
+    pub fn read<'a>(header: impl Fn(&str) -> Option<&'a str>, now: SystemTime) -> Self {
+        let millis = header("retry-after-ms").and_then(|it| decimal(it.trim()));
+        let retry_after = millis
+            .map(|it| it / 1000)
+            .or_else(|| header("retry-after").and_then(|it| retry_after(it, now)));
+        let mut left = Vec::new();
+        for (remaining, reset, counted) in PAIRS {
+            let told = header(remaining)
+                .and_then(|it| it.trim().parse().ok())
+                .zip(header(reset).and_then(|it| resets_in(it.trim(), now)));
+            left.extend(told.map(|(remaining, resets_in)| LimitLeft {
+                counted,
+                remaining,
+                resets_in,
+            }));
+        }
+        if let Some(text) = header("ratelimit") {
+            left.extend(draft(text));
+        }
+        // Some services send no time, and nothing left, for a limit that they do not have.
+        left.retain(|it| !it.resets_in.is_zero());
+        Self { retry_after, left }
+    }
+
+    /// Returns when a call that was refused is worth another attempt, if the response says so.
+    pub fn delay(&self) -> Option<Duration> {
+        let used_up = self.left.iter().filter(|it| it.remaining == 0).map(|it| it.resets_in);
+        self.retry_after.or_else(|| used_up.max())
+    }
+}
+
+/// Reads `Retry-After`: seconds, or a date; a date that has passed is no delay.
+pub fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
+    let text = text.trim();
+    if let Some(seconds) = decimal(text) {
+        return Some(seconds);
+    }
+    // Its reader takes anything for the blank in front of the time.
+    let words = text.split(' ').count();
+    let date = httpdate::parse_http_date(text).ok().filter(|_| words >= 4)?;
+    Some(date.duration_since(now).unwrap_or_default())
+}
+
+/// Reads a number of seconds, without a sign, as digits with a point among them at most.
+fn decimal(text: &str) -> Option<Duration> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = |it: &str| it.bytes().all(|it| it.is_ascii_digit());
+    if whole.is_empty() || !is_number(whole) || !is_number(fraction) {
+        return None;
+    }
+    let nanos: u32 = format!("{fraction:0<9.9}").parse().ok()?;
+    Some(Duration::new(whole.parse().ok()?, nanos))
+}
+
+/// Reads when a limit counts anew: a duration, or a point in time.
+fn resets_in(text: &str, now: SystemTime) -> Option<Duration> {
+    /// More seconds than that, 31 years, are a point in time.
+    const SINCE_1970: u64 = 1_000_000_000;
+
+    let until = |at: SystemTime| at.duration_since(now).unwrap_or_default();
+    if let Some(seconds) = decimal(text) {
+        let is_point = seconds.as_secs() >= SINCE_1970;
+        let is_millis = seconds.as_secs() >= SINCE_1970 * 1000;
+        let seconds = if is_millis { seconds / 1000 } else { seconds };
+        return if is_point {
+            SystemTime::UNIX_EPOCH.checked_add(seconds).map(until)
+        } else {
+            Some(seconds)
+        };
+    }
+    units(text).or_else(|| {
+        let at: Timestamp = text.parse().ok()?;
+        Some(until(at.into()))
+    })
+}
+
+/// Reads `1h2m3.5s` as the language Go writes durations.
+fn units(text: &str) -> Option<Duration> {
+    let mut rest = text;
+    let mut sum = Duration::ZERO;
+    while !rest.is_empty() {
+        let number = rest.find(|it: char| !it.is_ascii_digit() && it != '.')?;
+        let (count, tail) = rest.split_at(number);
+        let end = tail.find(|it: char| it.is_ascii_digit()).unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(end);
+        let count = decimal(count)?;
+        let part = match unit {
+            "h" => count.checked_mul(3600)?,
+            "m" => count.checked_mul(60)?,
+            "s" => count,
+            "ms" => count / 1_000,
+            "us" | "µs" => count / 1_000_000,
+            "ns" => count / 1_000_000_000,
+            _ => return None,
+        };
+        (sum, rest) = (sum.checked_add(part)?, tail);
+    }
+    (!text.is_empty()).then_some(sum)
+}
+
+/// Reads the drafts of `RateLimit`: a list of limits, or one.
+fn draft(text: &str) -> Vec<LimitLeft> {
+    let found = |parts: &[&str], names: [&str; 2]| {
+        let value = |name: &str| {
+            let mut values = parts.iter().filter_map(|it| it.trim().split_once('='));
+            values.find(|it| it.0 == name)?.1.parse().ok()
+        };
+        let (remaining, seconds) = (value(names[0])?, value(names[1])?);
+        let resets_in = Duration::from_secs(seconds);
+        Some(LimitLeft { counted: Counted::Requests, remaining, resets_in })
+    };
+    let parts: Vec<&str> = text.split(',').collect();
+    if let Some(one) = found(&parts, ["remaining", "reset"]) {
+        return vec![one];
+    }
+    let limits = parts.iter().map(|it| it.split(';').collect::<Vec<_>>());
+    limits.filter_map(|it| found(&it, ["r", "t"])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> SystemTime {
+        httpdate::parse_http_date("Sat, 21 Nov 2026 06:00:00 GMT").unwrap()
+    }
+
+    fn read(headers: &[(&str, &'static str)]) -> LimitHeaders {
+        let find = |name: &str| headers.iter().find(|it| it.0 == name).map(|it| it.1);
+        LimitHeaders::read(find, now())
+    }
+
+    fn left(headers: &[(&str, &'static str)]) -> Vec<(Counted, u64, Duration)> {
+        let left = read(headers).left;
+        left.iter().map(|it| (it.counted, it.remaining, it.resets_in)).collect()
+    }
+
+    #[test]
+    fn retry_after_is_read_as_seconds_and_as_a_date() {
+        let delay = |text| retry_after(text, now());
+        assert_eq!(delay("7"), Some(Duration::from_secs(7)));
+        assert_eq!(delay(" 1.5 "), Some(Duration::from_millis(1500)));
+        assert_eq!(delay("Sat, 21 Nov 2026 06:00:30 GMT"), Some(Duration::from_secs(30)));
+        assert_eq!(delay("Sat, 21 Nov 2026 05:00:00 GMT"), Some(Duration::ZERO));
+        assert_eq!(delay("Saturday, 21-Nov-26 06:00:30 GMT"), Some(Duration::from_secs(30)));
+        for text in ["Saturday, 21-Nov-26!06:00:30 GMT", "soon", "-1", "+1", "", ".5", "1e3", "inf"]
+        {
+            assert_eq!(delay(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn milliseconds_say_more_than_seconds() {
+        let delay = |headers: &[_]| read(headers).delay();
+        let both = [("retry-after-ms", "250"), ("retry-after", "1")];
+        assert_eq!(delay(&both), Some(Duration::from_millis(250)));
+        let odd = [("retry-after-ms", "soon"), ("retry-after", "1")];
+        assert_eq!(delay(&odd), Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn limits_of_requests_and_of_tokens_are_told_apart() {
+        let headers = [
+            ("x-ratelimit-remaining-requests", "59"),
+            ("x-ratelimit-reset-requests", "1m2.5s"),
+            ("x-ratelimit-remaining-tokens", "0"),
+            ("x-ratelimit-reset-tokens", "120ms"),
+        ];
+        let expected = [
+            (Counted::Requests, 59, Duration::from_millis(62_500)),
+            (Counted::Tokens, 0, Duration::from_millis(120)),
+        ];
+        assert_eq!(left(&headers), expected);
+        // Whoever was refused waits for the limit that is used up.
+        assert_eq!(read(&headers).delay(), Some(Duration::from_millis(120)));
+    }
+
+    #[test]
+    fn a_reset_is_a_duration_or_a_point_in_time() {
+        let reset = |text| {
+            let told = left(&[("x-ratelimit-remaining", "3"), ("x-ratelimit-reset", text)]);
+            told.first().map(|it| it.2.as_millis())
+        };
+        assert_eq!(reset("30"), Some(30_000));
+        assert_eq!(reset("7.66s"), Some(7_660));
+        assert_eq!(reset("1h0m0.25s"), Some(3_600_250));
+        // 21 November 2026, 06:00:10
+        assert_eq!(reset("1795240810"), Some(10_000));
+        assert_eq!(reset("1795240810000"), Some(10_000));
+        assert_eq!(reset("2026-11-21T06:00:10Z"), Some(10_000));
+        assert_eq!(reset("2026-11-21T07:00:10+01:00"), Some(10_000));
+        for text in ["0", "2020-01-01T00:00:00Z", "1400000000", "-1", "soon", "5x", "s", "1.2.3"] {
+            assert_eq!(reset(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_no_less_than_nothing() {
+        let headers = [("x-ratelimit-remaining-tokens", "-1"), ("x-ratelimit-reset-tokens", "10s")];
+        assert_eq!(left(&headers), []);
+        assert_eq!(read(&headers).delay(), None);
+    }
+
+    #[test]
+    fn points_in_time_of_anthropic_are_read() {
+        let headers = [
+            ("anthropic-ratelimit-input-tokens-remaining", "7000"),
+            ("anthropic-ratelimit-input-tokens-reset", "2026-11-21T06:01:00Z"),
+        ];
+        assert_eq!(left(&headers), [(Counted::Tokens, 7000, Duration::from_secs(60))]);
+    }
+
+    #[test]
+    fn all_drafts_of_the_ietf_are_read() {
+        let of = |text| left(&[("ratelimit", text)]);
+        let minute = (Counted::Requests, 50, Duration::from_secs(30));
+        assert_eq!(of(r#""default";r=50;t=30"#), [minute]);
+        assert_eq!(of("limit=100, remaining=50, reset=30"), [minute]);
+        let day = (Counted::Requests, 9, Duration::from_secs(4000));
+        assert_eq!(of(r#""m";r=50;t=30, "d";r=9;t=4000"#), [minute, day]);
+        assert_eq!(of("nonsense, r=, ;;t=x"), []);
+        let early = [("ratelimit-remaining", "50"), ("ratelimit-reset", "30")];
+        assert_eq!(left(&early), [minute]);
+    }
+}

@@ -77,12 +77,6 @@ class OperatorModel:
         ready = [record for record in self.pending if record.back_off is None]
         return [record for record in ready if not self._is_blocked(record)]
 
-    def is_old(self, record: Record) -> bool:
-        """Whether a record has less than three quarters of its time left."""
-        if self.timeout is None or record.time_left is None:
-            return False
-        return 4 * record.time_left < 3 * self.timeout
-
     def _is_blocked(self, record: Record) -> bool:
         if self.mode != "key_ordered" or record.key is None:
             return False
@@ -90,8 +84,10 @@ class OperatorModel:
         return first is not record
 
     def put(self, value: int, key: Hashable | None) -> bool:
-        """Admits a record if there is room."""
+        """Admits a record if there is room, and a permit that nobody waits for."""
         if self.replay or len(self.records) == self.capacity:
+            return False
+        if len(self.runnable) >= self.max_concurrency:
             return False
         self.held.append(Record(value, key, self.timeout))
         return True

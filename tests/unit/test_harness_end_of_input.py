@@ -45,7 +45,7 @@ def test_an_empty_operator_finishes_at_once(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_everything_in_flight_is_emitted_before_the_end(mode: str) -> None:
-    harness = make(mode, max_concurrency=1)
+    harness = make(mode)
     put(harness, 1, 2, 3)
     harness.process_watermark(3)
 
@@ -119,8 +119,9 @@ def test_a_running_attempt_is_neither_doubled_nor_retried(attempts_before: int) 
 
 def test_a_last_attempt_waits_for_a_permit() -> None:
     harness = make(max_concurrency=1)
-    put(harness, 1, 2)
+    put(harness, 1)
     fail(harness, 1, OSError())
+    put(harness, 2)
 
     harness.end_input()
     harness.run()
@@ -153,9 +154,17 @@ def test_a_timeout_during_the_drain_fails_the_task() -> None:
 
 
 def test_a_failed_attempt_of_a_record_that_waited_for_its_permit_is_final() -> None:
-    harness = make(max_concurrency=1)
+    source = make(capacity=2)
     error = OSError("down")
-    put(harness, 1, 2)
+    put(source, 1, 2)
+    harness = OperatorTestHarness.restore(
+        source.snapshot(),
+        mode="ordered",
+        capacity=2,
+        max_concurrency=1,
+        timeout=1000,
+        retry=retry.fixed_delay(2, 100),
+    )
     harness.end_input()
 
     complete(harness, 1, 1)

@@ -69,9 +69,11 @@ def test_blocked_records_count_for_the_capacity() -> None:
 def test_a_blocked_record_does_not_take_the_permit_of_another_key() -> None:
     harness = OperatorTestHarness(**options(max_concurrency=2))
 
-    put(harness, "a1", "a2", "b1", "c1")
+    put(harness, "a1", "a2", "b1")
     assert values_running(harness) == ["a1", "b1"]
+    assert not harness.process_element("c1")
     complete(harness, "b1", "b1")
+    put(harness, "c1")
 
     assert values_running(harness) == ["a1", "c1"]
 

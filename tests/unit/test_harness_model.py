@@ -234,10 +234,7 @@ class OperatorMachine(RuleBasedStateMachine):
         calls = {call.value: call.attempt for call in self.harness.invocations if call.active}
         runnable = {record.value: record.attempt for record in model.runnable}
         assert calls.items() <= runnable.items()
-        # A record may be left alone that has too little time left for a call.
-        young = [record for record in model.runnable if not model.is_old(record)]
-        least = min(len(young), model.max_concurrency)
-        assert least <= len(calls) <= min(len(runnable), model.max_concurrency)
+        assert len(calls) == min(len(runnable), model.max_concurrency)
         assert self.harness.in_flight == len(calls)
         assert self.harness.queue_size == len(model.records)
         backing_off = [record for record in model.pending if record.back_off is not None]
@@ -265,10 +262,6 @@ class OperatorMachine(RuleBasedStateMachine):
             for call in calls:
                 self.harness.complete(call, [(call.value, 0)])
                 self.model.mail.append((call.value, call.attempt, [(call.value, 0)]))
-            self.run()
-        if not self.harness.finished and self.model.timeout is not None:
-            # What has too little time left for a call waits until it is over.
-            self.advance(self.model.timeout)
             self.run()
         self.output_is_that_of_the_model()
         assert self.harness.finished

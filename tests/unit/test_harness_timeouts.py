@@ -130,28 +130,32 @@ def test_the_clock_of_a_record_starts_at_its_admission() -> None:
     assert results(harness) == [1, -2]
 
 
-def test_waiting_for_a_permit_counts() -> None:
+def test_no_time_passes_for_a_record_that_no_permit_is_free_for() -> None:
     harness = make(max_concurrency=1)
     put(harness, 1)
-    harness.set_time(1)
-    put(harness, 2)
     harness.set_time(9)
+    assert not harness.process_element(2)
     complete(harness, 1, 1)
+    put(harness, 2)
 
-    harness.set_time(11)
+    harness.set_time(18)
+    assert call_of(harness, 2).active
+    harness.set_time(19)
 
     assert results(harness) == [1, -2]
-    assert calls(harness) == [(1, 1), (2, 1)]
 
 
-def test_a_record_that_times_out_while_it_waits_is_never_called() -> None:
-    harness = make(max_concurrency=1)
-    put(harness, 1, 2)
+def test_a_retry_that_times_out_while_it_waits_for_a_permit_is_not_called() -> None:
+    harness = make(max_concurrency=1, retry=retry.fixed_delay(1, 2))
+    put(harness, 1)
+    fail(harness, 1, OSError())
+    harness.set_time(1)
+    put(harness, 2)
 
     harness.set_time(10)
 
-    assert results(harness) == [-1, -2]
-    assert calls(harness) == [(1, 1)]
+    assert results(harness) == [-1]
+    assert calls(harness) == [(1, 1), (2, 1)]
 
 
 def test_one_timeout_covers_all_attempts_and_their_delays() -> None:
@@ -297,9 +301,10 @@ def test_the_last_attempt_that_takes_too_long_fails_the_row() -> None:
 
 def test_the_time_of_an_attempt_starts_with_its_call() -> None:
     harness = make(attempt_timeout=4, max_concurrency=1)
-    put(harness, 1, 2)
+    put(harness, 1)
     harness.set_time(3)
     complete(harness, 1, 1)
+    put(harness, 2)
 
     harness.set_time(6)
     assert call_of(harness, 2).active
@@ -310,9 +315,10 @@ def test_the_time_of_an_attempt_starts_with_its_call() -> None:
 
 def test_an_attempt_that_takes_too_long_gives_its_permit_back() -> None:
     harness = make(attempt_timeout=2, max_concurrency=1, retry=retry.fixed_delay(1, 1))
-    put(harness, 1, 2)
+    put(harness, 1)
 
     harness.set_time(2)
+    put(harness, 2)
 
     assert calls(harness) == [(1, 1), (2, 1)]
     assert harness.pending_retries == 1

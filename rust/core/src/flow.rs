@@ -41,15 +41,14 @@ mod credit_account;
 mod debloater;
 mod endowment;
 mod floating_pool;
-mod line;
+mod least_time;
 mod listeners;
 mod receiver_channel;
 mod receiver_gate;
 mod sender_channel;
 mod sender_queue;
 
-pub(crate) use call_times::CallTimes;
-pub(crate) use line::{LeastTime, Line, Side};
+pub(crate) use least_time::LeastTime;
 
 pub use adaptive_limit::{AdaptiveLimit, AdaptiveLimitConfig, CallSign, EndedCall};
 pub use channel_config::ChannelConfig;

@@ -24,7 +24,7 @@ pub use snapshot::{Snapshot, SnapshotRecord, SnapshotState};
 pub use snapshot_codec::{SnapshotError, decode_snapshot, encode_snapshot};
 
 use crate::element::{Key, StreamElement, StreamRecord, Watermark};
-use crate::flow::{CallTimes, ChannelId, ChannelTable};
+use crate::flow::{ChannelId, ChannelTable};
 use crate::key_hasher::KeyHasher;
 use crate::queue::{
     AnyStreamElementQueue, Completed, EntryId, KeyOrderedStreamElementQueue,
@@ -54,8 +54,10 @@ type Outcome<R, F> = Result<R, Failure<F>>;
 ///
 /// A record takes a slot of `capacity` from admission to emission, and one of
 /// `max_concurrency` permits while an attempt runs, of which a smaller number
-/// may be given out at a time, see [`set_window`](Self::set_window). Of the
-/// outcomes of its attempts and of its timeout exactly one counts.
+/// may be given out at a time, see [`set_window`](Self::set_window). Without channels
+/// it is admitted while a permit is free, so the slots beyond the permits hold completed
+/// records, those in back-off, and those whose key is busy. Of the outcomes of its attempts
+/// and of its timeout exactly one counts.
 #[derive(Debug)]
 pub struct AsyncWaitOperator<E, R, F> {
     config: Config,
@@ -66,18 +68,12 @@ pub struct AsyncWaitOperator<E, R, F> {
     channels: Option<Box<ChannelTable>>,
     /// Attempts that run, so permits taken.
     running: usize,
-    /// Attempts that may run at this moment.
+    /// Attempts that may run at this moment; none after a failure or close.
     window: usize,
-    /// Records that wait for a permit, those that were given up included.
-    pending: usize,
-    /// Those of them that were not called yet, in arrival order.
+    /// Records that were admitted and wait for a permit, in the order in which they became ready:
+    /// after a back-off, a restore, or the end of an earlier one of their key. A permit is theirs
+    /// before a new record is admitted. Some have timed out since.
     waiting: VecDeque<EntryId>,
-    /// Records whose back-off is over and who wait for a permit; they go first.
-    due_retries: VecDeque<EntryId>,
-    /// How long calls took, without channels.
-    times: CallTimes,
-    /// Whether none of the records that wait could be answered in time: new ones pass them.
-    is_late: bool,
     /// Ends of records' timeouts.
     deadlines: DeadlineList<EntryId>,
     /// Ends of attempts' timeouts.
@@ -126,11 +122,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             config,
             queue,
             running: 0,
-            pending: 0,
             waiting: VecDeque::new(),
-            due_retries: VecDeque::new(),
-            times: CallTimes::new(),
-            is_late: false,
             deadlines: DeadlineList::new(),
             attempt_deadlines: DeadlineList::new(),
             retries: DelayedRetries::new(),
@@ -155,10 +147,13 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if self.is_closed || !self.replay.is_empty() {
             return 0;
         }
-        self.slots()
+        match self.channels {
+            None => self.slots().min(self.window.saturating_sub(self.running)),
+            Some(_) => self.slots(),
+        }
     }
 
-    /// Returns the number of free slots, whoever they are for.
+    /// Returns the number of free slots, for new records and for restored ones.
     fn slots(&self) -> usize {
         match &self.channels {
             None => self.config.capacity.get() - self.queue.len(),
@@ -166,14 +161,14 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
     }
 
-    /// Admits a record and starts its first attempt as soon as a permit is free.
+    /// Admits a record and starts its first attempt, unless an earlier record of its key is pending.
     ///
     /// Its timeout starts `now`. `key` matters in key-ordered mode only.
     ///
     /// # Errors
     ///
-    /// [`QueueFull`] gives the record back while `capacity` records are held,
-    /// while restored records are replayed, and after a failure or close.
+    /// [`QueueFull`] gives the record back while `capacity` records are held, while
+    /// no permit is free, while restored records are replayed, and after a failure or close.
     pub fn process_element(
         &mut self,
         record: StreamRecord<E>,
@@ -200,70 +195,117 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         key: Option<Key>,
         now: ProcessingTime,
     ) -> Result<(), QueueFull<StreamRecord<E>>> {
+        match self.channels {
+            None => self.admit_to_call(record, key, now),
+            Some(_) => self.admit_to_channel(channel, record, key, now),
+        }
+    }
+
+    /// Admits a record if there is a permit for it.
+    #[inline(never)]
+    fn admit_to_call(
+        &mut self,
+        record: StreamRecord<E>,
+        key: Option<Key>,
+        now: ProcessingTime,
+    ) -> Result<(), QueueFull<StreamRecord<E>>> {
         let capacity = self.config.capacity;
-        if self.is_closed || !self.replay.is_empty() {
+        // After a failure or close there are no permits.
+        if self.running >= self.window || !self.replay.is_empty() {
             return Err(QueueFull { element: record, capacity });
         }
-        // Nothing but its key can block a new record, so most start before they are in the queue.
-        let may_start = self.config.mode != OutputMode::KeyOrdered;
-        let (channel, starts) = match &mut self.channels {
-            None => (ChannelId(0), may_start && self.has_permit()),
-            Some(channels) => channels.admit(channel, may_start && self.running < self.window),
+        // Nothing but its key can block it, so mostly it starts before it is in the queue.
+        let starts = self.config.mode != OutputMode::KeyOrdered;
+        let in_flight = InFlight::new(record, starts, ChannelId(0), self.timeout_nanos, now);
+        match self.admit(in_flight, starts, key, now) {
+            Ok((_, Start::Now)) if starts => {}
+            Ok((id, Start::Now)) => self.start(id, now),
+            Ok((id, Start::Blocked)) => self.block(id),
+            Err(full) => return Err(QueueFull { element: full.element.record, capacity }),
+        }
+        Ok(())
+    }
+
+    /// Admits a record, for which its channel mostly has a credit at hand.
+    #[inline(never)]
+    fn admit_to_channel(
+        &mut self,
+        channel: Option<Key>,
+        record: StreamRecord<E>,
+        key: Option<Key>,
+        now: ProcessingTime,
+    ) -> Result<(), QueueFull<StreamRecord<E>>> {
+        let may_start = self.running < self.window && self.config.mode != OutputMode::KeyOrdered;
+        if may_start
+            && self.replay.is_empty()
+            && let Some(channels) = &mut self.channels
+            && let Some(channel) = channels.start_at_once(channel)
+        {
+            let in_flight = InFlight::new(record, true, channel, self.timeout_nanos, now);
+            let admitted = self.admit(in_flight, true, key, now);
+            return admitted.map(drop).map_err(|full| self.turn_away(full.element, true));
+        }
+        self.admit_to_busy_channel(channel, record, key, may_start, now)
+    }
+
+    /// Admits a record of a channel that has to be asked whether it may be called now.
+    #[inline(never)]
+    fn admit_to_busy_channel(
+        &mut self,
+        channel: Option<Key>,
+        record: StreamRecord<E>,
+        key: Option<Key>,
+        may_start: bool,
+        now: ProcessingTime,
+    ) -> Result<(), QueueFull<StreamRecord<E>>> {
+        let is_open = !self.is_closed && self.replay.is_empty();
+        let Some(channels) = self.channels.as_mut().filter(|_| is_open) else {
+            return Err(QueueFull { element: record, capacity: self.config.capacity });
         };
-        let in_flight = InFlight {
-            record,
-            phase: Phase::Waiting,
-            attempt: 0,
-            admitted_at: now,
-            deadline: now.after_nanos(self.timeout_nanos),
-            channel,
-            since: now,
-        };
-        self.admit(in_flight, starts, key, now).map_err(|full| {
-            if let Some(channels) = &mut self.channels {
-                if starts {
-                    channels.cancel_start(channel);
-                }
-                channels.leave(channel);
+        let (channel, starts) = channels.admit(channel, may_start);
+        let in_flight = InFlight::new(record, starts, channel, self.timeout_nanos, now);
+        match self.admit(in_flight, starts, key, now) {
+            Ok(_) if starts => {}
+            Ok((id, start)) => self.make_ready_on(channel, id, start, now),
+            Err(full) => return Err(self.turn_away(full.element, starts)),
+        }
+        Ok(())
+    }
+
+    /// Takes back what a record that found no place was given by its channel.
+    #[cold]
+    fn turn_away(&mut self, refused: InFlight<E>, starts: bool) -> QueueFull<StreamRecord<E>> {
+        if let Some(channels) = &mut self.channels {
+            if starts {
+                channels.cancel_start(refused.channel);
             }
-            QueueFull { element: full.element.record, capacity }
-        })
+            channels.leave(refused.channel);
+        }
+        QueueFull { element: refused.record, capacity: self.config.capacity }
     }
 
-    /// Returns whether a permit is free for a new record, without channels.
-    #[inline]
-    pub(super) fn has_permit(&self) -> bool {
-        self.running < self.window && (self.pending == 0 || self.is_late)
-    }
-
-    /// Puts a record into the queue, arms its timeout and makes it ready unless it is blocked.
-    ///
-    /// With `starts` its permit is taken.
+    /// Puts a record into the queue and arms its timeout; with `starts` its permit is taken and it
+    /// is called.
+    #[expect(clippy::inline_always, reason = "once per record, from two places")]
+    #[inline(always)]
     fn admit(
         &mut self,
-        mut in_flight: InFlight<E>,
+        in_flight: InFlight<E>,
         starts: bool,
         key: Option<Key>,
         now: ProcessingTime,
-    ) -> Result<(), QueueFull<InFlight<E>>> {
-        let (deadline, channel) = (in_flight.deadline, in_flight.channel);
+    ) -> Result<(EntryId, Start), QueueFull<InFlight<E>>> {
+        let deadline = in_flight.deadline;
         let value = in_flight.record.value.clone();
-        if starts {
-            in_flight.phase = Phase::Running;
-            in_flight.attempt = 1;
-        }
         let (id, start) = self.queue.try_put_keyed(in_flight, key)?;
         self.metrics.admitted += 1;
         if deadline != ProcessingTime::NEVER {
             self.deadlines.push(deadline, id);
         }
-        match start {
-            Start::Now if starts => self.invoke(AttemptId { entry: id, attempt: 1 }, value, now),
-            Start::Now if self.channels.is_some() => self.make_ready_on(channel, id, now),
-            Start::Now => self.make_ready(id, now),
-            Start::Blocked => self.block(id),
+        if starts {
+            self.invoke(AttemptId { entry: id, attempt: 1 }, value, now);
         }
-        Ok(())
+        Ok((id, start))
     }
 
     /// Sets how many calls may be in flight at this moment, up to `max_concurrency`.
@@ -274,7 +316,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// few steps for each channel that is known.
     pub fn set_window(&mut self, calls: NonZeroUsize, now: ProcessingTime) {
         let window = calls.min(self.config.max_concurrency);
-        if self.window == window.get() {
+        if self.window == window.get() || self.is_closed {
             return;
         }
         self.window = window.get();
@@ -365,6 +407,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             }
         }
         self.running = 0;
+        self.window = 0;
         self.backing_off = 0;
     }
 

@@ -30,14 +30,19 @@ impl<K: Copy> DeadlineList<K> {
     }
 
     /// Adds a deadline. Deadlines out of order (after a restore) are sorted in.
+    #[inline]
     pub fn push(&mut self, deadline: ProcessingTime, key: K) {
-        if deadline >= self.latest {
-            self.latest = deadline;
-            self.deadlines.push_back((deadline, key));
-        } else {
-            let at = self.deadlines.partition_point(|(other, _)| *other <= deadline);
-            self.deadlines.insert(at, (deadline, key));
+        if deadline < self.latest {
+            return self.sort_in(deadline, key);
         }
+        self.latest = deadline;
+        self.deadlines.push_back((deadline, key));
+    }
+
+    #[cold]
+    fn sort_in(&mut self, deadline: ProcessingTime, key: K) {
+        let at = self.deadlines.partition_point(|(other, _)| *other <= deadline);
+        self.deadlines.insert(at, (deadline, key));
     }
 
     /// Removes and returns the key of a deadline that is not after `now`.

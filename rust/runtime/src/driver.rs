@@ -264,6 +264,7 @@ where
             if let Some(batch) = self.chain.last_mut().take_output()? {
                 self.flusher.left(now);
                 self.chain.left(now);
+                self.use_permits(now);
                 return Ok(Some(Turn::Output(batch)));
             }
             self.flusher.nothing_left();
@@ -308,6 +309,15 @@ where
                 head.check_backlog(now);
             }
             self.suspension = self.processor.suspend_default_action().ok();
+        }
+    }
+
+    /// Makes the calls that there is room for, before the consumer has its batch and takes its time.
+    fn use_permits(&mut self, now: ProcessingTime) {
+        self.resume_default_action();
+        if self.suspension.is_none() && self.chain.head().can_admit() {
+            self.process_input(now);
+            self.chain.carry_out_actions(now);
         }
     }
 

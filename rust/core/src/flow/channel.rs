@@ -8,7 +8,7 @@ use super::call_times::CallTimes;
 use super::channel_metrics::{ChannelMetrics, ChannelTotals};
 use super::credit_account::CreditAccount;
 use super::floating_pool::FloatingPool;
-use super::line::{LeastTime, Line, Side};
+use super::least_time::{LeastTime, Side};
 use crate::element::Key;
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;

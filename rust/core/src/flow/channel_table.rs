@@ -8,14 +8,13 @@ use super::ChannelId;
 use super::adaptive_limit::EndedCall;
 use super::adaptive_limits::AdaptiveLimits;
 use super::backlogs::Backlogs;
-use super::call_times::CallTimes;
 use super::channel::{Channel, NULL};
 use super::channel_config::ChannelConfig;
 use super::channel_metrics::{ChannelReport, ChannelTotals};
 use super::channel_slab::ChannelSlab;
 use super::endowment::Endowment;
 use super::floating_pool::FloatingPool;
-use super::line::LeastTime;
+use super::least_time::LeastTime;
 use crate::element::Key;
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
@@ -115,22 +114,23 @@ impl ChannelTable {
         self.config.max_backlog.saturating_sub(self.sheltered)
     }
 
+    /// Counts a new record to its channel if that has a credit at hand, which is used.
+    #[inline]
+    pub fn start_at_once(&mut self, key: Option<Key>) -> Option<ChannelId> {
+        let id = self.look_up(key);
+        self.channels[id].account.use_spare().then_some(id)
+    }
+
     /// Counts a new record to its channel, which appears if need be.
     ///
     /// With `starts` it also uses a credit, unless there is none or earlier records
     /// wait for it; returns whether it did. It rests otherwise.
-    #[inline]
     pub fn admit(&mut self, key: Option<Key>, starts: bool) -> (ChannelId, bool) {
         let id = self.look_up(key);
-        if starts && self.channels[id].account.use_spare() {
+        let channel = &mut self.channels[id];
+        if starts && channel.account.use_spare() {
             return (id, true);
         }
-        self.admit_slowly(id, starts)
-    }
-
-    #[inline(never)]
-    fn admit_slowly(&mut self, id: ChannelId, starts: bool) -> (ChannelId, bool) {
-        let channel = &mut self.channels[id];
         let was_idle = channel.is_idle();
         channel.resting += 1;
         if was_idle {
@@ -374,9 +374,11 @@ impl ChannelTable {
         self.recycle(id);
     }
 
-    /// Returns what is known of the durations of a channel's calls.
-    pub(crate) fn times(&self, id: ChannelId) -> &CallTimes {
-        &self.channels[id].times
+    /// Returns how many nanoseconds the calls of a channel take, if that is more than the oldest
+    /// record that waits had left when it was looked at.
+    pub(crate) fn too_long(&self, id: ChannelId) -> Option<u64> {
+        let times = &self.channels[id].times;
+        times.is_too_long().then(|| times.median())
     }
 
     /// Notes how long a call took, if there is anybody who wants to know.

@@ -13,7 +13,7 @@ use super::in_flight::Phase;
 use super::{AsyncWaitOperator, Config};
 use crate::element::Key;
 use crate::flow::{CallSign, ChannelId, ChannelReport, ChannelTable, EndedCall, LeastTime};
-use crate::queue::{EntryId, StreamElementQueue};
+use crate::queue::{EntryId, Start, StreamElementQueue};
 use crate::time::ProcessingTime;
 
 /// Returns what the queue has to hold: the capacity, and with channels the backlog.
@@ -62,9 +62,19 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.channels.as_ref().is_some_and(|channels| channels.free_backlog() == 0)
     }
 
-    /// Starts the first attempt of a new record, or lets it wait for a credit of its channel.
-    #[inline]
-    pub(super) fn make_ready_on(&mut self, channel: ChannelId, id: EntryId, now: ProcessingTime) {
+    /// Starts the first attempt of a new record, or lets it wait for its key or for a credit of its
+    /// channel.
+    #[inline(never)]
+    pub(super) fn make_ready_on(
+        &mut self,
+        channel: ChannelId,
+        id: EntryId,
+        start: Start,
+        now: ProcessingTime,
+    ) {
+        if start == Start::Blocked {
+            return self.block(id);
+        }
         let Some(channels) = &mut self.channels else { return };
         if self.running < self.window && channels.try_start(channel) {
             return self.start(id, now);
@@ -76,7 +86,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Starts what has a credit now, a record of each channel in turn.
     #[inline(never)]
     pub(super) fn start_ready(&mut self, now: ProcessingTime) {
-        while self.running < self.window && !self.is_closed {
+        while self.running < self.window {
             let (queue, Some(channels)) = (&mut self.queue, &mut self.channels) else { return };
             let least = LeastTime::new(self.timeout_nanos, now);
             let left = |id| queue.get_mut(id).and_then(|it| it.waits_with(now));

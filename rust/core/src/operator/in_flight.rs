@@ -59,6 +59,26 @@ impl<E: Clone> InFlight<E> {
 }
 
 impl<E> InFlight<E> {
+    /// Admits a record; with `starts` its first attempt runs.
+    #[inline]
+    pub(super) fn new(
+        record: StreamRecord<E>,
+        starts: bool,
+        channel: ChannelId,
+        timeout_nanos: u64,
+        now: ProcessingTime,
+    ) -> Self {
+        Self {
+            record,
+            phase: if starts { Phase::Running } else { Phase::Waiting },
+            attempt: u32::from(starts),
+            admitted_at: now,
+            deadline: now.after_nanos(timeout_nanos),
+            channel,
+            since: now,
+        }
+    }
+
     /// Returns the nanoseconds that it has left, if it waits for a permit.
     pub(super) fn waits_with(&self, now: ProcessingTime) -> Option<u64> {
         (self.phase == Phase::Waiting).then(|| self.deadline.nanos_since(now))

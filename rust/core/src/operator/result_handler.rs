@@ -11,7 +11,7 @@ use super::action::{AttemptId, Completion, Emitted, Failure, Handled, Invocation
 use super::channels::sign_of;
 use super::in_flight::Phase;
 use super::{AsyncWaitOperator, EndOfInput, FailurePolicy, Outcome};
-use crate::flow::{CallSign, EndedCall, LeastTime, Line, Side};
+use crate::flow::{CallSign, EndedCall};
 use crate::queue::{EntryId, StreamElementQueue};
 use crate::retry::mix;
 use crate::time::ProcessingTime;
@@ -31,8 +31,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             return Handled::Ignored;
         };
         if in_flight.phase == Phase::TimedOut {
-            let outcome = completion.outcome.map_err(Failure::Function);
-            self.finish(attempt.entry, outcome, now);
+            self.finish(attempt.entry, completion.outcome.map_err(Failure::Function), now);
             self.start_waiting(now);
             return Handled::TimeoutAnswered;
         }
@@ -54,24 +53,35 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             }
         }
         if retries {
-            if let Err(failure) = completion.outcome {
-                self.last_failures.insert(attempt.entry, failure);
-            }
-            self.back_off(attempt, completion.retry, now);
-            self.start_after(nanos, now);
+            self.try_again(attempt, completion, now);
             return Handled::Retried(latency);
         }
         in_flight.phase = Phase::Completed;
         if attempt.attempt > 1 {
-            self.last_failures.remove(&attempt.entry);
+            self.forget_failure(attempt.entry);
         }
         let outcome = completion.outcome.map_err(|error| match self.config.retry {
             Some(_) if asks_for_retry && attempt.attempt > 1 => Failure::RetriesExhausted(error),
             _ => Failure::Function(error),
         });
         self.conclude(attempt.entry, outcome, now);
-        self.start_after(nanos, now);
+        self.start_waiting(now);
         Handled::Final(latency)
+    }
+
+    /// Lets a record wait for another attempt, after one whose permit was given back.
+    #[inline(never)]
+    fn try_again(&mut self, attempt: AttemptId, ended: Completion<R, F>, now: ProcessingTime) {
+        if let Err(failure) = ended.outcome {
+            self.last_failures.insert(attempt.entry, failure);
+        }
+        self.back_off(attempt, ended.retry, now);
+        self.start_waiting(now);
+    }
+
+    #[inline(never)]
+    fn forget_failure(&mut self, id: EntryId) {
+        self.last_failures.remove(&id);
     }
 
     /// Returns whether another attempt may follow.
@@ -161,23 +171,12 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.close();
     }
 
-    /// Starts the first attempt of a record, or lets it wait for a permit.
-    pub(super) fn make_ready(&mut self, id: EntryId, now: ProcessingTime) {
-        if self.has_permit() {
-            return self.start(id, now);
-        }
-        self.wait_for_permit(id, now);
-    }
-
     /// Puts a record behind those that wait for a permit.
     pub(super) fn wait_for_permit(&mut self, id: EntryId, now: ProcessingTime) {
         let Some(in_flight) = self.queue.get_mut(id) else { return };
         in_flight.phase = Phase::Waiting;
         match &mut self.channels {
-            None => {
-                self.waiting.push_back(id);
-                self.pending += 1;
-            }
+            None => self.waiting.push_back(id),
             Some(channels) => channels.wait(in_flight.channel, id, false, now),
         }
     }
@@ -192,95 +191,27 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         in_flight.phase = Phase::Blocked;
     }
 
-    /// Hands free permits to records that wait, retries first: they arrived earlier.
+    /// Hands free permits to records that wait.
+    #[expect(clippy::inline_always, reason = "once per completion, and mostly nobody waits")]
+    #[inline(always)]
     pub(super) fn start_waiting(&mut self, now: ProcessingTime) {
         match &self.channels {
-            None if self.pending == 0 => {}
+            None if self.waiting.is_empty() => {}
             None => self.start_next(now),
             Some(channels) if channels.has_ready() => self.start_ready(now),
             Some(_) => {}
         }
     }
 
-    /// Does as [`start_waiting`](Self::start_waiting) when a call has ended that took `nanos`.
-    #[expect(clippy::inline_always, reason = "once per completion, and mostly nobody waits")]
-    #[inline(always)]
-    fn start_after(&mut self, nanos: u64, now: ProcessingTime) {
-        match &self.channels {
-            None if self.pending == 0 => {}
-            None => {
-                // Without a timeout nobody asks how long calls take.
-                if self.timeout_nanos != u64::MAX {
-                    self.times.note_ended(nanos);
-                }
-                self.start_next(now);
-            }
-            Some(channels) if channels.has_ready() => self.start_ready(now),
-            Some(_) => {}
-        }
-    }
-
-    /// Starts the record that waits foremost, if it has time in any case; returns whether it did.
-    ///
-    /// What [`start_next`](Self::start_next) finds too, in a few steps: mostly records wait for a
-    /// small part of their time.
-    #[inline]
-    fn start_foremost(&mut self, least: LeastTime, now: ProcessingTime) -> bool {
-        let has_retries = !self.due_retries.is_empty();
-        let line = if has_retries { &mut self.due_retries } else { &mut self.waiting };
-        let Some(&id) = line.front() else { return false };
-        let Some(in_flight) = self.queue.get_mut(id) else { return false };
-        if in_flight.waits_with(now).is_none_or(|left| left < least.most) {
-            return false;
-        }
-        line.pop_front();
-        self.pending -= 1;
-        self.times.set_too_long(false);
-        let (attempt, value) = in_flight.begin(id, now);
-        self.invoke(attempt, value, now);
-        true
-    }
-
-    /// Starts records that wait while there are permits, and time for an answer.
     #[inline(never)]
     fn start_next(&mut self, now: ProcessingTime) {
-        let least = LeastTime::new(self.timeout_nanos, now);
-        self.is_late = false;
-        while self.running < self.window && !self.is_closed {
-            if self.start_foremost(least, now) {
-                continue;
+        while self.running < self.window
+            && let Some(id) = self.waiting.pop_front()
+        {
+            // One that has timed out is not started.
+            if self.queue.get_mut(id).is_some_and(|it| it.phase == Phase::Waiting) {
+                self.start(id, now);
             }
-            if self.pending == 0 {
-                return;
-            }
-            let is_alone = self.running == 0;
-            let (queue, retries, first) =
-                (&mut self.queue, &mut self.due_retries, &mut self.waiting);
-            let mut left = |id| queue.get_mut(id).and_then(|it| it.waits_with(now));
-            let next = least.next(&mut self.times, is_alone, |side, least| match side {
-                Side::Foremost if retries.has_any(&mut left) => {
-                    retries.take_oldest(least, &mut left)
-                }
-                Side::Foremost => first.take_oldest(least, &mut left),
-                Side::Oldest => {
-                    let retry = retries.take_oldest(least, &mut left);
-                    retry.or_else(|| first.take_oldest(least, &mut left))
-                }
-                Side::First => {
-                    let retry = retries.take_first(least, &mut left);
-                    retry.or_else(|| first.take_first(least, &mut left))
-                }
-                Side::Newest => {
-                    let first_call = first.take_newest(least, &mut left);
-                    first_call.or_else(|| retries.take_newest(least, &mut left))
-                }
-            });
-            let Some(id) = next else {
-                self.is_late = true;
-                return;
-            };
-            self.pending -= 1;
-            self.start(id, now);
         }
     }
 
@@ -365,22 +296,17 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             return;
         }
         let phase = std::mem::replace(&mut in_flight.phase, Phase::TimedOut);
-        let times = match &self.channels {
-            None => &self.times,
-            Some(channels) => channels.times(in_flight.channel),
-        };
-        let is_too_late = phase == Phase::Waiting && times.is_too_long();
-        let too_late = is_too_late.then(|| TooLate::Call(Duration::from_nanos(times.median())));
+        let channels = self.channels.as_ref().filter(|_| phase == Phase::Waiting);
+        let calls_take = channels.and_then(|it| it.too_long(in_flight.channel));
+        let too_late = calls_take.map(|nanos| TooLate::Call(Duration::from_nanos(nanos)));
         match phase {
             Phase::Running => {
                 let attempt = AttemptId { entry: id, attempt: in_flight.attempt };
-                self.times.note_expired(now.nanos_since(in_flight.since));
                 self.actions.cancel.push(attempt);
                 self.running -= 1;
                 self.metrics.cancelled += 1;
             }
             Phase::BackOff => self.backing_off -= 1,
-            Phase::Waiting if self.channels.is_none() => self.pending -= 1,
             _ => {}
         }
         if self.channels.is_some() {
@@ -410,7 +336,6 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     fn time_out_attempt(&mut self, attempt: AttemptId, now: ProcessingTime) {
         let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.awaits(attempt));
         let Some(in_flight) = in_flight.filter(|_| !self.is_closed) else { return };
-        self.times.note_expired(now.nanos_since(in_flight.since));
         self.actions.cancel.push(attempt);
         self.running -= 1;
         self.metrics.cancelled += 1;
@@ -443,10 +368,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         in_flight.phase = Phase::Waiting;
         self.backing_off -= 1;
         match &mut self.channels {
-            None => {
-                self.due_retries.push_back(attempt.entry);
-                self.pending += 1;
-            }
+            None => self.waiting.push_back(attempt.entry),
             Some(channels) => channels.wait(in_flight.channel, attempt.entry, true, now),
         }
     }

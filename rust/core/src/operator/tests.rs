@@ -57,17 +57,61 @@ fn output(operator: &mut Operator) -> String {
 }
 
 #[test]
-fn a_record_beyond_the_concurrency_waits_inside_the_queue() {
+fn a_record_is_admitted_when_it_can_be_called_and_slots_beyond_hold_completed_ones() {
     let mut operator =
         operator(OutputMode::Unordered, 3, |it| it.max_concurrency = NonZeroUsize::MIN);
-    let first = put(&mut operator, "abc", 0);
-    assert_eq!(first.len(), 1);
-    assert_eq!(operator.queue_size(), 3);
+    for (nanos, letter) in (0..).zip(["a", "b", "c"]) {
+        let call = put(&mut operator, letter, nanos);
+        assert_eq!((call.len(), operator.free_slots()), (1, 0), "all calls are made");
+        let refused = operator.process_element(StreamRecord::new('x', None), None, at(nanos));
+        assert_eq!(refused.unwrap_err().element.value, 'x');
+        reply(&mut operator, call[0], 'A', nanos);
+    }
+    assert_eq!((operator.queue_size(), operator.has_capacity()), (3, false));
+
+    assert_eq!(output(&mut operator), "AAA");
+
+    assert_eq!((operator.free_slots(), put(&mut operator, "d", 9).len()), (1, 1));
+    assert_eq!(operator.poll_timeout(), Some(at(19)), "its time began when it was called");
+}
+
+#[test]
+fn a_record_whose_back_off_is_over_has_the_next_permit() {
+    let mut operator = operator(OutputMode::Unordered, 3, |it| {
+        retry_twice(it);
+        it.max_concurrency = NonZeroUsize::MIN;
+    });
+    let first = put(&mut operator, "a", 0);
+    fail(&mut operator, first[0], Retry::Yes, 1);
+    let second = put(&mut operator, "b", 2);
+    operator.handle_time(at(4));
+    assert_eq!((started(&mut operator).len(), operator.free_slots()), (0, 0));
+
+    reply(&mut operator, second[0], 'B', 5);
+
+    let next = started(&mut operator);
+    assert_eq!(
+        next.iter().map(|it| (it.entry, it.attempt)).collect::<Vec<_>>(),
+        [(first[0].entry, 2)]
+    );
+    assert!(!operator.has_capacity());
+}
+
+#[test]
+fn a_record_whose_key_is_busy_is_admitted_while_a_permit_is_free() {
+    let mut operator = operator(OutputMode::KeyOrdered, 3, |it| {
+        it.max_concurrency = NonZeroUsize::new(2).unwrap();
+    });
+    for letter in ['a', 'b', 'c'] {
+        let key = Some(Key::new(7));
+        operator.process_element(StreamRecord::new(letter, None), key, at(0)).unwrap();
+    }
+    let first = started(&mut operator);
+    assert_eq!((first.len(), operator.queue_size()), (1, 3));
 
     reply(&mut operator, first[0], 'A', 1);
 
-    assert_eq!(started(&mut operator).len(), 1);
-    assert_eq!(output(&mut operator), "A");
+    assert_eq!((started(&mut operator).len(), operator.in_flight()), (1, 1));
 }
 
 #[test]

@@ -66,6 +66,8 @@ impl<T, R> KeyOrderedStreamElementQueue<T, R> {
     /// # Errors
     ///
     /// As [`StreamElementQueue::try_put`].
+    #[expect(clippy::inline_always, reason = "once per record, from two places")]
+    #[inline(always)]
     pub fn try_put_keyed(
         &mut self,
         value: T,

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 
+use super::slots::fill;
 use super::{CompleteError, Completed, Entry, EntryId, QueueFull, StreamElementQueue};
 use crate::element::{StreamElement, Watermark};
 
@@ -59,6 +60,8 @@ impl<T, R> OrderedStreamElementQueue<T, R> {
 }
 
 impl<T, R> StreamElementQueue<T, R> for OrderedStreamElementQueue<T, R> {
+    #[expect(clippy::inline_always, reason = "once per record, from each mode")]
+    #[inline(always)]
     fn try_put(&mut self, value: T) -> Result<EntryId, QueueFull<T>> {
         if self.records == self.capacity.get() {
             return Err(QueueFull { element: value, capacity: self.capacity });
@@ -83,7 +86,7 @@ impl<T, R> StreamElementQueue<T, R> for OrderedStreamElementQueue<T, R> {
                 Err(CompleteError::AlreadyCompleted { id, result })
             }
             Some(record) => {
-                record.result = Some(result);
+                fill(&mut record.result, result);
                 Ok(())
             }
         }

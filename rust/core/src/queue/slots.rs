@@ -33,12 +33,14 @@ impl<V> Slots<V> {
     }
 
     /// Stores `value` and returns its handle.
+    #[expect(clippy::inline_always, reason = "once per record, for each mode")]
+    #[inline(always)]
     pub(super) fn insert(&mut self, value: V) -> EntryId {
         let index = self.vacant;
         if let Some(slot) = self.slots.get_mut(index as usize) {
             self.vacant = slot.next;
             slot.next = NONE;
-            slot.value = Some(value);
+            fill(&mut slot.value, value);
             return handle(index, slot.generation);
         }
         // A slot takes more than one byte: memory ends before 2^32 slots do.
@@ -77,6 +79,13 @@ impl<V> Slots<V> {
             slot.value.as_ref().map(|value| (handle(index, slot.generation), value))
         })
     }
+}
+
+/// Stores `value` where there is none, so that no code looks at what there was to drop it.
+#[inline]
+pub(super) fn fill<T>(place: &mut Option<T>, value: T) {
+    debug_assert!(place.is_none(), "a value would be forgotten");
+    std::mem::forget(place.replace(value));
 }
 
 /// Packs a handle.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 
 use super::segment::{ClosingWatermark, Segment};
-use super::slots::{NONE, Slots, index_of};
+use super::slots::{NONE, Slots, fill, index_of};
 use super::{CompleteError, Completed, Entry, EntryId, QueueFull, StreamElementQueue};
 use crate::element::{StreamElement, Watermark};
 
@@ -92,6 +92,8 @@ impl<T, R> UnorderedStreamElementQueue<T, R> {
 }
 
 impl<T, R> StreamElementQueue<T, R> for UnorderedStreamElementQueue<T, R> {
+    #[expect(clippy::inline_always, reason = "once per record, from each mode")]
+    #[inline(always)]
     fn try_put(&mut self, value: T) -> Result<EntryId, QueueFull<T>> {
         if self.records == self.capacity.get() {
             return Err(QueueFull { element: value, capacity: self.capacity });
@@ -124,7 +126,7 @@ impl<T, R> StreamElementQueue<T, R> for UnorderedStreamElementQueue<T, R> {
         if record.result.is_some() {
             return Err(CompleteError::AlreadyCompleted { id, result });
         }
-        record.result = Some(result);
+        fill(&mut record.result, result);
         #[expect(clippy::cast_possible_truncation, reason = "segments are in memory")]
         let number = (record.segment - self.first_segment) as usize;
         let segment = match self.closed.get_mut(number) {

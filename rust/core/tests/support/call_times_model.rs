@@ -4,20 +4,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use sparkawait_core::element::Key;
 use sparkawait_core::time::ProcessingTime;
 
 use super::channel_model::channel_of;
 use super::operator_model::{Deadlines, Held, Model, State};
 
-/// Whose calls are timed together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Scope {
-    Operator,
-    Channel(Option<Key>),
-}
-
-/// The durations of the last fifteen calls of a channel, or of all without channels.
+/// The durations of the last fifteen calls of a channel.
 #[derive(Debug, Default)]
 pub(super) struct Times {
     last: VecDeque<u64>,
@@ -44,23 +36,21 @@ impl Times {
 }
 
 impl Model {
-    /// What the record's calls are timed and started with.
-    fn scope(&self, value: u32) -> Scope {
-        self.config.channels.map_or(Scope::Operator, |_| Scope::Channel(channel_of(value)))
-    }
-
     fn times_of(&mut self, value: u32) -> &mut Times {
-        let scope = self.scope(value);
-        self.call_times.entry(scope).or_default()
+        self.call_times.entry(channel_of(value)).or_default()
     }
 
-    /// The records that may start beside `value`, but for its own.
+    /// Whether both are of one channel, or there are no channels.
+    fn is_beside(&self, value: u32, other: u32) -> bool {
+        self.config.channels.is_none() || channel_of(value) == channel_of(other)
+    }
+
+    /// The records that may start beside `value`.
     fn waiting_beside(&self, value: u32) -> impl Iterator<Item = &Held> {
-        let scope = self.scope(value);
         self.held().filter(move |it| {
             it.state == State::Waiting
                 && it.value != value
-                && self.scope(it.value) == scope
+                && self.is_beside(it.value, value)
                 && !self.is_blocked(it.value)
         })
     }
@@ -88,9 +78,12 @@ impl Model {
         held.deadline.map_or(u64::MAX, |deadline| nanos(deadline.saturating_since(self.now)))
     }
 
-    /// The time that a record of the same channel needs.
+    /// The time that a record of the same channel needs; without channels none is called too late.
     fn least(&self, value: u32) -> u64 {
-        let median = self.call_times.get(&self.scope(value)).map_or(0, Times::median);
+        if self.config.channels.is_none() {
+            return 0;
+        }
+        let median = self.call_times.get(&channel_of(value)).map_or(0, Times::median);
         median.min(self.config.timeout.map_or(u64::MAX, nanos) / 4 * 3)
     }
 
@@ -100,8 +93,7 @@ impl Model {
         if left >= least {
             return;
         }
-        let scope = self.scope(value);
-        let is_beside = |it: &Held| it.is_running() && self.scope(it.value) == scope;
+        let is_beside = |it: &Held| it.is_running() && self.is_beside(it.value, value);
         assert!(!self.held().any(is_beside), "{value} starts with {left} left");
         let times = self.times_of(value);
         let due = times.probed_at + Duration::from_nanos(times.median());

@@ -22,7 +22,7 @@ impl Model {
     }
 
     /// Calls that could be in flight beside those that are.
-    fn unused_calls(&self) -> usize {
+    pub(super) fn unused_calls(&self) -> usize {
         self.window.saturating_sub(self.held().filter(|it| it.is_running()).count())
     }
 

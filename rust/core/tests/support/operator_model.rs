@@ -17,7 +17,7 @@ use sparkawait_core::queue::EntryId;
 use sparkawait_core::retry::mix;
 use sparkawait_core::time::ProcessingTime;
 
-use super::call_times_model::{Scope, Times};
+use super::call_times_model::Times;
 use super::channel_model::Assigned;
 
 /// What an attempt came to: the record's value and the attempt's number.
@@ -56,7 +56,7 @@ pub(crate) fn plain_record(
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum State {
-    /// For a permit, or for an earlier record of its key.
+    /// For a permit or a credit, or for an earlier record of its key.
     Waiting,
     Running {
         since: ProcessingTime,
@@ -156,8 +156,8 @@ pub(crate) struct Model {
     pub(super) metrics: Metrics,
     readied: usize,
     pub(super) starts: usize,
-    /// How long calls took: in each channel, or at all.
-    pub(super) call_times: HashMap<Scope, Times>,
+    /// How long calls took in each channel.
+    pub(super) call_times: HashMap<Option<Key>, Times>,
     /// Those of the records that wait.
     pub(super) deadlines: Deadlines,
     pub(super) assigned: Assigned,
@@ -246,7 +246,11 @@ impl Model {
 
     pub(crate) fn free_slots(&self) -> usize {
         let is_open = !self.is_closed && self.replay.is_empty();
-        if is_open { self.slots() } else { 0 }
+        match self.config.channels {
+            _ if !is_open => 0,
+            None => self.slots().min(self.unused_calls()),
+            Some(_) => self.slots(),
+        }
     }
 
     pub(crate) fn put(&mut self, value: u32) {
@@ -304,24 +308,7 @@ impl Model {
             return Handled::TimeoutAnswered;
         };
         let latency = self.now.saturating_since(since);
-        let has_channels = self.config.channels.is_some();
-        if has_channels {
-            self.note_ended(value, latency);
-        }
-        let handled = self.conclude(attempt, value, completion, latency);
-        if !has_channels {
-            self.note_ended(value, latency);
-        }
-        handled
-    }
-
-    fn conclude(
-        &mut self,
-        attempt: AttemptId,
-        value: u32,
-        completion: Completion<Reply, Reply>,
-        latency: Duration,
-    ) -> Handled {
+        self.note_ended(value, latency);
         if self.back_off(value, completion.retry, completion.outcome.err()) {
             return Handled::Retried(latency);
         }

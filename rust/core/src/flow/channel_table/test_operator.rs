@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::super::ChannelId;
 use super::super::channel::{Channel, NULL};
-use super::super::line::LeastTime;
+use super::super::least_time::LeastTime;
 use super::ChannelTable;
 use crate::element::Key;
 use crate::queue::EntryId;

@@ -1,88 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which record that waits is called next: one that can be answered in time.
 
-use std::collections::VecDeque;
-
 use super::call_times::CallTimes;
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
-
-/// Records that wait for a call, in the order in which they are called if there is time.
-pub(crate) trait Line {
-    fn oldest(&self) -> Option<EntryId>;
-    fn newest(&self) -> Option<EntryId>;
-    fn pop_oldest(&mut self) -> Option<EntryId>;
-    fn pop_newest(&mut self) -> Option<EntryId>;
-
-    /// Returns whether any record waits, and drops those in front that wait no longer.
-    fn has_any(&mut self, left: &mut impl FnMut(EntryId) -> Option<u64>) -> bool {
-        while let Some(oldest) = self.oldest() {
-            if left(oldest).is_some() {
-                return true;
-            }
-            self.pop_oldest();
-        }
-        false
-    }
-
-    /// Removes the oldest record if `left` says that it has at least `least` nanoseconds left.
-    ///
-    /// Records that wait no longer, which have no time left to tell, are dropped.
-    fn take_oldest(
-        &mut self,
-        least: u64,
-        left: &mut impl FnMut(EntryId) -> Option<u64>,
-    ) -> Option<EntryId> {
-        let is_in_time = self.has_any(left) && left(self.oldest()?) >= Some(least);
-        is_in_time.then(|| self.pop_oldest()).flatten()
-    }
-
-    /// Removes the oldest record that has at least `least` nanoseconds left, and gives up those
-    /// before it: they are in no line any more.
-    fn take_first(
-        &mut self,
-        least: u64,
-        left: &mut impl FnMut(EntryId) -> Option<u64>,
-    ) -> Option<EntryId> {
-        while left(self.oldest()?) < Some(least) {
-            self.pop_oldest();
-        }
-        self.pop_oldest()
-    }
-
-    /// Removes the newest record likewise.
-    fn take_newest(
-        &mut self,
-        least: u64,
-        left: &mut impl FnMut(EntryId) -> Option<u64>,
-    ) -> Option<EntryId> {
-        loop {
-            match left(self.newest()?) {
-                None => drop(self.pop_newest()),
-                Some(left) if left >= least => return self.pop_newest(),
-                Some(_) => return None,
-            }
-        }
-    }
-}
-
-impl Line for VecDeque<EntryId> {
-    fn oldest(&self) -> Option<EntryId> {
-        self.front().copied()
-    }
-
-    fn newest(&self) -> Option<EntryId> {
-        self.back().copied()
-    }
-
-    fn pop_oldest(&mut self) -> Option<EntryId> {
-        self.pop_front()
-    }
-
-    fn pop_newest(&mut self) -> Option<EntryId> {
-        self.pop_back()
-    }
-}
 
 /// The time that a record must have left to be called.
 #[derive(Clone, Copy, Debug)]

@@ -68,8 +68,12 @@ dev: $(VENV)/.dev ## build the extension module for development into .venv
 release: $(VENV)/.release ## build the extension module, optimised, into .venv
 
 .PHONY: wheel
-wheel: $(VENV)/.packages ## build the wheel into dist/
-	$(VENV)/bin/maturin build --release --out dist
+wheel: target/wheel/.packages ## build the wheel into dist/; TARGET=aarch64-unknown-linux-gnu, say, that of another machine
+	tools/build-wheel target/wheel dist $(TARGET)
+
+.PHONY: sdist
+sdist: target/wheel/.packages ## write the source archive into dist/
+	target/wheel/bin/maturin sdist --out dist
 
 .PHONY: check
 check: lint test docs ## all that has to pass before a change lands
@@ -99,7 +103,7 @@ test-cluster: dev ## the part of them that runs on a cluster of real processes, 
 
 .PHONY: test-install
 test-install: dev ## the first example of the README in new environments, into which a wheel is installed
-	$(JAVA) $(PY) -m pytest --quiet -m install tests/install
+	$(JAVA) SPARKAWAIT_WHEEL="$(SPARKAWAIT_WHEEL)" $(PY) -m pytest --quiet -m install tests/install
 
 .PHONY: test-spark35
 test-spark35: dev .venv-spark35/.packages $(VENV)/.servers ## the tests of the Spark functions on the oldest Spark, 3.5
@@ -144,7 +148,7 @@ fuzz: | need-rust ## fuzz every parser for T seconds each (nightly Rust and carg
 	done
 
 .PHONY: lint
-lint: lint-rust lint-python lint-repository ## format, clippy, ruff, types, stubs, layers, licences
+lint: lint-rust lint-python lint-repository lint-workflows ## format, clippy, ruff, types, stubs, layers, licences, workflows
 
 .PHONY: lint-rust
 lint-rust: | need-rust
@@ -165,6 +169,10 @@ lint-python: dev
 .PHONY: lint-repository
 lint-repository: dev
 	$(PY) -m pytest --quiet -m "not spark" tests/meta
+
+.PHONY: lint-workflows
+lint-workflows: target/workflows/.packages
+	target/workflows/bin/zizmor --offline --quiet .github
 
 .PHONY: fmt
 fmt: $(VENV)/.packages ## rewrite files into the project's format
@@ -212,7 +220,7 @@ bench-baseline: count-instructions ## count the instructions of each layer and w
 lock: $(VENV)/.packages ## write requirements/*.lock anew from pyproject.toml
 	$(PY) -m venv target/uv
 	target/uv/bin/pip install --quiet uv
-	for group in dev $(OLDER) java $(COMPARED); do \
+	for group in dev $(OLDER) java wheel workflows $(COMPARED); do \
 		target/uv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.10 --group $$group \
 			--generate-hashes --no-emit-index-url --no-header --no-annotate --output-file requirements/$$group.lock; \
 	done
@@ -251,6 +259,13 @@ $(VENV)/.packages: requirements/dev.lock | need-rust
 	@$(call tell_path,$(PY))
 	@touch $@
 
+# What builds wheels, and what checks the workflows, has packages of its own.
+target/wheel/.packages target/workflows/.packages: target/%/.packages: requirements/%.lock | need-rust
+	@tools/need-python $(PYTHON)
+	test -x target/$*/bin/python || $(PYTHON) -m venv target/$*
+	target/$*/bin/python $(PIP_INSTALL) --requirement requirements/$*.lock
+	@touch $@
+
 # Tests start Redis, nginx and PostgreSQL themselves.
 $(VENV)/.servers: tools/install-servers | $(VENV)/.packages
 	tools/install-servers
@@ -259,12 +274,12 @@ $(VENV)/.servers: tools/install-servers | $(VENV)/.packages
 # One file of the extension module serves both profiles, so the stamp of one removes the other's;
 # Cargo keeps both builds.
 $(VENV)/.dev: $(VENV)/.packages $(RUST_SOURCES)
-	$(VENV)/bin/maturin develop --quiet --skip-install
+	$(VENV)/bin/maturin develop --quiet --locked --skip-install
 	@rm -f $(VENV)/.release
 	@touch $@
 
 $(VENV)/.release: $(VENV)/.packages $(RUST_SOURCES)
-	$(VENV)/bin/maturin develop --quiet --skip-install --release
+	$(VENV)/bin/maturin develop --quiet --locked --skip-install --release
 	@rm -f $(VENV)/.dev
 	@touch $@
 

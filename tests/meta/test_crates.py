@@ -18,6 +18,7 @@ LAYERS = {
         {"pyo3", "hyper", "redis", "reqwest", "rustls", "serde"},
     ),
     "sparkawait-connect": (BELOW_FUNCTIONS, {"pyo3"}),
+    "sparkawait-wire": ({"sparkawait-core"}, {"tokio", "arrow", "pyo3"}),
     "sparkawait-testing": (BELOW_FUNCTIONS, {"pyo3", "redis", "reqwest", "rustls"}),
     "sparkawait-macros": (set(), {"tokio", "arrow", "pyo3"}),
     "sparkawait-python": (

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What there is to say.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+/// The version of the frames. Ends of different versions do not talk to one another.
+pub const VERSION: u16 = 1;
+
+/// A logical channel of a connection.
+///
+/// The receiver numbers them. A number is given again once its channel is
+/// closed, with the next generation, so that what is still on its way is known
+/// to be of the channel before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Channel {
+    /// Its place.
+    pub index: u32,
+    /// How many channels had the place before.
+    pub generation: u32,
+}
+
+impl fmt::Display for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.index, self.generation)
+    }
+}
+
+/// Who speaks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Hello {
+    /// The version that the other end must have, too.
+    pub version: u16,
+    /// Something random that both ends were told elsewhere.
+    pub token: [u8; 16],
+}
+
+/// Without the token, which is a secret.
+impl fmt::Debug for Hello {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hello").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+/// One message.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// The first of each end.
+    Hello(Hello),
+    /// Asks for what `subject` names, on a channel of its own.
+    Open {
+        /// The channel.
+        channel: Channel,
+        /// Messages that may be sent at once.
+        credit: u32,
+        /// What is asked for; the ends know how to read it.
+        subject: Bytes,
+    },
+    /// Lets more messages be sent.
+    AddCredit {
+        /// The channel.
+        channel: Channel,
+        /// So many more.
+        credit: u32,
+    },
+    /// Lets a channel go on that has stopped by itself.
+    Resume {
+        /// The channel.
+        channel: Channel,
+    },
+    /// Says how large a message should be.
+    BatchSize {
+        /// The channel.
+        channel: Channel,
+        /// Its rows.
+        rows: u32,
+    },
+    /// Wants no more of a channel.
+    Cancel {
+        /// The channel.
+        channel: Channel,
+    },
+    /// A message, which uses credit.
+    Data {
+        /// The channel.
+        channel: Channel,
+        /// Its place among the messages of the channel; starts again at zero after `u32::MAX`.
+        sequence: u32,
+        /// The credit that it uses, at least one.
+        cost: u32,
+        /// The messages that wait behind it.
+        backlog: u32,
+        /// What it is about.
+        payload: Bytes,
+    },
+    /// Says how many messages wait for credit.
+    Backlog {
+        /// The channel.
+        channel: Channel,
+        /// How many.
+        backlog: u32,
+    },
+    /// The last message of a channel; uses no credit.
+    End {
+        /// The channel.
+        channel: Channel,
+        /// Its place among the messages.
+        sequence: u32,
+    },
+    /// A channel ends without its last message.
+    Reset {
+        /// The channel.
+        channel: Channel,
+        /// Why, as a stable number.
+        code: u16,
+        /// Why, in words.
+        reason: Bytes,
+    },
+    /// Nothing new will be opened; what is open goes on.
+    GoAway {
+        /// Why, as a stable number.
+        code: u16,
+        /// Why, in words.
+        reason: Bytes,
+    },
+}
+
+impl Frame {
+    /// Returns the channel that it is about, if it is about one.
+    pub const fn channel(&self) -> Option<Channel> {
+        match self {
+            Self::Hello(_) | Self::GoAway { .. } => None,
+            Self::Open { channel, .. }
+            | Self::AddCredit { channel, .. }
+            | Self::Resume { channel }
+            | Self::BatchSize { channel, .. }
+            | Self::Cancel { channel }
+            | Self::Data { channel, .. }
+            | Self::Backlog { channel, .. }
+            | Self::End { channel, .. }
+            | Self::Reset { channel, .. } => Some(*channel),
+        }
+    }
+}
+
+/// Shows what kind it is, its channel and its numbers: payloads hold rows.
+impl fmt::Debug for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hello(hello) => hello.fmt(f),
+            Self::Open { channel, credit, subject } => {
+                write!(f, "Open({channel}, credit {credit}, {} bytes)", subject.len())
+            }
+            Self::AddCredit { channel, credit } => write!(f, "AddCredit({channel}, {credit})"),
+            Self::Resume { channel } => write!(f, "Resume({channel})"),
+            Self::BatchSize { channel, rows } => write!(f, "BatchSize({channel}, {rows})"),
+            Self::Cancel { channel } => write!(f, "Cancel({channel})"),
+            Self::Data { channel, sequence, cost, backlog, payload } => write!(
+                f,
+                "Data({channel}, #{sequence}, cost {cost}, backlog {backlog}, {} bytes)",
+                payload.len()
+            ),
+            Self::Backlog { channel, backlog } => write!(f, "Backlog({channel}, {backlog})"),
+            Self::End { channel, sequence } => write!(f, "End({channel}, #{sequence})"),
+            Self::Reset { channel, code, .. } => write!(f, "Reset({channel}, {code})"),
+            Self::GoAway { code, .. } => write!(f, "GoAway({code})"),
+        }
+    }
+}

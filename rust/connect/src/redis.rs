@@ -25,12 +25,14 @@ mod failure;
 mod join;
 mod link;
 mod map;
+mod node_map;
 mod nodes;
 pub(crate) mod redirection;
 mod redirects;
 mod refresh;
 pub(crate) mod resp;
 mod router;
+mod routes;
 pub(crate) mod scanner;
 pub(crate) mod slots;
 pub(crate) mod topology;
@@ -62,7 +64,8 @@ use self::connect::Target;
 use self::link::{Awaited, Job};
 use self::nodes::Nodes;
 use self::redirects::Redirects;
-use self::router::{Route, Router};
+use self::router::Router;
+use self::routes::Route;
 use self::slots::{is_of_one_slot, slot_of_command};
 
 /// The servers of this process, by server and options.

@@ -13,7 +13,8 @@ use super::command::CommandRows;
 use super::join::{Join, PartAnswers, Parts};
 use super::link::{Awaited, Job};
 use super::redirects::Redirects;
-use super::router::{Route, Router};
+use super::router::Router;
+use super::routes::Route;
 use super::slots::slot_of_argument;
 
 /// Commands that go to one node, and the parts of rows that they ask for.

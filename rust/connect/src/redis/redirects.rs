@@ -12,7 +12,8 @@ use sparkawait_task::error::TaskError;
 use super::answers::Answers;
 use super::link::{Awaited, Job};
 use super::resp::Reply;
-use super::router::{Route, Router, Step};
+use super::router::{Router, Step};
+use super::routes::Route;
 
 /// Redirections that a command follows before its row fails; clusters need two.
 const MOST_HOPS: u32 = 5;

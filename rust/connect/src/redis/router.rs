@@ -8,11 +8,10 @@
 //! node that the cluster does not have any more is forgotten, but for its number.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::{Duration, Instant};
 
-use sparkawait_core::Key;
 use tokio::runtime::Handle;
 
 use sparkawait_task::error::StartError;
@@ -20,15 +19,13 @@ use sparkawait_task::error::StartError;
 use super::connect::Target;
 use super::failure;
 use super::link::{Awaited, Job, Link};
-use super::nodes::node_of;
+use super::node_map::{Node, NodeMap, Told, UNKNOWN};
 use super::redirection::{Redirection, host_and_port};
 use super::refresh::Refresh;
+use super::routes::Routes;
 use super::slots::SLOTS;
 use super::topology::{self, Shard, TopologyAnswer};
 use super::{ReadFrom, Server, seconds};
-
-/// A slot whose node is not known.
-const UNKNOWN: u16 = u16::MAX;
 
 /// How long a replica that was lost is not asked.
 const REST: Duration = Duration::from_secs(2);
@@ -40,7 +37,7 @@ pub(super) struct Router {
     idle: Duration,
     /// How long a task waits for the nodes at its start.
     patience: Duration,
-    map: RwLock<Map>,
+    map: RwLock<NodeMap>,
     /// Whom to ask for a slot that is not known; moves on when a node is lost.
     guide: AtomicUsize,
     /// Counts bursts, so that replicas take turns.
@@ -53,43 +50,6 @@ pub(super) struct Router {
     own: Weak<Self>,
 }
 
-/// Nodes, the described server first, and the node of each slot.
-struct Map {
-    slots: Vec<u16>,
-    /// The same with the last node of each slot, lost or not.
-    owners: Vec<u16>,
-    nodes: Vec<Node>,
-    /// Of each primary; empty unless they are read.
-    replicas: BTreeMap<usize, Vec<usize>>,
-}
-
-struct Node {
-    address: String,
-    /// None if the cluster does not have the node any more; its number stays its own.
-    links: Vec<Link>,
-    next: AtomicUsize,
-    /// Until when it is not read as a replica, in milliseconds since the router's start.
-    rests_until: AtomicU64,
-}
-
-impl Map {
-    /// Returns `node` if the cluster has it, or the next one that it has.
-    fn present(&self, node: usize) -> usize {
-        let nodes = self.nodes.len();
-        let mut others = (node..node + nodes).map(|node| node % nodes);
-        // The one that was described is always there.
-        others.find(|node| !self.nodes[*node].links.is_empty()).unwrap_or_default()
-    }
-}
-
-/// Where a call goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Route {
-    pub(super) node: usize,
-    /// Who is asked if the node, a replica, does not answer.
-    pub(super) primary: Option<usize>,
-}
-
 /// Where a call has to go instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
@@ -98,64 +58,13 @@ pub(super) struct Step {
     pub(super) is_asking: bool,
 }
 
-/// The routes of one burst.
-pub(super) struct Routes<'a> {
-    map: RwLockReadGuard<'a, Map>,
-    /// The node for slots that are not known.
-    guide: usize,
-    /// The replicas that are read instead of each primary, and whose turn it is.
-    replicas: Vec<Vec<usize>>,
-    turn: usize,
-}
-
-impl Routes<'_> {
-    /// Returns the route of commands for a slot; any node, if there is none.
-    ///
-    /// Of several replicas it is the one whose channel the row has, if it is one of them.
-    #[inline]
-    pub(super) fn of(&self, slot: Option<u16>, channel: Option<Key>) -> Route {
-        let node = slot.map_or(UNKNOWN, |slot| self.map.slots[usize::from(slot)]);
-        if node == UNKNOWN {
-            return Route { node: self.guide, primary: None };
-        }
-        let node = usize::from(node);
-        let Some(replicas) = self.replicas.get(node) else { return Route { node, primary: None } };
-        let named = channel.and_then(node_of).filter(|it| replicas.contains(it));
-        match named.or_else(|| replica_of(replicas, self.turn)) {
-            Some(replica) => Route { node: replica, primary: Some(node) },
-            None => Route { node, primary: None },
-        }
-    }
-
-    /// Returns the node that a row will go to, also if that is lost at the moment.
-    ///
-    /// Rows of one batch take turns with the replicas.
-    #[inline]
-    pub(super) fn destination(&self, slot: Option<u16>, row: usize) -> usize {
-        let node = slot.map_or(UNKNOWN, |slot| self.map.owners[usize::from(slot)]);
-        if node == UNKNOWN {
-            return self.guide;
-        }
-        let node = usize::from(node);
-        let replicas = self.replicas.get(node);
-        replicas.and_then(|it| replica_of(it, self.turn + row)).unwrap_or(node)
-    }
-}
-
-/// Returns the replica whose turn it is, if there are any.
-fn replica_of(replicas: &[usize], turn: usize) -> Option<usize> {
-    replicas.get(turn % replicas.len().max(1)).copied()
-}
-
 impl Router {
     /// Describes the links to a server; they connect with their first job.
     pub(super) fn start(server: &Server, runtime: &Handle) -> Result<Arc<Self>, StartError> {
         let target = Target::new(server)?;
         let idle = seconds(server.idle_timeout, "idle_timeout")?;
         let patience = seconds(server.connect_timeout, "connect_timeout")?;
-        let slots = if server.cluster { vec![UNKNOWN; usize::from(SLOTS)] } else { Vec::new() };
-        let map =
-            Map { owners: slots.clone(), slots, nodes: Vec::new(), replicas: BTreeMap::new() };
+        let map = NodeMap::new(server.cluster);
         Ok(Arc::new_cyclic(|own| {
             let router = Self {
                 server: server.clone(),
@@ -170,8 +79,10 @@ impl Router {
                 started: Instant::now(),
                 own: Weak::clone(own),
             };
-            let node = router.node(target, 0);
-            router.write(|map| map.nodes.push(node));
+            let address = target.address().to_owned();
+            router.write(|map| {
+                map.add(&address, |node| router.node(target, node));
+            });
             router
         }))
     }
@@ -212,13 +123,7 @@ impl Router {
         let (mut replicas, mut turn) = (Vec::new(), 0);
         if !map.replicas.is_empty() {
             turn = self.turn.fetch_add(1, Ordering::Relaxed);
-            let now = self.now();
-            replicas.resize(map.nodes.len(), Vec::new());
-            for (primary, those) in &map.replicas {
-                let is_up = |it: &usize| map.nodes[*it].rests_until.load(Ordering::Relaxed) <= now;
-                let up: Vec<usize> = those.iter().copied().filter(is_up).collect();
-                replicas[*primary] = up;
-            }
+            replicas = map.replicas_up(self.now());
         }
         Routes { map, guide, replicas, turn }
     }
@@ -228,9 +133,13 @@ impl Router {
         let refused = {
             let map = self.map();
             // Any other knows better who has the keys of one that has gone meanwhile.
-            let node = &map.nodes[map.present(node)];
-            let turn = node.next.fetch_add(1, Ordering::Relaxed) % node.links.len();
-            node.links[turn].send(job)
+            match map.get(map.present(node)) {
+                Some(node) => {
+                    let turn = node.next.fetch_add(1, Ordering::Relaxed) % node.links.len();
+                    node.links[turn].send(job)
+                }
+                None => Err(Box::new(job)),
+            }
         };
         if let Err(job) = refused {
             job.answers.fail(&failure::of_connection("", "its task has ended"));
@@ -245,8 +154,7 @@ impl Router {
             let index = u16::try_from(node).ok()?;
             let before = self.map().slots[usize::from(slot)];
             if before != index {
-                let slot = usize::from(slot);
-                self.write(|map| (map.slots[slot], map.owners[slot]) = (index, index));
+                self.write(|map| map.moved(slot, index));
             }
             if before != index && before != UNKNOWN {
                 self.ask_for_nodes(node);
@@ -278,34 +186,20 @@ impl Router {
                 replicas.insert(primary, others.to_vec());
             }
         }
+        let told = Told { present, slots, replicas };
         let mut gone = Vec::new();
-        self.write(|map| {
-            for (owner, node) in map.owners.iter_mut().zip(&slots) {
-                let is_known = *node != UNKNOWN || !present.contains(&usize::from(*owner));
-                *owner = if is_known { *node } else { *owner };
-            }
-            (map.slots, map.replicas) = (slots, replicas);
-            for (index, node) in map.nodes.iter_mut().enumerate() {
-                if !present.contains(&index) {
-                    gone.append(&mut node.links);
-                }
-            }
-        });
+        // Ended once nobody waits for the map.
+        self.write(|map| gone = map.learn(told));
     }
 
     /// Forgets the slots of a node that was lost.
     pub(super) fn forget(&self, node: usize) {
-        if !self.is_cluster() || self.map().nodes[node].links.is_empty() {
+        if !self.is_cluster() || !self.map().has(node) {
             return;
         }
         let guide = self.guide.fetch_add(1, Ordering::Relaxed) + 1;
         let until = self.now() + u64::try_from(REST.as_millis()).unwrap_or_default();
-        self.write(|map| {
-            map.nodes[node].rests_until.store(until, Ordering::Relaxed);
-            for slot in map.slots.iter_mut().filter(|slot| usize::from(**slot) == node) {
-                *slot = UNKNOWN;
-            }
-        });
+        self.write(|map| map.forget(node, until));
         let guide = self.map().present(guide);
         self.ask_for_nodes(guide);
     }
@@ -340,24 +234,13 @@ impl Router {
         let asked = self.address(asked)?;
         let (host, port) = host_and_port(address, &asked)?;
         let address = format!("{host}:{port}");
-        let known = |map: &Map| map.nodes.iter().position(|node| node.address == address);
-        let map = self.map();
-        if let Some(node) = known(&map)
-            && !map.nodes[node].links.is_empty()
-        {
+        if let Some(node) = self.map().at(&address) {
             return Some(node);
         }
-        drop(map);
         let target = Target::new(&self.server).ok()?.at(host, port);
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
-        let index = known(&map).unwrap_or(map.nodes.len());
-        match map.nodes.get_mut(index) {
-            // Another link may have been told of it meanwhile.
-            Some(node) if !node.links.is_empty() => {}
-            Some(node) => *node = self.node(target, index),
-            None => map.nodes.push(self.node(target, index)),
-        }
-        Some(index)
+        // Another link may have been told of it meanwhile.
+        map.add(&address, |node| self.node(target, node))
     }
 
     fn node(&self, target: Target, index: usize) -> Node {
@@ -368,12 +251,12 @@ impl Router {
         };
         let links = (0..self.server.connections.max(1)).map(|_| start()).collect();
         let address = target.address().to_owned();
-        Node { address, links, next: AtomicUsize::new(0), rests_until: AtomicU64::new(0) }
+        Node::new(address, links)
     }
 
     /// Returns where a node is.
     pub(super) fn address(&self, node: usize) -> Option<String> {
-        self.map().nodes.get(node).map(|node| node.address.clone())
+        self.map().get(node).map(|node| node.address.clone())
     }
 
     fn questions(&self) -> MutexGuard<'_, Refresh> {
@@ -389,11 +272,11 @@ impl Router {
         u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn map(&self) -> RwLockReadGuard<'_, Map> {
+    fn map(&self) -> RwLockReadGuard<'_, NodeMap> {
         self.map.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self, change: impl FnOnce(&mut Map)) {
+    fn write(&self, change: impl FnOnce(&mut NodeMap)) {
         change(&mut self.map.write().unwrap_or_else(PoisonError::into_inner));
     }
 }
@@ -465,7 +348,10 @@ mod tests {
         let runtime = Runtime::new().unwrap();
         let router = router(&runtime);
         router.learn(&[shard(0..=1, "a:1"), shard(2..=3, "b:2")], 0);
-        let links = || router.map().nodes.iter().map(|it| it.links.len()).collect::<Vec<_>>();
+        let links = || {
+            let map = router.map();
+            (0..).map_while(|it| map.get(it)).map(|it| it.links.len()).collect::<Vec<_>>()
+        };
         assert_eq!((links(), router.map().owners[2]), (vec![1, 1, 1], 2));
 
         router.learn(&[shard(0..=1, "a:1")], 0);

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use sparkawait_core::ErrorKind;
 use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::error::StartError;
-use sparkawait_task::function::TaskFunction;
+use sparkawait_task::function::{GROUP_BYTES, TaskFunction};
 use sparkawait_task::native::{NativeFunction, Start, column_index};
 use sparkawait_task::worker::Worker;
 use tokio_postgres::types::Type;
@@ -31,7 +31,7 @@ use crate::postgres::convert::Argument;
 use crate::postgres::pool::Pool;
 use crate::postgres::query::Lookup;
 use crate::postgres::server::ServerConfig;
-use crate::postgres::waiting::{NullArgs, Waiting};
+use crate::postgres::waiting::{Most, NullArgs, Waiting};
 use crate::postgres::work::Work;
 use crate::settings_key::key_of;
 
@@ -136,13 +136,21 @@ impl NativeFunction for PostgresConfig {
             replies: start.replies.clone(),
         });
         let connections = self.server.connections.max(1);
-        let most_queries = start.channel_share.map_or(connections, |share| share.of(connections));
-        let waiting = Waiting::new(arguments, self.null_args, self.most_rows(), most_queries);
+        let most = Most {
+            rows: self.most_rows(),
+            queries: start.channel_share.map_or(connections, |share| share.of(connections)),
+            bytes: GROUP_BYTES,
+            row_bytes: MOST_ARGUMENT_BYTES,
+        };
+        let waiting = Waiting::new(arguments, self.null_args, most);
         let work = Work::new(waiting, lookup);
         let run = |commands| work.run(commands);
         Ok(Box::new(Worker::start(&start.runtime, "postgres.lookup", start.replies, run)))
     }
 }
+
+/// What the arguments of a row may come to: a message to the server has less than 1 GiB.
+const MOST_ARGUMENT_BYTES: usize = 1_000_000_000;
 
 /// Statements for one row each that are sent before the first is answered.
 const PIPELINE: usize = 256;

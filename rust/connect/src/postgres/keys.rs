@@ -4,6 +4,7 @@
 use arrow::array::{Array, ArrayRef, BooleanArray};
 use arrow::compute::{concat, filter};
 use arrow::error::ArrowError;
+use sparkawait_arrow::bytes_of_values;
 use sparkawait_core::operator::AttemptId;
 
 use sparkawait_task::error::TaskError;
@@ -20,6 +21,21 @@ impl Keys {
     /// Returns the number of calls.
     pub(crate) fn len(&self) -> usize {
         self.attempts.len()
+    }
+
+    /// Returns the bytes of the arguments of `length` calls, the first of which is number `from`.
+    pub(crate) fn bytes(&self, from: usize, length: usize) -> usize {
+        self.arguments.iter().map(|it| bytes_of_values(it.as_ref(), from, length)).sum()
+    }
+
+    /// Returns how many calls from the first on have arguments of `bytes` bytes at most.
+    pub(crate) fn rows_within(&self, bytes: usize) -> usize {
+        let mut taken = 0;
+        let fits = |row: &usize| {
+            taken += self.bytes(*row, 1);
+            taken <= bytes
+        };
+        (0..self.len()).take_while(fits).count()
     }
 
     /// Returns the calls whose flag is set.

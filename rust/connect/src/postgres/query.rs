@@ -190,6 +190,17 @@ impl Lookup {
         }
     }
 
+    /// Answers calls whose arguments fit no message to the server.
+    pub(crate) fn refuse_too_large(&self, attempts: &[AttemptId]) {
+        if !attempts.is_empty() {
+            let failure = Failure::permanent(
+                "PostgreSQL: the row's arguments have more bytes than a message to the server may, \
+                 1 GB",
+            );
+            self.send(all_failed(attempts, &failure));
+        }
+    }
+
     /// Asks for some rows and replies to their calls, unless all of them share an outcome; returns
     /// the failure of a row that failed alone.
     async fn look_up(&self, keys: Keys, how: How) -> Result<Option<Failure>, Stop> {

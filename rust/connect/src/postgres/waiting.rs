@@ -3,10 +3,11 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use arrow::array::Array;
+use arrow::array::{Array, RecordBatch};
 use arrow::buffer::NullBuffer;
 use arrow::compute::interleave;
 use serde::Deserialize;
+use sparkawait_arrow::bytes_of_values;
 use sparkawait_core::Key;
 use sparkawait_core::operator::AttemptId;
 use sparkawait_task::error::TaskError;
@@ -25,6 +26,28 @@ pub(crate) enum NullArgs {
     Call,
 }
 
+/// How much there is at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Most {
+    /// Rows of a query.
+    pub(crate) rows: usize,
+    /// Queries of a channel.
+    pub(crate) queries: usize,
+    /// Bytes of the arguments of a query, unless it is of one row.
+    pub(crate) bytes: usize,
+    /// Bytes of the arguments of a row.
+    pub(crate) row_bytes: usize,
+}
+
+/// Calls that no query is sent for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unasked {
+    /// Those that a null argument makes a miss.
+    pub(crate) null_keys: Vec<AttemptId>,
+    /// Those whose arguments are larger than any may be.
+    pub(crate) too_large: Vec<AttemptId>,
+}
+
 /// Rows channel by channel: those of a query are of one, and it has a bounded number of queries.
 ///
 /// Without channels all rows are of the same, `None`.
@@ -32,10 +55,7 @@ pub(crate) struct Waiting {
     /// Index of the column of each argument.
     columns: Vec<usize>,
     null_args: NullArgs,
-    /// Most rows of a query.
-    most_rows: usize,
-    /// Most queries of a channel at a time.
-    most_queries: usize,
+    most: Most,
     /// The channels that have rows or queries.
     lines: HashMap<Option<Key>, Line>,
     /// Those that have rows and may have another query, each once, by whose turn it is.
@@ -62,16 +82,9 @@ pub(crate) struct Batch {
 
 impl Waiting {
     /// Makes room for rows with arguments in `columns`.
-    ///
-    /// A query gets at most `most_rows`, and a channel has at most `most_queries` at a time.
-    pub(crate) fn new(
-        columns: Vec<usize>,
-        null_args: NullArgs,
-        most_rows: usize,
-        most_queries: usize,
-    ) -> Self {
+    pub(crate) fn new(columns: Vec<usize>, null_args: NullArgs, most: Most) -> Self {
         let (lines, ready) = (HashMap::new(), VecDeque::new());
-        Self { columns, null_args, most_rows, most_queries, lines, ready }
+        Self { columns, null_args, most, lines, ready }
     }
 
     /// Returns whether there are rows for a query that may be sent.
@@ -79,9 +92,9 @@ impl Waiting {
         !self.ready.is_empty()
     }
 
-    /// Adds the rows of a burst, but for those that a null argument makes a miss: these are returned.
-    pub(crate) fn add(&mut self, calls: &Calls) -> Result<Vec<AttemptId>, TaskError> {
-        let mut null_keys = Vec::new();
+    /// Adds the rows of a burst, but for those that are returned: no query is sent for them.
+    pub(crate) fn add(&mut self, calls: &Calls) -> Result<Unasked, TaskError> {
+        let mut unasked = Unasked::default();
         let mut attempts = Vec::with_capacity(calls.calls.len());
         let mut rows = Vec::with_capacity(calls.calls.len());
         let has_channels = calls.batches.iter().any(|it| !it.channels.is_empty());
@@ -91,11 +104,20 @@ impl Waiting {
             columns.filter_map(Array::logical_nulls).collect::<Vec<_>>()
         });
         let nulls: Vec<Vec<NullBuffer>> = nulls.collect();
+        // More than is copied of them.
+        let bytes: usize =
+            calls.batches.iter().map(|it| self.bytes(&it.batch, 0, it.batch.num_rows())).sum();
         for call in &calls.calls {
             let (batch, row) = (call.batch as usize, call.row as usize);
             let is_null = || nulls[batch].iter().any(|it| it.is_null(row));
+            let is_too_large = || {
+                bytes > self.most.row_bytes
+                    && self.bytes(&calls.batches[batch].batch, row, 1) > self.most.row_bytes
+            };
             if self.null_args == NullArgs::Miss && is_null() {
-                null_keys.push(call.attempt);
+                unasked.null_keys.push(call.attempt);
+            } else if is_too_large() {
+                unasked.too_large.push(call.attempt);
             } else {
                 attempts.push(call.attempt);
                 rows.push((batch, row));
@@ -103,9 +125,6 @@ impl Waiting {
                     channels.push(calls.channel(call));
                 }
             }
-        }
-        if attempts.is_empty() {
-            return Ok(null_keys);
         }
         if has_channels {
             // The rows of a channel together, in their order: all are copied at once.
@@ -115,23 +134,55 @@ impl Waiting {
             rows = order.iter().map(|row| rows[*row]).collect();
             channels.sort_unstable();
         }
+        let mut from = 0;
+        while from < rows.len() {
+            let to =
+                if bytes > self.most.bytes { self.end(calls, &rows, from) } else { rows.len() };
+            let keys = self.copy(calls, &rows[from..to], attempts[from..to].to_vec())?;
+            if has_channels {
+                let mut at = 0;
+                for same in channels[from..to].chunk_by(|one, other| one == other) {
+                    self.push(same[0], keys.slice(at, same.len()));
+                    at += same.len();
+                }
+            } else {
+                self.push(None, keys);
+            }
+            from = to;
+        }
+        Ok(unasked)
+    }
+
+    /// Returns the bytes of the arguments of some rows.
+    fn bytes(&self, batch: &RecordBatch, row: usize, rows: usize) -> usize {
+        let columns = self.columns.iter().map(|column| batch.column(*column));
+        columns.map(|column| bytes_of_values(column.as_ref(), row, rows)).sum()
+    }
+
+    /// Returns the end of the rows that are copied together, from the row at `from` on.
+    fn end(&self, calls: &Calls, rows: &[(usize, usize)], from: usize) -> usize {
+        let mut bytes = 0;
+        let fits = |(batch, row): &&(usize, usize)| {
+            bytes += self.bytes(&calls.batches[*batch].batch, *row, 1);
+            bytes <= self.most.bytes
+        };
+        from + rows[from..].iter().take_while(fits).count().max(1)
+    }
+
+    /// Copies the arguments of some rows out of their batches.
+    fn copy(
+        &self,
+        calls: &Calls,
+        rows: &[(usize, usize)],
+        attempts: Vec<AttemptId>,
+    ) -> Result<Keys, TaskError> {
         let arguments = self.columns.iter().map(|column| {
             let parts: Vec<&dyn Array> =
                 calls.batches.iter().map(|it| it.batch.column(*column).as_ref()).collect();
-            interleave(&parts, &rows)
+            interleave(&parts, rows)
         });
         let arguments = arguments.collect::<Result<_, _>>().map_err(|error| internal(&error))?;
-        let keys = Keys { attempts, arguments };
-        if has_channels {
-            let mut from = 0;
-            for same in channels.chunk_by(|one, other| one == other) {
-                self.push(same[0], keys.slice(from, same.len()));
-                from += same.len();
-            }
-        } else {
-            self.push(None, keys);
-        }
-        Ok(null_keys)
+        Ok(Keys { attempts, arguments })
     }
 
     /// Removes calls that nobody waits for any more.
@@ -163,8 +214,9 @@ impl Waiting {
         let ready = self.ready.len();
         let channel = self.ready.pop_front()?;
         let line = self.lines.get_mut(&channel)?;
-        let queries = (free / ready).min(self.most_queries - line.queries).max(1);
-        let parts = line.take(line.rows.div_ceil(queries).min(self.most_rows));
+        let queries = (free / ready).min(self.most.queries - line.queries).max(1);
+        let rows = line.rows.div_ceil(queries).min(self.most.rows);
+        let parts = line.take(rows, self.most.bytes);
         line.queries += 1;
         line.is_ready = false;
         self.make_ready(channel);
@@ -191,7 +243,7 @@ impl Waiting {
 
     fn make_ready(&mut self, channel: Option<Key>) {
         let Some(line) = self.lines.get_mut(&channel) else { return };
-        if !line.is_ready && line.rows > 0 && line.queries < self.most_queries {
+        if !line.is_ready && line.rows > 0 && line.queries < self.most.queries {
             line.is_ready = true;
             self.ready.push_back(channel);
         }
@@ -199,22 +251,27 @@ impl Waiting {
 }
 
 impl Line {
-    /// Removes the `rows` oldest rows, or all there are.
-    fn take(&mut self, rows: usize) -> Vec<Keys> {
+    /// Removes the `rows` oldest rows, or all there are, as far as they come to `most_bytes`.
+    fn take(&mut self, rows: usize, most_bytes: usize) -> Vec<Keys> {
         let mut parts = Vec::new();
-        let mut missing = rows.min(self.rows);
-        self.rows -= missing;
+        let (mut missing, mut left) = (rows.min(self.rows), most_bytes);
         while missing > 0
             && let Some(keys) = self.segments.pop_front()
         {
-            let length = keys.len();
-            if length > missing {
-                self.segments.push_front(keys.slice(missing, length - missing));
-                parts.push(keys.slice(0, missing));
-                missing = 0;
-            } else {
-                missing -= length;
-                parts.push(keys);
+            let (length, bytes) = (keys.len(), keys.bytes(0, keys.len()));
+            let fit = if bytes <= left { length } else { keys.rows_within(left) };
+            let taken = fit.min(missing).max(usize::from(parts.is_empty()));
+            if taken < length {
+                self.segments.push_front(keys.slice(taken, length - taken));
+            }
+            if taken > 0 {
+                parts.push(if taken < length { keys.slice(0, taken) } else { keys });
+            }
+            self.rows -= taken;
+            missing -= taken;
+            left = left.saturating_sub(bytes);
+            if fit < length {
+                break;
             }
         }
         parts

@@ -66,7 +66,10 @@ impl Work {
                 self.running.cancel(&cancelled);
             }
             Command::Invoke(calls) => match self.waiting.add(&calls) {
-                Ok(null_keys) => self.lookup.answer_null_keys(&null_keys),
+                Ok(unasked) => {
+                    self.lookup.answer_null_keys(&unasked.null_keys);
+                    self.lookup.refuse_too_large(&unasked.too_large);
+                }
                 Err(error) => {
                     self.lookup.replies.fail(error);
                 }

@@ -46,8 +46,19 @@ impl Source {
     }
 }
 
+/// Bytes of a row.
+const WIDTH: usize = 8;
+
+fn bounded(most: Most) -> Waiting {
+    Waiting::new(vec![0], NullArgs::Miss, most)
+}
+
+fn most(rows: usize, queries: usize) -> Most {
+    Most { rows, queries, bytes: usize::MAX, row_bytes: usize::MAX }
+}
+
 fn waiting(most_rows: usize) -> Waiting {
-    Waiting::new(vec![0], NullArgs::Miss, most_rows, QUERIES)
+    bounded(most(most_rows, QUERIES))
 }
 
 fn taken(waiting: &mut Waiting, free: usize) -> Option<(Option<Key>, Vec<i64>)> {
@@ -59,7 +70,7 @@ fn taken(waiting: &mut Waiting, free: usize) -> Option<(Option<Key>, Vec<i64>)> 
 
 #[test]
 fn without_channels_the_rows_are_spread_over_the_connections_that_are_free() {
-    let mut waiting = Waiting::new(vec![0], NullArgs::Miss, 100, 4);
+    let mut waiting = bounded(most(100, 4));
     waiting.add(&Source::new().calls(0, &[None; 10], false)).unwrap();
 
     assert_eq!(taken(&mut waiting, 3), Some((None, vec![0, 1, 2, 3])));
@@ -97,6 +108,45 @@ fn a_channel_has_no_more_queries_than_it_may_until_one_has_ended() {
 }
 
 #[test]
+fn a_query_has_no_more_bytes_than_it_may_unless_it_is_of_one_row() {
+    let mut source = Source::new();
+    let mut waiting = bounded(Most { bytes: 3 * WIDTH, ..most(100, 100) });
+    waiting.add(&source.calls(0, &[None; 2], false)).unwrap();
+    waiting.add(&source.calls(2, &[None; 6], false)).unwrap();
+
+    let queries: Vec<_> = (0..3).map(|_| taken(&mut waiting, 1).unwrap().1).collect();
+    assert_eq!(queries, [vec![0, 1, 2], vec![3, 4], vec![5, 6, 7]]);
+    assert!(!waiting.is_ready());
+
+    let mut waiting = bounded(Most { bytes: 1, ..most(100, 100) });
+    waiting.add(&source.calls(8, &[None; 2], false)).unwrap();
+    assert_eq!(taken(&mut waiting, 1), Some((None, vec![8])));
+    assert_eq!(taken(&mut waiting, 1), Some((None, vec![9])));
+}
+
+#[test]
+fn a_burst_that_is_too_large_is_copied_in_pieces() {
+    let mut waiting = bounded(Most { bytes: 2 * WIDTH, ..most(100, 100) });
+    waiting.add(&Source::new().calls(0, &[Some(1), Some(2), Some(1), Some(1)], true)).unwrap();
+
+    let segments = |channel| waiting.lines[&Some(Key::new(channel))].segments.iter();
+    assert_eq!(segments(1).map(Keys::len).collect::<Vec<_>>(), [2, 1]);
+    assert_eq!(segments(2).map(Keys::len).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn a_row_whose_arguments_fit_no_message_is_not_asked_for() {
+    let calls = Source::new().calls(0, &[None; 2], false);
+    let mut waiting = bounded(Most { row_bytes: WIDTH - 1, ..most(100, 100) });
+
+    let unasked = waiting.add(&calls).unwrap();
+
+    let attempts = calls.calls.iter().map(|it| it.attempt).collect();
+    assert_eq!(unasked, Unasked { null_keys: Vec::new(), too_large: attempts });
+    assert!(!waiting.is_ready());
+}
+
+#[test]
 fn what_is_cancelled_leaves_and_takes_the_turn_of_its_channel_along() {
     let mut waiting = waiting(10);
     let calls = Source::new().calls(0, &[Some(1), Some(2), Some(2)], true);
@@ -130,9 +180,11 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #[test]
     fn each_row_is_in_one_query_of_its_channel_in_order(
-        events in proptest::collection::vec(event(), 1..60)
+        events in proptest::collection::vec(event(), 1..60),
+        bytes in prop_oneof![Just(usize::MAX), 1..100_usize],
     ) {
         let (mut source, mut waiting) = (Source::new(), waiting(7));
+        waiting.most.bytes = bytes;
         // The channel of each row that waits, with its call, by its number.
         let mut rows: Vec<(i64, Option<Key>, AttemptId)> = Vec::new();
         let (mut queries, mut count): (Vec<Option<Key>>, i64) = (Vec::new(), 0);

@@ -146,17 +146,22 @@ impl Engine {
             return Ok(());
         }
         let (mut group, mut bytes) = (Vec::with_capacity(self.ended.len()), 0);
-        for (attempt, outcome) in self.ended.drain(..) {
+        for (attempt, outcome) in std::mem::take(&mut self.ended) {
             let size = outcome.bytes();
             if bytes > 0 && bytes + size > GROUP_BYTES {
                 let ended = std::mem::take(&mut group);
-                self.replies.send(self.columns.reply(&self.rules.host, ended)?);
+                self.send(ended)?;
                 bytes = 0;
             }
             bytes += size;
             group.push((attempt, outcome));
         }
-        self.replies.send(self.columns.reply(&self.rules.host, group)?);
-        Ok(())
+        self.send(group)
+    }
+
+    fn send(&self, ended: Vec<(AttemptId, Outcome)>) -> Result<(), TaskError> {
+        self.columns.reply(&self.rules.host, ended, |group| {
+            self.replies.send(group);
+        })
     }
 }

@@ -17,8 +17,8 @@ use crate::json::{Decoded, JsonRows};
 use crate::lookup::{LookupReply, Misses};
 use crate::text::TextColumn;
 
-/// Stands for the rows of a document that could not be read.
-const UNREADABLE: u32 = u32::MAX;
+/// What the values of one header may come to in a reply: less than a column can hold.
+const MOST_HEADER_BYTES: usize = 1 << 30;
 
 /// How responses become rows: columns of the body, then the status, then headers.
 pub(super) struct ResultColumns {
@@ -30,6 +30,18 @@ pub(super) struct ResultColumns {
     /// How many columns come from the body.
     of_body: usize,
     misses: Misses,
+    most_header_bytes: usize,
+}
+
+/// What responses have in their bodies.
+struct Bodies {
+    columns: Vec<ArrayRef>,
+    /// The rows of each response.
+    counts: Vec<u32>,
+    /// The responses that could not be read, ascending, and why.
+    unreadable: Vec<(usize, CallFailure)>,
+    /// The rows that do not fit, ascending.
+    bad: Vec<(usize, CallFailure)>,
 }
 
 impl ResultColumns {
@@ -67,15 +79,17 @@ impl ResultColumns {
         } else {
             None
         };
-        Ok(Self { schema, json, returns, has_status, of_body, misses })
+        let most_header_bytes = MOST_HEADER_BYTES;
+        Ok(Self { schema, json, returns, has_status, of_body, misses, most_header_bytes })
     }
 
-    /// Makes the reply to calls that have ended.
+    /// Replies to calls that have ended, mostly at once.
     pub(super) fn reply(
         &self,
         host: &str,
         ended: Vec<(AttemptId, Outcome)>,
-    ) -> Result<ReplyGroup, TaskError> {
+        mut send: impl FnMut(ReplyGroup),
+    ) -> Result<(), TaskError> {
         let mut reply = LookupReply::new(self.misses, ended.len());
         let mut found = Vec::with_capacity(ended.len());
         let mut missed = Vec::new();
@@ -87,51 +101,66 @@ impl ResultColumns {
                 Outcome::Failed(failed) => reply.failed(attempt, failed.0, failed.1),
             }
         }
-        let (rows, bad) = self.found(host, &found, &mut reply, &mut missed)?;
+        self.reply_found(host, &found, reply, missed, &mut send)
+    }
+
+    /// Replies to calls that found something, in halves where their headers are too long together,
+    /// and to those that missed.
+    fn reply_found(
+        &self,
+        host: &str,
+        found: &[(AttemptId, Found)],
+        mut reply: LookupReply,
+        mut missed: Vec<(AttemptId, bool)>,
+        send: &mut impl FnMut(ReplyGroup),
+    ) -> Result<(), TaskError> {
+        let mut bodies = self.bodies(host, found)?;
+        if self.has_long_headers(found, &bodies.counts) {
+            if let Some((one, other)) = found.split_at_checked(found.len() / 2)
+                && !one.is_empty()
+            {
+                self.reply_found(host, one, reply, missed, send)?;
+                let reply = LookupReply::new(self.misses, other.len());
+                return self.reply_found(host, other, reply, Vec::new(), send);
+            }
+            bodies = self.bodies(host, &[])?;
+            bodies.counts = vec![0; found.len()];
+            bodies.unreadable = (0..found.len()).map(|it| (it, long_headers(host))).collect();
+        }
+        let (rows, bad) = self.rows(found, bodies, &mut reply, &mut missed)?;
         let mut null_rows = 0;
         for (attempt, may_retry) in missed {
             let has_row = if may_retry { reply.missed(attempt) } else { reply.null_key(attempt) };
             null_rows += usize::from(has_row);
         }
         if null_rows == 0 {
-            return reply.finish_without(&rows, bad);
+            send(reply.finish_without(&rows, bad)?);
+            return Ok(());
         }
         let nulls = self.schema.fields().iter();
         let nulls = nulls.map(|field| new_null_array(field.data_type(), null_rows)).collect();
         let nulls =
             RecordBatch::try_new(SchemaRef::clone(&self.schema), nulls).map_err(internal)?;
         let rows = concat_batches(&self.schema, [&rows, &nulls]).map_err(internal)?;
-        reply.finish_without(&rows, bad)
+        send(reply.finish_without(&rows, bad)?);
+        Ok(())
     }
-
-    /// Makes the rows of the calls that found something; those that did not join `missed`.
-    fn found(
-        &self,
-        host: &str,
-        found: &[(AttemptId, Found)],
-        reply: &mut LookupReply,
-        missed: &mut Vec<(AttemptId, bool)>,
-    ) -> Result<(RecordBatch, Vec<(usize, CallFailure)>), TaskError> {
-        if found.is_empty() {
-            return Ok((RecordBatch::new_empty(SchemaRef::clone(&self.schema)), Vec::new()));
-        }
-        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
-        let mut counts = vec![1; found.len()];
+    /// Reads the bodies of some responses.
+    fn bodies(&self, host: &str, found: &[(AttemptId, Found)]) -> Result<Bodies, TaskError> {
+        let columns = Vec::with_capacity(self.schema.fields().len());
+        let (counts, unreadable) = (vec![1; found.len()], Vec::new());
+        let mut bodies = Bodies { columns, counts, unreadable, bad: Vec::new() };
         if let Some(json) = &self.json {
             let documents: Vec<&[u8]> = found.iter().map(|(_, it)| it.body.as_ref()).collect();
             let Decoded { batch, documents } = json.decode(&documents)?;
-            columns.extend_from_slice(batch.columns());
-            for ((count, document), (attempt, _)) in counts.iter_mut().zip(documents).zip(found) {
-                *count = match document {
-                    Ok(rows) => rows,
-                    Err(message) => {
-                        reply.failed(*attempt, bad_body(host, &message), Retry::No);
-                        UNREADABLE
-                    }
-                };
+            bodies.columns.extend_from_slice(batch.columns());
+            for (index, document) in documents.into_iter().enumerate() {
+                bodies.counts[index] = document.unwrap_or_else(|message| {
+                    bodies.unreadable.push((index, bad_body(host, &message)));
+                    0
+                });
             }
         }
-        let mut bad = Vec::new();
         if self.returns == Returns::Body {
             let mut column = TextColumn::new(&self.schema.fields()[0], found.len());
             for (_, response) in found {
@@ -139,22 +168,50 @@ impl ResultColumns {
             }
             let parsed = column.finish()?;
             let describe = |(row, message): (usize, String)| (row, bad_body(host, &message));
-            bad.extend(parsed.bad.into_iter().map(describe));
-            columns.push(parsed.array);
+            bodies.bad.extend(parsed.bad.into_iter().map(describe));
+            bodies.columns.push(parsed.array);
         }
-        for ((attempt, _), count) in found.iter().zip(&counts) {
-            match count {
-                0 => missed.push((*attempt, true)),
-                count if *count == UNREADABLE => {}
-                count => reply.found(*attempt, *count),
+        Ok(bodies)
+    }
+
+    /// Makes the rows of the calls that found something; those that did not join `missed`.
+    fn rows(
+        &self,
+        found: &[(AttemptId, Found)],
+        bodies: Bodies,
+        reply: &mut LookupReply,
+        missed: &mut Vec<(AttemptId, bool)>,
+    ) -> Result<(RecordBatch, Vec<(usize, CallFailure)>), TaskError> {
+        let Bodies { mut columns, counts, unreadable, bad } = bodies;
+        if found.is_empty() {
+            return Ok((RecordBatch::new_empty(SchemaRef::clone(&self.schema)), bad));
+        }
+        let mut unreadable = unreadable.into_iter().peekable();
+        for (index, ((attempt, _), count)) in found.iter().zip(&counts).enumerate() {
+            if let Some((_, failure)) = unreadable.next_if(|(failed, _)| *failed == index) {
+                reply.failed(*attempt, failure, Retry::No);
+            } else if *count == 0 {
+                missed.push((*attempt, true));
+            } else {
+                reply.found(*attempt, *count);
             }
-        }
-        for count in &mut counts {
-            *count = if *count == UNREADABLE { 0 } else { *count };
         }
         self.push_envelope(found, &counts, &mut columns)?;
         let rows = RecordBatch::try_new(SchemaRef::clone(&self.schema), columns);
         Ok((rows.map_err(internal)?, bad))
+    }
+
+    /// Whether a header of some responses, which each of their rows has, is longer than one may be.
+    fn has_long_headers(&self, found: &[(AttemptId, Found)], counts: &[u32]) -> bool {
+        let headers = self.schema.fields().len() - self.of_body - usize::from(self.has_status);
+        let each = || found.iter().zip(counts);
+        let length = |index: usize| {
+            let of = |((_, it), count): (&(AttemptId, Found), &u32)| {
+                it.headers[index].as_ref().map_or(0, |it| it.len() * *count as usize)
+            };
+            each().map(of).sum::<usize>()
+        };
+        (0..headers).any(|index| length(index) > self.most_header_bytes)
     }
 
     /// Appends status and headers, repeated for each row of a response.
@@ -203,6 +260,18 @@ fn bad_body(host: &str, message: &str) -> CallFailure {
     }
 }
 
+/// Makes the failure of a response whose header is too long for all of its rows.
+fn long_headers(host: &str) -> CallFailure {
+    let text = format!(
+        "{host}: a header in `response_headers` comes to more than 1 GiB in the rows of the response"
+    );
+    let kind = ErrorKind::ResultTooLarge;
+    CallFailure { kind, message: text.clone(), summary: text, cause: None }
+}
+
 fn internal(error: impl std::fmt::Display) -> TaskError {
     TaskError::Internal(format!("responses do not fit the result columns: {error}"))
 }
+
+#[cfg(test)]
+mod tests;

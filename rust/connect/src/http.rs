@@ -40,7 +40,7 @@ use self::body::Body;
 use self::call::CallRules;
 use self::client::ClientSettings;
 use self::engine::Engine;
-use self::failure::{authority, host_label};
+use self::failure::host_label;
 use self::request::{IdempotencyKey, RequestTemplates, repeats};
 use self::results::ResultColumns;
 use crate::lookup::Misses;
@@ -170,9 +170,8 @@ impl NativeFunction for HttpConfig {
     }
 
     fn concurrency(&self) -> Result<Concurrency, StartError> {
-        // A client has connections of its own to each server.
-        let connections = format!("http {} {}", authority(&self.url), self.client.key()?);
-        Ok(Concurrency::of(connections, self.connections))
+        // Clients make as many connections as there are calls, so no task takes those of another.
+        Ok(Concurrency::of_task(self.connections))
     }
 
     fn start(&self, start: Start) -> Result<TaskFunction, StartError> {

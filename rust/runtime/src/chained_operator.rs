@@ -34,6 +34,8 @@ pub struct ChainedOperator<X: Exchange, F> {
     function: F,
     config: DriverConfig,
     max_concurrency: NonZeroUsize,
+    /// Calls in flight that others leave to it.
+    permitted: NonZeroUsize,
     /// Input that the exchange has not taken.
     inputs: VecDeque<X::Input>,
     /// Whether the input ended.
@@ -61,6 +63,7 @@ impl<X: Exchange, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     pub fn new(operator: Config, config: DriverConfig, exchange: X, function: F) -> Self {
         Self {
             max_concurrency: operator.max_concurrency,
+            permitted: NonZeroUsize::MAX,
             warm_up: WarmUp::new(config.warm_up, operator.max_concurrency),
             most_held: usize::MAX,
             operator: AsyncWaitOperator::new(operator),
@@ -189,11 +192,17 @@ impl<X: Exchange, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
 
     // --- calls ---
 
+    /// Lets so many calls be in flight from now on, beside the operator's own bounds.
+    pub(crate) fn permit(&mut self, calls: NonZeroUsize) {
+        self.permitted = calls;
+    }
+
     /// Lets as many calls be in flight as everybody permits who bounds them: there is room for
-    /// what they bring, and somebody wants it.
+    /// what they bring, somebody wants it, and others have their share.
     pub(crate) fn set_window(&mut self, now: ProcessingTime) {
         let calls = self.bounds.calls(self.exchange.result_bytes(), self.max_concurrency);
-        self.operator.set_window(calls.min(self.warm_up.window()), now);
+        let calls = calls.min(self.warm_up.window()).min(self.permitted);
+        self.operator.set_window(calls, now);
         // Calls that it lets start do not wait until something else happens.
         self.carry_out_actions(now);
     }

@@ -2,6 +2,7 @@
 //! What other threads tell a task.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use sparkawait_core::mailbox::{Inbox, Mail};
@@ -22,6 +23,8 @@ pub(crate) enum TaskMail<X: Exchange> {
     EndOfInput,
     /// The outcomes of a burst of calls of the operator at this position of the chain.
     Replies(usize, X::Reply),
+    /// How many calls the operator at this position may have in flight from now on.
+    Permitted(usize, NonZeroUsize),
     /// Input or function failed as a whole.
     Failed(X::Error),
 }
@@ -33,6 +36,7 @@ impl<X: Exchange> TaskMail<X> {
             Self::Input(_) => "take a batch of input",
             Self::EndOfInput => "end the input",
             Self::Replies(..) => "complete a burst of calls",
+            Self::Permitted(..) => "bound the calls in flight",
             Self::Failed(_) => "fail the task",
         }
     }
@@ -57,7 +61,10 @@ impl<X: Exchange> TaskInbox<X> {
     /// Sends `mail`; returns false if the task has ended.
     pub(crate) fn put(&self, mail: TaskMail<X>) -> bool {
         let description = mail.description();
-        let position = if let TaskMail::Replies(position, _) = &mail { *position } else { 0 };
+        let position = match &mail {
+            TaskMail::Replies(position, _) | TaskMail::Permitted(position, _) => *position,
+            TaskMail::Input(_) | TaskMail::EndOfInput | TaskMail::Failed(_) => 0,
+        };
         self.inbox.put(Mail::new(mail, priority_of(position), description)).is_ok()
     }
 }
@@ -86,6 +93,12 @@ impl<X: Exchange> ReplySender<X> {
     /// Sends the outcomes of some calls; returns false if the task has ended.
     pub fn send(&self, reply: X::Reply) -> bool {
         self.inbox.put(TaskMail::Replies(self.position, reply))
+    }
+
+    /// Lets the operator have so many calls in flight from now on, beside its own bounds; returns
+    /// false if the task has ended.
+    pub fn permit(&self, calls: NonZeroUsize) -> bool {
+        self.inbox.put(TaskMail::Permitted(self.position, calls))
     }
 
     /// Fails the task, because the function cannot go on at all.

@@ -2,6 +2,7 @@
 //! The operators of a task, each of which gets what the one before it puts out.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 
 use sparkawait_core::time::ProcessingTime;
 
@@ -69,6 +70,13 @@ impl<X: Exchange, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
         match self.operators.get_mut(position) {
             Some(operator) => operator.accept_reply(reply, now),
             None => Ok(()),
+        }
+    }
+
+    /// Lets the operator at `position` have so many calls in flight from now on.
+    pub(crate) fn permit(&mut self, position: usize, calls: NonZeroUsize) {
+        if let Some(operator) = self.operators.get_mut(position) {
+            operator.permit(calls);
         }
     }
 

@@ -11,7 +11,7 @@ use sparkawait_core::operator::Config;
 /// started at once: there is no second line behind the operator's, where the calls
 /// of one channel would hold those of all.
 ///
-/// It is for all operators of the process that use the same connections.
+/// Operators of the process that use the same connections divide it, see `call_share`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Concurrency {
     bound: Option<Bound>,
@@ -19,8 +19,8 @@ pub struct Concurrency {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Bound {
-    /// Equal for those that use the same connections.
-    connections: String,
+    /// Equal for those that use the same connections; `None`: a task has connections of its own.
+    connections: Option<String>,
     calls: usize,
 }
 
@@ -36,13 +36,25 @@ impl Concurrency {
     /// others.
     #[must_use]
     pub fn of(connections: String, calls: usize) -> Self {
-        Self { bound: Some(Bound { connections, calls: calls.max(1) }) }
+        Self { bound: Some(Bound { connections: Some(connections), calls: calls.max(1) }) }
+    }
+
+    /// Makes that of a function which can have `calls` on their way, at least one, in each task.
+    #[must_use]
+    pub fn of_task(calls: usize) -> Self {
+        Self { bound: Some(Bound { connections: None, calls: calls.max(1) }) }
     }
 
     /// Returns the bound, if there is one.
     #[must_use]
     pub fn calls(&self) -> Option<usize> {
         self.bound.as_ref().map(|it| it.calls)
+    }
+
+    /// Returns the connections that others may use, too, and the calls that go over them.
+    pub(crate) fn shared(&self) -> Option<(&str, usize)> {
+        let Bound { connections, calls } = self.bound.as_ref()?;
+        Some((connections.as_deref()?, *calls))
     }
 
     /// Lets an operator have no more calls in flight than these.

@@ -28,6 +28,7 @@
 //! | [`shared`] | what all tasks of a process share |
 //! | [`error`] | why a call failed, and why a task failed |
 
+mod call_share;
 pub mod channel_share;
 pub mod concurrency;
 pub mod destinations;

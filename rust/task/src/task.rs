@@ -7,6 +7,7 @@ use sparkawait_core::operator::Config;
 use sparkawait_runtime::clock::MonotonicClock;
 use sparkawait_runtime::{ChainedOperator, Driver, DriverConfig, Feeder, Mailbox, OperatorChain};
 
+use crate::call_share::SharingFunction;
 use crate::concurrency::Concurrency;
 use crate::error::TaskError;
 use crate::exchange::{RowConfig, TaskExchange};
@@ -103,6 +104,13 @@ fn operator(
     config.concurrency.bound(&mut config.operator);
     let replies = Replies::to(mailbox.reply_sender(position));
     let function = stack(&config.layers, Box::new(function), replies, &config.rows)?;
+    let function: TaskFunction = match config.concurrency.shared() {
+        None => function,
+        Some((connections, calls)) => {
+            let mailbox = mailbox.reply_sender(position);
+            Box::new(SharingFunction::new(function, connections, calls, mailbox))
+        }
+    };
     let exchange = TaskExchange::new(config.rows)?;
     Ok(ChainedOperator::new(config.operator, config.driver, exchange, function))
 }

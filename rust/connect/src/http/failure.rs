@@ -44,7 +44,7 @@ pub(super) fn host_label(url: &str) -> String {
 
 /// Returns what a URL template has between scheme and path, a password included; nothing if a
 /// column stands for the scheme.
-pub(super) fn authority(url: &str) -> &str {
+fn authority(url: &str) -> &str {
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);
     rest.split(['/', '?', '#']).next().unwrap_or_default()
 }

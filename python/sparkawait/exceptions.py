@@ -8,6 +8,7 @@ Any thread may raise them.
 
 from __future__ import annotations
 
+import functools
 from enum import Enum
 from typing import Any
 
@@ -100,6 +101,8 @@ class AsyncIOError(Exception):
         # one as `strerror` and the message as `errno`.
         super().__init__(message)
         self.kind = ErrorKind(kind)
+        # In a traceback only: what is captured of a row is the message.
+        add_note(self, _advice(self.kind))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles by constructor arguments; attributes and notes travel beside them."""
@@ -148,6 +151,25 @@ class SnapshotError(AsyncIOError):
 
 class InternalError(AsyncIOError):
     """An invariant of sparkawait broke: please report it."""
+
+
+@functools.cache
+def _advice(kind: ErrorKind) -> str:
+    """Returns where a kind is explained."""
+    return f"see {_page()}#{kind}"
+
+
+@functools.cache
+def _page() -> str:
+    """Returns the address that the package was published with, or the file in its repository."""
+    from importlib import metadata
+
+    try:
+        addresses = metadata.metadata("sparkawait").get_all("Project-URL") or []
+    except metadata.PackageNotFoundError:  # a source tree that was not installed
+        addresses = []
+    named = (address.partition(", ") for address in addresses)
+    return next((url for label, _, url in named if label == "Errors"), "docs/errors.md")
 
 
 def _rebuild(cls: type[AsyncIOError], message: str, kind: str) -> AsyncIOError:

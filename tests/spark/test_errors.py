@@ -2,6 +2,7 @@
 """Failures, timeouts and retries, as a job sees them."""
 
 import asyncio
+import sys
 
 import pytest
 
@@ -41,6 +42,12 @@ def test_the_users_traceback_reaches_the_driver(numbers):
     with pytest.raises(Exception, match="AsyncFunctionError") as info:
         sa.ordered_wait(numbers, fail_on_three).collect()
     assert "in fail_on_three\n    raise LookupError(message)" in str(info.value)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="tracebacks have no notes there")
+def test_the_exception_of_a_job_names_where_its_kind_is_explained(numbers):
+    with pytest.raises(Exception, match=r"see docs/errors\.md#user-function-failed"):
+        sa.ordered_wait(numbers, fail_on_three).collect()
 
 
 def test_null_leaves_the_returned_columns_null(numbers):

@@ -142,4 +142,4 @@ def test_what_is_no_column_list_is_refused(text, problem):
 def test_a_note_shows_where_the_mistake_is():
     with pytest.raises(ConfigurationError) as info:
         parse_schema("id bigint, price dubble")
-    assert info.value.__notes__ == ["id bigint, price dubble\n" + " " * 17 + "^"]
+    assert info.value.__notes__[1:] == ["id bigint, price dubble\n" + " " * 17 + "^"]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tree of exceptions: what may be caught, and what survives pickling."""
 
+import email.message
+import importlib.metadata
 import pickle
 
 import pytest
@@ -60,7 +62,29 @@ def test_an_exception_survives_pickling(cls):
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - just made
     assert type(copy) is cls
     assert (str(copy), copy.kind) == ("went wrong", ErrorKind.ELEMENT_TIMED_OUT)
-    assert copy.__notes__ == ["a note"]
+    assert copy.__notes__ == ["see docs/errors.md#element-timed-out", "a note"]
+
+
+def test_a_traceback_names_where_its_kind_is_explained():
+    error = ConfigurationError("`capacity` must be at least 1", ErrorKind.CAPACITY_NOT_POSITIVE)
+    assert str(error) == "`capacity` must be at least 1"
+    assert error.__notes__ == ["see docs/errors.md#capacity-not-positive"]
+
+
+def test_the_address_is_the_one_that_the_package_was_published_with(monkeypatch):
+    described = email.message.Message()
+    described["Project-URL"] = "Issues, https://forge.test/issues"
+    described["Project-URL"] = "Errors, https://forge.test/docs/errors.md"
+    monkeypatch.setattr(importlib.metadata, "metadata", lambda name: described)
+    exceptions._page.cache_clear()
+    exceptions._advice.cache_clear()
+    try:
+        assert exceptions._advice(ErrorKind.INTERNAL) == (
+            "see https://forge.test/docs/errors.md#internal"
+        )
+    finally:
+        exceptions._page.cache_clear()
+        exceptions._advice.cache_clear()
 
 
 def test_the_number_of_attempts_survives_pickling():

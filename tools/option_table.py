@@ -13,7 +13,7 @@ BEGIN, END = "<!-- options: begin -->\n", "<!-- options: end -->\n"
 METRICS = (
     "metrics",
     "`None`",
-    "`sparkawait.spark.Metrics(spark)`: counters and call latencies of all tasks; classic sessions",
+    "`sa.Metrics(spark)`: counters and call latencies of all tasks; classic sessions",
 )
 SETS = ("options", "`None`", "a set of these, `sa.WaitOptions(..)`, over which they win")
 

@@ -34,6 +34,7 @@ from sparkawait.adaptive_limit import AdaptiveLimit
 from sparkawait.cache import Cache
 from sparkawait.channels import Channels
 from sparkawait.connectors import http, postgres, redis
+from sparkawait.durations import Duration
 from sparkawait.exceptions import (
     AsyncFunctionError,
     AsyncIOError,
@@ -45,32 +46,55 @@ from sparkawait.exceptions import (
     ResultError,
     SnapshotError,
 )
-from sparkawait.functions import AsyncFunction, Batch, FunctionContext, async_function
+from sparkawait.functions import (
+    AsyncFunction,
+    AsyncFunctionLike,
+    Batch,
+    FunctionContext,
+    async_function,
+)
+from sparkawait.native_function import NativeFunction
 from sparkawait.retry import RetryAfter
 from sparkawait.secrets import secret
+from sparkawait.sizes import Size
+from sparkawait.types import SchemaLike
 from sparkawait.wait_options import WaitOptions
 from sparkawait.watermark import WatermarkStrategy
 
 if TYPE_CHECKING:
-    from sparkawait.spark import async_udf, key_ordered_wait, ordered_wait, unordered_wait
+    from sparkawait.spark import (
+        AsyncUserDefinedFunction,
+        Metrics,
+        async_udf,
+        key_ordered_wait,
+        ordered_wait,
+        unordered_wait,
+    )
 
 __all__ = [
     "AdaptiveLimit",
     "AsyncFunction",
     "AsyncFunctionError",
+    "AsyncFunctionLike",
     "AsyncIOError",
+    "AsyncUserDefinedFunction",
     "Batch",
     "Cache",
     "Channels",
     "ConfigurationError",
+    "Duration",
     "ElementTimeoutError",
     "ErrorKind",
     "FunctionContext",
     "InternalError",
+    "Metrics",
+    "NativeFunction",
     "OperatorStateError",
     "ResultError",
     "RetryAfter",
     "Row",
+    "SchemaLike",
+    "Size",
     "SnapshotError",
     "WaitOptions",
     "WatermarkStrategy",
@@ -89,7 +113,16 @@ __all__ = [
 ]
 
 __version__ = VERSION
-_SPARK = frozenset({"async_udf", "key_ordered_wait", "ordered_wait", "unordered_wait"})
+_SPARK = frozenset(
+    {
+        "AsyncUserDefinedFunction",
+        "Metrics",
+        "async_udf",
+        "key_ordered_wait",
+        "ordered_wait",
+        "unordered_wait",
+    }
+)
 
 
 def __getattr__(name: str) -> Any:

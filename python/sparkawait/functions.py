@@ -257,14 +257,24 @@ def wrap_coroutine(
     Raises:
         ConfigurationError: If `function` is something else, or does not take a row.
     """
+    name = check_async(function)
+    check_call(function, name, "row" if batch is None else "rows")
+    return FunctionFromCoroutine(cast("_Coroutine", function), schema, batch)
+
+
+def check_async(function: object) -> str:
+    """Returns the name of an ``async def``, or of anything that is called like one.
+
+    Raises:
+        ConfigurationError: If `function` is something else.
+    """
     name = describe(function)
     if isinstance(function, type):
         _refuse(f"`{name}` is a class; pass an instance, {name}(..)", ErrorKind.FUNCTION_INVALID)
     if not is_async(function):
         _refuse(*_no_coroutine(function, name))
     refuse_context_manager(function, name)
-    check_call(function, name, "row" if batch is None else "rows")
-    return FunctionFromCoroutine(cast("_Coroutine", function), schema, batch)
+    return name
 
 
 def check_call(function: object, name: str, argument: str) -> None:

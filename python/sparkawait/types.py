@@ -21,7 +21,7 @@ from sparkawait._plan.checks import shown
 from sparkawait._plan.ddl import COLLATION, collated, parse_schema, parse_type
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = ["COLLATION", "ColumnExpression", "SchemaLike", "to_schema"]
+__all__ = ["COLLATION", "ColumnExpression", "SchemaLike", "to_result", "to_schema"]
 
 
 class SparkType(Protocol):
@@ -72,6 +72,44 @@ def to_schema(value: object, name: str = "schema") -> pa.Schema:
         msg = f"`{name}` has column `{twice}` twice"
         raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
     return schema
+
+
+def to_result(value: object, name: str = "schema") -> pa.Schema | pa.DataType:
+    """Returns the columns that `value` describes, or the type of a plain column.
+
+    Args:
+        value: As for `to_schema`; or a type alone: ``"long"``, a `pyarrow.DataType` or a PySpark
+            ``DataType``. A struct is a list of columns.
+        name: The argument it was given for, used in messages.
+
+    Raises:
+        ConfigurationError: If `value` is none of these.
+
+    Examples:
+        >>> to_result("array<int>")
+        ListType(list<element: int32>)
+        >>> to_result("struct<a: int>").names
+        ['a']
+    """
+    json_value = cast("Callable[[], object] | None", getattr(value, "jsonValue", None))
+    found: Any = None
+    if isinstance(value, str):
+        try:
+            return to_schema(value, name)
+        except ConfigurationError:
+            try:
+                found = parse_type(value, name)
+            except ConfigurationError:
+                found = None
+            if found is None:
+                raise
+    elif isinstance(value, pa.DataType):
+        found = value
+    elif callable(json_value) and not isinstance(value, type):
+        found = _type_of_json(json_value(), name)
+    if found is None or pa.types.is_struct(found):
+        return to_schema(value if found is None else pa.schema(list(found)), name)
+    return found
 
 
 def duplicate(names: list[str]) -> str | None:

@@ -85,3 +85,13 @@ def test_a_column_function_names_the_field_of_its_error(spark):
 
     assert [row.why is None for row in rows] == [True, False]
     assert rows[0].halved == 0
+
+
+@pytest.mark.parametrize("mode", ["ordered_wait", "unordered_wait"])
+def test_explain_names_the_function(spark, capsys, mode):
+    getattr(sa, mode)(spark.range(1), sa.testing.simulated()).explain()
+    getattr(sa, mode)(spark.range(1), halve).explain()
+
+    shown = capsys.readouterr().out
+    assert "MapInArrow Simulated(" in shown
+    assert "MapInArrow halve(" in shown

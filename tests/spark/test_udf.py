@@ -299,7 +299,7 @@ def test_limit_ends_a_column_function(numbers):
         ({"columns": ["a", "a"]}, "`columns` must be a list of distinct names"),
         ({"columns": "a"}, "`columns` must be a list of distinct names"),
         ({"capacity": 0}, "`capacity` must be at least 1"),
-        ({"metrics": {}}, "`metrics` must be a sparkawait.spark.Metrics"),
+        ({"metrics": {}}, "`metrics` must be a sparkawait.Metrics"),
     ],
     ids=repr,
 )

@@ -94,12 +94,13 @@ def in_zone(spark):
 def echo_of(schema, zone):
     """A function whose result is its row, in a worker whose clock is in `zone`."""
 
+    @sa.async_function(schema)
     async def echo(row):
         os.environ["TZ"] = zone
         time.tzset()
         return {name: row[name] for name in row}
 
-    return sa.async_udf(echo, schema=schema)
+    return sa.async_udf(echo)
 
 
 def one_row(spark, cases):
@@ -203,11 +204,12 @@ def test_cells_are_those_of_the_wait_functions(spark):
     cases = [it for it in cases_of(VERSION) if it.type not in UNUSABLE and it.name != "10 MB"]
     df = one_row(spark, cases)
 
+    @sa.async_function("shown string")
     async def show(row):
         return {"shown": repr(dict(row))}
 
-    expected = sa.ordered_wait(df, show, schema="shown string", output="replace").first().shown
-    on_columns = df.select(sa.async_udf(show, schema="shown string")(*df.columns)).first()[0]
+    expected = sa.ordered_wait(df, show, output="replace").first().shown
+    on_columns = df.select(sa.async_udf(show)(*df.columns)).first()[0]
 
     assert on_columns == expected
 

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from sparkawait._plan.plan import Plan
 from sparkawait._worker.results import Built, ResultBuilder
 from sparkawait.exceptions import ConfigurationError, ErrorKind, InternalError, ResultError
+from sparkawait.native_function import NativeFunction
 from sparkawait.spark.metrics import TaskMetrics
 from sparkawait.spark.partition import run_task
 from sparkawait.spark.shipment import Shipment
@@ -107,11 +108,14 @@ class Arguments:
         names: Names of the arguments; ``None`` if they come with the data.
         packed: Whether they arrive in one struct that was made for the call.
         may_be_row: Whether a single packed argument is the row itself, if it is a struct.
+        are_values: Whether the function takes values, so that the row has places for names and a
+            struct is a value like any other.
     """
 
     names: tuple[str, ...] | None
     packed: bool
     may_be_row: bool
+    are_values: bool = False
 
     def to_rows(self, arguments: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:
         """Returns the rows that one batch of arguments stands for.
@@ -123,6 +127,8 @@ class Arguments:
         if not arrays:
             self._refuse(0)
         first = arrays[0]
+        if self.are_values and not self.packed:
+            return _batch(arrays, self.names or [str(index) for index in range(len(arrays))])
         if len(arrays) == 1 and pa.types.is_struct(first.type):
             members = first.flatten()  # pyright: ignore[reportAttributeAccessIssue]
             is_row = self.may_be_row and len(members) == 1 and pa.types.is_struct(members[0].type)
@@ -160,15 +166,25 @@ class ColumnTask(Shipment):
         plan: The call.
         arguments: How rows are made of the arguments.
         accumulator: Takes the metrics of the task.
+        is_struct: Whether a result of one column is a struct, too.
+        result_types: Types to cast the columns of a native function to, by name.
     """
 
     def __init__(
-        self, plan: ColumnPlan, arguments: Arguments, accumulator: Accumulator[TaskMetrics] | None
+        self,
+        plan: Plan,
+        arguments: Arguments,
+        accumulator: Accumulator[TaskMetrics] | None,
+        *,
+        is_struct: bool = False,
+        result_types: Mapping[str, pa.DataType] | None = None,
     ) -> None:
         """Starts nothing: this is the driver."""
         self.plan = plan
         self.arguments = arguments
         self._accumulator = accumulator
+        self._is_struct = is_struct
+        self._result_types = result_types or {}
 
     def arrow_function(self) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
         """Returns what Spark calls; the annotations tell it what to pass."""
@@ -182,30 +198,101 @@ class ColumnTask(Shipment):
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Array]:
         """Yields a column for each batch of rows, of the same length and in their order."""
         lengths: deque[int] = deque()
+        is_native = isinstance(self.plan.function, NativeFunction)
+        rows = 0
 
         def measured() -> Iterator[pa.RecordBatch]:
+            nonlocal rows
             for batch in batches:
                 lengths.append(batch.num_rows)
-                yield batch
+                yield _numbered(batch, rows) if is_native else batch
+                rows += batch.num_rows
 
         output = run_task(self.plan, measured(), self._accumulator)
+        if is_native:
+            output = _one_for_each(output, self._results, self._empty(), lambda: rows)
         return _cut(map(self._to_column, output), lengths, self._to_column(self._empty()))
 
+    def _results(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns the columns of a native function, without those of the input."""
+        added = self.plan.added_fields
+        columns: list[Any] = batch.columns[-len(added) :]
+        types = [self._result_types.get(field.name, field.type) for field in added]
+        arrays = [
+            column if column.type == wanted else column.cast(wanted)
+            for column, wanted in zip(columns, types, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in added])
+
     def _empty(self) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pylist([], schema=pa.schema(self.plan.added_fields))
+        fields = [
+            (field.name, self._result_types.get(field.name, field.type))
+            for field in self.plan.added_fields
+        ]
+        return pa.RecordBatch.from_pylist([], schema=pa.schema(cast("Any", fields)))
 
     def _to_column(self, batch: pa.RecordBatch) -> pa.Array:
         names = batch.schema.names
-        found = batch.column(names.index(FOUND.name))
         kept = [index for index, name in enumerate(names) if name != FOUND.name]
-        if len(kept) == 1:
+        if len(kept) == 1 and not self._is_struct:
             return batch.column(kept[0])
         # With an error beside the results, every row has a value.
-        failed = pc.invert(pc.fill_null(found, False))  # noqa: FBT003  # pyright: ignore[reportArgumentType]
-        mask = None if self.plan.options.on_error == "capture" else failed
+        mask = None
+        if self.plan.options.on_error != "capture" and FOUND.name in names:
+            found: Any = batch.column(names.index(FOUND.name))
+            found = pc.fill_null(found, cast("Any", False))  # noqa: FBT003
+            mask = pc.invert(found)
         members = [batch.column(index) for index in kept]
         member_fields = [batch.schema.field(index) for index in kept]
         return pa.StructArray.from_arrays(members, fields=member_fields, mask=mask)
+
+
+_NUMBER = "sparkawait_number"
+
+
+def _numbered(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    """Returns `batch` with the number of each of its rows in the task."""
+    numbers = pa.array(range(first, first + batch.num_rows), pa.int64())
+    names = [*batch.schema.names, _NUMBER]
+    return pa.RecordBatch.from_arrays([*batch.columns, numbers], names=names)
+
+
+def _one_for_each(
+    output: Iterator[pa.RecordBatch],
+    results: Callable[[pa.RecordBatch], pa.RecordBatch],
+    empty: pa.RecordBatch,
+    count: Callable[[], int],
+) -> Iterator[pa.RecordBatch]:
+    """Yields a result for each row that came: nulls where there is none.
+
+    Args:
+        output: Rows in their order, with their numbers.
+        results: Returns the columns of the results.
+        empty: Results of no row.
+        count: Tells how many rows came.
+
+    Raises:
+        ResultError: If a row has several.
+    """
+    done = 0
+    for batch in output:
+        if not batch.num_rows:
+            continue
+        numbers: Any = batch.column(_NUMBER)
+        end = numbers[-1].as_py() + 1
+        found = results(batch)
+        if not numbers.equals(pa.array(range(done, done + len(numbers)), pa.int64())):
+            rows: list[int] = numbers.to_pylist()
+            if len(set(rows)) < len(rows) or rows[0] < done:
+                msg = "a column function must return one result per row, got several"
+                raise ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
+            position = {number: index for index, number in enumerate(rows)}
+            indices = [position.get(number) for number in range(done, end)]
+            found = found.take(pa.array(indices, pa.int64()))
+        done = end
+        yield found
+    if done < count():
+        yield empty.take(pa.array([None] * (count() - done), pa.int64()))
 
 
 def _cut(columns: Iterator[pa.Array], lengths: deque[int], empty: pa.Array) -> Iterator[pa.Array]:

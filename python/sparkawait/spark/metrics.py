@@ -85,7 +85,7 @@ def accumulator_of(metrics: object) -> Accumulator[TaskMetrics] | None:
     if metrics is None:
         return None
     if not isinstance(metrics, Metrics):
-        msg = f"`metrics` must be a sparkawait.spark.Metrics, got `{type(metrics).__name__}`"
+        msg = f"`metrics` must be a sparkawait.Metrics, got `{type(metrics).__name__}`"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
     return metrics.accumulator
 

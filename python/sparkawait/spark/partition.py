@@ -63,6 +63,8 @@ class PartitionTask(Shipment):
         accumulator: Accumulator[TaskMetrics] | None = None,
     ) -> None:
         """Starts nothing: this is the driver."""
+        # What `explain()` shows.
+        self.__name__ = plan.function_name
         self._plan = plan
         self._names = names
         self._result_types = result_types or {}

@@ -6,10 +6,12 @@ To be used on the driver, from any thread.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import ArrayType, DataType, StructType
@@ -17,17 +19,20 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 from sparkawait._plan import options as plans
 from sparkawait._plan.checks import refuse, shown
 from sparkawait._plan.option import documented, refuse_unknown
+from sparkawait._plan.plan import Plan
+from sparkawait._plan.return_types import schema_of
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import AsyncFunctionLike
+from sparkawait.functions import AsyncFunction, AsyncFunctionLike, check_async, describe
 from sparkawait.native_function import NativeFunction
 from sparkawait.spark.columns import FOUND, Arguments, ColumnPlan, ColumnTask
-from sparkawait.spark.drivers_python import run_drivers_python
 from sparkawait.spark.metrics import Metrics, accumulator_of
-from sparkawait.spark.returned import conform, result_fields
+from sparkawait.spark.returned import casts, conform, result_fields
 from sparkawait.spark.schemas import bare
 from sparkawait.spark.texts import OPTIONS as TEXT_OPTIONS
 from sparkawait.spark.texts import PROBE
+from sparkawait.spark.values_function import ValuesFunction, with_fallback
 from sparkawait.spark.workers import require_packages
+from sparkawait.types import SchemaLike, to_result, to_schema
 from sparkawait.wait_options import COLUMN_OPTIONS, OPTIONS, ColumnArguments, WaitOptions
 
 if TYPE_CHECKING:
@@ -36,62 +41,159 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncUserDefinedFunction", "async_udf"]
 
+ReturnsLike: TypeAlias = SchemaLike | pa.DataType
+"""What a column function returns: columns, or a type alone."""
+
 _HAS_ARROW_UDF = hasattr(F, "arrow_udf")
 """Since Spark 4.1; before, columns pass through pandas."""
 
 
-@documented(COLUMN_OPTIONS, ColumnArguments)
+@overload
 def async_udf(
     function: AsyncFunctionLike,
+    returns: ReturnsLike | None = None,
+    /,
     *,
     columns: Sequence[str] | None = None,
     metrics: Metrics | None = None,
     options: WaitOptions | None = None,
     **given: Unpack[ColumnArguments],
-) -> AsyncUserDefinedFunction:
+) -> AsyncUserDefinedFunction: ...
+@overload
+def async_udf(
+    returns: ReturnsLike | None = None,
+    /,
+    *,
+    columns: Sequence[str] | None = None,
+    metrics: Metrics | None = None,
+    options: WaitOptions | None = None,
+    **given: Unpack[ColumnArguments],
+) -> Callable[[AsyncFunctionLike], AsyncUserDefinedFunction]: ...
+@documented(COLUMN_OPTIONS, ColumnArguments)
+def async_udf(
+    function: AsyncFunctionLike | ReturnsLike | None = None,
+    returns: ReturnsLike | None = None,
+    /,
+    *,
+    columns: Sequence[str] | None = None,
+    metrics: Metrics | None = None,
+    options: WaitOptions | None = None,
+    **given: Unpack[ColumnArguments],
+) -> AsyncUserDefinedFunction | Callable[[AsyncFunctionLike], AsyncUserDefinedFunction]:
     """Makes a column function that calls `function` for every row, with many calls in flight.
 
-    The function must have one result per row; none, an empty list, becomes null. Its value is a
-    struct of the returned columns, or the column itself if there is one only. It is marked as
-    non-deterministic, so that Spark's optimiser does not call it twice for a row.
+    The asynchronous form of ``pyspark.sql.functions.udf``: also a decorator, with or without
+    arguments. A bare ``async def`` is called with the values of its columns, by position and by
+    keyword; a function that was declared for rows, by `sparkawait.async_function` or as an
+    `sparkawait.AsyncFunction`, with the row that its columns make up.
+
+    There is one result per row; none, ``None`` or an empty list, is null. It is a plain column if
+    the type is one, such as ``"long"``, else a struct of the returned columns; a function of rows
+    that returns a single column gives that. It is marked as non-deterministic, so that Spark's
+    optimiser does not call it twice for a row.
 
     Use `ordered_wait` for functions with several results per row, or to drop rows that failed.
 
     Args:
-        function: As for `ordered_wait`, but no native function.
-        columns: Names of the arguments in the row that the function gets. Without it they are
-            called as their columns; in SQL, pass one ``named_struct`` then.
+        function: As for `ordered_wait`. A native function, such as ``sa.http.get(..)``, takes the
+            columns that it names in the order in which it names them.
+        returns: What it returns, if it does not say so itself: a type alone (``"long"``, a
+            ``LongType()``) or columns (``"name string, tier int"``, a ``StructType``).
+        columns: Names of the arguments in the row that a function of rows gets. Without it they
+            are called as their columns; in SQL, pass one ``named_struct`` then.
         metrics: Collects the metrics of all tasks; classic sessions only.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
 
     Returns:
-        A function of one or more columns. A single struct column is the row itself. It can be given
-        to ``spark.udf.register``.
+        A function of columns, to be given to ``spark.udf.register``, too. A single struct column
+        is the row itself for a function of rows.
 
     Raises:
         ConfigurationError: If an argument is wrong, ``on_error="drop"`` included.
 
     Examples:
-        >>> weather = async_udf(fetch_weather, timeout="5s")  # doctest: +SKIP
-        >>> df.withColumn("weather", weather(df.origin, "hour"))  # doctest: +SKIP
-        >>> spark.udf.register("weather", weather)  # doctest: +SKIP
-        >>> spark.sql(
-        ...     "SELECT weather(named_struct('origin', origin, 'hour', hour)) FROM flights"
-        ... )  # doctest: +SKIP
+        >>> @async_udf("double", timeout="5s")  # doctest: +SKIP
+        ... async def temperature(city, hour):
+        ...     return await weather.at(city, hour)
+        >>> df.withColumn("temperature", temperature("city", df.hour))  # doctest: +SKIP
+        >>> spark.udf.register("temperature", temperature)  # doctest: +SKIP
+        >>> spark.sql("SELECT temperature(city, hour) FROM flights")  # doctest: +SKIP
     """
     require_packages()
     every = plans.all_given(options, given)
     _check_options(every)
-    if isinstance(function, NativeFunction):
-        msg = (
-            f"`{function.name}` is a native function, which async_udf cannot call; use ordered_wait"
-        )
-        raise ConfigurationError(msg, ErrorKind.FUNCTION_INVALID)
+    if not _is_function(function):
+        if function is not None:
+            every["schema"] = function
+        return lambda decorated: _column_function(decorated, columns, metrics, every)
+    if returns is not None:
+        every["schema"] = returns
+    return _column_function(function, columns, metrics, every)
+
+
+def _is_function(value: object) -> bool:
+    """Tells a function from what it returns, and from nothing."""
+    is_type = isinstance(value, (str, pa.Schema, pa.DataType, DataType))
+    return value is not None and not is_type and not hasattr(value, "__arrow_c_schema__")
+
+
+def _column_function(
+    function: object,
+    columns: Sequence[str] | None,
+    metrics: Metrics | None,
+    given: Mapping[str, Any],
+) -> AsyncUserDefinedFunction:
+    options, names = dict(given), _names(columns)
+    called: Any = function
+    is_bare = not isinstance(function, (AsyncFunction, NativeFunction))
+    if is_bare:
+        check_async(function)
+    returns = _returned(function, options.get("schema"))
+    if isinstance(returns, pa.DataType):
+        name = describe(called) if is_bare else called.name
+        options["schema"] = pa.schema([pa.field(name, returns)])
+    is_struct = False
+    if is_bare:
+        if names is not None:
+            refuse("`columns` names the arguments of a function of rows; use @async_function")
+        is_struct = not isinstance(returns, pa.DataType)
+        called = ValuesFunction(called, None if is_struct else describe(called))
+        if callable(options.get("on_timeout")):
+            called = with_fallback(called, options.pop("on_timeout"))
+    is_native = isinstance(function, NativeFunction)
+    if is_native and names is None:
+        names = tuple(dict.fromkeys(called.input_columns)) or None
     # Spark takes no result before it has all of an input batch, however few rows it wants.
-    fixed = {"output": "replace", "buffer_timeout": "100ms", "warm_up": False}
-    plan = plans.resolve("ordered", function, input_schema=None, **{**every, **fixed})
-    return AsyncUserDefinedFunction(ColumnPlan.of(conform(plan)), _names(columns), metrics)
+    fixed = {"buffer_timeout": "100ms", "warm_up": False}
+    fixed["output"] = "append" if is_native else "replace"
+    zone = _zone()
+    plan = plans.resolve("ordered", called, input_schema=None, **{**options, **fixed})
+    plan = conform(plan, zone) if is_native else ColumnPlan.of(conform(plan))
+    return AsyncUserDefinedFunction(
+        plan, names, metrics, is_struct=is_struct, zone=zone, wrapped=function
+    )
+
+
+def _returned(function: object, schema: object) -> pa.Schema | pa.DataType | None:
+    """Returns what a function is said to return, or a bare one is annotated with."""
+    if schema is not None:
+        return to_result(schema)
+    if isinstance(function, (AsyncFunction, NativeFunction)):
+        return None
+    name = describe(function)
+    annotated = schema_of(function, name, batched=False)
+    if annotated is None:
+        msg = f"`{name}` has no type; use @async_udf('type'), or annotate what it returns"
+        raise ConfigurationError(msg, ErrorKind.SCHEMA_MISSING)
+    found = to_schema(annotated)
+    return found.field(0).type if found.names == [name] else found
+
+
+def _zone() -> str:
+    """Returns the time zone of the session, in which texts are read."""
+    session = SparkSession.getActiveSession()
+    return (session and session.conf.get("spark.sql.session.timeZone")) or "UTC"
 
 
 def _check_options(given: Mapping[str, object]) -> None:
@@ -117,29 +219,80 @@ class AsyncUserDefinedFunction:
     )
 
     def __init__(
-        self, plan: ColumnPlan, names: tuple[str, ...] | None, metrics: Metrics | None
+        self,
+        plan: Plan,
+        names: tuple[str, ...] | None,
+        metrics: Metrics | None,
+        *,
+        is_struct: bool,
+        zone: str,
+        wrapped: object,
     ) -> None:
         """Takes a checked plan."""
+        functools.update_wrapper(cast("Any", self), cast("Any", wrapped), updated=())
+        self.__name__ = plan.function_name
         self._plan = plan
         self._names = names
         self._accumulator = accumulator_of(metrics)
+        self._is_struct = is_struct
+        self._zone = zone
 
-    def __call__(self, *columns: Column | str) -> Column:
+    def __call__(self, *columns: Column | str, **named: Column | str) -> Column:
         """Returns the column of results for rows that are made of `columns`.
 
+        Args:
+            *columns: Columns, or their names.
+            **named: Those that the function takes by keyword; bare functions only.
+
         Raises:
-            ConfigurationError: If there is no column, or not as many as names were given.
+            ConfigurationError: If there is no column, or not as many as the function takes.
         """
+        columns, keywords = (*columns, *named.values()), tuple(named)
+        function = self._plan.function
+        if isinstance(function, ValuesFunction):
+            return self._call_with_values(function, columns, keywords)
+        name = self._plan.function_name
+        if keywords:
+            msg = f"`{name}` takes a row, and its columns by position, got `{keywords[0]}=`"
+            raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
         if not columns or (self._names is not None and len(self._names) != len(columns)):
             wanted = "at least one" if self._names is None else str(len(self._names))
-            name = self._plan.function_name
             msg = f"`{name}` must be called with {wanted} columns, got {len(columns)}"
             raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
         may_be_row = self._names is None and len(columns) == 1
         arguments = Arguments(self._names, packed=True, may_be_row=may_be_row)
-        evaluate, row = self._evaluator(arguments), F.struct(*columns)
+        evaluate, row = self._evaluator(self._plan, arguments), F.struct(*columns)
         if _HAS_ARROW_UDF:
             return self._declared(_call(cast("Any", F.arrow_udf)(evaluate, self.returnType), row))
+        return self._declared(self._through_pandas(evaluate, row))
+
+    def _call_with_values(
+        self,
+        function: ValuesFunction,
+        columns: tuple[Column | str, ...],
+        keywords: tuple[str, ...],
+    ) -> Column:
+        name = self._plan.function_name
+        called = function.with_keywords(keywords)
+        misfit = called.misfit(len(columns)) if columns else "it needs at least one column"
+        if misfit is not None:
+            msg = f"`{name}` cannot be called with these {len(columns)} columns: {misfit}"
+            raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+        plan = dataclasses.replace(self._plan, function=called)
+        places = tuple(str(index) for index in range(len(columns) - len(keywords))) + keywords
+        if _HAS_ARROW_UDF:
+            arguments = Arguments(places, packed=False, may_be_row=False, are_values=True)
+            evaluate = self._evaluator(plan, arguments)
+            arrow_udf = cast("Any", F.arrow_udf)(evaluate, self.returnType)
+            return self._declared(_call(arrow_udf, *columns))
+        arguments = Arguments(places, packed=True, may_be_row=False, are_values=True)
+        row = F.struct(*(_column(it).alias(at) for it, at in zip(columns, places, strict=True)))
+        result = self._through_pandas(self._evaluator(plan, arguments), row)
+        # As a column of Spark's own function is called.
+        plain = F.udf(_named(name), self.returnType)(*columns)
+        return self._declared(result).alias(repr(plain)[len("Column<'") : -len("'>")])
+
+    def _through_pandas(self, evaluate: Callable[..., Any], row: Column) -> Column:
         # Pandas has fewer types than Spark, so values are sent as texts, and their types along.
         text, probe = F.to_json(row, TEXT_OPTIONS), F.to_json(F.expr(PROBE), TEXT_OPTIONS)
         is_struct = isinstance(self.returnType, StructType)
@@ -147,7 +300,7 @@ class AsyncUserDefinedFunction:
         pandas_udf = cast("Any", F.pandas_udf)(evaluate, wrapped)
         result = _call(pandas_udf, text, F.typeof(row), F.current_timezone(), probe)
         # A struct cannot be null itself, an array can be empty.
-        return self._declared(F.get(result, F.lit(0)) if is_struct else result)
+        return F.get(result, F.lit(0)) if is_struct else result
 
     def _declared(self, result: Column) -> Column:
         """Gives results what Arrow's types have no place for: collations and comments."""
@@ -175,7 +328,9 @@ class AsyncUserDefinedFunction:
                 " on_error='capture', return one column, or call it on columns"
             )
             raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-        return self._evaluator(Arguments(self._names, packed=False, may_be_row=False))
+        are_values = isinstance(self._plan.function, ValuesFunction)
+        arguments = Arguments(self._names, packed=False, may_be_row=False, are_values=are_values)
+        return self._evaluator(self._plan, arguments)
 
     @functools.cached_property
     def returnType(self) -> DataType:  # noqa: N802 - Spark's name
@@ -185,17 +340,22 @@ class AsyncUserDefinedFunction:
     @functools.cached_property
     def _declared_type(self) -> DataType:
         fields = [field for field in result_fields(self._plan) if field.name != FOUND.name]
-        return fields[0].dataType if len(fields) == 1 else StructType(fields)
+        is_plain = len(fields) == 1 and not self._is_struct
+        return fields[0].dataType if is_plain else StructType(fields)
 
     def asNondeterministic(self) -> AsyncUserDefinedFunction:  # noqa: N802 - Spark's name
         """Returns the function itself, which is non-deterministic."""
         return self
 
-    def _evaluator(self, arguments: Arguments) -> Callable[..., Any]:
-        session = SparkSession.getActiveSession()
-        if session is not None:
-            run_drivers_python(session)
-        task = ColumnTask(self._plan, arguments, self._accumulator)
+    def _evaluator(self, plan: Plan, arguments: Arguments) -> Callable[..., Any]:
+        is_native = isinstance(plan.function, NativeFunction)
+        task = ColumnTask(
+            plan,
+            arguments,
+            self._accumulator,
+            is_struct=self._is_struct,
+            result_types=casts(plan, self._zone) if is_native else None,
+        )
         if _HAS_ARROW_UDF:
             return task.arrow_function()
         from sparkawait.spark.pandas_columns import pandas_function
@@ -203,7 +363,21 @@ class AsyncUserDefinedFunction:
         return pandas_function(task)
 
 
-def _call(function: Any, *arguments: Column) -> Column:
+def _column(column: Column | str) -> Column:
+    return F.col(column) if isinstance(column, str) else column
+
+
+def _named(name: str) -> Callable[..., None]:
+    """Returns a function of this name, which is never called."""
+
+    def never(*_: Any, **__: Any) -> None:
+        return None
+
+    never.__name__ = name
+    return never
+
+
+def _call(function: Any, *arguments: Column | str) -> Column:
     """Calls a user defined function that must not be evaluated twice."""
     return cast("Column", function.asNondeterministic()(*arguments))
 

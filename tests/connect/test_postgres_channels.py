@@ -31,6 +31,9 @@ STATEMENT = f"""
 TENANTS = [f"tenant {number}" for number in range(9)]
 PATIENCE = "20s"
 """Longer than a test takes: a row that has no result by then is one that was held up."""
+ATTEMPT_SECONDS = 0.5
+SLOW = "select $1::int as n from pg_sleep(1.5)"
+ACTIVE = "select query from pg_stat_activity where state = 'active' and pid <> pg_backend_pid()"
 
 
 @pytest.fixture(scope="module")
@@ -179,3 +182,27 @@ def test_without_channels_rows_of_all_tenants_share_queries(server: PostgresServ
     together = queries()
     assert any(len(of) > 1 for of in together.values())
     assert all(len(of) == 1 for of in queries(channel="tenant").values())
+
+
+def test_waiting_for_a_connection_that_others_have_is_no_part_of_an_attempt(server):
+    """One lookup has the only connection for longer than an attempt of the other may take."""
+    options = {"connections": 1, "schema": "n int"}
+    slow = postgres.lookup(server.dsn, SLOW, ["row"], **options)
+    quick = postgres.lookup(server.dsn, "select $1::int as n", ["row"], **options)
+    (batch,) = batches(TENANTS[:1], 1)
+    channels = sa.Channels(limit=sa.AdaptiveLimit(initial=8, min=1))
+    thread = threading.Thread(target=lambda: list(sa.arrow.ordered_wait([batch], slow)))
+
+    thread.start()
+    wait_until(lambda: "pg_sleep" in server.run(ACTIVE))
+    (found,) = sa.arrow.ordered_wait(
+        [batch],
+        quick,
+        timeout=PATIENCE,
+        attempt_timeout=ATTEMPT_SECONDS,
+        channel="tenant",
+        channels=channels,
+    )
+    thread.join()
+
+    assert found["n"].to_pylist() == [0]

@@ -6,7 +6,7 @@ use std::fmt;
 use std::num::NonZeroUsize;
 
 use sparkawait_core::element::StreamElement;
-use sparkawait_core::operator::{AsyncWaitOperator, Config, Handled};
+use sparkawait_core::operator::{AsyncWaitOperator, AttemptId, Config, Handled};
 use sparkawait_core::time::ProcessingTime;
 
 use crate::backlog_warning::BacklogWarning;
@@ -191,6 +191,13 @@ impl<X: Exchange, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     }
 
     // --- calls ---
+
+    /// Begins calls that waited before.
+    pub(crate) fn started(&mut self, attempts: &[AttemptId], now: ProcessingTime) {
+        for attempt in attempts {
+            self.operator.handle_started(*attempt, now);
+        }
+    }
 
     /// Lets so many calls be in flight from now on, beside the operator's own bounds.
     pub(crate) fn permit(&mut self, calls: NonZeroUsize) {

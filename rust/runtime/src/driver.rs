@@ -285,6 +285,7 @@ where
                     self.fail(error, now);
                 }
             }
+            TaskMail::Started(position, attempts) => self.chain.started(position, &attempts, now),
             TaskMail::Permitted(position, calls) => self.chain.permit(position, calls),
             TaskMail::Input(input) => self.chain.head().put_input(input),
             TaskMail::EndOfInput => self.chain.head().put_end_of_input(),

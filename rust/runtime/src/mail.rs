@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use sparkawait_core::mailbox::{Inbox, Mail};
+use sparkawait_core::operator::AttemptId;
 
 use crate::exchange::Exchange;
 
@@ -23,6 +24,8 @@ pub(crate) enum TaskMail<X: Exchange> {
     EndOfInput,
     /// The outcomes of a burst of calls of the operator at this position of the chain.
     Replies(usize, X::Reply),
+    /// Calls of the operator at this position have begun, which waited before.
+    Started(usize, Vec<AttemptId>),
     /// How many calls the operator at this position may have in flight from now on.
     Permitted(usize, NonZeroUsize),
     /// Input or function failed as a whole.
@@ -36,6 +39,7 @@ impl<X: Exchange> TaskMail<X> {
             Self::Input(_) => "take a batch of input",
             Self::EndOfInput => "end the input",
             Self::Replies(..) => "complete a burst of calls",
+            Self::Started(..) => "begin a burst of calls",
             Self::Permitted(..) => "bound the calls in flight",
             Self::Failed(_) => "fail the task",
         }
@@ -62,7 +66,9 @@ impl<X: Exchange> TaskInbox<X> {
     pub(crate) fn put(&self, mail: TaskMail<X>) -> bool {
         let description = mail.description();
         let position = match &mail {
-            TaskMail::Replies(position, _) | TaskMail::Permitted(position, _) => *position,
+            TaskMail::Replies(position, _)
+            | TaskMail::Started(position, _)
+            | TaskMail::Permitted(position, _) => *position,
             TaskMail::Input(_) | TaskMail::EndOfInput | TaskMail::Failed(_) => 0,
         };
         self.inbox.put(Mail::new(mail, priority_of(position), description)).is_ok()
@@ -93,6 +99,13 @@ impl<X: Exchange> ReplySender<X> {
     /// Sends the outcomes of some calls; returns false if the task has ended.
     pub fn send(&self, reply: X::Reply) -> bool {
         self.inbox.put(TaskMail::Replies(self.position, reply))
+    }
+
+    /// Says that calls have begun, which waited before; returns false if the task has ended.
+    ///
+    /// For operators with `announces_starts` in their settings.
+    pub fn started(&self, attempts: Vec<AttemptId>) -> bool {
+        self.inbox.put(TaskMail::Started(self.position, attempts))
     }
 
     /// Lets the operator have so many calls in flight from now on, beside its own bounds; returns

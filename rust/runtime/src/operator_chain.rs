@@ -4,6 +4,7 @@
 use std::fmt;
 use std::num::NonZeroUsize;
 
+use sparkawait_core::operator::AttemptId;
 use sparkawait_core::time::ProcessingTime;
 
 use crate::chained_operator::ChainedOperator;
@@ -70,6 +71,13 @@ impl<X: Exchange, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
         match self.operators.get_mut(position) {
             Some(operator) => operator.accept_reply(reply, now),
             None => Ok(()),
+        }
+    }
+
+    /// Begins calls of the operator at `position` that waited before.
+    pub(crate) fn started(&mut self, position: usize, attempts: &[AttemptId], now: ProcessingTime) {
+        if let Some(operator) = self.operators.get_mut(position) {
+            operator.started(attempts, now);
         }
     }
 

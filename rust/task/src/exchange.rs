@@ -395,6 +395,10 @@ impl Exchange for TaskExchange {
 
 /// The task itself, behind all layers.
 impl ReplySink for ReplySender<TaskExchange> {
+    fn started(&self, attempts: Vec<AttemptId>) {
+        Self::started(self, attempts);
+    }
+
     fn send(&self, group: ReplyGroup) -> bool {
         Self::send(self, group)
     }

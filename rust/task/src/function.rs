@@ -23,6 +23,10 @@ pub trait ReplySink: fmt::Debug + Send + Sync {
     /// Takes the outcomes of some calls; returns false if the task has ended.
     fn send(&self, group: ReplyGroup) -> bool;
 
+    /// Takes calls that have begun, which waited before for something of the function. A layer keeps
+    /// that to itself: what it makes of calls may begin at other times.
+    fn started(&self, _attempts: Vec<AttemptId>) {}
+
     /// Fails the task; returns false if it has ended.
     fn fail(&self, error: TaskError) -> bool;
 }
@@ -33,17 +37,34 @@ pub trait ReplySink: fmt::Debug + Send + Sync {
 #[derive(Clone, Debug)]
 pub struct Replies {
     sink: Arc<dyn ReplySink>,
+    /// Whether anybody looks at when calls begin.
+    wants_starts: bool,
 }
 
 impl Replies {
     /// Makes a way that leads to `sink`.
     pub fn to(sink: impl ReplySink + 'static) -> Self {
-        Self { sink: Arc::new(sink) }
+        Self { sink: Arc::new(sink), wants_starts: false }
+    }
+
+    /// Returns the same way, on which it is told when calls begin.
+    pub(crate) fn with_starts(self, wants_starts: bool) -> Self {
+        Self { wants_starts, ..self }
     }
 
     /// Sends the outcomes of some calls; returns false if the task has ended.
     pub fn send(&self, group: ReplyGroup) -> bool {
         self.sink.send(group)
+    }
+
+    /// Says that calls have begun, which waited before for a connection that others had: their
+    /// `attempt_timeout` begins, and what their duration tells of their destination.
+    ///
+    /// For functions whose [`Concurrency`](crate::concurrency::Concurrency) has connections.
+    pub fn started(&self, attempts: &[AttemptId]) {
+        if self.wants_starts {
+            self.sink.started(attempts.to_vec());
+        }
     }
 
     /// Fails the task, because the function cannot go on at all.

@@ -102,7 +102,12 @@ fn operator(
     function: impl FnOnce(Replies) -> Result<TaskFunction, TaskError>,
 ) -> Result<ChainedOperator<TaskExchange, TaskFunction>, TaskError> {
     config.concurrency.bound(&mut config.operator);
-    let replies = Replies::to(mailbox.reply_sender(position));
+    // Nobody else looks at the time of a call. What a layer answers itself never begins.
+    let announces_starts = config.concurrency.shared().is_some()
+        && config.layers.is_empty()
+        && (config.operator.attempt_timeout.is_some() || config.operator.channels.is_some());
+    config.operator.announces_starts = announces_starts;
+    let replies = Replies::to(mailbox.reply_sender(position)).with_starts(announces_starts);
     let function = stack(&config.layers, Box::new(function), replies, &config.rows)?;
     let function: TaskFunction = match config.concurrency.shared() {
         None => function,

@@ -93,6 +93,8 @@ impl Work {
     }
 
     fn start(&mut self, Batch { channel, keys }: Batch, turn: Turn) {
+        // What they waited for were other rows' queries, which tell nothing of their own.
+        self.lookup.replies.started(&keys.attempts);
         let wanted = Arc::new(Wanted::new(keys.attempts.clone()));
         let query = answer(Arc::clone(&self.lookup), keys, Arc::clone(&wanted));
         self.running.start(channel, wanted, async move {

@@ -52,6 +52,9 @@ pub struct Config {
     pub timeout: Option<Duration>,
     /// Time for one attempt; an attempt beyond it is cancelled and may be retried.
     pub attempt_timeout: Option<Duration>,
+    /// Whether an attempt begins when the function says so, and not when it is called: see
+    /// [`handle_started`](super::AsyncWaitOperator::handle_started).
+    pub announces_starts: bool,
     /// `None`: the first outcome is final.
     pub retry: Option<AsyncRetryStrategy>,
     /// Whether a timed-out record asks the function what to emit instead of failing.
@@ -75,6 +78,7 @@ impl Config {
             max_concurrency: capacity,
             timeout: None,
             attempt_timeout: None,
+            announces_starts: false,
             retry: None,
             asks_on_timeout: false,
             on_failure: FailurePolicy::FailTask,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::action::{AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry, TooLate};
 use super::channels::sign_of;
-use super::in_flight::Phase;
+use super::in_flight::{InFlight, Phase};
 use super::{AsyncWaitOperator, EndOfInput, FailurePolicy, Outcome};
 use crate::flow::{CallSign, EndedCall};
 use crate::queue::{EntryId, StreamElementQueue};
@@ -229,10 +229,27 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.running += 1;
         self.metrics.attempts += 1;
         self.metrics.retries += u64::from(attempt.attempt > 1);
-        if let Some(timeout) = self.config.attempt_timeout {
+        if let Some(timeout) = self.config.attempt_timeout
+            && !self.config.announces_starts
+        {
             self.attempt_deadlines.push(now + timeout, attempt);
         }
         self.actions.invoke.push(Invocation { attempt, value });
+    }
+
+    /// Begins an attempt that was called before and has waited since, with the timeout of an attempt
+    /// and all that its duration tells of its destination. Ignored once its outcome is there.
+    ///
+    /// For a function whose calls wait for something of its own, with
+    /// [`announces_starts`](super::Config::announces_starts).
+    pub fn handle_started(&mut self, attempt: AttemptId, now: ProcessingTime) {
+        let in_flight = self.queue.get_mut(attempt.entry);
+        let running = |it: &&mut InFlight<E>| it.phase == Phase::Running && it.awaits(attempt);
+        let Some(in_flight) = in_flight.filter(running) else { return };
+        in_flight.since = now;
+        if let Some(timeout) = self.config.attempt_timeout {
+            self.attempt_deadlines.push(now + timeout, attempt);
+        }
     }
 
     /// Lets every deadline and every retry that is due take effect.

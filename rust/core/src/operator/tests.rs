@@ -291,6 +291,39 @@ fn a_back_off_beyond_the_deadline_asks_for_the_fallback_at_once() {
 }
 
 #[test]
+fn an_attempt_that_waits_begins_when_the_function_says_so() {
+    let mut operator = operator(OutputMode::Ordered, 1, |config| {
+        config.timeout = None;
+        config.attempt_timeout = Some(Duration::from_nanos(3));
+        config.announces_starts = true;
+        config.on_failure = FailurePolicy::Emit;
+    });
+    let first = put(&mut operator, "a", 0);
+
+    operator.handle_time(at(10));
+    assert_eq!((operator.in_flight(), operator.poll_timeout()), (1, None));
+    operator.handle_started(first[0], at(10));
+    assert_eq!(operator.poll_timeout(), Some(at(13)));
+    operator.handle_time(at(13));
+
+    assert_eq!(failures(&mut operator), [Failure::AttemptTimedOut(None)]);
+    operator.handle_started(first[0], at(14));
+    assert_eq!(operator.poll_timeout(), None);
+}
+
+#[test]
+fn the_duration_of_a_call_is_counted_from_its_start() {
+    let mut operator = operator(OutputMode::Ordered, 1, |config| config.announces_starts = true);
+    let first = put(&mut operator, "a", 0);
+    operator.handle_started(first[0], at(10));
+
+    let completion = Completion { outcome: Ok('A'), retry: Retry::No };
+    let handled = operator.handle_completion(first[0], completion, at(12));
+
+    assert_eq!(handled, Handled::Final(Duration::from_nanos(2)));
+}
+
+#[test]
 fn a_last_attempt_beyond_its_time_tells_the_failure_before_it() {
     let mut operator = operator(OutputMode::Ordered, 1, |config| {
         config.retry = Some(AsyncRetryStrategy::fixed_delay(1, Duration::from_nanos(1)));

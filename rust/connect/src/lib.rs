@@ -25,7 +25,7 @@
 //! | [`limit_headers`] | what a response says of the limits of its service |
 //! | [`text`], [`json`], [`json_path`] | result columns out of what a service returned |
 //! | [`zone`] | time zones as Spark names them |
-//! | `owed` | calls that somebody has undertaken to answer |
+//! | `owed_calls` | calls that somebody has undertaken to answer |
 //! | `reply_budget` | what the replies that a task is reading come to together |
 //! | `settings_key` | what tells the settings of one connection from those of another |
 //! | `tls` | certificates, and whom to trust |
@@ -50,7 +50,7 @@ pub mod json_path;
 pub mod limit_headers;
 pub mod lookup;
 #[cfg(feature = "redis")]
-mod owed;
+mod owed_calls;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]

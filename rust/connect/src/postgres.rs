@@ -27,21 +27,23 @@ use sparkawait_task::worker::Worker;
 use tokio_postgres::types::Type;
 
 use crate::lookup::{Misses, positions};
+use crate::postgres::backlog::{Backlog, Most, NullArgs};
 use crate::postgres::convert::Argument;
 use crate::postgres::pool::Pool;
 use crate::postgres::query::Lookup;
 use crate::postgres::server::ServerConfig;
-use crate::postgres::waiting::{Most, NullArgs, Waiting};
 use crate::postgres::work::Work;
 use crate::settings_key::key_of;
 
 mod arguments;
+mod awaited_calls;
+mod backlog;
 mod columns;
 mod convert;
 mod describe;
-mod exact;
+mod exact_cast;
 mod failure;
-mod found;
+mod found_rows;
 mod keys;
 mod lists;
 mod literals;
@@ -50,16 +52,15 @@ mod outputs;
 mod parts;
 pub(crate) mod placeholders;
 mod plan;
+mod planned_query;
 mod plans;
 mod pool;
 mod query;
-mod running;
+mod query_set;
 mod server;
 mod session;
 mod turns;
 mod types;
-mod waiting;
-mod wanted;
 mod work;
 
 pub use describe::describe;
@@ -142,7 +143,7 @@ impl NativeFunction for PostgresConfig {
             bytes: GROUP_BYTES,
             row_bytes: MOST_ARGUMENT_BYTES,
         };
-        let waiting = Waiting::new(arguments, self.null_args, most);
+        let waiting = Backlog::new(arguments, self.null_args, most);
         let work = Work::new(waiting, lookup);
         let run = |commands| work.run(commands);
         Ok(Box::new(Worker::start(&start.runtime, "postgres.lookup", start.replies, run)))

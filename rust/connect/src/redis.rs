@@ -5,11 +5,13 @@
 //! |---|---|
 //! | `command` | the bytes of a command out of a row's columns |
 //! | `resp`, `scanner` | replies out of the bytes that the server sent, piece by piece |
+//! | `job` | commands that are sent together, and who awaits the replies |
 //! | `link` | one connection: writes bursts, hands out replies, reconnects |
+//! | `server` | where the server is, and how it is talked to |
 //! | `connect` | opens a connection: TCP, TLS or a socket, user, database |
-//! | `answers`, `map` | columns out of the replies to a burst |
-//! | `apart`, `join` | rows that ask for keys of several slots, and their answers |
-//! | `nodes` | the node of a cluster as the channel of a row |
+//! | `spec`, `answers`, `map` | columns out of the replies to a burst |
+//! | `split_rows`, `join` | rows that ask for keys of several slots, and their answers |
+//! | `nodes`, `node_channel` | the node of a cluster as the channel of a row |
 //! | `router`, `redirects`, `redirection`, `refresh`, `slots`, `topology` | which node of a cluster a command goes to |
 //! | `failure` | what a reply that is an error means for its row |
 //!
@@ -18,13 +20,14 @@
 //! by all tasks of the process.
 
 mod answers;
-mod apart;
 mod command;
 mod connect;
 mod failure;
+mod job;
 mod join;
 mod link;
 mod map;
+mod node_channel;
 mod node_map;
 mod nodes;
 pub(crate) mod redirection;
@@ -34,17 +37,19 @@ pub(crate) mod resp;
 mod router;
 mod routes;
 pub(crate) mod scanner;
+mod server;
 pub(crate) mod slots;
+mod spec;
+mod split_rows;
 pub(crate) mod topology;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::mem::take;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use sparkawait_core::operator::AttemptId;
 use sparkawait_runtime::AsyncFunction;
 use sparkawait_task::destinations::Destinations;
@@ -56,17 +61,18 @@ use tokio::runtime::Handle;
 
 use crate::lookup::{Misses, positions};
 use crate::settings_key::key_of;
-use crate::tls::TlsSettings;
 
-use self::answers::{Answers, Shape, Spec, null_keys};
+use self::answers::Answers;
 use self::command::{Command, CommandRows};
 use self::connect::Target;
-use self::link::{Awaited, Job};
+use self::job::Job;
 use self::nodes::Nodes;
 use self::redirects::Redirects;
 use self::router::Router;
 use self::routes::Route;
+use self::server::Server;
 use self::slots::{is_of_one_slot, slot_of_command};
+use self::spec::{Shape, Spec};
 
 /// The servers of this process, by server and options.
 static ROUTERS: Shared = Shared::new();
@@ -90,33 +96,6 @@ pub struct RedisConfig {
     required: Vec<String>,
     /// Whether each argument is the key of a column, so that keys may be asked for apart.
     is_split: bool,
-}
-
-/// Where the server is, and how it is talked to.
-#[derive(Clone, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-struct Server {
-    url: String,
-    username: Option<String>,
-    password: Option<String>,
-    database: Option<i64>,
-    tls: TlsSettings,
-    connections: usize,
-    /// Whether there are several nodes, of which the URL names one.
-    cluster: bool,
-    read_from: ReadFrom,
-    connect_timeout: f64,
-    idle_timeout: f64,
-    max_reply_bytes: usize,
-}
-
-/// Which nodes of a cluster are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum ReadFrom {
-    Primary,
-    /// Replicas, or the primary if there is none that answers.
-    Replica,
 }
 
 impl fmt::Debug for RedisConfig {
@@ -184,14 +163,6 @@ impl NativeFunction for RedisConfig {
     }
 }
 
-/// Reads a positive number of seconds.
-fn seconds(value: f64, option: &str) -> Result<Duration, StartError> {
-    Duration::try_from_secs_f64(value)
-        .ok()
-        .filter(|it| !it.is_zero())
-        .ok_or_else(|| StartError::option(format!("`{option}` must be positive, got {value}")))
-}
-
 /// The function of one task.
 struct Redis {
     router: Arc<Router>,
@@ -245,11 +216,11 @@ impl Redis {
             return;
         }
         let nulls = match self.command.split() {
-            Some(name) => apart::send(&self.router, &self.spec, name, rows, calls),
+            Some(name) => split_rows::send(&self.router, &self.spec, name, rows, calls),
             None => calls.iter().map(|call| call.attempt).collect(),
         };
         if !nulls.is_empty() {
-            self.spec.replies.send(null_keys(self.spec.misses, &self.spec.schema, &nulls));
+            self.spec.replies.send(self.spec.null_keys(&nulls));
         }
     }
 
@@ -293,7 +264,7 @@ impl Redis {
     ) -> Result<(), TaskError> {
         if !attempts.is_empty() {
             let answers = Answers::new(Arc::clone(&self.spec), attempts, redirects)?;
-            self.router.send(node, Job { bytes, answers: Awaited::Calls(answers) });
+            self.router.send(node, Job { bytes, answers: Box::new(answers) });
         }
         Ok(())
     }

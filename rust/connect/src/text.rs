@@ -6,6 +6,7 @@
 pub(crate) mod date_time;
 pub(crate) mod interval;
 pub(crate) mod number;
+pub(crate) mod times;
 
 use std::str::from_utf8;
 
@@ -148,29 +149,7 @@ fn push_text(column: &mut Column, text: &str) -> Option<()> {
         Values::Decimal { values, precision, scale } => {
             number::decimal(text, *precision, *scale).map(|value| values.push(value))
         }
-        _ => push_time(&mut column.values, text, true),
-    }
-}
-
-/// Appends a text to times of any type; `None` if it does not parse, or the values are no times.
-///
-/// A zone behind a time that has none is dropped, as a cast does, or refused, as `from_json` does.
-pub(crate) fn push_time(values: &mut Values, text: &str, drops_zone: bool) -> Option<()> {
-    match values {
-        Values::Date(values) => date_time::date(text).map(|value| values.push(value)),
-        Values::Timestamp { values, unit, zone } => match zone {
-            Some(zone) => date_time::timestamp(text, zone),
-            None => date_time::timestamp_ntz(text, drops_zone),
-        }
-        .filter(|micros| unit.holds(*micros))
-        .map(|micros| values.push(micros)),
-        Values::Interval { values, unit } => interval::day_to_second(text)
-            .filter(|micros| unit.holds(*micros))
-            .map(|micros| values.push(micros)),
-        Values::Time { values, unit } => date_time::time(text)
-            .filter(|micros| unit.holds(*micros))
-            .map(|micros| values.push(micros)),
-        _ => None,
+        _ => times::push_time(&mut column.values, text, true),
     }
 }
 

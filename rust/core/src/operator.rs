@@ -33,7 +33,7 @@ use crate::queue::{
 use crate::time::ProcessingTime;
 use crate::timer::{DeadlineList, DelayedRetries};
 use in_flight::{InFlight, Phase};
-use state::Replayed;
+use snapshot::Replayed;
 
 /// The outcome that a record waits in the queue with.
 type Outcome<R, F> = Result<R, Failure<F>>;
@@ -101,7 +101,7 @@ pub struct AsyncWaitOperator<E, R, F> {
 impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Makes an operator that holds nothing.
     pub fn new(config: Config) -> Self {
-        let capacity = channels::queue_capacity(&config);
+        let capacity = config.queue_capacity();
         let queue = match config.mode {
             OutputMode::Ordered => {
                 AnyStreamElementQueue::Ordered(OrderedStreamElementQueue::new(capacity))
@@ -114,7 +114,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             }
         };
         Self {
-            channels: channels::table(&config),
+            channels: config.channel_table(),
             timeout_nanos: config
                 .timeout
                 .map_or(u64::MAX, |it| (ProcessingTime::ZERO + it).as_nanos()),

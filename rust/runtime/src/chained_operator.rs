@@ -12,7 +12,7 @@ use sparkawait_core::time::ProcessingTime;
 use crate::backlog_warning::BacklogWarning;
 use crate::byte_bounds::ByteBounds;
 use crate::channel_recorder::ChannelRecorder;
-use crate::driver::DriverConfig;
+use crate::driver_config::DriverConfig;
 use crate::exchange::{AsyncFunction, Exchange};
 use crate::metrics::{LatencyRecorder, OperatorMetrics};
 use crate::output_flusher::OutputFlusher;

@@ -15,9 +15,8 @@ use crate::feeder::{Feeder, ReadAhead};
 use crate::mail::{ReplySender, TaskInbox, TaskMail, priority_of};
 use crate::metrics::MetricsReader;
 use crate::operator_chain::OperatorChain;
-use crate::output_flusher::{BufferTimeout, OutputFlusher};
+use crate::output_flusher::OutputFlusher;
 use crate::parker::Parker;
-use crate::warm_up::WarmUpConfig;
 
 /// Batches of input that wait at a task while it works on one.
 const READ_AHEAD_BATCHES: usize = 2;
@@ -33,21 +32,6 @@ const TURN: Duration = Duration::from_millis(100);
 
 /// How old published metrics get while the task runs; at its end they are exact.
 const METRICS_INTERVAL: Duration = Duration::from_millis(100);
-
-/// How a task begins, and how output batches are cut.
-#[derive(Clone, Copy, Debug)]
-pub struct DriverConfig {
-    /// A batch of this many rows leaves at once.
-    pub max_rows_per_batch: usize,
-    /// A batch of about so many bytes leaves at once, and none has more unless one row has.
-    pub max_bytes_per_batch: usize,
-    /// When a smaller batch leaves.
-    pub buffer_timeout: BufferTimeout,
-    /// Batches are made smaller so that a row takes this long through one; `None`: never.
-    pub target_latency: Option<Duration>,
-    /// Few calls are made until rows have left and are asked for again; `None`: all at once.
-    pub warm_up: Option<WarmUpConfig>,
-}
 
 /// What a turn came to.
 #[derive(Debug)]

@@ -22,6 +22,7 @@ pub mod chained_operator;
 mod channel_recorder;
 pub mod clock;
 pub mod driver;
+mod driver_config;
 pub mod exchange;
 pub mod feeder;
 pub mod host_limit;
@@ -38,7 +39,8 @@ mod warm_up;
 
 pub use chained_operator::ChainedOperator;
 pub use channel_recorder::NamedChannels;
-pub use driver::{Driver, DriverConfig, Mailbox, Turn};
+pub use driver::{Driver, Mailbox, Turn};
+pub use driver_config::DriverConfig;
 pub use exchange::{AsyncFunction, Exchange};
 pub use feeder::Feeder;
 pub use mail::ReplySender;

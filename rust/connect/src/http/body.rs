@@ -12,7 +12,8 @@ use sparkawait_task::error::StartError;
 use sparkawait_task::native::column_index;
 
 use super::failure::{Failed, bad_request};
-use super::json_cells::{JsonCells, write_text};
+use super::json_cells::JsonCells;
+use super::json_text::write_text;
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
 
 /// The body of a request. Has no `Debug`: it may hold a token.

@@ -1,22 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How connections are made.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::redirect::Policy;
 use reqwest::{Client, Proxy, Url};
 use serde::{Deserialize, Serialize};
 use sparkawait_task::error::StartError;
-use sparkawait_task::shared::Shared;
-use tokio::runtime::Handle;
 
-use super::clients::Clients;
 use crate::settings_key::key_of;
 use crate::tls::{TlsSettings, Trust};
-
-/// The clients of this process, by their settings.
-static CLIENTS: Shared = Shared::new();
 
 /// How connections are made; two functions with the same settings share them.
 ///
@@ -88,13 +81,6 @@ impl ProxyChoice {
 }
 
 impl ClientSettings {
-    /// Returns the clients with these settings; `runtime` serves their connections.
-    pub(super) fn clients(&self, runtime: &Handle) -> Result<Arc<Clients>, StartError> {
-        let key = self.key()?;
-        let _entered = runtime.enter();
-        CLIENTS.get_or_make(&key, || Clients::new(self.clone()))
-    }
-
     /// Returns what only equal settings have; it shows their secrets.
     pub(super) fn key(&self) -> Result<String, StartError> {
         key_of(self)

@@ -16,8 +16,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use foldhash::fast::FixedState;
 use reqwest::{Client, Url, Version};
 use sparkawait_task::error::StartError;
+use sparkawait_task::shared::Shared;
+use tokio::runtime::Handle;
 
 use super::client::ClientSettings;
+
+/// The clients of this process, by their settings.
+static CLIENTS: Shared = Shared::new();
 
 /// Hosts that are remembered while nothing is under way to them.
 const REMEMBERED_HOSTS: usize = 1024;
@@ -60,8 +65,18 @@ struct Counted {
 }
 
 impl Clients {
+    /// Returns the clients with these settings; `runtime` serves their connections.
+    pub(super) fn of_this_process(
+        settings: &ClientSettings,
+        runtime: &Handle,
+    ) -> Result<Arc<Self>, StartError> {
+        let key = settings.key()?;
+        let _entered = runtime.enter();
+        CLIENTS.get_or_make(&key, || Self::new(settings.clone()))
+    }
+
     /// Makes the first client.
-    pub(super) fn new(settings: ClientSettings) -> Result<Self, StartError> {
+    fn new(settings: ClientSettings) -> Result<Self, StartError> {
         let first = settings.build()?;
         let streams = settings.streams();
         Ok(Self { settings, first, streams, state: Mutex::default() })

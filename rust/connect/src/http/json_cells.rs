@@ -16,6 +16,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use sparkawait_task::error::StartError;
 
+use super::json_text::{write_items, write_text};
 use super::variant::write_variant;
 use crate::template::times::{Fraction, Moment, write_date_time, write_offset};
 use crate::template::{Cells, local, timestamps};
@@ -215,24 +216,6 @@ impl Keys<'_> {
     }
 }
 
-/// Appends what `items` are written as, between brackets; ends with the first that cannot be.
-pub(super) fn write_items<T>(
-    brackets: [u8; 2],
-    items: impl IntoIterator<Item = T>,
-    out: &mut Vec<u8>,
-    mut write: impl FnMut(T, &mut Vec<u8>) -> Option<()>,
-) -> Option<()> {
-    out.push(brackets[0]);
-    for (index, item) in items.into_iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        write(item, out)?;
-    }
-    out.push(brackets[1]);
-    Some(())
-}
-
 fn list<O: OffsetSizeTrait>(lists: &GenericListArray<O>) -> Result<Kind<'_>, StartError> {
     let offsets = lists.value_offsets();
     let elements = JsonCells::new(lists.values().as_ref())?;
@@ -251,12 +234,6 @@ fn variant(array: &StructArray) -> Option<Kind<'_>> {
     let column = |name| array.column_by_name(name)?.as_binary_opt::<i32>();
     let (metadata, value) = (column("metadata")?, column("value")?);
     array.fields().iter().any(is_marked).then_some(Kind::Variant(metadata, value))
-}
-
-/// Appends a text with its quotes.
-pub(super) fn write_text(text: &str, out: &mut Vec<u8>) {
-    // Writing a text into a vector does not fail.
-    let _ = serde_json::to_writer(out, text);
 }
 
 /// Appends an instant as clocks of a zone show it, with its offset, or what clocks showed without.

@@ -8,28 +8,18 @@ use rand::TryRng;
 use rand::rngs::SysRng;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method, Request};
-use serde::Deserialize;
 use sparkawait_arrow::InputBatch;
 use sparkawait_task::error::StartError;
 
-use super::HttpConfig;
 use super::address::{Address, AddressRows};
 use super::body::{BodyRows, BoundBody};
+use super::config::HttpConfig;
 use super::failure::{Failed, Repeats, bad_request};
 use super::hosts::AllowedHosts;
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
 
 /// The header that services know a request again by.
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
-
-/// A header that lets a server see that two requests are the same.
-#[derive(Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct IdempotencyKey {
-    header: String,
-    /// A template; without it, the task and the row's position in it make the key.
-    value: Option<String>,
-}
 
 /// What requests are made of, with their columns looked up.
 pub(super) struct RequestTemplates {

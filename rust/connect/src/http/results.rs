@@ -11,8 +11,8 @@ use sparkawait_core::operator::{AttemptId, Retry};
 use sparkawait_task::error::{CallFailure, StartError, TaskError};
 use sparkawait_task::function::ReplyGroup;
 
-use super::Returns;
 use super::call::{Found, Outcome};
+use super::config::Returns;
 use crate::json::{Decoded, JsonRows};
 use crate::lookup::{LookupReply, Misses};
 use crate::text::TextColumn;

@@ -10,7 +10,7 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
-use super::json_cells::{write_items, write_text};
+use super::json_text::{write_items, write_text};
 use crate::template::numbers::{write_decimal, write_double, write_float, write_integer};
 use crate::template::times::{Fraction, Moment, write_date, write_date_time};
 

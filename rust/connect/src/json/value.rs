@@ -17,7 +17,8 @@ use jiter::{Jiter, JiterError, Peek};
 
 use super::base64;
 use crate::column::{Column, Full, Member, Values, push_end};
-use crate::text::{number, push_time};
+use crate::text::number;
+use crate::text::times::push_time;
 
 /// Why a value cannot be read; says nothing of its contents.
 #[derive(Debug)]

@@ -17,8 +17,8 @@ use tokio_postgres::types::{FromSql, Type};
 
 use crate::lookup::service_failure;
 use crate::postgres::arguments::{DAY_MICROS, EPOCH_DAYS, EPOCH_MICROS};
-use crate::postgres::exact;
-use crate::postgres::lists::ListValues;
+use crate::postgres::exact_cast;
+use crate::postgres::lists::{Elements, ListValues};
 use crate::postgres::numeric::Numeric;
 use crate::postgres::outputs::Form;
 use crate::postgres::types::Wire;
@@ -117,7 +117,7 @@ enum Values {
     Text(TextColumn),
     Uuid(TextColumn),
     Jsonb(TextColumn),
-    List(Box<ListValues>),
+    List(Box<ListValues<Column>>),
 }
 
 impl Column {
@@ -132,8 +132,13 @@ impl Column {
         Self { field: FieldRef::clone(field), values, len: 0, bad: Vec::new() }
     }
 
-    /// Appends a value.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    fn refuse(&mut self, what: &str) {
+        self.bad.push((self.len, describe(&self.field, what)));
+    }
+}
+
+impl Elements for Column {
+    fn push(&mut self, bytes: &[u8]) {
         if self.values.try_push(bytes).is_none() {
             self.refuse("the value is none: infinite, out of range, of more digits, or unreadable");
             self.values.push_null();
@@ -141,17 +146,17 @@ impl Column {
         self.len += 1;
     }
 
-    pub(super) fn push_null(&mut self) {
+    fn push_null(&mut self) {
         self.values.push_null();
         self.len += 1;
     }
 
-    fn refuse(&mut self, what: &str) {
-        self.bad.push((self.len, describe(&self.field, what)));
+    fn len(&self) -> usize {
+        self.len
     }
 
     /// Returns the values in the declared type, and the rows whose value does not fit.
-    pub(super) fn finish(self) -> Result<(ArrayRef, Vec<(usize, String)>), TaskError> {
+    fn finish(self) -> Result<(ArrayRef, Vec<(usize, String)>), TaskError> {
         let Self { field, values, mut bad, .. } = self;
         let natural = match values {
             Values::Text(column) | Values::Uuid(column) | Values::Jsonb(column) => {
@@ -170,7 +175,7 @@ impl Column {
         if natural.data_type() == wanted {
             return Ok((natural, bad));
         }
-        let array = exact::cast(&natural, wanted)
+        let array = exact_cast::cast(&natural, wanted)
             .map_err(|error| TaskError::Internal(describe(&field, &error.to_string())))?;
         if array.null_count() != natural.null_count() {
             let lost = (0..array.len()).filter(|row| array.is_null(*row) && natural.is_valid(*row));

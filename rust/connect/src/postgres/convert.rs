@@ -14,7 +14,7 @@ use arrow::error::ArrowError;
 use tokio_postgres::types::{Kind, Type};
 
 use crate::postgres::arguments::{EPOCH_DAYS, EPOCH_MICROS};
-use crate::postgres::exact;
+use crate::postgres::exact_cast;
 use crate::postgres::failure::Failure;
 use crate::postgres::literals::array_literals;
 use crate::postgres::types::{Wire, base, is_text};
@@ -67,7 +67,8 @@ impl Argument {
             (base(&self.of).kind(), column.data_type())
         {
             let element = Self::new(name, element_type(&column), element)?;
-            return array_literals(&column, &element);
+            let convert = |elements: &ArrayRef| element.convert(elements);
+            return array_literals(&column, element.wire, &element.of, convert);
         }
         if is_string(base(&self.of)) && !is_text(column.data_type()) {
             return texts(&column).map_err(|error| failed(&error));
@@ -77,7 +78,7 @@ impl Argument {
         if *column.data_type() == to {
             return Ok(in_range(column));
         }
-        let sent = exact::cast(&column, &to).map_err(|error| failed(&error.to_string()))?;
+        let sent = exact_cast::cast(&column, &to).map_err(|error| failed(&error.to_string()))?;
         Ok(in_range(sent))
     }
 }

@@ -14,19 +14,32 @@ use arrow::datatypes::{DataType, FieldRef};
 use arrow::error::ArrowError;
 use sparkawait_task::error::TaskError;
 
-use crate::postgres::columns::Column;
+/// The elements of all lists, one after the other.
+pub(super) trait Elements: Sized {
+    /// Appends a value.
+    fn push(&mut self, bytes: &[u8]);
+
+    /// Appends a null.
+    fn push_null(&mut self);
+
+    /// Returns the number of values and nulls.
+    fn len(&self) -> usize;
+
+    /// Returns the values, and those that do not fit, each with what is wrong with it.
+    fn finish(self) -> Result<(ArrayRef, Vec<(usize, String)>), TaskError>;
+}
 
 /// Collects the arrays of one column.
-pub(super) struct ListValues {
-    elements: Column,
+pub(super) struct ListValues<E> {
+    elements: E,
     /// Where each list begins in the elements, and where the last one ends.
     offsets: Vec<i32>,
     is_valid: Vec<bool>,
 }
 
-impl ListValues {
+impl<E: Elements> ListValues<E> {
     /// Makes a column of `rows` lists of `elements`.
-    pub(super) fn new(elements: Column, rows: usize) -> Self {
+    pub(super) fn new(elements: E, rows: usize) -> Self {
         let mut offsets = Vec::with_capacity(rows + 1);
         offsets.push(0);
         Self { elements, offsets, is_valid: Vec::with_capacity(rows) }
@@ -66,7 +79,7 @@ impl ListValues {
     }
 
     fn end(&mut self, is_valid: bool) -> Option<()> {
-        self.offsets.push(i32::try_from(self.elements.len).ok()?);
+        self.offsets.push(i32::try_from(self.elements.len()).ok()?);
         self.is_valid.push(is_valid);
         Some(())
     }

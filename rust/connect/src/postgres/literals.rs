@@ -10,16 +10,20 @@ use arrow::datatypes::{DataType, DurationMicrosecondType};
 use tokio_postgres::types::Type;
 
 use crate::postgres::arguments::DAY_MICROS;
-use crate::postgres::convert::Argument;
 use crate::postgres::failure::Failure;
 use crate::postgres::types::{Wire, base};
 
 /// The first and the last character of a date of four digits for the year.
 const YEAR: std::ops::RangeInclusive<&str> = "0001"..="9999";
 
-/// Writes lists, whose elements are sent as `argument` says; null where a list is, and where an
-/// element does not fit.
-pub(super) fn array_literals(column: &ArrayRef, argument: &Argument) -> Result<ArrayRef, Failure> {
+/// Writes lists, whose elements are of the type `of` and are sent as `wire` says, once `convert` has
+/// turned them into what can be sent; null where a list is, and where an element does not fit.
+pub(super) fn array_literals(
+    column: &ArrayRef,
+    wire: Wire,
+    of: &Type,
+    convert: impl Fn(&ArrayRef) -> Result<ArrayRef, Failure>,
+) -> Result<ArrayRef, Failure> {
     let column = match column.data_type() {
         DataType::LargeList(field) => cast(column, &DataType::List(Arc::clone(field)))
             .map_err(|_| Failure::permanent("a list is too long to be sent"))?,
@@ -27,8 +31,8 @@ pub(super) fn array_literals(column: &ArrayRef, argument: &Argument) -> Result<A
     };
     let lists = column.as_list::<i32>();
     let given = lists.values();
-    let elements = argument.convert(given)?;
-    let elements = Elements::new(argument, &elements)?;
+    let elements = convert(given)?;
+    let elements = Elements::new(wire, of, &elements)?;
     let mut texts = StringBuilder::with_capacity(lists.len(), 0);
     let mut text = String::new();
     for (row, bounds) in lists.offsets().windows(2).enumerate() {
@@ -61,15 +65,14 @@ struct Elements {
 }
 
 impl Elements {
-    fn new(argument: &Argument, values: &ArrayRef) -> Result<Self, Failure> {
-        let wire = argument.wire;
+    fn new(wire: Wire, of: &Type, values: &ArrayRef) -> Result<Self, Failure> {
         let values = match wire {
             Wire::Bytea | Wire::Interval => ArrayRef::clone(values),
             // Without time zone, in UTC.
             _ => cast(values, &DataType::Utf8)
                 .map_err(|error| Failure::permanent(error.to_string()))?,
         };
-        let suffix = if *base(&argument.of) == Type::TIMESTAMPTZ { "+00" } else { "" };
+        let suffix = if *base(of) == Type::TIMESTAMPTZ { "+00" } else { "" };
         Ok(Self { wire, values, suffix })
     }
 

@@ -23,8 +23,8 @@ use crate::postgres::convert::Argument;
 use crate::postgres::failure::Failure;
 use crate::postgres::outputs::{Form, Output, ROWS, outputs};
 use crate::postgres::placeholders::Placeholders;
+use crate::postgres::planned_query::PlannedQuery;
 use crate::postgres::server::Server;
-use crate::postgres::session::Query;
 use crate::postgres::types::{Wire, schema_of, sql_name};
 
 /// Name of the arguments in the statement for many rows; unlikely to be the user's.
@@ -34,9 +34,9 @@ const KEYS: &str = "sparkawait_keys";
 #[derive(Debug)]
 pub(crate) struct Plan {
     /// For many rows: its first column counts the row of arguments from 1.
-    pub(crate) batched: Option<Query>,
+    pub(crate) batched: Option<PlannedQuery>,
     /// For one row.
-    pub(crate) single: Query,
+    pub(crate) single: PlannedQuery,
     /// How each argument travels.
     pub(crate) arguments: Vec<Argument>,
     /// How each result column travels.
@@ -71,9 +71,9 @@ impl Plan {
         let is_same = outputs.iter().all(|it| it.is_plain) && outputs.len() == own.columns().len();
         let query = |prepared: Statement, text: &str, types: Vec<Type>| {
             if request.keeps {
-                Query::prepared(prepared)
+                PlannedQuery::prepared(prepared)
             } else {
-                Query::text(text, types, prepared.columns())
+                PlannedQuery::text(text, types, prepared.columns())
             }
         };
         let types = own.params().to_vec();

@@ -53,10 +53,10 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
-    use crate::postgres::session::Query;
+    use crate::postgres::planned_query::PlannedQuery;
 
     fn plan(text: &str) -> Plan {
-        let single = Query::text(text, Vec::new(), &[]);
+        let single = PlannedQuery::text(text, Vec::new(), &[]);
         Plan { batched: None, single, arguments: Vec::new(), results: Vec::new() }
     }
 

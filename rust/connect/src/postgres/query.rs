@@ -15,14 +15,15 @@ use tokio_postgres::types::ToSql;
 
 use crate::lookup::{LookupReply, Misses, service_failure};
 use crate::postgres::arguments::{ArrayArgument, ValueArgument};
+use crate::postgres::awaited_calls::AwaitedCalls;
 use crate::postgres::failure::Failure;
-use crate::postgres::found::Found;
+use crate::postgres::found_rows::FoundRows;
 use crate::postgres::keys::Keys;
 use crate::postgres::parts::Parts;
 use crate::postgres::plan::{Plan, Request};
+use crate::postgres::planned_query::PlannedQuery;
 use crate::postgres::pool::{Lease, Pool};
-use crate::postgres::session::{Query, Session};
-use crate::postgres::wanted::Wanted;
+use crate::postgres::session::Session;
 
 /// What all queries of a started lookup share.
 pub(crate) struct Lookup {
@@ -73,7 +74,7 @@ enum How {
 
 /// What a query for many rows came to.
 enum Batched {
-    Found(Found),
+    Found(FoundRows),
     /// The server gave rows to calls that do not exist.
     Unknown,
     Failed {
@@ -85,14 +86,14 @@ enum Batched {
 
 /// Looks some rows up and replies to all of their calls, whatever happens, but for those that nobody
 /// waits for any more.
-pub(crate) async fn answer(lookup: Arc<Lookup>, keys: Keys, wanted: Arc<Wanted>) {
+pub(crate) async fn answer(lookup: Arc<Lookup>, keys: Keys, wanted: Arc<AwaitedCalls>) {
     if let Err(error) = lookup.answer(keys, &wanted).await {
         lookup.replies.fail(error);
     }
 }
 
 impl Lookup {
-    async fn answer(&self, keys: Keys, wanted: &Wanted) -> Result<(), TaskError> {
+    async fn answer(&self, keys: Keys, wanted: &AwaitedCalls) -> Result<(), TaskError> {
         let mut parts = Parts::new(keys);
         while let Some(part) = parts.next() {
             let part = wanted.of(part)?;
@@ -140,7 +141,7 @@ impl Lookup {
     async fn answer_rest(
         &self,
         parts: impl Iterator<Item = Keys>,
-        wanted: &Wanted,
+        wanted: &AwaitedCalls,
         failure: &Failure,
     ) -> Result<(), TaskError> {
         if failure.is_slow() {
@@ -247,8 +248,8 @@ impl Lookup {
         Ok((lease, plan))
     }
 
-    fn found(&self, plan: &Plan, calls: usize) -> Found {
-        Found::new(&self.schema, &plan.results, calls, self.misses.how)
+    fn found(&self, plan: &Plan, calls: usize) -> FoundRows {
+        FoundRows::new(&self.schema, &plan.results, calls, self.misses.how)
     }
 
     fn send(&self, reply: ReplyGroup) {
@@ -287,7 +288,7 @@ impl Lookup {
     async fn run_batched(
         &self,
         session: &Session,
-        query: &Query,
+        query: &PlannedQuery,
         plan: &Plan,
         calls: usize,
         sent: &[ArrayRef],
@@ -389,7 +390,7 @@ impl Lookup {
     }
 
     /// Replies with what was found for some calls.
-    fn reply(&self, found: Found, attempts: &[AttemptId]) -> Result<(), TaskError> {
+    fn reply(&self, found: FoundRows, attempts: &[AttemptId]) -> Result<(), TaskError> {
         let outcome = found.finish()?;
         let mut reply = LookupReply::new(self.misses, attempts.len());
         let mut failures = outcome.failures.iter().peekable();

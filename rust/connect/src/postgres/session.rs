@@ -23,9 +23,10 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Column, Error, Row, RowStream, Statement};
+use tokio_postgres::{Client, Column, Error, Row, RowStream};
 
 use crate::postgres::failure::{Failure, STATEMENT};
+use crate::postgres::planned_query::PlannedQuery;
 use crate::postgres::plans::Plans;
 use crate::postgres::server::{Opened, Server};
 
@@ -44,21 +45,6 @@ pub(crate) struct Session {
     order: Mutex<()>,
 }
 
-/// A query that can be sent any number of times.
-#[derive(Debug)]
-pub(crate) struct Query {
-    form: Form,
-    /// The types of its columns, as they were when it was planned.
-    columns: Vec<Type>,
-}
-
-#[derive(Debug)]
-enum Form {
-    Prepared(Statement),
-    /// The text, and the types of its placeholders.
-    Text(Box<str>, Vec<Type>),
-}
-
 /// The rows of a query that was sent, to be read in the order in which queries were.
 pub(crate) struct Answer<'a> {
     session: &'a Session,
@@ -67,19 +53,6 @@ pub(crate) struct Answer<'a> {
     columns: Option<&'a [Type]>,
     /// The end of the transaction, already sent.
     commit: Option<Sent<'a, Result<(), Error>>>,
-}
-
-impl Query {
-    /// Makes a query of a statement that was prepared on the connection it is sent on.
-    pub(crate) fn prepared(statement: Statement) -> Self {
-        Self { form: Form::Prepared(statement), columns: Vec::new() }
-    }
-
-    /// Makes a query for any connection; the types of its placeholders are `types`.
-    pub(crate) fn text(text: &str, types: Vec<Type>, columns: &[Column]) -> Self {
-        let columns = columns.iter().map(|column| column.type_().clone()).collect();
-        Self { form: Form::Text(Box::from(text), types), columns }
-    }
 }
 
 impl Session {
@@ -164,12 +137,12 @@ impl Session {
     /// A query that was sent runs to its end, and so does its transaction.
     pub(crate) async fn send<'a>(
         &'a self,
-        query: &'a Query,
+        query: &'a PlannedQuery,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Answer<'a>, Failure> {
-        let columns = matches!(query.form, Form::Text(..)).then_some(&*query.columns);
+        let columns = query.columns();
         let Some(begin) = &self.server.begin else {
-            let rows = self.start(query, parameters).await;
+            let rows = query.start(&self.client, parameters).await;
             let rows = rows.map_err(|error| Failure::of(STATEMENT, &error))?;
             return Ok(Answer { session: self, rows: Box::pin(rows), columns, commit: None });
         };
@@ -177,7 +150,7 @@ impl Session {
             let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
             Poll::Ready((
                 Sent::new(self.client.batch_execute(begin), context),
-                Sent::new(self.start(query, parameters), context),
+                Sent::new(query.start(&self.client, parameters), context),
                 Sent::new(self.client.batch_execute("commit"), context),
             ))
         })
@@ -186,20 +159,6 @@ impl Session {
         let rows = rows.answer().await.and_then(|rows| opened.map(|()| rows));
         let rows = rows.map_err(|error| Failure::of(STATEMENT, &error))?;
         Ok(Answer { session: self, rows: Box::pin(rows), columns, commit: Some(commit) })
-    }
-
-    async fn start(
-        &self,
-        query: &Query,
-        parameters: &[&(dyn ToSql + Sync)],
-    ) -> Result<RowStream, Error> {
-        let parameters = parameters.iter().copied();
-        match &query.form {
-            Form::Prepared(statement) => self.client.query_raw(statement, parameters).await,
-            Form::Text(text, types) => {
-                self.client.query_typed_raw(text, parameters.zip(types.iter().cloned())).await
-            }
-        }
     }
 }
 
@@ -254,7 +213,7 @@ impl Answer<'_> {
 /// A request that was sent by the first poll of its future.
 enum Sent<'a, T> {
     Answered(T),
-    Waiting(BoxFuture<'a, T>),
+    Backlog(BoxFuture<'a, T>),
 }
 
 impl<'a, T> Sent<'a, T> {
@@ -262,14 +221,14 @@ impl<'a, T> Sent<'a, T> {
         let mut request = request.boxed();
         match request.poll_unpin(context) {
             Poll::Ready(answer) => Self::Answered(answer),
-            Poll::Pending => Self::Waiting(request),
+            Poll::Pending => Self::Backlog(request),
         }
     }
 
     async fn answer(self) -> T {
         match self {
             Self::Answered(answer) => answer,
-            Self::Waiting(request) => request.await,
+            Self::Backlog(request) => request.await,
         }
     }
 }

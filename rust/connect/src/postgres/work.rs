@@ -10,17 +10,17 @@ use sparkawait_task::supervision::panic_message;
 use sparkawait_task::worker::{Command, Commands};
 use tokio::task::JoinError;
 
+use crate::postgres::awaited_calls::AwaitedCalls;
+use crate::postgres::backlog::{Backlog, Batch};
 use crate::postgres::query::{Lookup, answer};
-use crate::postgres::running::Running;
+use crate::postgres::query_set::QuerySet;
 use crate::postgres::turns::{Turn, Turns};
-use crate::postgres::waiting::{Batch, Waiting};
-use crate::postgres::wanted::Wanted;
 
 /// The tokio task of a lookup.
 pub(crate) struct Work {
-    waiting: Waiting,
+    waiting: Backlog,
     /// Queries; those that still run when the function is closed end with it.
-    running: Running,
+    running: QuerySet,
     turns: Turns,
     lookup: Arc<Lookup>,
 }
@@ -33,9 +33,9 @@ impl fmt::Debug for Work {
 
 impl Work {
     /// Has nothing to do yet.
-    pub(crate) fn new(waiting: Waiting, lookup: Arc<Lookup>) -> Self {
+    pub(crate) fn new(waiting: Backlog, lookup: Arc<Lookup>) -> Self {
         let turns = Turns::new(Arc::clone(&lookup.pool.turns));
-        Self { waiting, running: Running::default(), turns, lookup }
+        Self { waiting, running: QuerySet::default(), turns, lookup }
     }
 
     /// Serves commands until the function is closed.
@@ -95,7 +95,7 @@ impl Work {
     fn start(&mut self, Batch { channel, keys }: Batch, turn: Turn) {
         // What they waited for were other rows' queries, which tell nothing of their own.
         self.lookup.replies.started(&keys.attempts);
-        let wanted = Arc::new(Wanted::new(keys.attempts.clone()));
+        let wanted = Arc::new(AwaitedCalls::new(keys.attempts.clone()));
         let query = answer(Arc::clone(&self.lookup), keys, Arc::clone(&wanted));
         self.running.start(channel, wanted, async move {
             query.await;

@@ -4,91 +4,25 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
+use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
-use arrow::datatypes::{Schema, SchemaRef};
-use serde::Deserialize;
+use arrow::datatypes::SchemaRef;
 use sparkawait_core::operator::{AttemptId, Retry};
-use sparkawait_task::error::{CallFailure, StartError, TaskError};
-use sparkawait_task::function::{GROUP_BYTES, Replies, ReplyGroup};
+use sparkawait_task::error::TaskError;
+use sparkawait_task::function::{GROUP_BYTES, ReplyGroup};
 
 use crate::json::JsonRows;
-use crate::lookup::{LookupReply, Misses, service_failure};
-use crate::owed::Owed;
-use crate::text::{ParsedColumn, TextColumn, check_columns};
+use crate::lookup::{LookupReply, service_failure};
+use crate::owed_calls::Owed;
+use crate::text::TextColumn;
 
-use super::failure::{self, Failure};
+use super::failure::{self, Failure, misfit};
+use super::job::Awaiting;
 use super::join::PartAnswers;
 use super::map::MapColumn;
 use super::redirects::Redirects;
 use super::resp::{Array, Reply};
-
-/// What a reply becomes.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
-pub(super) enum Shape {
-    /// A value is the only column; an array is one row, an element for each column.
-    Row,
-    /// An array is a row for each element, which is a value or an array itself.
-    Rows,
-    /// An array of names and values is a map, the only column.
-    Map,
-    /// A value is a JSON document.
-    Document {
-        /// Path of the array whose elements are rows.
-        rows: Option<String>,
-        /// Path of each column that is not the member of its own name.
-        paths: Vec<(String, String)>,
-    },
-}
-
-impl Shape {
-    /// Checks the shape against the result columns.
-    pub(super) fn check(&self, results: &SchemaRef) -> Result<Self, StartError> {
-        match self {
-            Self::Document { rows, paths } => {
-                JsonRows::new(SchemaRef::clone(results), rows.as_deref(), paths)?;
-            }
-            Self::Map => {
-                map_column(results, 0)?;
-            }
-            Self::Row | Self::Rows => check_columns(results.fields(), "schema")?,
-        }
-        Ok(self.clone())
-    }
-}
-
-fn map_column(results: &SchemaRef, rows: usize) -> Result<MapColumn, StartError> {
-    match results.fields().as_ref() {
-        [field] => MapColumn::new(field, rows),
-        fields => Err(StartError::option(format!(
-            "`schema` must have one column to take all fields of a hash, got {}",
-            fields.len()
-        ))),
-    }
-}
-
-/// What all jobs of a task have in common.
-pub(super) struct Spec {
-    pub(super) shape: Shape,
-    pub(super) misses: Misses,
-    /// Schema of the results.
-    pub(super) schema: SchemaRef,
-    /// Positions of the columns that what is found must not leave null.
-    pub(super) required: Vec<usize>,
-    pub(super) replies: Replies,
-}
-
-impl Spec {
-    /// The schema of what is found, where a miss has nulls whatever was declared.
-    fn found_schema(&self) -> SchemaRef {
-        let fields = self.schema.fields().iter().enumerate().map(|(position, field)| {
-            let is_nullable = field.is_nullable() && !self.required.contains(&position);
-            field.as_ref().clone().with_nullable(is_nullable)
-        });
-        Arc::new(Schema::new(fields.collect::<Vec<_>>()))
-    }
-}
+use super::spec::{Shape, Spec, map_column};
 
 /// What collects the replies.
 enum Collected {
@@ -162,9 +96,31 @@ impl Answers {
         Self { attempts, owed, next: 0, reply, collected, bytes: 0, spec, redirects, is_skipping }
     }
 
+    /// Replies to the calls that were answered: their replies are large, and more are to come.
+    #[cold]
+    fn reply_early(&mut self) {
+        self.bytes = 0;
+        if let Err(error) = self.reply_and_go_on() {
+            self.spec.replies.fail(error);
+        }
+    }
+
+    fn reply_and_go_on(&mut self) -> Result<(), TaskError> {
+        if let Collected::Parts(parts) = &mut self.collected {
+            return parts.hand_over();
+        }
+        let missing = self.attempts.len() - self.next;
+        let collected = Collected::new(&self.spec, missing)?;
+        let collected = std::mem::replace(&mut self.collected, collected);
+        let reply = LookupReply::new(self.spec.misses, missing);
+        collected.reply(std::mem::replace(&mut self.reply, reply), &self.spec)
+    }
+}
+
+impl Awaiting for Answers {
     /// Takes the next reply, of so many bytes; returns whether it was the last one.
     #[inline]
-    pub(super) fn take(&mut self, reply: Reply<'_>, bytes: usize) -> bool {
+    fn take(&mut self, reply: Reply<'_>, bytes: usize) -> bool {
         if self.is_skipping {
             self.is_skipping = false;
             return false;
@@ -223,7 +179,7 @@ impl Answers {
 
     /// Fails the calls that were not answered, unless another node can be asked, and replies to
     /// the others.
-    pub(super) fn fail(mut self, failure: &Failure) {
+    fn fail(mut self: Box<Self>, failure: &Failure) {
         for index in self.next..self.attempts.len() {
             if self.redirects.as_mut().is_some_and(|redirects| redirects.lose(index)) {
                 continue;
@@ -238,14 +194,14 @@ impl Answers {
     }
 
     /// Fails all calls, whatever was collected: it may be in no state to be used.
-    pub(super) fn abandon(self, Failure { failure, retry }: &Failure) {
+    fn abandon(self: Box<Self>, Failure { failure, retry }: &Failure) {
         if let Some(owed) = self.owed {
             owed.fail(failure, *retry);
         }
     }
 
     /// Replies to all calls.
-    pub(super) fn finish(mut self) {
+    fn finish(mut self: Box<Self>) {
         let spec = Arc::clone(&self.spec);
         let owed = self.owed.take();
         let result = match self.redirects.take() {
@@ -260,26 +216,6 @@ impl Answers {
         if let Some(owed) = owed {
             owed.settle();
         }
-    }
-
-    /// Replies to the calls that were answered: their replies are large, and more are to come.
-    #[cold]
-    fn reply_early(&mut self) {
-        self.bytes = 0;
-        if let Err(error) = self.reply_and_go_on() {
-            self.spec.replies.fail(error);
-        }
-    }
-
-    fn reply_and_go_on(&mut self) -> Result<(), TaskError> {
-        if let Collected::Parts(parts) = &mut self.collected {
-            return parts.hand_over();
-        }
-        let missing = self.attempts.len() - self.next;
-        let collected = Collected::new(&self.spec, missing)?;
-        let collected = std::mem::replace(&mut self.collected, collected);
-        let reply = LookupReply::new(self.spec.misses, missing);
-        collected.reply(std::mem::replace(&mut self.reply, reply), &self.spec)
     }
 }
 
@@ -309,11 +245,11 @@ impl Collected {
         let group = match self {
             Self::Columns { columns, .. } => {
                 let columns = columns.into_iter().map(TextColumn::finish).collect();
-                finish_columns(reply, columns, spec)?
+                spec.reply(reply, columns)?
             }
             Self::Map(column) => {
                 let columns = column.finish().map(|column| vec![column]);
-                finish_columns(reply, columns, spec)?
+                spec.reply(reply, columns)?
             }
             Self::Parts(parts) => return parts.finish(),
             Self::Documents { reader, bytes, found } => {
@@ -323,17 +259,6 @@ impl Collected {
         spec.replies.send(group);
         Ok(())
     }
-}
-
-/// Makes the reply to calls whose key is null.
-pub(super) fn null_keys(misses: Misses, schema: &SchemaRef, attempts: &[AttemptId]) -> ReplyGroup {
-    let mut reply = LookupReply::new(misses, attempts.len());
-    let rows = attempts.iter().filter(|attempt| reply.null_key(**attempt)).count();
-    let arrays =
-        schema.fields().iter().map(|field| new_null_array(field.data_type(), rows)).collect();
-    let batch = RecordBatch::try_new(SchemaRef::clone(schema), arrays)
-        .unwrap_or_else(|_| RecordBatch::new_empty(SchemaRef::clone(schema)));
-    reply.finish(batch)
 }
 
 /// Takes a reply as at most one row.
@@ -438,38 +363,6 @@ fn push_row(array: Array<'_>, columns: &mut [TextColumn]) {
             _ => column.push_null(),
         }
     }
-}
-
-/// Makes the failure of a call whose reply is `what`.
-pub(super) fn misfit(what: &str, columns: usize) -> CallFailure {
-    let message =
-        format!("Redis answered {what}, which does not fit a schema of {columns} columns");
-    service_failure(message.clone(), message)
-}
-
-/// Makes the reply out of parsed columns; rows with a value that did not parse fail.
-pub(super) fn finish_columns(
-    reply: LookupReply,
-    columns: Result<Vec<ParsedColumn>, TaskError>,
-    spec: &Spec,
-) -> Result<ReplyGroup, TaskError> {
-    let mut bad = Vec::new();
-    let mut arrays = Vec::new();
-    for parsed in columns? {
-        arrays.push(parsed.array);
-        let failure = |message: String| service_failure(message.clone(), message);
-        bad.extend(parsed.bad.into_iter().map(|(row, message)| (row, failure(message))));
-    }
-    for (row, column) in reply.nulls(&arrays, &spec.required) {
-        let name = spec.schema.field(column).name();
-        let message = format!("`{name}` is declared as not null, and Redis has none");
-        bad.push((row, service_failure(message.clone(), message)));
-    }
-    bad.sort_by_key(|(row, _)| *row);
-    let options = RecordBatchOptions::new().with_row_count(arrays.first().map(|it| it.len()));
-    let rows = RecordBatch::try_new_with_options(SchemaRef::clone(&spec.schema), arrays, &options)
-        .map_err(|error| TaskError::Internal(format!("values do not fit the schema: {error}")))?;
-    reply.finish_without(&rows, bad)
 }
 
 fn finish_documents(

@@ -20,7 +20,7 @@ use super::command::write_argument;
 use super::failure::{self, Failure};
 use super::resp::Reply;
 use super::scanner::Scanner;
-use super::{ReadFrom, Server, seconds};
+use super::server::{ReadFrom, Server, seconds};
 
 /// The most bytes of a reply to what comes first on a connection: a status, or the words of an error.
 const GREETING_BYTES: usize = 64 << 10;

@@ -100,3 +100,10 @@ pub(super) fn of_refusal(address: &str, reason: &str) -> Failure {
     let message = format!("Redis at `{address}` cannot be used: {reason}");
     Failure { failure: service_failure(message.clone(), message), retry: Retry::No }
 }
+
+/// Makes the failure of a call whose reply is `what`.
+pub(super) fn misfit(what: &str, columns: usize) -> CallFailure {
+    let message =
+        format!("Redis answered {what}, which does not fit a schema of {columns} columns");
+    service_failure(message.clone(), message)
+}

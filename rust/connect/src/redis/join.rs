@@ -21,9 +21,9 @@ use sparkawait_task::function::{GROUP_BYTES, ReplyGroup};
 use crate::lookup::LookupReply;
 use crate::text::TextColumn;
 
-use super::answers::{Spec, finish_columns, misfit};
-use super::failure::{self, Failure};
+use super::failure::{self, Failure, misfit};
 use super::resp::Reply;
+use super::spec::Spec;
 
 /// The columns of one row that a command asks for.
 #[derive(Clone, Debug)]
@@ -201,7 +201,7 @@ impl Burst {
             }
         }
         let columns = columns.into_iter().map(TextColumn::finish).collect();
-        finish_columns(reply, columns, spec)
+        spec.reply(reply, columns)
     }
 }
 

@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
@@ -22,13 +22,11 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::answers::Answers;
 use super::connect::{Stream, Target};
 use super::failure::{self, Failure};
-use super::resp::{Garbage, Reply};
-use super::router::Router;
+use super::job::{Awaiting, Job};
+use super::resp::Garbage;
 use super::scanner::Scanner;
-use super::topology::TopologyAnswer;
 
 /// Bytes of one read.
 const READ_BYTES: usize = 256 << 10;
@@ -38,57 +36,6 @@ const KEPT_BYTES: usize = 4 << 20;
 
 /// No further job is taken while so many bytes wait to be written.
 const UNWRITTEN_BYTES: usize = 4 << 20;
-
-/// Commands, and what becomes of the replies.
-pub(super) struct Job {
-    /// The packed commands.
-    pub(super) bytes: Vec<u8>,
-    /// Awaits a reply to each.
-    pub(super) answers: Awaited,
-}
-
-/// Who awaits replies.
-#[expect(clippy::large_enum_variant, reason = "nearly all jobs are calls")]
-pub(super) enum Awaited {
-    /// Rows.
-    Calls(Answers),
-    /// The router, for one reply.
-    Topology(TopologyAnswer),
-}
-
-impl Awaited {
-    /// Takes the next reply, of so many bytes; returns whether it was the last one.
-    #[inline]
-    fn take(&mut self, reply: Reply<'_>, bytes: usize) -> bool {
-        match self {
-            Self::Calls(answers) => answers.take(reply, bytes),
-            Self::Topology(answer) => {
-                answer.take(reply);
-                true
-            }
-        }
-    }
-
-    fn finish(self) {
-        if let Self::Calls(answers) = self {
-            answers.finish();
-        }
-    }
-
-    /// Says that no further reply comes.
-    pub(super) fn fail(self, failure: &Failure) {
-        if let Self::Calls(answers) = self {
-            answers.fail(failure);
-        }
-    }
-
-    /// The same after a panic, whatever state this is in.
-    fn abandon(self, failure: &Failure) {
-        if let Self::Calls(answers) = self {
-            answers.abandon(failure);
-        }
-    }
-}
 
 /// A handle to the task of one connection; the task ends with the handle, after its last job.
 pub(super) struct Link {
@@ -101,7 +48,7 @@ impl Link {
         runtime: &Handle,
         target: Arc<Target>,
         idle: Duration,
-        lost: (Weak<Router>, usize),
+        when_lost: Box<dyn Fn() + Send>,
     ) -> Self {
         let (jobs, receiver) = unbounded_channel();
         let never = failure::of_connection(target.address(), "it was never made");
@@ -109,7 +56,7 @@ impl Link {
         let line = Line {
             target,
             idle,
-            lost,
+            when_lost,
             jobs: receiver,
             connection: None,
             failures: 0,
@@ -134,8 +81,8 @@ impl Link {
 struct Line {
     target: Arc<Target>,
     idle: Duration,
-    /// Who is told that the node was lost.
-    lost: (Weak<Router>, usize),
+    /// Told of a connection that was lost, or could not be made.
+    when_lost: Box<dyn Fn() + Send>,
     jobs: UnboundedReceiver<Job>,
     /// What is under way, or waits for a connection that is being made.
     connection: Option<Connection>,
@@ -194,10 +141,7 @@ impl Line {
         for job in connection.into_iter().flat_map(|it| it.jobs) {
             job.fail(&self.last);
         }
-        let (router, node) = &self.lost;
-        if let Some(router) = router.upgrade() {
-            router.forget(*node);
-        }
+        (self.when_lost)();
         self.resume = Instant::now() + pause(self.failures);
     }
 }
@@ -219,7 +163,7 @@ struct Connection {
     unread: BytesMut,
     scanner: Scanner,
     /// Whose replies did not all come, oldest first.
-    jobs: VecDeque<Awaited>,
+    jobs: VecDeque<Box<dyn Awaiting>>,
     /// Whether the server ever answered.
     had_replies: bool,
 }
@@ -304,19 +248,20 @@ impl Connection {
     fn take_replies(&mut self) -> Result<(), Garbage> {
         let mut used = 0;
         let result = loop {
-            match self.scanner.next(&self.unread[used..]) {
-                Ok((Some(reply), length)) => {
-                    let Some(job) = self.jobs.front_mut() else { break Err(Garbage) };
-                    used += length;
-                    if job.take(reply, length)
-                        && let Some(done) = self.jobs.pop_front()
-                    {
+            let unread = &self.unread[used..];
+            // What comes without a job to await it is no reply.
+            let Some(job) = self.jobs.front_mut() else {
+                break if unread.is_empty() { Ok(()) } else { Err(Garbage) };
+            };
+            match job.take_all(&mut self.scanner, unread) {
+                Ok(taken) => {
+                    used += taken.bytes;
+                    if !taken.is_done {
+                        break Ok(());
+                    }
+                    if let Some(done) = self.jobs.pop_front() {
                         done.finish();
                     }
-                }
-                Ok((None, length)) => {
-                    used += length;
-                    break Ok(());
                 }
                 Err(garbage) => break Err(garbage),
             }

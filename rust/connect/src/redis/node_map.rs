@@ -165,7 +165,7 @@ impl NodeMap {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Weak};
+    use std::sync::Arc;
     use std::time::Duration;
 
     use tokio::runtime::Runtime;
@@ -186,7 +186,7 @@ mod tests {
             "tls": { "ca": null, "certificate": null, "private_key": null },
         });
         let target = Arc::new(Target::new(&serde_json::from_value(server).unwrap()).unwrap());
-        let link = Link::start(runtime.handle(), target, Duration::MAX, (Weak::new(), 0));
+        let link = Link::start(runtime.handle(), target, Duration::MAX, Box::new(|| {}));
         Node::new(address.to_owned(), vec![link])
     }
 

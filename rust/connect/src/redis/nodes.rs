@@ -17,6 +17,7 @@ use sparkawait_task::error::{StartError, TaskError};
 
 use crate::template::{BoundTemplate, Escape, Template};
 
+use super::node_channel::{channel_of, node_of};
 use super::router::Router;
 use super::slots::slot_of;
 
@@ -69,14 +70,4 @@ impl fmt::Debug for Nodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Nodes").field("keys", &self.keys.len()).finish_non_exhaustive()
     }
-}
-
-/// Returns the channel of a node.
-fn channel_of(node: usize) -> Key {
-    Key::new(node as u64 + 1)
-}
-
-/// Returns the node of a channel, or what is none if columns say where rows go.
-pub(super) fn node_of(channel: Key) -> Option<usize> {
-    usize::try_from(channel.as_u64()).ok()?.checked_sub(1)
 }

@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 use sparkawait_task::error::TaskError;
 
-use super::answers::Answers;
-use super::link::{Awaited, Job};
+use super::job::{Awaiting, Job};
 use super::resp::Reply;
 use super::router::{Router, Step};
 use super::routes::Route;
@@ -82,9 +81,9 @@ impl Redirects {
     }
 
     /// Sends commands to where they have to go; `again` awaits the answers to those of some indices.
-    pub(super) fn resend(
+    pub(super) fn resend<A: Awaiting + 'static>(
         self,
-        again: impl Fn(&[usize], Self) -> Result<Answers, TaskError>,
+        again: impl Fn(&[usize], Self) -> Result<A, TaskError>,
     ) -> Result<(), TaskError> {
         for ((node, is_asking), indices) in self.moved {
             let (mut bytes, mut sent, mut ends) = (Vec::new(), Vec::new(), Vec::new());
@@ -108,8 +107,8 @@ impl Redirects {
                 is_asking,
                 primary: None,
             };
-            let answers = again(&indices, redirects)?;
-            self.router.send(node, Job { bytes: sent, answers: Awaited::Calls(answers) });
+            let answers = Box::new(again(&indices, redirects)?);
+            self.router.send(node, Job { bytes: sent, answers });
         }
         Ok(())
     }

@@ -18,14 +18,15 @@ use sparkawait_task::error::StartError;
 
 use super::connect::Target;
 use super::failure;
-use super::link::{Awaited, Job, Link};
+use super::job::Job;
+use super::link::Link;
 use super::node_map::{Node, NodeMap, Told, UNKNOWN};
 use super::redirection::{Redirection, host_and_port};
 use super::refresh::Refresh;
 use super::routes::Routes;
+use super::server::{ReadFrom, Server, seconds};
 use super::slots::SLOTS;
-use super::topology::{self, Shard, TopologyAnswer};
-use super::{ReadFrom, Server, seconds};
+use super::topology::{self, Learner, Shard, TopologyAnswer};
 
 /// How long a replica that was lost is not asked.
 const REST: Duration = Duration::from_secs(2);
@@ -163,35 +164,6 @@ impl Router {
         Some(Step { node, is_asking })
     }
 
-    /// Learns from the node `asked` which nodes there are, and forgets the others.
-    pub(super) fn learn(&self, shards: &[Shard], asked: usize) {
-        if shards.is_empty() {
-            // It is in no cluster yet, or any more.
-            return;
-        }
-        // The node that was described is where to begin again, whatever it is called there.
-        let mut present = BTreeSet::from([0]);
-        let mut replicas = BTreeMap::<usize, Vec<usize>>::new();
-        let mut slots = vec![UNKNOWN; usize::from(SLOTS)];
-        for shard in shards {
-            let nodes: Vec<usize> =
-                shard.addresses.iter().filter_map(|address| self.find(address, asked)).collect();
-            present.extend(&nodes);
-            let Some((&primary, others)) = nodes.split_first() else { continue };
-            let Ok(index) = u16::try_from(primary) else { continue };
-            for slot in shard.slots.clone() {
-                slots[usize::from(slot)] = index;
-            }
-            if self.server.read_from == ReadFrom::Replica && !others.is_empty() {
-                replicas.insert(primary, others.to_vec());
-            }
-        }
-        let told = Told { present, slots, replicas };
-        let mut gone = Vec::new();
-        // Ended once nobody waits for the map.
-        self.write(|map| gone = map.learn(told));
-    }
-
     /// Forgets the slots of a node that was lost.
     pub(super) fn forget(&self, node: usize) {
         if !self.is_cluster() || !self.map().has(node) {
@@ -214,19 +186,14 @@ impl Router {
     }
 
     fn ask(&self, node: usize) {
-        let answers = Awaited::Topology(TopologyAnswer::new(Weak::clone(&self.own), node));
+        let own = Weak::clone(&self.own);
+        let answers = Box::new(TopologyAnswer::new(own, node));
         self.send(node, Job { bytes: topology::QUESTION.to_vec(), answers });
     }
 
     /// Whom to ask for what nobody is known to have.
     fn guide(&self) -> usize {
         self.map().present(self.guide.load(Ordering::Relaxed))
-    }
-
-    /// Says that the question for the nodes is not under way any more.
-    pub(super) fn was_answered(&self) {
-        self.questions().was_answered();
-        self.answered.notify_all();
     }
 
     /// Returns the node of an address that the node `asked` named; it is added if it is not known.
@@ -246,8 +213,13 @@ impl Router {
     fn node(&self, target: Target, index: usize) -> Node {
         let target = Arc::new(target);
         let start = || {
-            let lost = (Weak::clone(&self.own), index);
-            Link::start(&self.runtime, Arc::clone(&target), self.idle, lost)
+            let own = Weak::clone(&self.own);
+            let when_lost = move || {
+                if let Some(router) = own.upgrade() {
+                    router.forget(index);
+                }
+            };
+            Link::start(&self.runtime, Arc::clone(&target), self.idle, Box::new(when_lost))
         };
         let links = (0..self.server.connections.max(1)).map(|_| start()).collect();
         let address = target.address().to_owned();
@@ -278,6 +250,43 @@ impl Router {
 
     fn write(&self, change: impl FnOnce(&mut NodeMap)) {
         change(&mut self.map.write().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Learner for Router {
+    /// Learns from the node `asked` which nodes there are, and forgets the others.
+    fn learn(&self, shards: &[Shard], asked: usize) {
+        if shards.is_empty() {
+            // It is in no cluster yet, or any more.
+            return;
+        }
+        // The node that was described is where to begin again, whatever it is called there.
+        let mut present = BTreeSet::from([0]);
+        let mut replicas = BTreeMap::<usize, Vec<usize>>::new();
+        let mut slots = vec![UNKNOWN; usize::from(SLOTS)];
+        for shard in shards {
+            let nodes: Vec<usize> =
+                shard.addresses.iter().filter_map(|address| self.find(address, asked)).collect();
+            present.extend(&nodes);
+            let Some((&primary, others)) = nodes.split_first() else { continue };
+            let Ok(index) = u16::try_from(primary) else { continue };
+            for slot in shard.slots.clone() {
+                slots[usize::from(slot)] = index;
+            }
+            if self.server.read_from == ReadFrom::Replica && !others.is_empty() {
+                replicas.insert(primary, others.to_vec());
+            }
+        }
+        let told = Told { present, slots, replicas };
+        let mut gone = Vec::new();
+        // Ended once nobody waits for the map.
+        self.write(|map| gone = map.learn(told));
+    }
+
+    /// Says that the question for the nodes is not under way any more.
+    fn was_answered(&self) {
+        self.questions().was_answered();
+        self.answered.notify_all();
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::RwLockReadGuard;
 
 use sparkawait_core::Key;
 
+use super::node_channel::node_of;
 use super::node_map::{NodeMap, UNKNOWN};
-use super::nodes::node_of;
 
 /// Where a call goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

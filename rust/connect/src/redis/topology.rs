@@ -5,8 +5,9 @@ use std::ops::RangeInclusive;
 use std::str::from_utf8;
 use std::sync::Weak;
 
+use super::failure::Failure;
+use super::job::Awaiting;
 use super::resp::{Array, Reply};
-use super::router::Router;
 use super::slots::SLOTS;
 
 /// Asks a node for all nodes; any version of the server knows it.
@@ -21,37 +22,55 @@ pub(crate) struct Shard {
     pub(crate) addresses: Vec<String>,
 }
 
-/// Awaits the answer, for a router.
+/// Whoever asks which nodes there are.
+pub(super) trait Learner: Send + Sync {
+    /// Learns it from the node `asked`.
+    fn learn(&self, shards: &[Shard], asked: usize);
+
+    /// Is told that the question is not under way any more, whatever became of it.
+    fn was_answered(&self);
+}
+
+/// Awaits the answer.
 pub(super) struct TopologyAnswer {
-    router: Weak<Router>,
+    learner: Weak<dyn Learner>,
     /// The node that was asked.
     node: usize,
 }
 
 impl TopologyAnswer {
     /// Awaits the answer to one question to a node.
-    pub(super) fn new(router: Weak<Router>, node: usize) -> Self {
-        Self { router, node }
+    pub(super) fn new(learner: Weak<dyn Learner>, node: usize) -> Self {
+        Self { learner, node }
     }
+}
 
-    /// Takes the answer; what is none leaves the router as it was.
-    pub(super) fn take(&self, reply: Reply<'_>) {
-        if let Some(router) = self.router.upgrade() {
+impl Awaiting for TopologyAnswer {
+    /// Takes the answer; from what is none, nothing is learnt.
+    fn take(&mut self, reply: Reply<'_>, _bytes: usize) -> bool {
+        if let Some(learner) = self.learner.upgrade() {
             if let Some(shards) = shards(reply) {
-                router.learn(&shards, self.node);
+                learner.learn(&shards, self.node);
             } else {
                 // A user may lack permission; redirections tell of the nodes then.
                 tracing::debug!("a node of the Redis cluster did not tell of its nodes");
             }
         }
+        true
     }
+
+    fn finish(self: Box<Self>) {}
+
+    fn fail(self: Box<Self>, _failure: &Failure) {}
+
+    fn abandon(self: Box<Self>, _failure: &Failure) {}
 }
 
 impl Drop for TopologyAnswer {
     /// Allows the next question, whatever became of this one.
     fn drop(&mut self) {
-        if let Some(router) = self.router.upgrade() {
-            router.was_answered();
+        if let Some(learner) = self.learner.upgrade() {
+            learner.was_answered();
         }
     }
 }

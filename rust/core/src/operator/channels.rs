@@ -6,21 +6,13 @@
 //! capacity but one of the backlog, so that a destination that stands still
 //! keeps its own calls waiting and no others.
 
-use std::num::NonZeroUsize;
-
+use super::AsyncWaitOperator;
 use super::action::{Completion, Retry};
 use super::in_flight::Phase;
-use super::{AsyncWaitOperator, Config};
 use crate::element::Key;
 use crate::flow::{CallSign, ChannelId, ChannelReport, ChannelTable, EndedCall, LeastTime};
 use crate::queue::{EntryId, Start, StreamElementQueue};
 use crate::time::ProcessingTime;
-
-/// Returns what the queue has to hold: the capacity, and with channels the backlog.
-pub(super) fn queue_capacity(config: &Config) -> NonZeroUsize {
-    let backlog = config.channels.map_or(0, |channels| channels.max_backlog.max(1));
-    config.capacity.saturating_add(backlog)
-}
 
 /// Tells what the outcome of a call says of its destination.
 ///
@@ -32,12 +24,6 @@ pub(super) fn sign_of<R, F>(completion: &Completion<R, F>) -> CallSign {
         (Err(_), Retry::No) => CallSign::None,
         (Err(_), Retry::Yes | Retry::After(_)) => CallSign::Dropped,
     }
-}
-
-/// Makes the channels, if there are to be any.
-pub(super) fn table(config: &Config) -> Option<Box<ChannelTable>> {
-    let max_concurrency = u32::try_from(config.max_concurrency.get()).unwrap_or(u32::MAX);
-    config.channels.map(|channels| Box::new(ChannelTable::new(channels, max_concurrency)))
 }
 
 impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {

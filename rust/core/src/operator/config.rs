@@ -4,7 +4,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use crate::flow::ChannelConfig;
+use crate::flow::{ChannelConfig, ChannelTable};
 use crate::retry::AsyncRetryStrategy;
 
 /// In which order results leave. Counterpart of Flink's `OutputMode`.
@@ -86,5 +86,17 @@ impl Config {
             seed: 0,
             channels: None,
         }
+    }
+
+    /// Returns what the queue has to hold: the capacity, and with channels the backlog.
+    pub(super) fn queue_capacity(&self) -> NonZeroUsize {
+        let backlog = self.channels.map_or(0, |channels| channels.max_backlog.max(1));
+        self.capacity.saturating_add(backlog)
+    }
+
+    /// Makes the channels, if there are to be any.
+    pub(super) fn channel_table(&self) -> Option<Box<ChannelTable>> {
+        let max_concurrency = u32::try_from(self.max_concurrency.get()).unwrap_or(u32::MAX);
+        self.channels.map(|channels| Box::new(ChannelTable::new(channels, max_concurrency)))
     }
 }

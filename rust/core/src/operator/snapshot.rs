@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::Failure;
-use crate::element::{StreamElement, StreamRecord};
+use super::action::Failure;
+use crate::element::{Key, StreamElement, StreamRecord};
 
 /// Everything admitted and not emitted, in arrival order, with watermarks in place.
 ///
@@ -40,4 +40,12 @@ pub enum SnapshotState<R, F> {
     },
     /// Completed but not emitted; it is emitted after a restore without a call.
     Completed(Result<R, Failure<F>>),
+}
+
+/// A restored record that waits for a slot.
+#[derive(Debug)]
+pub(super) struct Replayed<E, R, F> {
+    pub(super) record: SnapshotRecord<E, R, F>,
+    pub(super) key: Option<Key>,
+    pub(super) channel: Option<Key>,
 }

@@ -4,20 +4,12 @@
 use std::time::Duration;
 
 use super::in_flight::{InFlight, Phase};
-use super::snapshot::{Snapshot, SnapshotRecord, SnapshotState};
+use super::snapshot::{Replayed, Snapshot, SnapshotRecord, SnapshotState};
 use super::{AsyncWaitOperator, AttemptId, Config, Outcome};
 use crate::element::{Key, StreamElement};
 use crate::flow::ChannelId;
 use crate::queue::{Entry, EntryId, Start, StreamElementQueue};
 use crate::time::ProcessingTime;
-
-/// A restored record that waits for a slot.
-#[derive(Debug)]
-pub(super) struct Replayed<E, R, F> {
-    pub(super) record: SnapshotRecord<E, R, F>,
-    pub(super) key: Option<Key>,
-    pub(super) channel: Option<Key>,
-}
 
 impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
     /// Returns everything that was admitted and not emitted, without a change to it.

@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::*;
 use crate::element::{StreamElement, StreamRecord, Timestamp, Watermark};
 use crate::flow::{AdaptiveLimitConfig, ChannelConfig};
-use crate::operator::{AttemptId, Completion, EndOfInput, FailurePolicy, OutputMode, Retry};
+use crate::operator::{
+    AttemptId, Completion, Config, EndOfInput, FailurePolicy, OutputMode, Retry,
+};
 use crate::retry::AsyncRetryStrategy;
 
 type Operator = AsyncWaitOperator<char, char, &'static str>;

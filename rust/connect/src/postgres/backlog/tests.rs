@@ -49,19 +49,19 @@ impl Source {
 /// Bytes of a row.
 const WIDTH: usize = 8;
 
-fn bounded(most: Most) -> Waiting {
-    Waiting::new(vec![0], NullArgs::Miss, most)
+fn bounded(most: Most) -> Backlog {
+    Backlog::new(vec![0], NullArgs::Miss, most)
 }
 
 fn most(rows: usize, queries: usize) -> Most {
     Most { rows, queries, bytes: usize::MAX, row_bytes: usize::MAX }
 }
 
-fn waiting(most_rows: usize) -> Waiting {
+fn waiting(most_rows: usize) -> Backlog {
     bounded(most(most_rows, QUERIES))
 }
 
-fn taken(waiting: &mut Waiting, free: usize) -> Option<(Option<Key>, Vec<i64>)> {
+fn taken(waiting: &mut Backlog, free: usize) -> Option<(Option<Key>, Vec<i64>)> {
     let Batch { channel, keys } = waiting.take(free)?.unwrap();
     let numbers = keys.arguments[0].as_primitive::<Int64Type>().values().to_vec();
     assert_eq!(keys.attempts.len(), numbers.len());

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sparkawait_core::operator::AttemptId;
-
 use sparkawait_task::function::Call;
 
-use super::answers::{Answers, Spec};
+use super::answers::Answers;
 use super::command::CommandRows;
+use super::job::Job;
 use super::join::{Join, PartAnswers, Parts};
-use super::link::{Awaited, Job};
 use super::redirects::Redirects;
 use super::router::Router;
 use super::routes::Route;
 use super::slots::slot_of_argument;
+use super::spec::Spec;
 
 /// Commands that go to one node, and the parts of rows that they ask for.
 #[derive(Default)]
@@ -86,7 +86,7 @@ pub(super) fn send(
             .then(|| Redirects::new(Arc::clone(router), route, bytes.clone(), ends));
         let parts = PartAnswers::new(Arc::clone(&join), parts);
         let answers = Answers::of_parts(Arc::clone(spec), attempts, parts, redirects);
-        router.send(route.node, Job { bytes, answers: Awaited::Calls(answers) });
+        router.send(route.node, Job { bytes, answers: Box::new(answers) });
     }
     nulls
 }

@@ -51,7 +51,7 @@ pub(crate) struct Unasked {
 /// Rows channel by channel: those of a query are of one, and it has a bounded number of queries.
 ///
 /// Without channels all rows are of the same, `None`.
-pub(crate) struct Waiting {
+pub(crate) struct Backlog {
     /// Index of the column of each argument.
     columns: Vec<usize>,
     null_args: NullArgs,
@@ -80,7 +80,7 @@ pub(crate) struct Batch {
     pub(crate) keys: Keys,
 }
 
-impl Waiting {
+impl Backlog {
     /// Makes room for rows with arguments in `columns`.
     pub(crate) fn new(columns: Vec<usize>, null_args: NullArgs, most: Most) -> Self {
         let (lines, ready) = (HashMap::new(), VecDeque::new());

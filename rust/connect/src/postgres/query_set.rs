@@ -8,18 +8,18 @@ use sparkawait_core::Key;
 use sparkawait_core::operator::AttemptId;
 use tokio::task::{JoinError, JoinSet};
 
-use crate::postgres::wanted::Wanted;
+use crate::postgres::awaited_calls::AwaitedCalls;
 
 /// Queries in tokio tasks of their own; all are ended when this is dropped.
 #[derive(Default)]
-pub(crate) struct Running {
+pub(crate) struct QuerySet {
     /// Each returns its channel.
     tasks: JoinSet<Option<Key>>,
     /// The calls of each query; may hold some that have ended since the last was started.
-    queries: Vec<Arc<Wanted>>,
+    queries: Vec<Arc<AwaitedCalls>>,
 }
 
-impl Running {
+impl QuerySet {
     /// Returns the number of queries.
     pub(crate) fn len(&self) -> usize {
         self.tasks.len()
@@ -29,7 +29,7 @@ impl Running {
     pub(crate) fn start(
         &mut self,
         channel: Option<Key>,
-        wanted: Arc<Wanted>,
+        wanted: Arc<AwaitedCalls>,
         query: impl Future<Output = ()> + Send + 'static,
     ) {
         // Those that have ended hold theirs no more.

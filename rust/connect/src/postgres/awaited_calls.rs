@@ -14,14 +14,14 @@ use crate::postgres::keys::Keys;
 /// The calls of a query without those that were cancelled.
 ///
 /// Costs nothing for a row until one is cancelled.
-pub(crate) struct Wanted {
+pub(crate) struct AwaitedCalls {
     attempts: Vec<AttemptId>,
     /// Filled when the first of them is cancelled.
     left: Mutex<Option<HashSet<AttemptId>>>,
     changed: Notify,
 }
 
-impl Wanted {
+impl AwaitedCalls {
     /// Makes the calls of a query that all are waited for.
     pub(crate) fn new(attempts: Vec<AttemptId>) -> Self {
         Self { attempts, left: Mutex::default(), changed: Notify::new() }
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn what_is_cancelled_is_not_asked_for_again() {
         let attempts = attempts(4);
-        let wanted = Wanted::new(attempts.clone());
+        let wanted = AwaitedCalls::new(attempts.clone());
         let keys = Keys { attempts: attempts.clone(), arguments: Vec::new() };
 
         assert_eq!(wanted.of(keys.clone()).unwrap().attempts, attempts);
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn a_part_that_nobody_waits_for_is_noticed() {
         let attempts = attempts(4);
-        let wanted = Wanted::new(attempts.clone());
+        let wanted = AwaitedCalls::new(attempts.clone());
         let mut part = pin!(wanted.none_of(&attempts[..2]));
         let mut poll = || part.as_mut().poll(&mut Context::from_waker(Waker::noop()));
 

@@ -21,7 +21,7 @@ use crate::postgres::outputs::Form;
 const NOBODY: u32 = u32::MAX;
 
 /// The rows of some calls, numbered from 0.
-pub(crate) struct Found {
+pub(crate) struct FoundRows {
     rows: Rows,
     how: How,
     /// The call that each row belongs to.
@@ -49,7 +49,7 @@ pub(crate) struct Outcome {
     pub(crate) bad: Vec<(usize, CallFailure)>,
 }
 
-impl Found {
+impl FoundRows {
     /// Makes the outcome of `calls` calls of which nothing is known.
     pub(crate) fn new(schema: &SchemaRef, forms: &[Form], calls: usize, how: How) -> Self {
         Self {

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What an HTTP function calls, as it is described.
+
+use std::fmt;
+
+use serde::Deserialize;
+use sparkawait_task::error::StartError;
+
+use super::body::Body;
+use super::client::ClientSettings;
+use crate::lookup::Misses;
+
+/// What an HTTP function calls, and what it makes of the responses.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpConfig {
+    pub(super) method: String,
+    pub(super) url: String,
+    #[serde(default)]
+    pub(super) query: Vec<(String, String)>,
+    #[serde(default)]
+    pub(super) headers: Vec<(String, String)>,
+    #[serde(default)]
+    pub(super) body: Option<Body>,
+    /// The hosts that rows may name; any if there are none.
+    #[serde(default)]
+    pub(super) allow_hosts: Option<Vec<String>>,
+    #[serde(default)]
+    pub(super) idempotency_key: Option<IdempotencyKey>,
+    pub(super) returns: Returns,
+    #[serde(default)]
+    pub(super) rows: Option<String>,
+    #[serde(default)]
+    pub(super) paths: Vec<(String, String)>,
+    /// The columns of the body that were declared as not null.
+    #[serde(default)]
+    pub(super) required: Vec<String>,
+    /// Whether a column has the status.
+    #[serde(default)]
+    pub(super) status: bool,
+    /// The headers of the response that have a column each, in their order.
+    #[serde(default)]
+    pub(super) response_headers: Vec<String>,
+    /// First and last status of each range that is a success.
+    pub(super) success: Vec<(u16, u16)>,
+    /// Statuses that mean that there is nothing.
+    #[serde(default)]
+    pub(super) missing: Vec<u16>,
+    #[serde(default)]
+    pub(super) misses: Misses,
+    /// Requests at a time.
+    pub(super) connections: usize,
+    pub(super) max_response_bytes: usize,
+    /// Most redirections to follow.
+    pub(super) redirects: usize,
+    pub(super) client: ClientSettings,
+}
+
+/// A header that lets a server see that two requests are the same.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct IdempotencyKey {
+    pub(super) header: String,
+    /// A template; without it, the task and the row's position in it make the key.
+    pub(super) value: Option<String>,
+}
+
+/// What becomes of the body of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Returns {
+    /// Rows of JSON.
+    Json,
+    /// One column of text or bytes, as its type says.
+    Body,
+    /// Nothing.
+    Nothing,
+}
+
+impl fmt::Debug for HttpConfig {
+    /// Without addresses, headers and bodies, which may hold tokens.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpConfig")
+            .field("method", &self.method)
+            .field("returns", &self.returns)
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
+    }
+}
+
+impl HttpConfig {
+    /// Reads a description.
+    ///
+    /// # Errors
+    ///
+    /// It is no description of an HTTP function.
+    pub fn from_json(description: &str) -> Result<Self, StartError> {
+        // The message of the parser may quote a value, and values may be secret.
+        serde_json::from_str(description).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            StartError::option(format!(
+                "the description of an HTTP function is wrong at {line}:{column}"
+            ))
+        })
+    }
+}

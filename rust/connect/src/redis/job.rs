@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Commands that are sent together, and who awaits the replies.
+
+use super::failure::Failure;
+use super::resp::{Garbage, Reply};
+use super::scanner::Scanner;
+
+/// Commands, and what becomes of the replies.
+pub(super) struct Job {
+    /// The packed commands.
+    pub(super) bytes: Vec<u8>,
+    /// Awaits a reply to each.
+    pub(super) answers: Box<dyn Awaiting>,
+}
+
+/// Replies that were taken.
+pub(super) struct Taken {
+    /// The bytes that they were in, and those of which it is known that they are a part of one.
+    pub(super) bytes: usize,
+    /// Whether the last one is among them.
+    pub(super) is_done: bool,
+}
+
+/// Somebody who awaits replies to the commands of a job.
+///
+/// A link knows no more of its jobs. It asks once for all replies that came together, so that a
+/// reply costs no call through a pointer.
+pub(super) trait Awaiting: Send {
+    /// Takes the next reply, of so many bytes; returns whether it was the last one.
+    fn take(&mut self, reply: Reply<'_>, bytes: usize) -> bool;
+
+    /// Says that all replies were taken.
+    fn finish(self: Box<Self>);
+
+    /// Says that no further reply comes.
+    fn fail(self: Box<Self>, failure: &Failure);
+
+    /// The same after a panic, whatever state this is in.
+    fn abandon(self: Box<Self>, failure: &Failure);
+
+    /// Takes the replies that are complete in `unread`, up to the last one of the job.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are no reply.
+    fn take_all(&mut self, scanner: &mut Scanner, unread: &[u8]) -> Result<Taken, Garbage> {
+        let mut bytes = 0;
+        loop {
+            let (reply, length) = scanner.next(&unread[bytes..])?;
+            bytes += length;
+            let Some(reply) = reply else { return Ok(Taken { bytes, is_done: false }) };
+            if self.take(reply, length) {
+                return Ok(Taken { bytes, is_done: true });
+            }
+        }
+    }
+}

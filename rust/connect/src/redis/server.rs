@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where the server is, and how it is talked to.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sparkawait_task::error::StartError;
+
+use crate::tls::TlsSettings;
+
+/// Where the server is, and how it is talked to.
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Server {
+    pub(super) url: String,
+    pub(super) username: Option<String>,
+    pub(super) password: Option<String>,
+    pub(super) database: Option<i64>,
+    pub(super) tls: TlsSettings,
+    pub(super) connections: usize,
+    /// Whether there are several nodes, of which the URL names one.
+    pub(super) cluster: bool,
+    pub(super) read_from: ReadFrom,
+    pub(super) connect_timeout: f64,
+    pub(super) idle_timeout: f64,
+    pub(super) max_reply_bytes: usize,
+}
+
+/// Which nodes of a cluster are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ReadFrom {
+    Primary,
+    /// Replicas, or the primary if there is none that answers.
+    Replica,
+}
+
+/// Reads a positive number of seconds.
+pub(super) fn seconds(value: f64, option: &str) -> Result<Duration, StartError> {
+    Duration::try_from_secs_f64(value)
+        .ok()
+        .filter(|it| !it.is_zero())
+        .ok_or_else(|| StartError::option(format!("`{option}` must be positive, got {value}")))
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the replies to the calls of a task become.
+
+use std::sync::Arc;
+
+use arrow::array::{RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::datatypes::{Schema, SchemaRef};
+use serde::Deserialize;
+use sparkawait_core::operator::AttemptId;
+use sparkawait_task::error::{StartError, TaskError};
+use sparkawait_task::function::{Replies, ReplyGroup};
+
+use crate::json::JsonRows;
+use crate::lookup::{LookupReply, Misses, service_failure};
+use crate::text::{ParsedColumn, check_columns};
+
+use super::map::MapColumn;
+
+/// What a reply becomes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub(super) enum Shape {
+    /// A value is the only column; an array is one row, an element for each column.
+    Row,
+    /// An array is a row for each element, which is a value or an array itself.
+    Rows,
+    /// An array of names and values is a map, the only column.
+    Map,
+    /// A value is a JSON document.
+    Document {
+        /// Path of the array whose elements are rows.
+        rows: Option<String>,
+        /// Path of each column that is not the member of its own name.
+        paths: Vec<(String, String)>,
+    },
+}
+
+impl Shape {
+    /// Checks the shape against the result columns.
+    pub(super) fn check(&self, results: &SchemaRef) -> Result<Self, StartError> {
+        match self {
+            Self::Document { rows, paths } => {
+                JsonRows::new(SchemaRef::clone(results), rows.as_deref(), paths)?;
+            }
+            Self::Map => {
+                map_column(results, 0)?;
+            }
+            Self::Row | Self::Rows => check_columns(results.fields(), "schema")?,
+        }
+        Ok(self.clone())
+    }
+}
+
+pub(super) fn map_column(results: &SchemaRef, rows: usize) -> Result<MapColumn, StartError> {
+    match results.fields().as_ref() {
+        [field] => MapColumn::new(field, rows),
+        fields => Err(StartError::option(format!(
+            "`schema` must have one column to take all fields of a hash, got {}",
+            fields.len()
+        ))),
+    }
+}
+
+/// What all jobs of a task have in common.
+pub(super) struct Spec {
+    pub(super) shape: Shape,
+    pub(super) misses: Misses,
+    /// Schema of the results.
+    pub(super) schema: SchemaRef,
+    /// Positions of the columns that what is found must not leave null.
+    pub(super) required: Vec<usize>,
+    pub(super) replies: Replies,
+}
+
+impl Spec {
+    /// The schema of what is found, where a miss has nulls whatever was declared.
+    pub(super) fn found_schema(&self) -> SchemaRef {
+        let fields = self.schema.fields().iter().enumerate().map(|(position, field)| {
+            let is_nullable = field.is_nullable() && !self.required.contains(&position);
+            field.as_ref().clone().with_nullable(is_nullable)
+        });
+        Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+    }
+
+    /// Makes the reply to calls whose key is null.
+    pub(super) fn null_keys(&self, attempts: &[AttemptId]) -> ReplyGroup {
+        let schema = &self.schema;
+        let mut reply = LookupReply::new(self.misses, attempts.len());
+        let rows = attempts.iter().filter(|attempt| reply.null_key(**attempt)).count();
+        let arrays =
+            schema.fields().iter().map(|field| new_null_array(field.data_type(), rows)).collect();
+        let batch = RecordBatch::try_new(SchemaRef::clone(schema), arrays)
+            .unwrap_or_else(|_| RecordBatch::new_empty(SchemaRef::clone(schema)));
+        reply.finish(batch)
+    }
+
+    /// Makes the reply out of parsed columns; rows with a value that did not parse fail.
+    pub(super) fn reply(
+        &self,
+        reply: LookupReply,
+        columns: Result<Vec<ParsedColumn>, TaskError>,
+    ) -> Result<ReplyGroup, TaskError> {
+        let mut bad = Vec::new();
+        let mut arrays = Vec::new();
+        for parsed in columns? {
+            arrays.push(parsed.array);
+            let failure = |message: String| service_failure(message.clone(), message);
+            bad.extend(parsed.bad.into_iter().map(|(row, message)| (row, failure(message))));
+        }
+        for (row, column) in reply.nulls(&arrays, &self.required) {
+            let name = self.schema.field(column).name();
+            let message = format!("`{name}` is declared as not null, and Redis has none");
+            bad.push((row, service_failure(message.clone(), message)));
+        }
+        bad.sort_by_key(|(row, _)| *row);
+        let options = RecordBatchOptions::new().with_row_count(arrays.first().map(|it| it.len()));
+        let rows =
+            RecordBatch::try_new_with_options(SchemaRef::clone(&self.schema), arrays, &options)
+                .map_err(|error| {
+                    TaskError::Internal(format!("values do not fit the schema: {error}"))
+                })?;
+        reply.finish_without(&rows, bad)
+    }
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the driver is told of an operator.
+
+use std::time::Duration;
+
+use crate::output_flusher::BufferTimeout;
+use crate::warm_up::WarmUpConfig;
+
+/// How a task begins, and how output batches are cut.
+#[derive(Clone, Copy, Debug)]
+pub struct DriverConfig {
+    /// A batch of this many rows leaves at once.
+    pub max_rows_per_batch: usize,
+    /// A batch of about so many bytes leaves at once, and none has more unless one row has.
+    pub max_bytes_per_batch: usize,
+    /// When a smaller batch leaves.
+    pub buffer_timeout: BufferTimeout,
+    /// Batches are made smaller so that a row takes this long through one; `None`: never.
+    pub target_latency: Option<Duration>,
+    /// Few calls are made until rows have left and are asked for again; `None`: all at once.
+    pub warm_up: Option<WarmUpConfig>,
+}

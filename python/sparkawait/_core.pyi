@@ -2,7 +2,7 @@
 # Signatures of the extension module; the public classes are documented in the `.py` modules.
 
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import pyarrow as pa
 from typing_extensions import Self
@@ -81,51 +81,18 @@ class Port:
 
 @final
 class Task:
-    """The operator of one Spark task over record batches."""
+    """The operators of one Spark task over record batches."""
 
-    def __new__(
-        cls,
-        *,
-        mode: str,
-        input_schema: pa.Schema,
-        result_schema: pa.Schema,
-        capacity: int,
-        max_concurrency: int,
-        timeout: float | None,
-        attempt_timeout: float | None,
-        retry: tuple[int, float, float, float, bool] | None,
-        key: list[str] | None,
-        on_error: str,
-        error_column: str,
-        output: str,
-        has_timeout_handler: bool,
-        watermark: tuple[str, float, int | None] | None,
-        buffer_timeout: float | tuple[Literal["auto"], float] | None,
-        max_rows_per_batch: int,
-        max_bytes_per_batch: int,
-        partition: int,
-        function_name: str,
-        seed: int,
-        native: Native | None,
-        cache: tuple[str, int | None, int | None, float | None, float | None, bool, list[str]]
-        | None,
-        channels: tuple[
-            list[str], bool, int, int, int, int, int, tuple[int, int, float | None] | None
-        ]
-        | None,
-        target_latency: float | None,
-        warm_up: tuple[int, int] | None,
-    ) -> Self: ...
+    def __new__(cls, *, operators: list[dict[str, Any]], partition: int) -> Self: ...
     @property
     def is_open(self) -> bool: ...
-    @property
-    def port(self) -> Port: ...
+    def port(self, position: int) -> Port: ...
     def put(self, batch: pa.RecordBatch) -> bool: ...
     def put_end(self) -> None: ...
     def put_failure(self, error: BaseException) -> None: ...
     def next(self, patience: float | None = None) -> pa.RecordBatch | None: ...
     def close(self) -> None: ...
-    def metrics(self) -> dict[str, Any]: ...
+    def metrics(self) -> list[dict[str, Any]]: ...
 
 @final
 class Debloater:

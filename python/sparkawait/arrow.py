@@ -8,6 +8,7 @@ in whatever way, calls in flight are cancelled and the function is closed before
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from time import monotonic
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from sparkawait._plan.chain import Chain
 from sparkawait._plan.option import documented
 from sparkawait._plan.options import resolve_unpickled
 from sparkawait._plan.plan import Plan
@@ -22,9 +24,10 @@ from sparkawait._worker import address_space, warm_up
 from sparkawait._worker.collector import collecting_less_often
 from sparkawait._worker.event_loop import check_may_wait
 from sparkawait._worker.feeder import Feeder, record_batches
-from sparkawait._worker.life_cycle import LifeCycle
+from sparkawait._worker.life_cycle import Functions
+from sparkawait._worker.metrics import Metrics, metrics_of_chain
+from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunctionLike, FunctionContext
-from sparkawait.native_function import NativeFunction
 from sparkawait.wait_options import OPTIONS, WaitArguments, WaitOptions
 
 if TYPE_CHECKING:
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["key_ordered_wait", "ordered_wait", "run", "unordered_wait"]
 
 _logger = logging.getLogger("sparkawait")
-Metrics = dict[str, Any]
 
 METRICS_SECONDS = 1.0
 """How often metrics are reported while a task runs."""
@@ -44,6 +46,7 @@ def ordered_wait(
     batches: Iterable[pa.RecordBatch],
     function: AsyncFunctionLike,
     *,
+    chain: bool = False,
     options: WaitOptions | None = None,
     **given: Unpack[WaitArguments],
 ) -> Iterator[pa.RecordBatch]:
@@ -54,6 +57,8 @@ def ordered_wait(
             or any object with ``__arrow_c_stream__``, such as a table.
         function: An ``async def``, decorated with `sparkawait.async_function` or with ``schema=``
             given here, an `AsyncFunction` or a native function.
+        chain: Whether this call joins the task of the call that returned `batches`: one thread
+            drives both operators, and this one begins with the first row that the other completes.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
 
@@ -68,7 +73,7 @@ def ordered_wait(
         ResultError: The same, if what the function returned does not fit its schema.
         OperatorStateError: On the event loop that runs the functions, in a coroutine or `open`.
     """
-    return _wait("ordered", batches, function, options, given)
+    return _wait("ordered", batches, function, options, given, chain=chain)
 
 
 @documented(OPTIONS, WaitArguments)
@@ -76,6 +81,7 @@ def unordered_wait(
     batches: Iterable[pa.RecordBatch],
     function: AsyncFunctionLike,
     *,
+    chain: bool = False,
     options: WaitOptions | None = None,
     **given: Unpack[WaitArguments],
 ) -> Iterator[pa.RecordBatch]:
@@ -87,10 +93,11 @@ def unordered_wait(
     Args:
         batches: As in `ordered_wait`.
         function: As in `ordered_wait`.
+        chain: As in `ordered_wait`.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
     """
-    return _wait("unordered", batches, function, options, given)
+    return _wait("unordered", batches, function, options, given, chain=chain)
 
 
 @documented(OPTIONS, WaitArguments)
@@ -99,6 +106,7 @@ def key_ordered_wait(
     function: AsyncFunctionLike,
     *,
     key: str | Sequence[str],
+    chain: bool = False,
     options: WaitOptions | None = None,
     **given: Unpack[WaitArguments],
 ) -> Iterator[pa.RecordBatch]:
@@ -110,11 +118,12 @@ def key_ordered_wait(
     Args:
         batches: As in `ordered_wait`.
         function: As in `ordered_wait`.
+        chain: As in `ordered_wait`.
         key: Column, or columns, of the key.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
     """
-    return _wait("key_ordered", batches, function, options, given, key=key)
+    return _wait("key_ordered", batches, function, options, given, chain=chain, key=key)
 
 
 def _wait(
@@ -124,16 +133,68 @@ def _wait(
     options: WaitOptions | None,
     given: Mapping[str, Any],
     *,
+    chain: bool,
     key: object = None,
 ) -> Iterator[pa.RecordBatch]:
     check_may_wait()
-    source = record_batches(batches)
+    before, source = _taken(batches) if chain else (None, record_batches(batches))
     plan = resolve_unpickled(mode, function, input_schema=None, key=key, options=options, **given)
-    return run(plan, source)
+    return _Output(Chain.of(plan) if before is None else before.then(plan), source)
+
+
+def _taken(batches: object) -> tuple[Chain, Iterator[pa.RecordBatch]]:
+    """Returns the operators that make `batches`, and their input, which they are not to read."""
+    if not isinstance(batches, _Output):
+        msg = (
+            "`chain` needs what a wait function of sparkawait.arrow returned, untouched, got"
+            f" `{type(batches).__name__}`; leave `chain` out"
+        )
+        raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+    return batches.take_over()
+
+
+class _Output(Iterator[pa.RecordBatch]):
+    """What a wait function returns: batches, as long as no further operator takes them over."""
+
+    def __init__(self, chain: Chain, source: Iterator[pa.RecordBatch]) -> None:
+        """Starts nothing before the first batch is asked for."""
+        self._chain = chain
+        self._source = source
+        self._batches = run(chain, source)
+
+    def __next__(self) -> pa.RecordBatch:
+        return next(self._batches)
+
+    def close(self) -> None:
+        """Ends the task, if it runs."""
+        self._batches.close()
+
+    def take_over(self) -> tuple[Chain, Iterator[pa.RecordBatch]]:
+        """Returns the operators and their input, for a task that has further operators.
+
+        Raises:
+            ConfigurationError: If batches were asked for, or another task has taken them over.
+        """
+        if inspect.getgeneratorstate(self._batches) != inspect.GEN_CREATED:
+            msg = (
+                "`chain` needs what a wait function returned before batches are taken from it;"
+                " leave `chain` out for the rest of them"
+            )
+            raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+        self._batches = _taken_over()
+        next(self._batches, None)
+        return self._chain, self._source
+
+
+def _taken_over() -> Generator[pa.RecordBatch, None, None]:
+    """Is begun when it is made, and has nothing for whoever asks further."""
+    yield pa.RecordBatch.from_pylist([])
+    msg = "these batches go to the operator that was chained to them; read its output instead"
+    raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
 
 
 def run(
-    plan: Plan,
+    plan: Plan | Chain,
     batches: Iterator[pa.RecordBatch],
     *,
     partition: int = 0,
@@ -141,21 +202,23 @@ def run(
     consumer_seconds: float = 0.0,
     on_metrics: Callable[[Metrics], None] | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Carries `plan` out over `batches`, as one task.
+    """Carries calls out over `batches`, as one task.
 
     Args:
-        plan: The checked call.
+        plan: The checked call, or several after one another.
         batches: Record batches of one schema; objects with ``__arrow_c_array__`` are converted.
-            None at all gives no output, and the function is not opened.
+            None at all gives no output, and no function is opened.
         partition: Number of the partition, for messages and `FunctionContext`.
         heartbeat: Seconds without output after which a batch without rows is yielded, for a
             consumer that has to look after something else now and then; ``None`` for never.
         consumer_seconds: What a batch costs its consumer beside the time until it asks for the next
             one, which counts for ``buffer_timeout="auto"``.
-        on_metrics: Called with the totals so far, now and then and when the task ends.
+        on_metrics: Called with the totals so far, now and then and when the task ends: those of the
+            operator, or of all with the numbers of each one under ``operators``.
 
     Yields:
-        Batches of ``plan.output_schema(input_schema)``, not empty but for `heartbeat`.
+        Batches of ``plan.output_schema(input_schema)`` of the last call, not empty but for
+        `heartbeat`.
     """
     from sparkawait._core import Task
 
@@ -165,22 +228,20 @@ def run(
     first = feeder.pull_first()
     if first is None:
         return
-    plan.check_input(first.schema)
-    arguments = plan.task_arguments(
+    chain = plan if isinstance(plan, Chain) else Chain.of(plan)
+    arguments = chain.task_arguments(
         first.schema,
         partition,
         consumer_seconds=consumer_seconds,
-        is_wanted=warm_up.is_known(plan),
+        are_wanted=all(map(warm_up.is_known, chain.plans)),
     )
     task = Task(**arguments)
-    context = FunctionContext(partition, f"{plan.function_name} ({partition})")
-    metrics = _MetricsReport(task.metrics, context, on_metrics)
-    function = LifeCycle(plan, task, context)
+    functions = Functions(chain, task, partition)
+    metrics = _MetricsReport(chain, task.metrics, functions.contexts, on_metrics)
     finished = False
-    python_calls = 0 if isinstance(plan.function, NativeFunction) else plan.max_concurrency
-    with collecting_less_often(python_calls):
+    with collecting_less_often(functions.python_calls):
         try:
-            function.open()
+            functions.open()
             feeder.start(task)
             while (batch := task.next(heartbeat)) is not None:
                 yield batch
@@ -190,10 +251,11 @@ def run(
             finished = True
         finally:
             if finished or task.is_open:
-                warm_up.remember(plan)
+                for known in chain.plans:
+                    warm_up.remember(known)
             if not finished:
                 task.close()
-            error = function.close(finished=finished)
+            error = functions.close(finished=finished)
             task.close()
             feeder.join()
             metrics.report()
@@ -204,16 +266,18 @@ def run(
 
 
 class _MetricsReport:
-    """Hands the metrics of the operator and of the function to whoever wants them."""
+    """Hands the metrics of the operators and of the functions to whoever wants them."""
 
     def __init__(
         self,
-        metrics: Callable[[], Metrics],
-        context: FunctionContext,
+        chain: Chain,
+        metrics: Callable[[], list[Metrics]],
+        contexts: Sequence[FunctionContext],
         on_metrics: Callable[[Metrics], None] | None,
     ) -> None:
+        self._names = [plan.function_name for plan in chain.plans]
         self._metrics = metrics
-        self._context = context
+        self._contexts = contexts
         self._on_metrics = on_metrics
         self._next = monotonic() + METRICS_SECONDS
 
@@ -225,5 +289,17 @@ class _MetricsReport:
     def report(self) -> None:
         if self._on_metrics is None:
             return
-        own = {f"function.{name}": value for name, value in dict(self._context.metrics).items()}
-        self._on_metrics({**self._metrics(), **own})
+        operators = self._metrics() or [{} for _ in self._names]
+        own = [
+            {**metrics, **_metrics_of_function(context)}
+            for metrics, context in zip(operators, self._contexts, strict=True)
+        ]
+        if len(own) == 1:
+            self._on_metrics(own[0])
+        else:
+            named = dict(zip(self._names, own, strict=True))
+            self._on_metrics({**metrics_of_chain(own), "operators": named})
+
+
+def _metrics_of_function(context: FunctionContext) -> Metrics:
+    return {f"function.{name}": value for name, value in dict(context.metrics).items()}

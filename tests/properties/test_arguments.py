@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import sparkawait as sa
 from sparkawait import _core, http, postgres, redis, retry, testing
 from sparkawait._plan import options
+from sparkawait._plan.chain import Chain
 from sparkawait._plan.checks import shown
 from sparkawait.connectors.http_options import HttpOptions
 from sparkawait.connectors.redis_function import DEFAULTS
@@ -137,7 +138,7 @@ def wait(mode, function=double, **given):
     """Resolves a plan for columns that are known, and has the extension module read it."""
     given = {"key": "id", **given} if mode == "key_ordered" else given
     plan = options.resolve(mode, function, input_schema=INPUT, **given)
-    return partial(_core.Task, **plan.task_arguments(INPUT, 0))
+    return partial(_core.Task, **Chain.of(plan).task_arguments(INPUT, 0))
 
 
 def decorated(**given):

@@ -9,6 +9,7 @@ import pytest
 import sparkawait as sa
 from sparkawait import retry
 from sparkawait._plan import options
+from sparkawait._plan.chain import Chain
 from sparkawait.spark import Metrics
 from sparkawait.spark.metrics import merge, of_one_task
 from sparkawait.spark.partition import run_task
@@ -103,9 +104,10 @@ def test_metrics_of_the_function_are_added(spark):
 
 def test_every_task_logs_its_metrics(caplog):
     plan = options.resolve("ordered", double, input_schema=None)
+    batch = pa.RecordBatch.from_pydict({"id": [1, 2, 3]})
 
     with caplog.at_level(logging.INFO, logger="sparkawait"):
-        list(run_task(plan, iter([pa.RecordBatch.from_pydict({"id": [1, 2, 3]})]), None))
+        list(run_task(Chain.of(plan), iter([batch]), [None]))
 
     assert "double, partition 0: {" in caplog.text
     assert "'emitted': 3" in caplog.text

@@ -322,8 +322,8 @@ def test_a_task_is_told_with_how_many_calls_it_may_begin(given, first):
     schema = pa.schema([("x", pa.int64())])
     made = plan(**given)
 
-    assert made.task_arguments(schema, 0)["warm_up"] == first
-    assert made.task_arguments(schema, 0, is_wanted=True)["warm_up"] is None
+    assert made.operator_arguments(schema)["warm_up"] == first
+    assert made.operator_arguments(schema, is_wanted=True)["warm_up"] is None
 
 
 # -- schemas
@@ -371,7 +371,7 @@ def test_the_input_is_checked_later_when_it_is_not_known_yet():
 
 
 def test_a_native_function_describes_itself_in_the_executor():
-    assert plan(Native()).task_arguments(INPUT, 0)["native"] == "spec"
+    assert plan(Native()).operator_arguments(INPUT)["native"] == "spec"
 
 
 @pytest.mark.parametrize(
@@ -398,20 +398,20 @@ def test_the_operator_gets_plain_values():
         retry=retry.exponential_backoff(3, "1s", "9s"),
         max_concurrency=7,
     )
-    arguments = made.task_arguments(INPUT, 4)
+    arguments = made.operator_arguments(INPUT)
     assert arguments["retry"] == (3, 1.0, 9.0, 2.0, True)
     assert (arguments["key"], arguments["watermark"]) == (["id"], ("ts", 1.0, None))
-    assert (arguments["max_concurrency"], arguments["partition"]) == (7, 4)
+    assert arguments["max_concurrency"] == 7
     assert arguments["function_name"] == "double"
 
 
 def test_rows_that_wait_for_a_batch_are_in_flight_for_the_operator():
     batched = async_function("y bigint", batch=Batch(max_rows=9))(double.function)
-    arguments = plan(batched, max_concurrency=2).task_arguments(INPUT, 0)
+    arguments = plan(batched, max_concurrency=2).operator_arguments(INPUT)
     assert (arguments["max_concurrency"], arguments["capacity"]) == (18, 18)
-    arguments = plan(batched, max_concurrency=2, capacity=100).task_arguments(INPUT, 0)
+    arguments = plan(batched, max_concurrency=2, capacity=100).operator_arguments(INPUT)
     assert arguments["max_concurrency"] == 100
 
 
 def test_each_task_has_its_own_seed():
-    assert plan().task_arguments(INPUT, 0)["seed"] != plan().task_arguments(INPUT, 0)["seed"]
+    assert plan().operator_arguments(INPUT)["seed"] != plan().operator_arguments(INPUT)["seed"]

@@ -53,6 +53,7 @@ class Plan:
         credits: How calls are spread over them.
         case_sensitive: Whether columns whose names differ in case only are two.
         identity: What tells the function from others that are given the same cache.
+        name: What the operator is called, if not as its function is.
     """
 
     mode: Mode
@@ -66,11 +67,12 @@ class Plan:
     credits: Credits | None = None
     case_sensitive: bool = True
     identity: str = ""
+    name: str = ""
 
     @property
     def function_name(self) -> str:
         """The function's name for messages."""
-        return self.function.name
+        return self.name or self.function.name
 
     @property
     def batch(self) -> Batch | None:
@@ -191,19 +193,17 @@ class Plan:
     def _folded(self, name: str) -> str:
         return name if self.case_sensitive else name.lower()
 
-    def task_arguments(
+    def operator_arguments(
         self,
         input_schema: pa.Schema,
-        partition: int,
         *,
         consumer_seconds: float = 0.0,
         is_wanted: bool = False,
     ) -> dict[str, Any]:
-        """Returns the keyword arguments of `_core.Task`.
+        """Returns what `_core.Task` is told of its operator.
 
         Args:
             input_schema: Of the batches that come.
-            partition: Number of the partition.
             consumer_seconds: What a batch costs its consumer beside the time until it asks for the
                 next one.
             is_wanted: Whether the rows are known to be wanted, so that no warm-up is needed.
@@ -227,7 +227,6 @@ class Plan:
                 if options.buffer_timeout == "auto"
                 else options.buffer_timeout
             ),
-            "partition": partition,
             "function_name": self.function_name,
             # From the system, because forked workers share the state of `random`.
             "seed": int.from_bytes(os.urandom(8), "little"),

@@ -20,15 +20,16 @@ from sparkawait._worker.phases import PhaseExpiredError
 from sparkawait._worker.runner import CANCEL_SECONDS
 from sparkawait._worker.watchdog import BLOCKED_SECONDS, WAY_OUT, Watch
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind
+from sparkawait.functions import FunctionContext
 from sparkawait.native_function import NativeFunction
 
 if TYPE_CHECKING:
     from sparkawait._core import Task
+    from sparkawait._plan.chain import Chain
     from sparkawait._plan.plan import Plan
     from sparkawait._worker.runner import Runner
-    from sparkawait.functions import FunctionContext
 
-__all__ = ["LifeCycle", "runner_class"]
+__all__ = ["Functions", "LifeCycle", "runner_class"]
 
 _logger = logging.getLogger("sparkawait")
 SLOW_SECONDS = 60.0
@@ -47,19 +48,76 @@ def runner_class(plan: Plan) -> type[Runner]:
     return CoroutineRunner if plan.batch is None else BatchRunner
 
 
+class Functions:
+    """The functions of a task, which are opened and closed together.
+
+    Attributes:
+        contexts: What the `open` of each one is told.
+
+    Args:
+        chain: The calls.
+        task: The operators that make them.
+        partition: Number of the partition.
+    """
+
+    def __init__(self, chain: Chain, task: Task, partition: int) -> None:
+        """Opens nothing yet."""
+        self._plans = chain.plans
+        self.contexts = [
+            FunctionContext(partition, f"{plan.function_name} ({partition})")
+            for plan in chain.plans
+        ]
+        self._functions = [
+            LifeCycle(plan, task, position, context)
+            for position, (plan, context) in enumerate(zip(chain.plans, self.contexts, strict=True))
+        ]
+
+    @property
+    def python_calls(self) -> int:
+        """Calls in flight that Python makes."""
+        plans = (plan for plan in self._plans if not isinstance(plan.function, NativeFunction))
+        return sum(plan.max_concurrency for plan in plans)
+
+    def open(self) -> None:
+        """Opens all of them and lets them be called; the last one first, which others may feed.
+
+        Raises:
+            AsyncFunctionError: If one of them cannot be opened. Those behind it are open.
+        """
+        for function in reversed(self._functions):
+            function.open()
+
+    def close(self, *, finished: bool) -> AsyncFunctionError | None:
+        """Cancels calls in flight and closes those that were opened, in their order.
+
+        Args:
+            finished: Whether all rows have left.
+
+        Returns:
+            Why one of them could not be closed; the log has what others said.
+        """
+        errors = [function.close(finished=finished) for function in self._functions]
+        first, *others = [error for error in errors if error is not None] or [None]
+        for other in others:
+            _logger.warning("another function of the task: %s", other)
+        return first
+
+
 class LifeCycle:
     """Opens and closes the Python side of a task; a native function has none.
 
     Args:
         plan: The call.
-        task: The operator.
+        task: The operators.
+        position: Which of them calls the function, from 0.
         context: What the function's `open` is told.
     """
 
-    def __init__(self, plan: Plan, task: Task, context: FunctionContext) -> None:
+    def __init__(self, plan: Plan, task: Task, position: int, context: FunctionContext) -> None:
         """Opens nothing yet."""
         self._plan = plan
         self._task = task
+        self._position = position
         self._context = context
         self._runner: Runner | None = None
         self._thread = event_loop_thread()
@@ -76,7 +134,8 @@ class LifeCycle:
             return
         make_runner = runner_class(plan)
         self._thread.enter()
-        self._runner = make_runner(plan, self._task.port, self._thread.loop, self._context)
+        port = self._task.port(self._position)
+        self._runner = make_runner(plan, port, self._thread.loop, self._context)
         self._watch.entries = make_runner.entries
         opening = self._thread.submit(self._runner.open(plan.options.setup_timeout))
         try:

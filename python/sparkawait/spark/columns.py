@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkawait._plan.chain import Chain
 from sparkawait._plan.plan import Plan
 from sparkawait._worker.results import Built, ResultBuilder
 from sparkawait.exceptions import ConfigurationError, ErrorKind, InternalError, ResultError
@@ -208,7 +209,7 @@ class ColumnTask(Shipment):
                 yield _numbered(batch, rows) if is_native else batch
                 rows += batch.num_rows
 
-        output = run_task(self.plan, measured(), self._accumulator)
+        output = run_task(Chain.of(self.plan), measured(), [self._accumulator])
         if is_native:
             output = _one_for_each(output, self._results, self._empty(), lambda: rows)
         return _cut(map(self._to_column, output), lengths, self._to_column(self._empty()))

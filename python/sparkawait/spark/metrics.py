@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
+from sparkawait._worker.metrics import merge
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 if TYPE_CHECKING:
@@ -19,14 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["Metrics", "TaskMetrics", "accumulator_of", "is_connect", "merge", "of_one_task"]
 
 TaskMetrics = dict[str, Any]
-"""Counters by name, and ``call_latency`` as pairs of a bucket's upper bound in seconds and a
-count: how long attempts took that were not cancelled, those of native functions included."""
+"""What a task reports, see `sparkawait._worker.metrics`."""
 
-_LATENCY = "call_latency"
-_CHANNELS = "channels"
-_MOST_CHANNELS = 64
-_COUNTS_OF_CHANNELS = ("calls", "latency", "starved")
-_OTHER_CHANNELS = "other_channels"
 _GAUGES = ("in_flight", "queue_size", "oldest_age", "active_channels")
 """Describe one moment of one task, and mean nothing when added."""
 
@@ -92,52 +87,11 @@ def accumulator_of(metrics: object) -> Accumulator[TaskMetrics] | None:
 
 def of_one_task(metrics: Mapping[str, Any]) -> TaskMetrics:
     """Returns what one task adds to the sums."""
-    return {"tasks": 1, **{name: metrics[name] for name in metrics if name not in _GAUGES}}
+    return {"tasks": 1, **_counts(metrics)}
 
 
-def _merge_channels(
-    left: Mapping[str, Any], right: Mapping[str, Any]
-) -> tuple[dict[str | None, Any], TaskMetrics]:
-    """Returns the channels that starved most, and the sum of the others."""
-    sums: dict[str | None, dict[str, float]] = {}
-    others: dict[str, float] = {}
-    for metrics in (left, right):
-        _add(others, metrics.get(_OTHER_CHANNELS, {}))
-        for name, counts in metrics.get(_CHANNELS, {}).items():
-            _add(sums.setdefault(name, {}), counts)
-    ranked = sorted(sums, key=lambda name: (-sums[name]["starved"], -sums[name]["calls"]))
-    for name in ranked[_MOST_CHANNELS:]:
-        _add(others, sums[name])
-    return {name: sums[name] for name in ranked[:_MOST_CHANNELS]}, others
-
-
-def _add(sums: dict[str, float], counts: Mapping[str, float]) -> None:
-    for name in _COUNTS_OF_CHANNELS:
-        sums[name] = sums.get(name, 0) + counts.get(name, 0)
-
-
-def merge(left: Mapping[str, Any], right: Mapping[str, Any]) -> TaskMetrics:
-    """Returns the sums of `left` and `right`, which stay as they are."""
-    merged = dict(left)
-    if _CHANNELS in left or _CHANNELS in right:
-        merged[_CHANNELS], merged[_OTHER_CHANNELS] = _merge_channels(left, right)
-    for name, value in right.items():
-        if name in {_CHANNELS, _OTHER_CHANNELS}:
-            continue
-        if name == _LATENCY:
-            merged[name] = _merge_buckets(merged.get(name, []), value)
-        else:
-            merged[name] = merged.get(name, 0) + value
-    return merged
-
-
-def _merge_buckets(
-    left: list[tuple[float, int]], right: list[tuple[float, int]]
-) -> list[tuple[float, int]]:
-    counts: dict[float, int] = {}
-    for seconds, count in (*left, *right):
-        counts[seconds] = counts.get(seconds, 0) + count
-    return sorted(counts.items())
+def _counts(metrics: Mapping[str, Any]) -> TaskMetrics:
+    return {name: metrics[name] for name in metrics if name not in _GAUGES}
 
 
 def is_connect(thing: object) -> bool:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 import sparkawait.arrow
-from sparkawait._plan.plan import Plan
+from sparkawait._plan.chain import Chain
 from sparkawait._worker.logs import write_to_standard_error
 from sparkawait.exceptions import AsyncIOError
 from sparkawait.spark.connection import Connection
@@ -47,34 +47,34 @@ class PartitionTask(Shipment):
     """The function that is given to ``mapInArrow``.
 
     Args:
-        plan: The call.
+        chain: The call, or several after one another.
         names: Names to give to the input columns, further ones are left out; ``None`` if they
             have the right ones.
-        result_types: Types to cast returned columns to, by name.
-        accumulator: Takes the metrics of the task.
+        result_types: Types to cast columns to that the last call returned, by name.
+        accumulators: What takes the metrics of each call.
     """
 
     def __init__(
         self,
-        plan: Plan,
+        chain: Chain,
         *,
         names: Sequence[str] | None = None,
         result_types: Mapping[str, pa.DataType] | None = None,
-        accumulator: Accumulator[TaskMetrics] | None = None,
+        accumulators: Sequence[Accumulator[TaskMetrics] | None] = (None,),
     ) -> None:
         """Starts nothing: this is the driver."""
         # What `explain()` shows.
-        self.__name__ = plan.function_name
-        self._plan = plan
+        self.__name__ = chain.name
+        self._chain = chain
         self._names = names
         self._result_types = result_types or {}
-        self._accumulator = accumulator
+        self._accumulators = tuple(accumulators)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the output of the partition whose rows `batches` are."""
         if self._names is not None:
             batches = map(self._rename, batches)
-        output = run_task(self._plan, batches, self._accumulator, heartbeat=HEARTBEAT_SECONDS)
+        output = run_task(self._chain, batches, self._accumulators, heartbeat=HEARTBEAT_SECONDS)
         return map(self._cast, output) if self._result_types else output
 
     def _rename(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -96,13 +96,13 @@ class PartitionTask(Shipment):
 
 
 def run_task(
-    plan: Plan,
+    chain: Chain,
     batches: Iterator[pa.RecordBatch],
-    accumulator: Accumulator[TaskMetrics] | None,
+    accumulators: Sequence[Accumulator[TaskMetrics] | None],
     *,
     heartbeat: float | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Runs `plan` over `batches` in a Spark task.
+    """Runs `chain` over `batches` in a Spark task.
 
     Closed early, or interrupted because Spark has hung up, it cancels every call in flight.
     """
@@ -112,7 +112,7 @@ def run_task(
     totals: dict[str, Any] = {}
     connection = Connection.of_this_worker()
     output = sparkawait.arrow.run(
-        plan,
+        chain,
         batches,
         partition=partition,
         heartbeat=heartbeat,
@@ -128,11 +128,17 @@ def run_task(
         _keep_cause(error)
         raise
     finally:
-        # Channels are named by what is in the rows, which is nothing for a log.
-        logged = {name: totals[name] for name in totals if name != "channels"}
-        _logger.info("%s, partition %d: %s", plan.function_name, partition, logged)
-        if accumulator is not None:
-            accumulator.add(of_one_task(totals))
+        is_chain = len(chain.plans) > 1
+        operators = totals.get("operators", {}) if is_chain else {}
+        for plan, accumulator in zip(chain.plans, accumulators, strict=True):
+            name = plan.function_name
+            counts = operators.get(name, {}) if is_chain else totals
+            # Channels are named by what is in the rows, which is nothing for a log.
+            logged = {key: counts[key] for key in counts if key != "channels"}
+            _logger.info("%s, partition %d: %s", name, partition, logged)
+            if accumulator is not None:
+                shown = {"operators": {name: of_one_task(counts)}} if is_chain else {}
+                accumulator.add({**of_one_task(counts), **shown})
 
 
 def _keep_cause(error: AsyncIOError) -> None:

@@ -15,10 +15,12 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import StructType
 
 from sparkawait._plan import options as plans
+from sparkawait._plan.chain import Chain
 from sparkawait._plan.option import documented
 from sparkawait._plan.plan import Mode
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunctionLike
+from sparkawait.spark.chains import Step, remember, step_of
 from sparkawait.spark.drivers_python import run_drivers_python
 from sparkawait.spark.keys import check_keys
 from sparkawait.spark.metrics import Metrics, accumulator_of
@@ -45,6 +47,7 @@ def ordered_wait(
     df: DataFrame,
     function: AsyncFunctionLike,
     *,
+    chain: bool = False,
     metrics: Metrics | None = None,
     options: WaitOptions | None = None,
     **given: Unpack[WaitArguments],
@@ -58,6 +61,10 @@ def ordered_wait(
         df: A batch or streaming DataFrame, of a classic session or of Spark Connect.
         function: What is called: an ``async def`` declared with `sparkawait.async_function`, an
             `sparkawait.AsyncFunction`, or a native function.
+        chain: Whether this call joins the Python worker of the call that returned `df`, which must
+            be untouched: one thread drives both operators, rows pass from one to the other without
+            Spark, and this one begins with the first row that the other completes. The query then
+            contains no `df`: if that was persisted, it is computed once more.
         metrics: Collects the metrics of all tasks; classic sessions only.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
@@ -69,7 +76,7 @@ def ordered_wait(
     Raises:
         ConfigurationError: If an argument is wrong. Raised here, not when the query runs.
     """
-    return _wait(df, "ordered", function, metrics, plans.all_given(options, given))
+    return _wait(df, "ordered", function, metrics, plans.all_given(options, given), chain=chain)
 
 
 @documented(OPTIONS, WaitArguments)
@@ -77,6 +84,7 @@ def unordered_wait(
     df: DataFrame,
     function: AsyncFunctionLike,
     *,
+    chain: bool = False,
     metrics: Metrics | None = None,
     options: WaitOptions | None = None,
     **given: Unpack[WaitArguments],
@@ -89,11 +97,12 @@ def unordered_wait(
     Args:
         df: A batch or streaming DataFrame, of a classic session or of Spark Connect.
         function: What is called for every row, as in `ordered_wait`.
+        chain: Whether this call joins the Python worker of the call that returned `df`.
         metrics: Collects the metrics of all tasks; classic sessions only.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
     """
-    return _wait(df, "unordered", function, metrics, plans.all_given(options, given))
+    return _wait(df, "unordered", function, metrics, plans.all_given(options, given), chain=chain)
 
 
 @documented(OPTIONS, WaitArguments)
@@ -102,6 +111,7 @@ def key_ordered_wait(
     function: AsyncFunctionLike,
     *,
     key: str | Sequence[str],
+    chain: bool = False,
     metrics: Metrics | None = None,
     options: WaitOptions | None = None,
     **given: Unpack[WaitArguments],
@@ -116,11 +126,14 @@ def key_ordered_wait(
         df: A batch or streaming DataFrame, of a classic session or of Spark Connect.
         function: What is called for every row, as in `ordered_wait`.
         key: The column, or columns, that make up the key.
+        chain: Whether this call joins the Python worker of the call that returned `df`.
         metrics: Collects the metrics of all tasks; classic sessions only.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
     """
-    return _wait(df, "key_ordered", function, metrics, plans.all_given(options, given), key=key)
+    return _wait(
+        df, "key_ordered", function, metrics, plans.all_given(options, given), chain=chain, key=key
+    )
 
 
 def _wait(
@@ -130,6 +143,7 @@ def _wait(
     metrics: Metrics | None,
     given: Mapping[str, Any],
     *,
+    chain: bool,
     key: str | Sequence[str] | None = None,
 ) -> DataFrame:
     if not hasattr(df, "mapInArrow"):
@@ -138,29 +152,52 @@ def _wait(
     require_packages()
     run_drivers_python(df.sparkSession)
     check_workers(df)
-    input_schema: StructType = df.schema
     zone = session_zone(df)
+    before = step_of(df, zone) if chain else None
+    input_schema: StructType = df.schema
     arrow_schema = to_arrow(input_schema, zone)
-    df, given = with_route(df, given)
+    routed, given = with_route(df, given)
+    if before is not None and routed is not df:
+        msg = (
+            "`channel` is an expression, which Spark would have to compute between two calls of a"
+            " chain; name columns, have the first call make them, or leave `chain` out"
+        )
+        raise ConfigurationError(msg, ErrorKind.CHANNELS_INVALID)
     resolved = plans.resolve(mode, function, input_schema=arrow_schema, key=key, **given)
     plan = dataclasses.replace(conform(resolved, zone), case_sensitive=is_case_sensitive(df))
     plan.check_names(arrow_schema.names)
-    check_keys(plan, df.schema)
+    check_keys(plan, routed.schema)
     kept = input_schema.fields if plan.options.output == "append" else []
-    names = df.columns
-    renamed = not names or _needs_safe_names(names)
+    schema = StructType([*kept, *result_fields(plan)])
+    accumulator = accumulator_of(metrics)
+    if before is None:
+        source, names = _with_safe_names(routed)
+        step = Step(source, names, Chain.of(plan), (accumulator,), schema, zone)
+    else:
+        step = dataclasses.replace(
+            before,
+            chain=before.chain.then(plan, arrow_schema),
+            accumulators=(*before.accumulators, accumulator),
+            schema=schema,
+        )
     task = PartitionTask(
-        plan,
-        names=names if renamed else None,
+        step.chain,
+        names=step.names,
         result_types=casts(plan, zone),
-        accumulator=accumulator_of(metrics),
+        accumulators=step.accumulators,
     )
+    return remember(step.source.mapInArrow(task, schema), step)
+
+
+def _with_safe_names(df: DataFrame) -> tuple[DataFrame, Sequence[str] | None]:
+    """Returns `df` as ``mapInArrow`` takes it, and the names that its columns had if not now."""
+    names = df.columns
     if not names:
         # Rows without columns would not arrive.
-        df = df.withColumn("_0", F.lit(True))  # noqa: FBT003
-    elif renamed:
-        df = df.toDF(*(f"_{index}" for index in range(len(names))))
-    return df.mapInArrow(task, StructType([*kept, *result_fields(plan)]))
+        return df.withColumn("_0", F.lit(True)), names  # noqa: FBT003
+    if not _needs_safe_names(names):
+        return df, None
+    return df.toDF(*(f"_{index}" for index in range(len(names)))), names
 
 
 def _needs_safe_names(names: Sequence[str]) -> bool:

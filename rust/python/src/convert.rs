@@ -40,12 +40,12 @@ pub(crate) enum BufferTimeoutArgument {
 
 impl BufferTimeoutArgument {
     /// Converts when a batch leaves.
-    pub(crate) fn read(self) -> PyResult<BufferTimeout> {
+    pub(crate) fn read(&self) -> PyResult<BufferTimeout> {
         match self {
             Self::Seconds(seconds) => {
-                to_duration("buffer_timeout", seconds).map(BufferTimeout::After)
+                to_duration("buffer_timeout", *seconds).map(BufferTimeout::After)
             }
-            Self::Auto((_, seconds)) => to_duration("buffer_timeout", seconds)
+            Self::Auto((_, seconds)) => to_duration("buffer_timeout", *seconds)
                 .map(|consumer| BufferTimeout::Auto { consumer }),
         }
     }

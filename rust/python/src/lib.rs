@@ -14,6 +14,7 @@ mod limit_headers;
 mod log;
 mod lookup_server;
 mod native;
+mod operator_arguments;
 mod port;
 mod python_function;
 mod result_columns;

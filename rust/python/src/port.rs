@@ -113,8 +113,8 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    pub(crate) fn new(mouth: Arc<Mouth>, replies: Replies, columns: Columns) -> Self {
-        Self { mouth, replies, columns: Arc::new(columns), latest: Mutex::new(None) }
+    pub(crate) fn new(mouth: Arc<Mouth>, replies: Replies, columns: Arc<Columns>) -> Self {
+        Self { mouth, replies, columns, latest: Mutex::new(None) }
     }
 
     /// Returns the view of a batch; that of the latest batch keeps its conversions.

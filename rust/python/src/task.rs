@@ -1,50 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The operator of one Spark task, as Python drives it.
+//! The operators of one Spark task, as Python drives them.
 
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use sparkawait_task::channel_share::ChannelShare;
-use sparkawait_task::error::TaskError;
-use sparkawait_task::exchange::RowConfig;
-use sparkawait_task::layer::Layer;
-use sparkawait_task::layer::cache::{CacheConfig, CacheMetrics, CacheSettings};
-use sparkawait_task::task::{TaskConfig, TaskDriver, TaskFeeder, build};
-
-use crate::guard::FromArrow;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow_pyarrow::ToPyArrow;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use sparkawait_arrow::{OnError, output_schema};
+use sparkawait_arrow::OnError;
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy};
 use sparkawait_macros::guarded;
-use sparkawait_runtime::{BufferTimeout, DriverConfig, MetricsReader, Turn};
+use sparkawait_runtime::{MetricsReader, OperatorMetrics, Turn};
+use sparkawait_task::channel_share::ChannelShare;
+use sparkawait_task::error::TaskError;
+use sparkawait_task::function::{Replies, TaskFunction};
+use sparkawait_task::layer::cache::CacheMetrics;
+use sparkawait_task::task::{TaskBuilder, TaskDriver, TaskFeeder};
 
-use crate::channels::{ChannelArguments, set_channels, to_channels};
-use crate::convert::{
-    BufferTimeoutArgument, RetryArguments, WatermarkArguments, to_capacity, to_duration, to_mode,
-    to_on_error, to_output, to_retry, to_timeout, to_warm_up, to_watermark,
-};
+use crate::channels::set_channels;
+use crate::convert::to_duration;
 use crate::error::{OperatorStateError, PythonCause, closed_error, internal_error, to_exception};
-use crate::native::Native;
+use crate::guard::FromArrow;
+use crate::operator_arguments::{Operator, OperatorArguments};
 use crate::port::{Mouth, Port};
 use crate::python_function::PythonFunction;
-use crate::row::Columns;
 
-/// The operator of one task over record batches.
+/// The operators of one task over record batches.
 #[pyclass(frozen, module = "sparkawait._core")]
 pub(crate) struct Task {
     driver: Mutex<TaskDriver>,
     feeder: TaskFeeder,
-    port: Option<Py<Port>>,
     metrics: MetricsReader,
-    cache_metrics: Option<Arc<CacheMetrics>>,
-    on_error: OnError,
+    /// By their positions in the chain.
+    operators: Vec<OperatorState>,
     output_schema: SchemaRef,
     /// Set by `close`, so that a turn on another thread is the last one.
     is_closing: AtomicBool,
@@ -52,10 +44,13 @@ pub(crate) struct Task {
     process_id: u32,
 }
 
-/// Name, most rows, most bytes, seconds after write and after access, whether misses are kept, and
-/// the key columns of a cache.
-type CacheArguments =
-    (String, Option<u64>, Option<u64>, Option<f64>, Option<f64>, bool, Vec<String>);
+/// What Python asks of one operator.
+struct OperatorState {
+    /// `None` for a native function.
+    port: Option<Py<Port>>,
+    cache_metrics: Option<Arc<CacheMetrics>>,
+    on_error: OnError,
+}
 
 impl Task {
     fn check_process(&self) -> PyResult<()> {
@@ -99,28 +94,20 @@ impl Task {
     }
 }
 
-/// Builds a task around a native function, or around a port for one of Python.
-fn start(
-    py: Python<'_>,
-    config: TaskConfig,
-    native: Option<&Py<Native>>,
-    columns: Columns,
-) -> PyResult<(TaskDriver, TaskFeeder, Option<Port>)> {
-    let (rows, mut port) = (&config.rows, None);
-    let (input, results) = (SchemaRef::clone(&rows.input), SchemaRef::clone(&rows.results));
-    let share = ChannelShare::of_calls(&config.operator);
-    let built = build(config, |replies| {
-        if let Some(native) = native {
+impl Operator {
+    /// Makes its function: a native one, or a port for one of Python.
+    fn start(&self, replies: Replies, port: &mut Option<Port>) -> Result<TaskFunction, TaskError> {
+        if let Some(native) = &self.native {
+            let (rows, share) = (&self.config.rows, ChannelShare::of_calls(&self.config.operator));
+            let (input, results) = (SchemaRef::clone(&rows.input), SchemaRef::clone(&rows.results));
             return native.get().start(replies, input, results, share).map_err(raised);
         }
         let mouth =
             Mouth::new().map_err(|error| raised(internal_error(&format!("no pipe: {error}"))))?;
         let mouth = Arc::new(mouth);
-        port = Some(Port::new(Arc::clone(&mouth), replies, columns));
+        *port = Some(Port::new(Arc::clone(&mouth), replies, Arc::clone(&self.columns)));
         Ok(Box::new(PythonFunction { mouth }))
-    });
-    let (driver, feeder) = built.map_err(|error| to_exception(py, &error))?;
-    Ok((driver, feeder, port))
+    }
 }
 
 /// Hands an exception over, to be raised as it is.
@@ -128,138 +115,45 @@ fn raised(error: PyErr) -> TaskError {
     TaskError::External(Arc::new(PythonCause(error)))
 }
 
-/// Converts how output batches are cut.
-fn to_driver(
-    max_rows_per_batch: i64,
-    max_bytes_per_batch: i64,
-    buffer_timeout: Option<BufferTimeoutArgument>,
-    target_latency: Option<f64>,
-    warm_up: Option<(i64, i64)>,
-) -> PyResult<DriverConfig> {
-    let max_rows_per_batch = to_capacity("max_rows_per_batch", max_rows_per_batch)?.get();
-    let max_bytes_per_batch = to_capacity("max_bytes_per_batch", max_bytes_per_batch)?.get();
-    let buffer_timeout =
-        buffer_timeout.map_or(Ok(BufferTimeout::Never), BufferTimeoutArgument::read)?;
-    let target_latency = to_timeout("target_latency", target_latency)?;
-    let warm_up = warm_up.map(to_warm_up).transpose()?;
-    Ok(DriverConfig {
-        max_rows_per_batch,
-        max_bytes_per_batch,
-        buffer_timeout,
-        target_latency,
-        warm_up,
-    })
-}
-
-/// Converts the settings of a cache.
-fn to_cache(arguments: CacheArguments) -> PyResult<CacheSettings> {
-    let (id, max_rows, max_bytes, after_write, after_access, cache_missing, key) = arguments;
-    let to_expiry =
-        |name, seconds: Option<f64>| seconds.map(|it| to_duration(name, it)).transpose();
-    let config = CacheConfig {
-        max_rows,
-        max_bytes,
-        expire_after_write: to_expiry("expire_after_write", after_write)?,
-        expire_after_access: to_expiry("expire_after_access", after_access)?,
-        cache_missing,
-    };
-    Ok(CacheSettings { id, config, key, metrics: Arc::default() })
+/// Builds a task of operators, each of which gets what the one before it puts out.
+fn build(operators: &[Operator]) -> Result<(TaskDriver, TaskFeeder, Vec<Option<Port>>), TaskError> {
+    let (mut ports, mut builder) = (Vec::new(), None::<TaskBuilder>);
+    for operator in operators {
+        let (config, mut port) = (operator.config.clone(), None);
+        let start = |replies| operator.start(replies, &mut port);
+        builder = Some(match builder {
+            None => TaskBuilder::new(config, start)?,
+            Some(builder) => builder.then(config, start)?,
+        });
+        ports.push(port);
+    }
+    let none = || TaskError::Internal("a task without operators cannot be built".to_owned());
+    let (driver, feeder) = builder.ok_or_else(none)?.build();
+    Ok((driver, feeder, ports))
 }
 
 #[guarded]
 #[pymethods]
 impl Task {
     #[new]
-    #[pyo3(signature = (
-        *, mode, input_schema, result_schema, capacity, max_concurrency, timeout, attempt_timeout,
-        retry, key, on_error, error_column, output, has_timeout_handler, watermark, buffer_timeout,
-        max_rows_per_batch, max_bytes_per_batch, partition, function_name, seed, native, cache, channels,
-        target_latency, warm_up,
-    ))]
-    #[expect(clippy::too_many_arguments, reason = "keyword-only options of Python")]
-    fn new(
-        py: Python<'_>,
-        mode: &str,
-        input_schema: FromArrow<Schema>,
-        result_schema: FromArrow<Schema>,
-        capacity: i64,
-        max_concurrency: i64,
-        timeout: Option<f64>,
-        attempt_timeout: Option<f64>,
-        retry: Option<RetryArguments>,
-        key: Option<Vec<String>>,
-        on_error: &str,
-        error_column: String,
-        output: &str,
-        has_timeout_handler: bool,
-        watermark: Option<WatermarkArguments>,
-        buffer_timeout: Option<BufferTimeoutArgument>,
-        max_rows_per_batch: i64,
-        max_bytes_per_batch: i64,
-        partition: u32,
-        function_name: String,
-        seed: u64,
-        native: Option<Py<Native>>,
-        cache: Option<CacheArguments>,
-        channels: Option<ChannelArguments>,
-        target_latency: Option<f64>,
-        warm_up: Option<(i64, i64)>,
-    ) -> PyResult<Self> {
-        let on_error = to_on_error(on_error)?;
-        let mut operator = Config::new(to_mode(mode)?, to_capacity("capacity", capacity)?);
-        operator.max_concurrency = to_capacity("max_concurrency", max_concurrency)?;
-        operator.timeout = to_timeout("timeout", timeout)?;
-        operator.attempt_timeout = to_timeout("attempt_timeout", attempt_timeout)?;
-        operator.retry = to_retry(retry)?;
-        operator.asks_on_timeout = has_timeout_handler;
-        operator.seed = seed;
-        // A partition ends because it is finite, not because a job is drained.
-        operator.at_end_of_input = EndOfInput::KeepRetrying;
-        if on_error != OnError::Fail {
-            operator.on_failure = FailurePolicy::Emit;
-        }
-        let input = Arc::new(input_schema.0);
-        let mut channel = None;
-        if let Some(arguments) = channels {
-            let native = native.as_ref().map(Py::get);
-            let (settings, config) = to_channels(py, arguments, native, &input)?;
-            (operator.channels, channel) = (Some(config), Some(settings));
-        }
-        let (rows, bytes) = (max_rows_per_batch, max_bytes_per_batch);
-        let driver = to_driver(rows, bytes, buffer_timeout, target_latency, warm_up)?;
-        let columns = Columns::new(py, &input)?;
-        let rows = RowConfig {
-            input,
-            results: Arc::new(result_schema.0),
-            output: to_output(output)?,
-            on_error,
-            error_column,
-            key,
-            channel,
-            watermark: to_watermark(watermark)?,
-            function: function_name,
-            partition,
-            timeout: operator.timeout.unwrap_or(Duration::ZERO),
-            attempt_timeout: operator.attempt_timeout.unwrap_or(Duration::ZERO),
-        };
-        let column = &rows.error_column;
-        let emitted = output_schema(&rows.input, &rows.results, rows.output, on_error, column)
-            .map_err(|error| to_exception(py, &TaskError::Arrow(error)))?;
-        let cache = cache.map(to_cache).transpose()?;
-        let cache_metrics = cache.as_ref().map(|cache| Arc::clone(&cache.metrics));
-        let concurrency = native.as_ref().map(|native| native.get().concurrency_of_function());
-        let concurrency = concurrency.transpose()?.unwrap_or_default();
-        let layers = cache.map(|it| Arc::new(it) as Arc<dyn Layer>).into_iter().collect();
-        let config = TaskConfig { operator, driver, rows, layers, concurrency };
-        let (driver, feeder, port) = start(py, config, native.as_ref(), columns)?;
+    #[pyo3(signature = (*, operators, partition))]
+    fn new(py: Python<'_>, operators: Vec<OperatorArguments>, partition: u32) -> PyResult<Self> {
+        let operators: Vec<Operator> =
+            operators.into_iter().map(|it| it.read(py, partition)).collect::<PyResult<_>>()?;
+        let (driver, feeder, ports) =
+            build(&operators).map_err(|error| to_exception(py, &error))?;
+        let output_schema = operators.last().map(|it| SchemaRef::clone(&it.output_schema));
+        let states = operators.into_iter().zip(ports).map(|(operator, port)| {
+            let port = port.map(|port| Py::new(py, port)).transpose()?;
+            let Operator { cache_metrics, on_error, .. } = operator;
+            Ok(OperatorState { port, cache_metrics, on_error })
+        });
         Ok(Self {
             metrics: driver.metrics_reader(),
-            cache_metrics,
+            operators: states.collect::<PyResult<_>>()?,
             driver: Mutex::new(driver),
             feeder,
-            port: port.map(|port| Py::new(py, port)).transpose()?,
-            on_error,
-            output_schema: Arc::new(emitted),
+            output_schema: output_schema.unwrap_or_else(|| Arc::new(Schema::empty())),
             is_closing: AtomicBool::new(false),
             process_id: process::id(),
         })
@@ -270,9 +164,10 @@ impl Task {
         py.detach(|| self.driver.lock().unwrap_or_else(PoisonError::into_inner).is_open())
     }
 
-    #[getter]
-    fn port(&self, py: Python<'_>) -> PyResult<Py<Port>> {
-        let port = self.port.as_ref().map(|port| port.clone_ref(py));
+    /// Returns the connection of the operator at `position` of the chain.
+    fn port(&self, py: Python<'_>, position: usize) -> PyResult<Py<Port>> {
+        let operator = self.operators.get(position);
+        let port = operator.and_then(|it| it.port.as_ref()).map(|port| port.clone_ref(py));
         port.ok_or_else(|| closed_error("a native function has no port"))
     }
 
@@ -313,16 +208,27 @@ impl Task {
         });
     }
 
-    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    /// Returns what each operator of the chain has done; nothing before the first turn.
+    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let metrics = self.metrics.read().into_iter().zip(&self.operators);
+        metrics.map(|(metrics, operator)| operator.metrics(py, &metrics)).collect()
+    }
+}
+
+impl OperatorState {
+    fn metrics<'py>(
+        &self,
+        py: Python<'py>,
+        metrics: &OperatorMetrics,
+    ) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
-        let Some(task) = self.metrics.read().into_iter().next() else { return Ok(dict) };
-        let operator = task.operator;
+        let operator = metrics.operator;
         // Failed records leave too, unless their failure failed the task.
         let left_failed = if self.on_error == OnError::Fail { 0 } else { operator.failures };
-        let emitted = operator.emitted.saturating_sub(task.dropped + left_failed);
+        let emitted = operator.emitted.saturating_sub(metrics.dropped + left_failed);
         dict.set_item("admitted", operator.admitted)?;
         dict.set_item("emitted", emitted)?;
-        dict.set_item("dropped", task.dropped)?;
+        dict.set_item("dropped", metrics.dropped)?;
         dict.set_item("failed", operator.failures)?;
         dict.set_item("in_flight", operator.in_flight)?;
         dict.set_item("queue_size", operator.queue_size)?;
@@ -337,10 +243,10 @@ impl Task {
             dict.set_item("cache_loads", cache.loads())?;
             dict.set_item("cache_evictions", cache.evictions())?;
         }
-        if let Some(channels) = &task.channels {
+        if let Some(channels) = &metrics.channels {
             set_channels(&dict, channels)?;
         }
-        let latency = task.call_latency.iter().map(|(took, count)| (took.as_secs_f64(), *count));
+        let latency = metrics.call_latency.iter().map(|(took, count)| (took.as_secs_f64(), *count));
         dict.set_item("call_latency", latency.collect::<Vec<_>>())?;
         Ok(dict)
     }

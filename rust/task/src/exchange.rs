@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::SchemaRef;
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use sparkawait_arrow::{
-    BatchRows, ChannelColumns, KeyColumns, Keys, OnError, OutputColumns, ResultRows, Routed,
-    RowExchange, RowFailure, RowRef, WatermarkAfter, WatermarkGenerator, WatermarkStrategy,
+    BatchRows, ChannelColumns, Error, KeyColumns, Keys, OnError, OutputColumns, ResultRows, Routed,
+    RowExchange, RowFailure, RowRef, Side, WatermarkAfter, WatermarkGenerator, WatermarkStrategy,
 };
 use sparkawait_core::ErrorKind;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
@@ -88,6 +89,8 @@ pub struct TaskExchange {
     generator: Option<WatermarkGenerator>,
     /// Records that left without a result row although their call returned.
     dropped: u64,
+    /// Whether the input comes from another operator, in the types of its function.
+    is_chained: bool,
 }
 
 impl TaskExchange {
@@ -121,6 +124,48 @@ impl TaskExchange {
             channels: None,
             generator,
             dropped: 0,
+            is_chained: false,
+        })
+    }
+
+    /// Takes what another operator of its chain puts out, in the types of that one's function.
+    #[must_use]
+    pub fn chained(self) -> Self {
+        Self { is_chained: true, ..self }
+    }
+
+    /// Returns the batch in the types of the input, as Spark does between two plans.
+    fn cast(&self, batch: RecordBatch) -> Result<RecordBatch, TaskError> {
+        let wanted = self.config.input.fields();
+        let is_cast = |column: &ArrayRef, field: &FieldRef| {
+            column.data_type().equals_datatype(field.data_type())
+        };
+        // Whether it has the right columns is checked where all input is.
+        if batch.num_columns() != wanted.len()
+            || batch.columns().iter().zip(wanted).all(|(column, field)| is_cast(column, field))
+        {
+            return Ok(batch);
+        }
+        let options = CastOptions { safe: false, ..CastOptions::default() };
+        let schema = batch.schema();
+        let (mut fields, mut columns) = (Vec::new(), Vec::new());
+        for ((column, field), wanted) in batch.columns().iter().zip(schema.fields()).zip(wanted) {
+            if is_cast(column, wanted) {
+                fields.push(FieldRef::clone(field));
+                columns.push(ArrayRef::clone(column));
+                continue;
+            }
+            let (expected, got) = (wanted.data_type(), field.data_type());
+            let cast = cast_with_options(column, expected, &options).map_err(|source| {
+                let (column, expected, got) = (field.name().clone(), expected.clone(), got.clone());
+                Error::Cast { side: Side::Input, column, expected, got, source }
+            })?;
+            fields.push(Arc::new(field.as_ref().clone().with_data_type(expected.clone())));
+            columns.push(cast);
+        }
+        // As many columns of as many rows as before.
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|error| {
+            TaskError::Internal(format!("columns cannot be put together: {error}"))
         })
     }
 
@@ -224,6 +269,7 @@ impl Exchange for TaskExchange {
     type Error = TaskError;
 
     fn accept(&mut self, input: RecordBatch) -> Result<(), TaskError> {
+        let input = if self.is_chained { self.cast(input)? } else { input };
         let (input, hidden) = self.route(input)?;
         if let Some(generator) = &mut self.generator {
             generator.observe(&input, &mut self.pending_watermarks);

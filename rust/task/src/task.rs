@@ -117,5 +117,6 @@ fn operator(
         }
     };
     let exchange = TaskExchange::new(config.rows)?;
+    let exchange = if position > 0 { exchange.chained() } else { exchange };
     Ok(ChainedOperator::new(config.operator, config.driver, exchange, function))
 }

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+# PyArrow's stubs leave much of its types open:
+# pyright: reportUnknownMemberType=false
+"""The operators of one task, as they travel to the executors.
+
+Immutable and picklable; any thread may read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from sparkawait._plan.plan import Plan
+
+__all__ = ["Chain"]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Calls after one another in one task, each for what the one before it puts out.
+
+    Counterpart of Flink's operator chain.
+
+    Attributes:
+        plans: One for each operator, the one that gets the input first.
+        schemas: What each operator but the first gets, in types that the one before it can be cast
+            to. None where all get what the one before them puts out, as it is.
+    """
+
+    plans: tuple[Plan, ...]
+    schemas: tuple[pa.Schema, ...] = ()
+
+    @classmethod
+    def of(cls, plan: Plan) -> Chain:
+        """Returns the chain of one operator."""
+        return cls((plan,))
+
+    def then(self, plan: Plan, schema: pa.Schema | None = None) -> Chain:
+        """Returns the chain with one operator more.
+
+        A function that is in it already is named by its position, too.
+
+        Args:
+            plan: The call that the operator makes.
+            schema: What it gets, if that is cast.
+        """
+        names = {other.function_name for other in self.plans}
+        if plan.function_name in names:
+            plan = replace(plan, name=f"{plan.function_name}#{len(self.plans) + 1}")
+        schemas = self.schemas if schema is None else (*self.schemas, schema)
+        return Chain((*self.plans, plan), schemas)
+
+    @property
+    def name(self) -> str:
+        """The functions' names, for logs."""
+        return " -> ".join(plan.function_name for plan in self.plans)
+
+    def input_schemas(self, input_schema: pa.Schema) -> list[pa.Schema]:
+        """Returns what each operator gets if the first one gets `input_schema`.
+
+        Raises:
+            ConfigurationError: If one of the calls does not go with what it gets.
+        """
+        schemas = [input_schema]
+        for index, plan in enumerate(self.plans):
+            put_out = plan.output_schema(schemas[-1])
+            schemas.append(self.schemas[index] if index < len(self.schemas) else put_out)
+        return schemas[:-1]
+
+    def task_arguments(
+        self,
+        input_schema: pa.Schema,
+        partition: int,
+        *,
+        consumer_seconds: float = 0.0,
+        are_wanted: bool = False,
+    ) -> dict[str, Any]:
+        """Returns the keyword arguments of `_core.Task`.
+
+        Args:
+            input_schema: Of the batches that come.
+            partition: Number of the partition.
+            consumer_seconds: What a batch costs its consumer beside the time until it asks for the
+                next one.
+            are_wanted: Whether the rows are known to be wanted, so that no warm-up is needed.
+
+        Raises:
+            ConfigurationError: As `input_schemas`.
+        """
+        schemas = self.input_schemas(input_schema)
+        operators = [
+            plan.operator_arguments(schema, consumer_seconds=consumer_seconds, is_wanted=are_wanted)
+            for plan, schema in zip(self.plans, schemas, strict=True)
+        ]
+        return {"operators": operators, "partition": partition}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What Python says of one operator of a task.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::datatypes::{Schema, SchemaRef};
+use pyo3::prelude::*;
+use sparkawait_arrow::{OnError, output_schema};
+use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy};
+use sparkawait_runtime::{BufferTimeout, DriverConfig};
+use sparkawait_task::error::TaskError;
+use sparkawait_task::exchange::RowConfig;
+use sparkawait_task::layer::Layer;
+use sparkawait_task::layer::cache::{CacheConfig, CacheMetrics, CacheSettings};
+use sparkawait_task::task::TaskConfig;
+
+use crate::channels::{ChannelArguments, to_channels};
+use crate::convert::{
+    BufferTimeoutArgument, RetryArguments, WatermarkArguments, to_capacity, to_duration, to_mode,
+    to_on_error, to_output, to_retry, to_timeout, to_warm_up, to_watermark,
+};
+use crate::error::to_exception;
+use crate::guard::FromArrow;
+use crate::native::Native;
+use crate::row::Columns;
+
+/// Name, most rows, most bytes, seconds after write and after access, whether misses are kept, and
+/// the key columns of a cache.
+type CacheArguments =
+    (String, Option<u64>, Option<u64>, Option<f64>, Option<f64>, bool, Vec<String>);
+
+/// The entries of a dict, see `Plan.operator_arguments` of Python.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct OperatorArguments {
+    mode: String,
+    input_schema: FromArrow<Schema>,
+    result_schema: FromArrow<Schema>,
+    capacity: i64,
+    max_concurrency: i64,
+    timeout: Option<f64>,
+    attempt_timeout: Option<f64>,
+    retry: Option<RetryArguments>,
+    key: Option<Vec<String>>,
+    on_error: String,
+    error_column: String,
+    output: String,
+    has_timeout_handler: bool,
+    watermark: Option<WatermarkArguments>,
+    buffer_timeout: Option<BufferTimeoutArgument>,
+    max_rows_per_batch: i64,
+    max_bytes_per_batch: i64,
+    function_name: String,
+    seed: u64,
+    native: Option<Py<Native>>,
+    cache: Option<CacheArguments>,
+    channels: Option<ChannelArguments>,
+    target_latency: Option<f64>,
+    warm_up: Option<(i64, i64)>,
+}
+
+/// One operator, as a task is built of it.
+pub(crate) struct Operator {
+    pub(crate) config: TaskConfig,
+    /// `None`: the function is one of Python.
+    pub(crate) native: Option<Py<Native>>,
+    pub(crate) columns: Arc<Columns>,
+    pub(crate) cache_metrics: Option<Arc<CacheMetrics>>,
+    pub(crate) on_error: OnError,
+    pub(crate) output_schema: SchemaRef,
+}
+
+impl OperatorArguments {
+    /// Converts all of them.
+    pub(crate) fn read(self, py: Python<'_>, partition: u32) -> PyResult<Operator> {
+        let on_error = to_on_error(&self.on_error)?;
+        let mut operator = self.operator(on_error)?;
+        let driver = self.driver()?;
+        let input = Arc::new(self.input_schema.0);
+        let mut channel = None;
+        if let Some(arguments) = self.channels {
+            let native = self.native.as_ref().map(Py::get);
+            let (settings, config) = to_channels(py, arguments, native, &input)?;
+            (operator.channels, channel) = (Some(config), Some(settings));
+        }
+        let columns = Arc::new(Columns::new(py, &input)?);
+        let rows = RowConfig {
+            input,
+            results: Arc::new(self.result_schema.0),
+            output: to_output(&self.output)?,
+            on_error,
+            error_column: self.error_column,
+            key: self.key,
+            channel,
+            watermark: to_watermark(self.watermark)?,
+            function: self.function_name,
+            partition,
+            timeout: operator.timeout.unwrap_or(Duration::ZERO),
+            attempt_timeout: operator.attempt_timeout.unwrap_or(Duration::ZERO),
+        };
+        let column = &rows.error_column;
+        let emitted = output_schema(&rows.input, &rows.results, rows.output, on_error, column)
+            .map_err(|error| to_exception(py, &TaskError::Arrow(error)))?;
+        let cache = self.cache.map(to_cache).transpose()?;
+        let cache_metrics = cache.as_ref().map(|cache| Arc::clone(&cache.metrics));
+        let native = self.native;
+        let concurrency = native.as_ref().map(|native| native.get().concurrency_of_function());
+        let concurrency = concurrency.transpose()?.unwrap_or_default();
+        let layers = cache.map(|it| Arc::new(it) as Arc<dyn Layer>).into_iter().collect();
+        Ok(Operator {
+            config: TaskConfig { operator, driver, rows, layers, concurrency },
+            native,
+            columns,
+            cache_metrics,
+            on_error,
+            output_schema: Arc::new(emitted),
+        })
+    }
+
+    fn operator(&self, on_error: OnError) -> PyResult<Config> {
+        let capacity = to_capacity("capacity", self.capacity)?;
+        let mut operator = Config::new(to_mode(&self.mode)?, capacity);
+        operator.max_concurrency = to_capacity("max_concurrency", self.max_concurrency)?;
+        operator.timeout = to_timeout("timeout", self.timeout)?;
+        operator.attempt_timeout = to_timeout("attempt_timeout", self.attempt_timeout)?;
+        operator.retry = to_retry(self.retry)?;
+        operator.asks_on_timeout = self.has_timeout_handler;
+        operator.seed = self.seed;
+        // A partition ends because it is finite, not because a job is drained.
+        operator.at_end_of_input = EndOfInput::KeepRetrying;
+        if on_error != OnError::Fail {
+            operator.on_failure = FailurePolicy::Emit;
+        }
+        Ok(operator)
+    }
+
+    fn driver(&self) -> PyResult<DriverConfig> {
+        let max_rows_per_batch = to_capacity("max_rows_per_batch", self.max_rows_per_batch)?.get();
+        let max_bytes_per_batch =
+            to_capacity("max_bytes_per_batch", self.max_bytes_per_batch)?.get();
+        let buffer_timeout = self.buffer_timeout.as_ref();
+        Ok(DriverConfig {
+            max_rows_per_batch,
+            max_bytes_per_batch,
+            buffer_timeout: buffer_timeout
+                .map_or(Ok(BufferTimeout::Never), BufferTimeoutArgument::read)?,
+            target_latency: to_timeout("target_latency", self.target_latency)?,
+            warm_up: self.warm_up.map(to_warm_up).transpose()?,
+        })
+    }
+}
+
+/// Converts the settings of a cache.
+fn to_cache(arguments: CacheArguments) -> PyResult<CacheSettings> {
+    let (id, max_rows, max_bytes, after_write, after_access, cache_missing, key) = arguments;
+    let to_expiry =
+        |name, seconds: Option<f64>| seconds.map(|it| to_duration(name, it)).transpose();
+    let config = CacheConfig {
+        max_rows,
+        max_bytes,
+        expire_after_write: to_expiry("expire_after_write", after_write)?,
+        expire_after_access: to_expiry("expire_after_access", after_access)?,
+        cache_missing,
+    };
+    Ok(CacheSettings { id, config, key, metrics: Arc::default() })
+}

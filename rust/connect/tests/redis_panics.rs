@@ -14,37 +14,19 @@ use sparkawait_arrow::OnError;
 use sparkawait_connect::redis::RedisConfig;
 use sparkawait_core::operator::OutputMode;
 use sparkawait_runtime::tokio_runtime;
-use sparkawait_task::error::TaskError;
-use sparkawait_task::function::{Replies, ReplyGroup, ReplySink, TaskFunction};
+use sparkawait_task::function::{Replies, TaskFunction};
 use sparkawait_task::native::{NativeFunction, Start};
 
+#[path = "support/panics_once.rs"]
+mod panics_once;
 #[path = "../../task/tests/support/mod.rs"]
 mod support;
 
+use panics_once::PanicsOnce;
 use support::{TestTask, input, schema, task_config, with_on_error, with_retries};
 
 /// Rows of one job of a connection.
 const JOB: usize = 1024;
-
-/// Panics where the first results are handed over, on the task of the connection.
-#[derive(Debug)]
-struct PanicsOnce {
-    passed: AtomicUsize,
-    replies: Replies,
-}
-
-impl ReplySink for PanicsOnce {
-    fn send(&self, group: ReplyGroup) -> bool {
-        if group.results.is_some() {
-            assert_ne!(self.passed.fetch_add(1, Ordering::SeqCst), 0, "out of luck");
-        }
-        self.replies.send(group)
-    }
-
-    fn fail(&self, error: TaskError) -> bool {
-        self.replies.fail(error)
-    }
-}
 
 /// Answers `GET` with 7 once it has got as many of them on a connection, and then each at once.
 ///
@@ -79,7 +61,6 @@ fn server(awaited: usize) -> (u16, Arc<AtomicUsize>) {
 
 /// A lookup over one connection whose first results are met by a panic.
 fn lookup(port: u16, replies: Replies) -> TaskFunction {
-    let panics_once = PanicsOnce { passed: AtomicUsize::new(0), replies };
     let description = format!(
         r#"{{"server": {{"url": "redis://127.0.0.1:{port}", "username": null, "password": null,
             "database": null, "tls": {{"ca": null, "certificate": null, "private_key": null}},
@@ -89,7 +70,7 @@ fn lookup(port: u16, replies: Replies) -> TaskFunction {
             "misses": {{}}, "is_split": false}}"#
     );
     let start = Start {
-        replies: Replies::to(panics_once),
+        replies: PanicsOnce::before(replies),
         runtime: tokio_runtime::handle().unwrap(),
         input: schema(&["row", "key"]),
         results: schema(&["result"]),

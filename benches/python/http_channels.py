@@ -127,7 +127,7 @@ def lookup(**options: int) -> sa.http.HttpFunction:
 
 def figures(settings: Settings) -> list[Figure]:
     """Measures the nine others beside the same where all ten answer, and the calls to the tenth."""
-    by_default, with_more = lookup(), lookup(connections=CAPACITY)
+    by_default, with_more = lookup(), lookup(max_requests=CAPACITY)
     with ExitStack() as running:
         hosts = Hosts(running)
         before, after, more = alternate(

@@ -70,7 +70,9 @@ def figures(settings: Settings) -> list[Figure]:
         with local_spark() as spark:
             frame = spark.range(rows, numPartitions=1)
             keyed = frame.selectExpr("id", f"id % {KEYS} key")
-            lookup = sa.http.get(nginx.url + "/{key}", SCHEMA, connections=CONNECTIONS, proxy=False)
+            lookup = sa.http.get(
+                nginx.url + "/{key}", SCHEMA, max_requests=CONNECTIONS, proxy=False
+            )
             ours = sa.unordered_wait(keyed, lookup, capacity=CAPACITY)
             usual = map_in_arrow(frame, aiohttp_recipe(nginx.url), f"id bigint, {SCHEMA}")
             cpu = CpuMeter(nginx)

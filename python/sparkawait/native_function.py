@@ -30,6 +30,8 @@ class NativeFunction:
 
     result_schema: pa.Schema
     input_columns: tuple[str, ...] = ()
+    concurrency_option = "connections"
+    """The option that says how many calls it can have on their way."""
 
     @property
     def name(self) -> str:

@@ -153,12 +153,12 @@ def test_a_compressed_response_is_read_and_its_limit_counts_plain_bytes(nginx):
     function = get(nginx, "/zip/customers/{id}")
     assert look_up(function, ["a"])[0]["name"] == "Ann"
 
-    small = get(nginx, "/zip/large", max_response_bytes=50_000)
+    small = get(nginx, "/zip/large", max_reply_bytes=50_000)
     assert "more than 50000 bytes" in error_of(small)
 
 
 def test_a_response_beyond_the_limit_is_refused(nginx):
-    assert "raise `max_response_bytes`" in error_of(get(nginx, "/large", max_response_bytes=99_999))
+    assert "raise `max_reply_bytes`" in error_of(get(nginx, "/large", max_reply_bytes=99_999))
 
 
 def test_a_failure_says_the_status_and_retries_what_may_pass(nginx):

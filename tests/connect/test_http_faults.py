@@ -222,7 +222,7 @@ def test_calls_in_flight_end_with_the_row_that_fails_the_task(silent):
 def test_no_more_calls_than_connections_are_on_their_way(server):
     server.set_latency("2ms")
 
-    found = look_up(numbers(server.url, connections=7), range(100), capacity=100, warm_up=False)
+    found = look_up(numbers(server.url, max_requests=7), range(100), capacity=100, warm_up=False)
 
     assert found == list(range(100))
     assert server.stats()["max_in_flight"] == 7

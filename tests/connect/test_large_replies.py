@@ -44,7 +44,7 @@ TEXTS = [text(row) for row in range(ROWS)]
         (lambda url: sa.redis.get(url, "{id}", schema="v string"), lambda key: bulk(text(key))),
         (
             lambda url: sa.redis.command(
-                url, "LRANGE", "{id}", "0", "-1", schema="v string", rows=True
+                url, "LRANGE", "{id}", "0", "-1", schema="v string", explode=True
             ),
             lambda key: array(bulk(text(key))),
         ),
@@ -85,7 +85,7 @@ def test_large_bodies_keep_their_rows(returns):
     with ScriptedServer(answer) as server:
         options = {"schema": "body string", "paths": {"body": "$.v"}} if returns == "json" else {}
         url = f"{server.url}/{{id}}"
-        function = sa.http.get(url, returns=returns, proxy=False, connections=ROWS, **options)
+        function = sa.http.get(url, returns=returns, proxy=False, max_requests=ROWS, **options)
         found = look_up(function, capacity=ROWS)
     assert found == {"id": list(range(ROWS)), "body": TEXTS}
 

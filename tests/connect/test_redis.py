@@ -168,7 +168,9 @@ def test_any_read_command_may_be_sent(server):
         {"who": "ann", "score": 1.5},
         {"who": "bob", "score": None},
     ]
-    items = redis.command(server.url, "LRANGE", "list:{id}", "0", "-1", schema="n int", rows=True)
+    items = redis.command(
+        server.url, "LRANGE", "list:{id}", "0", "-1", schema="n int", explode=True
+    )
     assert lookup(items, [{"id": 1}, {"id": 2}]) == [
         *({"id": 1, "n": n} for n in (1, 2, 3)),
         {"id": 2, "n": None},
@@ -178,7 +180,7 @@ def test_any_read_command_may_be_sent(server):
 def test_an_array_of_many_reads_is_whole(server):
     expected = [str(n) for n in range(200_000)]
     server.load([["RPUSH", "huge", *expected]])
-    items = redis.command(server.url, "LRANGE", "huge", "0", "-1", schema="n bigint", rows=True)
+    items = redis.command(server.url, "LRANGE", "huge", "0", "-1", schema="n bigint", explode=True)
     assert [row["n"] for row in lookup(items, [{"id": 1}])] == list(range(200_000))
 
 

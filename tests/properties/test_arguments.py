@@ -17,8 +17,6 @@ from sparkawait import _core, http, postgres, redis, retry, testing
 from sparkawait._plan import options
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.checks import shown
-from sparkawait.connectors.http_options import HttpOptions
-from sparkawait.connectors.redis_function import DEFAULTS
 from sparkawait.wait_options import OPTIONS
 
 INPUT = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))])
@@ -109,13 +107,13 @@ def parameters(function):
     return [it.name for it in given if it.kind not in several and it.name != "self"]
 
 
-HTTP = [*parameters(http.get), *HttpOptions.__annotations__]
+HTTP = parameters(http.get)
 URL = {"url": "https://h/{id}", "schema": "x bigint"}
 REDIS = {"url": "redis://h", "key": "{id}", "schema": "x bigint"}
 
 
 def redis_options(function):
-    return [*parameters(function), *DEFAULTS]
+    return parameters(function)
 
 
 def command(arguments=("GET", "{id}"), **given):
@@ -298,9 +296,12 @@ def test_every_public_constructor_and_function_is_tried():
         "FunctionContext",
         "HttpFunction",
         "HttpOptions",
+        "PostgresOptions",
+        "RedisOptions",
         "Invocation",
         "Latency",
         "Lookup",
+        "NativeFunction",
         "RedisFunction",
         "Row",
         "Simulated",

@@ -154,7 +154,7 @@ def _outcomes(spark, function):
 
 @pytest.mark.parametrize("zone", ZONES, indirect=True)
 def test_json_of_http_is_read_as_from_json_does(spark, server, zone):
-    function = sa.http.get(server.url + "/{i}", SCHEMA, proxy=False, connections=4)
+    function = sa.http.get(server.url + "/{i}", SCHEMA, proxy=False, max_requests=4)
     PATHS[0].check(_outcomes(spark, function), _version(spark))
 
 

@@ -18,7 +18,7 @@ URL = "https://example.com/{id}"
     [
         ({"returns": "xml"}, "`returns` must be one of"),
         ({"how": "outer"}, "`how` must be one of"),
-        ({"connections": 0}, "`connections` must be an int of at least 1"),
+        ({"max_requests": 0}, "`max_requests` must be an int of at least 1"),
         ({"json": 1, "body": "x"}, "exclude each other"),
         ({"json": {"a": object()}}, "no JSON value"),
         ({"paths": {"other": "$.x"}}, "`paths` names column `other`"),
@@ -26,7 +26,7 @@ URL = "https://example.com/{id}"
         ({"missing": (4,)}, "must be statuses from 100 to 999"),
         ({"private_key": "key.pem"}, "`private_key` needs `certificate`"),
         ({"read_timeout": "-1s"}, "read_timeout"),
-        ({"color": "red"}, "no option `color`"),
+        ({"color": "red"}, "unknown option `color`"),
         ({"query": {"a": "{"}}, "`query`"),
         ({"idempotency_key": 7}, "`idempotency_key` must be"),
     ],
@@ -115,10 +115,10 @@ def test_credits_are_of_the_requests_that_there_may_be(options, credits):  # noq
 
 
 def test_credits_beyond_the_requests_that_there_may_be_are_refused():
-    function = sa.http.get("https://{host}/{id}", "name string", connections=20)
+    function = sa.http.get("https://{host}/{id}", "name string", max_requests=20)
     channels = sa.Channels(max_per_channel=50)
 
-    with pytest.raises(sa.ConfigurationError, match=r"20, got 50; `http.get` .*`connections`"):
+    with pytest.raises(sa.ConfigurationError, match=r"20, got 50; `http.get` .*`max_requests`"):
         resolve_unpickled("ordered", function, input_schema=None, channels=channels, capacity=1000)
 
 

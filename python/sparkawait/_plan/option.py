@@ -21,7 +21,7 @@ from sparkawait.exceptions import ErrorKind
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Option", "documented", "options_of", "refuse_unknown"]
+__all__ = ["Option", "checked", "documented", "options_of", "refuse_unknown"]
 
 _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -90,6 +90,18 @@ def refuse_unknown(name: str, known: Iterable[str], hint: str = "") -> NoReturn:
     close = difflib.get_close_matches(name, names, n=1)
     meant = f"did you mean `{close[0]}`?" if close else f"known are {', '.join(names)}"
     refuse(f"unknown option `{name}`; {hint or meant}", ErrorKind.OPTION_UNKNOWN)
+
+
+def checked(options: Mapping[str, Option[Any]], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the value of each option, checked by itself.
+
+    Raises:
+        ConfigurationError: If one is wrong or unknown.
+    """
+    for name in given:
+        if name not in options:
+            refuse_unknown(name, options)
+    return {name: it.check(given.get(name, it.default), name) for name, it in options.items()}
 
 
 def documented(options: Mapping[str, Option[Any]], types: type) -> Callable[[_F], _F]:

@@ -223,9 +223,10 @@ def _credits(
     try:
         return (channels or Channels()).resolve(calls, capacity)
     except ConfigurationError as error:
-        if calls == max_concurrency:
+        if calls == max_concurrency or not isinstance(function, NativeFunction):
             raise
-        why = f"`{function.name}` has no more calls than that on their way; raise `connections`"
+        way_out = f"raise `{function.concurrency_option}`"
+        why = f"`{function.name}` has no more calls than that on their way; {way_out}"
         msg = f"{error}; {why}"
         raise ConfigurationError(msg, _CHANNELS) from None
 

@@ -39,13 +39,9 @@ import pyarrow as pa
 
 from sparkawait import _core
 from sparkawait._plan.checks import refuse, shown
-from sparkawait.connectors.http_options import (
-    Checked,
-    HttpOptions,
-    Template,
-    check_options,
-    reveal_template,
-)
+from sparkawait._plan.option import documented
+from sparkawait.connectors.http_options import HTTP_OPTIONS, HttpOptions, Template
+from sparkawait.connectors.http_request import Checked, check_options, reveal_template
 from sparkawait.native_function import NativeFunction, check_native
 from sparkawait.secrets import LookUp, Secret, left_out, looked_up, reveal
 from sparkawait.types import SchemaLike, to_schema
@@ -90,8 +86,10 @@ class HttpFunction(NativeFunction):
 
     @property
     def concurrency(self) -> int | None:
-        """Most requests at a time, as ``connections=`` says."""
+        """Most requests at a time, as ``max_requests=`` says."""
         return self._read(left_out).concurrency()
+
+    concurrency_option = "max_requests"
 
     def check(self, input_schema: pa.Schema | None = None) -> None:
         """Checks the request and its columns, as far as the driver can know."""
@@ -127,13 +125,14 @@ class HttpFunction(NativeFunction):
             "success": options.success,
             "missing": options.missing,
             "misses": {"how": options.how, "retry": retry_misses},
-            "connections": options.connections,
-            "max_response_bytes": options.max_response_bytes,
+            "connections": options.max_requests,
+            "max_response_bytes": options.max_reply_bytes,
             "redirects": options.redirects,
             "client": _client(options, look_up),
         }
 
 
+@documented(HTTP_OPTIONS, HttpOptions)
 def get(
     url: str | Secret, schema: SchemaLike | None = None, **options: Unpack[HttpOptions]
 ) -> HttpFunction:
@@ -146,7 +145,7 @@ def get(
         schema: Columns of the JSON in the response: a DDL string, a `pyarrow.Schema` or a
             ``StructType``. A column takes the member of its name, or the value at its path in
             ``paths=``.
-        **options: See `HttpOptions`.
+        **options: The options of all requests.
 
     Raises:
         ConfigurationError: If an argument is wrong.
@@ -165,6 +164,7 @@ def get(
     return request("GET", url, schema, **options)
 
 
+@documented(HTTP_OPTIONS, HttpOptions)
 def post(
     url: str | Secret, schema: SchemaLike | None = None, **options: Unpack[HttpOptions]
 ) -> HttpFunction:
@@ -176,7 +176,7 @@ def post(
     Args:
         url: Template of the address.
         schema: Columns of the JSON in the response, as for `get`.
-        **options: See `HttpOptions`.
+        **options: The options of all requests.
 
     Raises:
         ConfigurationError: If an argument is wrong.
@@ -188,6 +188,7 @@ def post(
     return request("POST", url, schema, **options)
 
 
+@documented(HTTP_OPTIONS, HttpOptions)
 def request(
     method: str, url: str | Secret, schema: SchemaLike | None = None, **options: Unpack[HttpOptions]
 ) -> HttpFunction:
@@ -197,7 +198,7 @@ def request(
         method: The method, such as ``"PUT"``.
         url: Template of the address.
         schema: Columns of the JSON in the response, as for `get`.
-        **options: See `HttpOptions`.
+        **options: The options of all requests.
 
     Raises:
         ConfigurationError: If an argument is wrong.

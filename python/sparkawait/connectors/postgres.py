@@ -16,37 +16,24 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import pyarrow as pa
 
 from sparkawait import _core
-from sparkawait._plan.checks import (
-    MAX_BYTES,
-    MAX_COUNT,
-    choice,
-    flag,
-    integer,
-    is_unicode,
-    refuse,
-    shown,
-    text,
-)
-from sparkawait.connectors.certificates import Certificates, Pem
-from sparkawait.durations import Duration, positive_duration
+from sparkawait._plan.checks import is_unicode, refuse, shown, text
+from sparkawait._plan.option import checked, documented
+from sparkawait.connectors.certificates import Certificates
+from sparkawait.connectors.postgres_options import POSTGRES_OPTIONS, PostgresOptions
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction, check_native
 from sparkawait.secrets import LookUp, Secret, left_out, looked_up, reveal
 from sparkawait.types import SchemaLike, to_schema
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from sparkawait._core import Native
 
-__all__ = ["Lookup", "lookup"]
-
-MAX_CONNECTIONS = 1000
-"""Of a process: a server allows about a hundred, a pooler some thousands."""
+__all__ = ["Lookup", "PostgresOptions", "lookup"]
 
 MAX_ARGS = 65_535
 """Arguments of a statement that the protocol can count."""
-
-MOST_ROWS = 1000
-"""Rows in one query with ``batch="auto"``."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -142,24 +129,14 @@ class Lookup(NativeFunction):
         return described.remove_metadata()
 
 
+@documented(POSTGRES_OPTIONS, PostgresOptions)
 def lookup(
     dsn: str | Secret,
     statement: str,
     args: Sequence[str],
     *,
     schema: SchemaLike | None = None,
-    how: Literal["left", "inner"] = "left",
-    batch: int | Literal["auto"] = "auto",
-    connections: int = 4,
-    connect_timeout: Duration = "10s",
-    statement_timeout: Duration | None = "60s",
-    writes: bool = False,
-    prepare: bool = True,
-    null_args: Literal["miss", "call"] = "miss",
-    max_reply_bytes: int = 64 << 20,
-    ca: Pem | None = None,
-    certificate: Pem | None = None,
-    private_key: Pem | None = None,
+    **options: Unpack[PostgresOptions],
 ) -> Lookup:
     """Returns a function that looks every row up in PostgreSQL.
 
@@ -180,32 +157,7 @@ def lookup(
             ..) strings. A type that cannot become the declared one without loss ends the
             task, a value that cannot fails its row, and so does a null that is found in a column
             or member that is ``not null``; a miss has nulls all the same.
-        how: What becomes of a row that finds nothing: ``"left"`` gives nulls, ``"inner"`` drops it.
-        batch: Most rows in one query. ``"auto"`` is 1000, and one query per row where the statement
-            cannot be part of another, such as an ``insert``; 1 is always one query per row. With
-            ``channel=`` the rows of a query are of one channel. If a row makes a query fail, it is
-            looked for in further queries and fails alone.
-        connections: Connections in each process, shared by its tasks; at most 1000. A channel has
-            its share of them, and never the last one. `connections` times `batch` rows are on
-            their way at most, however many calls an operator may have.
-        connect_timeout: Longest time to connect in.
-        statement_timeout: When the server ends a statement by itself, so that none is left running
-            when its client is gone; at most 24 days. ``None`` leaves it to the server's setting.
-            Of the rows of a query that takes longer, only the one at fault fails.
-        writes: Whether the statement may change data; transactions are read-only without. Failed
-            calls that are retried write again.
-        prepare: Whether statements are prepared once for each connection. ``False`` leaves nothing
-            behind on a connection, as poolers such as PgBouncer need it in transaction mode: the
-            server reads the statement anew for every query, in a transaction of its own.
-        null_args: What becomes of a row with a null among its arguments: ``"miss"`` is a miss
-            without a call, ``"call"`` runs the statement, which has to know what to do with it.
-        max_reply_bytes: A row for which more is found fails. What is found for all rows of a query
-            may have as much; if it has more, the query is run again for half of them each.
-        ca: Authorities that the server's certificate must come from, in PEM form: a path that
-            every executor has, a text or a secret. Given, they are checked whatever ``sslmode``
-            is; not given, those of the system are taken.
-        certificate: The client's certificate, likewise.
-        private_key: The key of `certificate`, if it is not in there.
+        **options: The options of the lookup.
 
     Raises:
         ConfigurationError: If an argument is wrong, or without `schema` the server cannot be asked.
@@ -223,35 +175,11 @@ def lookup(
         postgres.lookup('select name, tier from customers where id = $1', args=['customer_id'])
     """
     _check_texts(dsn, statement, args)
-    choice(how, "how", "left", "inner")
-    is_auto = isinstance(batch, str) and batch == "auto"
-    rows = MOST_ROWS if is_auto else integer(batch, "batch", 1, other=" or 'auto'")
-    integer(connections, "connections", 1, MAX_CONNECTIONS)
-    integer(max_reply_bytes, "max_reply_bytes", 1, MAX_BYTES)
-    flag(writes, "writes")
-    flag(prepare, "prepare")
-    choice(null_args, "null_args", "miss", "call")
-    limit = None
-    if statement_timeout is not None:
-        hint = "None leaves it to the server"
-        limit = positive_duration(statement_timeout, "statement_timeout", hint=hint)
-        if limit * 1000 > MAX_COUNT:
-            refuse(f"`statement_timeout` must be at most 24 days, got {shown(statement_timeout)}")
-    function = Lookup(
-        dsn=dsn,
-        statement=statement,
-        args=tuple(args),
-        how=how,
-        batch=rows,
-        connections=connections,
-        connect_timeout=positive_duration(connect_timeout, "connect_timeout"),
-        statement_timeout=limit,
-        writes=writes,
-        prepare=prepare,
-        null_args=null_args,
-        max_reply_bytes=max_reply_bytes,
-        certificates=Certificates(ca, certificate, private_key),
+    values = checked(POSTGRES_OPTIONS, options)
+    certificates = Certificates(
+        *(values.pop(name) for name in ("ca", "certificate", "private_key"))
     )
+    function = Lookup(dsn, statement, tuple(args), certificates=certificates, **values)
     found = function._describe() if schema is None else to_schema(schema)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     fields = cast("list[pa.Field[Any]]", list(to_schema(found)))
     nullable = pa.schema([field.with_nullable(True) for field in fields])  # noqa: FBT003

@@ -14,24 +14,32 @@ few connections, which all tasks of a process share.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from sparkawait._plan.checks import choice, flag, mapping, refuse, shown, text
+from sparkawait._plan.option import documented
 from sparkawait.connectors import redis_commands
 from sparkawait.connectors.redis_function import RedisFunction, make
+from sparkawait.connectors.redis_options import REDIS_OPTIONS, RedisOptions
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.secrets import Secret
 from sparkawait.types import SchemaLike, to_schema
 
-__all__ = ["RedisFunction", "command", "get", "hash", "json", "mget"]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["RedisFunction", "RedisOptions", "command", "get", "hash", "json", "mget"]
 
 Url = str | Secret
 """``redis://[user:password@]host[:port][/database]``, ``rediss://`` for TLS, ``redis+unix://``."""
 
 
-def get(url: Url, key: str, *, schema: SchemaLike, **options: Any) -> RedisFunction:
+@documented(REDIS_OPTIONS, RedisOptions)
+def get(
+    url: Url, key: str, *, schema: SchemaLike, **options: Unpack[RedisOptions]
+) -> RedisFunction:
     """Reads one value per row: ``GET``.
 
     The value becomes the schema's only column: text is parsed into numbers, dates and decimals,
@@ -41,7 +49,7 @@ def get(url: Url, key: str, *, schema: SchemaLike, **options: Any) -> RedisFunct
         url: Address of the server; a `sparkawait.secret` if there is a password in it.
         key: The key, with columns in braces.
         schema: One column.
-        **options: See `command`.
+        **options: The options of all lookups in Redis.
 
     Raises:
         ConfigurationError: If an argument is wrong.
@@ -57,8 +65,13 @@ def get(url: Url, key: str, *, schema: SchemaLike, **options: Any) -> RedisFunct
     return make("get", url, [("GET", "get"), (key, "key")], result, shape="row", options=options)
 
 
+@documented(REDIS_OPTIONS, RedisOptions)
 def mget(
-    url: Url, keys: Mapping[str, str] | Sequence[str], *, schema: SchemaLike, **options: Any
+    url: Url,
+    keys: Mapping[str, str] | Sequence[str],
+    *,
+    schema: SchemaLike,
+    **options: Unpack[RedisOptions],
 ) -> RedisFunction:
     """Reads several values per row: ``MGET``.
 
@@ -70,7 +83,7 @@ def mget(
         url: Address of the server.
         keys: A key for each column of the schema, by name or in the schema's order.
         schema: A column for each key.
-        **options: See `command`.
+        **options: The options of all lookups in Redis.
 
     Raises:
         ConfigurationError: If an argument is wrong.
@@ -95,13 +108,14 @@ def mget(
     return make("mget", url, arguments, result, shape="row", options=options)
 
 
+@documented(REDIS_OPTIONS, RedisOptions)
 def hash(  # noqa: A001 - Redis's own word for it
     url: Url,
     key: str,
     *,
     schema: SchemaLike,
     fields: Mapping[str, str] | Literal["all"] | None = None,
-    **options: Any,
+    **options: Unpack[RedisOptions],
 ) -> RedisFunction:
     """Reads the fields of a hash per row: ``HMGET`` of the fields that the schema names.
 
@@ -115,7 +129,7 @@ def hash(  # noqa: A001 - Redis's own word for it
         schema: A column for each field; with ``fields="all"`` one column, which is a map from
             string or binary to values of any type.
         fields: Names of fields that are not the names of their columns, by column; or ``"all"``.
-        **options: See `command`.
+        **options: The options of all lookups in Redis.
 
     Raises:
         ConfigurationError: If an argument is wrong.
@@ -153,6 +167,7 @@ def _check_map(fields: str, schema: pa.Schema) -> None:
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
 
 
+@documented(REDIS_OPTIONS, RedisOptions)
 def json(
     url: Url,
     key: str,
@@ -161,7 +176,7 @@ def json(
     stored: Literal["string", "json"] = "string",
     rows: str | None = None,
     paths: Mapping[str, str] | None = None,
-    **options: Any,
+    **options: Unpack[RedisOptions],
 ) -> RedisFunction:
     """Reads a JSON document per row, and the schema's columns out of it.
 
@@ -173,7 +188,7 @@ def json(
             module RedisJSON, ``"json"``, which is read by ``JSON.GET``.
         rows: Path of an array in the document, each of whose elements is a result row.
         paths: Paths of members that are not the names of their columns, by column.
-        **options: See `command`.
+        **options: The options of all lookups in Redis.
 
     Raises:
         ConfigurationError: If an argument is wrong.
@@ -199,35 +214,28 @@ def json(
     )
 
 
+@documented(REDIS_OPTIONS, RedisOptions)
 def command(
     url: Url,
     *arguments: str,
     schema: SchemaLike,
-    rows: bool = False,
+    explode: bool = False,
     writes: bool = False,
-    **options: Any,
+    **options: Unpack[RedisOptions],
 ) -> RedisFunction:
     """Sends any command per row: its name and its arguments, with columns in braces.
 
     A single value becomes the only column; an array becomes the columns, in their order. Nil, an
-    empty array with `rows`, and an array of nothing but nil are misses.
+    empty array with `explode`, and an array of nothing but nil are misses.
 
     Args:
         url: Address of the server.
         *arguments: The command, such as ``"ZSCORE", "board:{game}", "{player}"``.
         schema: The columns.
-        rows: Whether an array is a result row for each of its elements, as of ``LRANGE``.
+        explode: Whether an array is a result row for each of its elements, as of ``LRANGE``.
         writes: Allows commands that are not known to only read. A row that is tried again, or a
             Spark task that is, sends its command again.
-        **options: ``how="left"`` (a miss gives nulls) or ``"inner"`` (a miss drops the row),
-            ``username``, ``password``, ``database`` where the URL does not have them, ``ca``,
-            ``certificate`` and ``private_key`` (PEM: paths that every executor has, texts or
-            secrets; the key may be in the certificate's), ``cluster=True`` if the server is a node
-            of a cluster, whose nodes are channels if ``channels=`` is given,
-            ``read_from="primary"`` or ``"replica"`` of a cluster,
-            ``connections=1`` per process and node, at most 1000, ``connect_timeout="5s"``,
-            ``idle_timeout="30s"``, after which a server that owes replies and sends nothing is
-            given up, and ``max_reply_bytes=64 << 20``: a row whose reply has more fails.
+        **options: The options of all lookups in Redis.
 
     Raises:
         ConfigurationError: If an argument is wrong.
@@ -242,12 +250,12 @@ def command(
     for argument in arguments:
         if not isinstance(argument, str) or argument:  # pyright: ignore[reportUnnecessaryIsInstance]
             text(argument, "arguments", "text with columns in braces")
-    flag(rows, "rows")
+    flag(explode, "explode")
     flag(writes, "writes")
     redis_commands.check(arguments, writes=writes)
     if writes and options.get("read_from") == "replica":
         msg = "`read_from='replica'` cannot have `writes=True`: replicas take no writes"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
     parts = [(argument, "arguments") for argument in arguments]
-    shape = "rows" if rows else "row"
+    shape = "rows" if explode else "row"
     return make("command", url, parts, to_schema(schema), shape=shape, options=options)

@@ -11,34 +11,14 @@ from typing import Any, cast
 import pyarrow as pa
 
 from sparkawait import _core
-from sparkawait._plan.checks import MAX_BYTES, choice, flag, integer, refuse, shown, text
-from sparkawait.connectors.certificates import Certificates
-from sparkawait.durations import positive_duration
+from sparkawait._plan.checks import refuse, shown, text
+from sparkawait.connectors.redis_options import certificates_of, check_options
 from sparkawait.native_function import NativeFunction, check_native
 from sparkawait.secrets import LookUp, Secret, left_out, looked_up, reveal
 
 __all__ = ["RedisFunction", "make"]
 
-MAX_CONNECTIONS = 1000
-"""Of a process and node: each has buffers and a task, and commands are pipelined over few."""
-
 SCHEMES = ("redis", "rediss", "redis+unix", "unix")
-
-DEFAULTS: Mapping[str, Any] = {
-    "how": "left",
-    "username": None,
-    "password": None,
-    "database": None,
-    "ca": None,
-    "certificate": None,
-    "private_key": None,
-    "cluster": False,
-    "read_from": "primary",
-    "connections": 1,
-    "connect_timeout": "5s",
-    "idle_timeout": "30s",
-    "max_reply_bytes": 64 << 20,
-}
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,7 +78,7 @@ class RedisFunction(NativeFunction):
         options = self.options
         is_encrypted = any(options[name] is not None for name in ("ca", "certificate"))
         form = "rediss://host" if is_encrypted else "redis://host"
-        password, certificates = options["password"], _certificates(options)
+        password, certificates = options["password"], certificates_of(options)
         is_known = look_up is looked_up
         server = {
             "url": reveal(self.url, look_up, form),
@@ -149,7 +129,7 @@ def make(
     required = tuple(field.name for field in given if not field.nullable)
     fields = [it.with_nullable(True) for it in given]  # noqa: FBT003 - PyArrow has no name for it
     nullable = pa.schema(fields)
-    checked = _check_options(options)
+    checked = check_options(options)
     function = RedisFunction(operation, url, tuple(arguments), nullable, shape, checked, required)
     function.check()
     return function
@@ -163,31 +143,3 @@ def _check_url(url: object) -> None:
     if scheme.lower() not in SCHEMES:
         found = "text with another beginning" if not scheme.isalnum() else shown(scheme)
         refuse(f"`url` must be {rule}, got {found}")
-
-
-def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(options) - set(DEFAULTS))
-    if unknown:
-        refuse(f"redis has no option {unknown[0]!r}; it has {', '.join(sorted(DEFAULTS))}")
-    checked = {**DEFAULTS, **options}
-    for name in ("connect_timeout", "idle_timeout"):
-        checked[name] = positive_duration(checked[name], name)
-    choice(checked["how"], "how", "left", "inner")
-    choice(checked["read_from"], "read_from", "primary", "replica")
-    flag(checked["cluster"], "cluster")
-    if checked["read_from"] == "replica" and not checked["cluster"]:
-        refuse("`read_from='replica'` needs `cluster=True`; a server alone is what its `url` names")
-    integer(checked["connections"], "connections", 1, MAX_CONNECTIONS)
-    integer(checked["max_reply_bytes"], "max_reply_bytes", 1, MAX_BYTES)
-    if checked["database"] is not None:
-        integer(checked["database"], "database", 0)
-    if checked["username"] is not None:
-        text(checked["username"], "username")
-    if checked["password"] is not None and not isinstance(checked["password"], Secret):
-        text(checked["password"], "password", "a str or a secret", quoted=False)
-    _certificates(checked)
-    return checked
-
-
-def _certificates(options: Mapping[str, Any]) -> Certificates:
-    return Certificates(options["ca"], options["certificate"], options["private_key"])

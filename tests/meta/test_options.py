@@ -7,6 +7,9 @@ from typing import get_type_hints
 import pytest
 
 import sparkawait as sa
+from sparkawait.connectors.http_options import HTTP_OPTIONS, HttpOptions
+from sparkawait.connectors.postgres_options import POSTGRES_OPTIONS, PostgresOptions
+from sparkawait.connectors.redis_options import REDIS_OPTIONS, RedisOptions
 from sparkawait.wait_options import (
     COLUMN_OPTIONS,
     OPTIONS,
@@ -17,6 +20,7 @@ from sparkawait.wait_options import (
 from tests.meta.repository import ROOT
 from tools.option_table import with_table
 
+REDIS = ["get", "mget", "hash", "json", "command"]
 MODES = ["ordered_wait", "unordered_wait", "key_ordered_wait"]
 ENTRIES = [(getattr(sa.arrow, name), OPTIONS) for name in MODES]
 ENTRIES += [(sa.WaitOptions, OPTIONS)]
@@ -69,3 +73,54 @@ def test_each_default_passes_its_own_check():
 def test_the_table_of_the_readme_is_that_of_the_options():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert text == with_table(text), "run `python tools/option_table.py`"
+
+
+CONNECTORS = [
+    (sa.http.get, HTTP_OPTIONS, HttpOptions),
+    (sa.http.post, HTTP_OPTIONS, HttpOptions),
+    (sa.http.request, HTTP_OPTIONS, HttpOptions),
+    *((getattr(sa.redis, name), REDIS_OPTIONS, RedisOptions) for name in REDIS),
+    (sa.postgres.lookup, POSTGRES_OPTIONS, PostgresOptions),
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "typed"),
+    CONNECTORS,
+    ids=[str(it[0].__qualname__) + it[0].__module__ for it in CONNECTORS],
+)
+def test_each_option_of_a_connector_has_a_type_and_shows(function, options, typed):
+    types = get_type_hints(typed)
+    shown = inspect.signature(function).parameters
+    lines = [line.strip() for line in function.__doc__.splitlines()]
+    assert set(types) == set(options)
+    assert not [it for it in shown.values() if it.kind is it.VAR_KEYWORD]
+    for name, option in options.items():
+        assert (shown[name].default, shown[name].annotation) == (option.default, types[name])
+        assert any(line.startswith(f"{name} (default {option.shown})") for line in lines), name
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: sa.http.get("https://h/{id}", "x int", max_reqests=5),
+        lambda: sa.redis.get("redis://h", "{id}", schema="x int", conections=5),
+        lambda: sa.postgres.lookup("host=h", "select $1", ["id"], schema="x int", conections=5),
+    ],
+    ids=["http", "redis", "postgres"],
+)
+def test_an_option_that_no_connector_has_is_refused_with_the_one_that_was_meant(call):
+    with pytest.raises(sa.ConfigurationError, match=r"did you mean `(max_requests|connections)`"):
+        call()
+
+
+def test_a_word_means_the_same_in_all_connectors():
+    common = HTTP_OPTIONS.keys() & REDIS_OPTIONS.keys() & POSTGRES_OPTIONS.keys()
+    assert common == {
+        "how",
+        "connect_timeout",
+        "max_reply_bytes",
+        "ca",
+        "certificate",
+        "private_key",
+    }

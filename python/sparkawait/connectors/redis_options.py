@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options that all lookups in Redis have: defaults, checks, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict
+
+from sparkawait._plan.checks import MAX_BYTES, flag, integer, refuse, text
+from sparkawait._plan.option import Option, checked, options_of
+from sparkawait._plan.option_checks import anything, one_of, optional
+from sparkawait.connectors.certificates import Certificates, Pem
+from sparkawait.durations import Duration, positive_duration
+from sparkawait.secrets import Secret
+
+__all__ = ["REDIS_OPTIONS", "RedisOptions", "certificates_of", "check_options"]
+
+MAX_CONNECTIONS = 1000
+"""Of a process and node: each has buffers and a task, and commands are pipelined over few."""
+
+
+class RedisOptions(TypedDict, total=False):
+    """The types of the options of all functions of `sparkawait.redis`."""
+
+    how: Literal["left", "inner"]
+    username: str | None
+    password: str | Secret | None
+    database: int | None
+    cluster: bool
+    read_from: Literal["primary", "replica"]
+    connections: int
+    connect_timeout: Duration
+    idle_timeout: Duration
+    max_reply_bytes: int
+    ca: Pem | None
+    certificate: Pem | None
+    private_key: Pem | None
+
+
+def _password(value: object, name: str) -> str | Secret:
+    if isinstance(value, Secret):
+        return value
+    return text(value, name, "a str or a secret", quoted=False)
+
+
+class _Fields:
+    how = Option(
+        "left",
+        one_of("left", "inner"),
+        'what becomes of a row that misses: `"left"` gives nulls, `"inner"` drops it',
+    )
+    username = Option(None, optional(text), "where the URL does not have it")
+    password = Option(None, optional(_password), "a text or a secret, likewise")
+    database = Option(
+        None,
+        optional(lambda value, name: integer(value, name, 0)),
+        "the number of the database, likewise",
+    )
+    cluster = Option(
+        default=False,
+        check=flag,
+        meaning="whether the server is a node of a cluster, whose nodes are channels if `channels=`"
+        " is given",
+    )
+    read_from = Option(
+        "primary",
+        one_of("primary", "replica"),
+        'which nodes of a cluster are asked: `"primary"` or `"replica"`',
+    )
+    connections = Option(
+        1,
+        lambda value, name: integer(value, name, 1, MAX_CONNECTIONS),
+        "connections of each process to a node, shared by its tasks; at most 1000",
+    )
+    connect_timeout = Option("5s", positive_duration, "longest time to connect in")
+    idle_timeout = Option(
+        "30s",
+        positive_duration,
+        "a server that owes replies and sends nothing for so long is given up",
+    )
+    max_reply_bytes = Option(
+        64 << 20,
+        lambda value, name: integer(value, name, 1, MAX_BYTES),
+        "a row whose reply has more fails",
+        shown="64 MB",
+    )
+    ca = Option(
+        None,
+        anything,
+        "certificates to trust instead of the system's, in PEM form: a path that every executor"
+        " has, a text or a secret",
+    )
+    certificate = Option(None, anything, "the client's certificate, likewise")
+    private_key = Option(None, anything, "the key of `certificate`, if it is not in there")
+
+
+REDIS_OPTIONS = options_of(_Fields)
+"""The options by name."""
+
+
+def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns all options, checked.
+
+    Raises:
+        ConfigurationError: If one is wrong or unknown.
+    """
+    values = checked(REDIS_OPTIONS, given)
+    if values["read_from"] == "replica" and not values["cluster"]:
+        refuse("`read_from='replica'` needs `cluster=True`; a server alone is what its `url` names")
+    certificates_of(values)
+    return values
+
+
+def certificates_of(options: Mapping[str, Any]) -> Certificates:
+    """Returns the certificates among the options."""
+    return Certificates(options["ca"], options["certificate"], options["private_key"])

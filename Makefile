@@ -102,7 +102,7 @@ test-cluster: dev ## the part of them that runs on a cluster of real processes, 
 	$(JAVA) $(PY) -m pytest --quiet $(SPARK_LIMITS) tests/cluster
 
 .PHONY: test-install
-test-install: dev ## the first example of the README in new environments, into which a wheel is installed
+test-install: dev ## the first example of the README and the notebooks in new environments, with a wheel; the source archive
 	$(JAVA) SPARKAWAIT_WHEEL="$(SPARKAWAIT_WHEEL)" $(PY) -m pytest --quiet -m install tests/install
 
 .PHONY: test-spark35
@@ -220,7 +220,7 @@ bench-baseline: count-instructions ## count the instructions of each layer and w
 lock: $(VENV)/.packages ## write requirements/*.lock anew from pyproject.toml
 	$(PY) -m venv target/uv
 	target/uv/bin/pip install --quiet uv
-	for group in dev $(OLDER) java wheel workflows $(COMPARED); do \
+	for group in dev $(OLDER) java wheel workflows notebooks $(COMPARED); do \
 		target/uv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.10 --group $$group \
 			--generate-hashes --no-emit-index-url --no-header --no-annotate --output-file requirements/$$group.lock; \
 	done

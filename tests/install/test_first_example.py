@@ -30,27 +30,6 @@ SHOWN = "|  0|customer 0|    10|"
 START_SECONDS = 90.0
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> str:
-    """A wheel of what is in this repository, built for development unless one was named."""
-    named = os.environ.get("SPARKAWAIT_WHEEL")
-    if named:
-        return str(Path(named).resolve())
-    folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "maturin", "build", "--quiet", "--out", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True)
-    [built] = folder.glob("*.whl")
-    return str(built)
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory, wheel) -> Environment:
-    """An environment into which nothing went but `sparkawait[spark]`."""
-    environment = Environment.venv(tmp_path_factory.mktemp("venv") / "venv")
-    environment.install(f"{wheel}[spark]")
-    return environment
-
-
 def program(folder: Path, session: str = LOCAL) -> str:
     """Writes the first example of the README, with another session if one is given."""
     assert EXAMPLE.count(LOCAL) == 1

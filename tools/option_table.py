@@ -15,13 +15,18 @@ METRICS = (
     "`None`",
     "`sa.Metrics(spark)`: counters and call latencies of all tasks; classic sessions",
 )
+CHAIN = (
+    "chain",
+    "`False`",
+    "whether the call joins the Python worker of the one that returned `df`; not of `async_udf`",
+)
 SETS = ("options", "`None`", "a set of these, `sa.WaitOptions(..)`, over which they win")
 
 
 def table() -> str:
     """Returns the table as Markdown."""
     rows = [(f"`{name}`", it.shown, it.meaning) for name, it in OPTIONS.items()]
-    rows += [(f"`{name}`", default, meaning) for name, default, meaning in (METRICS, SETS)]
+    rows += [(f"`{name}`", default, meaning) for name, default, meaning in (CHAIN, METRICS, SETS)]
     lines = ["| option | default | meaning |", "|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join(lines) + "\n"

@@ -47,6 +47,10 @@ class CpuMeter:
 
         return run
 
+    def samples(self, name: str) -> list[float]:
+        """Returns the CPU seconds a million rows of each run of `name`, without its first one."""
+        return self._seconds[name][1:]
+
     def details(self, figure: str) -> dict[str, Any]:
         """Prints and returns the median CPU seconds of each client, without its first run."""
         seconds = {name: median(taken[1:]) for name, taken in self._seconds.items()}

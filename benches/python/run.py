@@ -23,6 +23,7 @@ BENCHES = (
     "spark_native",
     "spark_at_once",
     "spark_sleeping",
+    "chained",
     "spark_kill",
     "few_rows",
     "redis_lookup",

@@ -32,15 +32,16 @@ def enrich(
     Args:
         flights: The flights.
         mode: Whether rows leave in the order in which they came.
-        lookups: What is called for every flight, one after the other.
+        lookups: What is called for every flight, one after the other, in one Python worker.
         max_concurrency: Calls in flight per task and lookup.
         metrics: Takes the metrics of all tasks.
     """
     wait = sa.ordered_wait if mode == "ordered" else sa.unordered_wait
-    for lookup in lookups:
+    for number, lookup in enumerate(lookups):
         flights = wait(
             flights,
             lookup,
+            chain=number > 0,
             max_concurrency=max_concurrency,
             capacity=HELD_PER_CALL * max_concurrency if mode == "ordered" else None,
             timeout="10 min",

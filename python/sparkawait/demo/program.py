@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 from rich.console import Console
 
 from sparkawait.demo.data import AIRCRAFT, WEATHER, Dataset, ddl, load
@@ -38,8 +37,6 @@ __all__ = ["PYTHON", "RECIPE", "introduction", "open_service", "run", "run_all"]
 
 RECIPE = "recipe"
 """Name of the run that does without sparkawait."""
-
-_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 PYTHON: Function = "python"
 """Name of the run whose calls are made by a coroutine, beside those made natively."""
@@ -146,32 +143,17 @@ def _run_sparkawait(
 ) -> Run:
     metrics = Metrics(runner.spark)
     lookups, calls = _lookups(settings.function, runner.service), settings.max_concurrency
-    with _small_batches(runner.spark) if len(lookups) > 1 else nullcontext():
-        return runner.run(
-            name or mode,
-            dataset,
-            lambda df: enrich(df, mode, lookups, calls, metrics),
-            metrics,
-        )
-
-
-@contextmanager
-def _small_batches(spark: SparkSession) -> Generator[None]:
-    """Lets the second of two lookups start when the first has a few rows."""
-    before = spark.conf.get(_BATCH_ROWS, "10000")
-    spark.conf.set(_BATCH_ROWS, "500")
-    try:
-        yield
-    finally:
-        spark.conf.set(_BATCH_ROWS, before or "10000")
+    return runner.run(
+        name or mode, dataset, lambda df: enrich(df, mode, lookups, calls, metrics), metrics
+    )
 
 
 def _print(
     runs: Sequence[Run], settings: Settings, service: Service, tasks: int, console: Console
 ) -> None:
     calls = (
-        "A row has two calls: two lookups one after the other, each with"
-        f" {settings.max_concurrency} calls in flight in each of {tasks} tasks"
+        "A row has two calls: two lookups one after the other in one Python worker (chain=True),"
+        f" each with {settings.max_concurrency} calls in flight in each of {tasks} tasks"
     )
     if service.url is None:
         console.print(table(runs, []))

@@ -17,13 +17,13 @@ from typing import Any
 from figures import Figure, Settings
 from pyspark.sql.functions import count, length
 from pyspark.sql.functions import sum as total
+from resident import most_resident_megabytes
 from session import local_spark
 
 import sparkawait as sa
 
 BYTES = 2_000_000
 ROWS = 5_000
-MEGABYTES_PER_KILOBYTE = 1 / 1024
 
 
 class Large(sa.AsyncFunction):
@@ -42,7 +42,7 @@ class Large(sa.AsyncFunction):
 
     def close(self) -> None:
         """Notes the most that was resident."""
-        Path(self._notes).write_text(str(_most_resident_megabytes()))
+        Path(self._notes).write_text(str(most_resident_megabytes()))
 
 
 def figures(settings: Settings) -> list[Figure]:
@@ -78,10 +78,3 @@ def figures(settings: Settings) -> list[Figure]:
         at_most=True,
     )
     return [lost, memory]
-
-
-def _most_resident_megabytes() -> float:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * MEGABYTES_PER_KILOBYTE
-    return 0.0

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from figures import Figure, Settings
+from resident import resident_megabytes
 from session import local_spark, write_rate
 
 import sparkawait as sa
@@ -23,7 +24,6 @@ import sparkawait as sa
 CAPACITY = 1_000
 ROWS_PER_NOTE = 100_000
 ROWS_PER_SLEEP = 100
-MEGABYTES_PER_KILOBYTE = 1 / 1024
 
 
 class NotesMemory(sa.AsyncFunction):
@@ -86,11 +86,4 @@ def figures(settings: Settings) -> list[Figure]:
 
 def _note(path: str, call: int) -> None:
     with Path(path).open("a") as notes:
-        notes.write(f"{call} {_resident_megabytes()}\n")
-
-
-def _resident_megabytes() -> float:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * MEGABYTES_PER_KILOBYTE
-    return 0.0
+        notes.write(f"{call} {resident_megabytes()}\n")

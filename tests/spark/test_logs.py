@@ -1,44 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a Python worker logs reaches the log of its executor."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+
+from tests.support.spark_program import run_spark_program
 
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = """
-from pyspark.sql import SparkSession
-import sparkawait as sa
-
-spark = (
-    SparkSession.builder.master("local[1]")
-    .config("spark.ui.enabled", "false")
-    .config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.driver.host", "127.0.0.1")
-    .getOrCreate()
-)
 lookup = sa.redis.get("redis://127.0.0.1:1", "{id}", schema="value string")
 print(sa.ordered_wait(spark.range(1), lookup, on_error="null").first())
-spark.stop()
 """
 
 
 @pytest.fixture(scope="module")
 def log():
     """Standard error of a local Spark, which is also that of its workers."""
-    program = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        cwd=ROOT,
-        env={**os.environ, "SPARKAWAIT_LOG": "info"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    program = run_spark_program(PROGRAM, SPARKAWAIT_LOG="info")
     assert "Row(id=0, value=None)" in program.stdout, program.stderr[-5000:]
     return [line for line in program.stderr.splitlines() if "sparkawait: " in line]
 

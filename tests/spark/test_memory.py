@@ -1,30 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python workers with a bound on their memory, which Spark sets as a bound of the address space."""
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.support.spark_program import run_spark_program
+
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = """
-import sys
-from pyspark.sql import SparkSession
-import sparkawait as sa
-
-spark = (
-    SparkSession.builder.master("local[1]")
-    .config("spark.ui.enabled", "false")
-    .config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.driver.host", "127.0.0.1")
-    .config("spark.executor.pyspark.memory", sys.argv[1])
-    .getOrCreate()
-)
-
 @sa.async_function("bound bigint")
 async def bound(row):
     import resource
@@ -32,19 +17,11 @@ async def bound(row):
 
 rows = sa.ordered_wait(spark.range(1000), bound).collect()
 print(len(rows), {row.bound for row in rows})
-spark.stop()
 """
 
 
 def run(memory):
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM, memory],
-        cwd=ROOT,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_spark_program(PROGRAM, {"spark.executor.pyspark.memory": memory})
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the bound binds on Linux only")

@@ -2,7 +2,9 @@
 """Keys: two values are one key where Spark's ``GROUP BY`` puts them in one group."""
 
 import asyncio
+import functools
 import itertools
+import operator
 
 import pyspark
 import pytest
@@ -273,6 +275,18 @@ def test_keys_of_the_key_ordered_mode_are_those_of_group_by(spark, rows, oracle)
     outcomes = zip(COMPARED, zip(ours, oracle, strict=True), strict=True)
     refused = outcomes_of_refused(spark, lambda df: key_ordered(df, "k").collect())
     KEY_ORDERED.check([*outcomes, *refused], VERSION)
+
+
+def test_an_equi_join_brings_together_what_group_by_does(rows, oracle):
+    """The second oracle: other code of Spark, which a null joins with nothing."""
+    others = rows.select(*(F.col(name).alias(f"other_{name}") for name in ["id", *KEY]))
+    equal = [F.col(name) == F.col(f"other_{name}") for name in KEY]
+    joined = rows.join(others, functools.reduce(operator.and_, equal)).where("id < other_id")
+
+    found = {row["pair"] for row in joined.select("pair").collect()}
+
+    expected = {pair for pair, same in enumerate(oracle) if same and 2 * pair not in NULLS}
+    assert found == expected
 
 
 def test_channels_are_those_of_group_by(spark, rows, oracle):

@@ -2,10 +2,12 @@
 # Signatures of the extension module; the public classes are documented in the `.py` modules.
 
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import pyarrow as pa
 from typing_extensions import Self
+
+from sparkawait.testing.latency import LatencyParts
 
 __all__ = [
     "VERSION",
@@ -118,7 +120,7 @@ class LookupServer:
     def __new__(
         cls,
         *,
-        latency: tuple[str, float, float, float, float],
+        latency: LatencyParts,
         faults: tuple[float, float, float, float | None],
         port: int,
         seed: int,
@@ -127,7 +129,7 @@ class LookupServer:
     def port(self) -> int: ...
     def add_table(self, name: str, entries: list[tuple[str, bytes]]) -> None: ...
     def stats(self) -> dict[str, int]: ...
-    def set_latency(self, latency: tuple[str, float, float, float, float]) -> None: ...
+    def set_latency(self, latency: LatencyParts) -> None: ...
     def set_faults(self, faults: tuple[float, float, float, float | None]) -> None: ...
     def stop(self) -> None: ...
 
@@ -140,7 +142,7 @@ class Native:
     @staticmethod
     def simulated(
         *,
-        latency: tuple[str, float, float, float, float],
+        latency: LatencyParts,
         error_rate: float,
         seed: int,
         timestamps: bool,
@@ -152,25 +154,15 @@ class Native:
     @staticmethod
     def redis(description: str) -> Native: ...
 
-_Settings: TypeAlias = tuple[
-    str,
-    int,
-    int,
-    float | None,
-    float | None,
-    tuple[int, float, float, float, bool] | None,
-    bool,
-]
-
 @final
 class Harness:
     """The operator and its mailbox under a manual clock; values are numbers."""
 
-    def __new__(cls, settings: _Settings) -> Self: ...
+    def __new__(cls, settings: dict[str, Any]) -> Self: ...
     @staticmethod
     def restore(
         snapshot: bytes,
-        settings: _Settings,
+        settings: dict[str, Any],
         load: Callable[[str, bytes], int],
         key_of: Callable[[int], int | None],
     ) -> Harness: ...

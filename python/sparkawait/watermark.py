@@ -32,11 +32,6 @@ class WatermarkStrategy:
     delay: float
     every: int | None = None
 
-    @property
-    def parts(self) -> tuple[str, float, int | None]:
-        """The values, in the order of the attributes."""
-        return self.column, self.delay, self.every
-
     @staticmethod
     def for_bounded_out_of_orderness(
         column: str, delay: Duration, *, every: int | None = None

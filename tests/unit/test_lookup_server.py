@@ -164,7 +164,7 @@ def test_duration_stands_for_a_constant_latency():
 def test_latency_is_a_plain_tuple_to_the_extension_module():
     latency = uniform("1ms", "3ms", stragglers=0.1, straggler_factor=5)
 
-    assert latency.to_tuple() == ("uniform", 0.001, 0.003, 0.1, 5.0)
+    assert latency.to_parts() == ("uniform", 0.001, 0.003, 0.1, 5.0)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -390,17 +390,18 @@ def test_python_options_are_refused_for_a_native_function(options):
         plan(Native(), **options)
 
 
-def test_the_operator_gets_plain_values():
+def test_the_operator_gets_what_was_given():
+    strategy, behind = retry.exponential_backoff(3, "1s", "9s"), watermark("ts")
     made = plan(
         mode="key_ordered",
         key="id",
-        watermark=watermark("ts"),
-        retry=retry.exponential_backoff(3, "1s", "9s"),
+        watermark=behind,
+        retry=strategy,
         max_concurrency=7,
     )
     arguments = made.operator_arguments(INPUT)
-    assert arguments["retry"] == (3, 1.0, 9.0, 2.0, True)
-    assert (arguments["key"], arguments["watermark"]) == (["id"], ("ts", 1.0, None))
+    assert (arguments["retry"], arguments["watermark"]) == (strategy, behind)
+    assert arguments["key"] == ["id"]
     assert arguments["max_concurrency"] == 7
     assert arguments["function_name"] == "double"
 

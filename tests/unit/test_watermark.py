@@ -31,7 +31,7 @@ def test_the_delay_is_a_duration(delay):
 def test_every_says_how_many_rows_lie_between_watermarks():
     strategy = WatermarkStrategy.for_bounded_out_of_orderness("ts", "2s", every=1)
 
-    assert strategy.parts == ("ts", 2.0, 1)
+    assert (strategy.column, strategy.delay, strategy.every) == ("ts", 2.0, 1)
 
 
 @pytest.mark.parametrize("every", [0, -1, True, "1", 1.5])

@@ -23,7 +23,6 @@ from sparkawait.channels import Credits, Route
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, Batch
 from sparkawait.native_function import NativeFunction
-from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.types import duplicate
 from sparkawait.wait_options import OPTIONS, WaitOptions
 
@@ -218,10 +217,10 @@ class Plan:
             "result_schema": self.result_schema,
             "capacity": self.capacity,
             "max_concurrency": concurrency,
-            "retry": options.retry and _retry_numbers(options.retry),
+            "retry": options.retry,
             "key": None if self.key is None else list(self.key),
             "has_timeout_handler": self.has_timeout_handler,
-            "watermark": options.watermark and options.watermark.parts,
+            "watermark": options.watermark,
             "buffer_timeout": (
                 ("auto", consumer_seconds)
                 if options.buffer_timeout == "auto"
@@ -252,11 +251,10 @@ class Plan:
         fields = [field for field in input_schema if field.name not in route.columns]
         return pa.schema(fields, metadata=cast("Any", input_schema.metadata))
 
-    def _channel_arguments(self) -> tuple[Any, ...] | None:
-        route = self.route
-        if route is None or self.credits is None:
+    def _channel_arguments(self) -> dict[str, Any] | None:
+        if self.route is None or self.credits is None:
             return None
-        return (list(route.columns), route.hidden, *self.credits)
+        return {"route": self.route, "credits": self.credits}
 
     @property
     def cache_key(self) -> tuple[str, ...]:
@@ -269,7 +267,7 @@ class Plan:
         columns = function.input_columns if isinstance(function, NativeFunction) else ()
         return tuple(dict.fromkeys(columns))
 
-    def _cache_arguments(self, input_schema: pa.Schema) -> tuple[Any, ...] | None:
+    def _cache_arguments(self, input_schema: pa.Schema) -> dict[str, Any] | None:
         cache = self.options.cache
         if cache is None:
             return None
@@ -278,26 +276,14 @@ class Plan:
         types = ",".join(map(str, (*self.declared_schema.types, *keys)))
         # What a function must not leave null is checked before it is kept, and not again.
         required = "".join(str(int(not field.nullable)) for field in self.declared_schema)
-        return (
-            f"{cache.id}:{self.identity}:{required}:{types}",
-            cache.max_rows,
-            cache.max_bytes,
-            cache.expire_after_write,
-            cache.expire_after_access,
-            cache.cache_missing,
-            list(self.cache_key),
-        )
+        name = f"{cache.id}:{self.identity}:{required}:{types}"
+        return {"id": name, "key": self.cache_key, "cache": cache}
 
     def _native(self) -> Native | None:
         if not isinstance(self.function, NativeFunction):
             return None
         retry_misses = self.options.retry is not None and self.options.retry.retry_misses
         return self.function._native(retry_misses=retry_misses)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-
-
-def _retry_numbers(retry: AsyncRetryStrategy) -> tuple[int, float, float, float, bool]:
-    full = retry.jitter == "full"
-    return retry.max_retries, retry.initial, retry.maximum, retry.multiplier, full
 
 
 def _require_column(schema: pa.Schema, column: str, option: str) -> None:

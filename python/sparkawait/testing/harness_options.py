@@ -22,7 +22,7 @@ def check_options(  # noqa: PLR0917 - in the order of the harness
     retry: AsyncRetryStrategy | None,
     key: object,
     on_timeout: object,
-) -> Any:
+) -> dict[str, Any]:
     """Returns the options of an `OperatorTestHarness` as the extension module takes them.
 
     Raises:
@@ -46,19 +46,15 @@ def check_options(  # noqa: PLR0917 - in the order of the harness
     if retry is not None and timeout is None:
         msg = "`retry` needs a `timeout`, got None"
         raise ConfigurationError(msg, ErrorKind.RETRY_NEEDS_TIMEOUT)
-    strategy = None
-    if retry is not None:
-        full = retry.jitter == "full"
-        strategy = (retry.max_retries, retry.initial, retry.maximum, retry.multiplier, full)
-    return (
-        mode,
-        capacity,
-        capacity if max_concurrency is None else max_concurrency,
-        timeout,
-        attempt_timeout,
-        strategy,
-        on_timeout is not None,
-    )
+    return {
+        "mode": mode,
+        "capacity": capacity,
+        "max_concurrency": capacity if max_concurrency is None else max_concurrency,
+        "timeout": timeout,
+        "attempt_timeout": attempt_timeout,
+        "retry": retry,
+        "asks_on_timeout": on_timeout is not None,
+    }
 
 
 def _check_types(retry: object, key: object, on_timeout: object) -> None:

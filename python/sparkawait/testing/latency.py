@@ -7,6 +7,7 @@ Values only, for any thread. Ranges are checked by whoever draws from a distribu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -25,6 +26,16 @@ __all__ = [
     "to_latency",
     "uniform",
 ]
+
+
+class LatencyParts(NamedTuple):
+    """A distribution as the extension module takes it; times are in seconds."""
+
+    kind: str
+    first: float
+    second: float
+    stragglers: float
+    straggler_factor: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,17 +60,16 @@ class Latency:
         number(self.straggler_factor, "straggler_factor", 1)
         nothing = pa.schema([])
         _core.Native.simulated(
-            latency=self.to_tuple(), error_rate=0.0, seed=0, timestamps=False
+            latency=self.to_parts(), error_rate=0.0, seed=0, timestamps=False
         ).check(nothing, nothing)
 
-    def to_tuple(self) -> tuple[str, float, float, float, float]:
+    def to_parts(self) -> LatencyParts:
         """Returns the form in which the extension module takes it."""
         raise NotImplementedError
 
-    def _with_stragglers(
-        self, kind: str, first: float, second: float
-    ) -> tuple[str, float, float, float, float]:
-        return kind, first, second, float(self.stragglers), float(self.straggler_factor)
+    def _with_stragglers(self, kind: str, first: float, second: float) -> LatencyParts:
+        stragglers, factor = float(self.stragglers), float(self.straggler_factor)
+        return LatencyParts(kind, first, second, stragglers, factor)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +78,7 @@ class Constant(Latency):
 
     delay: float
 
-    def to_tuple(self) -> tuple[str, float, float, float, float]:
+    def to_parts(self) -> LatencyParts:
         """Returns the form in which the extension module takes it."""
         return self._with_stragglers("constant", self.delay, 0.0)
 
@@ -80,7 +90,7 @@ class Uniform(Latency):
     minimum: float
     maximum: float
 
-    def to_tuple(self) -> tuple[str, float, float, float, float]:
+    def to_parts(self) -> LatencyParts:
         """Returns the form in which the extension module takes it."""
         return self._with_stragglers("uniform", self.minimum, self.maximum)
 
@@ -97,7 +107,7 @@ class LogNormal(Latency):
         number(self.sigma, "sigma", 0)
         super().__post_init__()
 
-    def to_tuple(self) -> tuple[str, float, float, float, float]:
+    def to_parts(self) -> LatencyParts:
         """Returns the form in which the extension module takes it."""
         return self._with_stragglers("log_normal", self.median, float(self.sigma))
 
@@ -172,8 +182,8 @@ def log_normal(
         ConfigurationError: If `median` is no duration.
 
     Examples:
-        >>> log_normal("5ms", stragglers=0.01, straggler_factor=20).to_tuple()
-        ('log_normal', 0.005, 0.5, 0.01, 20.0)
+        >>> log_normal("5ms", stragglers=0.01, straggler_factor=20)
+        LogNormal(stragglers=0.01, straggler_factor=20, median=0.005, sigma=0.5)
     """
     return LogNormal(
         median=parse_duration(median, "median"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from types import TracebackType
-from typing import cast, final
+from typing import NamedTuple, cast, final
 
 from sparkawait import _core
 from sparkawait._plan.checks import integer, mapping, number, refuse, text
@@ -73,7 +73,7 @@ class LookupServer:
         tables = mapping(tables, "tables", "values by key by name of the table")
         encoded = {name: _encode(name, table) for name, table in tables.items()}
         self._server = _core.LookupServer(
-            latency=to_latency(latency, "latency").to_tuple(),
+            latency=to_latency(latency, "latency").to_parts(),
             faults=_faults(error_rate, stall_rate, reset_rate, rate_limit),
             port=port,
             seed=seed & _SEED_MASK,
@@ -125,7 +125,7 @@ class LookupServer:
             ConfigurationError: If `latency` is out of range.
             OperatorStateError: If called in a forked process.
         """
-        self._server.set_latency(to_latency(latency, "latency").to_tuple())
+        self._server.set_latency(to_latency(latency, "latency").to_parts())
 
     def set_faults(
         self,
@@ -168,11 +168,20 @@ class LookupServer:
         return f"LookupServer({self.url!r})"
 
 
+class _Faults(NamedTuple):
+    """What goes wrong on purpose, as the extension module takes it."""
+
+    error_rate: float
+    stall_rate: float
+    reset_rate: float
+    rate_limit: float | None
+
+
 def _faults(
     error_rate: float, stall_rate: float, reset_rate: float, rate_limit: float | None
-) -> tuple[float, float, float, float | None]:
+) -> _Faults:
     """Returns the faults as the extension module takes them, which knows what they may be."""
-    return (
+    return _Faults(
         number(error_rate, "error_rate", 0, 1),
         number(stall_rate, "stall_rate", 0, 1),
         number(reset_rate, "reset_rate", 0, 1),

@@ -40,7 +40,7 @@ class Simulated(NativeFunction):
         object.__setattr__(self, "result_schema", schema)
 
     def _native(self, *, retry_misses: bool) -> _core.Native:  # noqa: ARG002 - it never misses
-        latency = self.latency.to_tuple()
+        latency = self.latency.to_parts()
         return _core.Native.simulated(
             latency=latency,
             error_rate=self.error_rate,

@@ -42,7 +42,7 @@ use self::config::Returns;
 use self::engine::Engine;
 use self::failure::host_label;
 use self::request::{RequestTemplates, repeats};
-use self::results::ResultColumns;
+use self::results::ResponseColumns;
 use crate::reply_budget::ReplyBudget;
 
 impl HttpConfig {
@@ -61,8 +61,8 @@ impl HttpConfig {
         })
     }
 
-    fn columns(&self, schema: &SchemaRef) -> Result<ResultColumns, StartError> {
-        ResultColumns::new(
+    fn columns(&self, schema: &SchemaRef) -> Result<ResponseColumns, StartError> {
+        ResponseColumns::new(
             SchemaRef::clone(schema),
             self.returns,
             self.rows.as_deref(),

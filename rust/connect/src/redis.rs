@@ -52,7 +52,7 @@ use arrow::datatypes::SchemaRef;
 use serde::Deserialize;
 use sparkawait_core::operator::AttemptId;
 use sparkawait_runtime::AsyncFunction;
-use sparkawait_task::destinations::Destinations;
+use sparkawait_task::channel_finder::ChannelFinder;
 use sparkawait_task::error::{StartError, TaskError};
 use sparkawait_task::function::{Call, Calls, GROUP_BYTES, TaskFunction};
 use sparkawait_task::native::{NativeFunction, Start};
@@ -147,11 +147,11 @@ impl NativeFunction for RedisConfig {
         Ok(Box::new(Redis { router, command, spec }))
     }
 
-    fn destinations(
+    fn channel_finder(
         &self,
         input: &SchemaRef,
         runtime: &Handle,
-    ) -> Result<Option<Arc<dyn Destinations>>, StartError> {
+    ) -> Result<Option<Arc<dyn ChannelFinder>>, StartError> {
         if !self.server.cluster {
             return Ok(None);
         }

@@ -13,14 +13,40 @@ use crate::convert::to_timeout;
 use crate::error::internal_error;
 use crate::native::Native;
 
-/// Columns, none if the function knows the channel, and whether they are hidden; exclusive and
-/// floating credits, most calls of a channel, backlog in all and of a channel; bounds of an
-/// adaptive limit.
-pub(crate) type ChannelArguments =
-    (Vec<String>, bool, u32, u32, u32, usize, u32, Option<LimitArguments>);
+/// Where the channel of a row is found, and how calls are spread over channels.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct ChannelArguments {
+    route: RouteArguments,
+    credits: CreditArguments,
+}
 
-/// Where an adaptive limit begins, its smallest value, and the seconds of a call that is slow.
-type LimitArguments = (u32, u32, Option<f64>);
+/// A `Route` of Python.
+#[derive(FromPyObject)]
+struct RouteArguments {
+    /// None if the function knows the channel.
+    columns: Vec<String>,
+    hidden: bool,
+}
+
+/// The `Credits` of Python.
+#[derive(FromPyObject)]
+struct CreditArguments {
+    exclusive: u32,
+    floating: u32,
+    max_per_channel: u32,
+    max_backlog: usize,
+    max_backlog_per_channel: u32,
+    limit: Option<LimitArguments>,
+}
+
+/// The `Bounds` of an adaptive limit; the latency is in seconds.
+#[derive(FromPyObject)]
+struct LimitArguments {
+    initial: u32,
+    min: u32,
+    max_latency: Option<f64>,
+}
 
 /// Converts them; `native` is the function, which is asked where there are no columns.
 pub(crate) fn to_channels(
@@ -29,26 +55,27 @@ pub(crate) fn to_channels(
     native: Option<&Native>,
     input: &SchemaRef,
 ) -> PyResult<(ChannelSettings, ChannelConfig)> {
-    let (names, is_hidden, exclusive, floating, max_per_channel, max_backlog, per_channel, limit) =
-        arguments;
+    let ChannelArguments { route, credits } = arguments;
+    let RouteArguments { columns: names, hidden: is_hidden } = route;
+    let limit = credits.limit.map(|it| to_limit(&it, credits.max_per_channel));
     let config = ChannelConfig {
-        exclusive,
-        floating,
-        max_per_channel,
-        max_backlog,
-        max_backlog_per_channel: per_channel,
-        adaptive: limit.map(|it| to_limit(it, max_per_channel)).transpose()?,
+        exclusive: credits.exclusive,
+        floating: credits.floating,
+        max_per_channel: credits.max_per_channel,
+        max_backlog: credits.max_backlog,
+        max_backlog_per_channel: credits.max_backlog_per_channel,
+        adaptive: limit.transpose()?,
     };
     if !names.is_empty() {
         return Ok((ChannelSettings::Columns { names, is_hidden }, config));
     }
-    let found = native.map(|native| native.destinations(py, input)).transpose()?.flatten();
+    let found = native.map(|native| native.channel_finder(py, input)).transpose()?.flatten();
     let found = found.ok_or_else(|| internal_error("channels without columns"))?;
     Ok((ChannelSettings::Function(found), config))
 }
 
-fn to_limit(arguments: LimitArguments, max: u32) -> PyResult<AdaptiveLimitConfig> {
-    let (initial, min, max_latency) = arguments;
+fn to_limit(arguments: &LimitArguments, max: u32) -> PyResult<AdaptiveLimitConfig> {
+    let &LimitArguments { initial, min, max_latency } = arguments;
     let max_latency = to_timeout("max_latency", max_latency)?;
     Ok(AdaptiveLimitConfig { initial, min, max, max_latency })
 }

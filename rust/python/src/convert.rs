@@ -13,8 +13,15 @@ use sparkawait_runtime::{BufferTimeout, WarmUpConfig};
 
 use crate::error::configuration_error;
 
-/// `max_retries`, initial and longest delay in seconds, multiplier, full jitter.
-pub(crate) type RetryArguments = (u32, f64, f64, f64, bool);
+/// The numbers of an `AsyncRetryStrategy` of Python; delays are in seconds.
+#[derive(FromPyObject)]
+pub(crate) struct RetryArguments {
+    max_retries: u32,
+    initial: f64,
+    maximum: f64,
+    multiplier: f64,
+    jitter: String,
+}
 
 pub(crate) fn to_capacity(name: &str, value: i64) -> PyResult<NonZeroUsize> {
     let positive = usize::try_from(value).ok().and_then(NonZeroUsize::new);
@@ -59,13 +66,19 @@ pub(crate) fn to_warm_up((max_calls, rows_per_call): (i64, i64)) -> PyResult<War
     })
 }
 
-/// Column, delay in seconds, and rows between watermarks.
-pub(crate) type WatermarkArguments = (String, f64, Option<NonZeroUsize>);
+/// A `WatermarkStrategy` of Python; the delay is in seconds.
+#[derive(FromPyObject)]
+pub(crate) struct WatermarkArguments {
+    column: String,
+    delay: f64,
+    /// Rows between watermarks.
+    every: Option<NonZeroUsize>,
+}
 
 pub(crate) fn to_watermark(
     arguments: Option<WatermarkArguments>,
 ) -> PyResult<Option<WatermarkStrategy>> {
-    let Some((column, delay, every)) = arguments else { return Ok(None) };
+    let Some(WatermarkArguments { column, delay, every }) = arguments else { return Ok(None) };
     let delay = to_duration("watermark", delay)?;
     Ok(Some(WatermarkStrategy { column, delay, every }))
 }
@@ -82,11 +95,12 @@ pub(crate) fn to_timeout(name: &str, seconds: Option<f64>) -> PyResult<Option<Du
     }
 }
 
-pub(crate) fn to_retry(arguments: Option<RetryArguments>) -> PyResult<Option<AsyncRetryStrategy>> {
-    let Some((max_retries, initial, maximum, multiplier, full_jitter)) = arguments else {
+pub(crate) fn to_retry(arguments: Option<&RetryArguments>) -> PyResult<Option<AsyncRetryStrategy>> {
+    let Some(&RetryArguments { max_retries, initial, maximum, multiplier, ref jitter }) = arguments
+    else {
         return Ok(None);
     };
-    let jitter = if full_jitter { Jitter::Full } else { Jitter::None };
+    let jitter = one_of("jitter", jitter, &[("full", Jitter::Full), ("none", Jitter::None)])?;
     let (initial, maximum) = (to_duration("initial", initial)?, to_duration("maximum", maximum)?);
     Ok(Some(AsyncRetryStrategy::exponential_backoff(
         max_retries,

@@ -29,8 +29,18 @@ type Token = u64;
 const NO_TOKEN: Token = 0;
 type Operator = AsyncWaitOperator<Token, Token, Token>;
 
-/// Mode, capacity, concurrency, timeout, attempt timeout, retry, asks on timeout.
-type Settings = (String, i64, i64, Option<f64>, Option<f64>, Option<RetryArguments>, bool);
+/// The settings of the operator; times are in seconds.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Settings {
+    mode: String,
+    capacity: i64,
+    max_concurrency: i64,
+    timeout: Option<f64>,
+    attempt_timeout: Option<f64>,
+    retry: Option<RetryArguments>,
+    asks_on_timeout: bool,
+}
 
 /// Something that happened: its name, entry, attempt, token, timestamp.
 type Event = (&'static str, u64, u32, Token, Option<i64>);
@@ -156,14 +166,14 @@ fn event_of(element: StreamElement<Emitted<Token, Token, Token>>) -> Event {
     }
 }
 
-fn to_config(settings: Settings) -> PyResult<Config> {
-    let (mode, capacity, concurrency, timeout, attempt_timeout, retry, asks) = settings;
-    let mut config = Config::new(to_mode(&mode)?, to_capacity("capacity", capacity)?);
-    config.max_concurrency = to_capacity("max_concurrency", concurrency)?;
-    config.timeout = to_timeout("timeout", timeout)?;
-    config.attempt_timeout = to_timeout("attempt_timeout", attempt_timeout)?;
-    config.retry = to_retry(retry)?;
-    config.asks_on_timeout = asks;
+fn to_config(settings: &Settings) -> PyResult<Config> {
+    let mode = to_mode(&settings.mode)?;
+    let mut config = Config::new(mode, to_capacity("capacity", settings.capacity)?);
+    config.max_concurrency = to_capacity("max_concurrency", settings.max_concurrency)?;
+    config.timeout = to_timeout("timeout", settings.timeout)?;
+    config.attempt_timeout = to_timeout("attempt_timeout", settings.attempt_timeout)?;
+    config.retry = to_retry(settings.retry.as_ref())?;
+    config.asks_on_timeout = settings.asks_on_timeout;
     Ok(config)
 }
 
@@ -178,7 +188,7 @@ impl Harness {
 impl Harness {
     #[new]
     fn new(settings: Settings) -> PyResult<Self> {
-        let state = State::new(Operator::new(to_config(settings)?));
+        let state = State::new(Operator::new(to_config(&settings)?));
         Ok(Self { state: Mutex::new(state) })
     }
 
@@ -190,7 +200,7 @@ impl Harness {
         load: &Bound<'_, PyAny>,
         key_of: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
-        let config = to_config(settings)?;
+        let config = to_config(&settings)?;
         let elements = decode_snapshot(snapshot).map_err(|damage| {
             let kind = match damage {
                 SnapshotError::UnknownVersion(_) => ErrorKind::SnapshotVersionUnknown,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The extension module `sparkawait._core`: translates, decides nothing.
 
+mod cache;
 mod cells;
 mod channels;
 mod connectors;

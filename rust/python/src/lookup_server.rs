@@ -26,12 +26,25 @@ const OPTION_INVALID: &str = "option-invalid";
 /// Python's `ErrorKind` of a use in another process.
 const FORKED_PROCESS: &str = "forked-process";
 
-/// Kind, its two parameters (the second may be unused), and the fraction and the
-/// factor of stragglers. Times are in seconds.
-pub(crate) type LatencyArguments = (String, f64, f64, f64, f64);
+/// The parts of a `Latency` of Python; times are in seconds.
+#[derive(FromPyObject)]
+pub(crate) struct LatencyArguments {
+    kind: String,
+    first: f64,
+    /// Unused where the kind has one parameter only.
+    second: f64,
+    stragglers: f64,
+    straggler_factor: f64,
+}
 
-/// Rates of errors, stalls and resets, and the rate limit.
-type FaultArguments = (f64, f64, f64, Option<f64>);
+/// Shares of the requests that fail so, and the rate limit.
+#[derive(FromPyObject)]
+struct FaultArguments {
+    error_rate: f64,
+    stall_rate: f64,
+    reset_rate: f64,
+    rate_limit: Option<f64>,
+}
 
 /// A running server, stopped when collected.
 #[pyclass(frozen, module = "sparkawait._core")]
@@ -110,14 +123,18 @@ impl LookupServer {
 
 /// Translates a latency of Python's `sparkawait.testing.latency`.
 pub(crate) fn to_latency(arguments: &LatencyArguments) -> PyResult<Latency> {
-    let (kind, first, second, fraction, factor) = arguments;
+    let LatencyArguments { kind, first, second, stragglers, straggler_factor } = arguments;
     let usual = match kind.as_str() {
         "constant" => Latency::Constant(to_duration(*first)?),
         "uniform" => Latency::Uniform { min: to_duration(*first)?, max: to_duration(*second)? },
         "log_normal" => Latency::LogNormal { median: to_duration(*first)?, sigma: *second },
         _ => return Err(invalid(format!("`{kind}` is no latency distribution"))),
     };
-    Ok(if *fraction == 0.0 { usual } else { usual.with_stragglers(*fraction, *factor) })
+    Ok(if *stragglers == 0.0 {
+        usual
+    } else {
+        usual.with_stragglers(*stragglers, *straggler_factor)
+    })
 }
 
 fn to_duration(seconds: f64) -> PyResult<Duration> {
@@ -125,7 +142,8 @@ fn to_duration(seconds: f64) -> PyResult<Duration> {
         .map_err(|_| invalid(format!("a latency must be finite and not negative, got {seconds} s")))
 }
 
-fn to_faults((error_rate, stall_rate, reset_rate, rate_limit): FaultArguments) -> Faults {
+fn to_faults(arguments: FaultArguments) -> Faults {
+    let FaultArguments { error_rate, stall_rate, reset_rate, rate_limit } = arguments;
     Faults { error_rate, stall_rate, reset_rate, rate_limit }
 }
 

@@ -8,9 +8,9 @@ use arrow_pyarrow::ToPyArrow;
 use pyo3::prelude::*;
 use sparkawait_core::ErrorKind;
 use sparkawait_macros::guarded;
+use sparkawait_task::channel_finder::ChannelFinder;
 use sparkawait_task::channel_share::ChannelShare;
 use sparkawait_task::concurrency::Concurrency;
-use sparkawait_task::destinations::Destinations;
 use sparkawait_task::error::StartError;
 use sparkawait_task::function::{Replies, TaskFunction};
 use sparkawait_task::native::{NativeFunction, Start};
@@ -48,16 +48,16 @@ impl Native {
         self.function.concurrency().map_err(|error| start_error(&error))
     }
 
-    /// Returns what finds the destinations of rows, which may take a call to a server.
-    pub(crate) fn destinations(
+    /// Returns what finds the channels of rows, which may take a call to a server.
+    pub(crate) fn channel_finder(
         &self,
         py: Python<'_>,
         input: &SchemaRef,
-    ) -> PyResult<Option<Arc<dyn Destinations>>> {
+    ) -> PyResult<Option<Arc<dyn ChannelFinder>>> {
         let runtime = runtime()?;
         let (function, input) = (Arc::clone(&self.function), SchemaRef::clone(input));
         let handle = runtime.clone();
-        let find = move || function.destinations(&input, &handle);
+        let find = move || function.channel_finder(&input, &handle);
         wait_for_blocking(py, &runtime, find)?.map_err(|error| start_error(&error))
     }
 }

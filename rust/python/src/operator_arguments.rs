@@ -12,23 +12,19 @@ use sparkawait_runtime::{BufferTimeout, DriverConfig};
 use sparkawait_task::error::TaskError;
 use sparkawait_task::exchange::RowConfig;
 use sparkawait_task::layer::Layer;
-use sparkawait_task::layer::cache::{CacheConfig, CacheMetrics, CacheSettings};
+use sparkawait_task::layer::cache::CacheMetrics;
 use sparkawait_task::task::TaskConfig;
 
+use crate::cache::{CacheArguments, to_cache};
 use crate::channels::{ChannelArguments, to_channels};
 use crate::convert::{
-    BufferTimeoutArgument, RetryArguments, WatermarkArguments, to_capacity, to_duration, to_mode,
-    to_on_error, to_output, to_retry, to_timeout, to_warm_up, to_watermark,
+    BufferTimeoutArgument, RetryArguments, WatermarkArguments, to_capacity, to_mode, to_on_error,
+    to_output, to_retry, to_timeout, to_warm_up, to_watermark,
 };
 use crate::error::to_exception;
 use crate::guard::FromArrow;
 use crate::native::Native;
 use crate::row::Columns;
-
-/// Name, most rows, most bytes, seconds after write and after access, whether misses are kept, and
-/// the key columns of a cache.
-type CacheArguments =
-    (String, Option<u64>, Option<u64>, Option<f64>, Option<f64>, bool, Vec<String>);
 
 /// The entries of a dict, see `Plan.operator_arguments` of Python.
 #[derive(FromPyObject)]
@@ -124,7 +120,7 @@ impl OperatorArguments {
         operator.max_concurrency = to_capacity("max_concurrency", self.max_concurrency)?;
         operator.timeout = to_timeout("timeout", self.timeout)?;
         operator.attempt_timeout = to_timeout("attempt_timeout", self.attempt_timeout)?;
-        operator.retry = to_retry(self.retry)?;
+        operator.retry = to_retry(self.retry.as_ref())?;
         operator.asks_on_timeout = self.has_timeout_handler;
         operator.seed = self.seed;
         // A partition ends because it is finite, not because a job is drained.
@@ -149,19 +145,4 @@ impl OperatorArguments {
             warm_up: self.warm_up.map(to_warm_up).transpose()?,
         })
     }
-}
-
-/// Converts the settings of a cache.
-fn to_cache(arguments: CacheArguments) -> PyResult<CacheSettings> {
-    let (id, max_rows, max_bytes, after_write, after_access, cache_missing, key) = arguments;
-    let to_expiry =
-        |name, seconds: Option<f64>| seconds.map(|it| to_duration(name, it)).transpose();
-    let config = CacheConfig {
-        max_rows,
-        max_bytes,
-        expire_after_write: to_expiry("expire_after_write", after_write)?,
-        expire_after_access: to_expiry("expire_after_access", after_access)?,
-        cache_missing,
-    };
-    Ok(CacheSettings { id, config, key, metrics: Arc::default() })
 }

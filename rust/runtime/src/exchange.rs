@@ -40,13 +40,13 @@ pub trait Exchange {
     /// Returns the next element of the input taken so far.
     fn next_element(&mut self) -> Option<InputElement<Self::Element>>;
 
-    /// Returns the destination of the record that [`next_element`](Self::next_element) gave last.
+    /// Returns the channel of the record that [`next_element`](Self::next_element) gave last.
     #[inline]
     fn channel(&self) -> Option<Key> {
         None
     }
 
-    /// Names a destination, of which `record` is held; `None` if that is unknown.
+    /// Names a channel, of which `record` is held; `None` if that is unknown.
     fn channel_name(&self, _channel: Key, _record: Option<&Self::Element>) -> Option<String> {
         None
     }

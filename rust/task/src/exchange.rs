@@ -21,7 +21,7 @@ use sparkawait_core::operator::{
 use sparkawait_runtime::exchange::InputElement;
 use sparkawait_runtime::{Exchange, ReplySender};
 
-use crate::destinations::Destinations;
+use crate::channel_finder::ChannelFinder;
 use crate::error::{CallFailure, TaskError, TimeLimit, TimedOut};
 use crate::function::{Call, Calls, ReplyGroup, ReplySink, ResultGroup};
 
@@ -65,7 +65,7 @@ pub enum ChannelSettings {
         is_hidden: bool,
     },
     /// The function knows it.
-    Function(Arc<dyn Destinations>),
+    Function(Arc<dyn ChannelFinder>),
 }
 
 /// Turns input batches into elements and emitted elements into output batches.
@@ -173,8 +173,8 @@ impl TaskExchange {
     fn route(&mut self, batch: RecordBatch) -> Result<(RecordBatch, Vec<ArrayRef>), TaskError> {
         let Routed { keys, batch, hidden } = match (&self.config.channel, &mut self.channels) {
             (None, _) => return Ok((batch, Vec::new())),
-            (Some(ChannelSettings::Function(destinations)), _) => {
-                let keys = destinations.find(&batch)?;
+            (Some(ChannelSettings::Function(finder)), _) => {
+                let keys = finder.find(&batch)?;
                 Routed { keys, batch, hidden: Vec::new() }
             }
             (Some(_), Some(columns)) => columns.route(batch)?,
@@ -305,8 +305,8 @@ impl Exchange for TaskExchange {
     }
 
     fn channel_name(&self, channel: Key, record: Option<&RowRef>) -> Option<String> {
-        if let Some(ChannelSettings::Function(destinations)) = &self.config.channel {
-            return destinations.name(channel);
+        if let Some(ChannelSettings::Function(finder)) = &self.config.channel {
+            return finder.name(channel);
         }
         let columns = self.channels.as_ref()?;
         match record {

@@ -20,7 +20,7 @@
 //! | [`function`] | the calls that a function gets, the replies that it gives |
 //! | [`native`] | what a native function is told when a task starts it |
 //! | [`concurrency`] | how many calls a native function can have on their way |
-//! | [`destinations`] | channels that a function finds by itself |
+//! | [`channel_finder`] | channels that a function finds by itself |
 //! | [`channel_share`] | what one channel may have of what a function spreads over channels |
 //! | [`layer`] | what stands between the operator and the function: the cache |
 //! | [`worker`] | the tokio task that the calls of a native function live in |
@@ -29,9 +29,9 @@
 //! | [`error`] | why a call failed, and why a task failed |
 
 mod call_share;
+pub mod channel_finder;
 pub mod channel_share;
 pub mod concurrency;
-pub mod destinations;
 pub mod error;
 pub mod exchange;
 pub mod function;

@@ -11,9 +11,9 @@ use arrow::datatypes::{Schema, SchemaRef};
 use sparkawait_core::ErrorKind;
 use tokio::runtime::Handle;
 
+use crate::channel_finder::ChannelFinder;
 use crate::channel_share::ChannelShare;
 use crate::concurrency::Concurrency;
-use crate::destinations::Destinations;
 use crate::error::StartError;
 use crate::function::{Replies, TaskFunction};
 
@@ -47,18 +47,18 @@ pub trait NativeFunction: fmt::Debug + Send + Sync {
         Ok(Concurrency::unbounded())
     }
 
-    /// Returns what finds the destinations of rows of `input`, if the function knows them.
+    /// Returns what finds the channels of rows of `input`, if the function knows them.
     ///
     /// May wait for a server that has to be asked, and goes on without an answer.
     ///
     /// # Errors
     ///
     /// As [`start`](Self::start).
-    fn destinations(
+    fn channel_finder(
         &self,
         _input: &SchemaRef,
         _runtime: &Handle,
-    ) -> Result<Option<Arc<dyn Destinations>>, StartError> {
+    ) -> Result<Option<Arc<dyn ChannelFinder>>, StartError> {
         Ok(None)
     }
 }

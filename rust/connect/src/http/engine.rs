@@ -17,7 +17,7 @@ use tokio::task::yield_now;
 use super::call::{CallRules, Outcome, call};
 use super::clients::Clients;
 use super::request::RequestTemplates;
-use super::results::ResultColumns;
+use super::results::ResponseColumns;
 
 /// Times that calls in progress may go on before those that ended are answered.
 ///
@@ -31,7 +31,7 @@ pub(super) struct Engine {
     clients: Arc<Clients>,
     requests: RequestTemplates,
     rules: Arc<CallRules>,
-    columns: ResultColumns,
+    columns: ResponseColumns,
     replies: Replies,
     running: FuturesUnordered<Abortable<BoxFuture<'static, (AttemptId, Outcome)>>>,
     /// One for each running call.
@@ -45,7 +45,7 @@ impl Engine {
         clients: Arc<Clients>,
         requests: RequestTemplates,
         rules: CallRules,
-        columns: ResultColumns,
+        columns: ResponseColumns,
         start: Start,
     ) -> Worker {
         let engine = Self {

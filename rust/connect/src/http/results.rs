@@ -21,7 +21,7 @@ use crate::text::TextColumn;
 const MOST_HEADER_BYTES: usize = 1 << 30;
 
 /// How responses become rows: columns of the body, then the status, then headers.
-pub(super) struct ResultColumns {
+pub(super) struct ResponseColumns {
     schema: SchemaRef,
     /// Reads the first columns; `None` if the body is no JSON.
     json: Option<JsonRows>,
@@ -44,7 +44,7 @@ struct Bodies {
     bad: Vec<(usize, CallFailure)>,
 }
 
-impl ResultColumns {
+impl ResponseColumns {
     /// Divides the columns of `schema`.
     #[expect(clippy::too_many_arguments, reason = "what the function was told of its results")]
     pub(super) fn new(

@@ -12,7 +12,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
 use sparkawait_arrow::Keys;
 use sparkawait_core::Key;
-use sparkawait_task::destinations::Destinations;
+use sparkawait_task::channel_finder::ChannelFinder;
 use sparkawait_task::error::{StartError, TaskError};
 
 use crate::template::{BoundTemplate, Escape, Template};
@@ -46,7 +46,7 @@ impl Nodes {
     }
 }
 
-impl Destinations for Nodes {
+impl ChannelFinder for Nodes {
     fn find(&self, batch: &RecordBatch) -> Result<Keys, TaskError> {
         let keys = self.keys.iter().map(|it| it.rows(batch)).collect::<Result<Vec<_>, _>>();
         let keys = keys.map_err(|error| TaskError::Internal(error.message))?;

@@ -13,15 +13,15 @@ use super::*;
 use crate::reply_budget::ReplyBudget;
 
 /// Reads arrays of numbers, and a header, of which a reply has at most `bytes`.
-fn columns(bytes: usize) -> ResultColumns {
+fn columns(bytes: usize) -> ResponseColumns {
     let schema = Arc::new(Schema::new(vec![
         Field::new("n", DataType::Int64, true),
         Field::new("tag", DataType::Utf8, true),
     ]));
     let (paths, misses) = ([("n".to_owned(), "$".to_owned())], Misses::default());
     let columns =
-        ResultColumns::new(schema, Returns::Json, None, &paths, &[], false, 1, misses).unwrap();
-    ResultColumns { most_header_bytes: bytes, ..columns }
+        ResponseColumns::new(schema, Returns::Json, None, &paths, &[], false, 1, misses).unwrap();
+    ResponseColumns { most_header_bytes: bytes, ..columns }
 }
 
 /// Calls whose responses have so many rows each, and a header of ten bytes.
@@ -42,7 +42,7 @@ fn ended(rows: &[usize]) -> Vec<(AttemptId, Outcome)> {
     rows.iter().map(of).collect()
 }
 
-fn replies(columns: &ResultColumns, ended: Vec<(AttemptId, Outcome)>) -> Vec<ReplyGroup> {
+fn replies(columns: &ResponseColumns, ended: Vec<(AttemptId, Outcome)>) -> Vec<ReplyGroup> {
     let mut groups = Vec::new();
     columns.reply("`host`", ended, |group| groups.push(group)).unwrap();
     groups

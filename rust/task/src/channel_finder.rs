@@ -9,10 +9,10 @@ use sparkawait_core::Key;
 
 use crate::error::TaskError;
 
-/// Finds the destination of each row.
+/// Finds the channel of each row: where it goes.
 ///
 /// Used by the task thread, once per batch; a row keeps what was found for it.
-pub trait Destinations: fmt::Debug + Send + Sync {
+pub trait ChannelFinder: fmt::Debug + Send + Sync {
     /// Returns the channel of each row of `batch` as of now; `None` where a row goes nowhere.
     ///
     /// # Errors

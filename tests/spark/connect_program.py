@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
 from sparkawait.spark import Metrics
+from sparkawait.testing import simulated
 
 # Since Spark 4.0 the server comes with the package; before, Spark fetches it from Maven Central.
 SERVER_35 = "org.apache.spark:spark-connect_2.12:3.5.7"
@@ -31,6 +32,10 @@ async def fail_odd(row):
     if row["id"] % 2:
         raise LookupError
     return {"answer": row["id"]}
+
+
+async def sum_of(a, b):
+    return a + b
 
 
 def rows(df: DataFrame) -> list[Any]:
@@ -64,6 +69,9 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
     numbers = spark.range(20, numPartitions=3)
     doubled = sa.async_udf(double)
     spark.udf.register("double_id", sa.async_udf(double, columns=["id"]))
+    add = sa.async_udf("long")(sum_of)
+    spark.udf.register("add_ids", add)
+    ordinal = sa.async_udf(simulated())
     clock = spark.readStream.format("rate").load().withWatermark("timestamp", "5 seconds")
     odd = numbers.withColumnRenamed("id", "a.b")
     return {
@@ -78,6 +86,9 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
         "replace": rows(sa.ordered_wait(numbers, double, output="replace"))[:2],
         "capture": rows(sa.ordered_wait(numbers, fail_odd, on_error="capture"))[:2],
         "column": rows(numbers.select("id", doubled("id").alias("r")).select("id", "r.*")),
+        "values": rows(numbers.select("id", add("id", b=F.lit(1)).alias("r"))),
+        "native": rows(numbers.select("id", ordinal("id").alias("r"))),
+        "sql with values": rows(spark.sql("SELECT id, add_ids(id, 1) AS r FROM range(20)")),
         "sql": rows(
             spark.sql("SELECT id, r.* FROM (SELECT id, double_id(id) AS r FROM range(20))")
         ),

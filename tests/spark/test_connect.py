@@ -39,6 +39,17 @@ def test_every_row_comes_out_once(results, wait):
     assert results[wait] == EXPECTED
 
 
+@pytest.mark.parametrize("call", ["values", "sql with values"])
+def test_a_function_of_values_is_called_with_them(results, call):
+    assert sorted(results[call]) == [[number, number + 1] for number in range(20)]
+
+
+def test_a_native_function_is_a_column(results):
+    # The position in a task, of which there are three.
+    assert max(ordinal for _, ordinal in results["native"]) == 6
+    assert sorted(number for number, _ in results["native"]) == list(range(20))
+
+
 def test_an_expression_may_be_the_channel(results):
     assert results["channel"] == EXPECTED
     assert results["wrong channel"].startswith("`channel` cannot be computed: [UNRESOLVED_COLUMN")

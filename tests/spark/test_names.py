@@ -6,6 +6,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
 from sparkawait.exceptions import ErrorKind
+from sparkawait.testing import simulated
 
 pytestmark = pytest.mark.spark
 
@@ -89,7 +90,7 @@ def test_a_column_function_names_the_field_of_its_error(spark):
 
 @pytest.mark.parametrize("mode", ["ordered_wait", "unordered_wait"])
 def test_explain_names_the_function(spark, capsys, mode):
-    getattr(sa, mode)(spark.range(1), sa.testing.simulated()).explain()
+    getattr(sa, mode)(spark.range(1), simulated()).explain()
     getattr(sa, mode)(spark.range(1), halve).explain()
 
     shown = capsys.readouterr().out

@@ -183,6 +183,18 @@ def test_a_fallback_gets_the_same_values(rows):
     assert [tuple(row) for row in found] == [("late 1", -1), ("late 2", -1), ("late 3", -1)]
 
 
+def test_places_are_the_names_of_values_for_the_cache(spark, calls):
+    async def tell(n, s):
+        calls.add(s)
+        return s
+
+    rows = spark.createDataFrame([(1, "a"), (2, "b"), (3, "a")], "n long, s string").coalesce(1)
+    told = sa.async_udf(tell, "string", cache=sa.Cache(key="1"), channel="0")
+
+    assert [row.r for row in rows.select(told("n", "s").alias("r")).collect()] == ["a", "b", "a"]
+    assert calls.counts() == {"a": 1, "b": 1}
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -167,9 +167,9 @@ impl Default for Answers {
 }
 
 /// Answers a burst of calls as soon as it starts.
-struct Answering {
-    answers: Answers,
-    replies: Replies,
+pub(crate) struct Answering {
+    pub(crate) answers: Answers,
+    pub(crate) replies: Replies,
 }
 
 impl Answering {

@@ -28,6 +28,8 @@ ONCE = '.config("spark.task.maxFailures", "1")'
 EXAMPLE = blocks("README.md", "python run")[0]
 SHOWN = "|  0|customer 0|    10|"
 START_SECONDS = 90.0
+ANY_PORT = {"SPARK_TESTING": "1"}
+"""Has the server that PySpark starts listen on a free port, not always on the same one."""
 
 
 def program(folder: Path, session: str = LOCAL) -> str:
@@ -102,7 +104,7 @@ def test_by_spark_connect_that_the_program_starts(installed, wheel, tmp_path):
     environment.install(f"{wheel}[connect]")
 
     example = program(tmp_path, '.remote("local[2]")')
-    ran = environment.run(environment.python, example, cwd=tmp_path)
+    ran = environment.run(environment.python, example, cwd=tmp_path, **ANY_PORT)
 
     assert SHOWN in ran.stdout, ran.stderr[-3000:]
 

@@ -54,7 +54,8 @@ def test_a_local_spark_is_well():
 @pytest.mark.newest_spark
 def test_spark_connect_is_well():
     pytest.importorskip("grpc")
-    status, findings = examined("--remote", "local[1]")
+    # On a free port; a server that PySpark starts always takes the same one otherwise.
+    status, findings = examined("--remote", "local[1]", SPARK_TESTING="1")
 
     assert problems(findings) == []
     assert status == 0

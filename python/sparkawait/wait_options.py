@@ -116,8 +116,9 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     timeout = Option(
         "60s",
         seconds,
-        "for one row, all attempts and waiting for a permit included, from its admission on; `None`"
-        ' for no bound. Durations are texts such as `"5s"`, timedeltas or seconds',
+        "for one row, all attempts together, from its admission on: when it can be called, and with"
+        " channels before it waits for a credit; `None` for no bound. Durations are texts such as"
+        ' `"5s"`, timedeltas or seconds',
         of_task=True,
     )
     attempt_timeout = Option(

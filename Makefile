@@ -103,7 +103,7 @@ test-cluster: dev ## the part of them that runs on a cluster of real processes, 
 
 .PHONY: test-install
 test-install: dev ## the first example of the README and the notebooks in new environments, with a wheel; the source archive
-	$(JAVA) SPARKAWAIT_WHEEL="$(SPARKAWAIT_WHEEL)" $(PY) -m pytest --quiet -m install tests/install
+	$(JAVA) SPARKAWAIT_WHEEL="$(SPARKAWAIT_WHEEL)" $(PY) -m pytest --quiet -o tmp_path_retention_policy=failed -m install tests/install
 
 .PHONY: test-spark35
 test-spark35: dev .venv-spark35/.packages $(VENV)/.servers ## the tests of the Spark functions on the oldest Spark, 3.5

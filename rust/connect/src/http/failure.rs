@@ -150,8 +150,7 @@ fn was_not_taken(error: &dyn StdError) -> bool {
 
 /// Makes the failure of a response that is longer than allowed.
 pub(super) fn too_large(host: &str, limit: usize) -> Failed {
-    let text =
-        format!("{host}: the response has more than {limit} bytes; raise `max_reply_bytes`");
+    let text = format!("{host}: the response has more than {limit} bytes; raise `max_reply_bytes`");
     (service_failure(text.clone(), text), Retry::No)
 }
 

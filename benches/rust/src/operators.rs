@@ -75,7 +75,7 @@ fn complete_and_empty(operator: &mut AsyncWaitOperator<u64, u64, ()>, now: Proce
         }
         for offset in 0..7 {
             for call in calls.iter().skip(offset).step_by(7) {
-                let completion = Completion { outcome: Ok(1), retry: Retry::No };
+                let completion = Completion::answered(1, Retry::No);
                 black_box(operator.handle_completion(call.attempt, completion, now));
             }
         }

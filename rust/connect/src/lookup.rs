@@ -7,6 +7,7 @@ use arrow::datatypes::Schema;
 use serde::Deserialize;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_core::policy::CallSign;
 
 use sparkawait_task::error::{CallFailure, StartError, TaskError};
 use sparkawait_task::function::{FailedCall, ReplyGroup, ResultGroup};
@@ -92,7 +93,18 @@ impl LookupReply {
 
     /// Says that `attempt` failed; no row belongs to it.
     pub fn failed(&mut self, attempt: AttemptId, failure: CallFailure, retry: Retry) {
-        self.failures.push(FailedCall { attempt, failure: Box::new(failure), retry });
+        self.failures.push(FailedCall::new(attempt, Box::new(failure), retry));
+    }
+
+    /// Does as [`failed`](Self::failed) where it is known what the failure says of the destination.
+    pub fn failed_with(
+        &mut self,
+        attempt: AttemptId,
+        failure: CallFailure,
+        retry: Retry,
+        sign: CallSign,
+    ) {
+        self.failures.push(FailedCall { attempt, failure: Box::new(failure), retry, sign });
     }
 
     /// Returns the rows of calls that found something, but have a null in a column that must have
@@ -163,7 +175,7 @@ impl LookupReply {
             keep.resize(end, failure.is_none());
             if let Some(failure) = failure {
                 let failure = Box::new(failure);
-                self.failures.push(FailedCall { attempt, failure, retry: Retry::No });
+                self.failures.push(FailedCall::new(attempt, failure, Retry::No));
             } else {
                 let is_set = |flags: &Option<Vec<bool>>| flags.as_ref().is_some_and(|it| it[index]);
                 push_flag(&mut retries, attempts.len(), is_set(&self.retries));

@@ -5,6 +5,7 @@ use std::thread;
 
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_core::policy::CallSign;
 
 use sparkawait_task::error::CallFailure;
 use sparkawait_task::function::{FailedCall, Replies, ReplyGroup};
@@ -31,12 +32,13 @@ impl Owed {
     }
 
     /// Fails them all.
-    pub(crate) fn fail(mut self, failure: &CallFailure, retry: Retry) {
-        self.answer(failure, retry);
+    pub(crate) fn fail(mut self, failure: &CallFailure, retry: Retry, sign: CallSign) {
+        self.answer(failure, retry, sign);
     }
 
-    fn answer(&mut self, failure: &CallFailure, retry: Retry) {
-        let failed = |attempt| FailedCall { attempt, failure: Box::new(failure.clone()), retry };
+    fn answer(&mut self, failure: &CallFailure, retry: Retry, sign: CallSign) {
+        let failed =
+            |attempt| FailedCall { attempt, failure: Box::new(failure.clone()), retry, sign };
         let failures = std::mem::take(&mut self.attempts).into_iter().map(failed).collect();
         self.replies.send(ReplyGroup { results: None, failures });
     }
@@ -51,6 +53,6 @@ impl Drop for Owed {
         let message = format!("{} {what}, before the call was answered", self.who);
         let kind = ErrorKind::Internal;
         let failure = CallFailure { kind, message: message.clone(), summary: message, cause: None };
-        self.answer(&failure, Retry::Yes);
+        self.answer(&failure, Retry::Yes, CallSign::Neutral);
     }
 }

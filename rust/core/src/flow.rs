@@ -20,21 +20,19 @@
 //! | [`ReceiverGate`], [`ReceiverChannel`] | who gives credit, over a wire | `SingleInputGate`, `RemoteInputChannel` |
 //! | [`SenderQueue`], [`SenderChannel`] | who spends it, over a wire | `PartitionRequestQueue`, its readers |
 //! | [`ChannelTable`] | the channels inside of an operator, without a wire | - |
-//! | [`AdaptiveLimit`] | how many calls a destination bears | - |
 //! | [`Debloater`] | how large a batch should be | `BufferDebloater` |
 //!
 //! Everything here is `&mut self` and belongs to one thread.
 
 use std::fmt;
 
-mod adaptive_limit;
-mod adaptive_limits;
 mod backlogs;
 mod call_times;
 mod channel;
 mod channel_config;
 mod channel_index;
 mod channel_metrics;
+mod channel_policies;
 mod channel_slab;
 mod channel_table;
 mod credit_account;
@@ -50,7 +48,6 @@ mod sender_queue;
 
 pub(crate) use least_time::LeastTime;
 
-pub use adaptive_limit::{AdaptiveLimit, AdaptiveLimitConfig, CallSign, EndedCall};
 pub use channel_config::ChannelConfig;
 pub use channel_metrics::{ChannelMetrics, ChannelReport, ChannelTotals};
 pub use channel_table::ChannelTable;

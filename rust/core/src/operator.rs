@@ -147,8 +147,12 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if self.is_closed || !self.replay.is_empty() {
             return 0;
         }
-        match self.channels {
-            None => self.slots().min(self.window.saturating_sub(self.running)),
+        let permits = self.window.saturating_sub(self.running);
+        match &self.channels {
+            None => self.slots().min(permits),
+            Some(channels) if channels.is_single() => {
+                self.slots().min(permits).min(channels.free_calls())
+            }
             Some(_) => self.slots(),
         }
     }
@@ -239,7 +243,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if may_start
             && self.replay.is_empty()
             && let Some(channels) = &mut self.channels
-            && let Some(channel) = channels.start_at_once(channel)
+            && let Some(channel) = channels.start_at_once(channel, now)
         {
             let in_flight = InFlight::new(record, true, channel, self.timeout_nanos, now);
             let admitted = self.admit(in_flight, true, key, now);
@@ -258,11 +262,16 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         may_start: bool,
         now: ProcessingTime,
     ) -> Result<(), QueueFull<StreamRecord<E>>> {
-        let is_open = !self.is_closed && self.replay.is_empty();
+        let is_single = self.channels.as_ref().is_some_and(|it| it.is_single());
+        // Before its channel's policies are told of a call, which is not taken back.
+        let is_full = self.is_closed
+            || self.queue.len() == self.queue.capacity().get()
+            || (is_single && self.free_slots() == 0);
+        let is_open = !is_full && self.replay.is_empty();
         let Some(channels) = self.channels.as_mut().filter(|_| is_open) else {
             return Err(QueueFull { element: record, capacity: self.config.capacity });
         };
-        let (channel, starts) = channels.admit(channel, may_start);
+        let (channel, starts) = channels.admit(channel, may_start, now);
         let in_flight = InFlight::new(record, starts, channel, self.timeout_nanos, now);
         match self.admit(in_flight, starts, key, now) {
             Ok(_) if starts => {}

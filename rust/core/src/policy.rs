@@ -7,6 +7,7 @@
 //!
 //! | type | what it bounds | source of the idea |
 //! |---|---|---|
+//! | [`AdaptiveLimit`] | calls at a time, found out by what they come to | Netflix's concurrency-limits, Vector |
 //! | [`RateLimit`] | calls, or what they cost, per time | GCRA (ITU-T I.371), `x-ratelimit` headers |
 //! | [`Gcra`] | the arithmetic of it, on one word | the same |
 //! | [`RetryBudget`] | retries, as a share of the calls | Finagle's `RetryBudget` |
@@ -14,16 +15,27 @@
 //! | [`AdaptiveRate`] | calls per time, found out by refusals | adaptive mode of the AWS SDKs (CUBIC) |
 //! | [`HedgeDelay`] | second attempts of calls that are slow | "The Tail at Scale", gRPC A6, Finagle |
 //!
+//! [`CallPolicy`] is what those have in common that bound calls, and [`ChannelPolicy`] all of them that a
+//! channel of an operator has. What a call came to is an [`EndedCall`].
+//!
 //! Everything here is `&mut self` and belongs to one thread; time is an argument.
 
+mod adaptive_limit;
 mod adaptive_rate;
+mod call_policy;
+mod channel_policy;
+mod ended_call;
 mod gcra;
 mod hedge_delay;
 mod pause;
 mod rate_limit;
 mod retry_budget;
 
+pub use adaptive_limit::{AdaptiveLimit, AdaptiveLimitConfig};
 pub use adaptive_rate::AdaptiveRate;
+pub use call_policy::CallPolicy;
+pub use channel_policy::{ChannelPolicy, PolicyConfig};
+pub use ended_call::{CallSign, EndedCall};
 pub use gcra::{Gcra, Rate};
 pub use hedge_delay::{HedgeAfter, HedgeConfig, HedgeDelay};
 pub use pause::{Pause, PauseConfig};

@@ -108,16 +108,31 @@ impl<K: Copy + Ord> DelayedRetries<K> {
 
     /// Removes and returns the key of a retry that is due.
     pub fn pop_due(&mut self, now: ProcessingTime) -> Option<K> {
+        self.pop_due_at(now).map(|(_, key)| key)
+    }
+
+    /// Does as [`pop_due`](Self::pop_due), and tells when it was due.
+    pub fn pop_due_at(&mut self, now: ProcessingTime) -> Option<(ProcessingTime, K)> {
         match self.heap.peek()? {
-            Reverse((due, _, _)) if *due <= now => self.heap.pop().map(|Reverse((_, _, key))| key),
+            Reverse((due, _, _)) if *due <= now => {
+                self.heap.pop().map(|Reverse((due, _, key))| (due, key))
+            }
             Reverse(_) => None,
         }
     }
 
     /// Returns the time of the earliest retry for which `is_live` holds; drops stale ones.
     pub fn next(&mut self, mut is_live: impl FnMut(K) -> bool) -> Option<ProcessingTime> {
+        self.next_at(|key, _| is_live(key))
+    }
+
+    /// Does as [`next`](Self::next) where a key is live at one of its times only.
+    pub fn next_at(
+        &mut self,
+        mut is_live: impl FnMut(K, ProcessingTime) -> bool,
+    ) -> Option<ProcessingTime> {
         while let Some(Reverse((due, _, key))) = self.heap.peek() {
-            if is_live(*key) {
+            if is_live(*key, *due) {
                 return Some(*due);
             }
             self.heap.pop();

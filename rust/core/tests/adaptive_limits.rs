@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
-use sparkawait_core::flow::{AdaptiveLimitConfig, ChannelConfig};
+use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{
     AttemptId, Completion, Config, FailurePolicy, Handled, OutputMode, Retry,
 };
+use sparkawait_core::policy::{AdaptiveLimitConfig, CallSign, PolicyConfig};
 use sparkawait_core::retry::AsyncRetryStrategy;
 use sparkawait_core::{AsyncWaitOperator, ProcessingTime};
 
@@ -41,7 +42,7 @@ fn config(adaptive: AdaptiveLimitConfig) -> Config {
             floating: 97,
             max_per_channel: 50,
             max_backlog: 2_000,
-            adaptive: Some(adaptive),
+            policy: PolicyConfig { adaptive_limit: Some(adaptive), ..PolicyConfig::NONE },
             ..ChannelConfig::floating(100, 0)
         }),
         ..Config::new(OutputMode::Unordered, capacity)
@@ -92,8 +93,10 @@ impl Bench {
     }
 
     fn answer(&mut self, attempt: AttemptId, outcome: Result<u32, ()>) {
-        let retry = if outcome.is_ok() { Retry::No } else { Retry::Yes };
-        let completion = Completion { outcome, retry };
+        let completion = match outcome {
+            Ok(number) => Completion::answered(number, Retry::No),
+            Err(()) => Completion::failed((), Retry::Yes, CallSign::Overloaded),
+        };
         let handled = self.operator.handle_completion(attempt, completion, self.now);
         assert!(!matches!(handled, Handled::Ignored));
     }

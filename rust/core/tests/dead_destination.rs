@@ -12,6 +12,7 @@ use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{
     AsyncWaitOperator, AttemptId, Completion, Config, FailurePolicy, OutputMode, Retry,
 };
+use sparkawait_core::policy::PolicyConfig;
 use sparkawait_core::time::ProcessingTime;
 
 /// Calls of one channel.
@@ -51,7 +52,8 @@ impl World {
             max_per_channel: u32::try_from(SHARE).unwrap(),
             max_backlog: 100_000,
             max_backlog_per_channel: 100_000,
-            adaptive: None,
+            policy: PolicyConfig::NONE,
+            is_single: false,
         });
         let keys = if mode == OutputMode::KeyOrdered { 7 } else { 0 };
         let operator = AsyncWaitOperator::new(config);
@@ -100,7 +102,7 @@ impl World {
                 && due <= self.millis
             {
                 self.calls.pop_front();
-                let completion = Completion { outcome: Ok(()), retry: Retry::No };
+                let completion = Completion::answered((), Retry::No);
                 self.operator.handle_completion(attempt, completion, now);
             }
             self.operator.handle_time(now);

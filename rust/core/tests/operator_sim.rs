@@ -16,10 +16,12 @@ use sparkawait_core::operator::{
     AsyncWaitOperator, AttemptId, Completion, Config, Emitted, EndOfInput, FailurePolicy,
     OutputMode, Retry,
 };
+use sparkawait_core::policy::{
+    AdaptiveLimitConfig, CallSign, Gcra, PauseConfig, PolicyConfig, Rate,
+};
 use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 use sparkawait_core::time::ProcessingTime;
 
-use support::channel_model::channel_of;
 use support::operator_model::{Model, Operator, key_of, plain, plain_record, record};
 
 mod support;
@@ -29,6 +31,17 @@ mod support;
 struct Answer {
     is_good: bool,
     retry: Retry,
+}
+
+impl Answer {
+    fn sign(self) -> CallSign {
+        match (self.is_good, self.retry) {
+            (true, _) => CallSign::Good,
+            (false, Retry::No) => CallSign::Neutral,
+            (false, Retry::Yes) => CallSign::Unreachable,
+            (false, Retry::After(_)) => CallSign::Overloaded,
+        }
+    }
 }
 
 /// What changes when an operator is restored.
@@ -129,7 +142,37 @@ fn retry_strategies() -> impl Strategy<Value = AsyncRetryStrategy> {
     })
 }
 
+fn policies() -> impl Strategy<Value = PolicyConfig> {
+    let limit = (1_u32..4, 1_u32..3, 1_u32..5).prop_map(|(initial, min, max)| {
+        AdaptiveLimitConfig { initial, min, max: max.max(min), max_latency: None }
+    });
+    let nanos = |range: std::ops::Range<u64>| range.prop_map(Duration::from_nanos);
+    let pause = (1_u32..4, nanos(1..12), nanos(12..30), 1_u32..4).prop_map(
+        |(drops, initial, maximum, most)| {
+            let config = PauseConfig::new(Some(drops), most, 7);
+            PauseConfig { initial, maximum, ..config }
+        },
+    );
+    let rate = (1_u64..4, nanos(1..20), 1_u64..4).prop_map(|(permits, period, burst)| {
+        let rate = Rate::new(permits.try_into().unwrap(), period).unwrap();
+        Gcra::new(rate, burst.try_into().unwrap())
+    });
+    let (limit, pause) = (prop::option::of(limit), prop::option::of(pause));
+    (limit, pause, prop::option::of(rate)).prop_map(|(adaptive_limit, pause, rate_limit)| {
+        PolicyConfig { adaptive_limit, pause, rate_limit, is_rate_adaptive: false }
+    })
+}
+
 fn channels() -> impl Strategy<Value = ChannelConfig> {
+    let policy = prop_oneof![Just(PolicyConfig::NONE), policies()];
+    let single = policies().prop_map(ChannelConfig::single);
+    prop_oneof![
+        3 => (spread_channels(), policy).prop_map(|(it, policy)| ChannelConfig { policy, ..it }),
+        1 => single,
+    ]
+}
+
+fn spread_channels() -> impl Strategy<Value = ChannelConfig> {
     let bounds = (1_usize..7, 0_u32..5);
     (0_u32..3, 0_u32..5, 0_u32..5, bounds).prop_map(
         |(exclusive, floating, max_per_channel, (max_backlog, max_backlog_per_channel))| {
@@ -139,7 +182,8 @@ fn channels() -> impl Strategy<Value = ChannelConfig> {
                 max_per_channel,
                 max_backlog,
                 max_backlog_per_channel,
-                adaptive: None,
+                policy: PolicyConfig::NONE,
+                is_single: false,
             }
         },
     )
@@ -253,9 +297,15 @@ impl Simulation {
     fn put(&mut self, key: u32) {
         let value = self.offered * 4 + key;
         self.offered += 1;
-        let is_admitted = self.model.accepts();
+        // What a policy says now was said of the time that the operator knows.
+        let is_admitted = if self.model.is_single() {
+            self.operator.has_capacity()
+        } else {
+            self.model.accepts()
+        };
         let (operator, now) = (&mut self.operator, self.model.now);
-        let put = operator.process_element_on(channel_of(value), record(value), key_of(value), now);
+        let channel = self.model.channel(value);
+        let put = operator.process_element_on(channel, record(value), key_of(value), now);
         assert_eq!(
             put.map_err(|full| full.element),
             is_admitted.then_some(()).ok_or(record(value))
@@ -274,7 +324,7 @@ impl Simulation {
     fn answer(&mut self, (attempt, value): (AttemptId, u32), answer: Answer) {
         let reply = (value, attempt.attempt);
         let outcome = if answer.is_good { Ok(reply) } else { Err(reply) };
-        let completion = Completion { outcome, retry: answer.retry };
+        let completion = Completion { outcome, retry: answer.retry, sign: answer.sign() };
         let expected = self.model.complete(attempt, value, completion);
         let handled = self.operator.handle_completion(attempt, completion, self.model.now);
         assert_eq!(handled, expected);
@@ -317,7 +367,8 @@ impl Simulation {
         let config = Config { mode, capacity, max_concurrency, timeout, ..old };
         self.calls.clear();
         self.model = Model::restore(config.clone(), snapshot.clone(), now);
-        let (channel_of, key_of) = (|it: &u32| channel_of(*it), |it: &u32| key_of(*it));
+        let (model, key_of) = (&self.model, |it: &u32| key_of(*it));
+        let channel_of = |it: &u32| model.channel(*it);
         self.operator = AsyncWaitOperator::restore_on(config, snapshot, channel_of, key_of, now);
         self.settle();
         if self.input_ended {

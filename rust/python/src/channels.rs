@@ -5,7 +5,8 @@ use arrow::datatypes::SchemaRef;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sparkawait_core::element::Key;
-use sparkawait_core::flow::{AdaptiveLimitConfig, ChannelConfig, ChannelTotals};
+use sparkawait_core::flow::{ChannelConfig, ChannelTotals};
+use sparkawait_core::policy::{AdaptiveLimitConfig, PolicyConfig};
 use sparkawait_runtime::NamedChannels;
 use sparkawait_task::exchange::ChannelSettings;
 
@@ -64,7 +65,8 @@ pub(crate) fn to_channels(
         max_per_channel: credits.max_per_channel,
         max_backlog: credits.max_backlog,
         max_backlog_per_channel: credits.max_backlog_per_channel,
-        adaptive: limit.transpose()?,
+        policy: PolicyConfig { adaptive_limit: limit.transpose()?, ..PolicyConfig::NONE },
+        is_single: false,
     };
     if !names.is_empty() {
         return Ok((ChannelSettings::Columns { names, is_hidden }, config));

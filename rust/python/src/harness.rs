@@ -274,8 +274,7 @@ impl Harness {
     fn complete(&self, entry: u64, attempt: u32, token: Token, retry: bool) {
         let attempt = AttemptId { entry: EntryId::from_u64(entry), attempt };
         let retry = if retry { Retry::Yes } else { Retry::No };
-        self.state()
-            .put(HarnessMail::Completion(attempt, Completion { outcome: Ok(token), retry }));
+        self.state().put(HarnessMail::Completion(attempt, Completion::answered(token, retry)));
     }
 
     #[pyo3(signature = (entry, attempt, token, retry, delay))]
@@ -287,7 +286,7 @@ impl Harness {
             _ => Retry::Yes,
         };
         self.state()
-            .put(HarnessMail::Completion(attempt, Completion { outcome: Err(token), retry }));
+            .put(HarnessMail::Completion(attempt, Completion::failed(token, retry, retry.sign())));
     }
 
     /// Runs the mailbox until it is idle.

@@ -168,10 +168,9 @@ impl Port {
     /// Ends all calls with `error`, for good.
     fn fail_all(&self, py: Python<'_>, groups: &[Calls], error: &PyErr) {
         let calls = groups.iter().flat_map(|group| &group.calls);
-        let failures = calls.map(|call| FailedCall {
-            attempt: call.attempt,
-            failure: Box::new(call_failure(py, error.clone_ref(py), ErrorKind::Internal)),
-            retry: Retry::No,
+        let failures = calls.map(|call| {
+            let failure = call_failure(py, error.clone_ref(py), ErrorKind::Internal);
+            FailedCall::new(call.attempt, Box::new(failure), Retry::No)
         });
         self.replies.send(ReplyGroup { results: None, failures: failures.collect() });
     }
@@ -254,7 +253,7 @@ impl Port {
         };
         let kind = ErrorKind::from_code(kind).unwrap_or(ErrorKind::UserFunctionFailed);
         let failure = Box::new(call_failure(py, PyErr::from_value(error), kind));
-        let failed = FailedCall { attempt: row.get().attempt_id, failure, retry };
+        let failed = FailedCall::new(row.get().attempt_id, failure, retry);
         self.replies.send(ReplyGroup { results: None, failures: vec![failed] });
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 
 use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::Config;
+use sparkawait_core::policy::PolicyConfig;
 use sparkawait_runtime::DriverConfig;
 use sparkawait_runtime::log::Log;
 use support::{Task, Told, World, config, echo};
@@ -21,7 +22,8 @@ fn channels() -> (Config, DriverConfig) {
         max_per_channel: 2,
         max_backlog: 5,
         max_backlog_per_channel: 5,
-        adaptive: None,
+        policy: PolicyConfig::NONE,
+        is_single: false,
     });
     (operator, driver)
 }

@@ -205,7 +205,7 @@ impl TaskExchange {
             let asks_for_retry = group.retries.as_ref().is_some_and(|retries| retries[index]);
             let retry = if asks_for_retry { Retry::Yes } else { Retry::No };
             let results = rest.split_front(count);
-            let handled = complete(attempt, Completion { outcome: Ok(results), retry });
+            let handled = complete(attempt, Completion::answered(results, retry));
             if matches!(handled, Handled::Ignored | Handled::Retried(_)) {
                 self.rows.discard(results);
             }
@@ -359,7 +359,7 @@ impl Exchange for TaskExchange {
             if !keeps_causes {
                 failed.failure.cause = None;
             }
-            let completion = Completion { outcome: Err(failed.failure), retry: failed.retry };
+            let completion = Completion::failed(failed.failure, failed.retry, failed.sign);
             complete(failed.attempt, completion);
         }
         Ok(())

@@ -8,6 +8,7 @@ use arrow::array::RecordBatch;
 use sparkawait_arrow::InputBatch;
 use sparkawait_core::Key;
 use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_core::policy::CallSign;
 
 use crate::error::{CallFailure, TaskError};
 
@@ -176,4 +177,14 @@ pub struct FailedCall {
     pub failure: Box<CallFailure>,
     /// Whether it is worth another attempt.
     pub retry: Retry,
+    /// What it says of its destination.
+    pub sign: CallSign,
+}
+
+impl FailedCall {
+    /// Makes the failure of a call of which nothing more is known than whether it is worth another
+    /// attempt, see [`Retry::sign`].
+    pub fn new(attempt: AttemptId, failure: Box<CallFailure>, retry: Retry) -> Self {
+        Self { attempt, failure, retry, sign: retry.sign() }
+    }
 }

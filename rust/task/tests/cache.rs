@@ -306,7 +306,7 @@ fn a_failed_call_of_another_task_fails_those_that_wait() {
         cause: None,
     };
     let attempt = calls.calls[0].attempt;
-    let failed = FailedCall { attempt, failure: Box::new(failure), retry: Retry::No };
+    let failed = FailedCall::new(attempt, Box::new(failure), Retry::No);
     leader.replies.send(ReplyGroup { results: None, failures: vec![failed] });
 
     assert!(leading.join().unwrap().is_none());

@@ -297,7 +297,7 @@ fn simulated_failure(attempt: AttemptId) -> FailedCall {
         summary: text,
         cause: None,
     };
-    FailedCall { attempt, failure: Box::new(failure), retry: Retry::Yes }
+    FailedCall::new(attempt, Box::new(failure), Retry::Yes)
 }
 
 /// Returns a short duration in nanoseconds.

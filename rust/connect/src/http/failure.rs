@@ -8,6 +8,7 @@ use h2::Reason;
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use sparkawait_core::operator::Retry;
+use sparkawait_core::policy::CallSign;
 use sparkawait_task::error::CallFailure;
 
 use crate::limit_headers::LimitHeaders;
@@ -17,8 +18,8 @@ use crate::tls::is_refused_certificate;
 /// Characters of a response that a message quotes.
 const QUOTED: usize = 200;
 
-/// A failure and whether it is worth another attempt.
-pub(super) type Failed = (CallFailure, Retry);
+/// A failure, whether it is worth another attempt, and what it says of the server.
+pub(super) type Failed = (CallFailure, Retry, CallSign);
 
 /// Whether a request may be carried out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,13 +52,13 @@ fn authority(url: &str) -> &str {
 
 /// Makes the failure of a call that cannot be made with the values of its row.
 pub(super) fn bad_request(what: &str) -> Failed {
-    (service_failure(what, what), Retry::No)
+    (service_failure(what, what), Retry::No, CallSign::Neutral)
 }
 
 /// Makes the failure of a call that got an answer which is not gone along with.
 pub(super) fn refused(host: &str, what: &str) -> Failed {
     let text = format!("{host}: {what}");
-    (service_failure(text.clone(), text), Retry::No)
+    (service_failure(text.clone(), text), Retry::No, CallSign::Neutral)
 }
 
 /// Makes the failure of a call whose status is no success; `body` is the start of its body.
@@ -95,7 +96,14 @@ pub(super) fn status_failure(
     } else {
         Retry::No
     };
-    (service_failure(message, summary), retry)
+    let sign = match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => CallSign::Overloaded,
+        StatusCode::GATEWAY_TIMEOUT => CallSign::TimedOut,
+        // The server is well: the request before is under way.
+        StatusCode::CONFLICT => CallSign::Neutral,
+        _ => retry.sign(),
+    };
+    (service_failure(message, summary), retry, sign)
 }
 
 /// Makes the failure of a call that got no whole response.
@@ -103,6 +111,11 @@ pub(super) fn transport_failure(host: &str, error: reqwest::Error, repeats: Repe
     // The address holds values of the row, and may hold a token.
     let error = error.without_url();
     let mut retry = Retry::Yes;
+    let sign = match () {
+        () if error.is_builder() || is_refused_certificate(&error) => CallSign::Neutral,
+        () if error.is_timeout() => CallSign::TimedOut,
+        () => CallSign::Unreachable,
+    };
     let mut what = if error.is_timeout() && error.is_connect() {
         "a connection was not made within `connect_timeout`".to_owned()
     } else if error.is_builder() {
@@ -130,7 +143,7 @@ pub(super) fn transport_failure(host: &str, error: reqwest::Error, repeats: Repe
         what.push_str(NOT_REPEATED);
     }
     let text = format!("{host}: {what}");
-    (service_failure(text.clone(), text), retry)
+    (service_failure(text.clone(), text), retry, sign)
 }
 
 /// Tells whether a server has said that it did nothing about a request: it had too many, or closes
@@ -151,7 +164,7 @@ fn was_not_taken(error: &dyn StdError) -> bool {
 /// Makes the failure of a response that is longer than allowed.
 pub(super) fn too_large(host: &str, limit: usize) -> Failed {
     let text = format!("{host}: the response has more than {limit} bytes; raise `max_reply_bytes`");
-    (service_failure(text.clone(), text), Retry::No)
+    (service_failure(text.clone(), text), Retry::No, CallSign::Neutral)
 }
 
 /// Returns the innermost error's text.
@@ -189,5 +202,20 @@ mod tests {
         assert_eq!(host_label("https://user:word@example.com/"), "`example.com`");
         assert_eq!(host_label("https://{host}.example.com/"), "the server");
         assert_eq!(host_label("{url}"), "the server");
+    }
+
+    #[test]
+    fn a_status_says_what_it_says_of_the_server_whatever_its_row_needs() {
+        let sign = |status: u16, repeats| {
+            let status = StatusCode::from_u16(status).unwrap();
+            let (_, retry, sign) = status_failure("host", status, &HeaderMap::new(), b"", repeats);
+            (retry, sign)
+        };
+
+        assert_eq!(sign(429, Repeats::Unsafe), (Retry::Yes, CallSign::Overloaded));
+        assert_eq!(sign(503, Repeats::Unsafe), (Retry::Yes, CallSign::Overloaded));
+        assert_eq!(sign(504, Repeats::Unsafe), (Retry::No, CallSign::TimedOut));
+        assert_eq!(sign(409, Repeats::Keyed), (Retry::Yes, CallSign::Neutral));
+        assert_eq!(sign(404, Repeats::Harmless), (Retry::No, CallSign::Neutral));
     }
 }

@@ -98,7 +98,10 @@ impl ResponseColumns {
                 Outcome::Found(response) => found.push((attempt, response)),
                 Outcome::Missed => missed.push((attempt, true)),
                 Outcome::NullKey => missed.push((attempt, false)),
-                Outcome::Failed(failed) => reply.failed(attempt, failed.0, failed.1),
+                Outcome::Failed(failed) => {
+                    let (failure, retry, sign) = *failed;
+                    reply.failed_with(attempt, failure, retry, sign);
+                }
             }
         }
         self.reply_found(host, &found, reply, missed, &mut send)

@@ -6,6 +6,7 @@ use std::fmt;
 
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::Retry;
+use sparkawait_core::policy::CallSign;
 use sparkawait_task::error::{CallFailure, StartError};
 use tokio_postgres::error::DbError;
 
@@ -33,6 +34,8 @@ pub(crate) struct Failure {
 enum Class {
     /// Another attempt may.
     Transient,
+    /// Another attempt may: the server has too much to do, or is not ready.
+    Overloaded,
     /// Another attempt, with a new plan.
     Stale,
     /// Nothing: all rows fare alike.
@@ -123,7 +126,7 @@ impl Failure {
 
     /// Returns whether another attempt may help.
     pub(crate) fn is_transient(&self) -> bool {
-        matches!(self.class, Class::Transient | Class::Stale | Class::Slow)
+        matches!(self.class, Class::Transient | Class::Overloaded | Class::Stale | Class::Slow)
     }
 
     /// Returns whether what was planned is of no more use.
@@ -170,6 +173,16 @@ impl Failure {
         service_failure(self.message.clone(), self.summary.clone())
     }
 
+    /// Returns what the failure says of the server.
+    pub(crate) fn sign(&self) -> CallSign {
+        match self.class {
+            Class::Overloaded => CallSign::Overloaded,
+            Class::Transient => CallSign::Unreachable,
+            Class::Slow => CallSign::TimedOut,
+            _ => CallSign::Neutral,
+        }
+    }
+
     /// Returns whether a call is worth another attempt.
     pub(crate) fn retry(&self) -> Retry {
         if self.is_transient() { Retry::Yes } else { Retry::No }
@@ -210,8 +223,12 @@ fn classify(code: &str, said: &str) -> Class {
         // Statement timeout and lock timeout.
         "57014" | "55P03" => Class::Slow,
         "08P01" if is_of_pooler(code, said) => Class::Statement,
+        // It starts, stops, or recovers.
+        "57P03" => Class::Overloaded,
         _ => match &code[..code.len().min(2)] {
-            "08" | "40" | "53" | "57" | "58" => Class::Transient,
+            // Conflicts of transactions, and too many connections or too little memory.
+            "40" | "53" => Class::Overloaded,
+            "08" | "57" | "58" => Class::Transient,
             "28" | "42" | "3D" | "3F" | "25" | "XX" => Class::Statement,
             _ => Class::Row,
         },
@@ -226,8 +243,11 @@ mod tests {
     fn states_are_sorted_into_what_passes_and_what_does_not() {
         let of = |code: &str| classify(code, "");
 
-        for transient in ["57P01", "57P03", "40001", "40P01", "53300", "08006"] {
+        for transient in ["57P01", "08006"] {
             assert!(of(transient) == Class::Transient, "{transient}");
+        }
+        for overloaded in ["57P03", "40001", "40P01", "53300"] {
+            assert!(of(overloaded) == Class::Overloaded, "{overloaded}");
         }
         for statement in ["28P01", "42601", "42P01", "25006", "3D000"] {
             assert!(of(statement) == Class::Statement, "{statement}");

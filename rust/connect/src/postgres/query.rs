@@ -396,7 +396,12 @@ impl Lookup {
         let mut failures = outcome.failures.iter().peekable();
         for (call, (attempt, count)) in attempts.iter().zip(outcome.counts).enumerate() {
             if let Some((_, failure)) = failures.next_if(|(failed, _)| *failed == call) {
-                reply.failed(*attempt, failure.call_failure(), failure.retry());
+                reply.failed_with(
+                    *attempt,
+                    failure.call_failure(),
+                    failure.retry(),
+                    failure.sign(),
+                );
             } else if count == 0 {
                 reply.missed(*attempt);
             } else {
@@ -427,5 +432,6 @@ fn all_failed(attempts: &[AttemptId], failure: &Failure) -> ReplyGroup {
 }
 
 fn failed_call(attempt: AttemptId, failure: &Failure) -> FailedCall {
-    FailedCall { attempt, failure: Box::new(failure.call_failure()), retry: failure.retry() }
+    let (retry, sign) = (failure.retry(), failure.sign());
+    FailedCall { attempt, failure: Box::new(failure.call_failure()), retry, sign }
 }

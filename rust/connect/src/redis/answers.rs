@@ -139,8 +139,8 @@ impl Awaiting for Answers {
         }
         if let Collected::Parts(parts) = &mut self.collected {
             parts.take(self.next - 1, reply);
-        } else if let Some(Failure { failure, retry }) = failure::of(reply) {
-            self.reply.failed(attempt, failure, retry);
+        } else if let Some(Failure { call: failure, retry, sign }) = failure::of(reply) {
+            self.reply.failed_with(attempt, failure, retry, sign);
         } else {
             match &mut self.collected {
                 Collected::Columns { columns, is_rows } => {
@@ -187,16 +187,17 @@ impl Awaiting for Answers {
             if let Collected::Parts(parts) = &mut self.collected {
                 parts.fail(index, failure);
             } else {
-                self.reply.failed(self.attempts[index], failure.failure.clone(), failure.retry);
+                let Failure { call: failure, retry, sign } = failure.clone();
+                self.reply.failed_with(self.attempts[index], failure, retry, sign);
             }
         }
         self.finish();
     }
 
     /// Fails all calls, whatever was collected: it may be in no state to be used.
-    fn abandon(self: Box<Self>, Failure { failure, retry }: &Failure) {
+    fn abandon(self: Box<Self>, Failure { call: failure, retry, sign }: &Failure) {
         if let Some(owed) = self.owed {
-            owed.fail(failure, *retry);
+            owed.fail(failure, *retry, *sign);
         }
     }
 

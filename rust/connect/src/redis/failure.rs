@@ -3,6 +3,7 @@
 
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::Retry;
+use sparkawait_core::policy::CallSign;
 use sparkawait_task::error::CallFailure;
 
 use crate::lookup::service_failure;
@@ -12,8 +13,10 @@ use super::resp::Reply;
 /// A call failed, and whether it is worth another attempt.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
-    pub(super) failure: CallFailure,
+    pub(super) call: CallFailure,
     pub(super) retry: Retry,
+    /// What it says of the server.
+    pub(super) sign: CallSign,
 }
 
 /// First words of errors that pass by themselves.
@@ -28,6 +31,9 @@ const TRANSIENT: [&str; 9] = [
     "READONLY",
     "TRYAGAIN",
 ];
+
+/// Those of them that say that the server has too much to do, or is not ready yet.
+const OVERLOADED: [&str; 3] = ["BUSY", "LOADING", "MASTERDOWN"];
 
 /// What to do about errors that users can mend.
 fn advice(code: &str) -> &'static str {
@@ -70,7 +76,9 @@ pub(super) fn of_reply(words: &[u8]) -> Failure {
         format!("Redis answered `{words}`{advice}"),
         format!("Redis answered {code}{advice}"),
     );
-    Failure { failure, retry }
+    let is_overloaded = OVERLOADED.contains(&code) || is_full;
+    let sign = if is_overloaded { CallSign::Overloaded } else { retry.sign() };
+    Failure { call: failure, retry, sign }
 }
 
 /// Returns the failure of a call whose reply has more than `most` bytes.
@@ -78,13 +86,15 @@ fn of_length(most: usize) -> Failure {
     let message = format!(
         "Redis answered more than the {most} bytes of `max_reply_bytes`; raise it, or ask for less"
     );
-    Failure { failure: service_failure(message.clone(), message), retry: Retry::No }
+    let (failure, retry) = (service_failure(message.clone(), message), Retry::No);
+    Failure { call: failure, retry, sign: CallSign::Neutral }
 }
 
 /// Returns the failure of all calls of a connection that ended for `reason`.
 pub(super) fn of_connection(address: &str, reason: &str) -> Failure {
     let message = format!("the connection to Redis at `{address}` failed: {reason}");
-    Failure { failure: service_failure(message.clone(), message), retry: Retry::Yes }
+    let (failure, retry) = (service_failure(message.clone(), message), Retry::Yes);
+    Failure { call: failure, retry, sign: CallSign::Unreachable }
 }
 
 /// Returns the failure of all calls of a connection whose task panicked for `reason`.
@@ -92,13 +102,15 @@ pub(super) fn of_panic(address: &str, reason: &str) -> Failure {
     let message = format!("the connection to Redis at `{address}` panicked: {reason}");
     let summary = format!("the connection to Redis at `{address}` panicked; the log says why");
     let kind = ErrorKind::Internal;
-    Failure { failure: CallFailure { kind, message, summary, cause: None }, retry: Retry::Yes }
+    let failure = CallFailure { kind, message, summary, cause: None };
+    Failure { call: failure, retry: Retry::Yes, sign: CallSign::Neutral }
 }
 
 /// Returns the failure of calls to a server that no retry will reach.
 pub(super) fn of_refusal(address: &str, reason: &str) -> Failure {
     let message = format!("Redis at `{address}` cannot be used: {reason}");
-    Failure { failure: service_failure(message.clone(), message), retry: Retry::No }
+    let (failure, retry) = (service_failure(message.clone(), message), Retry::No);
+    Failure { call: failure, retry, sign: CallSign::Neutral }
 }
 
 /// Makes the failure of a call whose reply is `what`.

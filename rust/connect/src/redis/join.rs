@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_core::policy::CallSign;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::function::{GROUP_BYTES, ReplyGroup};
 
@@ -175,8 +176,8 @@ impl Burst {
         for &index in ready {
             let row = &mut self.rows[index];
             let cells = &mut self.cells[index * width..][..width];
-            if let Some(Failure { failure, retry }) = row.failure.take() {
-                reply.failed(row.attempt, failure, retry);
+            if let Some(Failure { call: failure, retry, sign }) = row.failure.take() {
+                reply.failed_with(row.attempt, failure, retry, sign);
                 for (piece, _) in cells.iter_mut().filter_map(Option::take) {
                     self.pieces[piece].leave();
                 }
@@ -252,8 +253,9 @@ impl PartAnswers {
                 None
             }
             reply => Some(failure::of(reply).unwrap_or_else(|| Failure {
-                failure: misfit("something else than a value for each key", columns.len()),
+                call: misfit("something else than a value for each key", columns.len()),
                 retry: Retry::No,
+                sign: CallSign::Neutral,
             })),
         };
         answered.outcomes.push((row, failure));

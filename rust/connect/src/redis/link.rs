@@ -115,7 +115,7 @@ impl Service for Line {
                     self.last = failure::of_connection(address, reason);
                 }
                 Err(failed) => {
-                    tracing::warn!(reason = failed.failure.summary, "no connection to Redis");
+                    tracing::warn!(reason = failed.call.summary, "no connection to Redis");
                     self.last = failed;
                 }
             }

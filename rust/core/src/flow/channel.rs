@@ -56,6 +56,8 @@ pub(super) struct Channel {
     pub(super) waiting: u32,
     /// Whether none of them could be answered in time, so that none asks for a credit.
     pub(super) is_late: bool,
+    /// Whether its policies let none of them start before some time, so that none asks for a credit.
+    pub(super) is_held: bool,
     /// How long its calls took.
     pub(super) times: CallTimes,
     /// Since when something waits for a credit.
@@ -86,6 +88,7 @@ impl Channel {
             pending: 0,
             waiting: 0,
             is_late: false,
+            is_held: false,
             times: CallTimes::new(),
             starved_since: ProcessingTime::ZERO,
             starved: Duration::ZERO,
@@ -155,12 +158,23 @@ impl Channel {
 
     /// Sets whether no record asks for a credit although some wait.
     pub(super) fn set_late(&mut self, is_late: bool) {
-        self.account.set_required(if is_late { 0 } else { self.waiting });
         if self.is_late != is_late {
             self.is_late = is_late;
             // So that the end of each call has a look at those that wait.
             self.account.park(is_late);
         }
+        self.settle_required();
+    }
+
+    /// Sets whether nothing may start before some time.
+    pub(super) fn set_held(&mut self, is_held: bool) {
+        self.is_held = is_held;
+        self.settle_required();
+    }
+
+    fn settle_required(&mut self) {
+        let asks = !self.is_late && !self.is_held;
+        self.account.set_required(if asks { self.waiting } else { 0 });
     }
 
     /// Drops records at the front that wait no longer, so that they do not pile up.

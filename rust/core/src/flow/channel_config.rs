@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How the permits of an operator are spread over its channels.
 
-use super::adaptive_limit::AdaptiveLimitConfig;
+use crate::policy::PolicyConfig;
 
 /// Credits and bounds of the channels of an operator.
 ///
@@ -20,9 +20,11 @@ pub struct ChannelConfig {
     pub max_backlog: usize,
     /// Those of them that may be of one channel; the records beyond take slots of the capacity.
     pub max_backlog_per_channel: u32,
-    /// How the calls of one channel follow what its destination bears, up to `max_per_channel`;
-    /// `None`: they are always as many.
-    pub adaptive: Option<AdaptiveLimitConfig>,
+    /// What bounds the calls of each channel beside its credits.
+    pub policy: PolicyConfig,
+    /// Whether all records are of one channel. They are admitted as without channels then: when
+    /// they can be called, so also when the policy lets them.
+    pub is_single: bool,
 }
 
 impl ChannelConfig {
@@ -34,8 +36,14 @@ impl ChannelConfig {
             max_per_channel: max_concurrency,
             max_backlog,
             max_backlog_per_channel: u32::MAX,
-            adaptive: None,
+            policy: PolicyConfig::NONE,
+            is_single: false,
         }
+    }
+
+    /// Makes settings of one channel for all records, whose calls `policy` bounds.
+    pub const fn single(policy: PolicyConfig) -> Self {
+        Self { policy, is_single: true, ..Self::floating(u32::MAX, usize::MAX) }
     }
 
     /// Returns settings under which every channel can make progress.

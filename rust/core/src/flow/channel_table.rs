@@ -5,17 +5,17 @@ use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 
 use super::ChannelId;
-use super::adaptive_limit::EndedCall;
-use super::adaptive_limits::AdaptiveLimits;
 use super::backlogs::Backlogs;
 use super::channel::{Channel, NULL};
 use super::channel_config::ChannelConfig;
 use super::channel_metrics::{ChannelReport, ChannelTotals};
+use super::channel_policies::ChannelPolicies;
 use super::channel_slab::ChannelSlab;
 use super::endowment::Endowment;
 use super::floating_pool::FloatingPool;
 use super::least_time::LeastTime;
 use crate::element::Key;
+use crate::policy::EndedCall;
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
 
@@ -47,6 +47,10 @@ const REMEMBERED: usize = 4096;
 /// needed where it is, and handing them over costs a few steps for each that
 /// was used since the last time. Exclusive credits of an idle channel stay there
 /// until an active one lacks some.
+///
+/// Policies of a channel may bound its calls further, and in time. Its limit follows their window. A
+/// channel that may start nothing before some time asks for no credit until then: it is *held*, and
+/// [`handle_time`](Self::handle_time) has another look at it.
 #[derive(Debug)]
 pub struct ChannelTable {
     config: ChannelConfig,
@@ -72,8 +76,8 @@ pub struct ChannelTable {
     sheltered: usize,
     /// Totals of forgotten channels.
     forgotten: ChannelTotals,
-    /// What sets the limits of the channels, if anything does.
-    adaptive: Option<Box<AdaptiveLimits>>,
+    /// What bounds the calls of the channels beside their credits, if anything does.
+    policies: Option<Box<ChannelPolicies>>,
 }
 
 impl ChannelTable {
@@ -81,7 +85,7 @@ impl ChannelTable {
     pub fn new(config: ChannelConfig, max_concurrency: u32) -> Self {
         let max_concurrency = max_concurrency.max(1);
         let config = config.sound(max_concurrency);
-        Self {
+        let mut table = Self {
             channels: ChannelSlab::new(),
             pool: FloatingPool::new(config.floating, 0),
             max_concurrency,
@@ -95,10 +99,85 @@ impl ChannelTable {
             idle_until_search: REMEMBERED,
             sheltered: 0,
             forgotten: ChannelTotals::default(),
-            adaptive: config
-                .adaptive
-                .map(|it| Box::new(AdaptiveLimits::new(it, config.max_per_channel))),
+            policies: ChannelPolicies::new(config.policy, config.max_per_channel),
             config,
+        };
+        if config.is_single {
+            table.open(NULL, ProcessingTime::ZERO);
+        }
+        table
+    }
+
+    /// Returns whether all records are of one channel.
+    #[inline]
+    pub const fn is_single(&self) -> bool {
+        self.config.is_single
+    }
+
+    /// Returns how many calls of the single channel may start now; with policies that have to be
+    /// asked before each it is one at a time.
+    pub fn free_calls(&self) -> usize {
+        let Some(channel) = self.channels.get(ChannelId(0)).filter(|_| self.is_single()) else {
+            return usize::MAX;
+        };
+        let account = &channel.account;
+        let free = account.limit().saturating_sub(account.in_use());
+        let most = if account.is_watched() { 1 } else { u32::MAX };
+        let may_start = !channel.is_held && channel.waiting == 0;
+        if may_start { free.min(most) as usize } else { 0 }
+    }
+
+    /// Returns when [`handle_time`](Self::handle_time) has something to do.
+    pub fn poll_timeout(&mut self) -> Option<ProcessingTime> {
+        self.policies.as_mut().and_then(|it| it.next_wake())
+    }
+
+    /// Lets the channels start again whose time has come.
+    #[inline]
+    pub fn handle_time(&mut self, now: ProcessingTime) {
+        if self.policies.is_some() {
+            self.wake(now);
+        }
+    }
+
+    #[inline(never)]
+    fn wake(&mut self, now: ProcessingTime) {
+        while let Some(id) = self.policies.as_mut().and_then(|it| it.pop_due(now)) {
+            self.consult(id, now);
+            self.ask(id);
+        }
+    }
+
+    /// Asks the policies of a channel, and lets it be held or go on as they say; returns whether
+    /// a call may start now as far as time goes.
+    fn consult(&mut self, id: ChannelId, now: ProcessingTime) -> bool {
+        let Some(policies) = &mut self.policies else { return true };
+        let verdict = policies.verdict(id, now);
+        let channel = &mut self.channels[id];
+        channel.account.watch(verdict.is_watching);
+        // What waits for nothing needs no look at the clock, unless others wait outside for it.
+        let is_awaited = channel.waiting > 0 || self.config.is_single;
+        let held_until = verdict.held_until.filter(|_| is_awaited);
+        policies.hold(id, held_until);
+        if channel.is_held != held_until.is_some() {
+            channel.set_held(held_until.is_some());
+            if channel.is_held {
+                channel.account.give_back_free(&mut self.pool);
+                self.serve();
+            }
+        }
+        let limit = verdict.window.min(self.config.max_per_channel);
+        if self.channels[id].limit != limit {
+            self.set_limit_of(id, limit);
+        }
+        verdict.held_until.is_none()
+    }
+
+    /// Tells the policies of a channel that a call starts.
+    fn note_start(&mut self, id: ChannelId, now: ProcessingTime) {
+        if let Some(policies) = &mut self.policies {
+            policies.on_start(id, now);
+            self.consult(id, now);
         }
     }
 
@@ -116,8 +195,8 @@ impl ChannelTable {
 
     /// Counts a new record to its channel if that has a credit at hand, which is used.
     #[inline]
-    pub fn start_at_once(&mut self, key: Option<Key>) -> Option<ChannelId> {
-        let id = self.look_up(key);
+    pub fn start_at_once(&mut self, key: Option<Key>, now: ProcessingTime) -> Option<ChannelId> {
+        let id = self.look_up(key, now);
         self.channels[id].account.use_spare().then_some(id)
     }
 
@@ -125,8 +204,13 @@ impl ChannelTable {
     ///
     /// With `starts` it also uses a credit, unless there is none or earlier records
     /// wait for it; returns whether it did. It rests otherwise.
-    pub fn admit(&mut self, key: Option<Key>, starts: bool) -> (ChannelId, bool) {
-        let id = self.look_up(key);
+    pub fn admit(
+        &mut self,
+        key: Option<Key>,
+        starts: bool,
+        now: ProcessingTime,
+    ) -> (ChannelId, bool) {
+        let id = self.look_up(key, now);
         let channel = &mut self.channels[id];
         if starts && channel.account.use_spare() {
             return (id, true);
@@ -135,36 +219,40 @@ impl ChannelTable {
         channel.resting += 1;
         if was_idle {
             channel.account.park(false);
+            if self.policies.is_some() {
+                self.consult(id, now);
+            }
+            let channel = &self.channels[id];
             if channel.account.exclusive() < self.config.exclusive {
                 self.endow(id);
             }
         }
-        (id, starts && self.try_start(id))
+        (id, starts && self.try_start(id, now))
     }
 
     /// Returns the channel of a key, which appears if need be.
     #[inline]
-    fn look_up(&mut self, key: Option<Key>) -> ChannelId {
+    fn look_up(&mut self, key: Option<Key>, now: ProcessingTime) -> ChannelId {
         let key = key.unwrap_or(NULL);
         match self.channels.find(key) {
             Some(id) => id,
-            None => self.open(key),
+            None => self.open(key, now),
         }
     }
 
     /// Makes a place for a channel; it is idle.
     #[inline(never)]
-    fn open(&mut self, key: Key) -> ChannelId {
+    fn open(&mut self, key: Key, now: ProcessingTime) -> ChannelId {
         if self.channels.len() >= self.known_until_search {
             self.search_idle();
         }
         let id = self.channels.insert(Channel::new(key, self.config.max_per_channel));
-        let limit = self.adaptive.as_mut().map(|it| it.open(id));
-        if limit.is_some() || self.share < self.config.max_per_channel {
-            let limit = limit.unwrap_or(self.config.max_per_channel);
-            let channel = &mut self.channels[id];
-            channel.limit = limit;
-            channel.account.set_limit(limit.min(self.share), &mut self.pool);
+        if self.share < self.config.max_per_channel {
+            self.channels[id].account.set_limit(self.share, &mut self.pool);
+        }
+        if let Some(policies) = &mut self.policies {
+            policies.open(id, now);
+            self.consult(id, now);
         }
         id
     }
@@ -182,7 +270,10 @@ impl ChannelTable {
     }
 
     /// Uses a credit for a record that rests, unless earlier ones wait for it.
-    pub fn try_start(&mut self, id: ChannelId) -> bool {
+    pub fn try_start(&mut self, id: ChannelId, now: ProcessingTime) -> bool {
+        if self.policies.is_some() && (self.channels[id].is_held || !self.consult(id, now)) {
+            return false;
+        }
         let channel = &mut self.channels[id];
         if channel.account.required() > 0 {
             return false;
@@ -200,6 +291,7 @@ impl ChannelTable {
             self.note_loan(id);
         }
         self.channels[id].resting -= 1;
+        self.note_start(id, now);
         true
     }
 
@@ -257,6 +349,9 @@ impl ChannelTable {
             channel.starved_since = now;
         }
         channel.set_waiting(channel.waiting + 1);
+        if self.policies.is_some() {
+            self.consult(id, now);
+        }
         self.ask(id);
     }
 
@@ -307,6 +402,7 @@ impl ChannelTable {
             channel.account.take_free();
             channel.resting -= 1;
             channel.shorten(least.now, &mut self.pool);
+            self.note_start(id, least.now);
             self.ask(id);
             return Some(entry);
         }
@@ -402,20 +498,21 @@ impl ChannelTable {
         self.is_scarce = self.is_scarce && !(is_plenty && self.pool.is_uncontended());
     }
 
-    /// Lets the channel's limit learn from a call that is about to be finished, if it is adaptive.
+    /// Lets the channel's policies learn from a call that is about to be finished, if it has any.
     #[inline]
     pub fn observe_call(&mut self, id: ChannelId, call: impl FnOnce(u32) -> EndedCall) {
-        if self.adaptive.is_some() {
+        if self.policies.is_some() {
             let in_flight = self.channels[id].account.in_use();
-            self.adapt(id, call(in_flight));
+            self.learn(id, &call(in_flight));
         }
     }
 
     #[inline(never)]
-    fn adapt(&mut self, id: ChannelId, call: EndedCall) {
-        let changed = self.adaptive.as_mut().and_then(|it| it.observe(id, call));
-        if let Some(limit) = changed {
-            self.set_limit_of(id, limit);
+    fn learn(&mut self, id: ChannelId, call: &EndedCall) {
+        if let Some(policies) = &mut self.policies {
+            policies.on_end(id, call);
+            self.consult(id, call.ended);
+            self.ask(id);
         }
     }
 
@@ -493,20 +590,15 @@ impl ChannelTable {
         self.borrowers.retain(is_known);
         self.borrowers.shrink_to(most);
         self.endowment.strike_off(is_known, most);
-        if let Some(adaptive) = &mut self.adaptive {
-            adaptive.truncate(self.channels.places());
+        if let Some(policies) = &mut self.policies {
+            policies.truncate(self.channels.places());
         }
         self.serve();
     }
 
-    /// Sets the most calls in flight of one channel, as an adaptive limit does.
-    pub fn set_limit(&mut self, key: Option<Key>, limit: u32) {
-        let id = self.look_up(key);
-        self.set_limit_of(id, limit);
-    }
-
+    /// Sets the most calls in flight of one channel; none with 0.
     fn set_limit_of(&mut self, id: ChannelId, limit: u32) {
-        let limit = limit.clamp(1, self.max_concurrency);
+        let limit = limit.min(self.max_concurrency);
         let channel = &mut self.channels[id];
         channel.limit = limit;
         channel.account.set_limit(limit.min(self.share), &mut self.pool);

@@ -38,13 +38,16 @@ pub(crate) struct CreditAccount {
     listener: Option<ListenerId>,
     /// Whether nothing is to begin without a look at the channel.
     is_parked: bool,
+    /// Whether no use is to begin or end without a question to the channel's policies.
+    is_watched: bool,
 }
 
 impl CreditAccount {
     pub(crate) fn new(exclusive: u32, limit: u32) -> Self {
         let (held, ceiling) = (exclusive, exclusive.min(limit));
-        let (in_use, required, listener, is_parked) = (0, 0, None, false);
-        Self { exclusive, held, in_use, ceiling, limit, required, listener, is_parked }
+        let (in_use, required, listener) = (0, 0, None);
+        let (is_parked, is_watched) = (false, false);
+        Self { exclusive, held, in_use, ceiling, limit, required, listener, is_parked, is_watched }
     }
 
     #[inline]
@@ -69,6 +72,10 @@ impl CreditAccount {
         self.limit
     }
 
+    pub(crate) const fn is_watched(&self) -> bool {
+        self.is_watched
+    }
+
     pub(crate) const fn is_waiting(&self) -> bool {
         self.listener.is_some()
     }
@@ -90,7 +97,7 @@ impl CreditAccount {
 
     /// Sets what may be done without a look at anything else, after any change.
     fn settle(&mut self) {
-        let is_calm = self.required == 0 && !self.is_parked;
+        let is_calm = self.required == 0 && !self.is_parked && !self.is_watched;
         self.ceiling = if is_calm { self.held.min(self.limit) } else { 0 };
     }
 
@@ -121,6 +128,12 @@ impl CreditAccount {
     /// then refuses.
     pub(crate) fn park(&mut self, is_parked: bool) {
         self.is_parked = is_parked;
+        self.settle();
+    }
+
+    /// Sets whether the channel's policies are to be asked before each use.
+    pub(crate) fn watch(&mut self, is_watched: bool) {
+        self.is_watched = is_watched;
         self.settle();
     }
 
@@ -253,7 +266,8 @@ impl CreditAccount {
         self.leave_line(pool);
         pool.recycle_many(self.floating());
         let exclusive = self.exclusive;
-        *self = Self { is_parked: self.is_parked, ..Self::new(0, self.limit) };
+        let (is_parked, is_watched) = (self.is_parked, self.is_watched);
+        *self = Self { is_parked, is_watched, ..Self::new(0, self.limit) };
         self.settle();
         exclusive
     }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::element::StreamRecord;
+use crate::policy::CallSign;
 use crate::queue::EntryId;
 
 /// One attempt to call the function for one record.
@@ -67,6 +68,19 @@ pub enum Retry {
     After(Duration),
 }
 
+impl Retry {
+    /// Returns what a failed call says of its destination if nothing more is known of it: whoever
+    /// asks for another attempt after a delay has too much to do, and what is worth one at all
+    /// did not find its destination well. Any other failure is one of its record.
+    pub const fn sign(self) -> CallSign {
+        match self {
+            Self::No => CallSign::Neutral,
+            Self::Yes => CallSign::Unreachable,
+            Self::After(_) => CallSign::Overloaded,
+        }
+    }
+}
+
 /// The end of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion<R, F> {
@@ -74,6 +88,22 @@ pub struct Completion<R, F> {
     pub outcome: Result<R, F>,
     /// What the retry predicates say of the outcome.
     pub retry: Retry,
+    /// What the call says of its destination.
+    pub sign: CallSign,
+}
+
+impl<R, F> Completion<R, F> {
+    /// Makes the end of an attempt that was answered by a destination that is well.
+    #[inline]
+    pub const fn answered(results: R, retry: Retry) -> Self {
+        Self { outcome: Ok(results), retry, sign: CallSign::Good }
+    }
+
+    /// Makes the end of an attempt that failed.
+    #[inline]
+    pub const fn failed(failure: F, retry: Retry, sign: CallSign) -> Self {
+        Self { outcome: Err(failure), retry, sign }
+    }
 }
 
 /// What became of a completion.

@@ -7,24 +7,11 @@
 //! keeps its own calls waiting and no others.
 
 use super::AsyncWaitOperator;
-use super::action::{Completion, Retry};
 use super::in_flight::Phase;
-use crate::element::Key;
-use crate::flow::{CallSign, ChannelId, ChannelReport, ChannelTable, EndedCall, LeastTime};
+use crate::flow::{ChannelId, ChannelReport, ChannelTable, LeastTime};
+use crate::policy::{CallSign, EndedCall};
 use crate::queue::{EntryId, Start, StreamElementQueue};
 use crate::time::ProcessingTime;
-
-/// Tells what the outcome of a call says of its destination.
-///
-/// A failure that is worth another attempt is one of the destination, as a
-/// refusal for too many calls is; any other one is of its record.
-pub(super) fn sign_of<R, F>(completion: &Completion<R, F>) -> CallSign {
-    match (&completion.outcome, completion.retry) {
-        (Ok(_), _) => CallSign::Good,
-        (Err(_), Retry::No) => CallSign::None,
-        (Err(_), Retry::Yes | Retry::After(_)) => CallSign::Dropped,
-    }
-}
 
 impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Returns how many records may be admitted: each takes a slot, or a place of the backlog.
@@ -38,6 +25,9 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// are: they make room, in ordered mode they alone do.
     pub(super) fn slots_beside(&self, channels: &ChannelTable) -> usize {
         let (capacity, held) = (self.config.capacity.get(), self.queue.len());
+        if channels.is_single() {
+            return capacity - held;
+        }
         let unused = self.window.saturating_sub(self.running);
         let slots = capacity.saturating_sub(held - channels.sheltered());
         slots.min(capacity.saturating_sub(held).max(unused)).min(channels.free_backlog())
@@ -62,11 +52,13 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             return self.block(id);
         }
         let Some(channels) = &mut self.channels else { return };
-        if self.running < self.window && channels.try_start(channel) {
+        if self.running < self.window && channels.try_start(channel, now) {
             return self.start(id, now);
         }
         channels.suspend(channel);
         self.wait_for_permit(id, now);
+        // A channel that was held may go on by now: then those that wait are called, oldest first.
+        self.start_waiting(now);
     }
 
     /// Starts what has a credit now, a record of each channel in turn.
@@ -100,7 +92,9 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                     started: since,
                     ended: now,
                     in_flight,
-                    sign: if is_late { CallSign::Dropped } else { CallSign::None },
+                    sign: if is_late { CallSign::TimedOut } else { CallSign::Neutral },
+                    charged: 1,
+                    cost: 1,
                 });
                 channels.expire_call(channel, now.nanos_since(since));
             }
@@ -115,26 +109,15 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
     }
 
-    /// Sets the most calls in flight of one channel.
-    ///
-    /// For adaptive limits. It holds while the channel is remembered: as long as
-    /// it has records, and usually longer.
-    pub fn set_channel_limit(&mut self, channel: Option<Key>, limit: u32, now: ProcessingTime) {
-        if let Some(channels) = &mut self.channels {
-            channels.set_limit(channel, limit);
-            self.start_waiting(now);
-        }
-    }
-
     /// Returns the `count` channels that wait most, and a record of each that has one.
     ///
-    /// `None` without channels.
+    /// `None` without channels, and where all records are of one.
     pub fn channel_report(
         &self,
         count: usize,
         now: ProcessingTime,
     ) -> Option<(ChannelReport, Vec<Option<E>>)> {
-        let channels = self.channels.as_ref()?;
+        let channels = self.channels.as_ref().filter(|it| !it.is_single())?;
         let mut report = channels.report(count, now);
         let mut samples = vec![None; report.top.len()];
         if self.is_closed {

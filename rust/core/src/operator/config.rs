@@ -90,7 +90,8 @@ impl Config {
 
     /// Returns what the queue has to hold: the capacity, and with channels the backlog.
     pub(super) fn queue_capacity(&self) -> NonZeroUsize {
-        let backlog = self.channels.map_or(0, |channels| channels.max_backlog.max(1));
+        let spread = self.channels.filter(|channels| !channels.is_single);
+        let backlog = spread.map_or(0, |channels| channels.max_backlog.max(1));
         self.capacity.saturating_add(backlog)
     }
 

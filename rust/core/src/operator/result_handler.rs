@@ -8,10 +8,9 @@
 use std::time::Duration;
 
 use super::action::{AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry, TooLate};
-use super::channels::sign_of;
 use super::in_flight::{InFlight, Phase};
 use super::{AsyncWaitOperator, EndOfInput, FailurePolicy, Outcome};
-use crate::flow::{CallSign, EndedCall};
+use crate::policy::{CallSign, EndedCall};
 use crate::queue::{EntryId, StreamElementQueue};
 use crate::retry::mix;
 use crate::time::ProcessingTime;
@@ -44,7 +43,9 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 started: since,
                 ended: now,
                 in_flight,
-                sign: sign_of(&completion),
+                sign: completion.sign,
+                charged: 1,
+                cost: 1,
             });
             if retries {
                 channels.finish_call(channel, nanos);
@@ -255,6 +256,9 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Lets every deadline and every retry that is due take effect.
     pub fn handle_time(&mut self, now: ProcessingTime) {
         self.expire(now);
+        if let Some(channels) = &mut self.channels {
+            channels.handle_time(now);
+        }
         self.start_waiting(now);
     }
 
@@ -287,7 +291,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let retry = self.retries.next(|attempt| {
             queue.get_mut(attempt.entry).is_some_and(|it| it.phase == Phase::BackOff)
         });
-        [row, attempt, retry].into_iter().flatten().min()
+        let channel = self.channels.as_mut().and_then(|it| it.poll_timeout());
+        [row, attempt, retry, channel].into_iter().flatten().min()
     }
 
     /// Returns the number of records and attempts whose timeout is armed.
@@ -362,7 +367,9 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 started: since,
                 ended: now,
                 in_flight,
-                sign: CallSign::Dropped,
+                sign: CallSign::TimedOut,
+                charged: 1,
+                cost: 1,
             });
             channels.expire_call(channel, now.nanos_since(since));
         }

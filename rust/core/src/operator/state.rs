@@ -89,7 +89,7 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
     fn replay_record(&mut self, replayed: Replayed<E, R, F>, now: ProcessingTime) {
         let Replayed { record: SnapshotRecord { record, attempts, state }, key, channel } =
             replayed;
-        let channel = self.channels.as_mut().map(|channels| channels.admit(channel, false).0);
+        let channel = self.channels.as_mut().map(|channels| channels.admit(channel, false, now).0);
         let in_flight = InFlight {
             record,
             phase: Phase::Waiting,

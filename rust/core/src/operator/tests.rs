@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::element::Timestamp;
+use crate::policy::CallSign;
 use crate::retry::AsyncRetryStrategy;
 
 type Operator = AsyncWaitOperator<char, char, &'static str>;
@@ -38,12 +39,13 @@ fn started(operator: &mut Operator) -> Vec<AttemptId> {
 }
 
 fn reply(operator: &mut Operator, attempt: AttemptId, result: char, nanos: u64) {
-    let completion = Completion { outcome: Ok(result), retry: Retry::No };
+    let completion = Completion::answered(result, Retry::No);
     operator.handle_completion(attempt, completion, at(nanos));
 }
 
 fn fail(operator: &mut Operator, attempt: AttemptId, retry: Retry, nanos: u64) {
-    operator.handle_completion(attempt, Completion { outcome: Err("down"), retry }, at(nanos));
+    let completion = Completion::failed("down", retry, CallSign::Unreachable);
+    operator.handle_completion(attempt, completion, at(nanos));
 }
 
 /// Removes all output: results, `!` for a failure, `|` for a watermark.
@@ -317,7 +319,7 @@ fn the_duration_of_a_call_is_counted_from_its_start() {
     let first = put(&mut operator, "a", 0);
     operator.handle_started(first[0], at(10));
 
-    let completion = Completion { outcome: Ok('A'), retry: Retry::No };
+    let completion = Completion::answered('A', Retry::No);
     let handled = operator.handle_completion(first[0], completion, at(12));
 
     assert_eq!(handled, Handled::Final(Duration::from_nanos(2)));

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use super::call_policy::CallPolicy;
+use super::ended_call::{CallSign, EndedCall};
 use crate::time::ProcessingTime;
 
 /// What is left of the rate after a refusal.
@@ -127,6 +129,28 @@ impl AdaptiveRate {
             self.measured = self.count / since.max(0.1);
             (self.count, self.counted_at) = (0.0, now);
         }
+    }
+}
+
+impl CallPolicy for AdaptiveRate {
+    fn on_start(&mut self, now: ProcessingTime, _cost: u64) {
+        Self::on_start(self, now);
+    }
+
+    fn on_end(&mut self, call: &EndedCall) {
+        Self::on_end(self, call.sign == CallSign::Overloaded, call.ended);
+    }
+
+    fn window(&self, _now: ProcessingTime) -> u32 {
+        u32::MAX
+    }
+
+    fn ready_at(&self, now: ProcessingTime, _cost: u64) -> ProcessingTime {
+        Self::ready_at(self, now)
+    }
+
+    fn is_watching(&self, _now: ProcessingTime) -> bool {
+        self.rate().is_some()
     }
 }
 

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use crate::flow::CallSign;
+use super::call_policy::CallPolicy;
+use super::ended_call::{CallSign, EndedCall};
 use crate::retry::mix;
 use crate::time::ProcessingTime;
 
@@ -16,15 +17,17 @@ pub struct PauseConfig {
     pub initial: Duration,
     /// Between probes at last.
     pub maximum: Duration,
+    /// Calls in flight at which a destination that is back counts as well.
+    pub most: u32,
     /// What spreads the probes of many processes.
     pub seed: u64,
 }
 
 impl PauseConfig {
-    /// Pauses after so many drops in a row, from 1 s to 60 s.
-    pub const fn new(after_drops: Option<u32>, seed: u64) -> Self {
+    /// Pauses after so many drops in a row, from 1 s to 60 s, a destination of up to `most` calls.
+    pub const fn new(after_drops: Option<u32>, most: u32, seed: u64) -> Self {
         let (initial, maximum) = (Duration::from_secs(1), Duration::from_secs(60));
-        Self { after_drops, initial, maximum, seed }
+        Self { after_drops, initial, maximum, most, seed }
     }
 }
 
@@ -106,15 +109,9 @@ impl Pause {
         }
     }
 
-    /// Learns from a call; `most` is how many calls there are in a window without a pause.
-    pub fn on_end(
-        &mut self,
-        sign: CallSign,
-        started: ProcessingTime,
-        now: ProcessingTime,
-        most: u32,
-    ) {
-        if sign == CallSign::Dropped {
+    /// Learns from a call.
+    pub fn on_end(&mut self, sign: CallSign, started: ProcessingTime, now: ProcessingTime) {
+        if sign.is_drop() {
             self.dropped(started, now);
             return;
         }
@@ -123,7 +120,7 @@ impl Pause {
             State::Open { .. } => State::Open { drops: 0 },
             // An answer to what was sent before, while nothing else is known, is good news too.
             State::Paused { .. } | State::Probing => State::Recovering { calls: 1 },
-            State::Recovering { calls } if calls.saturating_add(1) >= most => {
+            State::Recovering { calls } if calls.saturating_add(1) >= self.config.most => {
                 self.pauses = 0;
                 State::Open { drops: 0 }
             }
@@ -161,57 +158,80 @@ impl Pause {
     }
 }
 
+impl CallPolicy for Pause {
+    fn on_start(&mut self, now: ProcessingTime, _cost: u64) {
+        Self::on_start(self, now);
+    }
+
+    fn on_end(&mut self, call: &EndedCall) {
+        Self::on_end(self, call.sign, call.started, call.ended);
+    }
+
+    fn window(&self, now: ProcessingTime) -> u32 {
+        Self::window(self, now)
+    }
+
+    fn ready_at(&self, _now: ProcessingTime, _cost: u64) -> ProcessingTime {
+        Self::ready_at(self)
+    }
+
+    fn is_watching(&self, now: ProcessingTime) -> bool {
+        Self::window(self, now) != u32::MAX
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const GOOD: CallSign = CallSign::Good;
-    const DROPPED: CallSign = CallSign::Dropped;
+    const DROPPED: CallSign = CallSign::Unreachable;
 
     fn at(millis: u64) -> ProcessingTime {
         ProcessingTime::ZERO + Duration::from_millis(millis)
     }
 
-    fn after_drops(drops: u32) -> Pause {
-        let mut pause = Pause::new(PauseConfig::new(Some(drops), 7));
-        (0..drops).for_each(|_| pause.on_end(DROPPED, at(0), at(10), 100));
+    fn after_drops(drops: u32, most: u32) -> Pause {
+        let mut pause = Pause::new(PauseConfig::new(Some(drops), most, 7));
+        (0..drops).for_each(|_| pause.on_end(DROPPED, at(0), at(10)));
         pause
     }
 
     #[test]
     fn drops_in_a_row_pause_and_others_do_not() {
-        let mut pause = Pause::new(PauseConfig::new(Some(3), 7));
-        for sign in [DROPPED, DROPPED, GOOD, DROPPED, DROPPED, CallSign::None, DROPPED, DROPPED] {
-            pause.on_end(sign, at(0), at(10), 100);
+        let mut pause = Pause::new(PauseConfig::new(Some(3), 100, 7));
+        for sign in [DROPPED, DROPPED, GOOD, DROPPED, DROPPED, CallSign::Neutral, DROPPED, DROPPED]
+        {
+            pause.on_end(sign, at(0), at(10));
         }
         assert_eq!(pause.window(at(10)), u32::MAX);
-        pause.on_end(DROPPED, at(0), at(10), 100);
+        pause.on_end(DROPPED, at(0), at(10));
         assert_eq!(pause.window(at(10)), 0);
         assert!((at(900)..=at(1_110)).contains(&pause.ready_at()));
     }
 
     #[test]
     fn a_dead_destination_is_asked_rarely() {
-        let mut pause = after_drops(20);
+        let mut pause = after_drops(20, 100);
         let (mut now, mut probes) = (at(10), 0);
         while now < at(300_000) {
             now = pause.ready_at();
             assert_eq!(pause.window(now), 1);
             pause.on_start(now);
             probes += 1;
-            pause.on_end(DROPPED, now, now, 100);
+            pause.on_end(DROPPED, now, now);
         }
         assert!((9..=12).contains(&probes), "{probes} probes");
     }
 
     #[test]
     fn it_is_opened_as_fast_as_it_answers() {
-        let mut pause = after_drops(1);
+        let mut pause = after_drops(1, 4);
         let now = pause.ready_at();
         pause.on_start(now);
         let mut windows = vec![pause.window(now)];
         for _ in 0..4 {
-            pause.on_end(GOOD, now, now, 4);
+            pause.on_end(GOOD, now, now);
             windows.push(pause.window(now));
         }
         assert_eq!(windows, [1, 1, 2, 3, u32::MAX]);
@@ -219,24 +239,24 @@ mod tests {
 
     #[test]
     fn what_was_in_flight_when_it_paused_neither_prolongs_nor_repeats_it() {
-        let mut pause = after_drops(1);
+        let mut pause = after_drops(1, 4);
         let until = pause.ready_at();
-        (0..50).for_each(|_| pause.on_end(DROPPED, at(0), at(20), 100));
+        (0..50).for_each(|_| pause.on_end(DROPPED, at(0), at(20)));
         assert_eq!(pause.ready_at(), until);
         pause.on_start(until);
-        pause.on_end(GOOD, until, until, 100);
-        pause.on_end(DROPPED, at(0), until, 100);
+        pause.on_end(GOOD, until, until);
+        pause.on_end(DROPPED, at(0), until);
         assert_eq!(pause.window(until), 1);
-        pause.on_end(DROPPED, until, until, 100);
+        pause.on_end(DROPPED, until, until);
         assert_eq!(pause.window(until), 0);
     }
 
     #[test]
     fn a_destination_that_asks_for_a_pause_has_it_whatever_else_is_known() {
-        let mut pause = Pause::new(PauseConfig::new(None, 7));
+        let mut pause = Pause::new(PauseConfig::new(None, 100, 7));
         pause.pause_until(at(500));
         pause.pause_until(at(200));
-        (0..100).for_each(|_| pause.on_end(DROPPED, at(0), at(0), 100));
+        (0..100).for_each(|_| pause.on_end(DROPPED, at(0), at(0)));
         assert_eq!((pause.window(at(499)), pause.ready_at()), (0, at(500)));
         assert_eq!(pause.window(at(500)), u32::MAX);
     }

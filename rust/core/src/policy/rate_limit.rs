@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How much may be called for per time.
 
-use crate::policy::gcra::Gcra;
+use super::call_policy::CallPolicy;
+use super::ended_call::EndedCall;
+use super::gcra::Gcra;
 use crate::time::ProcessingTime;
 
 /// What a service says is left of a limit of its own.
@@ -95,6 +97,28 @@ impl RateLimit {
             Some(Allowance { remaining, until }) if now < until => available.min(remaining),
             _ => available,
         }
+    }
+}
+
+impl CallPolicy for RateLimit {
+    fn on_start(&mut self, now: ProcessingTime, cost: u64) {
+        Self::on_start(self, cost, now);
+    }
+
+    fn on_end(&mut self, call: &EndedCall) {
+        Self::on_end(self, call.charged, call.cost);
+    }
+
+    fn window(&self, _now: ProcessingTime) -> u32 {
+        u32::MAX
+    }
+
+    fn ready_at(&self, now: ProcessingTime, cost: u64) -> ProcessingTime {
+        Self::ready_at(self, cost, now)
+    }
+
+    fn is_watching(&self, _now: ProcessingTime) -> bool {
+        true
     }
 }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use sparkawait_core::time::ProcessingTime;
 
-use super::channel_model::channel_of;
 use super::operator_model::{Deadlines, Held, Model, State};
 
 /// The durations of the last fifteen calls of a channel.
@@ -37,12 +36,12 @@ impl Times {
 
 impl Model {
     fn times_of(&mut self, value: u32) -> &mut Times {
-        self.call_times.entry(channel_of(value)).or_default()
+        self.call_times.entry(self.channel(value)).or_default()
     }
 
     /// Whether both are of one channel, or there are no channels.
     fn is_beside(&self, value: u32, other: u32) -> bool {
-        self.config.channels.is_none() || channel_of(value) == channel_of(other)
+        self.config.channels.is_none() || self.channel(value) == self.channel(other)
     }
 
     /// The records that may start beside `value`.
@@ -83,7 +82,7 @@ impl Model {
         if self.config.channels.is_none() {
             return 0;
         }
-        let median = self.call_times.get(&channel_of(value)).map_or(0, Times::median);
+        let median = self.call_times.get(&self.channel(value)).map_or(0, Times::median);
         median.min(self.config.timeout.map_or(u64::MAX, nanos) / 4 * 3)
     }
 

@@ -5,11 +5,12 @@ use std::collections::{HashMap, HashSet};
 
 use sparkawait_core::element::Key;
 use sparkawait_core::flow::ChannelConfig;
+use sparkawait_core::policy::CallPolicy;
 
 use super::operator_model::{Held, Model, Operator, State};
 
 /// The channel of the record with the given value; one in four has none.
-pub(crate) fn channel_of(value: u32) -> Option<Key> {
+fn channel_of(value: u32) -> Option<Key> {
     (value / 4 % 4 != 3).then_some(Key::new(u64::from(value / 4 % 4)))
 }
 
@@ -17,6 +18,15 @@ pub(crate) fn channel_of(value: u32) -> Option<Key> {
 pub(super) type Assigned = HashMap<Option<Key>, u32>;
 
 impl Model {
+    /// The channel of a record; all are of one if there is but one.
+    pub(crate) fn channel(&self, value: u32) -> Option<Key> {
+        channel_of(value).filter(|_| !self.is_single())
+    }
+
+    pub(crate) fn is_single(&self) -> bool {
+        self.config.channels.is_some_and(|it| it.is_single)
+    }
+
     fn max_concurrency(&self) -> u32 {
         u32::try_from(self.config.max_concurrency.get()).unwrap()
     }
@@ -27,7 +37,7 @@ impl Model {
     }
 
     /// Calls of one channel when all permits are given out.
-    fn most(&self, channels: &ChannelConfig) -> u32 {
+    pub(super) fn most(&self, channels: &ChannelConfig) -> u32 {
         channels.max_per_channel.clamp(1, self.max_concurrency())
     }
 
@@ -45,8 +55,9 @@ impl Model {
     /// Checks that the channel of a record that starts has fewer calls than it may have.
     pub(super) fn check_share(&self, value: u32) {
         let Some(channels) = self.config.channels else { return };
-        let running = self.running_in(channel_of(value));
+        let running = self.running_in(self.channel(value));
         assert!(running < self.limit(&channels), "{value} starts beside {running} of its channel");
+        self.check_policy(value, running);
     }
 
     fn floating(&self, channels: &ChannelConfig) -> u32 {
@@ -56,10 +67,10 @@ impl Model {
     /// Records of a channel that are admitted and have no outcome yet.
     fn unfinished(&self, channel: Option<Key>) -> impl Iterator<Item = &Held> {
         let is_unfinished = |it: &&Held| !matches!(it.state, State::Final(_) | State::Failed);
-        self.held().filter(move |it| channel_of(it.value) == channel).filter(is_unfinished)
+        self.held().filter(move |it| self.channel(it.value) == channel).filter(is_unfinished)
     }
 
-    fn running_in(&self, channel: Option<Key>) -> u32 {
+    pub(super) fn running_in(&self, channel: Option<Key>) -> u32 {
         let running = self.unfinished(channel).filter(|it| it.is_running());
         u32::try_from(running.count()).unwrap()
     }
@@ -70,13 +81,14 @@ impl Model {
     }
 
     fn channels(&self) -> HashSet<Option<Key>> {
-        self.held().map(|it| channel_of(it.value)).collect()
+        self.held().map(|it| self.channel(it.value)).collect()
     }
 
     /// Slots that are free for another record.
     pub(super) fn slots(&self) -> usize {
         let (capacity, held) = (self.config.capacity.get(), self.held().count());
-        let Some(channels) = self.config.channels else { return capacity - held };
+        let spread = self.config.channels.filter(|it| !it.is_single);
+        let Some(channels) = spread else { return capacity - held };
         let bound = channels.max_backlog_per_channel as usize;
         let sheltered = self.channels().into_iter().map(|it| self.pending_in(it).min(bound));
         let sheltered: usize = sheltered.sum();
@@ -89,7 +101,8 @@ impl Model {
 
     /// Whether a record is admitted, be it that the operator should not be asked.
     pub(crate) fn accepts(&self) -> bool {
-        let Some(channels) = self.config.channels else { return self.free_slots() > 0 };
+        let spread = self.config.channels.filter(|it| !it.is_single);
+        let Some(channels) = spread else { return self.free_slots() > 0 };
         let is_open = !self.is_closed && self.replay.is_empty();
         is_open && self.held().count() < self.config.capacity.get() + channels.max_backlog
     }
@@ -97,16 +110,18 @@ impl Model {
     /// Gives the channel of an admitted record its own credits, if it was idle.
     pub(super) fn activate_channel(&mut self, value: u32) {
         let Some(channels) = self.config.channels else { return };
-        let channel = channel_of(value);
+        let channel = self.channel(value);
         let exclusive = self.max_concurrency() - self.floating(&channels);
         let unassigned = exclusive - self.assigned.values().sum::<u32>();
-        let own = channels.exclusive.min(unassigned).min(self.limit(&channels));
+        let now = self.now;
+        let window = self.policy(channel).map_or(u32::MAX, |it| it.window(now));
+        let own = channels.exclusive.min(unassigned).min(self.limit(&channels)).min(window);
         self.assigned.entry(channel).or_insert(own);
     }
 
     /// Takes the credits of the channel of a final record, if that was its last.
     pub(super) fn retire_channel(&mut self, value: u32) {
-        let channel = channel_of(value);
+        let channel = self.channel(value);
         if self.unfinished(channel).next().is_none() {
             self.assigned.remove(&channel);
         }
@@ -126,7 +141,9 @@ impl Model {
             let may_start = |it: &&Held| it.state == State::Waiting && !self.is_blocked(it.value);
             let waits = self.must_start(self.unfinished(channel).filter(may_start));
             let has_credit = running < own(channel) || lent < self.floating(&channels);
-            let is_limited = running >= self.limit(&channels) || self.running() >= self.window;
+            let is_limited = running >= self.limit(&channels)
+                || self.running() >= self.window
+                || self.is_held(channel, running, self.handled_at);
             assert!(!waits || is_limited || !has_credit, "a credit of {channel:?} is free");
         }
     }
@@ -134,13 +151,14 @@ impl Model {
     /// Compares what the operator says of its channels.
     pub(super) fn check_report(&self, operator: &Operator) {
         let report = operator.channel_report(usize::MAX, self.now);
+        assert_eq!(report.is_some(), self.config.channels.is_some_and(|it| !it.is_single));
         let Some((report, samples)) = report.filter(|_| !self.is_closed) else { return };
         assert_eq!(report.active, self.assigned.len());
         for (channel, sample) in report.top.iter().zip(samples) {
             assert_eq!(channel.in_flight, self.running_in(channel.key));
             assert_eq!(channel.backlog as usize, self.pending_in(channel.key));
             let is_active = self.assigned.contains_key(&channel.key);
-            assert_eq!(sample.map(channel_of), is_active.then_some(channel.key));
+            assert_eq!(sample.map(|it| self.channel(it)), is_active.then_some(channel.key));
         }
     }
 }

@@ -5,3 +5,4 @@ pub(crate) mod call_times_model;
 pub(crate) mod channel_model;
 mod operator_check;
 pub(crate) mod operator_model;
+pub(crate) mod policy_model;

@@ -52,6 +52,7 @@ impl Model {
         held.attempts += 1;
         held.state = State::Running { since, number };
         self.starts += 1;
+        self.tell_start(value);
         self.metrics.attempts += 1;
         self.metrics.retries += u64::from(attempt.attempt > 1);
     }
@@ -64,8 +65,7 @@ impl Model {
         self.check_metrics(operator);
         assert_eq!(operator.queue_size(), self.held().count());
         assert_eq!(operator.in_flight(), self.running());
-        assert_eq!(operator.free_slots(), self.free_slots());
-        assert_eq!(operator.has_capacity(), self.free_slots() > 0);
+        self.check_slots(operator);
         assert_eq!(operator.is_replaying(), !self.replay.is_empty());
         assert_eq!(operator.has_output(), self.next().is_some());
         assert_eq!(operator.is_finished(), self.is_finished());
@@ -76,13 +76,14 @@ impl Model {
         let backing_off = self.held().filter(|it| !self.is_closed && backing_off(it));
         assert_eq!(operator.pending_retries(), backing_off.count());
         let times = self.times();
-        assert_eq!(operator.poll_timeout(), times.iter().copied().min());
+        self.check_timeout(operator, &times);
         assert_eq!(operator.active_timers(), times.len());
     }
 
     fn check_permits(&self) {
         let max_concurrency = self.config.max_concurrency.get();
-        let backlog = self.config.channels.map_or(0, |channels| channels.max_backlog);
+        let spread = self.config.channels.filter(|it| !it.is_single);
+        let backlog = spread.map_or(0, |channels| channels.max_backlog);
         assert!(self.held().count() <= self.config.capacity.get() + backlog);
         assert!(self.running() <= max_concurrency);
         let may_start = |it: &&Held| it.state == State::Waiting && !self.is_blocked(it.value);

@@ -13,6 +13,7 @@ use sparkawait_core::operator::{
     AsyncWaitOperator, AttemptId, Completion, Config, Emitted, EndOfInput, Failure, FailurePolicy,
     Handled, Metrics, OutputMode, Retry, Snapshot, SnapshotRecord, SnapshotState, TooLate,
 };
+use sparkawait_core::policy::{CallSign, ChannelPolicy};
 use sparkawait_core::queue::EntryId;
 use sparkawait_core::retry::mix;
 use sparkawait_core::time::ProcessingTime;
@@ -161,6 +162,10 @@ pub(crate) struct Model {
     /// Those of the records that wait.
     pub(super) deadlines: Deadlines,
     pub(super) assigned: Assigned,
+    /// Those of the channels that have had a record.
+    pub(super) policies: HashMap<Option<Key>, ChannelPolicy>,
+    /// When the operator was told of the time last.
+    pub(super) handled_at: ProcessingTime,
     /// Calls that the current operation has to cancel.
     pub(super) cancels: HashSet<AttemptId>,
     /// Records whose timeout the current operation has to ask for.
@@ -189,6 +194,8 @@ impl Model {
             call_times: HashMap::new(),
             deadlines,
             assigned: HashMap::new(),
+            policies: HashMap::new(),
+            handled_at: now,
             cancels: HashSet::new(),
             asks: Vec::new(),
             withdraws_calls: false,
@@ -248,8 +255,8 @@ impl Model {
         let is_open = !self.is_closed && self.replay.is_empty();
         match self.config.channels {
             _ if !is_open => 0,
-            None => self.slots().min(self.unused_calls()),
-            Some(_) => self.slots(),
+            Some(channels) if !channels.is_single => self.slots(),
+            _ => self.slots().min(self.unused_calls()),
         }
     }
 
@@ -308,6 +315,7 @@ impl Model {
             return Handled::TimeoutAnswered;
         };
         let latency = self.now.saturating_since(since);
+        self.tell_end(value, |_| completion.sign);
         self.note_ended(value, latency);
         if self.back_off(value, completion.retry, completion.outcome.err()) {
             return Handled::Retried(latency);
@@ -376,6 +384,7 @@ impl Model {
 
     pub(crate) fn handle_time(&mut self) {
         let (now, attempt_timeout) = (self.now, self.config.attempt_timeout);
+        self.handled_at = now;
         for value in self.due(|held| Some((held.deadline?, 0))) {
             self.time_out(value);
         }
@@ -398,6 +407,16 @@ impl Model {
         if self.is_closed {
             return;
         }
+        let now = self.now;
+        self.tell_end(value, |held| match held.state {
+            // A call that got less of the time than the wait for it is not to blame.
+            State::Running { since, .. }
+                if now.saturating_since(since) < since.saturating_since(held.admitted_at) =>
+            {
+                CallSign::Neutral
+            }
+            _ => CallSign::TimedOut,
+        });
         self.note_if_running(value);
         self.cancel(value);
         self.run_out(value, None);
@@ -422,6 +441,7 @@ impl Model {
         if self.is_closed || !self.get(value).is_running() {
             return;
         }
+        self.tell_end(value, |_| CallSign::TimedOut);
         self.note_if_running(value);
         self.cancel(value);
         if !self.back_off(value, Retry::Yes, None) {

@@ -18,6 +18,7 @@ use sparkawait_core::element::{Key, StreamElement, StreamRecord, Timestamp, Wate
 use sparkawait_core::operator::{
     AttemptId, Completion, Config, Emitted, Failure, Handled, Invocation, OutputMode, Retry,
 };
+use sparkawait_core::policy::CallSign;
 use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::clock::Clock;
 use sparkawait_runtime::exchange::InputElement;
@@ -307,7 +308,8 @@ impl World {
         outcome: Result<u32, &'static str>,
         retry: Retry,
     ) -> bool {
-        self.replies.send(vec![(attempt, Completion { outcome, retry })])
+        let sign = if outcome.is_ok() { CallSign::Good } else { retry.sign() };
+        self.replies.send(vec![(attempt, Completion { outcome, retry, sign })])
     }
 }
 

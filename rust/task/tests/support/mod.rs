@@ -183,7 +183,7 @@ impl Answering {
         let failure = Box::new(CallFailure { kind, message, summary, cause: None });
         let is_final = call.attempt.attempt >= self.answers.gives_up_at;
         let retry = if is_final { Retry::No } else { self.answers.retry };
-        FailedCall { attempt: call.attempt, failure, retry }
+        FailedCall::new(call.attempt, failure, retry)
     }
 
     fn results(&self, calls: &Calls, answered: &[Call]) -> ResultGroup {

@@ -44,6 +44,6 @@ fn bytes_that_are_no_text_fail_the_row_within_a_text_alone() {
 
     assert_eq!(written(&json(r#""{b}""#), &batch, 0).unwrap(), r#""/w==""#);
     let bound = json(r#""<{b}>""#).bind(batch.schema_ref()).unwrap();
-    let (failure, _) = bound.rows(&batch).unwrap().write(0).unwrap_err();
+    let (failure, _, _) = bound.rows(&batch).unwrap().write(0).unwrap_err();
     assert!(failure.message.contains("no UTF-8"), "{}", failure.message);
 }

@@ -56,7 +56,7 @@ impl TestOperator {
     pub(super) fn admit(&mut self, key: u64) {
         // Key 0 stands for the null channel.
         let record = self.records.len();
-        let (id, starts) = self.table.admit((key > 0).then_some(Key::new(key)), true);
+        let (id, starts) = self.table.admit((key > 0).then_some(Key::new(key)), true, self.now);
         self.check_endowment(id);
         if starts {
             self.started.push(record);
@@ -245,7 +245,8 @@ impl TestOperator {
                 }
             }
             Op::SetLimit(key, limit) => {
-                self.table.set_limit((key > 0).then_some(Key::new(key)), limit);
+                let id = self.table.look_up((key > 0).then_some(Key::new(key)), self.now);
+                self.table.set_limit_of(id, limit.max(1));
                 self.start_waiting();
             }
             Op::SetWindow(calls) => {

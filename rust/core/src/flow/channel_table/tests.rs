@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::test_operator::{Op, State, TestOperator, ops};
 use super::*;
+use crate::policy::PolicyConfig;
 
 fn table(max_concurrency: u32, exclusive: u32, floating: u32, limit: u32) -> ChannelTable {
     let config = ChannelConfig {
@@ -15,7 +16,8 @@ fn table(max_concurrency: u32, exclusive: u32, floating: u32, limit: u32) -> Cha
         max_per_channel: limit,
         max_backlog: 1_000_000,
         max_backlog_per_channel: 3,
-        adaptive: None,
+        policy: PolicyConfig::NONE,
+        is_single: false,
     };
     ChannelTable::new(config, max_concurrency)
 }
@@ -140,7 +142,7 @@ fn equal_channels_are_served_equally() {
 fn memory_follows_the_active_channels() {
     let mut table = table(10, 1, 5, 10);
     for key in 0..100_000 {
-        let (id, starts) = table.admit(Some(Key::new(key)), true);
+        let (id, starts) = table.admit(Some(Key::new(key)), true, ProcessingTime::ZERO);
         assert!(starts);
         table.end_call(id, 0);
     }
@@ -300,13 +302,15 @@ fn what_is_counted_is_exact_whether_credits_are_kept_or_not() {
 #[test]
 fn memory_is_given_back_without_new_channels() {
     let mut table = table(10, 0, 5, 10);
-    let many: Vec<_> = (0..50_000).map(|key| table.admit(Some(Key::new(key)), false).0).collect();
+    let many: Vec<_> = (0..50_000)
+        .map(|key| table.admit(Some(Key::new(key)), false, ProcessingTime::ZERO).0)
+        .collect();
     for id in many {
         table.leave(id);
     }
 
     for _ in 0..200_000 {
-        let (id, starts) = table.admit(Some(Key::new(7)), true);
+        let (id, starts) = table.admit(Some(Key::new(7)), true, ProcessingTime::ZERO);
         assert!(starts);
         table.end_call(id, 0);
     }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use super::*;
-use crate::element::{StreamElement, StreamRecord, Timestamp, Watermark};
-use crate::flow::{AdaptiveLimitConfig, ChannelConfig};
+use crate::element::{Key, StreamElement, StreamRecord, Timestamp, Watermark};
+use crate::flow::ChannelConfig;
 use crate::operator::{
     AttemptId, Completion, Config, EndOfInput, FailurePolicy, OutputMode, Retry,
 };
+use crate::policy::{AdaptiveLimitConfig, Gcra, PauseConfig, PolicyConfig, Rate};
 use crate::retry::AsyncRetryStrategy;
 
 type Operator = AsyncWaitOperator<char, char, &'static str>;
@@ -45,7 +46,7 @@ fn started(operator: &mut Operator) -> (String, Vec<AttemptId>) {
 }
 
 fn reply(operator: &mut Operator, attempt: AttemptId) {
-    let completion = Completion { outcome: Ok('.'), retry: Retry::No };
+    let completion = Completion::answered('.', Retry::No);
     operator.handle_completion(attempt, completion, at(1));
 }
 
@@ -137,7 +138,7 @@ fn a_row_in_back_off_gives_its_credit_and_its_slot_away_and_goes_first_afterward
     put(&mut operator, "ABCD");
     let (_, attempts) = started(&mut operator);
 
-    let down = Completion { outcome: Err("down"), retry: Retry::Yes };
+    let down = Completion::failed("down", Retry::Yes, CallSign::Unreachable);
     operator.handle_completion(attempts[0], down, at(1));
     assert_eq!(started(&mut operator).0, "C");
     assert_eq!(operator.free_slots(), 1, "B and C hold two slots of four, one call is left");
@@ -210,22 +211,11 @@ fn restored_rows_wait_in_their_channels_again() {
     assert_eq!((report.top[0].backlog, samples), (2, vec![Some('A')]));
 }
 
-#[test]
-fn a_limit_set_from_outside_takes_effect_at_once() {
-    let mut operator = operator(OutputMode::Unordered, |_| {});
-    put(&mut operator, "ABCD");
-    assert_eq!(started(&mut operator).0, "AB");
-
-    operator.set_channel_limit(Some(Key::new(1)), 3, at(0));
-
-    assert_eq!(started(&mut operator).0, "C");
-}
-
 /// Limits that follow what is borne, from 2 of at most 3 calls, and a retry after 9 ns.
 fn adaptive(config: &mut Config) {
     let adaptive = AdaptiveLimitConfig { initial: 2, min: 1, max: 3, max_latency: None };
-    config.channels =
-        Some(ChannelConfig { adaptive: Some(adaptive), ..ChannelConfig::floating(3, 5) });
+    let policy = PolicyConfig { adaptive_limit: Some(adaptive), ..PolicyConfig::NONE };
+    config.channels = Some(ChannelConfig { policy, ..ChannelConfig::floating(3, 5) });
     config.timeout = Some(Duration::from_nanos(10));
 }
 
@@ -237,19 +227,21 @@ fn limit(operator: &Operator) -> u32 {
 
 #[test]
 fn the_outcome_of_a_call_moves_an_adaptive_limit() {
-    for (outcome, retry, expected) in [
-        (Ok('.'), Retry::No, 3),
-        (Ok('.'), Retry::Yes, 3),
-        (Err("wrong row"), Retry::No, 2),
-        (Err("down"), Retry::Yes, 1),
-        (Err("slow down"), Retry::After(Duration::from_nanos(1)), 1),
+    for (outcome, retry, sign, expected) in [
+        (Ok('.'), Retry::No, CallSign::Good, 3),
+        (Ok('.'), Retry::Yes, CallSign::Good, 3),
+        (Err("wrong row"), Retry::No, CallSign::Neutral, 2),
+        (Err("not yet there"), Retry::Yes, CallSign::Neutral, 2),
+        (Err("down"), Retry::Yes, CallSign::Unreachable, 1),
+        (Err("down"), Retry::No, CallSign::Unreachable, 1),
+        (Err("slow down"), Retry::After(Duration::from_nanos(1)), CallSign::Overloaded, 1),
     ] {
         let mut operator = operator(OutputMode::Unordered, adaptive);
         put(&mut operator, "ABCD");
         let (calls, attempts) = started(&mut operator);
         assert_eq!(calls, "AB");
 
-        operator.handle_completion(attempts[0], Completion { outcome, retry }, at(1));
+        operator.handle_completion(attempts[0], Completion { outcome, retry, sign }, at(1));
 
         assert_eq!(limit(&operator), expected);
         let beside_b = usize::try_from(expected).unwrap() - 1;
@@ -277,7 +269,7 @@ fn a_row_that_waited_longer_than_its_call_took_lowers_no_limit() {
         put(&mut operator, "ABC");
         let (_, attempts) = started(&mut operator);
         for attempt in attempts {
-            let completion = Completion { outcome: Err("wrong row"), retry: Retry::No };
+            let completion = Completion::failed("wrong row", Retry::No, CallSign::Neutral);
             operator.handle_completion(attempt, completion, at(started_at));
         }
         assert_eq!(started(&mut operator).0, "C");
@@ -286,4 +278,80 @@ fn a_row_that_waited_longer_than_its_call_took_lowers_no_limit() {
 
         assert_eq!(limit(&operator), expected);
     }
+}
+
+/// One call every 10 ns in each channel.
+fn one_in_ten() -> PolicyConfig {
+    let rate = Rate::new(NonZeroU64::MIN, Duration::from_nanos(10)).unwrap();
+    PolicyConfig { rate_limit: Some(Gcra::new(rate, NonZeroU64::MIN)), ..PolicyConfig::NONE }
+}
+
+#[test]
+fn a_record_whose_channel_has_a_rate_is_called_when_its_time_comes() {
+    let mut operator = operator(OutputMode::Unordered, |config| {
+        let channels = ChannelConfig::floating(9, 5);
+        config.channels = Some(ChannelConfig { policy: one_in_ten(), ..channels });
+        config.max_concurrency = NonZeroUsize::new(9).unwrap();
+    });
+    put(&mut operator, "ABCa");
+    assert_eq!(started(&mut operator).0, "Aa", "each channel has a rate of its own");
+
+    for (time, call) in [(10, "B"), (20, "C")] {
+        assert_eq!(operator.poll_timeout(), Some(at(time)));
+        operator.handle_time(at(time));
+        assert_eq!(started(&mut operator).0, call);
+    }
+    assert_eq!(operator.poll_timeout(), None, "nothing waits any more");
+}
+
+#[test]
+fn with_one_channel_for_all_a_record_is_admitted_when_the_policy_lets_it() {
+    let mut operator = operator(OutputMode::Unordered, |config| {
+        config.channels = Some(ChannelConfig::single(one_in_ten()));
+        config.timeout = Some(Duration::from_nanos(5));
+    });
+    for (time, record) in [(0, "A"), (10, "b"), (20, "C")] {
+        operator.handle_time(at(time));
+        assert_eq!(operator.free_slots(), 1);
+        let value = record.chars().next().unwrap();
+        operator.process_element(StreamRecord::new(value, None), None, at(time)).unwrap();
+        let (calls, attempts) = started(&mut operator);
+        assert_eq!((&calls[..], operator.free_slots()), (record, 0));
+        operator.process_element(StreamRecord::new('x', None), None, at(time)).unwrap_err();
+        operator.handle_completion(attempts[0], Completion::answered('.', Retry::No), at(time));
+        // Its timeout would have been over long before: it starts with the permit.
+        assert_eq!(operator.poll_timeout(), Some(at(time + 10)));
+    }
+    assert_eq!(operator.metrics(at(20)).timeouts, 0);
+    assert!(operator.channel_report(9, at(20)).is_none());
+}
+
+#[test]
+fn a_destination_that_is_paused_is_asked_by_one_call_and_then_by_more() {
+    let pause =
+        PauseConfig { initial: Duration::from_nanos(100), ..PauseConfig::new(Some(2), 3, 7) };
+    let mut operator = operator(OutputMode::Unordered, |config| {
+        let policy = PolicyConfig { pause: Some(pause), ..PolicyConfig::NONE };
+        config.channels = Some(ChannelConfig { policy, ..ChannelConfig::floating(3, 5) });
+        config.capacity = NonZeroUsize::new(9).unwrap();
+    });
+    put(&mut operator, "ABCDEFa");
+    let (calls, attempts) = started(&mut operator);
+    assert_eq!(calls, "ABC");
+    let down = Completion::failed("down", Retry::No, CallSign::Unreachable);
+    for attempt in attempts {
+        operator.handle_completion(attempt, down, at(1));
+    }
+    let (calls, _) = started(&mut operator);
+    assert_eq!(calls, "a", "the second drop in a row pauses, and others use the credits");
+
+    let probe_at = operator.poll_timeout().unwrap();
+    assert!((at(90)..=at(112)).contains(&probe_at), "{probe_at:?}");
+    operator.handle_time(probe_at);
+    let (calls, probe) = started(&mut operator);
+    assert_eq!(calls, "D");
+    assert_eq!(operator.poll_timeout(), None, "nothing but the answer matters");
+    operator.handle_completion(probe[0], Completion::answered('.', Retry::No), probe_at);
+
+    assert_eq!(started(&mut operator).0, "E");
 }

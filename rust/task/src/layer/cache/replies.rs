@@ -105,7 +105,12 @@ impl CacheReplies {
         for (failed, flight) in failures.iter().zip(landed) {
             for waiter in flight.map(|(_, waiters)| waiters).unwrap_or_default() {
                 let failure = failed.failure.clone();
-                let failed = FailedCall { attempt: waiter.attempt, failure, retry: failed.retry };
+                let failed = FailedCall {
+                    attempt: waiter.attempt,
+                    failure,
+                    retry: failed.retry,
+                    sign: failed.sign,
+                };
                 followers.add_failure(&waiter, failed);
             }
         }

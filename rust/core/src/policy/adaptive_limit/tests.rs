@@ -11,21 +11,31 @@ fn at(nanos: u64) -> ProcessingTime {
     ProcessingTime::from_nanos(nanos)
 }
 
-/// A call from 0 to `ended` beside as many others as are allowed.
-fn call(limit: &AdaptiveLimit, ended: u64, sign: CallSign) -> EndedCall {
-    EndedCall { started: at(0), ended: at(ended), in_flight: limit.limit(), sign }
+fn ended(started: u64, ended: u64, in_flight: u32, sign: CallSign) -> EndedCall {
+    EndedCall { started: at(started), ended: at(ended), in_flight, sign, charged: 1, cost: 1 }
+}
+
+/// Tells of a call; returns whether the limit changed.
+fn observe(limit: &mut AdaptiveLimit, call: EndedCall) -> bool {
+    let before = limit.limit();
+    limit.on_end(&call);
+    limit.limit() != before
+}
+
+/// A call from 0 to `ended_at` beside as many others as are allowed.
+fn call(limit: &AdaptiveLimit, ended_at: u64, sign: CallSign) -> EndedCall {
+    ended(0, ended_at, limit.limit(), sign)
 }
 
 fn limit_of(initial: u32) -> AdaptiveLimit {
-    AdaptiveLimit::new(&AdaptiveLimitConfig { initial, ..CONFIG })
+    AdaptiveLimit::new(AdaptiveLimitConfig { initial, ..CONFIG })
 }
 
 /// Ends all calls of a round trip that starts at `start`; returns the limit then.
 fn round_trip(limit: &mut AdaptiveLimit, start: u64, sign: CallSign) -> u32 {
     let in_flight = limit.limit();
     for _ in 0..in_flight {
-        let (started, ended) = (at(start), at(start + 1));
-        limit.observe(&CONFIG, EndedCall { started, ended, in_flight, sign });
+        limit.on_end(&ended(start, start + 1, in_flight, sign));
     }
     limit.limit()
 }
@@ -43,14 +53,14 @@ fn the_limit_doubles_in_a_round_trip_until_a_call_is_dropped() {
 fn calls_that_are_dropped_together_take_a_tenth_once() {
     let mut limit = limit_of(50);
 
-    assert_eq!(round_trip(&mut limit, 0, CallSign::Dropped), 45);
-    assert_eq!(round_trip(&mut limit, 1, CallSign::Dropped), 40);
+    assert_eq!(round_trip(&mut limit, 0, CallSign::Overloaded), 45);
+    assert_eq!(round_trip(&mut limit, 1, CallSign::Overloaded), 40);
 }
 
 #[test]
 fn the_limit_grows_by_one_in_a_round_trip_after_a_drop() {
     let mut limit = limit_of(10);
-    round_trip(&mut limit, 0, CallSign::Dropped);
+    round_trip(&mut limit, 0, CallSign::Overloaded);
 
     let limits: Vec<u32> = (1..4).map(|it| round_trip(&mut limit, it, CallSign::Good)).collect();
 
@@ -63,29 +73,31 @@ fn a_limit_that_is_not_used_does_not_grow() {
 
     for (in_flight, grows) in [(5, false), (6, true)] {
         let call = EndedCall { in_flight, ..call(&limit, 1, CallSign::Good) };
-        assert_eq!(limit.observe(&CONFIG, call), grows);
+        assert_eq!(observe(&mut limit, call), grows);
     }
 }
 
 #[test]
 fn a_slow_call_counts_as_dropped_whatever_it_came_to() {
-    let config = AdaptiveLimitConfig { max_latency: Some(Duration::from_nanos(5)), ..CONFIG };
+    let max_latency = Some(Duration::from_nanos(5));
+    let config = AdaptiveLimitConfig { initial: 10, max_latency, ..CONFIG };
 
-    for sign in [CallSign::Good, CallSign::None, CallSign::Dropped] {
-        let mut limit = limit_of(10);
-        limit.observe(&config, call(&limit, 6, sign));
+    for sign in [CallSign::Good, CallSign::Neutral, CallSign::Overloaded] {
+        let mut limit = AdaptiveLimit::new(config);
+        limit.on_end(&call(&limit, 6, sign));
         assert_eq!(limit.limit(), 9);
     }
-    let mut limit = limit_of(10);
-    limit.observe(&config, call(&limit, 5, CallSign::Good));
+    let mut limit = AdaptiveLimit::new(config);
+    limit.on_end(&call(&limit, 5, CallSign::Good));
     assert_eq!(limit.limit(), 11);
 }
 
 #[test]
 fn a_failure_of_one_row_says_nothing() {
     let mut limit = limit_of(10);
+    let call = call(&limit, 1, CallSign::Neutral);
 
-    assert!(!limit.observe(&CONFIG, call(&limit, 1, CallSign::None)));
+    assert!(!observe(&mut limit, call));
 }
 
 #[test]
@@ -98,7 +110,7 @@ fn bounds_that_contradict_each_other_are_set_right() {
 }
 
 fn signs() -> impl Strategy<Value = CallSign> {
-    prop_oneof![3 => Just(CallSign::Good), 1 => Just(CallSign::Dropped), 1 => Just(CallSign::None)]
+    prop_oneof![3 => Just(CallSign::Good), 1 => Just(CallSign::Overloaded), 1 => Just(CallSign::Neutral)]
 }
 
 proptest! {
@@ -109,14 +121,13 @@ proptest! {
     ) {
         let config = AdaptiveLimitConfig { initial, min, max: min + more, max_latency: None };
         let config = config.sound(u32::MAX);
-        let mut limit = AdaptiveLimit::new(&config);
+        let mut limit = AdaptiveLimit::new(config);
         let mut lowered_at = 0;
         for (started, took, in_flight, sign) in calls {
             let before = limit.limit();
-            let ended = at(started + took);
-            let call = EndedCall { started: at(started), ended, in_flight, sign };
+            let call = ended(started, started + took, in_flight, sign);
 
-            let is_changed = limit.observe(&config, call);
+            let is_changed = observe(&mut limit, call);
 
             let now = limit.limit();
             prop_assert!((config.min..=config.max).contains(&now));
@@ -126,10 +137,10 @@ proptest! {
             }
             match sign {
                 CallSign::Good => prop_assert!(now == before || now == before + 1),
-                CallSign::Dropped => prop_assert!(now <= before),
-                CallSign::None => prop_assert_eq!(now, before),
+                sign if sign.is_drop() => prop_assert!(now <= before),
+                _ => prop_assert_eq!(now, before),
             }
-            if sign == CallSign::Dropped && started >= lowered_at {
+            if sign == CallSign::Overloaded && started >= lowered_at {
                 lowered_at = started + took;
             }
         }
@@ -145,9 +156,8 @@ proptest! {
         for round in 0..200 {
             let in_flight = limit.limit();
             for number in 0..in_flight {
-                let sign = if number < bears { CallSign::Good } else { CallSign::Dropped };
-                let (started, ended) = (at(round), at(round + 1));
-                limit.observe(&CONFIG, EndedCall { started, ended, in_flight, sign });
+                let sign = if number < bears { CallSign::Good } else { CallSign::Overloaded };
+                limit.on_end(&ended(round, round + 1, in_flight, sign));
             }
             if round > 50 {
                 let least = (bears - bears.div_ceil(10)).saturating_sub(1);

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use super::call_policy::CallPolicy;
+use super::ended_call::{CallSign, EndedCall};
 use crate::time::ProcessingTime;
 
 /// Bounds of an [`AdaptiveLimit`], and what it takes for a bad sign.
@@ -20,35 +22,11 @@ pub struct AdaptiveLimitConfig {
 
 impl AdaptiveLimitConfig {
     /// Returns the same with bounds that can be kept, none of them above `max`.
-    pub(super) fn sound(self, max: u32) -> Self {
+    pub(crate) fn sound(self, max: u32) -> Self {
         let max = self.max.clamp(1, max.max(1));
         let min = self.min.clamp(1, max);
         Self { initial: self.initial.clamp(min, max), min, max, ..self }
     }
-}
-
-/// What a call says of its destination.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallSign {
-    /// It bears the calls that it has.
-    Good,
-    /// It has too many: the call was refused, lost, or not answered in time.
-    Dropped,
-    /// Nothing: the call failed, and another attempt would, too.
-    None,
-}
-
-/// A call that ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EndedCall {
-    /// When it started.
-    pub started: ProcessingTime,
-    /// When it ended.
-    pub ended: ProcessingTime,
-    /// Calls of its destination at its end, itself included.
-    pub in_flight: u32,
-    /// What it came to.
-    pub sign: CallSign,
 }
 
 /// The most calls in flight of one destination: additive increase, multiplicative decrease.
@@ -72,6 +50,7 @@ pub struct EndedCall {
 /// are lost together bring the limit down to its minimum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdaptiveLimit {
+    config: AdaptiveLimitConfig,
     limit: u32,
     /// Good calls since the limit changed.
     good: u32,
@@ -83,8 +62,9 @@ pub struct AdaptiveLimit {
 
 impl AdaptiveLimit {
     /// Makes the limit of a destination that is not known.
-    pub const fn new(config: &AdaptiveLimitConfig) -> Self {
-        Self { limit: config.initial, good: 0, is_starting: true, lowered_at: ProcessingTime::ZERO }
+    pub const fn new(config: AdaptiveLimitConfig) -> Self {
+        let (limit, lowered_at) = (config.initial, ProcessingTime::ZERO);
+        Self { config, limit, good: 0, is_starting: true, lowered_at }
     }
 
     /// Returns the limit.
@@ -92,36 +72,48 @@ impl AdaptiveLimit {
         self.limit
     }
 
-    /// Learns from a call; returns whether the limit changed.
-    pub fn observe(&mut self, config: &AdaptiveLimitConfig, call: EndedCall) -> bool {
-        if call.started < self.lowered_at {
-            return false;
-        }
-        let before = self.limit;
-        let took = call.ended.saturating_since(call.started);
-        let is_slow = config.max_latency.is_some_and(|most| took > most);
-        match call.sign {
-            _ if is_slow => self.lower(config, call.ended),
-            CallSign::Dropped => self.lower(config, call.ended),
-            CallSign::Good if call.in_flight >= self.limit.div_ceil(2) => self.raise(config),
-            CallSign::Good | CallSign::None => {}
-        }
-        self.limit != before
-    }
-
-    fn lower(&mut self, config: &AdaptiveLimitConfig, now: ProcessingTime) {
+    fn lower(&mut self, now: ProcessingTime) {
         // At least one less: nine tenths, rounded down.
         let lower = self.limit - self.limit.div_ceil(10);
-        self.limit = lower.max(config.min);
+        self.limit = lower.max(self.config.min);
         (self.good, self.is_starting, self.lowered_at) = (0, false, now);
     }
 
-    fn raise(&mut self, config: &AdaptiveLimitConfig) {
+    fn raise(&mut self) {
         self.good += 1;
         if self.is_starting || self.good >= self.limit {
-            self.limit = self.limit.saturating_add(1).min(config.max);
+            self.limit = self.limit.saturating_add(1).min(self.config.max);
             self.good = 0;
         }
+    }
+}
+
+impl CallPolicy for AdaptiveLimit {
+    fn on_start(&mut self, _now: ProcessingTime, _cost: u64) {}
+
+    fn on_end(&mut self, call: &EndedCall) {
+        if call.started < self.lowered_at {
+            return;
+        }
+        let took = call.ended.saturating_since(call.started);
+        let is_slow = self.config.max_latency.is_some_and(|most| took > most);
+        if is_slow || call.sign.is_drop() {
+            self.lower(call.ended);
+        } else if call.sign == CallSign::Good && call.in_flight >= self.limit.div_ceil(2) {
+            self.raise();
+        }
+    }
+
+    fn window(&self, _now: ProcessingTime) -> u32 {
+        self.limit
+    }
+
+    fn ready_at(&self, now: ProcessingTime, _cost: u64) -> ProcessingTime {
+        now
+    }
+
+    fn is_watching(&self, _now: ProcessingTime) -> bool {
+        false
     }
 }
 

@@ -38,6 +38,11 @@ async def sum_of(a, b):
     return a + b
 
 
+@sa.async_function("same bigint")
+async def same(row):
+    return {"same": row["id"]}
+
+
 def rows(df: DataFrame) -> list[Any]:
     return [list(row.asDict(recursive=True).values()) for row in df.collect()]
 
@@ -83,6 +88,7 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
         "wrong channel": message_of(
             lambda: sa.ordered_wait(numbers, double, channel=F.col("absent"))
         ),
+        "chain": rows(sa.ordered_wait(sa.ordered_wait(numbers, double), same, chain=True)),
         "replace": rows(sa.ordered_wait(numbers, double, output="replace"))[:2],
         "capture": rows(sa.ordered_wait(numbers, fail_odd, on_error="capture"))[:2],
         "column": rows(numbers.select("id", doubled("id").alias("r")).select("id", "r.*")),

@@ -56,6 +56,10 @@ def test_an_expression_may_be_the_channel(results):
     assert "\n" not in results["wrong channel"]
 
 
+def test_calls_after_one_another_share_a_worker(results):
+    assert results["chain"] == [[*row, row[0]] for row in EXPECTED]
+
+
 def test_output_can_be_replaced(results):
     assert results["replace"] == [[0, "number 0"], [2, "number 1"]]
 

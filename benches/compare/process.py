@@ -23,6 +23,8 @@ __all__ = ["Failure", "Measured", "complaints", "run"]
 
 _LINES_OF_OUTPUT = 3
 _LONGEST_LINE = 300
+_NOTE = "see docs/errors.md#"
+"""What Python prints below an error that says where it is explained."""
 _TRACEBACK = "Traceback (most recent call last):"
 _JAVA_FRAME = re.compile(r"at .*\(.*\)|\.\.\. \d+ more")
 
@@ -153,6 +155,7 @@ def _report(peer: Peer, job: Job, limit_seconds: float) -> tuple[Outcome, TreeSa
 def _last_lines(log: str) -> list[str]:
     """Returns the end of a log: the error alone below a traceback; without the project's folder."""
     lines = [line.strip().replace(str(ROOT), ".")[:_LONGEST_LINE] for line in log.splitlines()]
+    lines = [line for line in lines if not line.startswith(_NOTE)]
     kept = 1 if _TRACEBACK in lines else _LINES_OF_OUTPUT
     return [line for line in lines if line and not _JAVA_FRAME.fullmatch(line)][-kept:]
 

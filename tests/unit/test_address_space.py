@@ -51,9 +51,8 @@ def test_a_thread_that_cannot_be_started_names_the_setting():
         "bound(mapped() + 100)\nrun()"
     )
     assert code == 1
-    last = error.strip().splitlines()[-1]
-    assert "no thread could be started for `sparkawait-" in last
-    assert "raise spark.executor.pyspark.memory" in last
+    assert "no thread could be started for `sparkawait-" in error
+    assert "raise spark.executor.pyspark.memory" in error
     assert "cannot join thread" not in error
 
 

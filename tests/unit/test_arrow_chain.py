@@ -27,7 +27,7 @@ async def add_one(row):
 
 def batches(count=3, rows=10):
     for index in range(count):
-        yield pa.record_batch({"x": list(range(index * rows, (index + 1) * rows))})
+        yield pa.RecordBatch.from_pydict({"x": list(range(index * rows, (index + 1) * rows))})
 
 
 def rows(output):

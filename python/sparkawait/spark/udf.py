@@ -25,6 +25,7 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike, check_async, describe
 from sparkawait.native_function import NativeFunction
 from sparkawait.spark.columns import FOUND, Arguments, ColumnPlan, ColumnTask
+from sparkawait.spark.drivers_python import run_drivers_python
 from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.returned import casts, conform, result_fields
 from sparkawait.spark.schemas import bare
@@ -348,6 +349,9 @@ class AsyncUserDefinedFunction:
         return self
 
     def _evaluator(self, plan: Plan, arguments: Arguments) -> Callable[..., Any]:
+        session = SparkSession.getActiveSession()
+        if session is not None:
+            run_drivers_python(session)
         is_native = isinstance(plan.function, NativeFunction)
         task = ColumnTask(
             plan,

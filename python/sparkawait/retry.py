@@ -16,7 +16,7 @@ from typing import Any, Literal, NoReturn, cast
 from sparkawait import _core
 from sparkawait._plan.checks import shown
 from sparkawait._plan.signatures import misfit_of
-from sparkawait._worker.retry_after import announced_delay
+from sparkawait._worker.retry_after import announced_delay, encodable
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind, ResultError
 
@@ -256,5 +256,5 @@ def _refuse(message: str) -> NoReturn:
 
 def _header_delay(delay: object) -> float:
     """Reads a duration, or either form of an HTTP ``Retry-After`` header."""
-    seconds = _core.header_seconds(delay) if isinstance(delay, str) else None
+    seconds = _core.header_seconds(encodable(delay)) if isinstance(delay, str) else None
     return parse_duration(delay, "delay") if seconds is None else seconds

@@ -67,6 +67,7 @@ CLIENTS = [HTTPStatusError, ClientError, of_aiohttp, of_urllib]
         ({"Retry-After-Ms": "soon", "Retry-After": "1"}, 1),
         ({"X-RateLimit-Remaining-Tokens": "0", "X-RateLimit-Reset-Tokens": "1m0.5s"}, 60.5),
         ({"X-RateLimit-Remaining-Tokens": "9", "X-RateLimit-Reset-Tokens": "1m0.5s"}, None),
+        ({"X-Name": "caf\udce9", "Retry-After": "3"}, 3),
         ({"RateLimit": '"default";r=0;t=30'}, 30),
         ({}, None),
     ],

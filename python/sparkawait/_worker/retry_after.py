@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from sparkawait import _core
 
-__all__ = ["announced_delay"]
+__all__ = ["announced_delay", "encodable"]
 
 _TOO_MANY_REQUESTS = 429
 
@@ -37,6 +37,11 @@ def announced_delay(error: BaseException) -> float | None:
     return None
 
 
+def encodable(text: str) -> str:
+    """Returns a text that UTF-8 can encode, with question marks for what it cannot."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def _headers_of(owner: object) -> Any:
     if isinstance(owner, Mapping):  # botocore
         metadata = cast("Mapping[str, Any]", owner).get("ResponseMetadata")
@@ -54,5 +59,5 @@ def _status_of(error: BaseException, response: object) -> object:
 
 
 def _delay_in(headers: Any, status: object) -> float | None:
-    found = {str(name).lower(): str(value) for name, value in headers.items()}
+    found = {encodable(str(name)).lower(): encodable(str(it)) for name, it in headers.items()}
     return _core.announced_delay(found, status == _TOO_MANY_REQUESTS)

@@ -26,13 +26,13 @@ _SERVER_OF_THIS_PROCESS = "SPARK_LOCAL_REMOTE"
 """Set by PySpark when it has started a server of Spark Connect itself."""
 
 
-def run_drivers_python(spark: SparkSession) -> None:
+def run_drivers_python(spark: SparkSession | None) -> None:
     """Has workers on this machine run the Python of the driver, where nobody chose theirs.
 
     So a program runs in an environment that was not activated, as those of notebooks and editors.
     Otherwise Spark takes the first `python3` on PATH, which has other packages.
     """
-    if not sys.executable or _CHOICE in os.environ:
+    if spark is None or not sys.executable or _CHOICE in os.environ:
         return
     if is_connect(spark):
         # Asked last: it takes a call to the server.

@@ -349,9 +349,7 @@ class AsyncUserDefinedFunction:
         return self
 
     def _evaluator(self, plan: Plan, arguments: Arguments) -> Callable[..., Any]:
-        session = SparkSession.getActiveSession()
-        if session is not None:
-            run_drivers_python(session)
+        run_drivers_python(SparkSession.getActiveSession())
         is_native = isinstance(plan.function, NativeFunction)
         task = ColumnTask(
             plan,

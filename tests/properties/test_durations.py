@@ -16,10 +16,10 @@ from sparkawait.durations import parse_duration
 
 NAMES = {
     "ns": ["ns", "nanosecond", "nanoseconds"],
-    "us": ["us", "µs", "microsecond", "microseconds"],
+    "us": ["us", "µs", "\u03bcs", "microsecond", "microseconds"],
     "ms": ["ms", "millisecond", "milliseconds"],
-    "s": ["s", "sec", "second", "seconds"],
-    "min": ["m", "min", "minute", "minutes"],
+    "s": ["s", "sec", "secs", "second", "seconds"],
+    "min": ["m", "min", "mins", "minute", "minutes"],
     "h": ["h", "hour", "hours"],
     "d": ["day", "days"],
 }

@@ -126,8 +126,14 @@ def migrate(
 
     # A node that has lost sight of the others for a moment takes no keys.
     wait_for(is_empty)
+    give(source, target, given)
+
+
+def give(source: RedisServer, target: RedisServer, slots: Sequence[int]) -> None:
+    """Has both ends know who owns some slots now."""
+    target_id = target.cli("cluster", "myid").strip()
     for node in (target, source):
-        run(node, (f"cluster setslot {it} node {target_id}" for it in given))
+        run(node, (f"cluster setslot {it} node {target_id}" for it in slots))
 
 
 @pytest.mark.parametrize("channels", [None, sa.Channels(count=3)])
@@ -149,13 +155,18 @@ def test_nothing_is_lost_while_slots_move(passing, channels):
 
 def test_nothing_is_lost_while_slots_go_to_and_fro(passing):
     function = redis.get(passing.url, "k:{id}", schema="v bigint", cluster=True)
-    slots = range(0, 5461, 9)
+    # A node may take the last of them back for a moment, by old news, and Redis deletes what it then
+    # has twice: there is no key in slot 1.
+    slots = [*range(0, 5461, 9), 1]
+
+    def flip(source, target):
+        migrate(source, target, slots, given=slots)
+        wait_for(lambda: passing.is_agreed() or give(source, target, slots))
 
     def flipping():
         for index, batch in enumerate(batches()):
             source, target = passing.primaries[index % 2], passing.primaries[1 - index % 2]
-            migrate(source, target, slots, given=slots)
-            passing.wait_until_agreed()
+            flip(source, target)
             yield batch
 
     out = sa.arrow.unordered_wait(flipping(), function, capacity=700, retry=UNTIL_BACK)

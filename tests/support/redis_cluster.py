@@ -75,15 +75,12 @@ class RedisCluster:
         for node in self.nodes:
             wait_for(lambda node=node: ports <= set(node.cli("cluster", "slots").split()))
 
-    def wait_until_agreed(self) -> None:
-        """Returns when all primaries name the same owner of each slot, by epochs that differ.
+    def is_agreed(self) -> bool:
+        """Returns whether all primaries name the same owner of each slot, by epochs that differ.
 
         Slots that move on before that may be claimed by two nodes with one epoch; one of them then
         gives way, and Redis deletes the keys that it has in them.
         """
-        wait_for(self._is_agreed)
-
-    def _is_agreed(self) -> bool:
         told = {_primaries_told_by(node) for node in self.primaries}
         epochs = [epoch for _, epoch, _ in next(iter(told))]
         return len(told) == 1 and len(set(epochs)) == len(epochs)

@@ -155,8 +155,8 @@ def test_nothing_is_lost_while_slots_move(passing, channels):
 
 def test_nothing_is_lost_while_slots_go_to_and_fro(passing):
     function = redis.get(passing.url, "k:{id}", schema="v bigint", cluster=True)
-    # A node may take the last of them back for a moment, by old news, and Redis deletes what it then
-    # has twice: there is no key in slot 1.
+    # A node may take the last of them back for a moment, by old news, and Redis deletes what it
+    # then has twice: there is no key in slot 1.
     slots = [*range(0, 5461, 9), 1]
 
     def flip(source, target):

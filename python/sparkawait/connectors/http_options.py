@@ -257,8 +257,8 @@ class _Fields:
     proxy = Option(
         default=None,
         check=lambda value, _: _proxy(value),
-        meaning="uRL of a proxy; `None` for what the environment says (`HTTPS_PROXY`, `NO_PROXY` "
-        "and the like), `False` for none",
+        meaning="the URL of a proxy; `None` for what the environment says (`HTTPS_PROXY`, "
+        "`NO_PROXY` and the like), `False` for none",
     )
     ca = Option(
         default=None,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sparkawait_core::ProcessingTime;
-use sparkawait_core::policy::{Gcra, Rate, RateLimit};
+use sparkawait_core::policy::{CallPolicy as _, Gcra, Rate, RateLimit};
 
 /// A call: nanoseconds after the one before when it is wanted, and what it costs.
 type Wish = (u64, u64);
@@ -25,9 +25,9 @@ fn starts(limit: &mut RateLimit, wishes: &[Wish]) -> Vec<(u64, u64)> {
     let mut starts = Vec::new();
     for (pause, cost) in wishes {
         now = ProcessingTime::from_nanos(now.as_nanos() + pause);
-        now = now.max(limit.ready_at(*cost, now));
-        limit.on_start(*cost, now);
-        limit.on_end(*cost, *cost);
+        now = now.max(limit.ready_at(now, *cost));
+        limit.on_start(now, *cost);
+        limit.settle(*cost, *cost);
         starts.push((now.as_nanos(), *cost));
     }
     starts
@@ -79,10 +79,10 @@ proptest! {
         for (pause, cost) in wishes {
             now = ProcessingTime::from_nanos(now.as_nanos() + pause);
             let left = limit.available(now);
-            prop_assert!(left == 0 || limit.ready_at(left, now) <= now);
-            prop_assert!(left >= burst || limit.ready_at(left + 1, now) > now);
-            now = now.max(limit.ready_at(cost, now));
-            limit.on_start(cost, now);
+            prop_assert!(left == 0 || limit.ready_at(now, left) <= now);
+            prop_assert!(left >= burst || limit.ready_at(now, left + 1) > now);
+            now = now.max(limit.ready_at(now, cost));
+            limit.on_start(now, cost);
         }
     }
 }

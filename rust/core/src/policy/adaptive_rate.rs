@@ -28,8 +28,9 @@ const SMOOTHING: f64 = 0.8;
 /// what was sent, and grows along a cubic curve: quickly back to where it was
 /// refused, slowly there, quickly beyond; never to more than twice what is sent.
 /// Counterpart of the adaptive retry mode of the AWS SDKs, whose curve is that of
-/// TCP CUBIC. Fits services that answer 429: they limit a rate, not the calls at
-/// a time.
+/// TCP CUBIC; differs in that calls which were in flight at a refusal lower it no
+/// further, or those that are refused together would bring it down to its least.
+/// Fits services that answer 429: they limit a rate, not the calls at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct AdaptiveRate {
     /// Calls per second that may be made; `None` before the first refusal.
@@ -70,48 +71,6 @@ impl AdaptiveRate {
         self.rate
     }
 
-    /// Returns when the next call may start; `now` or a point before it: at once.
-    pub fn ready_at(&self, now: ProcessingTime) -> ProcessingTime {
-        let Some(rate) = self.rate else { return now };
-        let lacks = 1.0 - self.tokens_at(rate, now);
-        if lacks <= 0.0 {
-            return now;
-        }
-        // A nanosecond more than the float says, so that it is there by then.
-        let wait = Duration::try_from_secs_f64(lacks / rate).unwrap_or(Duration::MAX);
-        (now + wait).after_nanos(1)
-    }
-
-    /// Takes the permit of a call that starts.
-    pub fn on_start(&mut self, now: ProcessingTime) {
-        if let Some(rate) = self.rate {
-            self.tokens = self.tokens_at(rate, now) - 1.0;
-            self.filled_at = now;
-        }
-    }
-
-    /// Learns from a call; `is_refused` says that there were too many.
-    pub fn on_end(&mut self, is_refused: bool, now: ProcessingTime) {
-        self.measure(now);
-        let aimed = if is_refused {
-            let sent = self.rate.map_or(self.measured, |rate| rate.min(self.measured));
-            self.refused = sent.max(LEAST);
-            self.refused_at = now;
-            self.back_after = (self.refused * (1.0 - BETA) / SCALE).cbrt();
-            self.refused * BETA
-        } else if self.rate.is_some() {
-            let since = now.saturating_since(self.refused_at).as_secs_f64();
-            SCALE * (since - self.back_after).powi(3) + self.refused
-        } else {
-            return;
-        };
-        self.tokens = self.rate.map_or(0.0, |rate| self.tokens_at(rate, now));
-        self.filled_at = now;
-        let rate = aimed.min(2.0 * self.measured.max(LEAST)).max(LEAST);
-        self.tokens = self.tokens.min(rate.max(1.0));
-        self.rate = Some(rate);
-    }
-
     fn tokens_at(&self, rate: f64, now: ProcessingTime) -> f64 {
         let since = now.saturating_since(self.filled_at).as_secs_f64();
         (self.tokens + since * rate).min(rate.max(1.0))
@@ -134,11 +93,36 @@ impl AdaptiveRate {
 
 impl CallPolicy for AdaptiveRate {
     fn on_start(&mut self, now: ProcessingTime, _cost: u64) {
-        Self::on_start(self, now);
+        if let Some(rate) = self.rate {
+            self.tokens = self.tokens_at(rate, now) - 1.0;
+            self.filled_at = now;
+        }
     }
 
     fn on_end(&mut self, call: &EndedCall) {
-        Self::on_end(self, call.sign == CallSign::Overloaded, call.ended);
+        let (now, is_refused) = (call.ended, call.sign == CallSign::Overloaded);
+        self.measure(now);
+        // It was sent at the rate that was too high, and says nothing of the lower one.
+        if is_refused && self.rate.is_some() && call.started < self.refused_at {
+            return;
+        }
+        let aimed = if is_refused {
+            let sent = self.rate.map_or(self.measured, |rate| rate.min(self.measured));
+            self.refused = sent.max(LEAST);
+            self.refused_at = now;
+            self.back_after = (self.refused * (1.0 - BETA) / SCALE).cbrt();
+            self.refused * BETA
+        } else if self.rate.is_some() {
+            let since = now.saturating_since(self.refused_at).as_secs_f64();
+            SCALE * (since - self.back_after).powi(3) + self.refused
+        } else {
+            return;
+        };
+        self.tokens = self.rate.map_or(0.0, |rate| self.tokens_at(rate, now));
+        self.filled_at = now;
+        let rate = aimed.min(2.0 * self.measured.max(LEAST)).max(LEAST);
+        self.tokens = self.tokens.min(rate.max(1.0));
+        self.rate = Some(rate);
     }
 
     fn window(&self, _now: ProcessingTime) -> u32 {
@@ -146,11 +130,18 @@ impl CallPolicy for AdaptiveRate {
     }
 
     fn ready_at(&self, now: ProcessingTime, _cost: u64) -> ProcessingTime {
-        Self::ready_at(self, now)
+        let Some(rate) = self.rate else { return now };
+        let lacks = 1.0 - self.tokens_at(rate, now);
+        if lacks <= 0.0 {
+            return now;
+        }
+        // A nanosecond more than the float says, so that it is there by then.
+        let wait = Duration::try_from_secs_f64(lacks / rate).unwrap_or(Duration::MAX);
+        (now + wait).after_nanos(1)
     }
 
     fn is_watching(&self, _now: ProcessingTime) -> bool {
-        self.rate().is_some()
+        self.rate.is_some()
     }
 }
 
@@ -167,9 +158,9 @@ mod tests {
         let (mut slot, mut taken) = (0, 0.0);
         for second in 1..=seconds {
             let (mut calls, mut refusals) = (0, 0);
-            let end = ProcessingTime::ZERO + Duration::from_secs(second);
-            while now < end {
-                let ready = limit.ready_at(now);
+            let until = ProcessingTime::ZERO + Duration::from_secs(second);
+            while now < until {
+                let ready = limit.ready_at(now, 1);
                 if ready > now {
                     now = ready;
                     continue;
@@ -177,27 +168,50 @@ mod tests {
                 if now.as_nanos() / 100_000_000 != slot {
                     (slot, taken) = (now.as_nanos() / 100_000_000, 0.0);
                 }
-                limit.on_start(now);
+                limit.on_start(now, 1);
                 calls += 1;
                 taken += 1.0;
-                let is_refused = taken > bears / 10.0;
+                let (started, is_refused) = (now, taken > bears / 10.0);
                 refusals += u32::from(is_refused);
                 // A call takes a fifth of a millisecond, one after the other.
                 now = now + Duration::from_micros(200);
-                limit.on_end(is_refused, now);
+                end(&mut limit, is_refused, started, now);
             }
             told.push((calls, refusals));
         }
         told
     }
 
+    fn end(
+        limit: &mut AdaptiveRate,
+        is_refused: bool,
+        started: ProcessingTime,
+        ended: ProcessingTime,
+    ) {
+        let sign = if is_refused { CallSign::Overloaded } else { CallSign::Good };
+        limit.on_end(&EndedCall { started, ended, in_flight: 1, sign, charged: 1, cost: 1 });
+    }
+
+    #[test]
+    fn calls_that_are_refused_together_lower_the_rate_once() {
+        let mut limit = AdaptiveRate::new(ProcessingTime::ZERO);
+        let at = |millis| ProcessingTime::ZERO + Duration::from_millis(millis);
+        (0..100).for_each(|call| end(&mut limit, false, at(call * 10), at(call * 10)));
+        end(&mut limit, true, at(990), at(1000));
+        let rate = limit.rate();
+        (0..50).for_each(|_| end(&mut limit, true, at(990), at(1001)));
+        assert_eq!(limit.rate(), rate);
+        end(&mut limit, true, at(1001), at(1002));
+        assert!(limit.rate() < rate);
+    }
+
     #[test]
     fn there_is_no_bound_before_the_first_refusal() {
         let mut limit = AdaptiveRate::new(ProcessingTime::ZERO);
         let now = ProcessingTime::from_nanos(5);
-        (0..1000).for_each(|_| limit.on_start(now));
-        (0..1000).for_each(|_| limit.on_end(false, now));
-        assert_eq!((limit.rate(), limit.ready_at(now)), (None, now));
+        (0..1000).for_each(|_| limit.on_start(now, 1));
+        (0..1000).for_each(|_| end(&mut limit, false, now, now));
+        assert_eq!((limit.rate(), limit.ready_at(now, 1)), (None, now));
     }
 
     #[test]
@@ -214,10 +228,11 @@ mod tests {
     fn the_rate_is_never_below_one_call_in_two_seconds() {
         let mut limit = AdaptiveRate::new(ProcessingTime::ZERO);
         for second in 0..100 {
-            limit.on_end(true, ProcessingTime::ZERO + Duration::from_secs(second));
+            let now = ProcessingTime::ZERO + Duration::from_secs(second);
+            end(&mut limit, true, now, now);
         }
         let now = ProcessingTime::ZERO + Duration::from_secs(100);
-        limit.on_start(now);
-        assert!(limit.ready_at(now) <= now + Duration::from_secs(4));
+        limit.on_start(now, 1);
+        assert!(limit.ready_at(now, 1) <= now + Duration::from_secs(4));
     }
 }

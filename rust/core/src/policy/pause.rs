@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::call_policy::CallPolicy;
-use super::ended_call::{CallSign, EndedCall};
+use super::ended_call::EndedCall;
 use crate::retry::mix;
 use crate::time::ProcessingTime;
 
@@ -76,56 +76,9 @@ impl Pause {
         Self { config, state, pauses: 0, paused_at: zero, asked_until: zero }
     }
 
-    /// Returns how many calls may be in flight; `u32::MAX` if it sets no bound.
-    pub fn window(&self, now: ProcessingTime) -> u32 {
-        if now < self.asked_until {
-            return 0;
-        }
-        match self.state {
-            State::Open { .. } => u32::MAX,
-            State::Paused { until } if now < until => 0,
-            State::Paused { .. } | State::Probing => 1,
-            State::Recovering { calls } => calls,
-        }
-    }
-
-    /// Returns when the window opens; a point before now if it is open.
-    pub fn ready_at(&self) -> ProcessingTime {
-        match self.state {
-            State::Paused { until } => until.max(self.asked_until),
-            _ => self.asked_until,
-        }
-    }
-
     /// Returns whether calls that come now would wait for a pause or a probe.
     pub fn is_paused(&self, now: ProcessingTime) -> bool {
         matches!(self.state, State::Paused { .. } | State::Probing) || now < self.asked_until
-    }
-
-    /// Is told that a call starts.
-    pub fn on_start(&mut self, now: ProcessingTime) {
-        if matches!(self.state, State::Paused { until } if until <= now) {
-            self.state = State::Probing;
-        }
-    }
-
-    /// Learns from a call.
-    pub fn on_end(&mut self, sign: CallSign, started: ProcessingTime, now: ProcessingTime) {
-        if sign.is_drop() {
-            self.dropped(started, now);
-            return;
-        }
-        // Whatever it answered: it is there.
-        self.state = match self.state {
-            State::Open { .. } => State::Open { drops: 0 },
-            // An answer to what was sent before, while nothing else is known, is good news too.
-            State::Paused { .. } | State::Probing => State::Recovering { calls: 1 },
-            State::Recovering { calls } if calls.saturating_add(1) >= self.config.most => {
-                self.pauses = 0;
-                State::Open { drops: 0 }
-            }
-            State::Recovering { calls } => State::Recovering { calls: calls + 1 },
-        };
     }
 
     /// Makes no call before `until`, because the destination said so.
@@ -160,29 +113,57 @@ impl Pause {
 
 impl CallPolicy for Pause {
     fn on_start(&mut self, now: ProcessingTime, _cost: u64) {
-        Self::on_start(self, now);
+        if matches!(self.state, State::Paused { until } if until <= now) {
+            self.state = State::Probing;
+        }
     }
 
     fn on_end(&mut self, call: &EndedCall) {
-        Self::on_end(self, call.sign, call.started, call.ended);
+        if call.sign.is_drop() {
+            self.dropped(call.started, call.ended);
+            return;
+        }
+        // Whatever it answered: it is there.
+        self.state = match self.state {
+            State::Open { .. } => State::Open { drops: 0 },
+            // An answer to what was sent before, while nothing else is known, is good news too.
+            State::Paused { .. } | State::Probing => State::Recovering { calls: 1 },
+            State::Recovering { calls } if calls.saturating_add(1) >= self.config.most => {
+                self.pauses = 0;
+                State::Open { drops: 0 }
+            }
+            State::Recovering { calls } => State::Recovering { calls: calls + 1 },
+        };
     }
 
     fn window(&self, now: ProcessingTime) -> u32 {
-        Self::window(self, now)
+        if now < self.asked_until {
+            return 0;
+        }
+        match self.state {
+            State::Open { .. } => u32::MAX,
+            State::Paused { until } if now < until => 0,
+            State::Paused { .. } | State::Probing => 1,
+            State::Recovering { calls } => calls,
+        }
     }
 
     fn ready_at(&self, _now: ProcessingTime, _cost: u64) -> ProcessingTime {
-        Self::ready_at(self)
+        match self.state {
+            State::Paused { until } => until.max(self.asked_until),
+            _ => self.asked_until,
+        }
     }
 
     fn is_watching(&self, now: ProcessingTime) -> bool {
-        Self::window(self, now) != u32::MAX
+        self.window(now) != u32::MAX
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::CallSign;
 
     const GOOD: CallSign = CallSign::Good;
     const DROPPED: CallSign = CallSign::Unreachable;
@@ -191,9 +172,13 @@ mod tests {
         ProcessingTime::ZERO + Duration::from_millis(millis)
     }
 
+    fn end(pause: &mut Pause, sign: CallSign, started: ProcessingTime, ended: ProcessingTime) {
+        pause.on_end(&EndedCall { started, ended, in_flight: 1, sign, charged: 1, cost: 1 });
+    }
+
     fn after_drops(drops: u32, most: u32) -> Pause {
         let mut pause = Pause::new(PauseConfig::new(Some(drops), most, 7));
-        (0..drops).for_each(|_| pause.on_end(DROPPED, at(0), at(10)));
+        (0..drops).for_each(|_| end(&mut pause, DROPPED, at(0), at(10)));
         pause
     }
 
@@ -202,12 +187,12 @@ mod tests {
         let mut pause = Pause::new(PauseConfig::new(Some(3), 100, 7));
         for sign in [DROPPED, DROPPED, GOOD, DROPPED, DROPPED, CallSign::Neutral, DROPPED, DROPPED]
         {
-            pause.on_end(sign, at(0), at(10));
+            end(&mut pause, sign, at(0), at(10));
         }
         assert_eq!(pause.window(at(10)), u32::MAX);
-        pause.on_end(DROPPED, at(0), at(10));
+        end(&mut pause, DROPPED, at(0), at(10));
         assert_eq!(pause.window(at(10)), 0);
-        assert!((at(900)..=at(1_110)).contains(&pause.ready_at()));
+        assert!((at(900)..=at(1_110)).contains(&pause.ready_at(at(0), 1)));
     }
 
     #[test]
@@ -215,11 +200,11 @@ mod tests {
         let mut pause = after_drops(20, 100);
         let (mut now, mut probes) = (at(10), 0);
         while now < at(300_000) {
-            now = pause.ready_at();
+            now = pause.ready_at(at(0), 1);
             assert_eq!(pause.window(now), 1);
-            pause.on_start(now);
+            pause.on_start(now, 1);
             probes += 1;
-            pause.on_end(DROPPED, now, now);
+            end(&mut pause, DROPPED, now, now);
         }
         assert!((9..=12).contains(&probes), "{probes} probes");
     }
@@ -227,11 +212,11 @@ mod tests {
     #[test]
     fn it_is_opened_as_fast_as_it_answers() {
         let mut pause = after_drops(1, 4);
-        let now = pause.ready_at();
-        pause.on_start(now);
+        let now = pause.ready_at(at(0), 1);
+        pause.on_start(now, 1);
         let mut windows = vec![pause.window(now)];
         for _ in 0..4 {
-            pause.on_end(GOOD, now, now);
+            end(&mut pause, GOOD, now, now);
             windows.push(pause.window(now));
         }
         assert_eq!(windows, [1, 1, 2, 3, u32::MAX]);
@@ -240,14 +225,14 @@ mod tests {
     #[test]
     fn what_was_in_flight_when_it_paused_neither_prolongs_nor_repeats_it() {
         let mut pause = after_drops(1, 4);
-        let until = pause.ready_at();
-        (0..50).for_each(|_| pause.on_end(DROPPED, at(0), at(20)));
-        assert_eq!(pause.ready_at(), until);
-        pause.on_start(until);
-        pause.on_end(GOOD, until, until);
-        pause.on_end(DROPPED, at(0), until);
+        let until = pause.ready_at(at(0), 1);
+        (0..50).for_each(|_| end(&mut pause, DROPPED, at(0), at(20)));
+        assert_eq!(pause.ready_at(at(0), 1), until);
+        pause.on_start(until, 1);
+        end(&mut pause, GOOD, until, until);
+        end(&mut pause, DROPPED, at(0), until);
         assert_eq!(pause.window(until), 1);
-        pause.on_end(DROPPED, until, until);
+        end(&mut pause, DROPPED, until, until);
         assert_eq!(pause.window(until), 0);
     }
 
@@ -256,8 +241,8 @@ mod tests {
         let mut pause = Pause::new(PauseConfig::new(None, 100, 7));
         pause.pause_until(at(500));
         pause.pause_until(at(200));
-        (0..100).for_each(|_| pause.on_end(DROPPED, at(0), at(0)));
-        assert_eq!((pause.window(at(499)), pause.ready_at()), (0, at(500)));
+        (0..100).for_each(|_| end(&mut pause, DROPPED, at(0), at(0)));
+        assert_eq!((pause.window(at(499)), pause.ready_at(at(0), 1)), (0, at(500)));
         assert_eq!(pause.window(at(500)), u32::MAX);
     }
 }

@@ -38,28 +38,8 @@ impl RateLimit {
         Self { limit, tat: zero, allowance: None, told_at: zero, in_flight: 0 }
     }
 
-    /// Returns when a call that costs `cost` may start; `now` or a point before it: at once.
-    pub fn ready_at(&self, cost: u64, now: ProcessingTime) -> ProcessingTime {
-        let ready = self.limit.ready_at(self.tat, cost);
-        match self.allowance {
-            Some(Allowance { remaining, until }) if now < until && remaining < cost => {
-                ready.max(until)
-            }
-            _ => ready,
-        }
-    }
-
-    /// Takes the permits of a call that starts.
-    pub fn on_start(&mut self, cost: u64, now: ProcessingTime) {
-        self.tat = self.limit.take(self.tat, cost, now);
-        self.in_flight = self.in_flight.saturating_add(cost);
-        if let Some(allowance) = &mut self.allowance {
-            allowance.remaining = allowance.remaining.saturating_sub(cost);
-        }
-    }
-
     /// Settles a call that was charged `charged` and cost `actual`, whatever it came to.
-    pub fn on_end(&mut self, charged: u64, actual: u64) {
+    pub fn settle(&mut self, charged: u64, actual: u64) {
         self.in_flight = self.in_flight.saturating_sub(charged);
         if actual != charged {
             self.tat = self.limit.settle(self.tat, charged, actual);
@@ -72,7 +52,7 @@ impl RateLimit {
 
     /// Learns from the reply to a call that started at `started` what is left until `until`.
     ///
-    /// To be told after [`on_end`](Self::on_end) of that call. Replies overtake one another: what
+    /// To be told after [`on_end`](CallPolicy::on_end) of that call. Replies overtake one another: what
     /// one says is old news once that of a call that started later is known.
     pub fn tell(
         &mut self,
@@ -102,11 +82,15 @@ impl RateLimit {
 
 impl CallPolicy for RateLimit {
     fn on_start(&mut self, now: ProcessingTime, cost: u64) {
-        Self::on_start(self, cost, now);
+        self.tat = self.limit.take(self.tat, cost, now);
+        self.in_flight = self.in_flight.saturating_add(cost);
+        if let Some(allowance) = &mut self.allowance {
+            allowance.remaining = allowance.remaining.saturating_sub(cost);
+        }
     }
 
     fn on_end(&mut self, call: &EndedCall) {
-        Self::on_end(self, call.charged, call.cost);
+        self.settle(call.charged, call.cost);
     }
 
     fn window(&self, _now: ProcessingTime) -> u32 {
@@ -114,7 +98,13 @@ impl CallPolicy for RateLimit {
     }
 
     fn ready_at(&self, now: ProcessingTime, cost: u64) -> ProcessingTime {
-        Self::ready_at(self, cost, now)
+        let ready = self.limit.ready_at(self.tat, cost);
+        match self.allowance {
+            Some(Allowance { remaining, until }) if now < until && remaining < cost => {
+                ready.max(until)
+            }
+            _ => ready,
+        }
     }
 
     fn is_watching(&self, _now: ProcessingTime) -> bool {
@@ -142,29 +132,29 @@ mod tests {
     #[test]
     fn what_the_service_says_lowers_the_limit_until_it_counts_anew() {
         let mut limit = limit(100, 100);
-        limit.on_start(1, at(1));
-        limit.on_end(1, 1);
+        limit.on_start(at(1), 1);
+        limit.settle(1, 1);
         limit.tell(2, at(9), at(1), at(2));
         assert_eq!(limit.available(at(2)), 2);
 
-        limit.on_start(2, at(2));
-        assert_eq!(limit.ready_at(1, at(2)), at(9));
-        assert!(limit.ready_at(1, at(9)) <= at(9));
+        limit.on_start(at(2), 2);
+        assert_eq!(limit.ready_at(at(2), 1), at(9));
+        assert!(limit.ready_at(at(9), 1) <= at(9));
     }
 
     #[test]
     fn it_never_raises_it() {
         let mut limit = limit(1, 1);
-        limit.on_start(1, at(1));
+        limit.on_start(at(1), 1);
         limit.tell(1_000_000, at(60), at(1), at(1));
-        assert_eq!(limit.ready_at(1, at(1)), at(2));
+        assert_eq!(limit.ready_at(at(1), 1), at(2));
     }
 
     #[test]
     fn calls_on_their_way_may_not_be_counted_yet() {
         let mut limit = limit(100, 100);
-        (0..6).for_each(|_| limit.on_start(1, at(1)));
-        limit.on_end(1, 1);
+        (0..6).for_each(|_| limit.on_start(at(1), 1));
+        limit.settle(1, 1);
         limit.tell(7, at(9), at(1), at(2));
         assert_eq!(limit.available(at(2)), 2);
     }
@@ -184,9 +174,9 @@ mod tests {
     fn a_call_is_settled_by_what_it_cost() {
         let mut limit = limit(100, 100);
         limit.tell(40, at(9), at(0), at(1));
-        limit.on_start(30, at(1));
+        limit.on_start(at(1), 30);
         assert_eq!(limit.available(at(1)), 10);
-        limit.on_end(30, 5);
+        limit.settle(30, 5);
         assert_eq!(limit.available(at(1)), 35);
     }
 }

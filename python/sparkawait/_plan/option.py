@@ -74,8 +74,15 @@ class Option(Generic[_T]):
 
 
 def options_of(cls: type) -> dict[str, Option[Any]]:
-    """Returns the options of a class by name, in the order of the source."""
-    return {name: it for name, it in vars(cls).items() if isinstance(it, Option)}
+    """Returns the options of a class by name, in the order of the source, inherited ones last."""
+    found: dict[str, Option[Any]] = {}
+    for owner in cls.__mro__:
+        found |= {
+            name: it
+            for name, it in vars(owner).items()
+            if isinstance(it, Option) and name not in found
+        }
+    return found
 
 
 def refuse_unknown(name: str, known: Iterable[str], hint: str = "") -> NoReturn:

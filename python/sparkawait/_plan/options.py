@@ -44,28 +44,14 @@ _MODES = ("ordered", "unordered", "key_ordered")
 def resolve(
     mode: str,
     function: object,
-    *,
-    input_schema: pa.Schema | None,
-    key: object = None,
-    options: object = None,
     **given: Any,
 ) -> Plan:
-    """Checks `function` and the options and returns them as a plan for the executors.
-
-    Args:
-        mode: ``"ordered"``, ``"unordered"`` or ``"key_ordered"``.
-        function: What the user gave.
-        input_schema: Schema of the input, or ``None`` when it is known only later.
-        key: The columns of the key, in the key-ordered mode.
-        options: A set of options.
-        **given: The options that were given besides, which win.
+    """Does what `resolve_unpickled` does for a plan that travels to the executors.
 
     Raises:
         ConfigurationError: If anything is wrong, unpicklable functions included.
     """
-    plan = resolve_unpickled(
-        mode, function, input_schema=input_schema, key=key, options=options, **given
-    )
+    plan = resolve_unpickled(mode, function, **given)
     check_picklable(plan, plan.function_name)
     if plan.options.cache is None:
         return plan
@@ -81,7 +67,19 @@ def resolve_unpickled(
     options: object = None,
     **given: Any,
 ) -> Plan:
-    """Does what `resolve` does for a plan that stays in this process."""
+    """Checks `function` and the options and returns them as a plan for this process.
+
+    Args:
+        mode: ``"ordered"``, ``"unordered"`` or ``"key_ordered"``.
+        function: What the user gave.
+        input_schema: Schema of the input, or ``None`` when it is known only later.
+        key: The columns of the key, in the key-ordered mode.
+        options: A set of options.
+        **given: The options that were given besides, which win.
+
+    Raises:
+        ConfigurationError: If anything is wrong.
+    """
     if mode not in _MODES:
         _refuse(f"`mode` must be one of {_MODES}, got {shown(mode)}")
     checked = WaitOptions(**all_given(options, given))

@@ -8,13 +8,28 @@ from pathlib import Path
 from typing import cast
 
 from sparkawait._plan.checks import is_unicode
+from sparkawait._plan.option import Option
+from sparkawait._plan.option_checks import anything
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.secrets import Secret
 
-__all__ = ["Certificates", "Pem"]
+__all__ = ["CertificateOptions", "Certificates", "Pem"]
 
 Pem = str | Path | Secret
 """The path of a PEM file on every executor, a PEM text, or a secret that holds one."""
+
+
+class CertificateOptions:
+    """The options of all connectors that encrypt; `Certificates` checks them together."""
+
+    ca = Option(
+        None,
+        anything,
+        "certificates to trust instead of the system's, in PEM form: a path that every executor"
+        " has, a text or a secret",
+    )
+    certificate = Option(None, anything, "the client's certificate, likewise")
+    private_key = Option(None, anything, "the key of `certificate`, if it is not in there")
 
 
 @dataclass(frozen=True, repr=False)

@@ -17,7 +17,7 @@ from sparkawait._plan.checks import (
 )
 from sparkawait._plan.option import Option, options_of
 from sparkawait._plan.option_checks import anything, one_of, optional
-from sparkawait.connectors.certificates import Pem
+from sparkawait.connectors.certificates import CertificateOptions, Pem
 from sparkawait.connectors.http_hosts import check_hosts
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.secrets import Secret
@@ -129,7 +129,7 @@ def require(condition: bool, message: str) -> None:  # noqa: FBT001 - what is to
         refuse(message)
 
 
-class _Fields:
+class _Fields(CertificateOptions):
     query = Option(
         default=None,
         check=_templates,
@@ -259,22 +259,6 @@ class _Fields:
         check=lambda value, _: _proxy(value),
         meaning="the URL of a proxy; `None` for what the environment says (`HTTPS_PROXY`, "
         "`NO_PROXY` and the like), `False` for none",
-    )
-    ca = Option(
-        default=None,
-        check=anything,
-        meaning="certificates to trust instead of the system's, in PEM form: a path that every "
-        "executor has, a text or a secret",
-    )
-    certificate = Option(
-        default=None,
-        check=anything,
-        meaning="the client's certificate, likewise",
-    )
-    private_key = Option(
-        default=None,
-        check=anything,
-        meaning="the key of `certificate`, if it is not in there",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Literal, TypedDict
 from sparkawait._plan.checks import MAX_BYTES, MAX_COUNT, flag, integer, refuse, shown
 from sparkawait._plan.option import Option, options_of
 from sparkawait._plan.option_checks import anything, one_of, optional
-from sparkawait.connectors.certificates import Pem
+from sparkawait.connectors.certificates import CertificateOptions, Pem
 from sparkawait.durations import Duration, positive_duration
 
 __all__ = ["POSTGRES_OPTIONS", "PostgresOptions"]
@@ -49,7 +49,7 @@ def _statement_timeout(value: object, name: str) -> float:
     return seconds
 
 
-class _Fields:
+class _Fields(CertificateOptions):
     how = Option(
         default="left",
         check=one_of("left", "inner"),
@@ -117,16 +117,6 @@ class _Fields:
         meaning="authorities that the server's certificate must come from, in PEM form: a path "
         "that every executor has, a text or a secret. Given, they are checked whatever "
         "`sslmode` is; not given, those of the system are taken",
-    )
-    certificate = Option(
-        default=None,
-        check=anything,
-        meaning="the client's certificate, likewise",
-    )
-    private_key = Option(
-        default=None,
-        check=anything,
-        meaning="the key of `certificate`, if it is not in there",
     )
 
 

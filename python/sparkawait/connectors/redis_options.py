@@ -8,8 +8,8 @@ from typing import Any, Literal, TypedDict
 
 from sparkawait._plan.checks import MAX_BYTES, flag, integer, refuse, text
 from sparkawait._plan.option import Option, checked, options_of
-from sparkawait._plan.option_checks import anything, one_of, optional
-from sparkawait.connectors.certificates import Certificates, Pem
+from sparkawait._plan.option_checks import one_of, optional
+from sparkawait.connectors.certificates import CertificateOptions, Certificates, Pem
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.secrets import Secret
 
@@ -43,7 +43,7 @@ def _password(value: object, name: str) -> str | Secret:
     return text(value, name, "a str or a secret", quoted=False)
 
 
-class _Fields:
+class _Fields(CertificateOptions):
     how = Option(
         "left",
         one_of("left", "inner"),
@@ -84,14 +84,6 @@ class _Fields:
         "a row whose reply has more fails",
         shown="64 MB",
     )
-    ca = Option(
-        None,
-        anything,
-        "certificates to trust instead of the system's, in PEM form: a path that every executor"
-        " has, a text or a secret",
-    )
-    certificate = Option(None, anything, "the client's certificate, likewise")
-    private_key = Option(None, anything, "the key of `certificate`, if it is not in there")
 
 
 REDIS_OPTIONS = options_of(_Fields)

@@ -15,7 +15,8 @@ use sparkawait_core::retry::AsyncRetryStrategy;
 use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::clock::Clock;
 use sparkawait_runtime::{BufferTimeout, DriverConfig, Turn};
-use support::{Chain, ManualClock, Script, Seen, TaskFeeder, Told, World, nanos};
+use support::chain::{Chain, Script};
+use support::{ManualClock, Seen, TaskFeeder, Told, World, nanos};
 
 mod support;
 

@@ -8,7 +8,7 @@ use sparkawait_core::operator::Config;
 use sparkawait_core::policy::PolicyConfig;
 use sparkawait_runtime::DriverConfig;
 use sparkawait_runtime::log::Log;
-use support::{Task, Told, World, config, echo};
+use support::{Task, Told, Turns as _, World, config, echo};
 use tracing::level_filters::LevelFilter;
 
 mod support;

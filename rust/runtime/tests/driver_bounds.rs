@@ -5,7 +5,7 @@
 //! bytes per batch, four hundred of each may be held.
 
 use sparkawait_runtime::BufferTimeout;
-use support::{Task, Told, World, config, echo};
+use support::{Task, Told, Turns as _, World, config, echo};
 
 mod support;
 

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use sparkawait_core::operator::{Config, FailurePolicy, OutputMode, Retry};
 use sparkawait_runtime::{BufferTimeout, DriverConfig, WarmUpConfig};
-use support::{BAD_RESULT, Chain, NO_RESULT, Script, Told, World, config, echo, nanos};
+use support::chain::{Chain, Script};
+use support::{BAD_RESULT, NO_RESULT, Told, Turns as _, World, config, echo, nanos};
 
 mod support;
 

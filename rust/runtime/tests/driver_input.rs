@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use support::{BAD_ROW, Task, Told, WATERMARK, World, config, echo};
+use support::{BAD_ROW, Task, Told, Turns as _, WATERMARK, World, config, echo};
 
 mod support;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sparkawait_core::operator::{FailurePolicy, OutputMode, Retry};
 use sparkawait_runtime::BufferTimeout;
-use support::{Task, Told, World, config, echo, nanos};
+use support::{Task, Told, Turns as _, World, config, echo, nanos};
 
 mod support;
 

@@ -8,7 +8,7 @@ use std::thread;
 use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy, Handled, Retry};
 use sparkawait_core::retry::AsyncRetryStrategy;
 use sparkawait_runtime::DriverConfig;
-use support::{BAD_RESULT, Task, Told, World, config, echo, nanos};
+use support::{BAD_RESULT, Task, Told, Turns as _, World, config, echo, nanos};
 
 mod support;
 

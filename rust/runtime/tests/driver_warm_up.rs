@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sparkawait_core::operator::{AttemptId, Config, OutputMode, Retry};
 use sparkawait_runtime::{BufferTimeout, DriverConfig, WarmUpConfig};
-use support::{NO_RESULT, Task, Told, World, config, nanos};
+use support::{NO_RESULT, Task, Told, Turns as _, World, config, nanos};
 
 mod support;
 

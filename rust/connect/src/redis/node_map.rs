@@ -171,21 +171,12 @@ mod tests {
     use tokio::runtime::Runtime;
 
     use super::super::connect::Target;
+    use super::super::server::Server;
     use super::*;
 
     /// Makes nodes with a link to where nobody listens.
     fn node(runtime: &Runtime, address: &str) -> Node {
-        let server = serde_json::json!({
-            "url": "redis://localhost:7000",
-            "cluster": true,
-            "connections": 1,
-            "connect_timeout": 1.0,
-            "idle_timeout": 1.0,
-            "max_reply_bytes": 1000,
-            "read_from": "primary",
-            "tls": { "ca": null, "certificate": null, "private_key": null },
-        });
-        let target = Arc::new(Target::new(&serde_json::from_value(server).unwrap()).unwrap());
+        let target = Arc::new(Target::new(&Server::unreachable()).unwrap());
         let link = Link::start(runtime.handle(), target, Duration::MAX, Box::new(|| {}));
         Node::new(address.to_owned(), vec![link])
     }

@@ -298,17 +298,7 @@ mod tests {
 
     /// A router for `localhost:7000`, where nobody listens.
     fn router(runtime: &Runtime) -> Arc<Router> {
-        let server = serde_json::json!({
-            "url": "redis://localhost:7000",
-            "cluster": true,
-            "connections": 1,
-            "connect_timeout": 1.0,
-            "idle_timeout": 1.0,
-            "max_reply_bytes": 1000,
-            "read_from": "primary",
-            "tls": { "ca": null, "certificate": null, "private_key": null },
-        });
-        Router::start(&serde_json::from_value(server).unwrap(), runtime.handle()).unwrap()
+        Router::start(&Server::unreachable(), runtime.handle()).unwrap()
     }
 
     fn shard(slots: std::ops::RangeInclusive<u16>, address: &str) -> Shard {

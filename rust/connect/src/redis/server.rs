@@ -42,3 +42,21 @@ pub(super) fn seconds(value: f64, option: &str) -> Result<Duration, StartError> 
         .filter(|it| !it.is_zero())
         .ok_or_else(|| StartError::option(format!("`{option}` must be positive, got {value}")))
 }
+
+#[cfg(test)]
+impl Server {
+    /// A cluster at `localhost:7000`, where nobody listens.
+    pub(super) fn unreachable() -> Self {
+        let server = serde_json::json!({
+            "url": "redis://localhost:7000",
+            "cluster": true,
+            "connections": 1,
+            "connect_timeout": 1.0,
+            "idle_timeout": 1.0,
+            "max_reply_bytes": 1000,
+            "read_from": "primary",
+            "tls": { "ca": null, "certificate": null, "private_key": null },
+        });
+        serde_json::from_value(server).unwrap()
+    }
+}

@@ -8,6 +8,9 @@
 // Each test binary uses a part of this module.
 #![allow(dead_code, clippy::allow_attributes, reason = "shared by several test binaries")]
 
+pub(crate) mod chain;
+mod turns;
+
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +29,8 @@ use sparkawait_runtime::{
     AsyncFunction, BufferTimeout, ChainedOperator, Driver, DriverConfig, Exchange, Feeder, Mailbox,
     OperatorChain, ReplySender, Turn,
 };
+
+pub(crate) use turns::Turns;
 
 /// A row that the exchange refuses.
 pub(crate) const BAD_ROW: u32 = u32::MAX;
@@ -395,31 +400,6 @@ impl<S: FnMut(&World, Told) + Send> Task<S> {
         assert!(self.feeder.put(rows.to_vec()));
     }
 
-    /// Takes a turn that gives a batch.
-    pub(crate) fn output(&mut self) -> Vec<String> {
-        match self.driver.take_turn() {
-            Ok(Turn::Output(rows)) => rows,
-            turn => panic!("expected a batch, got {turn:?}"),
-        }
-    }
-
-    /// Takes a turn in which time runs out.
-    pub(crate) fn pause(&mut self) {
-        let turn = self.driver.take_turn();
-        assert!(matches!(turn, Ok(Turn::Paused)), "expected a pause, got {turn:?}");
-    }
-
-    /// Takes the last turn.
-    pub(crate) fn finish(&mut self) {
-        let turn = self.driver.take_turn();
-        assert!(matches!(turn, Ok(Turn::Finished)), "expected the end, got {turn:?}");
-    }
-
-    /// Takes a turn that fails.
-    pub(crate) fn failure(&mut self) -> String {
-        self.driver.take_turn().unwrap_err()
-    }
-
     /// Takes all turns; returns the rows of all batches.
     pub(crate) fn run(&mut self) -> Vec<String> {
         let mut rows = Vec::new();
@@ -438,103 +418,9 @@ impl<S: FnMut(&World, Told) + Send> Task<S> {
     }
 }
 
-/// What an operator of a chain does whenever its function is told something.
-pub(crate) type Script = Box<dyn FnMut(&World, Told) + Send>;
-
-/// A task of several operators, and all that a test looks at, by their positions.
-pub(crate) struct Chain<C = ManualClock> {
-    pub(crate) driver: Driver<Numbers, Scripted<Script>, C>,
-    pub(crate) feeder: Feeder<Numbers>,
-    pub(crate) worlds: Vec<World>,
-    pub(crate) seen: Vec<Arc<Mutex<Seen>>>,
-    told: Vec<Arc<Mutex<Vec<Told>>>>,
-}
-
-impl Chain {
-    pub(crate) fn new(operators: Vec<((Config, DriverConfig), Script)>) -> Self {
-        let clock = ManualClock::default();
-        Self::with_clock(operators, &clock.clone(), clock)
-    }
-
-    /// Takes a turn that gives a batch.
-    pub(crate) fn output(&mut self) -> Vec<String> {
-        match self.driver.take_turn() {
-            Ok(Turn::Output(rows)) => rows,
-            turn => panic!("expected a batch, got {turn:?}"),
-        }
-    }
-
-    /// Takes a turn in which time runs out.
-    pub(crate) fn pause(&mut self) {
-        let turn = self.driver.take_turn();
-        assert!(matches!(turn, Ok(Turn::Paused)), "expected a pause, got {turn:?}");
-    }
-}
-
-impl<C: Clock> Chain<C> {
-    pub(crate) fn with_clock(
-        operators: Vec<((Config, DriverConfig), Script)>,
-        manual: &ManualClock,
-        clock: C,
-    ) -> Self {
-        let mailbox = Mailbox::new();
-        let mut chain: Option<OperatorChain<Numbers, Scripted<Script>>> = None;
-        let (mut worlds, mut seen, mut told) = (vec![], vec![], vec![]);
-        for (position, ((operator, driver), script)) in operators.into_iter().enumerate() {
-            let replies = mailbox.reply_sender(position);
-            let world = World { clock: manual.clone(), replies };
-            let (its, hears) = (Arc::<Mutex<Seen>>::default(), Arc::<Mutex<Vec<Told>>>::default());
-            let exchange = Numbers { seen: Arc::clone(&its), ..Numbers::default() };
-            let function = Scripted { script, world: world.clone(), told: Arc::clone(&hears) };
-            let operator = ChainedOperator::new(operator, driver, exchange, function);
-            chain = Some(match chain {
-                None => OperatorChain::new(operator),
-                Some(chain) => chain.then(operator),
-            });
-            worlds.push(world);
-            seen.push(its);
-            told.push(hears);
-        }
-        let (driver, feeder) = Driver::new(mailbox, chain.unwrap(), clock);
-        Self { driver, feeder, worlds, seen, told }
-    }
-
-    /// Hands over one batch; only two may wait while no turn is taken.
-    pub(crate) fn feed(&self, rows: &[u32]) {
-        assert!(self.feeder.put(rows.to_vec()));
-    }
-
-    /// What the function at `position` was told so far, as texts.
-    pub(crate) fn told(&self, position: usize) -> Vec<String> {
-        self.told[position].lock().unwrap().iter().map(Told::text).collect()
-    }
-
-    /// The last attempt of a row at `position`.
-    pub(crate) fn attempt(&self, position: usize, row: u32) -> AttemptId {
-        let told = self.told[position].lock().unwrap();
-        let mut calls = told.iter().rev().filter_map(|told| match told {
-            Told::Call(value, attempt) if *value == row => Some(*attempt),
-            _ => None,
-        });
-        calls.next().unwrap()
-    }
-
-    /// Answers the call of a row at `position` with ten times the row.
-    pub(crate) fn reply(&self, position: usize, row: u32) {
-        assert!(self.worlds[position].reply(row, self.attempt(position, row)));
-    }
-
-    /// Takes all turns; returns the rows of all batches, and how it ended.
-    pub(crate) fn run(&mut self) -> (Vec<String>, Result<(), String>) {
-        let mut rows = Vec::new();
-        loop {
-            match self.driver.take_turn() {
-                Ok(Turn::Output(batch)) => rows.extend(batch),
-                Ok(Turn::Paused) => {}
-                Ok(Turn::Finished) => return (rows, Ok(())),
-                Err(error) => return (rows, Err(error)),
-            }
-        }
+impl<S: FnMut(&World, Told) + Send> Turns for Task<S> {
+    fn take_turn(&mut self) -> Result<Turn<Vec<String>>, String> {
+        self.driver.take_turn()
     }
 }
 

@@ -15,7 +15,6 @@ use super::endowment::Endowment;
 use super::floating_pool::FloatingPool;
 use super::least_time::LeastTime;
 use crate::element::Key;
-use crate::policy::EndedCall;
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
 
@@ -112,73 +111,6 @@ impl ChannelTable {
     #[inline]
     pub const fn is_single(&self) -> bool {
         self.config.is_single
-    }
-
-    /// Returns how many calls of the single channel may start now; with policies that have to be
-    /// asked before each it is one at a time.
-    pub fn free_calls(&self) -> usize {
-        let Some(channel) = self.channels.get(ChannelId(0)).filter(|_| self.is_single()) else {
-            return usize::MAX;
-        };
-        let account = &channel.account;
-        let free = account.limit().saturating_sub(account.in_use());
-        let most = if account.is_watched() { 1 } else { u32::MAX };
-        let may_start = !channel.is_held && channel.waiting == 0;
-        if may_start { free.min(most) as usize } else { 0 }
-    }
-
-    /// Returns when [`handle_time`](Self::handle_time) has something to do.
-    pub fn poll_timeout(&mut self) -> Option<ProcessingTime> {
-        self.policies.as_mut().and_then(|it| it.next_wake())
-    }
-
-    /// Lets the channels start again whose time has come.
-    #[inline]
-    pub fn handle_time(&mut self, now: ProcessingTime) {
-        if self.policies.is_some() {
-            self.wake(now);
-        }
-    }
-
-    #[inline(never)]
-    fn wake(&mut self, now: ProcessingTime) {
-        while let Some(id) = self.policies.as_mut().and_then(|it| it.pop_due(now)) {
-            self.consult(id, now);
-            self.ask(id);
-        }
-    }
-
-    /// Asks the policies of a channel, and lets it be held or go on as they say; returns whether
-    /// a call may start now as far as time goes.
-    fn consult(&mut self, id: ChannelId, now: ProcessingTime) -> bool {
-        let Some(policies) = &mut self.policies else { return true };
-        let verdict = policies.verdict(id, now);
-        let channel = &mut self.channels[id];
-        channel.account.watch(verdict.is_watching);
-        // What waits for nothing needs no look at the clock, unless others wait outside for it.
-        let is_awaited = channel.waiting > 0 || self.config.is_single;
-        let held_until = verdict.held_until.filter(|_| is_awaited);
-        policies.hold(id, held_until);
-        if channel.is_held != held_until.is_some() {
-            channel.set_held(held_until.is_some());
-            if channel.is_held {
-                channel.account.give_back_free(&mut self.pool);
-                self.serve();
-            }
-        }
-        let limit = verdict.window.min(self.config.max_per_channel);
-        if self.channels[id].limit != limit {
-            self.set_limit_of(id, limit);
-        }
-        verdict.held_until.is_none()
-    }
-
-    /// Tells the policies of a channel that a call starts.
-    fn note_start(&mut self, id: ChannelId, now: ProcessingTime) {
-        if let Some(policies) = &mut self.policies {
-            policies.on_start(id, now);
-            self.consult(id, now);
-        }
     }
 
     /// Returns the number of records that wait and take no slot of the capacity.
@@ -498,24 +430,6 @@ impl ChannelTable {
         self.is_scarce = self.is_scarce && !(is_plenty && self.pool.is_uncontended());
     }
 
-    /// Lets the channel's policies learn from a call that is about to be finished, if it has any.
-    #[inline]
-    pub fn observe_call(&mut self, id: ChannelId, call: impl FnOnce(u32) -> EndedCall) {
-        if self.policies.is_some() {
-            let in_flight = self.channels[id].account.in_use();
-            self.learn(id, &call(in_flight));
-        }
-    }
-
-    #[inline(never)]
-    fn learn(&mut self, id: ChannelId, call: &EndedCall) {
-        if let Some(policies) = &mut self.policies {
-            policies.on_end(id, call);
-            self.consult(id, call.ended);
-            self.ask(id);
-        }
-    }
-
     /// Hands free credits to the channels in line.
     fn serve(&mut self) {
         while let Some(id) = self.pool.grant() {
@@ -596,22 +510,6 @@ impl ChannelTable {
         self.serve();
     }
 
-    /// Sets the most calls in flight of one channel; none with 0.
-    fn set_limit_of(&mut self, id: ChannelId, limit: u32) {
-        let limit = limit.min(self.max_concurrency);
-        let channel = &mut self.channels[id];
-        channel.limit = limit;
-        channel.account.set_limit(limit.min(self.share), &mut self.pool);
-        channel.is_settled = false;
-        if channel.is_idle() {
-            self.endowment.release(channel, &mut self.pool);
-            self.serve();
-        } else {
-            self.serve();
-            self.ask(id);
-        }
-    }
-
     /// Follows the number of calls that all channels together may have in flight now.
     ///
     /// Whoever starts them keeps to it. Here each channel is bound to the part of it that is its
@@ -640,6 +538,7 @@ impl ChannelTable {
     }
 }
 
+mod policies;
 #[cfg(test)]
 mod test_operator;
 #[cfg(test)]

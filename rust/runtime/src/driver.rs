@@ -196,7 +196,11 @@ where
             self.chain.set_windows(now);
             self.resume_default_action();
             match self.next_step() {
-                Step::RunMail(mail) => self.run_mail(mail.payload, now),
+                Step::RunMail(mail) => {
+                    self.run_mail(mail.payload, now);
+                    // Mail may come without end, and time passes all the same.
+                    self.handle_time(now);
+                }
                 Step::DefaultAction => {
                     if now >= end {
                         return Ok(Turn::Paused);

@@ -3,12 +3,16 @@
 
 use std::num::NonZeroUsize;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy, Handled, Retry};
 use sparkawait_core::retry::AsyncRetryStrategy;
+use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::DriverConfig;
-use support::{BAD_RESULT, Task, Told, Turns as _, World, config, echo, nanos};
+use sparkawait_runtime::clock::Clock;
+use support::chain::{Chain, Script};
+use support::{BAD_RESULT, ManualClock, Task, Told, Turns as _, World, config, echo, nanos};
 
 mod support;
 
@@ -45,6 +49,38 @@ fn reply_from_another_thread_wakes_the_task() {
 
     assert_eq!(task.run().len(), ROWS as usize);
     answering.join().unwrap();
+}
+
+/// A clock at each look at which there is another mail, and a nanosecond has passed.
+#[derive(Clone, Default)]
+struct BusyClock {
+    clock: ManualClock,
+    world: Arc<OnceLock<World>>,
+}
+
+impl Clock for BusyClock {
+    fn now(&self) -> ProcessingTime {
+        if let Some(world) = self.world.get() {
+            world.replies.permit(NonZeroUsize::MAX);
+        }
+        self.clock.advance(1);
+        let now = self.clock.now();
+        assert!(now.as_nanos() < 100_000, "mail keeps the task from looking at the time");
+        now
+    }
+}
+
+#[test]
+fn mail_without_end_does_not_hold_a_timeout() {
+    let clock = BusyClock::default();
+    let hang: Script = Box::new(|_, _| {});
+    let mut task =
+        Chain::with_clock(vec![(with_timeout(|_| {}), hang)], &clock.clock, clock.clone());
+    task.feed(&[1]);
+    task.feeder.put_end();
+    assert!(clock.world.set(task.worlds[0].clone()).is_ok());
+
+    assert_eq!(task.run(), (vec!["1 timed out".to_owned()], Ok(())));
 }
 
 #[test]

@@ -8,6 +8,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait.spark.schemas import conformed, with_zone
+from sparkawait.testing import LookupServer
 
 pytestmark = pytest.mark.spark
 
@@ -66,3 +67,22 @@ def test_timestamps_are_the_same_instant_in_every_zone(spark, in_zone, zone):
 
     assert out.drop("input").collect() == expected.collect()
     assert out.select("input").collect() == empty.collect()
+
+
+def test_a_native_column_function_reads_texts_in_the_zone_of_the_session_that_calls_it(
+    spark, in_zone
+):
+    with LookupServer({"t": {"0": {"at": "2024-01-01 00:00:00"}}}) as server:
+        # As at the top of a module, before the session has its zone.
+        in_zone("UTC")
+        at = sa.async_udf(sa.http.get(server.url + "/t/{id}", "at timestamp", proxy=False))
+        for zone in ("Asia/Kolkata", "America/New_York"):
+            in_zone(zone)
+            expected = spark.sql(
+                """select from_json('{"at": "2024-01-01 00:00:00"}', 'at timestamp').at as at"""
+            )
+            found = spark.range(1).select(at("id").alias("at"))
+            assert found.collect() == expected.collect()
+            assert found.selectExpr("unix_timestamp(at)").collect() == (
+                expected.selectExpr("unix_timestamp(at)").collect()
+            )

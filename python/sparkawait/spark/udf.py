@@ -168,12 +168,9 @@ def _column_function(
     # Spark takes no result before it has all of an input batch, however few rows it wants.
     fixed = {"buffer_timeout": "100ms", "warm_up": False}
     fixed["output"] = "append" if is_native else "replace"
-    zone = _zone()
     plan = plans.resolve("ordered", called, input_schema=None, **{**options, **fixed})
-    plan = conform(plan, zone) if is_native else ColumnPlan.of(conform(plan))
-    return AsyncUserDefinedFunction(
-        plan, names, metrics, is_struct=is_struct, zone=zone, wrapped=function
-    )
+    plan = conform(plan) if is_native else ColumnPlan.of(conform(plan))
+    return AsyncUserDefinedFunction(plan, names, metrics, is_struct=is_struct, wrapped=function)
 
 
 def _returned(function: object, schema: object) -> pa.Schema | pa.DataType | None:
@@ -226,7 +223,6 @@ class AsyncUserDefinedFunction:
         metrics: Metrics | None,
         *,
         is_struct: bool,
-        zone: str,
         wrapped: object,
     ) -> None:
         """Takes a checked plan."""
@@ -236,7 +232,6 @@ class AsyncUserDefinedFunction:
         self._names = names
         self._accumulator = accumulator_of(metrics)
         self._is_struct = is_struct
-        self._zone = zone
 
     def __call__(self, *columns: Column | str, **named: Column | str) -> Column:
         """Returns the column of results for rows that are made of `columns`.
@@ -350,13 +345,18 @@ class AsyncUserDefinedFunction:
 
     def _evaluator(self, plan: Plan, arguments: Arguments) -> Callable[..., Any]:
         run_drivers_python(SparkSession.getActiveSession())
-        is_native = isinstance(plan.function, NativeFunction)
+        result_types = None
+        if isinstance(plan.function, NativeFunction):
+            # That of the session which calls it: the function may be older than both.
+            zone = _zone()
+            plan = conform(plan, zone)
+            result_types = casts(plan, zone)
         task = ColumnTask(
             plan,
             arguments,
             self._accumulator,
             is_struct=self._is_struct,
-            result_types=casts(plan, self._zone) if is_native else None,
+            result_types=result_types,
         )
         if _HAS_ARROW_UDF:
             return task.arrow_function()

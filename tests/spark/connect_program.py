@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
 from sparkawait.spark import Metrics
-from sparkawait.testing import simulated
+from sparkawait.testing import LookupServer, simulated
 
 # Since Spark 4.0 the server comes with the package; before, Spark fetches it from Maven Central.
 SERVER_35 = "org.apache.spark:spark-connect_2.12:3.5.7"
@@ -70,6 +70,23 @@ def stream(spark: SparkSession, folder: Path) -> list[Any]:
     return sorted(rows(spark.read.parquet(str(folder / "out"))))
 
 
+def instants(spark: SparkSession) -> list[Any]:
+    """What Spark and a native function, as a column and in a wait, make of one text."""
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+    text = "2024-01-01 00:00:00"
+    with LookupServer({"t": {"0": {"at": text}}}) as server:
+        get = sa.http.get(server.url + "/t/{id}", "at timestamp", proxy=False)
+        row = spark.range(1)
+        found = [
+            spark.sql(f"select from_json('{{\"at\": \"{text}\"}}', 'at timestamp').at as at"),
+            row.select(sa.async_udf(get)("id").alias("at")),
+            sa.ordered_wait(row, get),
+        ]
+        seconds = [it.select(F.unix_timestamp("at")).collect()[0][0] for it in found]
+    spark.conf.unset("spark.sql.session.timeZone")
+    return seconds
+
+
 def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
     numbers = spark.range(20, numPartitions=3)
     doubled = sa.async_udf(double)
@@ -93,6 +110,7 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
         "capture": rows(sa.ordered_wait(numbers, fail_odd, on_error="capture"))[:2],
         "column": rows(numbers.select("id", doubled("id").alias("r")).select("id", "r.*")),
         "values": rows(numbers.select("id", add("id", b=F.lit(1)).alias("r"))),
+        "instants": instants(spark),
         "native": rows(numbers.select("id", ordinal("id").alias("r"))),
         "sql with values": rows(spark.sql("SELECT id, add_ids(id, 1) AS r FROM range(20)")),
         "sql": rows(

@@ -44,6 +44,11 @@ def test_a_function_of_values_is_called_with_them(results, call):
     assert sorted(results[call]) == [[number, number + 1] for number in range(20)]
 
 
+def test_texts_are_read_in_the_zone_of_the_session(results):
+    # Midnight in Kolkata.
+    assert results["instants"] == [1_704_047_400] * 3
+
+
 def test_a_native_function_is_a_column(results):
     # The position in a task, of which there are three.
     assert max(ordinal for _, ordinal in results["native"]) == 6

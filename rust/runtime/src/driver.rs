@@ -27,6 +27,9 @@ const READ_AHEAD_BATCHES: usize = 2;
 /// small enough that replies do not wait for long.
 const ADMISSION_BURST: usize = 1024;
 
+/// Mails after which it is looked at the time, if they come without end: nothing else does it then.
+const MAILS_BEFORE_TIME: u32 = 64;
+
 /// How long a turn lasts at most, so that the caller can look for signals.
 const TURN: Duration = Duration::from_millis(100);
 
@@ -66,6 +69,8 @@ pub struct Driver<X: Exchange, F, C = MonotonicClock> {
     suspension: Option<Suspension>,
     /// Whether the last mail was run before its turn, for an operator that waits for room.
     has_yielded: bool,
+    /// Mails that were run since deadlines were looked at.
+    mails: u32,
     parker: Arc<Parker>,
     /// Batches of input that were not taken hold its places.
     read_ahead: Arc<ReadAhead>,
@@ -126,6 +131,7 @@ where
             processor,
             suspension: None,
             has_yielded: false,
+            mails: 0,
             parker,
             read_ahead,
             error: None,
@@ -198,8 +204,10 @@ where
             match self.next_step() {
                 Step::RunMail(mail) => {
                     self.run_mail(mail.payload, now);
-                    // Mail may come without end, and time passes all the same.
-                    self.handle_time(now);
+                    self.mails += 1;
+                    if self.mails >= MAILS_BEFORE_TIME {
+                        self.handle_time(now);
+                    }
                 }
                 Step::DefaultAction => {
                     if now >= end {
@@ -318,7 +326,9 @@ where
     }
 
     /// Lets due deadlines take effect, behind the mail that is here: a reply wins.
+    #[inline(never)]
     fn handle_time(&mut self, now: ProcessingTime) {
+        self.mails = 0;
         if self.chain.poll_timeout().is_none_or(|due| due > now) {
             return;
         }

@@ -145,6 +145,7 @@ impl Script {
         }
         let mut builder = server::Builder::new();
         builder.max_concurrent_streams(self.streams);
+        let (stream, mut rest) = twice(stream);
         let Ok(mut streams) = builder.handshake::<_, Bytes>(stream).await else { return };
         // Kept, so that they are not reset.
         let mut stalled = Vec::new();
@@ -169,6 +170,7 @@ impl Script {
                 Fate::HangUp => return,
             }
         }
+        linger(&mut rest).await;
     }
 
     fn answer(&self, mut respond: SendResponse<Bytes>) {
@@ -177,6 +179,19 @@ impl Script {
             self.answered.fetch_add(1, Ordering::SeqCst);
         }
     }
+}
+
+/// A connection to be served and to be read once it is served.
+fn twice(stream: TcpStream) -> (TcpStream, TcpStream) {
+    let stream = stream.into_std().unwrap();
+    let copy = stream.try_clone().unwrap();
+    (TcpStream::from_std(stream).unwrap(), TcpStream::from_std(copy).unwrap())
+}
+
+/// Reads what a client sent before it knew that nobody takes it, as servers do: the end of a socket
+/// that was not read to its end resets the connection, and what was said last is lost with it.
+async fn linger(stream: &mut TcpStream) {
+    let _ = tokio::io::copy(stream, &mut tokio::io::sink()).await;
 }
 
 /// Closes a connection at the first request: GOAWAY, with nothing that was taken.
@@ -194,7 +209,10 @@ async fn refuse(mut stream: TcpStream) -> std::io::Result<()> {
         stream.read_exact(&mut payload).await?;
         if frame[3] == HEADERS {
             // The last stream that was taken, and no error.
-            return stream.write_all(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).await;
+            stream.write_all(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).await?;
+            stream.shutdown().await?;
+            linger(&mut stream).await;
+            return Ok(());
         }
     }
 }

@@ -25,10 +25,10 @@ use arrow::array::{Array, RecordBatch};
 use arrow::compute::{concat, concat_batches, interleave};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use sparkawait_arrow::{
-    KeyColumns, OnError, OutputColumns, RowExchange, WatermarkGenerator, WatermarkStrategy,
+    KeyColumns, OnError, OutputColumns, RowStore, WatermarkGenerator, WatermarkStrategy,
 };
 use sparkawait_benches::batches::{input, results};
-use sparkawait_benches::exchanges::{self, BATCH_BYTES, BATCH_ROWS, Shape, accepted};
+use sparkawait_benches::row_stores::{self, BATCH_BYTES, BATCH_ROWS, Shape, accepted};
 use sparkawait_benches::shuffle::shuffle;
 
 const ROWS: usize = 8 * BATCH_ROWS;
@@ -41,16 +41,16 @@ fn push(criterion: &mut Criterion) {
             bencher.iter_batched_ref(
                 || {
                     // The first batch brings the lists to their size.
-                    let (mut exchange, emissions) = accepted(shape, ROWS);
+                    let (mut store, emissions) = accepted(shape, ROWS);
                     for &(row, results) in &emissions[..BATCH_ROWS] {
-                        exchange.push(row, results);
+                        store.push(row, results);
                     }
-                    exchange.take(BATCH_ROWS, BATCH_BYTES).unwrap();
-                    (exchange, emissions)
+                    store.take(BATCH_ROWS, BATCH_BYTES).unwrap();
+                    (store, emissions)
                 },
-                |(exchange, emissions)| {
+                |(store, emissions)| {
                     for &(row, results) in &emissions[BATCH_ROWS..2 * BATCH_ROWS] {
-                        exchange.push(row, results);
+                        store.push(row, results);
                     }
                 },
                 BatchSize::LargeInput,
@@ -66,7 +66,7 @@ fn emit(criterion: &mut Criterion) {
         group.bench_function(shape.name, |bencher| {
             bencher.iter_batched_ref(
                 || accepted(shape, ROWS),
-                |(exchange, emissions)| exchanges::emit(exchange, emissions),
+                |(store, emissions)| row_stores::emit(store, emissions),
                 BatchSize::LargeInput,
             );
         });
@@ -93,13 +93,12 @@ fn accept(criterion: &mut Criterion) {
         let schema = input(1).schema();
         // A producer that makes a schema of its own for each chunk, as an import does.
         let fresh = Arc::new(chunk.schema().as_ref().clone());
-        let mut exchange =
-            RowExchange::new(schema, fresh, OutputColumns::Append, OnError::Fail).unwrap();
+        let mut store = RowStore::new(schema, fresh, OutputColumns::Append, OnError::Fail).unwrap();
         group.throughput(Throughput::Elements(chunk_rows as u64));
         group.bench_function(BenchmarkId::new("chunk", chunk_rows), |bencher| {
             bencher.iter(|| {
-                let rows = exchange.accept_results(chunk.clone()).unwrap();
-                exchange.discard(black_box(rows));
+                let rows = store.accept_results(chunk.clone()).unwrap();
+                store.discard(black_box(rows));
             });
         });
     }

@@ -15,13 +15,13 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use sparkawait_arrow::{
-    KeyColumns, OnError, OutputColumns, RowExchange, WatermarkGenerator, WatermarkStrategy,
+    KeyColumns, OnError, OutputColumns, RowStore, WatermarkGenerator, WatermarkStrategy,
 };
 use sparkawait_benches::RECORDS;
 use sparkawait_benches::batches::{input, results};
-use sparkawait_benches::exchanges::{self, Emissions, Shape, accepted};
+use sparkawait_benches::row_stores::{self, Emissions, Shape, accepted};
 
-type Accepted = (RowExchange, Emissions);
+type Accepted = (RowStore, Emissions);
 
 fn all(shape: Shape) -> Accepted {
     accepted(shape, RECORDS)
@@ -34,28 +34,28 @@ fn all(shape: Shape) -> Accepted {
 #[bench::ordered_single(Shape::ORDERED_SINGLE)]
 #[bench::unordered_bursts(Shape::UNORDERED_BURSTS)]
 #[bench::unordered_single(Shape::UNORDERED_SINGLE)]
-fn emit((mut exchange, emissions): Accepted) -> Accepted {
-    exchanges::emit(&mut exchange, black_box(&emissions));
-    (exchange, emissions)
+fn emit((mut store, emissions): Accepted) -> Accepted {
+    row_stores::emit(&mut store, black_box(&emissions));
+    (store, emissions)
 }
 
-/// An exchange, and results in chunks of so many rows.
-fn chunks(rows: usize) -> (RowExchange, Vec<RecordBatch>) {
+/// A row store, and results in chunks of so many rows.
+fn chunks(rows: usize) -> (RowStore, Vec<RecordBatch>) {
     let chunk = results(rows);
-    let exchange =
-        RowExchange::new(input(1).schema(), chunk.schema(), OutputColumns::Append, OnError::Fail);
-    (exchange.unwrap(), vec![chunk; RECORDS / rows])
+    let store =
+        RowStore::new(input(1).schema(), chunk.schema(), OutputColumns::Append, OnError::Fail);
+    (store.unwrap(), vec![chunk; RECORDS / rows])
 }
 
 #[library_benchmark(setup = chunks)]
 #[bench::chunk_of_1(1)]
 #[bench::chunk_of_500(500)]
-fn accept((mut exchange, chunks): (RowExchange, Vec<RecordBatch>)) -> RowExchange {
+fn accept((mut store, chunks): (RowStore, Vec<RecordBatch>)) -> RowStore {
     for chunk in chunks {
-        let rows = exchange.accept_results(chunk).unwrap();
-        exchange.discard(black_box(rows));
+        let rows = store.accept_results(chunk).unwrap();
+        store.discard(black_box(rows));
     }
-    exchange
+    store
 }
 
 fn keyed(names: &[&str]) -> (KeyColumns, RecordBatch) {

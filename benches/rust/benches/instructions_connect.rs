@@ -38,10 +38,10 @@ use sparkawait_runtime::{
     AsyncFunction, BufferTimeout, ChainedOperator, Driver, DriverConfig, Feeder, Mailbox,
     OperatorChain, Turn,
 };
-use sparkawait_task::exchange::{RowConfig, TaskExchange};
 use sparkawait_task::function::{Call, Calls, Replies, ReplyGroup, ResultGroup, TaskFunction};
 use sparkawait_task::layer::Layer;
 use sparkawait_task::layer::cache::{CacheConfig, CacheMetrics, CacheSettings};
+use sparkawait_task::task_codec::{RowConfig, TaskCodec};
 
 /// Calls, documents or texts that come at a time.
 const BURST: usize = 500;
@@ -190,7 +190,7 @@ struct Cached {
     function: TaskFunction,
     calls: Vec<Calls>,
     metrics: Arc<CacheMetrics>,
-    _mailbox: Mailbox<TaskExchange>,
+    _mailbox: Mailbox<TaskCodec>,
 }
 
 fn cached(key: &str) -> Cached {
@@ -238,7 +238,7 @@ impl Clock for Still {
     }
 }
 
-type Task = (Driver<TaskExchange, TaskFunction, Still>, Feeder<TaskExchange>);
+type Task = (Driver<TaskCodec, TaskFunction, Still>, Feeder<TaskCodec>);
 
 /// A task whose input is `RECORDS` rows, which wait in its mailbox.
 fn task(mode: OutputMode) -> Task {
@@ -255,8 +255,8 @@ fn task(mode: OutputMode) -> Task {
         target_latency: None,
         warm_up: None,
     };
-    let exchange = TaskExchange::new(rows).unwrap();
-    let operator = ChainedOperator::new(operator, output, exchange, function);
+    let codec = TaskCodec::new(rows).unwrap();
+    let operator = ChainedOperator::new(operator, output, codec, function);
     let (driver, feeder) = Driver::new(mailbox, OperatorChain::new(operator), Still);
     assert!(feeder.put(batch));
     feeder.put_end();

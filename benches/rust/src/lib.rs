@@ -5,15 +5,15 @@
 //! |---|---|
 //! | [`shuffle`] | orders that are random and always the same |
 //! | [`queues`], [`operators`] | rounds of records through the core |
-//! | [`batches`], [`exchanges`] | record batches, and rows on their way through them |
+//! | [`batches`], [`row_stores`] | record batches, and rows on their way through them |
 //!
 //! A bench that takes time (Criterion) and its counterpart that counts
 //! instructions so do the same work.
 
 pub mod batches;
-pub mod exchanges;
 pub mod operators;
 pub mod queues;
+pub mod row_stores;
 pub mod shuffle;
 
 /// Records that each instruction bench handles, so that counts read as counts a record.

@@ -15,7 +15,7 @@
 //!  result chunk ─► ResultChunks ───────ResultRows─────────┘
 //! ```
 //!
-//! [`RowExchange`] owns the three. Everything is `&mut self` and belongs to the
+//! [`RowStore`] owns the three. Everything is `&mut self` and belongs to the
 //! task thread; batches leave as `Arc<InputBatch>` for other threads to read.
 
 mod channel_columns;
@@ -30,8 +30,8 @@ mod output_assembler;
 mod output_schema;
 mod result_chunks;
 mod row_bytes;
-mod row_exchange;
 mod row_failure;
+mod row_store;
 mod run_list;
 mod slab;
 
@@ -44,5 +44,5 @@ pub use output_assembler::OutputAssembler;
 pub use output_schema::{ERROR_COLUMN, OnError, OutputColumns, output_schema};
 pub use result_chunks::{ResultChunks, ResultRows};
 pub use row_bytes::{MOST_COLUMN_BYTES, bytes_of_rows, bytes_of_values};
-pub use row_exchange::RowExchange;
 pub use row_failure::RowFailure;
+pub use row_store::RowStore;

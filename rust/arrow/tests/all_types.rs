@@ -20,7 +20,7 @@ use arrow::{
         SchemaRef, TimeUnit, i256,
     },
 };
-use sparkawait_arrow::{OnError, OutputColumns, RowExchange, RowFailure};
+use sparkawait_arrow::{OnError, OutputColumns, RowFailure, RowStore};
 
 /// Rows of the whole column; the batches are slices of it.
 const ROWS: usize = 512;
@@ -193,7 +193,7 @@ fn check(column: &ArrayRef, route: &Route) {
     let whole = |schema: &SchemaRef| {
         RecordBatch::try_new(Arc::clone(schema), vec![ArrayRef::clone(&column)]).unwrap()
     };
-    let mut exchange = RowExchange::new(
+    let mut store = RowStore::new(
         Arc::clone(&input),
         Arc::clone(&result),
         OutputColumns::Append,
@@ -203,23 +203,23 @@ fn check(column: &ArrayRef, route: &Route) {
     let (mut rows, mut results) = (Vec::new(), Vec::new());
     for start in (0..column.len()).step_by(route.batch_rows) {
         let len = route.batch_rows.min(column.len() - start);
-        rows.extend(exchange.accept_input(whole(&input).slice(start, len)).unwrap());
-        let mut chunk = exchange.accept_results(whole(&result).slice(start, len)).unwrap();
+        rows.extend(store.accept_input(whole(&input).slice(start, len)).unwrap());
+        let mut chunk = store.accept_results(whole(&result).slice(start, len)).unwrap();
         results.extend((0..len).map(|_| chunk.split_front(1)));
     }
     let order: Vec<usize> = (0..rows.len()).map(|i| (route.order)(i, rows.len())).collect();
     let failed = |row: usize| route.failures.is_some_and(|every| row.is_multiple_of(every));
     for &row in &order {
         if failed(row) {
-            exchange.discard(results[row]);
+            store.discard(results[row]);
             let failure = RowFailure { kind: "k".into(), message: String::new(), attempts: 1 };
-            exchange.push_failure(rows[row], failure).unwrap();
+            store.push_failure(rows[row], failure).unwrap();
         } else {
-            exchange.push(rows[row], results[row]);
+            store.push(rows[row], results[row]);
         }
     }
 
-    let output = exchange.take(usize::MAX, usize::MAX).unwrap().unwrap();
+    let output = store.take(usize::MAX, usize::MAX).unwrap().unwrap();
 
     let name = format!("{} by {}", column.data_type(), route.name);
     assert_eq!(output.schema().field(0), input.field(0), "{name}");
@@ -254,19 +254,19 @@ fn dictionaries_of_different_batches_are_merged() {
     let values = Arc::new(StringArray::from(vec!["other", "text"]));
     let second: ArrayRef = Arc::new(DictionaryArray::new(keys, values));
     let (input, result) = (schema("x", &first), Arc::new(Schema::empty()));
-    let mut exchange =
-        RowExchange::new(Arc::clone(&input), result, OutputColumns::Append, OnError::Null).unwrap();
+    let mut store =
+        RowStore::new(Arc::clone(&input), result, OutputColumns::Append, OnError::Null).unwrap();
     let mut rows = Vec::new();
     for column in [first, second] {
         let batch = RecordBatch::try_new(Arc::clone(&input), vec![column]).unwrap();
-        rows.extend(exchange.accept_input(batch).unwrap());
+        rows.extend(store.accept_input(batch).unwrap());
     }
     for row in [ROWS + 1, 0, ROWS, 2] {
         let failure = RowFailure { kind: "k".into(), message: String::new(), attempts: 1 };
-        exchange.push_failure(rows[row], failure).unwrap();
+        store.push_failure(rows[row], failure).unwrap();
     }
 
-    let output = exchange.take(10, usize::MAX).unwrap().unwrap();
+    let output = store.take(10, usize::MAX).unwrap().unwrap();
 
     let texts = cast(output.column(0), &DataType::Utf8).unwrap();
     let expected: ArrayRef = Arc::new(StringArray::from(vec!["other", &text(0), "text", &text(2)]));

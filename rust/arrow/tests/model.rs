@@ -9,7 +9,7 @@ use arrow::{
     datatypes::{DataType, Field, Int64Type, Schema, SchemaRef},
 };
 use proptest::prelude::*;
-use sparkawait_arrow::{OnError, OutputColumns, ResultRows, RowExchange, RowFailure, RowRef};
+use sparkawait_arrow::{OnError, OutputColumns, ResultRows, RowFailure, RowRef, RowStore};
 use std::sync::Arc;
 
 /// One output row: input value, result value, kind of the failure.
@@ -125,11 +125,11 @@ fn reference(ordinal: u64, answer: Answer, on_error: OnError) -> Vec<Line> {
 
 /// Accepts the results of `group` as one chunk, returned in the order of `group`.
 fn accept_chunk(
-    exchange: &mut RowExchange,
+    store: &mut RowStore,
     group: &[(RowRef, Answer)],
     reversed: bool,
 ) -> Vec<ResultRows> {
-    let ordinals: Vec<u64> = group.iter().map(|(row, _)| exchange.inputs().ordinal(*row)).collect();
+    let ordinals: Vec<u64> = group.iter().map(|(row, _)| store.inputs().ordinal(*row)).collect();
     let count = |i: usize| if let Answer::Results(n) = group[i].1 { n } else { 0 };
     let mut places: Vec<usize> = (0..group.len()).collect();
     if reversed {
@@ -138,7 +138,7 @@ fn accept_chunk(
     let values = places.iter().flat_map(|&i| (0..count(i)).map(move |n| (i, n)));
     let column: StringArray = values.map(|(i, n)| result_value(ordinals[i], n)).collect();
     let chunk = RecordBatch::try_new(schema("y", DataType::Utf8), vec![Arc::new(column)]).unwrap();
-    let mut rest = exchange.accept_results(chunk).unwrap();
+    let mut rest = store.accept_results(chunk).unwrap();
     let mut dealt: Vec<_> = places.iter().map(|&i| (i, rest.split_front(count(i)))).collect();
     dealt.sort_by_key(|(i, _)| *i);
     dealt.into_iter().map(|(_, results)| results).collect()
@@ -146,10 +146,10 @@ fn accept_chunk(
 
 fn run(scenario: &Scenario) -> (Vec<Line>, Vec<Line>) {
     let (x, y) = (schema("x", DataType::Int64), schema("y", DataType::Utf8));
-    let mut exchange = RowExchange::new(x, y, OutputColumns::Append, scenario.on_error).unwrap();
+    let mut store = RowStore::new(x, y, OutputColumns::Append, scenario.on_error).unwrap();
     let mut rows = Vec::new();
     for &len in &scenario.batches {
-        rows.extend(exchange.accept_input(sliced_input(rows.len() as u64, len)).unwrap());
+        rows.extend(store.accept_input(sliced_input(rows.len() as u64, len)).unwrap());
     }
     let mut order: Vec<usize> = (0..rows.len()).collect();
     order.sort_by_key(|&i| (i / scenario.disorder, scenario.random[i]));
@@ -157,28 +157,28 @@ fn run(scenario: &Scenario) -> (Vec<Line>, Vec<Line>) {
 
     let (mut expected, mut got) = (Vec::new(), Vec::new());
     for group in answered.chunks(scenario.rows_per_chunk) {
-        let results = accept_chunk(&mut exchange, group, scenario.reversed);
+        let results = accept_chunk(&mut store, group, scenario.reversed);
         for ((row, answer), results) in group.iter().zip(results) {
-            let ordinal = exchange.inputs().ordinal(*row);
+            let ordinal = store.inputs().ordinal(*row);
             expected.extend(reference(ordinal, *answer, scenario.on_error));
             if let Answer::Results(_) = answer {
-                exchange.push(*row, results);
+                store.push(*row, results);
             } else {
                 let kind = format!("kind {ordinal}").into();
                 let failure = RowFailure { kind, message: String::new(), attempts: 1 };
-                exchange.push_failure(*row, failure).unwrap();
+                store.push_failure(*row, failure).unwrap();
             }
-            while exchange.is_full(scenario.max_rows, scenario.max_bytes) {
-                got.extend(take(&mut exchange, scenario, &expected[got.len()..]));
+            while store.is_full(scenario.max_rows, scenario.max_bytes) {
+                got.extend(take(&mut store, scenario, &expected[got.len()..]));
             }
         }
     }
-    while exchange.row_count() > 0 {
-        got.extend(take(&mut exchange, scenario, &expected[got.len()..]));
+    while store.row_count() > 0 {
+        got.extend(take(&mut store, scenario, &expected[got.len()..]));
     }
-    assert!(exchange.take(scenario.max_rows, scenario.max_bytes).unwrap().is_none());
-    assert_eq!((exchange.inputs().held_batches(), exchange.chunks().held_chunks()), (0, 0));
-    assert_eq!((exchange.inputs().held_bytes(), exchange.chunks().held_bytes()), (0, 0));
+    assert!(store.take(scenario.max_rows, scenario.max_bytes).unwrap().is_none());
+    assert_eq!((store.inputs().held_batches(), store.chunks().held_chunks()), (0, 0));
+    assert_eq!((store.inputs().held_bytes(), store.chunks().held_bytes()), (0, 0));
     (got, expected)
 }
 
@@ -193,12 +193,12 @@ fn bytes(line: &Line, on_error: OnError) -> usize {
 }
 
 /// Takes a batch, which has the first of `waiting`, and as many as the bounds permit.
-fn take(exchange: &mut RowExchange, scenario: &Scenario, waiting: &[Line]) -> Vec<Line> {
+fn take(store: &mut RowStore, scenario: &Scenario, waiting: &[Line]) -> Vec<Line> {
     let Scenario { max_rows, max_bytes, on_error, .. } = *scenario;
-    let batch = exchange.take(max_rows, max_bytes).unwrap().unwrap();
+    let batch = store.take(max_rows, max_bytes).unwrap().unwrap();
     let rows = batch.num_rows();
     assert!((1..=max_rows).contains(&rows));
-    assert_eq!(&batch.schema(), exchange.output_schema());
+    assert_eq!(&batch.schema(), store.output_schema());
     if on_error != OnError::Null {
         let size =
             |rows: usize| waiting[..rows].iter().map(|it| bytes(it, on_error)).sum::<usize>();

@@ -10,10 +10,10 @@ use sparkawait_arrow::{OnError, output_schema};
 use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy};
 use sparkawait_runtime::{BufferTimeout, DriverConfig};
 use sparkawait_task::error::TaskError;
-use sparkawait_task::exchange::RowConfig;
 use sparkawait_task::layer::Layer;
 use sparkawait_task::layer::cache::CacheMetrics;
 use sparkawait_task::task::TaskConfig;
+use sparkawait_task::task_codec::RowConfig;
 
 use crate::cache::{CacheArguments, to_cache};
 use crate::channels::{ChannelArguments, to_channels};

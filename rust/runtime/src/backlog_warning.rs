@@ -6,7 +6,7 @@ use std::time::Duration;
 use sparkawait_core::operator::AsyncWaitOperator;
 use sparkawait_core::time::ProcessingTime;
 
-use crate::exchange::Exchange;
+use crate::batch_codec::BatchCodec;
 
 /// Time between two looks at the channels, which cost a few steps for each of them.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -31,10 +31,10 @@ impl BacklogWarning {
     }
 
     /// Looks at an operator that takes no more rows although there are some.
-    pub(crate) fn check<X: Exchange>(
+    pub(crate) fn check<X: BatchCodec>(
         &mut self,
         operator: &AsyncWaitOperator<X::Element, X::Results, X::Failure>,
-        exchange: &X,
+        codec: &X,
         now: ProcessingTime,
     ) {
         if self.is_given || !operator.is_backlog_full() {
@@ -50,7 +50,7 @@ impl BacklogWarning {
             return;
         }
         self.is_given = true;
-        let name = slowest.key.map(|key| exchange.channel_name(key, sample.as_ref()));
+        let name = slowest.key.map(|key| codec.channel_name(key, sample.as_ref()));
         let name = name.map_or_else(|| "null".to_owned(), |it| it.unwrap_or("unknown".to_owned()));
         let seconds = now.saturating_since(self.since.unwrap_or(now)).as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "a rate is for people")]

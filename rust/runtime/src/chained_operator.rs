@@ -9,11 +9,12 @@ use sparkawait_core::element::StreamElement;
 use sparkawait_core::operator::{AsyncWaitOperator, AttemptId, Config, Handled};
 use sparkawait_core::time::ProcessingTime;
 
+use crate::async_function::AsyncFunction;
 use crate::backlog_warning::BacklogWarning;
+use crate::batch_codec::BatchCodec;
 use crate::byte_bounds::ByteBounds;
 use crate::channel_recorder::ChannelRecorder;
 use crate::driver_config::DriverConfig;
-use crate::exchange::{AsyncFunction, Exchange};
 use crate::metrics::{LatencyRecorder, OperatorMetrics};
 use crate::output_flusher::OutputFlusher;
 use crate::output_size::OutputSize;
@@ -22,21 +23,21 @@ use crate::warm_up::WarmUp;
 /// One operator of a task, with the function that it calls.
 ///
 /// ```text
-///   inputs --> exchange --> operator --> exchange --> a batch for the next operator, or the output
+///   inputs --> codec --> operator --> codec --> a batch for the next operator, or the output
 ///                             |   ^
 ///                    invoke,  |   | replies
 ///                    cancel   v   |
 ///                           function
 /// ```
-pub struct ChainedOperator<X: Exchange, F> {
+pub struct ChainedOperator<X: BatchCodec, F> {
     operator: AsyncWaitOperator<X::Element, X::Results, X::Failure>,
-    exchange: X,
+    codec: X,
     function: F,
     config: DriverConfig,
     max_concurrency: NonZeroUsize,
     /// Calls in flight that others leave to it.
     permitted: NonZeroUsize,
-    /// Input that the exchange has not taken.
+    /// Input that the codec has not taken.
     inputs: VecDeque<X::Input>,
     /// Whether the input ended.
     has_ended: bool,
@@ -55,19 +56,19 @@ pub struct ChainedOperator<X: Exchange, F> {
     backlog: BacklogWarning,
 }
 
-impl<X: Exchange, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
+impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     /// Makes an operator with `operator` as its settings.
     ///
     /// How batches are cut counts for the last operator of a chain: the others hand over what
     /// the next one can begin with.
-    pub fn new(operator: Config, config: DriverConfig, exchange: X, function: F) -> Self {
+    pub fn new(operator: Config, config: DriverConfig, codec: X, function: F) -> Self {
         Self {
             max_concurrency: operator.max_concurrency,
             permitted: NonZeroUsize::MAX,
             warm_up: WarmUp::new(config.warm_up, operator.max_concurrency),
             most_held: usize::MAX,
             operator: AsyncWaitOperator::new(operator),
-            exchange,
+            codec,
             function,
             config,
             inputs: VecDeque::new(),
@@ -102,30 +103,30 @@ impl<X: Exchange, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
 
     /// Admits up to `most` rows of the input, as long as there are slots.
     ///
-    /// Returns how many batches the exchange took.
+    /// Returns how many batches the codec took.
     ///
     /// # Errors
     ///
-    /// As [`Exchange::accept`].
+    /// As [`BatchCodec::accept`].
     pub(crate) fn admit(&mut self, most: usize, now: ProcessingTime) -> Result<usize, X::Error> {
         let mut accepted = 0;
         for _ in 0..most.min(self.free_slots()) {
-            if !self.exchange.has_element() {
+            if !self.codec.has_element() {
                 if self.lacks_room() {
                     break;
                 }
                 let Some(input) = self.inputs.pop_front() else { break };
                 accepted += 1;
-                self.exchange.accept(input)?;
+                self.codec.accept(input)?;
             }
-            match self.exchange.next_element() {
+            match self.codec.next_element() {
                 None => {}
                 Some(StreamElement::Watermark(watermark)) => {
                     self.operator.process_watermark(watermark);
                 }
                 Some(StreamElement::Record((record, key))) => {
                     // A slot was free, and nothing else takes one.
-                    let channel = self.exchange.channel();
+                    let channel = self.codec.channel();
                     let _ = self.operator.process_element_on(channel, record, key, now);
                 }
             }
@@ -147,7 +148,7 @@ impl<X: Exchange, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     /// Returns how many rows it could admit now, if it had any: what the operator before it may
     /// put out. None as long as others wait.
     pub(crate) fn room(&self) -> usize {
-        if self.has_input() || !self.bounds.takes_input(self.exchange.input_bytes()) {
+        if self.has_input() || !self.bounds.takes_input(self.codec.input_bytes()) {
             return 0;
         }
         self.free_slots()
@@ -163,30 +164,30 @@ impl<X: Exchange, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     }
 
     pub(crate) fn has_input(&self) -> bool {
-        self.exchange.has_element() || !self.inputs.is_empty()
+        self.codec.has_element() || !self.inputs.is_empty()
     }
 
     /// Returns whether there is input, and it waits for others to leave: too much is held.
     fn lacks_room(&self) -> bool {
         !self.inputs.is_empty()
-            && !self.exchange.has_element()
-            && !self.bounds.takes_input(self.exchange.input_bytes())
+            && !self.codec.has_element()
+            && !self.bounds.takes_input(self.codec.input_bytes())
     }
 
     /// Returns whether input waits for room, and nothing but the output can make some; `more` tells
     /// whether there is input elsewhere.
     pub(crate) fn waits_for_output(&self, more: bool) -> bool {
         (more || !self.inputs.is_empty())
-            && !self.exchange.has_element()
+            && !self.codec.has_element()
             && self.operator.queue_size() == 0
-            && !self.bounds.takes_input(self.exchange.input_bytes())
+            && !self.bounds.takes_input(self.codec.input_bytes())
     }
 
     /// Says why input that there is stands still, if one channel is to blame.
     pub(crate) fn check_backlog(&mut self, now: ProcessingTime) {
         // Before that all channels have few calls, so that even quick ones fill the backlog.
         if self.warm_up.is_open() {
-            self.backlog.check(&self.operator, &self.exchange, now);
+            self.backlog.check(&self.operator, &self.codec, now);
         }
     }
 
@@ -207,7 +208,7 @@ impl<X: Exchange, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     /// Lets as many calls be in flight as everybody permits who bounds them: there is room for
     /// what they bring, somebody wants it, and others have their share.
     pub(crate) fn set_window(&mut self, now: ProcessingTime) {
-        let calls = self.bounds.calls(self.exchange.result_bytes(), self.max_concurrency);
+        let calls = self.bounds.calls(self.codec.result_bytes(), self.max_concurrency);
         let calls = calls.min(self.warm_up.window()).min(self.permitted);
         self.operator.set_window(calls, now);
         // Calls that it lets start do not wait until something else happens.
@@ -225,10 +226,10 @@ impl<X: Exchange, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         let cancel = std::mem::take(&mut actions.cancel);
         if !invoke.is_empty() {
             self.warm_up.called(now);
-            self.function.invoke(self.exchange.calls(invoke));
+            self.function.invoke(self.codec.calls(invoke));
         }
         if !ask_timeout.is_empty() {
-            self.function.ask_timeout(self.exchange.calls(ask_timeout));
+            self.function.ask_timeout(self.codec.calls(ask_timeout));
         }
         if !cancel.is_empty() {
             self.function.cancel(cancel);
@@ -239,15 +240,15 @@ impl<X: Exchange, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     ///
     /// # Errors
     ///
-    /// As [`Exchange::accept_reply`].
+    /// As [`BatchCodec::accept_reply`].
     pub(crate) fn accept_reply(
         &mut self,
         reply: X::Reply,
         now: ProcessingTime,
     ) -> Result<(), X::Error> {
         let (operator, latency) = (&mut self.operator, &mut self.latency);
-        let (mut calls, held) = (0, self.exchange.result_bytes());
-        let accepted = self.exchange.accept_reply(reply, |attempt, completion| {
+        let (mut calls, held) = (0, self.codec.result_bytes());
+        let accepted = self.codec.accept_reply(reply, |attempt, completion| {
             calls += 1;
             let handled = operator.handle_completion(attempt, completion, now);
             if let Handled::Final(took) | Handled::Retried(took) = handled {
@@ -255,7 +256,7 @@ impl<X: Exchange, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
             }
             handled
         });
-        self.bounds.measure(calls, self.exchange.result_bytes().saturating_sub(held));
+        self.bounds.measure(calls, self.codec.result_bytes().saturating_sub(held));
         accepted
     }
 
@@ -273,36 +274,36 @@ impl<X: Exchange, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
 
     /// Moves completed elements to the output, until that has `rows` rows.
     pub(crate) fn emit(&mut self, rows: usize) {
-        while self.exchange.output_rows() < rows {
+        while self.codec.output_rows() < rows {
             let Some(element) = self.operator.pop_output() else { break };
-            self.exchange.emit(element);
+            self.codec.emit(element);
         }
     }
 
     /// Returns the rows of the output.
     pub(crate) fn output_rows(&self) -> usize {
-        self.exchange.output_rows()
+        self.codec.output_rows()
     }
 
     /// Returns whether rows wait to be emitted, or to be put out.
     pub(crate) fn has_output(&self) -> bool {
-        self.operator.has_output() || self.exchange.output_rows() > 0
+        self.operator.has_output() || self.codec.output_rows() > 0
     }
 
     /// Returns whether a batch of `rows` rows, or of the most bytes, can be taken.
     pub(crate) fn is_output_full(&mut self, rows: usize) -> bool {
-        self.exchange.is_output_full(rows, self.config.max_bytes_per_batch)
+        self.codec.is_output_full(rows, self.config.max_bytes_per_batch)
     }
 
     /// Takes a batch of the output, if that has any rows.
     ///
     /// # Errors
     ///
-    /// As [`Exchange::take_output`].
+    /// As [`BatchCodec::take_output`].
     pub(crate) fn take_output(&mut self) -> Result<Option<X::Output>, X::Error> {
         let config = &self.config;
         let batch =
-            self.exchange.take_output(config.max_rows_per_batch, config.max_bytes_per_batch)?;
+            self.codec.take_output(config.max_rows_per_batch, config.max_bytes_per_batch)?;
         self.has_put_out |= batch.is_some();
         Ok(batch)
     }
@@ -311,7 +312,7 @@ impl<X: Exchange, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     ///
     /// # Errors
     ///
-    /// As [`Exchange::take_output`].
+    /// As [`BatchCodec::take_output`].
     pub(crate) fn hand_over(&mut self, room: usize, next: &mut Self) -> Result<(), X::Error> {
         self.emit(room);
         while let Some(batch) = self.take_output()? {
@@ -340,7 +341,7 @@ impl<X: Exchange, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
 
     /// Describes the record that failed it, once.
     pub(crate) fn take_failure(&mut self) -> Option<X::Error> {
-        self.operator.take_failure().map(|failed| self.exchange.failure(failed))
+        self.operator.take_failure().map(|failed| self.codec.failure(failed))
     }
 
     /// Ends its calls; what it has completed can still be put out.
@@ -350,7 +351,7 @@ impl<X: Exchange, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
 
     /// Ends its calls and its function.
     pub(crate) fn close(&mut self, now: ProcessingTime) {
-        self.channels.record_last(&self.operator, &self.exchange, now);
+        self.channels.record_last(&self.operator, &self.codec, now);
         self.operator.close();
         self.function.close();
     }
@@ -374,25 +375,23 @@ impl<X: Exchange, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
 
     /// Returns whether all that was completed so far had no results: nothing to wait for.
     pub(crate) fn has_dropped_all(&mut self, now: ProcessingTime) -> bool {
-        !self.has_put_out
-            && self.exchange.output_rows() == 0
-            && self.operator.metrics(now).emitted > 0
+        !self.has_put_out && self.codec.output_rows() == 0 && self.operator.metrics(now).emitted > 0
     }
 
     // --- metrics ---
 
     pub(crate) fn metrics(&mut self, now: ProcessingTime) -> OperatorMetrics {
-        self.channels.record(&self.operator, &self.exchange, now);
+        self.channels.record(&self.operator, &self.codec, now);
         OperatorMetrics {
             operator: self.operator.metrics(now),
-            dropped: self.exchange.dropped(),
+            dropped: self.codec.dropped(),
             call_latency: self.latency.buckets(),
             channels: self.channels.report(),
         }
     }
 }
 
-impl<X: Exchange, F> fmt::Debug for ChainedOperator<X, F> {
+impl<X: BatchCodec, F> fmt::Debug for ChainedOperator<X, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let inputs = self.inputs.len();
         f.debug_struct("ChainedOperator").field("inputs", &inputs).finish_non_exhaustive()

@@ -10,7 +10,7 @@ use sparkawait_core::flow::ChannelReport;
 use sparkawait_core::operator::AsyncWaitOperator;
 use sparkawait_core::time::ProcessingTime;
 
-use crate::exchange::Exchange;
+use crate::batch_codec::BatchCodec;
 
 /// Channels that are shown by themselves.
 const SHOWN: usize = 16;
@@ -40,22 +40,22 @@ pub(crate) struct ChannelRecorder {
 
 impl ChannelRecorder {
     /// Makes a report if the last one is old.
-    pub(crate) fn record<X: Exchange>(
+    pub(crate) fn record<X: BatchCodec>(
         &mut self,
         operator: &AsyncWaitOperator<X::Element, X::Results, X::Failure>,
-        exchange: &X,
+        codec: &X,
         now: ProcessingTime,
     ) {
         if self.recorded_at.is_none_or(|last| now >= last + INTERVAL) {
-            self.record_last(operator, exchange, now);
+            self.record_last(operator, codec, now);
         }
     }
 
     /// Makes a report.
-    pub(crate) fn record_last<X: Exchange>(
+    pub(crate) fn record_last<X: BatchCodec>(
         &mut self,
         operator: &AsyncWaitOperator<X::Element, X::Results, X::Failure>,
-        exchange: &X,
+        codec: &X,
         now: ProcessingTime,
     ) {
         self.recorded_at = Some(now);
@@ -67,7 +67,7 @@ impl ChannelRecorder {
             let Some(key) = channel.key.filter(|key| !self.names.contains_key(key)) else {
                 continue;
             };
-            let name = exchange.channel_name(key, sample.as_ref());
+            let name = codec.channel_name(key, sample.as_ref());
             self.names.extend(name.map(|name| (key, name)));
         }
         let name = |key: Option<Key>| key.and_then(|key| self.names.get(&key).cloned());

@@ -9,8 +9,9 @@ use std::time::Duration;
 use sparkawait_core::mailbox::{MailboxProcessor, Step, Suspension};
 use sparkawait_core::time::ProcessingTime;
 
+use crate::async_function::AsyncFunction;
+use crate::batch_codec::BatchCodec;
 use crate::clock::{Clock, MonotonicClock};
-use crate::exchange::{AsyncFunction, Exchange};
 use crate::feeder::{Feeder, ReadAhead};
 use crate::mail::{ReplySender, TaskInbox, TaskMail, priority_of};
 use crate::metrics::MetricsReader;
@@ -61,7 +62,7 @@ pub enum Turn<O> {
 ///                                      +---------+        | Actions
 ///   functions <--- invoke, cancel, ask_timeout -----------+
 /// ```
-pub struct Driver<X: Exchange, F, C = MonotonicClock> {
+pub struct Driver<X: BatchCodec, F, C = MonotonicClock> {
     chain: OperatorChain<X, F>,
     clock: C,
     processor: MailboxProcessor<TaskMail<X>>,
@@ -85,13 +86,13 @@ pub struct Driver<X: Exchange, F, C = MonotonicClock> {
 }
 
 /// The ends of a task's mailbox, made before the functions that need one of them.
-pub struct Mailbox<X: Exchange> {
+pub struct Mailbox<X: BatchCodec> {
     processor: MailboxProcessor<TaskMail<X>>,
     inbox: TaskInbox<X>,
     parker: Arc<Parker>,
 }
 
-impl<X: Exchange> Mailbox<X> {
+impl<X: BatchCodec> Mailbox<X> {
     /// Makes an open mailbox.
     pub fn new() -> Self {
         let parker = Arc::new(Parker::default());
@@ -107,7 +108,7 @@ impl<X: Exchange> Mailbox<X> {
     }
 }
 
-impl<X: Exchange> Default for Mailbox<X> {
+impl<X: BatchCodec> Default for Mailbox<X> {
     fn default() -> Self {
         Self::new()
     }
@@ -115,7 +116,7 @@ impl<X: Exchange> Default for Mailbox<X> {
 
 impl<X, F, C> Driver<X, F, C>
 where
-    X: Exchange,
+    X: BatchCodec,
     F: AsyncFunction<X::Calls>,
     C: Clock,
 {
@@ -355,13 +356,13 @@ where
     }
 }
 
-impl<X: Exchange, F, C> fmt::Debug for Driver<X, F, C> {
+impl<X: BatchCodec, F, C> fmt::Debug for Driver<X, F, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Driver").field("is_closed", &self.is_closed).finish_non_exhaustive()
     }
 }
 
-impl<X: Exchange> fmt::Debug for Mailbox<X> {
+impl<X: BatchCodec> fmt::Debug for Mailbox<X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mailbox").finish_non_exhaustive()
     }

@@ -4,19 +4,19 @@
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use crate::exchange::Exchange;
+use crate::batch_codec::BatchCodec;
 use crate::mail::{TaskInbox, TaskMail};
 
 /// Hands batches of input to a task; blocks while enough of them wait there.
 ///
 /// Reading ahead overlaps the transfer of input with the calls of the rows
 /// before it.
-pub struct Feeder<X: Exchange> {
+pub struct Feeder<X: BatchCodec> {
     inbox: TaskInbox<X>,
     read_ahead: Arc<ReadAhead>,
 }
 
-impl<X: Exchange> Feeder<X> {
+impl<X: BatchCodec> Feeder<X> {
     pub(crate) fn new(inbox: TaskInbox<X>, read_ahead: Arc<ReadAhead>) -> Self {
         Self { inbox, read_ahead }
     }
@@ -39,13 +39,13 @@ impl<X: Exchange> Feeder<X> {
     }
 }
 
-impl<X: Exchange> Clone for Feeder<X> {
+impl<X: BatchCodec> Clone for Feeder<X> {
     fn clone(&self) -> Self {
         Self { inbox: self.inbox.clone(), read_ahead: Arc::clone(&self.read_ahead) }
     }
 }
 
-impl<X: Exchange> fmt::Debug for Feeder<X> {
+impl<X: BatchCodec> fmt::Debug for Feeder<X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Feeder").field("read_ahead", &self.read_ahead).finish_non_exhaustive()
     }

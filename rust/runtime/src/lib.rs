@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`driver`] | the mailbox loop of a task |
 //! | [`operator_chain`], [`chained_operator`] | the operators that the loop drives, each the input of the next |
-//! | [`exchange`] | what the loop moves, and the function that it calls |
+//! | [`batch_codec`], [`async_function`] | what the loop moves, and the function that it calls |
 //! | [`mail`] | what other threads tell the task |
 //! | [`feeder`] | the bounded hand-over of input from another thread |
 //! | [`clock`], [`parker`] | the monotonic clock, and waiting for a wake-up |
@@ -16,14 +16,15 @@
 //!
 //! The crate is generic in what flows: it knows neither Arrow nor Python.
 
+pub mod async_function;
 mod backlog_warning;
+pub mod batch_codec;
 mod byte_bounds;
 pub mod chained_operator;
 mod channel_recorder;
 pub mod clock;
 pub mod driver;
 mod driver_config;
-pub mod exchange;
 pub mod feeder;
 pub mod host_limit;
 pub mod log;
@@ -37,11 +38,12 @@ pub mod shared_page;
 pub mod tokio_runtime;
 mod warm_up;
 
+pub use async_function::AsyncFunction;
+pub use batch_codec::BatchCodec;
 pub use chained_operator::ChainedOperator;
 pub use channel_recorder::NamedChannels;
 pub use driver::{Driver, Mailbox, Turn};
 pub use driver_config::DriverConfig;
-pub use exchange::{AsyncFunction, Exchange};
 pub use feeder::Feeder;
 pub use mail::ReplySender;
 pub use metrics::{MetricsReader, OperatorMetrics};

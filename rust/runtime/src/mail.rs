@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sparkawait_core::mailbox::{Inbox, Mail};
 use sparkawait_core::operator::AttemptId;
 
-use crate::exchange::Exchange;
+use crate::batch_codec::BatchCodec;
 
 /// Returns the priority of the mail of the operator at `position` of its chain: an operator that
 /// waits for room lets those behind it go first. What is for the task as a whole has the least.
@@ -17,7 +17,7 @@ pub(crate) fn priority_of(position: usize) -> i32 {
 }
 
 /// A letter to the task thread. Bursts travel as one.
-pub(crate) enum TaskMail<X: Exchange> {
+pub(crate) enum TaskMail<X: BatchCodec> {
     /// A batch of input.
     Input(X::Input),
     /// No batch will follow.
@@ -32,7 +32,7 @@ pub(crate) enum TaskMail<X: Exchange> {
     Failed(X::Error),
 }
 
-impl<X: Exchange> TaskMail<X> {
+impl<X: BatchCodec> TaskMail<X> {
     /// Names the mail where it is refused.
     const fn description(&self) -> &'static str {
         match self {
@@ -46,18 +46,18 @@ impl<X: Exchange> TaskMail<X> {
     }
 }
 
-impl<X: Exchange> fmt::Debug for TaskMail<X> {
+impl<X: BatchCodec> fmt::Debug for TaskMail<X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.description())
     }
 }
 
 /// The shared end of a task's mailbox.
-pub(crate) struct TaskInbox<X: Exchange> {
+pub(crate) struct TaskInbox<X: BatchCodec> {
     inbox: Arc<Inbox<TaskMail<X>>>,
 }
 
-impl<X: Exchange> TaskInbox<X> {
+impl<X: BatchCodec> TaskInbox<X> {
     pub(crate) fn new(inbox: Arc<Inbox<TaskMail<X>>>) -> Self {
         Self { inbox }
     }
@@ -75,7 +75,7 @@ impl<X: Exchange> TaskInbox<X> {
     }
 }
 
-impl<X: Exchange> Clone for TaskInbox<X> {
+impl<X: BatchCodec> Clone for TaskInbox<X> {
     fn clone(&self) -> Self {
         Self { inbox: Arc::clone(&self.inbox) }
     }
@@ -85,13 +85,13 @@ impl<X: Exchange> Clone for TaskInbox<X> {
 ///
 /// Counterpart of Flink's `ResultFuture`, for a burst of calls at a time. An
 /// outcome that arrives after the task has ended is dropped silently.
-pub struct ReplySender<X: Exchange> {
+pub struct ReplySender<X: BatchCodec> {
     inbox: TaskInbox<X>,
     /// Of the operator in its chain.
     position: usize,
 }
 
-impl<X: Exchange> ReplySender<X> {
+impl<X: BatchCodec> ReplySender<X> {
     pub(crate) fn new(inbox: TaskInbox<X>, position: usize) -> Self {
         Self { inbox, position }
     }
@@ -120,13 +120,13 @@ impl<X: Exchange> ReplySender<X> {
     }
 }
 
-impl<X: Exchange> Clone for ReplySender<X> {
+impl<X: BatchCodec> Clone for ReplySender<X> {
     fn clone(&self) -> Self {
         Self { inbox: self.inbox.clone(), position: self.position }
     }
 }
 
-impl<X: Exchange> fmt::Debug for ReplySender<X> {
+impl<X: BatchCodec> fmt::Debug for ReplySender<X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReplySender").finish_non_exhaustive()
     }

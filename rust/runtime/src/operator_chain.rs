@@ -7,8 +7,9 @@ use std::num::NonZeroUsize;
 use sparkawait_core::operator::AttemptId;
 use sparkawait_core::time::ProcessingTime;
 
+use crate::async_function::AsyncFunction;
+use crate::batch_codec::BatchCodec;
 use crate::chained_operator::ChainedOperator;
-use crate::exchange::{AsyncFunction, Exchange};
 use crate::metrics::OperatorMetrics;
 
 /// One operator or several, the output of each being the input of the next.
@@ -26,12 +27,12 @@ use crate::metrics::OperatorMetrics;
 ///
 /// What fails one of them ends all. The end of the input reaches each one when the one before it
 /// has put out its last row.
-pub struct OperatorChain<X: Exchange, F> {
+pub struct OperatorChain<X: BatchCodec, F> {
     /// At least one.
     operators: Vec<ChainedOperator<X, F>>,
 }
 
-impl<X: Exchange, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
+impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
     /// Makes a chain of one operator.
     pub fn new(head: ChainedOperator<X, F>) -> Self {
         Self { operators: vec![head] }
@@ -61,7 +62,7 @@ impl<X: Exchange, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
     ///
     /// # Errors
     ///
-    /// As [`Exchange::accept_reply`].
+    /// As [`BatchCodec::accept_reply`].
     pub(crate) fn accept_reply(
         &mut self,
         position: usize,
@@ -93,7 +94,7 @@ impl<X: Exchange, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
     ///
     /// # Errors
     ///
-    /// As [`Exchange::take_output`] and [`Exchange::accept`], or the failure of a record.
+    /// As [`BatchCodec::take_output`] and [`BatchCodec::accept`], or the failure of a record.
     pub(crate) fn hand_over(&mut self, now: ProcessingTime) -> Result<(), X::Error> {
         for position in (1..self.operators.len()).rev() {
             let (before, rest) = self.operators.split_at_mut(position);
@@ -221,7 +222,7 @@ impl<X: Exchange, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
     }
 }
 
-impl<X: Exchange, F> fmt::Debug for OperatorChain<X, F> {
+impl<X: BatchCodec, F> fmt::Debug for OperatorChain<X, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OperatorChain").field("operators", &self.operators).finish()
     }

@@ -14,9 +14,9 @@ use sparkawait_runtime::{AsyncFunction, ReplySender};
 
 use sparkawait_core::operator::AttemptId;
 
-use crate::exchange::TaskExchange;
 use crate::function::{Calls, TaskFunction};
 use crate::shared::Shared;
+use crate::task_codec::TaskCodec;
 
 /// The operators of this process, by the connections that they use.
 static OPERATORS: Shared = Shared::new();
@@ -39,7 +39,7 @@ struct Operator {
     id: u64,
     /// Calls that it may have when it is alone.
     calls: usize,
-    mailbox: ReplySender<TaskExchange>,
+    mailbox: ReplySender<TaskCodec>,
 }
 
 /// The place of an operator among those that use the same connections, until it is dropped.
@@ -52,7 +52,7 @@ struct CallShare {
 
 impl CallShare {
     /// Adds an operator with `calls` calls; all are told their shares.
-    fn of(connections: &str, calls: usize, mailbox: ReplySender<TaskExchange>) -> Self {
+    fn of(connections: &str, calls: usize, mailbox: ReplySender<TaskCodec>) -> Self {
         let Ok(operators) = OPERATORS
             .get_or_make(connections, || Ok::<_, std::convert::Infallible>(Operators::default()));
         let mut state = operators.state();
@@ -103,7 +103,7 @@ impl SharingFunction {
         function: TaskFunction,
         connections: &str,
         calls: usize,
-        mailbox: ReplySender<TaskExchange>,
+        mailbox: ReplySender<TaskCodec>,
     ) -> Self {
         Self { function, share: Some(CallShare::of(connections, calls, mailbox)) }
     }

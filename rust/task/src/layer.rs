@@ -23,8 +23,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::TaskError;
-use crate::exchange::RowConfig;
 use crate::function::{Replies, TaskFunction};
+use crate::task_codec::RowConfig;
 use conform::ConformingSink;
 
 /// Makes a function that sends its replies there.

@@ -16,7 +16,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`task`] | the operator of one task over record batches |
-//! | [`exchange`] | rows of record batches as elements of the operator |
+//! | [`task_codec`] | rows of record batches as elements of the operator |
 //! | [`function`] | the calls that a function gets, the replies that it gives |
 //! | [`native`] | what a native function is told when a task starts it |
 //! | [`concurrency`] | how many calls a native function can have on their way |
@@ -33,11 +33,11 @@ pub mod channel_finder;
 pub mod channel_share;
 pub mod concurrency;
 pub mod error;
-pub mod exchange;
 pub mod function;
 pub mod layer;
 pub mod native;
 pub mod shared;
 pub mod supervision;
 pub mod task;
+pub mod task_codec;
 pub mod worker;

@@ -10,15 +10,15 @@ use sparkawait_runtime::{ChainedOperator, Driver, DriverConfig, Feeder, Mailbox,
 use crate::call_share::SharingFunction;
 use crate::concurrency::Concurrency;
 use crate::error::TaskError;
-use crate::exchange::{RowConfig, TaskExchange};
 use crate::function::{Replies, TaskFunction};
 use crate::layer::{Layer, stack};
+use crate::task_codec::{RowConfig, TaskCodec};
 
 /// Drives a task's operator.
-pub type TaskDriver = Driver<TaskExchange, TaskFunction>;
+pub type TaskDriver = Driver<TaskCodec, TaskFunction>;
 
 /// Takes a task's input.
-pub type TaskFeeder = Feeder<TaskExchange>;
+pub type TaskFeeder = Feeder<TaskCodec>;
 
 /// Everything that a task is told.
 #[derive(Clone, Debug)]
@@ -51,8 +51,8 @@ pub fn build(
 /// Builds a task of one operator or several, each of which gets what the one before it puts out.
 #[derive(Debug)]
 pub struct TaskBuilder {
-    mailbox: Mailbox<TaskExchange>,
-    chain: OperatorChain<TaskExchange, TaskFunction>,
+    mailbox: Mailbox<TaskCodec>,
+    chain: OperatorChain<TaskCodec, TaskFunction>,
     /// Operators so far.
     operators: usize,
 }
@@ -96,11 +96,11 @@ impl TaskBuilder {
 
 /// Makes the operator at `position` of a task.
 fn operator(
-    mailbox: &Mailbox<TaskExchange>,
+    mailbox: &Mailbox<TaskCodec>,
     position: usize,
     mut config: TaskConfig,
     function: impl FnOnce(Replies) -> Result<TaskFunction, TaskError>,
-) -> Result<ChainedOperator<TaskExchange, TaskFunction>, TaskError> {
+) -> Result<ChainedOperator<TaskCodec, TaskFunction>, TaskError> {
     config.concurrency.bound(&mut config.operator);
     // Nobody else looks at the time of a call. What a layer answers itself never begins.
     let announces_starts = config.concurrency.shared().is_some()
@@ -116,7 +116,7 @@ fn operator(
             Box::new(SharingFunction::new(function, connections, calls, mailbox))
         }
     };
-    let exchange = TaskExchange::new(config.rows)?;
-    let exchange = if position > 0 { exchange.chained() } else { exchange };
-    Ok(ChainedOperator::new(config.operator, config.driver, exchange, function))
+    let codec = TaskCodec::new(config.rows)?;
+    let codec = if position > 0 { codec.chained() } else { codec };
+    Ok(ChainedOperator::new(config.operator, config.driver, codec, function))
 }

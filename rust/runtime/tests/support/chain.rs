@@ -43,9 +43,9 @@ impl<C: Clock> Chain<C> {
             let replies = mailbox.reply_sender(position);
             let world = World { clock: manual.clone(), replies };
             let (its, hears) = (Arc::<Mutex<Seen>>::default(), Arc::<Mutex<Vec<Told>>>::default());
-            let exchange = Numbers { seen: Arc::clone(&its), ..Numbers::default() };
+            let codec = Numbers { seen: Arc::clone(&its), ..Numbers::default() };
             let function = Scripted { script, world: world.clone(), told: Arc::clone(&hears) };
-            let operator = ChainedOperator::new(operator, driver, exchange, function);
+            let operator = ChainedOperator::new(operator, driver, codec, function);
             chain = Some(match chain {
                 None => OperatorChain::new(operator),
                 Some(chain) => chain.then(operator),

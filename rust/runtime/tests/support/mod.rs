@@ -23,19 +23,19 @@ use sparkawait_core::operator::{
 };
 use sparkawait_core::policy::CallSign;
 use sparkawait_core::time::ProcessingTime;
+use sparkawait_runtime::batch_codec::InputElement;
 use sparkawait_runtime::clock::Clock;
-use sparkawait_runtime::exchange::InputElement;
 use sparkawait_runtime::{
-    AsyncFunction, BufferTimeout, ChainedOperator, Driver, DriverConfig, Exchange, Feeder, Mailbox,
-    OperatorChain, ReplySender, Turn,
+    AsyncFunction, BatchCodec, BufferTimeout, ChainedOperator, Driver, DriverConfig, Feeder,
+    Mailbox, OperatorChain, ReplySender, Turn,
 };
 
 pub(crate) use turns::Turns;
 
-/// A row that the exchange refuses.
+/// A row that the codec refuses.
 pub(crate) const BAD_ROW: u32 = u32::MAX;
 
-/// A result that the exchange refuses.
+/// A result that the codec refuses.
 pub(crate) const BAD_RESULT: u32 = u32::MAX;
 
 /// A result that leaves nothing in the output.
@@ -85,7 +85,7 @@ impl Clock for ManualClock {
 /// The bytes of a row of the input.
 const ROW_BYTES: usize = 100;
 
-/// What the exchange has seen.
+/// What the codec has seen.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// Batches of input that it took.
@@ -120,7 +120,7 @@ pub(crate) struct Numbers {
 pub(crate) type TaskFeeder = Feeder<Numbers>;
 pub(crate) type Reply = Vec<(AttemptId, Completion<u32, &'static str>)>;
 
-impl Exchange for Numbers {
+impl BatchCodec for Numbers {
     type Element = u32;
     type Results = u32;
     type Failure = &'static str;
@@ -388,9 +388,9 @@ impl<S: FnMut(&World, Told) + Send> Task<S> {
         let mailbox = Mailbox::new();
         let world = World { clock: ManualClock::default(), replies: mailbox.reply_sender(0) };
         let function = Scripted { script, world: world.clone(), told: Arc::clone(&told) };
-        let exchange = Numbers { seen: Arc::clone(&seen), ..Numbers::default() };
+        let codec = Numbers { seen: Arc::clone(&seen), ..Numbers::default() };
         let clock = world.clock.clone();
-        let operator = ChainedOperator::new(config, driver, exchange, function);
+        let operator = ChainedOperator::new(config, driver, codec, function);
         let (driver, feeder) = Driver::new(mailbox, OperatorChain::new(operator), clock);
         Self { driver, feeder, world, seen, told }
     }

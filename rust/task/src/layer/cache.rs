@@ -43,8 +43,8 @@ use self::row_format::{converter, not_kept};
 use self::store::CacheStore;
 use super::{Layer, MakeFunction};
 use crate::error::TaskError;
-use crate::exchange::RowConfig;
 use crate::function::{Call, Calls, GROUP_BYTES, Replies, ReplyGroup, ResultGroup, TaskFunction};
+use crate::task_codec::RowConfig;
 
 /// Calls that were answered from the cache.
 #[derive(Default)]

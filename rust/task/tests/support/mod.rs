@@ -20,11 +20,11 @@ use sparkawait_core::retry::AsyncRetryStrategy;
 use sparkawait_runtime::{AsyncFunction, BufferTimeout, DriverConfig, Turn};
 use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::error::{CallFailure, TaskError};
-use sparkawait_task::exchange::RowConfig;
 use sparkawait_task::function::{
     Call, Calls, FailedCall, Replies, ReplyGroup, ResultGroup, TaskFunction,
 };
 use sparkawait_task::task::{TaskConfig, TaskDriver, TaskFeeder, build};
+use sparkawait_task::task_codec::RowConfig;
 
 /// Number of keys in the column `key`.
 pub(crate) const KEYS: i64 = 5;

@@ -11,15 +11,15 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use sparkawait_arrow::{
     BatchRows, ChannelColumns, Error, KeyColumns, Keys, OnError, OutputColumns, ResultRows, Routed,
-    RowExchange, RowFailure, RowRef, Side, WatermarkAfter, WatermarkGenerator, WatermarkStrategy,
+    RowFailure, RowRef, RowStore, Side, WatermarkAfter, WatermarkGenerator, WatermarkStrategy,
 };
 use sparkawait_core::ErrorKind;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::operator::{
     AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry,
 };
-use sparkawait_runtime::exchange::InputElement;
-use sparkawait_runtime::{Exchange, ReplySender};
+use sparkawait_runtime::batch_codec::InputElement;
+use sparkawait_runtime::{BatchCodec, ReplySender};
 
 use crate::channel_finder::ChannelFinder;
 use crate::error::{CallFailure, TaskError, TimeLimit, TimedOut};
@@ -70,9 +70,9 @@ pub enum ChannelSettings {
 
 /// Turns input batches into elements and emitted elements into output batches.
 #[derive(Debug)]
-pub struct TaskExchange {
+pub struct TaskCodec {
     config: RowConfig,
-    rows: RowExchange,
+    rows: RowStore,
     /// Rows of the last input batch that were not handed out.
     pending: Option<BatchRows>,
     /// The keys and the channels of all rows of that batch; empty without any.
@@ -93,8 +93,8 @@ pub struct TaskExchange {
     is_chained: bool,
 }
 
-impl TaskExchange {
-    /// Makes an exchange that holds nothing.
+impl TaskCodec {
+    /// Makes a codec that holds nothing.
     ///
     /// # Errors
     ///
@@ -104,7 +104,7 @@ impl TaskExchange {
         let keys = config.key.as_ref().map(|names| KeyColumns::new(&input, names)).transpose()?;
         let generator = config.watermark.as_ref();
         let generator = generator.map(|it| WatermarkGenerator::new(&input, it)).transpose()?;
-        let rows = RowExchange::with_error_column(
+        let rows = RowStore::with_error_column(
             input,
             results,
             config.output,
@@ -258,7 +258,7 @@ fn exhausted(kind: ErrorKind) -> ErrorKind {
     }
 }
 
-impl Exchange for TaskExchange {
+impl BatchCodec for TaskCodec {
     type Element = RowRef;
     type Results = ResultRows;
     type Failure = Box<CallFailure>;
@@ -440,7 +440,7 @@ impl Exchange for TaskExchange {
 }
 
 /// The task itself, behind all layers.
-impl ReplySink for ReplySender<TaskExchange> {
+impl ReplySink for ReplySender<TaskCodec> {
     fn started(&self, attempts: Vec<AttemptId>) {
         Self::started(self, attempts);
     }

@@ -28,33 +28,33 @@ use crate::{
 ///
 /// ```
 /// use arrow::array::record_batch;
-/// use sparkawait_arrow::{OnError, OutputColumns, RowExchange};
+/// use sparkawait_arrow::{OnError, OutputColumns, RowStore};
 ///
 /// let input = record_batch!(("x", Int64, [1, 2]))?;
 /// let results = record_batch!(("y", Utf8, ["one", "two"]))?;
 /// let (input_schema, result_schema) = (input.schema(), results.schema());
-/// let mut exchange =
-///     RowExchange::new(input_schema, result_schema, OutputColumns::Append, OnError::Fail)?;
+/// let mut store =
+///     RowStore::new(input_schema, result_schema, OutputColumns::Append, OnError::Fail)?;
 ///
-/// let rows = exchange.accept_input(input)?;
-/// let mut answers = exchange.accept_results(results)?;
+/// let rows = store.accept_input(input)?;
+/// let mut answers = store.accept_results(results)?;
 /// for row in rows {
-///     exchange.push(row, answers.split_front(1));
+///     store.push(row, answers.split_front(1));
 /// }
 ///
-/// let output = exchange.take(8192, 64 << 20)?.unwrap();
+/// let output = store.take(8192, 64 << 20)?.unwrap();
 /// assert_eq!((output.num_rows(), output.num_columns()), (2, 2));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct RowExchange {
+pub struct RowStore {
     inputs: InputRows,
     chunks: ResultChunks,
     output: OutputAssembler,
 }
 
-impl RowExchange {
-    /// Creates an exchange between batches of `input` and results of `result`.
+impl RowStore {
+    /// Creates a row store between batches of `input` and results of `result`.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl RowExchange {
         Self::with_error_column(input, result, output, on_error, ERROR_COLUMN)
     }
 
-    /// Creates an exchange that captures failures in the column `error_column`.
+    /// Creates a row store that captures failures in the column `error_column`.
     ///
     /// # Errors
     ///

@@ -5,7 +5,7 @@
 
 use std::hint::black_box;
 
-use sparkawait_arrow::{OnError, OutputColumns, ResultRows, RowExchange, RowRef};
+use sparkawait_arrow::{OnError, OutputColumns, ResultRows, RowRef, RowStore};
 
 use crate::batches::{input, results};
 use crate::shuffle::shuffle;
@@ -58,32 +58,32 @@ impl Shape {
 /// Rows with their results, in the order in which they leave.
 pub type Emissions = Vec<(RowRef, ResultRows)>;
 
-/// Returns an exchange that has accepted `count` rows and their results, and the emissions to come.
+/// Returns a row store that has accepted `count` rows and their results, and the emissions to come.
 ///
 /// # Panics
 ///
-/// Never: batches and chunks have the schemas of the exchange.
-pub fn accepted(shape: Shape, count: usize) -> (RowExchange, Emissions) {
+/// Never: batches and chunks have the schemas of the row store.
+pub fn accepted(shape: Shape, count: usize) -> (RowStore, Emissions) {
     let (batch, chunk) = (input(BATCH_ROWS), results(shape.chunk_rows));
-    let mut exchange =
-        RowExchange::new(batch.schema(), chunk.schema(), OutputColumns::Append, OnError::Fail)
+    let mut store =
+        RowStore::new(batch.schema(), chunk.schema(), OutputColumns::Append, OnError::Fail)
             .unwrap();
     let mut rows: Vec<RowRef> = Vec::with_capacity(count);
     while rows.len() < count {
-        rows.extend(exchange.accept_input(batch.clone()).unwrap());
+        rows.extend(store.accept_input(batch.clone()).unwrap());
     }
     let mut order: Vec<usize> = (0..count).collect();
     shuffle(&mut order, shape.disorder);
     let mut rest = ResultRows::EMPTY;
     let emissions = order.iter().map(|&i| {
         if rest.is_empty() {
-            rest = exchange.accept_results(chunk.clone()).unwrap();
+            rest = store.accept_results(chunk.clone()).unwrap();
         }
         (rows[i], rest.split_front(1))
     });
     let emissions = emissions.collect();
-    exchange.discard(rest);
-    (exchange, emissions)
+    store.discard(rest);
+    (store, emissions)
 }
 
 /// Puts all emissions out and takes the batches that they fill, and the last one.
@@ -91,13 +91,13 @@ pub fn accepted(shape: Shape, count: usize) -> (RowExchange, Emissions) {
 /// # Panics
 ///
 /// Never: all columns can be copied.
-pub fn emit(exchange: &mut RowExchange, emissions: &[(RowRef, ResultRows)]) {
+pub fn emit(store: &mut RowStore, emissions: &[(RowRef, ResultRows)]) {
     for &(row, results) in emissions {
-        exchange.push(row, results);
+        store.push(row, results);
         // As the task does; bytes are looked at once a turn.
-        if exchange.row_count() >= BATCH_ROWS {
-            black_box(exchange.take(BATCH_ROWS, BATCH_BYTES).unwrap());
+        if store.row_count() >= BATCH_ROWS {
+            black_box(store.take(BATCH_ROWS, BATCH_BYTES).unwrap());
         }
     }
-    black_box(exchange.take(BATCH_ROWS, BATCH_BYTES).unwrap());
+    black_box(store.take(BATCH_ROWS, BATCH_BYTES).unwrap());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the driver moves, and the function that it calls.
+//! What the driver moves.
 
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::operator::{AttemptId, Completion, Emitted, Handled, Invocation};
@@ -12,7 +12,7 @@ pub type InputElement<E> = StreamElement<(StreamRecord<E>, Option<Key>)>;
 /// Called by the task thread only. Everything here happens once per batch or
 /// once per burst, but for `next_element`, `emit` and the completions inside a
 /// reply, which happen per row and must cost nanoseconds.
-pub trait Exchange {
+pub trait BatchCodec {
     /// A record's value, as small as an index.
     type Element: Clone;
     /// The results of a record, as small as an index range.
@@ -107,43 +107,4 @@ pub trait Exchange {
 
     /// Describes the record that failed the operator.
     fn failure(&mut self, failed: Emitted<Self::Element, (), Self::Failure>) -> Self::Error;
-}
-
-/// The function that an operator calls. Lives on the task thread, works elsewhere.
-///
-/// Every call is answered exactly once through the [`ReplySender`] that the
-/// function was built with, unless it is cancelled; answers to cancelled calls
-/// are ignored.
-///
-/// [`ReplySender`]: crate::ReplySender
-pub trait AsyncFunction<C>: Send {
-    /// Starts a burst of calls. Must not block.
-    fn invoke(&mut self, calls: C);
-
-    /// Asks what each of these timed-out records shall emit. Must not block.
-    fn ask_timeout(&mut self, calls: C);
-
-    /// Ends calls whose outcome no longer matters. Must not block.
-    fn cancel(&mut self, attempts: Vec<AttemptId>);
-
-    /// Ends all calls. No reply follows.
-    fn close(&mut self);
-}
-
-impl<C, F: AsyncFunction<C> + ?Sized> AsyncFunction<C> for Box<F> {
-    fn invoke(&mut self, calls: C) {
-        (**self).invoke(calls);
-    }
-
-    fn ask_timeout(&mut self, calls: C) {
-        (**self).ask_timeout(calls);
-    }
-
-    fn cancel(&mut self, attempts: Vec<AttemptId>) {
-        (**self).cancel(attempts);
-    }
-
-    fn close(&mut self) {
-        (**self).close();
-    }
 }

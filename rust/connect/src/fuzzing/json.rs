@@ -338,6 +338,15 @@ mod tests {
         })
     }
 
+    #[test]
+    fn a_double_is_the_nearest_to_its_digits() {
+        for kind in 0..3_u8 {
+            super::json(
+                &[&[kind], br#"{"b": 1, "m": {"a": 6.649700131614263e-223}}"#.as_slice()].concat(),
+            );
+        }
+    }
+
     proptest! {
         #[test]
         fn a_document_is_what_another_reader_reads(kind in 0..3_u8, document in documents()) {

@@ -29,6 +29,7 @@ use tokio_postgres::types::Type;
 use crate::lookup::{Misses, positions};
 use crate::postgres::backlog::{Backlog, Most, NullArgs};
 use crate::postgres::convert::Argument;
+use crate::postgres::most_found::MostFound;
 use crate::postgres::pool::Pool;
 use crate::postgres::query::Lookup;
 use crate::postgres::server::ServerConfig;
@@ -47,6 +48,7 @@ mod found_rows;
 mod keys;
 mod lists;
 mod literals;
+mod most_found;
 mod numeric;
 mod outputs;
 mod parts;
@@ -132,7 +134,7 @@ impl NativeFunction for PostgresConfig {
             schema: start.results,
             misses: self.misses,
             wants_batches: self.batch > 1,
-            most_bytes: self.max_reply_bytes,
+            most_found: MostFound::of_row(self.max_reply_bytes),
             pool: Pool::shared(&self.server)?,
             replies: start.replies.clone(),
         });

@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use futures_util::{StreamExt, stream};
 use sparkawait_core::operator::AttemptId;
 use sparkawait_task::error::TaskError;
-use sparkawait_task::function::{FailedCall, Replies, ReplyGroup};
+use sparkawait_task::function::{FailedCall, GROUP_BYTES, Replies, ReplyGroup};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -19,6 +19,7 @@ use crate::postgres::awaited_calls::AwaitedCalls;
 use crate::postgres::failure::Failure;
 use crate::postgres::found_rows::FoundRows;
 use crate::postgres::keys::Keys;
+use crate::postgres::most_found::MostFound;
 use crate::postgres::parts::Parts;
 use crate::postgres::plan::{Plan, Request};
 use crate::postgres::planned_query::PlannedQuery;
@@ -36,8 +37,7 @@ pub(crate) struct Lookup {
     pub(crate) required: Vec<usize>,
     pub(crate) misses: Misses,
     pub(crate) wants_batches: bool,
-    /// Most that is read for one row.
-    pub(crate) most_bytes: usize,
+    pub(crate) most_found: MostFound,
     pub(crate) pool: Arc<Pool>,
     pub(crate) replies: Replies,
 }
@@ -308,11 +308,13 @@ impl Lookup {
         let mut found = self.found(plan, calls);
         let mut is_known = true;
         let take = |row: &Row| {
+            // What is too much is not kept.
+            self.most_found.check_together(found.bytes() + row.raw_size_bytes())?;
             match call_of(row).filter(|call| *call < found.calls()) {
                 Some(call) => found.push(call, row, 1),
                 None => is_known = false,
             }
-            self.check_size(found.bytes())
+            Ok(())
         };
         let read = match session.within_limit(session.send(query, &parameters)).await {
             Ok(Ok(answer)) => answer.read(take).await,
@@ -356,8 +358,10 @@ impl Lookup {
             let read = match session.within_limit(answers.next()).await {
                 Ok(Some(Ok(answer))) => {
                     let take = |row: &Row| {
+                        let bytes = found.bytes() + row.raw_size_bytes() - before;
+                        self.most_found.check_row(bytes)?;
                         found.push(call - first, row, 0);
-                        self.check_size(found.bytes() - before)
+                        Ok(())
                     };
                     answer.read(take).await
                 }
@@ -371,8 +375,8 @@ impl Lookup {
                 found.fail(call - first, failure.clone());
                 failed = Some(failure);
             }
-            // No more is held than one reply may have.
-            if call + 1 == calls || found.bytes() > self.most_bytes {
+            // So that a column has room for what a row may find, whatever was found before.
+            if call + 1 == calls || found.bytes() > GROUP_BYTES {
                 let rest = self.found(plan, calls - call - 1);
                 found.truncate(call + 1 - first);
                 self.reply(std::mem::replace(&mut found, rest), &attempts[first..=call])?;
@@ -380,13 +384,6 @@ impl Lookup {
             }
         }
         Ok(failed)
-    }
-
-    fn check_size(&self, bytes: usize) -> Result<(), Failure> {
-        if bytes <= self.most_bytes {
-            return Ok(());
-        }
-        Err(Failure::too_large(self.most_bytes))
     }
 
     /// Replies with what was found for some calls.

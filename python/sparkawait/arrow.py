@@ -234,6 +234,7 @@ def run(
         partition,
         consumer_seconds=consumer_seconds,
         are_wanted=all(map(warm_up.is_known, chain.plans)),
+        result_bytes=[warm_up.result_bytes(known) for known in chain.plans],
     )
     task = Task(**arguments)
     functions = Functions(chain, task, partition)
@@ -251,8 +252,9 @@ def run(
             finished = True
         finally:
             if finished or task.is_open:
-                for known in chain.plans:
-                    warm_up.remember(known)
+                brought = task.result_bytes or [None] * len(chain.plans)
+                for known, result_bytes in zip(chain.plans, brought, strict=True):
+                    warm_up.remember(known, result_bytes)
             if not finished:
                 task.close()
             error = functions.close(finished=finished)

@@ -4,6 +4,7 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,7 +22,7 @@ FEW = 5
 
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warm_up, "_wanted", set())
+    monkeypatch.setattr(warm_up, "_wanted", {})
 
 
 def batches(rows: int) -> Iterator[pa.RecordBatch]:
@@ -67,6 +68,40 @@ def test_later_tasks_of_a_function_make_all_calls_at_once():
     out = arrow.unordered_wait(batches(CALLS), Gate(CALLS, 0), capacity=CALLS, timeout="5s")
 
     assert sum(batch.num_rows for batch in out) == CALLS
+
+
+def test_later_tasks_expect_results_as_large_as_those_before():
+    def most_in_flight(rows: int, enough: int) -> int:
+        seen.clear()
+        seen.update(enough=enough, in_flight=0, most=0, gate=asyncio.Event())
+        out = list(
+            arrow.unordered_wait(
+                # Room for not quite 4 x 10 results.
+                *(batches(rows), large),
+                capacity=rows,
+                max_bytes_per_batch=10_000,
+                timeout="10s",
+                warm_up=False,
+            )
+        )
+        assert sum(batch.num_rows for batch in out) == rows
+        return seen["most"]
+
+    seen: dict[str, Any] = {}
+
+    @sa.async_function("answer string")
+    async def large(row):
+        seen["in_flight"] += 1
+        seen["most"] = max(seen["most"], seen["in_flight"])
+        if seen["in_flight"] == seen["enough"]:
+            seen["gate"].set()
+        await seen["gate"].wait()
+        seen["in_flight"] -= 1
+        return {"answer": "x" * 1000}
+
+    assert most_in_flight(200, 200) == 200, "nothing was known of them"
+
+    assert 30 <= most_in_flight(200, 30) <= 40
 
 
 def test_without_a_warm_up_all_calls_are_made_at_once():

@@ -254,6 +254,7 @@ fn task(mode: OutputMode) -> Task {
         buffer_timeout: BufferTimeout::Never,
         target_latency: None,
         warm_up: None,
+        expected_result_bytes: None,
     };
     let codec = TaskCodec::new(rows).unwrap();
     let operator = ChainedOperator::new(operator, output, codec, function);

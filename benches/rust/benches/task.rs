@@ -44,6 +44,7 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
         buffer_timeout: BufferTimeout::After(Duration::from_millis(100)),
         target_latency: None,
         warm_up: None,
+        expected_result_bytes: None,
     };
     let rows = RowConfig {
         input: batch.schema(),

@@ -8,6 +8,7 @@ Immutable and picklable; any thread may read it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -77,6 +78,7 @@ class Chain:
         *,
         consumer_seconds: float = 0.0,
         are_wanted: bool = False,
+        result_bytes: Sequence[int | None] | None = None,
     ) -> dict[str, Any]:
         """Returns the keyword arguments of `_core.Task`.
 
@@ -86,13 +88,22 @@ class Chain:
             consumer_seconds: What a batch costs its consumer beside the time until it asks for the
                 next one.
             are_wanted: Whether the rows are known to be wanted, so that no warm-up is needed.
+            result_bytes: What a call of each brought in an earlier task, in bytes; ``None`` where
+                nobody knows.
 
         Raises:
             ConfigurationError: As `input_schemas`.
         """
         schemas = self.input_schemas(input_schema)
         operators = [
-            plan.operator_arguments(schema, consumer_seconds=consumer_seconds, is_wanted=are_wanted)
-            for plan, schema in zip(self.plans, schemas, strict=True)
+            plan.operator_arguments(
+                schema,
+                consumer_seconds=consumer_seconds,
+                is_wanted=are_wanted,
+                result_bytes=expected,
+            )
+            for plan, schema, expected in zip(
+                self.plans, schemas, result_bytes or [None] * len(self.plans), strict=True
+            )
         ]
         return {"operators": operators, "partition": partition}

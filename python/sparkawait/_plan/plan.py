@@ -198,6 +198,7 @@ class Plan:
         *,
         consumer_seconds: float = 0.0,
         is_wanted: bool = False,
+        result_bytes: int | None = None,
     ) -> dict[str, Any]:
         """Returns what `_core.Task` is told of its operator.
 
@@ -206,6 +207,7 @@ class Plan:
             consumer_seconds: What a batch costs its consumer beside the time until it asks for the
                 next one.
             is_wanted: Whether the rows are known to be wanted, so that no warm-up is needed.
+            result_bytes: What a call brought in an earlier task, in bytes; ``None`` if unknown.
         """
         # Rows that wait for a batch are in flight for the operator; the runner bounds the calls.
         concurrency = self.max_concurrency if self.batch is None else self.capacity
@@ -233,6 +235,7 @@ class Plan:
             "cache": self._cache_arguments(input_schema),
             "channels": self._channel_arguments(),
             "warm_up": None if is_wanted else self._warm_up_arguments(),
+            "expected_result_bytes": result_bytes,
         }
 
     def _warm_up_arguments(self) -> tuple[int, int] | None:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which functions have shown in this process that their rows are wanted.
+"""Which functions have shown in this process that their rows are wanted, and what a call brings.
 
 A task begins with few calls, and makes all that it may once its consumer has come back for more.
 That is found out once for a function in a process: later tasks, and micro-batches, make all of
-their calls at once. Any thread may call this; a forked child knows what its parent knew.
+their calls at once, as far as there is room for results of the size that they had before. Any
+thread may call this; a forked child knows what its parent knew.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from sparkawait._plan.identity import identity_of
 from sparkawait._plan.plan import Plan
 from sparkawait.functions import AsyncFunction, FunctionFromCoroutine
 
-__all__ = ["is_known", "remember"]
+__all__ = ["is_known", "remember", "result_bytes"]
 
 MOST_FUNCTIONS = 1_000
 """Functions that are remembered; a process that has more starts with few calls again."""
 
-_wanted: set[Hashable] = set()
+_wanted: dict[Hashable, int | None] = {}
+"""The functions, and the bytes that a call brings, if any has ended."""
 
 
 def is_known(plan: Plan) -> bool:
@@ -28,11 +30,17 @@ def is_known(plan: Plan) -> bool:
     return _name_of(plan) in _wanted
 
 
-def remember(plan: Plan) -> None:
-    """Notes that rows of the function of `plan` are wanted."""
+def result_bytes(plan: Plan) -> int | None:
+    """Returns what a call of the function of `plan` brought last, in bytes, if that is known."""
+    return _wanted.get(_name_of(plan))
+
+
+def remember(plan: Plan, result_bytes: int | None = None) -> None:
+    """Notes that rows of the function of `plan` are wanted, and what a call brings, in bytes."""
     if len(_wanted) >= MOST_FUNCTIONS:
         _wanted.clear()
-    _wanted.add(_name_of(plan))
+    name = _name_of(plan)
+    _wanted[name] = _wanted.get(name) if result_bytes is None else result_bytes
 
 
 def _name_of(plan: Plan) -> Hashable:

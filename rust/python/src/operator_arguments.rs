@@ -54,6 +54,7 @@ pub(crate) struct OperatorArguments {
     channels: Option<ChannelArguments>,
     target_latency: Option<f64>,
     warm_up: Option<(i64, i64)>,
+    expected_result_bytes: Option<usize>,
 }
 
 /// One operator, as a task is built of it.
@@ -143,6 +144,7 @@ impl OperatorArguments {
                 .map_or(Ok(BufferTimeout::Never), BufferTimeoutArgument::read)?,
             target_latency: to_timeout("target_latency", self.target_latency)?,
             warm_up: self.warm_up.map(to_warm_up).transpose()?,
+            expected_result_bytes: self.expected_result_bytes,
         })
     }
 }

@@ -208,6 +208,13 @@ impl Task {
         });
     }
 
+    /// Returns what a call of each operator of the chain brings in bytes, by the last ones; nothing
+    /// before the first turn.
+    #[getter]
+    fn result_bytes(&self) -> Vec<Option<usize>> {
+        self.metrics.read().into_iter().map(|metrics| metrics.result_bytes).collect()
+    }
+
     /// Returns what each operator of the chain has done; nothing before the first turn.
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let metrics = self.metrics.read().into_iter().zip(&self.operators);

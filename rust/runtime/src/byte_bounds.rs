@@ -10,6 +10,9 @@ const BATCHES: usize = 4;
 /// Calls whose results make up the size that the next ones are expected to have.
 const REMEMBERED_CALLS: usize = 1024;
 
+/// As many of them an earlier task stands for.
+const EXPECTED_CALLS: usize = REMEMBERED_CALLS / 16;
+
 /// Decides whether further input is taken and how many calls may be in flight, so that neither the
 /// input nor the results that are held, those to come included, pass a bound.
 ///
@@ -30,8 +33,13 @@ pub(crate) struct ByteBounds {
 
 impl ByteBounds {
     /// Bounds what a task holds whose output batches have at most `max_bytes_per_batch`.
-    pub(crate) fn new(max_bytes_per_batch: usize) -> Self {
-        Self { most: max_bytes_per_batch.saturating_mul(BATCHES), calls: 0, bytes: 0 }
+    ///
+    /// A call is expected to bring `expected` bytes until some have ended; `None`: nobody knows,
+    /// and all may be in flight.
+    pub(crate) fn new(max_bytes_per_batch: usize, expected: Option<usize>) -> Self {
+        let calls = if expected.is_some() { EXPECTED_CALLS } else { 0 };
+        let bytes = expected.unwrap_or(0).saturating_mul(calls);
+        Self { most: max_bytes_per_batch.saturating_mul(BATCHES), calls, bytes }
     }
 
     /// Returns whether a further batch of input is taken, while `held` bytes of others are.
@@ -48,6 +56,11 @@ impl ByteBounds {
         }
     }
 
+    /// Returns what the last calls brought each; `None` if none has ended.
+    pub(crate) fn bytes_of_a_call(&self) -> Option<usize> {
+        self.bytes.checked_div(self.calls)
+    }
+
     /// Returns how many calls may be in flight, while results of `held` bytes are held.
     #[inline]
     pub(crate) fn calls(&self, held: usize, most: NonZeroUsize) -> NonZeroUsize {
@@ -56,10 +69,10 @@ impl ByteBounds {
         if self.bytes.saturating_mul(most.get()) <= room.saturating_mul(self.calls) {
             return most;
         }
-        if self.calls == 0 {
+        let Some(average) = self.bytes_of_a_call() else {
             return if room > 0 { most } else { NonZeroUsize::MIN };
-        }
-        let average = (self.bytes / self.calls).max(1);
+        };
+        let average = average.max(1);
         NonZeroUsize::new(room / average).unwrap_or(NonZeroUsize::MIN).min(most)
     }
 }
@@ -72,7 +85,7 @@ mod tests {
 
     #[test]
     fn small_results_bound_nothing() {
-        let mut bounds = ByteBounds::new(1000);
+        let mut bounds = ByteBounds::new(1000, None);
         assert_eq!(bounds.calls(0, MOST), MOST, "nothing is known yet");
 
         bounds.measure(50, 500);
@@ -82,7 +95,7 @@ mod tests {
 
     #[test]
     fn large_results_are_expected_to_be_as_large_again() {
-        let mut bounds = ByteBounds::new(1000);
+        let mut bounds = ByteBounds::new(1000, None);
         bounds.measure(10, 2000);
 
         let calls = [0, 1000, 3900, 4000, 9000].map(|held| bounds.calls(held, MOST).get());
@@ -91,8 +104,22 @@ mod tests {
     }
 
     #[test]
+    fn the_first_results_are_expected_to_be_as_those_of_an_earlier_task() {
+        let mut bounds = ByteBounds::new(1000, Some(200));
+        assert_eq!((bounds.calls(0, MOST).get(), bounds.bytes_of_a_call()), (20, Some(200)));
+
+        bounds.measure(EXPECTED_CALLS, 0);
+        assert_eq!(bounds.calls(0, MOST).get(), 40, "what this one sees counts as much soon");
+
+        let unknown = ByteBounds::new(1000, None);
+        assert_eq!((unknown.calls(0, MOST), unknown.bytes_of_a_call()), (MOST, None));
+        assert_eq!(ByteBounds::new(1000, Some(0)).calls(0, MOST), MOST, "nothing is brought");
+        assert_eq!(ByteBounds::new(1000, Some(usize::MAX)).calls(0, MOST), NonZeroUsize::MIN);
+    }
+
+    #[test]
     fn what_was_large_once_is_forgotten() {
-        let mut bounds = ByteBounds::new(1000);
+        let mut bounds = ByteBounds::new(1000, None);
         bounds.measure(10, 1_000_000);
         assert_eq!(bounds.calls(0, MOST).get(), 1);
 
@@ -103,7 +130,7 @@ mod tests {
 
     #[test]
     fn input_is_taken_while_there_is_room() {
-        let bounds = ByteBounds::new(1000);
+        let bounds = ByteBounds::new(1000, None);
 
         assert!(bounds.takes_input(3999));
         assert!(!bounds.takes_input(4000));

@@ -75,7 +75,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
             has_ended: false,
             input_ended: false,
             has_put_out: false,
-            bounds: ByteBounds::new(config.max_bytes_per_batch),
+            bounds: ByteBounds::new(config.max_bytes_per_batch, config.expected_result_bytes),
             latency: LatencyRecorder::new(),
             channels: ChannelRecorder::default(),
             backlog: BacklogWarning::default(),
@@ -385,6 +385,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         OperatorMetrics {
             operator: self.operator.metrics(now),
             dropped: self.codec.dropped(),
+            result_bytes: self.bounds.bytes_of_a_call(),
             call_latency: self.latency.buckets(),
             channels: self.channels.report(),
         }

@@ -19,4 +19,6 @@ pub struct DriverConfig {
     pub target_latency: Option<Duration>,
     /// Few calls are made until rows have left and are asked for again; `None`: all at once.
     pub warm_up: Option<WarmUpConfig>,
+    /// What a call is expected to bring, as earlier tasks of its function saw; `None`: nobody knows.
+    pub expected_result_bytes: Option<usize>,
 }

@@ -20,6 +20,8 @@ pub struct OperatorMetrics {
     pub operator: Metrics,
     /// Records that left without a result although their call returned.
     pub dropped: u64,
+    /// What the last calls brought each, in bytes; `None` if none has ended.
+    pub result_bytes: Option<usize>,
     /// Durations of attempts that counted, as (upper bound, number) of each bucket.
     pub call_latency: Vec<(Duration, u64)>,
     /// Destinations that wait most, and the others; `None` without channels.

@@ -208,6 +208,7 @@ fn operator(random: &mut Random, fails: bool) -> (Config, DriverConfig) {
         },
         target_latency: None,
         warm_up: None,
+        expected_result_bytes: None,
     };
     (config, driver)
 }

@@ -365,6 +365,7 @@ pub(crate) fn config() -> (Config, DriverConfig) {
         buffer_timeout: BufferTimeout::Never,
         target_latency: None,
         warm_up: None,
+        expected_result_bytes: None,
     };
     (config, driver)
 }

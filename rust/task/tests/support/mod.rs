@@ -77,6 +77,7 @@ pub(crate) fn task_config(mode: OutputMode, capacity: usize) -> TaskConfig {
         buffer_timeout: BufferTimeout::Never,
         target_latency: None,
         warm_up: None,
+        expected_result_bytes: None,
     };
     TaskConfig { operator, driver, rows, layers: Vec::new(), concurrency: Concurrency::unbounded() }
 }

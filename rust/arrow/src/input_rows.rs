@@ -14,9 +14,9 @@ use arrow::{
 use crate::{
     conform::Conform,
     error::{Error, Side},
+    held_values::HeldValues,
     key_columns::Keys,
     row_bytes::{RowBytes, bytes_of_values},
-    slab::Slab,
 };
 
 /// A row of a held input batch: the element that the operator handles.
@@ -96,7 +96,7 @@ impl ExactSizeIterator for BatchRows {}
 pub struct InputRows {
     conform: Conform,
     sizes: RowBytes,
-    held: Slab<Arc<InputBatch>>,
+    held: HeldValues<Arc<InputBatch>>,
     /// Rows accepted so far.
     accepted: u64,
 }
@@ -106,7 +106,7 @@ impl InputRows {
     pub fn new(schema: SchemaRef) -> Self {
         let sizes = RowBytes::of(&schema);
         let conform = Conform::new(Side::Input, schema);
-        Self { conform, sizes, held: Slab::new(), accepted: 0 }
+        Self { conform, sizes, held: HeldValues::new(), accepted: 0 }
     }
 
     /// The schema that every batch must have.

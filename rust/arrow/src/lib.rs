@@ -23,6 +23,7 @@ pub mod conform;
 mod error;
 mod event_time;
 mod gather;
+mod held_values;
 mod input_rows;
 mod key_columns;
 pub mod key_values;
@@ -33,7 +34,6 @@ mod row_bytes;
 mod row_failure;
 mod row_store;
 mod run_list;
-mod slab;
 
 pub use channel_columns::{ChannelColumns, Routed};
 pub use error::{Error, Side};

@@ -9,8 +9,8 @@ use arrow::{array::RecordBatch, datatypes::SchemaRef};
 use crate::{
     conform::Conform,
     error::{Error, Side},
+    held_values::HeldValues,
     row_bytes::RowBytes,
-    slab::Slab,
 };
 
 /// The results of one input row: 0..n neighbouring rows of a held chunk.
@@ -52,14 +52,14 @@ impl ResultRows {
 pub struct ResultChunks {
     conform: Conform,
     sizes: RowBytes,
-    held: Slab<RecordBatch>,
+    held: HeldValues<RecordBatch>,
 }
 
 impl ResultChunks {
     /// Creates a table for results of `schema`.
     pub fn new(schema: SchemaRef) -> Self {
         let sizes = RowBytes::of(&schema);
-        Self { conform: Conform::new(Side::Result, schema), sizes, held: Slab::new() }
+        Self { conform: Conform::new(Side::Result, schema), sizes, held: HeldValues::new() }
     }
 
     /// The schema that the function declares.

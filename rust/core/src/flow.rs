@@ -40,6 +40,7 @@ mod debloater;
 mod endowment;
 mod floating_pool;
 mod least_time;
+mod lines;
 mod listeners;
 mod receiver_channel;
 mod receiver_gate;

@@ -15,6 +15,7 @@
 //! | [`flow`] | credits, floating pool, channels, debloating | credit-based flow control |
 //! | [`policy`] | limits in time, pauses, budgets | `RateLimitingStrategy`, and beyond |
 //! | [`retry`] | fixed-delay and exponential back-off | `AsyncRetryStrategies` |
+//! | [`slab`] | values at places that are used again | - |
 //! | [`timer`] | deadlines and delayed retries | processing-time timers |
 //!
 //! Everything is `&mut self` but `mailbox::Inbox`, the only type that
@@ -29,6 +30,7 @@ pub mod operator;
 pub mod policy;
 pub mod queue;
 pub mod retry;
+pub mod slab;
 mod sync;
 pub mod time;
 pub mod timer;

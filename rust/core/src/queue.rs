@@ -22,7 +22,6 @@ mod any;
 mod key_ordered;
 mod ordered;
 mod segment;
-mod slots;
 mod unordered;
 
 pub use any::AnyStreamElementQueue;

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use super::ChannelId;
 use super::floating_pool::FloatingPool;
 use super::receiver_channel::{ChannelError, Notify, ReceiverChannel};
+use crate::slab::Slab;
 
 /// Receives from many senders over one wire, and gives each its credit.
 ///
@@ -14,9 +15,8 @@ use super::receiver_channel::{ChannelError, Notify, ReceiverChannel};
 /// its credit in one sum.
 #[derive(Debug)]
 pub struct ReceiverGate {
-    /// By number; `None` once released.
-    channels: Vec<Option<ReceiverChannel>>,
-    vacant: Vec<ChannelId>,
+    /// By number.
+    channels: Slab<ReceiverChannel>,
     pool: FloatingPool,
     /// Channels with credit to announce, each once.
     to_announce: VecDeque<ChannelId>,
@@ -25,8 +25,8 @@ pub struct ReceiverGate {
 impl ReceiverGate {
     /// Makes a gate without channels whose pool has `floating` credits.
     pub fn new(floating: u32) -> Self {
-        let (channels, vacant, to_announce) = (Vec::new(), Vec::new(), VecDeque::new());
-        Self { channels, vacant, pool: FloatingPool::new(floating, 0), to_announce }
+        let (channels, to_announce) = (Slab::new(), VecDeque::new());
+        Self { channels, pool: FloatingPool::new(floating, 0), to_announce }
     }
 
     /// Returns the pool.
@@ -36,19 +36,13 @@ impl ReceiverGate {
 
     /// Returns a channel that was not released.
     pub fn channel(&self, channel: ChannelId) -> Option<&ReceiverChannel> {
-        self.channels.get(channel.0 as usize)?.as_ref()
+        self.channels.get(channel.0)
     }
 
     /// Adds a channel with `exclusive` credits of its own and at most `limit` in all.
     pub fn open(&mut self, exclusive: u32, limit: u32) -> ChannelId {
-        // A channel takes more than one byte: memory ends before 2^32 of them.
-        let next = ChannelId(u32::try_from(self.channels.len()).unwrap_or(u32::MAX));
-        let id = self.vacant.pop().unwrap_or(next);
-        let channel = Some(ReceiverChannel::new(id, exclusive, limit));
-        match self.channels.get_mut(id.0 as usize) {
-            Some(place) => *place = channel,
-            None => self.channels.push(channel),
-        }
+        let id = ChannelId(self.channels.next_handle());
+        self.channels.insert(ReceiverChannel::new(id, exclusive, limit));
         id
     }
 
@@ -117,10 +111,8 @@ impl ReceiverGate {
 
     /// Gives all credits of a channel back. Idempotent.
     pub fn release(&mut self, channel: ChannelId) {
-        let Some(place) = self.channels.get_mut(channel.0 as usize) else { return };
-        let Some(mut released) = place.take() else { return };
+        let Some((mut released, _)) = self.channels.remove(channel.0) else { return };
         released.release(&mut self.pool);
-        self.vacant.push(channel);
         self.serve();
     }
 
@@ -133,7 +125,7 @@ impl ReceiverGate {
     /// Takes the credit that one channel has to announce. The wire asks while it can be written.
     pub fn poll_announcement(&mut self) -> Option<(ChannelId, u32)> {
         while let Some(id) = self.to_announce.pop_front() {
-            let channel = self.channels.get_mut(id.0 as usize).and_then(Option::as_mut);
+            let channel = self.channels.get_mut(id.0);
             let credits = channel.map_or(0, ReceiverChannel::take_unannounced);
             if credits > 0 {
                 return Some((id, credits));
@@ -155,7 +147,7 @@ impl ReceiverGate {
         id: ChannelId,
         change: impl FnOnce(&mut ReceiverChannel, &mut FloatingPool) -> Result<Notify, ChannelError>,
     ) -> Result<(), ChannelError> {
-        let channel = self.channels.get_mut(id.0 as usize).and_then(Option::as_mut);
+        let channel = self.channels.get_mut(id.0);
         let channel = channel.ok_or(ChannelError::Released(id))?;
         if change(channel, &mut self.pool)? == Notify::Yes {
             self.to_announce.push_back(id);

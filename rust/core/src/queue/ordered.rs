@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 
-use super::slots::fill;
 use super::{CompleteError, Completed, Entry, EntryId, QueueFull, StreamElementQueue};
 use crate::element::{StreamElement, Watermark};
+use crate::slab::fill;
 
 /// Emits results in the order in which their inputs arrived.
 ///

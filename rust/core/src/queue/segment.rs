@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The records between two watermarks.
 
-use super::slots::NONE;
 use crate::element::Watermark;
+use crate::slab::NONE;
 
 /// Records that may overtake one another, and the watermark behind them.
 ///

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 
 use super::segment::{ClosingWatermark, Segment};
-use super::slots::{NONE, Slots, fill, index_of};
 use super::{CompleteError, Completed, Entry, EntryId, QueueFull, StreamElementQueue};
 use crate::element::{StreamElement, Watermark};
+use crate::slab::{Generation, NONE, Numbered, Slab, fill};
 
 /// Of the elements since the oldest record, which part is looked at when the oldest is sought.
 ///
@@ -29,7 +29,7 @@ const ELDERS: u64 = 32;
 /// through these slots, so completing is two index operations.
 #[derive(Debug)]
 pub struct UnorderedStreamElementQueue<T, R> {
-    slots: Slots<Record<T, R>>,
+    slots: Slab<Record<T, R>, Numbered>,
     /// Those with a watermark behind them, oldest first.
     closed: VecDeque<Segment>,
     /// The last one, which takes new records. Beside the others, as it is mostly the only one.
@@ -62,7 +62,7 @@ impl<T, R> UnorderedStreamElementQueue<T, R> {
     /// Makes an empty queue for at most `capacity` records.
     pub fn new(capacity: NonZeroUsize) -> Self {
         Self {
-            slots: Slots::new(),
+            slots: Slab::new(),
             closed: VecDeque::new(),
             open: Segment::new(),
             first_segment: 0,
@@ -79,7 +79,7 @@ impl<T, R> UnorderedStreamElementQueue<T, R> {
             return;
         };
         let last = first + (self.sequence - first) / ELDERS;
-        let numbered = self.slots.iter().map(|(id, record)| (record.sequence, id));
+        let numbered = self.slots.iter().map(|(id, record)| (record.sequence, EntryId(id)));
         let mut elders: Vec<_> = numbered.filter(|(sequence, _)| *sequence <= last).collect();
         elders.sort_unstable();
         self.elders = elders.into_iter().map(|(_, id)| id).collect();
@@ -102,7 +102,7 @@ impl<T, R> StreamElementQueue<T, R> for UnorderedStreamElementQueue<T, R> {
         let segment = self.first_segment + self.closed.len() as u64;
         self.open.pending += 1;
         self.records += 1;
-        Ok(self.slots.insert(Record { sequence, segment, value, result: None }))
+        Ok(EntryId(self.slots.insert(Record { sequence, segment, value, result: None })))
     }
 
     fn put_watermark(&mut self, watermark: Watermark) {
@@ -120,7 +120,7 @@ impl<T, R> StreamElementQueue<T, R> for UnorderedStreamElementQueue<T, R> {
     }
 
     fn complete(&mut self, id: EntryId, result: R) -> Result<(), CompleteError<R>> {
-        let Some(record) = self.slots.get_mut(id) else {
+        let Some(record) = self.slots.get_mut(id.0) else {
             return Err(CompleteError::Unknown { id, result });
         };
         if record.result.is_some() {
@@ -134,7 +134,7 @@ impl<T, R> StreamElementQueue<T, R> for UnorderedStreamElementQueue<T, R> {
             None => &mut self.open,
         };
         segment.pending -= 1;
-        let index = index_of(id);
+        let index = Numbered::index_of(id.0);
         if segment.first_completed == NONE {
             segment.first_completed = index;
         } else {
@@ -145,7 +145,7 @@ impl<T, R> StreamElementQueue<T, R> for UnorderedStreamElementQueue<T, R> {
     }
 
     fn get_mut(&mut self, id: EntryId) -> Option<&mut T> {
-        self.slots.get_mut(id).map(|record| &mut record.value)
+        self.slots.get_mut(id.0).map(|record| &mut record.value)
     }
 
     fn has_completed(&self) -> bool {
@@ -171,7 +171,7 @@ impl<T, R> StreamElementQueue<T, R> for UnorderedStreamElementQueue<T, R> {
 
     fn oldest(&mut self) -> Option<&T> {
         while let Some(id) = self.elders.front().copied() {
-            if self.slots.get_mut(id).is_some() {
+            if self.slots.get_mut(id.0).is_some() {
                 break;
             }
             self.elders.pop_front();
@@ -180,7 +180,7 @@ impl<T, R> StreamElementQueue<T, R> for UnorderedStreamElementQueue<T, R> {
             self.find_elders();
         }
         let id = *self.elders.front()?;
-        self.slots.get_mut(id).map(|record| &record.value)
+        self.slots.get_mut(id.0).map(|record| &record.value)
     }
 
     fn any(&self, mut is: impl FnMut(&T) -> bool) -> bool {
@@ -190,7 +190,7 @@ impl<T, R> StreamElementQueue<T, R> for UnorderedStreamElementQueue<T, R> {
     fn values(&self) -> Vec<StreamElement<Entry<'_, T, R>>> {
         let records = self.slots.iter().map(|(id, record)| {
             let result = record.result.as_ref();
-            let entry = Entry { id, value: &record.value, result };
+            let entry = Entry { id: EntryId(id), value: &record.value, result };
             (record.sequence, StreamElement::Record(entry))
         });
         let watermarks = self.closed.iter().filter_map(|segment| {

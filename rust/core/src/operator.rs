@@ -14,6 +14,8 @@ mod result_handler;
 mod snapshot;
 mod snapshot_codec;
 mod state;
+mod timeout_handler;
+mod timers;
 
 pub use action::{
     Actions, AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry, TooLate,
@@ -31,9 +33,9 @@ use crate::queue::{
     OrderedStreamElementQueue, QueueFull, Start, StreamElementQueue, UnorderedStreamElementQueue,
 };
 use crate::time::ProcessingTime;
-use crate::timer::{DeadlineList, DelayedRetries};
 use in_flight::{InFlight, Phase};
 use snapshot::Replayed;
+use timers::Timers;
 
 /// The outcome that a record waits in the queue with.
 type Outcome<R, F> = Result<R, Failure<F>>;
@@ -74,12 +76,8 @@ pub struct AsyncWaitOperator<E, R, F> {
     /// after a back-off, a restore, or the end of an earlier one of their key. A permit is theirs
     /// before a new record is admitted. Some have timed out since.
     waiting: VecDeque<EntryId>,
-    /// Ends of records' timeouts.
-    deadlines: DeadlineList<EntryId>,
-    /// Ends of attempts' timeouts.
-    attempt_deadlines: DeadlineList<AttemptId>,
-    /// Ends of back-offs.
-    retries: DelayedRetries<AttemptId>,
+    /// What comes due, by name.
+    timers: Timers,
     /// Records in back-off.
     backing_off: usize,
     /// The last failure of each pending record that failed and is tried again. Beside the queue,
@@ -123,9 +121,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             queue,
             running: 0,
             waiting: VecDeque::new(),
-            deadlines: DeadlineList::new(),
-            attempt_deadlines: DeadlineList::new(),
-            retries: DelayedRetries::new(),
+            timers: Timers::new(),
             backing_off: 0,
             last_failures: HashMap::default(),
             replay: VecDeque::new(),
@@ -309,7 +305,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let (id, start) = self.queue.try_put_keyed(in_flight, key)?;
         self.metrics.admitted += 1;
         if deadline != ProcessingTime::NEVER {
-            self.deadlines.push(deadline, id);
+            self.timers.records.push(deadline, id);
         }
         if starts {
             self.invoke(AttemptId { entry: id, attempt: 1 }, value, now);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a completion, a deadline or a free permit does to a record.
+//! What a completion or a free permit does to a record.
 //!
 //! Counterpart of `ResultHandler` and `RetryableResultHandlerDelegator` in
 //! Flink's `AsyncWaitOperator`. Every path to a final outcome ends in `conclude`,
@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::action::{AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry, TooLate};
 use super::in_flight::{InFlight, Phase};
 use super::{AsyncWaitOperator, EndOfInput, FailurePolicy, Outcome};
-use crate::policy::{CallSign, EndedCall};
+use crate::policy::EndedCall;
 use crate::queue::{EntryId, StreamElementQueue};
 use crate::retry::mix;
 use crate::time::ProcessingTime;
@@ -86,13 +86,13 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     }
 
     /// Returns whether another attempt may follow.
-    fn may_retry(&self, attempt: AttemptId) -> bool {
+    pub(super) fn may_retry(&self, attempt: AttemptId) -> bool {
         let strategy = self.config.retry.as_ref();
         strategy.is_some_and(|it| it.can_retry(attempt.attempt)) && !self.is_draining()
     }
 
     /// Moves a record to back-off.
-    fn back_off(&mut self, attempt: AttemptId, retry: Retry, now: ProcessingTime) {
+    pub(super) fn back_off(&mut self, attempt: AttemptId, retry: Retry, now: ProcessingTime) {
         let Some(strategy) = self.config.retry else { return };
         let random = mix(self.config.seed, attempt.entry.as_u64(), attempt.attempt);
         let delay = match retry {
@@ -119,7 +119,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
         in_flight.phase = Phase::BackOff;
         in_flight.since = due;
-        self.retries.push(due, attempt);
+        self.timers.back_offs.push(due, attempt);
         self.backing_off += 1;
     }
 
@@ -233,7 +233,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if let Some(timeout) = self.config.attempt_timeout
             && !self.config.announces_starts
         {
-            self.attempt_deadlines.push(now + timeout, attempt);
+            self.timers.attempts.push(now + timeout, attempt);
         }
         self.actions.invoke.push(Invocation { attempt, value });
     }
@@ -249,164 +249,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let Some(in_flight) = in_flight.filter(running) else { return };
         in_flight.since = now;
         if let Some(timeout) = self.config.attempt_timeout {
-            self.attempt_deadlines.push(now + timeout, attempt);
+            self.timers.attempts.push(now + timeout, attempt);
         }
     }
-
-    /// Lets every deadline and every retry that is due take effect.
-    pub fn handle_time(&mut self, now: ProcessingTime) {
-        self.expire(now);
-        if let Some(channels) = &mut self.channels {
-            channels.handle_time(now);
-        }
-        self.start_waiting(now);
-    }
-
-    /// Lets what is due take effect, and starts nothing.
-    pub(super) fn expire(&mut self, now: ProcessingTime) {
-        while let Some(id) = self.deadlines.pop_due(now) {
-            self.time_out(id, now);
-        }
-        while let Some(attempt) = self.attempt_deadlines.pop_due(now) {
-            self.time_out_attempt(attempt, now);
-        }
-        while let Some(attempt) = self.retries.pop_due(now) {
-            self.retry(attempt, now);
-        }
-    }
-
-    /// Returns when [`handle_time`](Self::handle_time) has something to do.
-    pub fn poll_timeout(&mut self) -> Option<ProcessingTime> {
-        if self.is_closed {
-            return None;
-        }
-        let queue = &mut self.queue;
-        let held = queue.len();
-        let row = self
-            .deadlines
-            .next(held, |id| queue.get_mut(id).is_some_and(|it| has_deadline(it.phase)));
-        let attempt = self.attempt_deadlines.next(held, |attempt| {
-            queue.get_mut(attempt.entry).is_some_and(|it| it.awaits(attempt))
-        });
-        let retry = self.retries.next(|attempt| {
-            queue.get_mut(attempt.entry).is_some_and(|it| it.phase == Phase::BackOff)
-        });
-        let channel = self.channels.as_mut().and_then(|it| it.poll_timeout());
-        [row, attempt, retry, channel].into_iter().flatten().min()
-    }
-
-    /// Returns the number of records and attempts whose timeout is armed.
-    pub fn active_timers(&mut self) -> usize {
-        let queue = &mut self.queue;
-        if self.is_closed {
-            return 0;
-        }
-        self.deadlines.count(|id| queue.get_mut(id).is_some_and(|it| has_deadline(it.phase)))
-            + self
-                .attempt_deadlines
-                .count(|attempt| queue.get_mut(attempt.entry).is_some_and(|it| it.awaits(attempt)))
-            + self.backing_off
-    }
-
-    /// Ends a record whose time has passed: cancels its attempt, asks or fails.
-    fn time_out(&mut self, id: EntryId, now: ProcessingTime) {
-        if self.is_closed {
-            return;
-        }
-        let Some(in_flight) = self.queue.get_mut(id) else { return };
-        if !has_deadline(in_flight.phase) {
-            return;
-        }
-        let phase = std::mem::replace(&mut in_flight.phase, Phase::TimedOut);
-        let channels = self.channels.as_ref().filter(|_| phase == Phase::Waiting);
-        let calls_take = channels.and_then(|it| it.too_long(in_flight.channel));
-        let too_late = calls_take.map(|nanos| TooLate::Call(Duration::from_nanos(nanos)));
-        match phase {
-            Phase::Running => {
-                let attempt = AttemptId { entry: id, attempt: in_flight.attempt };
-                self.actions.cancel.push(attempt);
-                self.running -= 1;
-                self.metrics.cancelled += 1;
-            }
-            Phase::BackOff => self.backing_off -= 1,
-            _ => {}
-        }
-        if self.channels.is_some() {
-            self.time_out_in_channel(id, phase, now);
-        }
-        self.run_out(id, too_late, now);
-    }
-
-    /// Asks what a record shall emit that has no time left, or fails it. Its phase is set.
-    fn run_out(&mut self, id: EntryId, too_late: Option<TooLate>, now: ProcessingTime) {
-        self.metrics.timeouts += 1;
-        if !self.config.asks_on_timeout {
-            let last = self.last_failures.remove(&id);
-            let failure = match too_late {
-                None => Failure::TimedOut(last),
-                Some(too_late) => Failure::too_late(too_late, last),
-            };
-            return self.finish(id, Err(failure), now);
-        }
-        let Some(in_flight) = self.queue.get_mut(id) else { return };
-        let value = in_flight.record.value.clone();
-        let attempt = AttemptId { entry: id, attempt: AttemptId::TIMEOUT };
-        self.actions.ask_timeout.push(Invocation { attempt, value });
-    }
-
-    /// Ends an attempt that took too long; the record may get another one.
-    fn time_out_attempt(&mut self, attempt: AttemptId, now: ProcessingTime) {
-        let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.awaits(attempt));
-        let Some(in_flight) = in_flight.filter(|_| !self.is_closed) else { return };
-        self.actions.cancel.push(attempt);
-        self.running -= 1;
-        self.metrics.cancelled += 1;
-        if let Some(channels) = &mut self.channels {
-            let (channel, since) = (in_flight.channel, in_flight.since);
-            channels.observe_call(channel, |in_flight| EndedCall {
-                started: since,
-                ended: now,
-                in_flight,
-                sign: CallSign::TimedOut,
-                charged: 1,
-                cost: 1,
-            });
-            channels.expire_call(channel, now.nanos_since(since));
-        }
-        if self.may_retry(attempt) {
-            self.back_off(attempt, Retry::Yes, now);
-        } else {
-            self.metrics.timeouts += 1;
-            let last = self.last_failures.remove(&attempt.entry);
-            self.finish(attempt.entry, Err(Failure::AttemptTimedOut(last)), now);
-        }
-    }
-
-    /// Ends a back-off: the next attempt waits for a permit.
-    fn retry(&mut self, attempt: AttemptId, now: ProcessingTime) {
-        let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
-        let is_over = in_flight.phase != Phase::BackOff || in_flight.attempt != attempt.attempt;
-        if is_over || self.is_closed {
-            return;
-        }
-        in_flight.phase = Phase::Waiting;
-        self.backing_off -= 1;
-        match &mut self.channels {
-            None => self.waiting.push_back(attempt.entry),
-            Some(channels) => channels.wait(in_flight.channel, attempt.entry, true, now),
-        }
-    }
-
-    /// Ends every back-off at once, earliest first.
-    pub(super) fn hurry_retries(&mut self, now: ProcessingTime) {
-        for attempt in self.retries.drain() {
-            self.retry(attempt, now);
-        }
-        self.start_waiting(now);
-    }
-}
-
-/// Returns whether a record in `phase` can still time out.
-const fn has_deadline(phase: Phase) -> bool {
-    !matches!(phase, Phase::TimedOut | Phase::Completed)
 }

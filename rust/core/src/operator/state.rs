@@ -130,7 +130,7 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
         let Some(timeout) = self.config.timeout else { return };
         let deadline = now + time_left.unwrap_or(timeout).min(timeout);
         in_flight.deadline = deadline;
-        self.deadlines.push(deadline, attempt.entry);
+        self.timers.records.push(deadline, attempt.entry);
     }
 
     /// Returns whether no time was left: the record must not be called again.

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a deadline does to a record.
+//!
+//! Of those that come due at one moment all take effect before any call starts, in the order of
+//! [`Timer`].
+
+use std::time::Duration;
+
+use super::action::{AttemptId, Failure, Invocation, Retry, TooLate};
+use super::in_flight::{InFlight, Phase};
+use super::timers::Timer;
+use super::{AsyncWaitOperator, Outcome};
+use crate::policy::{CallSign, EndedCall};
+use crate::queue::{AnyStreamElementQueue, EntryId, StreamElementQueue};
+use crate::time::ProcessingTime;
+
+impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
+    /// Lets every deadline and every retry that is due take effect.
+    pub fn handle_time(&mut self, now: ProcessingTime) {
+        self.expire(now);
+        self.start_waiting(now);
+    }
+
+    /// Lets what is due take effect, and starts nothing.
+    pub(super) fn expire(&mut self, now: ProcessingTime) {
+        for timer in Timer::ALL {
+            self.fire(timer, now);
+        }
+    }
+
+    fn fire(&mut self, timer: Timer, now: ProcessingTime) {
+        match timer {
+            Timer::Record => {
+                while let Some(id) = self.timers.records.pop_due(now) {
+                    self.time_out(id, now);
+                }
+            }
+            Timer::Attempt => {
+                while let Some(attempt) = self.timers.attempts.pop_due(now) {
+                    self.time_out_attempt(attempt, now);
+                }
+            }
+            Timer::BackOff => {
+                while let Some(attempt) = self.timers.back_offs.pop_due(now) {
+                    self.retry(attempt, now);
+                }
+            }
+            Timer::Channel => {
+                if let Some(channels) = &mut self.channels {
+                    channels.handle_time(now);
+                }
+            }
+        }
+    }
+
+    /// Returns when [`handle_time`](Self::handle_time) has something to do.
+    pub fn poll_timeout(&mut self) -> Option<ProcessingTime> {
+        if self.is_closed {
+            return None;
+        }
+        Timer::ALL.into_iter().filter_map(|timer| self.earliest(timer)).min()
+    }
+
+    /// Returns the earliest deadline of a kind; drops those that concern nobody any more.
+    fn earliest(&mut self, timer: Timer) -> Option<ProcessingTime> {
+        let (timers, queue) = (&mut self.timers, &mut self.queue);
+        let held = queue.len();
+        match timer {
+            Timer::Record => timers.records.next(held, |id| can_time_out(queue, id)),
+            Timer::Attempt => timers.attempts.next(held, |attempt| runs(queue, attempt)),
+            Timer::BackOff => timers.back_offs.next(|attempt| backs_off(queue, attempt)),
+            Timer::Channel => self.channels.as_mut().and_then(|it| it.poll_timeout()),
+        }
+    }
+
+    /// Returns the number of records, attempts and back-offs whose deadline is armed.
+    pub fn active_timers(&mut self) -> usize {
+        if self.is_closed {
+            return 0;
+        }
+        Timer::ALL.into_iter().map(|timer| self.armed(timer)).sum()
+    }
+
+    fn armed(&mut self, timer: Timer) -> usize {
+        let (timers, queue) = (&self.timers, &mut self.queue);
+        match timer {
+            Timer::Record => timers.records.count(|id| can_time_out(queue, id)),
+            Timer::Attempt => timers.attempts.count(|attempt| runs(queue, attempt)),
+            Timer::BackOff => self.backing_off,
+            // A channel that is held is no record.
+            Timer::Channel => 0,
+        }
+    }
+
+    /// Ends a record whose time has passed: cancels its attempt, asks or fails.
+    fn time_out(&mut self, id: EntryId, now: ProcessingTime) {
+        if self.is_closed {
+            return;
+        }
+        let Some(in_flight) = self.queue.get_mut(id) else { return };
+        if !has_deadline(in_flight.phase) {
+            return;
+        }
+        let phase = std::mem::replace(&mut in_flight.phase, Phase::TimedOut);
+        let channels = self.channels.as_ref().filter(|_| phase == Phase::Waiting);
+        let calls_take = channels.and_then(|it| it.too_long(in_flight.channel));
+        let too_late = calls_take.map(|nanos| TooLate::Call(Duration::from_nanos(nanos)));
+        match phase {
+            Phase::Running => {
+                let attempt = AttemptId { entry: id, attempt: in_flight.attempt };
+                self.actions.cancel.push(attempt);
+                self.running -= 1;
+                self.metrics.cancelled += 1;
+            }
+            Phase::BackOff => self.backing_off -= 1,
+            _ => {}
+        }
+        if self.channels.is_some() {
+            self.time_out_in_channel(id, phase, now);
+        }
+        self.run_out(id, too_late, now);
+    }
+
+    /// Asks what a record shall emit that has no time left, or fails it. Its phase is set.
+    pub(super) fn run_out(&mut self, id: EntryId, too_late: Option<TooLate>, now: ProcessingTime) {
+        self.metrics.timeouts += 1;
+        if !self.config.asks_on_timeout {
+            let last = self.last_failures.remove(&id);
+            let failure = match too_late {
+                None => Failure::TimedOut(last),
+                Some(too_late) => Failure::too_late(too_late, last),
+            };
+            return self.finish(id, Err(failure), now);
+        }
+        let Some(in_flight) = self.queue.get_mut(id) else { return };
+        let value = in_flight.record.value.clone();
+        let attempt = AttemptId { entry: id, attempt: AttemptId::TIMEOUT };
+        self.actions.ask_timeout.push(Invocation { attempt, value });
+    }
+
+    /// Ends an attempt that took too long; the record may get another one.
+    fn time_out_attempt(&mut self, attempt: AttemptId, now: ProcessingTime) {
+        let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.awaits(attempt));
+        let Some(in_flight) = in_flight.filter(|_| !self.is_closed) else { return };
+        self.actions.cancel.push(attempt);
+        self.running -= 1;
+        self.metrics.cancelled += 1;
+        if let Some(channels) = &mut self.channels {
+            let (channel, since) = (in_flight.channel, in_flight.since);
+            channels.observe_call(channel, |in_flight| EndedCall {
+                started: since,
+                ended: now,
+                in_flight,
+                sign: CallSign::TimedOut,
+                charged: 1,
+                cost: 1,
+            });
+            channels.expire_call(channel, now.nanos_since(since));
+        }
+        if self.may_retry(attempt) {
+            self.back_off(attempt, Retry::Yes, now);
+        } else {
+            self.metrics.timeouts += 1;
+            let last = self.last_failures.remove(&attempt.entry);
+            self.finish(attempt.entry, Err(Failure::AttemptTimedOut(last)), now);
+        }
+    }
+
+    /// Ends a back-off: the next attempt waits for a permit.
+    fn retry(&mut self, attempt: AttemptId, now: ProcessingTime) {
+        let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
+        let is_over = in_flight.phase != Phase::BackOff || in_flight.attempt != attempt.attempt;
+        if is_over || self.is_closed {
+            return;
+        }
+        in_flight.phase = Phase::Waiting;
+        self.backing_off -= 1;
+        match &mut self.channels {
+            None => self.waiting.push_back(attempt.entry),
+            Some(channels) => channels.wait(in_flight.channel, attempt.entry, true, now),
+        }
+    }
+
+    /// Ends every back-off at once, earliest first.
+    pub(super) fn hurry_retries(&mut self, now: ProcessingTime) {
+        for attempt in self.timers.back_offs.drain() {
+            self.retry(attempt, now);
+        }
+        self.start_waiting(now);
+    }
+}
+
+type Queue<E, R, F> = AnyStreamElementQueue<InFlight<E>, Outcome<R, F>>;
+
+fn can_time_out<E, R, F>(queue: &mut Queue<E, R, F>, id: EntryId) -> bool {
+    queue.get_mut(id).is_some_and(|it| has_deadline(it.phase))
+}
+
+fn runs<E, R, F>(queue: &mut Queue<E, R, F>, attempt: AttemptId) -> bool {
+    queue.get_mut(attempt.entry).is_some_and(|it| it.awaits(attempt))
+}
+
+fn backs_off<E, R, F>(queue: &mut Queue<E, R, F>, attempt: AttemptId) -> bool {
+    queue.get_mut(attempt.entry).is_some_and(|it| it.phase == Phase::BackOff)
+}
+
+/// Returns whether a record in `phase` can still time out.
+const fn has_deadline(phase: Phase) -> bool {
+    !matches!(phase, Phase::TimedOut | Phase::Completed)
+}

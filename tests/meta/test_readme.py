@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the documents say is so: their Python runs, and their commands exist.
 
-A block opened by ```python run is executed, all of one document in one process and in order. One
-opened by ```python lookup is too, against servers that know the customers of `orders`. A block
-opened by ```python is an excerpt and has to be valid Python.
+A block opened by ```python run is executed: those of one document in order and as one program, all
+documents in one Spark session. One opened by ```python lookup is too, against servers that know the
+customers of `orders`. A block opened by ```python is an excerpt and has to be valid Python.
 """
 
 import ast
@@ -22,6 +22,8 @@ from tests.support.postgres_server import PostgresServer
 from tests.support.redis_server import RedisServer
 
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+# What the documents tell the reader to set, for servers that ask for no real ones.
+SECRETS = {"OPENAI_API_KEY": "a key", "CLIENT_SECRET": "a secret"}
 DOCUMENTS = [path.relative_to(ROOT).as_posix() for path in tracked_files("*.md")]
 
 
@@ -37,15 +39,52 @@ def test_python_in_a_document_is_valid(document: str):
         compile(block, document, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("document", [name for name in DOCUMENTS if blocks(name, "python run")])
-def test_examples_in_a_document_run(document: str, tmp_path: Path):
-    program = tmp_path / "example.py"
-    program.write_text("\n".join(blocks(document, "python run")), encoding="utf-8")
+@pytest.fixture(scope="module")
+def failures(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str | None]:
+    """Runs the documents that are asked for, and says of each what failed, if something did."""
+    documents = [
+        item.callspec.params["document"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function)
+        and item.originalname == test_examples_in_a_document_run.__name__
+    ]
+    codes = {document: code_of(document) for document in documents}
+    folder = tmp_path_factory.mktemp("documents")
+    report = folder / "report.jsonl"
     result = subprocess.run(
-        [sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, str(ROOT / "tests" / "meta" / "document_program.py"), str(report)],
+        cwd=folder,
+        input=json.dumps(codes),
+        env=os.environ | SECRETS | {"NO_PROXY": "127.0.0.1,localhost"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert result.returncode == 0, result.stderr[-4000:]
+    written = report.read_text(encoding="utf-8").splitlines() if report.exists() else []
+    found = {line["document"]: line["failure"] for line in map(json.loads, written)}
+    end = f"the program ended with {result.returncode}\n{result.stderr[-4000:]}"
+    return {document: found.get(document, end) for document in documents}
+
+
+def code_of(document: str) -> str:
+    """Returns the examples of a document as one program, each line where the document has it."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    lines = [""] * (text.count("\n") + 1)
+    for match in FENCE.finditer(text):
+        if match["info"].strip() == "python run":
+            first = text.count("\n", 0, match.start("text"))
+            block = match["text"].splitlines()
+            lines[first : first + len(block)] = block
+    return "\n".join(lines)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)  # the first one waits for all
+@pytest.mark.parametrize("document", [name for name in DOCUMENTS if blocks(name, "python run")])
+def test_examples_in_a_document_run(document: str, failures: dict[str, str | None]):
+    assert failures[document] is None, f"{document}: {failures[document]}"
 
 
 @pytest.mark.spark

@@ -71,9 +71,11 @@ def enter(spark: SparkSession, folder: Path) -> None:
     """Makes `folder` what relative paths are relative to."""
     folder.mkdir()
     os.chdir(folder)
-    hadoop: Any = spark._jvm.org.apache.hadoop.fs
-    configuration = spark._jsc.hadoopConfiguration()
-    hadoop.FileSystem.get(configuration).setWorkingDirectory(hadoop.Path(str(folder)))
+    jvm: Any = spark._jvm
+    hadoop = jvm.org.apache.hadoop.fs
+    files = hadoop.FileSystem.get(spark._jsc.hadoopConfiguration())
+    files.setWorkingDirectory(hadoop.Path(str(folder)))
+    jvm.java.lang.System.setProperty("user.dir", str(folder))  # for checkpoints of streams
 
 
 def stop_servers(names: dict[str, Any]) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import NoReturn, cast
 
 from sparkawait._plan.checks import shown
+from sparkawait.columns import ColumnLike, ColumnsLike, columns
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
@@ -51,8 +53,9 @@ class Cache:
             or seconds.
         expire_after_access: How long a result is used after it was used last.
         cache_missing: Whether it is kept that a key has no result.
-        key: The columns that the result depends on. By default those that a native function names;
-            a Python function must be told, because it sees all of them.
+        key: The columns that the result depends on, by name or as expressions, such as
+            ``F.lower("city")``. By default those that a native function names; a Python function
+            must be told, because it sees all of them.
 
     Raises:
         ConfigurationError: If a value is wrong.
@@ -78,7 +81,7 @@ class Cache:
     expire_after_write: Duration | None = None
     expire_after_access: Duration | None = None
     cache_missing: bool = True
-    key: str | Sequence[str] | None = None
+    key: ColumnsLike | None = field(default=None, compare=False)
     id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -94,20 +97,20 @@ class Cache:
                 object.__setattr__(self, name, seconds)
         if not isinstance(cast("object", self.cache_missing), bool):
             _refuse(f"`cache_missing` must be a bool, got {shown(self.cache_missing)}")
-        object.__setattr__(self, "key", _columns(self.key))
+        if self.key is not None:
+            key = columns(self.key, "key", ErrorKind.CACHE_INVALID, " of a Cache")
+            object.__setattr__(self, "key", key)
 
+    @property
+    def columns(self) -> tuple[ColumnLike, ...]:
+        """The columns of the key; none if the function has to name them."""
+        return cast("tuple[ColumnLike, ...]", self.key or ())
 
-def _columns(key: object) -> tuple[str, ...] | None:
-    if key is None:
-        return None
-    columns = cast("Sequence[object]", [key] if isinstance(key, str) else key)
-    if (
-        not isinstance(columns, (list, tuple))
-        or not columns
-        or not all(isinstance(column, str) for column in columns)
-    ):
-        _refuse(f"`key` of a Cache must be a column name or a list of them, got {shown(key)}")
-    return tuple(cast("Sequence[str]", columns))
+    def with_key(self, key: Sequence[ColumnLike]) -> Cache:
+        """Returns this very cache with the columns of its key called otherwise."""
+        renamed = copy(self)
+        object.__setattr__(renamed, "key", tuple(key))
+        return renamed
 
 
 def _check_count(name: str, value: object) -> None:

@@ -14,7 +14,7 @@ from sparkawait._plan.checks import shown
 from sparkawait.adaptive_limit import AdaptiveLimit, Bounds
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = ["Channels", "Credits", "Route"]
+__all__ = ["Channels", "Credits"]
 
 COUNT = 10
 """Channels that are expected when nothing is said: Flink's 2, 8 and 10 buffers for 100 calls."""
@@ -32,19 +32,6 @@ class Credits(NamedTuple):
     max_backlog: int
     max_backlog_per_channel: int
     limit: Bounds | None = None
-
-
-@dataclass(frozen=True)
-class Route:
-    """Where the channel of a row is found.
-
-    Attributes:
-        columns: Columns of the input; none if the function finds the destination by itself.
-        hidden: Whether they were computed for this purpose only, and are taken off the rows.
-    """
-
-    columns: tuple[str, ...]
-    hidden: bool = False
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from sparkawait._plan.checks import shown
 from sparkawait._plan.ddl import COLLATION, collated, parse_schema, parse_type
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = ["COLLATION", "ColumnExpression", "SchemaLike", "to_result", "to_schema"]
+__all__ = ["COLLATION", "SchemaLike", "to_result", "to_schema"]
 
 
 class SparkType(Protocol):
@@ -34,13 +34,6 @@ class ArrowSchema(Protocol):
     """Any schema that can be handed over by Arrow's C interface."""
 
     def __arrow_c_schema__(self) -> object: ...
-
-
-class ColumnExpression(Protocol):
-    """A ``Column`` of PySpark, of a classic session or of Spark Connect."""
-
-    def alias(self, *alias: str, **kwargs: Any) -> Any: ...  # noqa: D102 - Spark's own
-    def isNotNull(self) -> Any: ...  # noqa: N802, D102 - Spark's own
 
 
 SchemaLike: TypeAlias = str | pa.Schema | SparkType | ArrowSchema

@@ -14,7 +14,7 @@ Made on the driver, from any thread; immutable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypedDict
 
 from sparkawait._plan.option import Option, documented, options_of, refuse_unknown
@@ -36,12 +36,13 @@ from sparkawait._plan.option_checks import (
 )
 from sparkawait.cache import Cache
 from sparkawait.channels import Channels
+from sparkawait.columns import ColumnsLike
 from sparkawait.durations import Duration
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import Results, Row
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.sizes import Size
-from sparkawait.types import ColumnExpression, SchemaLike
+from sparkawait.types import SchemaLike
 from sparkawait.watermark import WatermarkStrategy
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class ColumnArguments(TypedDict, total=False):
     error_column: str
     on_timeout: Results | Callable[[Row], Results] | None
     cache: Cache | None
-    channel: str | Sequence[str] | ColumnExpression | None
+    channel: ColumnsLike | None
     channels: Channels | None
     max_bytes_per_batch: Size
     target_latency: Duration | None
@@ -185,8 +186,8 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     channel = Option(
         None,
         route,
-        "where a row goes, such as the host or the tenant that is called: a column, several, or an"
-        " expression. A destination that stands still does not hold the calls of others",
+        "where a row goes, such as the host or the tenant that is called: a column, an expression,"
+        " or several. A destination that stands still does not hold the calls of others",
     )
     channels = Option(
         None,
@@ -198,8 +199,8 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         None,
         the_watermark,
         "where event time comes from: `sa.WatermarkStrategy.for_bounded_out_of_orderness(column,"
-        " delay)`. A watermark follows each input batch, or with `every=n` so many rows; no row of"
-        " the unordered mode crosses one",
+        " delay)`, a column or an expression. A watermark follows each input batch, or with"
+        " `every=n` so many rows; no row of the unordered mode crosses one",
         of_columns=False,
     )
     buffer_timeout = Option(

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparkawait._plan.checks import MAX_COUNT, shown
+from sparkawait.columns import ColumnLike, is_expression
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
@@ -23,33 +24,34 @@ class WatermarkStrategy:
     Counterpart of Flink's class of this name. Make one with `for_bounded_out_of_orderness`.
 
     Attributes:
-        column: The timestamp column that holds the event time.
+        column: The timestamp column that holds the event time, or an expression.
         delay: How many seconds a row may be late.
         every: Most rows of a run; ``None`` for those of an input batch.
     """
 
-    column: str
+    column: ColumnLike
     delay: float
     every: int | None = None
 
     @staticmethod
     def for_bounded_out_of_orderness(
-        column: str, delay: Duration, *, every: int | None = None
+        column: ColumnLike, delay: Duration, *, every: int | None = None
     ) -> WatermarkStrategy:
         """Places the watermark `delay` behind the latest event time seen.
 
         Args:
-            column: A timestamp column of the input.
+            column: A timestamp column of the input, by name or as an expression such as
+                ``F.to_timestamp("at")``.
             delay: How late a row may be: str with unit, timedelta or seconds. May be zero.
             every: Most rows between two watermarks; ``None`` for one after each input batch. With
                 1, no row crosses a row that raised the latest event time, as after Flink's
                 punctuated watermarks.
 
         Raises:
-            ConfigurationError: If `column` is no string, `delay` is no duration or `every` is no
+            ConfigurationError: If `column` is no column, `delay` is no duration or `every` is no
                 int of at least 1.
         """
-        if not isinstance(column, str) or not column:  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not column if isinstance(column, str) else not is_expression(column):
             msg = f"`column` must be the name of a timestamp column, got {shown(column)}"
             raise ConfigurationError(msg, ErrorKind.WATERMARK_INVALID)
         if every is not None:

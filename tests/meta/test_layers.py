@@ -17,6 +17,7 @@ PUBLIC_MODULES = {
     "cache",
     "channels",
     "cli",
+    "columns",
     "durations",
     "exceptions",
     "functions",

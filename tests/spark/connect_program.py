@@ -102,6 +102,22 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
         "unordered": sorted(rows(numbers.transform(sa.unordered_wait, double))),
         "key_ordered": sorted(rows(sa.key_ordered_wait(numbers, double, key="id"))),
         "channel": rows(sa.ordered_wait(numbers, double, channel=F.col("id") % 3)),
+        "expressions": sorted(
+            rows(
+                sa.key_ordered_wait(
+                    sa.unordered_wait(numbers, double, cache=sa.Cache(key=F.col("id") + 0)),
+                    same,
+                    key=F.col("id") % 3,
+                    channel=F.lower(F.lit("A")),
+                    chain=True,
+                )
+            )
+        ),
+        "wrong expression": message_of(
+            lambda: sa.ordered_wait(
+                sa.ordered_wait(numbers, double), same, channel=F.col("name"), chain=True
+            )
+        ),
         "wrong channel": message_of(
             lambda: sa.ordered_wait(numbers, double, channel=F.col("absent"))
         ),

@@ -286,14 +286,6 @@ def test_source_is_refused(spark):
         sa.ordered_wait(numbered(spark), double, chain=True)
 
 
-def test_expression_between_calls_is_refused(spark):
-    first = sa.ordered_wait(numbered(spark), double)
-
-    with pytest.raises(sa.ConfigurationError, match="`channel` is an expression") as info:
-        sa.unordered_wait(first, add_one, channel=F.col("id") % 2, chain=True)
-    assert info.value.kind is sa.ErrorKind.CHANNELS_INVALID
-
-
 def test_column_names_and_expressions_of_the_first_call_are_channels(spark):
     first = sa.unordered_wait(numbered(spark), double, channel=F.col("id") % 2)
     df = sa.unordered_wait(first, add_one, channel="key", chain=True)

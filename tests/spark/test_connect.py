@@ -61,6 +61,13 @@ def test_an_expression_may_be_the_channel(results):
     assert "\n" not in results["wrong channel"]
 
 
+def test_expressions_of_a_chain_are_computed_before_it(results):
+    assert results["expressions"] == [[*row, row[0]] for row in EXPECTED]
+    assert results["wrong expression"].startswith(
+        "`channel` cannot be computed before the first call of the chain"
+    )
+
+
 def test_calls_after_one_another_share_a_worker(results):
     assert results["chain"] == [[*row, row[0]] for row in EXPECTED]
 

@@ -59,6 +59,10 @@ def accepted(df: DataFrame, batch: pa.RecordBatch) -> None:
     sa.unordered_wait(df, declared, channel=functions.lower("tenant"), channels=sa.Channels())
     sa.unordered_wait(df, declared, channel=["tenant", "region"], max_bytes_per_batch="1 MB")
     sa.key_ordered_wait(df, declared, key=["id", "tenant"], retry=sa.retry.fixed_delay(3, "1s"))
+    sa.key_ordered_wait(df, declared, key=["id", functions.lower("tenant")])
+    sa.ordered_wait(df, declared, cache=sa.Cache(key=functions.lower("tenant")))
+    event_time = sa.WatermarkStrategy.for_bounded_out_of_orderness(functions.col("at"), "1s")
+    sa.unordered_wait(df, declared, watermark=event_time)
     sa.async_udf(declared, timeout="1s", cache=sa.Cache(key="id"), columns=["id"])
     sa.arrow.ordered_wait([batch], declared, output="replace", max_rows_per_batch=10)
     sa.arrow.key_ordered_wait([batch], declared, key="id", error_column="why", on_error="capture")
@@ -79,6 +83,7 @@ def refused(df: DataFrame, batch: pa.RecordBatch) -> None:
     sa.unordered_wait(df, declared, retry=3)  # pyright: ignore[reportArgumentType]
     sa.unordered_wait(df, declared, channel=5)  # pyright: ignore[reportArgumentType]
     sa.unordered_wait(df, declared, schema=5)  # pyright: ignore[reportArgumentType]
+    sa.key_ordered_wait(df, declared, key=5)  # pyright: ignore[reportArgumentType]
     sa.key_ordered_wait(df, declared)  # pyright: ignore[reportCallIssue]
     sa.async_udf(declared, output="append")  # pyright: ignore[reportCallIssue]
     sa.arrow.ordered_wait([batch], declared, warm_up="no")  # pyright: ignore[reportArgumentType]

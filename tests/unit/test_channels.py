@@ -11,7 +11,7 @@ import pytest
 import sparkawait as sa
 from sparkawait import arrow
 from sparkawait._plan.options import resolve, resolve_unpickled
-from sparkawait.channels import Credits, Route
+from sparkawait.channels import Credits
 from sparkawait.exceptions import ErrorKind
 
 
@@ -394,7 +394,7 @@ def test_a_redis_cluster_needs_no_column_for_its_nodes():
 
     plan = resolve_unpickled("ordered", function, input_schema=None, channels=sa.Channels())
 
-    assert plan.route == Route(())
+    assert plan.route == ()
     assert plan.credits is not None
 
 

@@ -8,7 +8,6 @@ import pytest
 
 import sparkawait as sa
 from sparkawait._plan.options import resolve_unpickled
-from sparkawait.channels import Route
 
 URL = "https://example.com/{id}"
 
@@ -91,7 +90,7 @@ def test_channels_without_a_column_go_by_the_host():
 
     plan = resolve_unpickled("ordered", function, input_schema=None, channels=sa.Channels())
 
-    assert plan.route == Route(("host",))
+    assert plan.route == ("host",)
     assert plan.credits is not None
 
 

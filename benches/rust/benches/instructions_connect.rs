@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
-use arrow::datatypes::{DataType, Field, FieldRef, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use sparkawait_arrow::{ERROR_COLUMN, InputBatch, InputRows, OnError, OutputColumns};
 use sparkawait_benches::RECORDS;
@@ -168,6 +168,8 @@ fn bursts(batch: &Arc<InputBatch>, rows: usize) -> Vec<Calls> {
 fn row_config(input: SchemaRef, mode: OutputMode) -> RowConfig {
     RowConfig {
         input,
+        hidden: Arc::new(Schema::empty()),
+        carried: Arc::new(Schema::empty()),
         results: results(0).schema(),
         output: OutputColumns::Append,
         on_error: OnError::Fail,

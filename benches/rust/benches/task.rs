@@ -12,12 +12,14 @@
 
 use std::hint::black_box;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
+use arrow::datatypes::Schema;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use sparkawait_arrow::{ERROR_COLUMN, OnError, OutputColumns};
 use sparkawait_benches::batches;
@@ -48,6 +50,8 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
     };
     let rows = RowConfig {
         input: batch.schema(),
+        hidden: Arc::new(Schema::empty()),
+        carried: Arc::new(Schema::empty()),
         results: simulated::result_schema(false),
         output: OutputColumns::Append,
         on_error: OnError::Fail,

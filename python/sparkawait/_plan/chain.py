@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # PyArrow's stubs leave much of its types open:
-# pyright: reportUnknownMemberType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 """The operators of one task, as they travel to the executors.
 
 Immutable and picklable; any thread may read it.
@@ -10,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
-from sparkawait._plan.plan import Plan
+from sparkawait._plan.plan import Plan, without
 
 __all__ = ["Chain"]
 
@@ -62,14 +63,23 @@ class Chain:
     def input_schemas(self, input_schema: pa.Schema) -> list[pa.Schema]:
         """Returns what each operator gets if the first one gets `input_schema`.
 
+        That is rows, and its own hidden columns behind them.
+
         Raises:
             ConfigurationError: If one of the calls does not go with what it gets.
         """
-        schemas = [input_schema]
+        schemas: list[pa.Schema] = []
+        rows = without(input_schema, self.hidden)
         for index, plan in enumerate(self.plans):
+            schemas.append(_with_fields(rows, input_schema, plan.hidden))
             put_out = plan.output_schema(schemas[-1])
-            schemas.append(self.schemas[index] if index < len(self.schemas) else put_out)
-        return schemas[:-1]
+            rows = self.schemas[index] if index < len(self.schemas) else put_out
+        return schemas
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """The hidden columns of all operators, which come behind those of the first one's rows."""
+        return tuple(name for plan in self.plans for name in plan.hidden)
 
     def task_arguments(
         self,
@@ -83,7 +93,7 @@ class Chain:
         """Returns the keyword arguments of `_core.Task`.
 
         Args:
-            input_schema: Of the batches that come.
+            input_schema: Of the batches that come, with the hidden columns of all operators last.
             partition: Number of the partition.
             consumer_seconds: What a batch costs its consumer beside the time until it asks for the
                 next one.
@@ -95,15 +105,24 @@ class Chain:
             ConfigurationError: As `input_schemas`.
         """
         schemas = self.input_schemas(input_schema)
-        operators = [
-            plan.operator_arguments(
+        nothing, sizes = pa.schema([]), result_bytes or [None] * len(self.plans)
+        operators: list[dict[str, Any]] = []
+        for index, (plan, schema) in enumerate(zip(self.plans, schemas, strict=True)):
+            behind = Chain(self.plans[index + 1 :]).hidden
+            arguments = plan.operator_arguments(
                 schema,
+                _with_fields(nothing, input_schema, behind),
                 consumer_seconds=consumer_seconds,
                 is_wanted=are_wanted,
-                result_bytes=expected,
+                result_bytes=sizes[index],
             )
-            for plan, schema, expected in zip(
-                self.plans, schemas, result_bytes or [None] * len(self.plans), strict=True
-            )
-        ]
+            operators.append(arguments)
         return {"operators": operators, "partition": partition}
+
+
+def _with_fields(schema: pa.Schema, source: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """Returns `schema` with some fields of `source` behind its own."""
+    if not names:
+        return schema
+    fields = [*schema, *(source.field(name) for name in names)]
+    return pa.schema(fields, metadata=cast("Any", schema.metadata))

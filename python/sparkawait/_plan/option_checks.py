@@ -6,12 +6,13 @@ What depends on several options, or on the function, is checked in `options`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar, cast
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
 
 from sparkawait._plan.checks import MAX_COUNT, choice, flag, refuse, shown
 from sparkawait.cache import Cache
-from sparkawait.channels import Channels, Route
+from sparkawait.channels import Channels
+from sparkawait.columns import ColumnLike, columns
 from sparkawait.durations import parse_duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.retry import AsyncRetryStrategy
@@ -23,7 +24,6 @@ __all__ = [
     "boolean",
     "buffer_timeout",
     "bytes_",
-    "columns",
     "count",
     "one_of",
     "optional",
@@ -97,25 +97,9 @@ def buffer_timeout(value: object, name: str) -> float | Literal["auto"] | None:
         raise ConfigurationError(msg, error.kind) from None
 
 
-def columns(
-    value: object, name: str, kind: ErrorKind = ErrorKind.OPTION_INVALID
-) -> tuple[str, ...]:
-    """Returns names of columns, given as one or as a list."""
-    names = cast("Sequence[object]", [value] if isinstance(value, str) else value)
-    if (
-        not isinstance(names, (list, tuple))
-        or not names
-        or not all(isinstance(column, str) for column in names)
-    ):
-        refuse(f"`{name}` must be a column name or a list of them, got {shown(value)}", kind)
-    return tuple(cast("Sequence[str]", names))
-
-
-def route(value: object, name: str) -> Route | None:
-    """Returns where the channel of a row is found; expressions were made a route before."""
-    if value is None or isinstance(value, Route):
-        return value
-    return Route(columns(value, name, ErrorKind.CHANNELS_INVALID))
+def route(value: object, name: str) -> tuple[ColumnLike, ...] | None:
+    """Returns where the channel of a row is found."""
+    return None if value is None else columns(value, name, ErrorKind.CHANNELS_INVALID)
 
 
 def the_name(value: object, name: str) -> str:

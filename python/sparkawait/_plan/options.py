@@ -10,7 +10,7 @@ Runs where the user calls, on the driver; a wrong value is named with the rule t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -20,10 +20,10 @@ from sparkawait._plan.checks import MAX_COUNT, shown
 from sparkawait._plan.function_checks import check_picklable, declared_schema, to_function
 from sparkawait._plan.identity import identity_of
 from sparkawait._plan.option import refuse_unknown
-from sparkawait._plan.option_checks import columns
 from sparkawait._plan.plan import Plan
 from sparkawait._plan.signatures import misfit_of
-from sparkawait.channels import Channels, Credits, Route
+from sparkawait.channels import Channels, Credits
+from sparkawait.columns import columns, named
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, describe, is_async
 from sparkawait.native_function import NativeFunction
@@ -64,6 +64,7 @@ def resolve_unpickled(
     *,
     input_schema: pa.Schema | None,
     key: object = None,
+    hidden: Sequence[str] = (),
     options: object = None,
     **given: Any,
 ) -> Plan:
@@ -74,6 +75,7 @@ def resolve_unpickled(
         function: What the user gave.
         input_schema: Schema of the input, or ``None`` when it is known only later.
         key: The columns of the key, in the key-ordered mode.
+        hidden: Names of columns, the last of the input, that options were computed into.
         options: A set of options.
         **given: The options that were given besides, which win.
 
@@ -87,6 +89,7 @@ def resolve_unpickled(
         refuse_unknown("key", (), "it belongs to key_ordered_wait")
     checked_function = to_function(function)
     _check_together(checked, checked_function)
+    _check_named(checked)
     max_concurrency, capacity = _bounds(mode, checked, checked_function)
     route = _route(checked, checked_function)
     plan = Plan(
@@ -96,7 +99,8 @@ def resolve_unpickled(
         options=checked,
         capacity=capacity,
         max_concurrency=_calls(checked_function, max_concurrency),
-        key=columns(key, "key") if mode == "key_ordered" else None,
+        key=named(columns(key, "key"), "key") if mode == "key_ordered" else None,
+        hidden=tuple(hidden),
         identity="" if checked.cache is None else identity_of(checked_function, travels=False),
         route=route,
         credits=_credits(checked.channels, route, checked_function, max_concurrency, capacity),
@@ -169,6 +173,14 @@ def _check_together(options: WaitOptions, function: AsyncFunction | NativeFuncti
             _refuse(f"`{name}` cannot be used with a native function, which runs on no event loop")
 
 
+def _check_named(options: WaitOptions) -> None:
+    """Checks that no column is left to be computed."""
+    if options.cache is not None:
+        named(options.cache.columns, "key", ErrorKind.CACHE_INVALID)
+    if options.watermark is not None:
+        named([options.watermark.column], "watermark", ErrorKind.WATERMARK_INVALID)
+
+
 def _check_retry(retry: AsyncRetryStrategy, timeout: float | None, *, is_native: bool) -> None:
     if timeout is None:
         _refuse("`retry` needs a `timeout`, got None", ErrorKind.RETRY_NEEDS_TIMEOUT)
@@ -188,15 +200,19 @@ def _check_cache(function: AsyncFunction | NativeFunction) -> None:
         )
 
 
-def _route(options: WaitOptions, function: AsyncFunction | NativeFunction) -> Route | None:
-    """Returns where the channel of a row is found; a native function may know it."""
-    if options.channel is not None or options.channels is None:
-        return options.channel
+def _route(
+    options: WaitOptions, function: AsyncFunction | NativeFunction
+) -> tuple[str, ...] | None:
+    """Returns the columns of a row's channel; none if a native function knows it."""
+    if options.channel is not None:
+        return named(options.channel, "channel", _CHANNELS)
+    if options.channels is None:
+        return None
     is_native = isinstance(function, NativeFunction)
     found = function.channel_columns if is_native else ()
     if not found and not (is_native and function.finds_channels):
         _refuse("`channels` needs `channel`, the column of the destination", _CHANNELS)
-    return Route(tuple(dict.fromkeys(found)))
+    return tuple(dict.fromkeys(found))
 
 
 def _calls(function: AsyncFunction | NativeFunction, max_concurrency: int) -> int:
@@ -207,7 +223,7 @@ def _calls(function: AsyncFunction | NativeFunction, max_concurrency: int) -> in
 
 def _credits(
     channels: Channels | None,
-    route: Route | None,
+    route: tuple[str, ...] | None,
     function: AsyncFunction | NativeFunction,
     max_concurrency: int,
     capacity: int,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import pyarrow as pa
 
 from sparkawait._worker.results import ResultBuilder
-from sparkawait.channels import Credits, Route
+from sparkawait.channels import Credits
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, Batch
 from sparkawait.native_function import NativeFunction
@@ -29,7 +29,7 @@ from sparkawait.wait_options import OPTIONS, WaitOptions
 if TYPE_CHECKING:
     from sparkawait._core import Native, ResultColumns
 
-__all__ = ["Mode", "Plan"]
+__all__ = ["Mode", "Plan", "without"]
 
 Mode = Literal["ordered", "unordered", "key_ordered"]
 
@@ -48,7 +48,8 @@ class Plan:
         capacity: Rows admitted and not yet emitted.
         max_concurrency: Calls in flight, no more than a native function can have.
         key: Columns that make up the key, for the key-ordered mode.
-        route: Where the channel of a row is found, if there are channels.
+        hidden: Columns, the last of the input, that no row has: options were computed into them.
+        route: Columns of a row's channel, if there are channels; none if the function finds it.
         credits: How calls are spread over them.
         case_sensitive: Whether columns whose names differ in case only are two.
         identity: What tells the function from others that are given the same cache.
@@ -62,7 +63,8 @@ class Plan:
     capacity: int
     max_concurrency: int
     key: tuple[str, ...] | None = None
-    route: Route | None = None
+    hidden: tuple[str, ...] = ()
+    route: tuple[str, ...] | None = None
     credits: Credits | None = None
     case_sensitive: bool = True
     identity: str = ""
@@ -135,6 +137,7 @@ class Plan:
                 the output would have the same name.
         """
         self.check_input(input_schema)
+        input_schema = self.rows(input_schema)
         kept = list(input_schema) if self.options.output == "append" else []
         metadata = input_schema.metadata if self.options.output == "append" else None
         return pa.schema([*kept, *self.added_fields], metadata=cast("Any", metadata))
@@ -149,20 +152,20 @@ class Plan:
         if twice is not None:
             msg = f"the input has column `{twice}` twice; rename one of them"
             raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
+        rows = self.rows(input_schema)
         for column in self.key or ():
             _require_key(input_schema, column, "key", ErrorKind.OPTION_INVALID)
         if isinstance(self.function, NativeFunction):
             for column in self.function.input_columns:
-                _require_column(input_schema, column, self.function.name)
-            self.function.check(input_schema)
+                _require_column(rows, column, self.function.name)
+            self.function.check(rows)
         for column in self.cache_key:
             _require_key(input_schema, column, "cache", ErrorKind.CACHE_INVALID)
-        if self.route is not None and not self.route.hidden:
-            for column in self.route.columns:
-                _require_key(input_schema, column, "channel", ErrorKind.CHANNELS_INVALID)
+        for column in self.route or ():
+            _require_key(input_schema, column, "channel", ErrorKind.CHANNELS_INVALID)
         if self.options.watermark is not None:
-            _require_timestamp(input_schema, self.options.watermark.column)
-        self.check_names(input_schema.names)
+            _require_timestamp(input_schema, str(self.options.watermark.column))
+        self.check_names(rows.names)
 
     def check_names(self, inputs: Sequence[str] = ()) -> None:
         """Checks the names of the output, as whoever reads it compares them.
@@ -195,6 +198,7 @@ class Plan:
     def operator_arguments(
         self,
         input_schema: pa.Schema,
+        carried: pa.Schema | None = None,
         *,
         consumer_seconds: float = 0.0,
         is_wanted: bool = False,
@@ -203,7 +207,8 @@ class Plan:
         """Returns what `_core.Task` is told of its operator.
 
         Args:
-            input_schema: Of the batches that come.
+            input_schema: Of the rows that come, and of the hidden columns of this call.
+            carried: Hidden columns of calls behind this one, which come behind its own.
             consumer_seconds: What a batch costs its consumer beside the time until it asks for the
                 next one.
             is_wanted: Whether the rows are known to be wanted, so that no warm-up is needed.
@@ -215,7 +220,9 @@ class Plan:
         return {
             **{name: getattr(options, name) for name, it in OPTIONS.items() if it.of_task},
             "mode": self.mode,
-            "input_schema": self._visible(input_schema),
+            "input_schema": self.rows(input_schema),
+            "hidden_schema": pa.schema([input_schema.field(name) for name in self.hidden]),
+            "carried_schema": carried or pa.schema([]),
             "result_schema": self.result_schema,
             "capacity": self.capacity,
             "max_concurrency": concurrency,
@@ -246,26 +253,22 @@ class Plan:
         rows_per_call = 1 if self.batch is None else min(self.batch.max_rows, self.capacity)
         return self.max_concurrency, rows_per_call
 
-    def _visible(self, input_schema: pa.Schema) -> pa.Schema:
+    def rows(self, input_schema: pa.Schema) -> pa.Schema:
         """Returns the schema of the rows, without hidden columns."""
-        route = self.route
-        if route is None or not route.hidden:
-            return input_schema
-        fields = [field for field in input_schema if field.name not in route.columns]
-        return pa.schema(fields, metadata=cast("Any", input_schema.metadata))
+        return without(input_schema, self.hidden)
 
     def _channel_arguments(self) -> dict[str, Any] | None:
         if self.route is None or self.credits is None:
             return None
-        return {"route": self.route, "credits": self.credits}
+        return {"route": list(self.route), "credits": self.credits}
 
     @property
     def cache_key(self) -> tuple[str, ...]:
         """The columns that results depend on, if they are kept."""
         if self.options.cache is None:
             return ()
-        if self.options.cache.key is not None:
-            return tuple(self.options.cache.key)
+        if self.options.cache.columns:
+            return tuple(map(str, self.options.cache.columns))
         function = self.function
         columns = function.input_columns if isinstance(function, NativeFunction) else ()
         return tuple(dict.fromkeys(columns))
@@ -287,6 +290,14 @@ class Plan:
             return None
         retry_misses = self.options.retry is not None and self.options.retry.retry_misses
         return self.function._native(retry_misses=retry_misses)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def without(schema: pa.Schema, hidden: Sequence[str]) -> pa.Schema:
+    """Returns `schema` without some columns."""
+    if not hidden:
+        return schema
+    fields = [field for field in schema if field.name not in hidden]
+    return pa.schema(fields, metadata=cast("Any", schema.metadata))
 
 
 def _require_column(schema: pa.Schema, column: str, option: str) -> None:

@@ -8,7 +8,6 @@ has none. To be called on the driver.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +31,7 @@ class Step:
     """The operators whose output a DataFrame is, and what they get.
 
     Attributes:
-        source: The input of the first operator.
-        names: Names to give to its columns; ``None`` if they have the right ones.
+        source: The input of the first operator, with the hidden columns of all behind its own.
         chain: The calls.
         accumulators: Where the metrics of each operator go.
         schema: What the last operator puts out.
@@ -41,7 +39,6 @@ class Step:
     """
 
     source: DataFrame
-    names: Sequence[str] | None
     chain: Chain
     accumulators: tuple[Accumulator[TaskMetrics] | None, ...]
     schema: StructType

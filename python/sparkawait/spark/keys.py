@@ -15,7 +15,7 @@ from sparkawait._plan.checks import refuse
 from sparkawait._plan.plan import Plan
 from sparkawait.exceptions import ErrorKind
 
-__all__ = ["check_keys"]
+__all__ = ["check_keys", "why_no_key"]
 
 _BINARY = "UTF8_BINARY"
 # By name, because no version of Spark has all of them.
@@ -30,31 +30,29 @@ def check_keys(plan: Plan, schema: StructType) -> None:
     Raises:
         ConfigurationError: If Spark does not group by one of them, or groups by its collation.
     """
-    route = plan.route
-    channels = () if route is None else route.columns
     for option, columns, kind in (
         ("key", plan.key or (), ErrorKind.OPTION_INVALID),
         ("cache", plan.cache_key, ErrorKind.CACHE_INVALID),
-        ("channel", channels, ErrorKind.CHANNELS_INVALID),
+        ("channel", plan.route or (), ErrorKind.CHANNELS_INVALID),
     ):
         for column in columns:
+            if column in plan.hidden:
+                continue  # looked at when it was made
             found = schema[column].dataType
-            why = _why_not(found)
+            why = why_no_key(found)
             if why is not None:
-                is_hidden = option == "channel" and route is not None and route.hidden
-                what = "is a" if is_hidden else f"names column `{column}`, a"
-                refuse(f"`{option}` {what} {found.simpleString()}, {why}", kind)
+                refuse(f"`{option}` names column `{column}`, a {found.simpleString()}, {why}", kind)
 
 
-def _why_not(found: DataType) -> str | None:
+def why_no_key(found: DataType) -> str | None:
     """Says why values of a type are no keys; `None` if they are."""
     if isinstance(found, StructType):
-        members = [_why_not(field.dataType) for field in found.fields]
+        members = [why_no_key(field.dataType) for field in found.fields]
         return next((why for why in members if why is not None), None)
     if isinstance(found, ArrayType):
-        return _why_not(found.elementType)
+        return why_no_key(found.elementType)
     if isinstance(found, UserDefinedType):
-        return _why_not(cast("Any", found).sqlType())
+        return why_no_key(cast("Any", found).sqlType())
     if (
         isinstance(found, StringType)
         and getattr(found, "collation", "UTF8_BINARY") != "UTF8_BINARY"

@@ -18,15 +18,16 @@ from sparkawait._plan import options as plans
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.option import documented
 from sparkawait._plan.plan import Mode
+from sparkawait.columns import ColumnsLike
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunctionLike
 from sparkawait.spark.chains import Step, remember, step_of
 from sparkawait.spark.drivers_python import run_drivers_python
+from sparkawait.spark.hidden_columns import HiddenColumns
 from sparkawait.spark.keys import check_keys
 from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.partition import PartitionTask
 from sparkawait.spark.returned import casts, conform, result_fields
-from sparkawait.spark.routes import with_route
 from sparkawait.spark.schemas import (
     is_case_sensitive,
     session_zone,
@@ -110,7 +111,7 @@ def key_ordered_wait(
     df: DataFrame,
     function: AsyncFunctionLike,
     *,
-    key: str | Sequence[str],
+    key: ColumnsLike,
     chain: bool = False,
     metrics: Metrics | None = None,
     options: WaitOptions | None = None,
@@ -125,7 +126,7 @@ def key_ordered_wait(
     Args:
         df: A batch or streaming DataFrame, of a classic session or of Spark Connect.
         function: What is called for every row, as in `ordered_wait`.
-        key: The column, or columns, that make up the key.
+        key: What makes up the key: a column, an expression, or several.
         chain: Whether this call joins the Python worker of the call that returned `df`.
         metrics: Collects the metrics of all tasks; classic sessions only.
         options: A set of options; those that are given by themselves win over it.
@@ -144,7 +145,7 @@ def _wait(
     given: Mapping[str, Any],
     *,
     chain: bool,
-    key: str | Sequence[str] | None = None,
+    key: ColumnsLike | None = None,
 ) -> DataFrame:
     if not hasattr(df, "mapInArrow"):
         msg = f"`df` must be a DataFrame, got `{type(df).__name__}`"
@@ -156,37 +157,42 @@ def _wait(
     before = step_of(df, zone) if chain else None
     input_schema: StructType = df.schema
     arrow_schema = to_arrow(input_schema, zone)
-    routed, given = with_route(df, given)
-    if before is not None and routed is not df:
-        msg = (
-            "`channel` is an expression, which Spark would have to compute between two calls of a"
-            " chain; name columns, have the first call make them, or leave `chain` out"
-        )
-        raise ConfigurationError(msg, ErrorKind.CHANNELS_INVALID)
-    resolved = plans.resolve(mode, function, input_schema=arrow_schema, key=key, **given)
+    source, chain_before = (df, None) if before is None else (before.source, before.chain)
+    hidden = HiddenColumns(source, input_schema, chain_before)
+    key, given = hidden.columns(key, "key"), hidden.options(given)
+    all_columns = StructType([*input_schema.fields, *hidden.schema.fields])
+    resolved = plans.resolve(
+        mode,
+        function,
+        input_schema=to_arrow(all_columns, zone),
+        key=key,
+        hidden=hidden.names,
+        **given,
+    )
     plan = dataclasses.replace(conform(resolved, zone), case_sensitive=is_case_sensitive(df))
     plan.check_names(arrow_schema.names)
-    check_keys(plan, routed.schema)
+    check_keys(plan, input_schema)
     kept = input_schema.fields if plan.options.output == "append" else []
     schema = StructType([*kept, *result_fields(plan)])
     accumulator = accumulator_of(metrics)
     if before is None:
-        source, names = _with_safe_names(routed)
-        step = Step(source, names, Chain.of(plan), (accumulator,), schema, zone)
+        step = Step(hidden.df, Chain.of(plan), (accumulator,), schema, zone)
     else:
         step = dataclasses.replace(
             before,
+            source=hidden.df,
             chain=before.chain.then(plan, arrow_schema),
             accumulators=(*before.accumulators, accumulator),
             schema=schema,
         )
+    source, names = _with_safe_names(step.source)
     task = PartitionTask(
         step.chain,
-        names=step.names,
+        names=names,
         result_types=casts(plan, zone),
         accumulators=step.accumulators,
     )
-    return remember(step.source.mapInArrow(task, schema), step)
+    return remember(source.mapInArrow(task, schema), step)
 
 
 def _with_safe_names(df: DataFrame) -> tuple[DataFrame, Sequence[str] | None]:

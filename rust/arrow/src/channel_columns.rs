@@ -2,7 +2,6 @@
 //! The columns that say where each row goes.
 
 use std::collections::HashMap;
-use std::fmt;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::Schema;
@@ -23,35 +22,13 @@ const MAX_LABEL: usize = 80;
 const LOOKED_AT: usize = 256;
 
 /// Finds the channel of each row in one or several columns.
-///
-/// They are columns of the input like any other, or *hidden*: computed for this
-/// purpose only, and taken off before anybody sees the rows.
 #[derive(Debug)]
 pub struct ChannelColumns {
     keys: KeyColumns,
-    /// Positions in the batches that come in.
+    /// Positions in the batches that come in, hidden columns included.
     positions: Vec<usize>,
-    /// Positions of all other columns, if these are hidden.
-    visible: Option<Vec<usize>>,
     /// Names of channels at the head of the batches, for those that have no rows any more.
     names: HashMap<Key, String, FixedState>,
-}
-
-/// A batch without its hidden columns.
-pub struct Routed {
-    /// The channel of each row; `None` where a column is null.
-    pub keys: Keys,
-    /// What the rows are made of.
-    pub batch: RecordBatch,
-    /// What was taken off.
-    pub hidden: Vec<ArrayRef>,
-}
-
-/// Shows the size only: row contents do not belong in logs.
-impl fmt::Debug for Routed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Routed").field("rows", &self.batch.num_rows()).finish_non_exhaustive()
-    }
 }
 
 impl ChannelColumns {
@@ -60,33 +37,22 @@ impl ChannelColumns {
     /// # Errors
     ///
     /// As [`KeyColumns::new`].
-    pub fn new<S: AsRef<str>>(
-        schema: &Schema,
-        names: &[S],
-        is_hidden: bool,
-    ) -> Result<Self, Error> {
+    pub fn new<S: AsRef<str>>(schema: &Schema, names: &[S]) -> Result<Self, Error> {
         let keys = KeyColumns::new(schema, names)?;
         let positions = names.iter().map(|name| column_named(schema, name.as_ref()));
         let positions = positions.collect::<Result<Vec<_>, _>>()?;
-        let others = || (0..schema.fields().len()).filter(|it| !positions.contains(it)).collect();
-        let visible = is_hidden.then(others);
-        Ok(Self { keys, positions, visible, names: HashMap::default() })
+        Ok(Self { keys, positions, names: HashMap::default() })
     }
 
-    /// Returns the channels of the rows of `batch`, and what is left of it.
+    /// Returns the channel of each row of `batch`; `None` where a column is null.
     ///
     /// # Errors
     ///
     /// When `batch` does not have the schema that the columns were looked up in.
-    pub fn route(&mut self, batch: RecordBatch) -> Result<Routed, Error> {
-        let keys = self.keys.keys(&batch)?;
-        self.learn_names(&keys, &batch);
-        let Some(visible) = &self.visible else {
-            return Ok(Routed { keys, batch, hidden: Vec::new() });
-        };
-        let hidden = self.positions.iter().map(|&it| ArrayRef::clone(batch.column(it))).collect();
-        let batch = batch.project(visible).map_err(Error::KeyEncoding)?;
-        Ok(Routed { keys, batch, hidden })
+    pub fn find(&mut self, batch: &RecordBatch) -> Result<Keys, Error> {
+        let keys = self.keys.keys(batch)?;
+        self.learn_names(&keys, batch);
+        Ok(keys)
     }
 
     /// Remembers what some of the channels are called.
@@ -109,12 +75,9 @@ impl ChannelColumns {
         self.names.get(&channel).cloned()
     }
 
-    /// Names the channel of a row of a batch that was routed here.
+    /// Names the channel of a row of a batch that came through here.
     pub fn label(&self, input: &InputBatch, row: usize) -> String {
-        match &self.visible {
-            Some(_) => label_of(input.hidden.iter(), row),
-            None => label_of(self.positions.iter().map(|&it| input.batch.column(it)), row),
-        }
+        label_of(self.positions.iter().map(|&it| input.column(it)), row)
     }
 }
 
@@ -152,32 +115,30 @@ mod tests {
     }
 
     #[test]
-    fn hidden_columns_are_taken_off_and_still_name_the_channel() {
-        let mut columns = ChannelColumns::new(&batch().schema(), &["host", "shard"], true).unwrap();
+    fn hidden_columns_name_the_channel_too() {
+        let mut columns = ChannelColumns::new(&batch().schema(), &["host", "shard"]).unwrap();
 
-        let Routed { keys, batch, hidden } = columns.route(batch()).unwrap();
+        let keys = columns.find(&batch()).unwrap();
 
         assert_eq!(keys[0], keys[2]);
         assert_eq!(keys[1], None);
-        assert_eq!(batch.schema().fields().len(), 1);
-        let mut input = InputRows::new(batch.schema());
-        let rows = input.accept_with(batch, hidden, keys).unwrap();
+        let (visible, hidden) = (batch().project(&[0]).unwrap(), batch().project(&[1, 2]).unwrap());
+        let mut input = InputRows::new(visible.schema());
+        let rows = input.accept_with(visible, hidden, keys).unwrap();
         let held = Arc::clone(input.batch(rows.batch()));
         assert_eq!(columns.label(&held, 0), "a, 7");
         assert_eq!(columns.label(&held, 1), "null, 7");
     }
 
     #[test]
-    fn columns_that_are_not_hidden_stay() {
-        let mut columns = ChannelColumns::new(&batch().schema(), &["host"], false).unwrap();
+    fn channels_have_the_names_of_their_rows() {
+        let mut columns = ChannelColumns::new(&batch().schema(), &["host"]).unwrap();
 
-        let routed = columns.route(batch()).unwrap();
+        let keys = columns.find(&batch()).unwrap();
 
-        assert_eq!(routed.batch, batch());
-        assert!(routed.hidden.is_empty());
-        assert_eq!(columns.name(routed.keys[0].unwrap()).as_deref(), Some("a"));
-        let mut input = InputRows::new(routed.batch.schema());
-        let rows = input.accept(routed.batch).unwrap();
+        assert_eq!(columns.name(keys[0].unwrap()).as_deref(), Some("a"));
+        let mut input = InputRows::new(batch().schema());
+        let rows = input.accept(batch()).unwrap();
         assert_eq!(columns.label(input.batch(rows.batch()), 2), "a");
     }
 }

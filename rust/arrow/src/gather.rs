@@ -117,6 +117,11 @@ impl<'a> Gather<'a> {
         Self { sources, runs, has_nulls, plan }
     }
 
+    /// Returns how many columns each source has.
+    pub(crate) fn columns(&self) -> usize {
+        self.sources.first().map_or(0, |source| source.num_columns())
+    }
+
     /// Builds the column at `index` of every source, which has type `data_type`.
     pub(crate) fn column(
         &self,

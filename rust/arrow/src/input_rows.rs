@@ -8,7 +8,7 @@ use std::{fmt, ops::Range, sync::Arc};
 
 use arrow::{
     array::{ArrayRef, RecordBatch},
-    datatypes::SchemaRef,
+    datatypes::{Schema, SchemaRef},
 };
 
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
     error::{Error, Side},
     held_values::HeldValues,
     key_columns::Keys,
-    row_bytes::{RowBytes, bytes_of_values},
+    row_bytes::{RowBytes, bytes_of_rows},
 };
 
 /// A row of a held input batch: the element that the operator handles.
@@ -33,12 +33,22 @@ pub struct RowRef {
 pub struct InputBatch {
     /// Columns of exactly the declared types.
     pub batch: RecordBatch,
-    /// Columns that are in no row: they only say where the rows go.
-    pub hidden: Vec<ArrayRef>,
+    /// Columns that are in no row: options, such as a key, were computed into them.
+    pub hidden: RecordBatch,
     /// The channel of each row; empty without channels.
     pub channels: Keys,
     /// Rows that the task received before this batch.
     pub base_ordinal: u64,
+}
+
+impl InputBatch {
+    /// Returns the column at `position`; the hidden ones come behind those of the rows.
+    pub fn column(&self, position: usize) -> &ArrayRef {
+        match position.checked_sub(self.batch.num_columns()) {
+            None => self.batch.column(position),
+            Some(hidden) => self.hidden.column(hidden),
+        }
+    }
 }
 
 /// Shows the size only: row contents do not belong in logs.
@@ -124,10 +134,11 @@ impl InputRows {
     /// When a column does not fit the schema, or is null where the schema has
     /// no nulls. Nothing is held then.
     pub fn accept(&mut self, batch: RecordBatch) -> Result<BatchRows, Error> {
-        self.accept_with(batch, Vec::new(), Keys::default())
+        let hidden = RecordBatch::new_empty(Arc::new(Schema::empty()));
+        self.accept_with(batch, hidden, Keys::default())
     }
 
-    /// Does as [`accept`](Self::accept), and keeps what says where the rows go with it.
+    /// Does as [`accept`](Self::accept), and keeps the rows' hidden columns and channels with it.
     ///
     /// # Errors
     ///
@@ -135,7 +146,7 @@ impl InputRows {
     pub fn accept_with(
         &mut self,
         batch: RecordBatch,
-        hidden: Vec<ArrayRef>,
+        hidden: RecordBatch,
         channels: Keys,
     ) -> Result<BatchRows, Error> {
         let rows = batch.num_rows();
@@ -144,8 +155,7 @@ impl InputRows {
         if len == 0 {
             return Ok(BatchRows { batch: 0, rows: 0..0 });
         }
-        let hidden_bytes = hidden.iter().map(|it| bytes_of_values(it.as_ref(), 0, it.len()));
-        let bytes = self.sizes.of_batch(&batch) + hidden_bytes.sum::<usize>();
+        let bytes = self.sizes.of_batch(&batch) + bytes_of_rows(&hidden, 0, hidden.num_rows());
         let input = Arc::new(InputBatch { batch, hidden, channels, base_ordinal: self.accepted });
         self.accepted += u64::from(len);
         Ok(BatchRows { batch: self.held.insert(input, len, bytes), rows: 0..len })
@@ -195,8 +205,8 @@ impl InputRows {
 #[cfg(test)]
 mod tests {
     use arrow::{
-        array::{ArrayRef, Int64Array, record_batch},
-        datatypes::{DataType, Field, Schema},
+        array::{Array, ArrayRef, Int64Array, record_batch},
+        datatypes::{DataType, Field},
     };
 
     use super::*;
@@ -280,6 +290,18 @@ mod tests {
             error.unwrap_err().to_string(),
             "input column `x` is declared without nulls, but has 1"
         );
+    }
+
+    #[test]
+    fn hidden_columns_come_behind_those_of_the_rows() {
+        let mut input = table();
+        let hidden = record_batch!(("h", Utf8, ["a", "b"])).unwrap();
+
+        let rows = input.accept_with(rows_of(&[1, 2]), hidden.clone(), Keys::default()).unwrap();
+
+        let held = input.batch(rows.batch());
+        assert_eq!(held.column(0).as_ref(), &Int64Array::from(vec![1, 2]) as &dyn Array);
+        assert_eq!(held.column(1), hidden.column(0));
     }
 
     #[test]

@@ -35,7 +35,7 @@ mod row_failure;
 mod row_store;
 mod run_list;
 
-pub use channel_columns::{ChannelColumns, Routed};
+pub use channel_columns::ChannelColumns;
 pub use error::{Error, Side};
 pub use event_time::{WatermarkAfter, WatermarkGenerator, WatermarkStrategy};
 pub use input_rows::{BatchRows, InputBatch, InputRows, RowRef};

@@ -8,7 +8,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use arrow::{
     array::{ArrayRef, RecordBatch, RecordBatchOptions},
-    datatypes::{Schema, SchemaRef},
+    datatypes::{FieldRef, Schema, SchemaRef},
     error::ArrowError,
 };
 
@@ -43,6 +43,8 @@ pub struct OutputAssembler {
     schema: SchemaRef,
     output: OutputColumns,
     on_error: OnError,
+    /// Hidden columns of the input that are put out behind all others: the last so many.
+    carried: usize,
     /// The input row of each output row; repeated for several results.
     inputs: RunList,
     /// The result row of each output row; nulls for a failure.
@@ -73,6 +75,7 @@ impl OutputAssembler {
             schema: Arc::new(output_schema(input, result, output, on_error, error_column)?),
             output,
             on_error,
+            carried: 0,
             inputs: RunList::default(),
             results: RunList::default(),
             failures: VecDeque::new(),
@@ -80,6 +83,19 @@ impl OutputAssembler {
             taken: 0,
             positions: Positions::default(),
         })
+    }
+
+    /// Puts the last hidden columns of the input out behind all others: `carried`.
+    pub fn carry(&mut self, carried: &Schema) {
+        let fields = self.schema.fields().iter().chain(carried.fields()).map(FieldRef::clone);
+        let fields: Vec<FieldRef> = fields.collect();
+        self.schema = Arc::new(Schema::new_with_metadata(fields, self.schema.metadata().clone()));
+        self.carried = carried.fields().len();
+    }
+
+    /// Whether columns of the input are in the output.
+    fn has_input(&self) -> bool {
+        self.output == OutputColumns::Append || self.carried > 0
     }
 
     /// The schema of every output batch.
@@ -150,7 +166,7 @@ impl OutputAssembler {
             return false;
         }
         let of_results = self.results.weigh(|chunk| chunks.bytes_per_row(chunk));
-        if self.output == OutputColumns::Replace {
+        if !self.has_input() {
             return of_results >= max_bytes;
         }
         of_results + self.inputs.weigh(|batch| inputs.bytes_per_row(batch)) >= max_bytes
@@ -179,7 +195,7 @@ impl OutputAssembler {
         }
         // What is held, each row once, cannot be more than all of it.
         let held = inputs.held_bytes() + chunks.held_bytes();
-        if held > max_bytes || (self.inputs.has_repeats() && self.output == OutputColumns::Append) {
+        if held > max_bytes || (self.inputs.has_repeats() && self.has_input()) {
             rows = self.rows_within(inputs, chunks, rows, max_bytes);
         }
         let (input, result) = (self.inputs.take(rows), self.results.take(rows));
@@ -201,9 +217,15 @@ impl OutputAssembler {
         rows: usize,
         max_bytes: usize,
     ) -> usize {
-        let of_inputs = |run: &Run, len| match self.output {
-            OutputColumns::Append => run_bytes(run, len, |id| &inputs.batch(id).batch),
-            OutputColumns::Replace => 0,
+        let of_inputs = |run: &Run, len| {
+            let kept = match self.output {
+                OutputColumns::Append => run_bytes(run, len, |id| &inputs.batch(id).batch),
+                OutputColumns::Replace => 0,
+            };
+            match self.carried {
+                0 => kept,
+                _ => kept + run_bytes(run, len, |id| &inputs.batch(id).hidden),
+            }
         };
         let of_both = |input: &Run, result: &Run, len| {
             of_inputs(input, len) + run_bytes(result, len, |id| chunks.chunk(id))
@@ -248,6 +270,14 @@ impl OutputAssembler {
         append_columns(&mut columns, &gather, chunks.schema())?;
         if self.on_error == OnError::Capture {
             columns.push(self.take_failures(result.rows));
+        }
+        if self.carried > 0 {
+            let gather = Gather::new(input, &mut self.positions, |id| &inputs.batch(id).hidden);
+            let fields = self.schema.fields();
+            let hidden = gather.columns().saturating_sub(self.carried);
+            for (index, field) in fields[fields.len() - self.carried..].iter().enumerate() {
+                columns.push(gather.column(hidden + index, field.data_type())?);
+            }
         }
         let options = RecordBatchOptions::new().with_row_count(Some(result.rows));
         RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)

@@ -4,8 +4,8 @@
 //! Belongs to the task thread.
 
 use arrow::{
-    array::{ArrayRef, RecordBatch},
-    datatypes::SchemaRef,
+    array::RecordBatch,
+    datatypes::{Schema, SchemaRef},
 };
 
 use crate::{
@@ -84,6 +84,13 @@ impl RowStore {
         Ok(Self { inputs: InputRows::new(input), chunks: ResultChunks::new(result), output })
     }
 
+    /// Puts the last hidden columns of the input out behind all others: `carried`.
+    #[must_use]
+    pub fn carrying(mut self, carried: &Schema) -> Self {
+        self.output.carry(carried);
+        self
+    }
+
     /// The schema of every output batch.
     pub fn output_schema(&self) -> &SchemaRef {
         self.output.schema()
@@ -108,7 +115,7 @@ impl RowStore {
         self.inputs.accept(batch)
     }
 
-    /// Does as [`accept_input`](Self::accept_input), and keeps what says where the rows go.
+    /// Does as [`accept_input`](Self::accept_input), and keeps the rows' hidden columns and channels.
     ///
     /// # Errors
     ///
@@ -116,7 +123,7 @@ impl RowStore {
     pub fn accept_input_with(
         &mut self,
         batch: RecordBatch,
-        hidden: Vec<ArrayRef>,
+        hidden: RecordBatch,
         channels: Keys,
     ) -> Result<BatchRows, Error> {
         self.inputs.accept_with(batch, hidden, channels)

@@ -18,16 +18,9 @@ use crate::native::Native;
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct ChannelArguments {
-    route: RouteArguments,
+    /// Columns; none if the function knows the channel.
+    route: Vec<String>,
     credits: CreditArguments,
-}
-
-/// A `Route` of Python.
-#[derive(FromPyObject)]
-struct RouteArguments {
-    /// None if the function knows the channel.
-    columns: Vec<String>,
-    hidden: bool,
 }
 
 /// The `Credits` of Python.
@@ -56,8 +49,7 @@ pub(crate) fn to_channels(
     native: Option<&Native>,
     input: &SchemaRef,
 ) -> PyResult<(ChannelSettings, ChannelConfig)> {
-    let ChannelArguments { route, credits } = arguments;
-    let RouteArguments { columns: names, hidden: is_hidden } = route;
+    let ChannelArguments { route: names, credits } = arguments;
     let limit = credits.limit.map(|it| to_limit(&it, credits.max_per_channel));
     let config = ChannelConfig {
         exclusive: credits.exclusive,
@@ -69,7 +61,7 @@ pub(crate) fn to_channels(
         is_single: false,
     };
     if !names.is_empty() {
-        return Ok((ChannelSettings::Columns { names, is_hidden }, config));
+        return Ok((ChannelSettings::Columns(names), config));
     }
     let found = native.map(|native| native.channel_finder(py, input)).transpose()?.flatten();
     let found = found.ok_or_else(|| internal_error("channels without columns"))?;

@@ -32,6 +32,8 @@ use crate::row::Columns;
 pub(crate) struct OperatorArguments {
     mode: String,
     input_schema: FromArrow<Schema>,
+    hidden_schema: FromArrow<Schema>,
+    carried_schema: FromArrow<Schema>,
     result_schema: FromArrow<Schema>,
     capacity: i64,
     max_concurrency: i64,
@@ -84,6 +86,8 @@ impl OperatorArguments {
         let columns = Arc::new(Columns::new(py, &input)?);
         let rows = RowConfig {
             input,
+            hidden: Arc::new(self.hidden_schema.0),
+            carried: Arc::new(self.carried_schema.0),
             results: Arc::new(self.result_schema.0),
             output: to_output(&self.output)?,
             on_error,

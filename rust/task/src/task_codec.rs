@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use sparkawait_arrow::{
-    BatchRows, ChannelColumns, Error, KeyColumns, Keys, OnError, OutputColumns, ResultRows, Routed,
+    BatchRows, ChannelColumns, Error, KeyColumns, Keys, OnError, OutputColumns, ResultRows,
     RowFailure, RowRef, RowStore, Side, WatermarkAfter, WatermarkGenerator, WatermarkStrategy,
 };
 use sparkawait_core::ErrorKind;
@@ -30,6 +31,12 @@ use crate::function::{Call, Calls, ReplyGroup, ReplySink, ResultGroup};
 pub struct RowConfig {
     /// Schema of the input.
     pub input: SchemaRef,
+    /// Columns that come behind those of the input and are in no row: what options, such as a key,
+    /// are computed into.
+    pub hidden: SchemaRef,
+    /// Columns that come behind those, for operators behind this one: they are put out behind all
+    /// others.
+    pub carried: SchemaRef,
     /// Schema of the function's results.
     pub results: SchemaRef,
     /// Which columns an output row has.
@@ -54,16 +61,21 @@ pub struct RowConfig {
     pub attempt_timeout: Duration,
 }
 
+impl RowConfig {
+    /// Returns the columns of the batches that come: those of the input, and the hidden ones.
+    pub(crate) fn columns(&self) -> Schema {
+        let all = [&self.input, &self.hidden, &self.carried];
+        Schema::new(
+            all.into_iter().flat_map(|it| it.fields()).map(FieldRef::clone).collect::<Vec<_>>(),
+        )
+    }
+}
+
 /// Where the channel of a row is found.
 #[derive(Clone, Debug)]
 pub enum ChannelSettings {
-    /// In columns.
-    Columns {
-        /// Columns of the input.
-        names: Vec<String>,
-        /// Whether they are to be taken off: then they are not in [`RowConfig::input`].
-        is_hidden: bool,
-    },
+    /// In columns of the input, or hidden ones.
+    Columns(Vec<String>),
     /// The function knows it.
     Function(Arc<dyn ChannelFinder>),
 }
@@ -72,6 +84,8 @@ pub enum ChannelSettings {
 #[derive(Debug)]
 pub struct TaskCodec {
     config: RowConfig,
+    /// Of the batches that come: the input, and the hidden columns behind it.
+    columns: Schema,
     rows: RowStore,
     /// Rows of the last input batch that were not handed out.
     pending: Option<BatchRows>,
@@ -84,7 +98,6 @@ pub struct TaskCodec {
     keys: Option<KeyColumns>,
     /// Channel of the row handed out last.
     channel: Option<Key>,
-    /// Made from the first batch, which has the hidden columns.
     channels: Option<ChannelColumns>,
     generator: Option<WatermarkGenerator>,
     /// Records that left without a result row although their call returned.
@@ -101,18 +114,25 @@ impl TaskCodec {
     /// Columns that do not exist, clash, or have an unfit type.
     pub fn new(config: RowConfig) -> Result<Self, TaskError> {
         let (input, results) = (SchemaRef::clone(&config.input), SchemaRef::clone(&config.results));
-        let keys = config.key.as_ref().map(|names| KeyColumns::new(&input, names)).transpose()?;
+        let columns = config.columns();
+        let keys = config.key.as_ref().map(|names| KeyColumns::new(&columns, names)).transpose()?;
         let generator = config.watermark.as_ref();
-        let generator = generator.map(|it| WatermarkGenerator::new(&input, it)).transpose()?;
+        let generator = generator.map(|it| WatermarkGenerator::new(&columns, it)).transpose()?;
+        let channels = match &config.channel {
+            Some(ChannelSettings::Columns(names)) => Some(ChannelColumns::new(&columns, names)?),
+            Some(ChannelSettings::Function(_)) | None => None,
+        };
         let rows = RowStore::with_error_column(
             input,
             results,
             config.output,
             config.on_error,
             &config.error_column,
-        )?;
+        )?
+        .carrying(&config.carried);
         Ok(Self {
             config,
+            columns,
             rows,
             pending: None,
             batch_keys: Keys::default(),
@@ -121,7 +141,7 @@ impl TaskCodec {
             before_watermark: usize::MAX,
             keys,
             channel: None,
-            channels: None,
+            channels,
             generator,
             dropped: 0,
             is_chained: false,
@@ -136,7 +156,7 @@ impl TaskCodec {
 
     /// Returns the batch in the types of the input, as Spark does between two plans.
     fn cast(&self, batch: RecordBatch) -> Result<RecordBatch, TaskError> {
-        let wanted = self.config.input.fields();
+        let wanted = self.columns.fields();
         let is_cast = |column: &ArrayRef, field: &FieldRef| {
             column.data_type().equals_datatype(field.data_type())
         };
@@ -169,22 +189,34 @@ impl TaskCodec {
         })
     }
 
-    /// Finds the channels of a batch, and takes their columns off if they are hidden.
-    fn route(&mut self, batch: RecordBatch) -> Result<(RecordBatch, Vec<ArrayRef>), TaskError> {
-        let Routed { keys, batch, hidden } = match (&self.config.channel, &mut self.channels) {
-            (None, _) => return Ok((batch, Vec::new())),
-            (Some(ChannelSettings::Function(finder)), _) => {
-                let keys = finder.find(&batch)?;
-                Routed { keys, batch, hidden: Vec::new() }
-            }
-            (Some(_), Some(columns)) => columns.route(batch)?,
-            (Some(ChannelSettings::Columns { names, is_hidden }), channels) => {
-                let columns = ChannelColumns::new(batch.schema_ref(), names, *is_hidden)?;
-                channels.insert(columns).route(batch)?
-            }
+    /// Finds the channels of the rows of a batch; none without channels.
+    fn find_channels(&mut self, batch: &RecordBatch) -> Result<Keys, TaskError> {
+        match (&self.config.channel, &mut self.channels) {
+            (Some(ChannelSettings::Function(finder)), _) => finder.find(batch),
+            (_, Some(columns)) => Ok(columns.find(batch)?),
+            (_, None) => Ok(Keys::default()),
+        }
+    }
+
+    /// Returns the rows of a batch, and the hidden columns that came behind them.
+    fn split(&self, batch: &RecordBatch) -> Result<(RecordBatch, RecordBatch), TaskError> {
+        let (visible, all) = (self.config.input.fields().len(), self.columns.fields().len());
+        if visible == all {
+            // Whether it has the right columns is checked where all input is.
+            let hidden = RecordBatch::new_empty(SchemaRef::clone(&self.config.hidden));
+            return Ok((batch.clone(), hidden));
+        }
+        let found = batch.num_columns();
+        if found != all {
+            let message = format!("an input batch has {found} columns, {all} were announced");
+            return Err(TaskError::Internal(message));
+        }
+        let project = |positions: Range<usize>| {
+            batch.project(&positions.collect::<Vec<_>>()).map_err(|error| {
+                TaskError::Internal(format!("columns cannot be taken apart: {error}"))
+            })
         };
-        self.batch_channels = keys;
-        Ok((batch, hidden))
+        Ok((project(0..visible)?, project(visible..all)?))
     }
 
     /// Returns how many rows come before the next watermark; more than there are without one.
@@ -270,7 +302,8 @@ impl BatchCodec for TaskCodec {
 
     fn accept(&mut self, input: RecordBatch) -> Result<(), TaskError> {
         let input = if self.is_chained { self.cast(input)? } else { input };
-        let (input, hidden) = self.route(input)?;
+        let (rows, hidden) = self.split(&input)?;
+        self.batch_channels = self.find_channels(&input)?;
         if let Some(generator) = &mut self.generator {
             generator.observe(&input, &mut self.pending_watermarks);
             self.before_watermark = self.rows_before_watermark();
@@ -279,7 +312,7 @@ impl BatchCodec for TaskCodec {
             self.batch_keys = keys.keys(&input)?;
         }
         self.pending =
-            Some(self.rows.accept_input_with(input, hidden, Arc::clone(&self.batch_channels))?);
+            Some(self.rows.accept_input_with(rows, hidden, Arc::clone(&self.batch_channels))?);
         Ok(())
     }
 

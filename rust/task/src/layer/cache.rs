@@ -27,7 +27,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{Field, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::row::RowConverter;
 use sparkawait_core::operator::AttemptId;
@@ -75,10 +75,11 @@ impl Layer for CacheSettings {
         replies: Replies,
         rows: &RowConfig,
     ) -> Result<TaskFunction, TaskError> {
-        let (input, results) = (&rows.input, &rows.results);
-        let keys = CacheKeys::new(input, &self.key)?;
+        let (columns, results) = (rows.columns(), &rows.results);
+        let keys = CacheKeys::new(&columns, &self.key)?;
+        let name = self.name_for(rows);
         let rows = Arc::new(converter(results.fields().iter().map(AsRef::as_ref))?);
-        let store = CacheStore::of_this_process(&self.name_for(input, results), self.config);
+        let store = CacheStore::of_this_process(&name, self.config);
         let caller = Arc::new(Caller::new(replies, SchemaRef::clone(results), &self.metrics));
         let replies = CacheReplies::new(&caller, &store, &rows);
         caller.begin(inner(Replies::to(replies))?);
@@ -88,12 +89,16 @@ impl Layer for CacheSettings {
 
 impl CacheSettings {
     /// Returns the name of the cache of tasks with these columns: of other types it is another one.
-    fn name_for(&self, input: &Schema, results: &Schema) -> String {
-        let key_types = self.key.iter().filter_map(|it| input.field_with_name(it).ok());
-        let types: Vec<String> = key_types
-            .chain(results.fields().iter().map(AsRef::as_ref))
-            .map(|field| format!("{} {}", field.name(), field.data_type()))
-            .collect();
+    fn name_for(&self, rows: &RowConfig) -> String {
+        let named = |field: &Field| format!("{} {}", field.name(), field.data_type());
+        // Hidden columns have names of their call only.
+        let hidden = |field: &Field| field.data_type().to_string();
+        let key_types = self.key.iter().filter_map(|name| {
+            let of_rows = rows.input.field_with_name(name).map(named);
+            of_rows.or_else(|_| rows.hidden.field_with_name(name).map(hidden)).ok()
+        });
+        let results = rows.results.fields().iter().map(|field| named(field));
+        let types: Vec<String> = key_types.chain(results).collect();
         format!("{}|{}|{}", self.id, self.key.len(), types.join(";"))
     }
 }

@@ -59,6 +59,8 @@ pub(crate) fn task_config(mode: OutputMode, capacity: usize) -> TaskConfig {
     operator.at_end_of_input = EndOfInput::KeepRetrying;
     let rows = RowConfig {
         input: schema(&["row", "key"]),
+        hidden: Arc::new(Schema::empty()),
+        carried: Arc::new(Schema::empty()),
         results: schema(&["result"]),
         output: OutputColumns::Append,
         on_error: OnError::Fail,

@@ -36,7 +36,9 @@ impl Source {
         let keys: Vec<Option<Key>> = channels.iter().map(|it| it.map(Key::new)).collect();
         let channels = if has_channels { Arc::from(keys) } else { Arc::from([]) };
         let mut input = InputRows::new(schema);
-        let accepted = input.accept_with(batch, Vec::new(), channels).unwrap();
+        let accepted = input
+            .accept_with(batch, RecordBatch::new_empty(Arc::new(Schema::empty())), channels)
+            .unwrap();
         let calls = entries.into_iter().zip(0..).map(|(entry, row)| Call {
             attempt: AttemptId { entry, attempt: 1 },
             batch: 0,

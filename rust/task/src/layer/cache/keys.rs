@@ -43,7 +43,7 @@ struct BatchKeys {
 }
 
 impl CacheKeys {
-    /// Looks the columns `names` up in `schema`.
+    /// Looks the columns `names` up in `schema`, which has the hidden ones, too.
     pub(super) fn new(schema: &Schema, names: &[String]) -> Result<Self, StartError> {
         let columns = names
             .iter()
@@ -80,7 +80,7 @@ impl CacheKeys {
                 self.pick(batch, called.map(|it| it.row).collect())?
             } else {
                 let offset = if length == 0 { 0 } else { first as usize };
-                let columns = self.columns.iter().map(|&index| batch.batch.column(index));
+                let columns = self.columns.iter().map(|&index| batch.column(index));
                 let slices = columns.map(|column| Ok(column.slice(offset, length)));
                 BatchKeys { rows: self.rows(slices)?, first, picked: Vec::new() }
             });
@@ -95,7 +95,7 @@ impl CacheKeys {
     ) -> Result<BatchKeys, ArrowError> {
         numbers.sort_unstable();
         numbers.dedup();
-        let columns = self.columns.iter().map(|&index| batch.batch.column(index));
+        let columns = self.columns.iter().map(|&index| batch.column(index));
         let picked = UInt32Array::from_iter_values(numbers.iter().copied());
         let rows = self.rows(columns.map(|column| take(column, &picked, None)))?;
         Ok(BatchKeys { rows, first: 0, picked: numbers })

@@ -52,6 +52,10 @@ ON_ARROW := $(wildcard tests/unit/test_arrow*.py) tests/properties \
 	$(patsubst %,tests/unit/test_%.py,batching cache channels ddl results simulated types) \
 	$(patsubst %,tests/connect/test_%.py,http postgres redis)
 
+# The generator of the site imports the package, from where it is installed for development.
+SITE := PYTHONPATH="python:$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+	PATH="$(CURDIR)/target/docs/bin:$$PATH" NO_MKDOCS_2_WARNING=1
+
 .PHONY: help
 help: ## list the targets
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | \
@@ -79,7 +83,7 @@ sdist: target/wheel/.packages ## write the source archive into dist/
 check: lint test docs ## all that has to pass before a change lands
 
 .PHONY: test
-test: test-rust loom test-python test-spark test-install ## all tests: Rust, interleavings, Python, Spark, installation, and older versions where their Pythons are found
+test: test-rust loom test-python site test-spark test-install ## all tests: Rust, interleavings, Python, the site, Spark, installation, and older versions where their Pythons are found
 	@for leg in $(OLDER); do \
 		if tools/python-for $$leg $(PYTHON) >/dev/null; then $(MAKE) test-$$leg; \
 		else echo "test-$$leg is left out"; fi; \
@@ -181,14 +185,21 @@ fmt: $(VENV)/.packages ## rewrite files into the project's format
 	$(VENV)/bin/ruff format
 
 .PHONY: docs
-docs: dev $(VENV)/.servers ## build the documentation into docs/site and run every example
+docs: dev $(VENV)/.servers site ## build the documentation of both languages and run every example
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 	cargo test --workspace --doc --locked --quiet
 	$(PY) -m pytest --quiet --doctest-modules python
 	$(JAVA) $(PY) -m pytest --quiet tests/meta/test_readme.py
-	rm -rf docs/site
-	$(PY) tools/build_docs.py docs/site
-	cp -r target/doc docs/site/rust
+
+.PHONY: site
+site: dev target/docs/.packages ## build the documentation site into target/site; a broken link or name fails it
+	$(PY) -m tools.site_source target/site-source
+	@$(SITE) mkdocs build --quiet
+
+.PHONY: site-deploy
+site-deploy: site ## publish the site as SITE_VERSION, and as the latest one, on the branch gh-pages
+	@$(SITE) mike deploy --push --update-aliases $(SITE_VERSION) latest
+	@$(SITE) mike set-default --push latest
 
 .PHONY: bench
 bench: release $(VENV)/.servers ## run the benches in Rust and Python; numbers go to benches/out
@@ -220,14 +231,14 @@ bench-baseline: count-instructions ## count the instructions of each layer and w
 lock: $(VENV)/.packages ## write requirements/*.lock anew from pyproject.toml
 	$(PY) -m venv target/uv
 	target/uv/bin/pip install --quiet uv
-	for group in dev $(OLDER) java wheel workflows notebooks $(COMPARED); do \
+	for group in dev $(OLDER) java wheel docs workflows notebooks $(COMPARED); do \
 		target/uv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.10 --group $$group \
 			--generate-hashes --no-emit-index-url --no-header --no-annotate --output-file requirements/$$group.lock; \
 	done
 
 .PHONY: clean
 clean: ## remove everything that make has made
-	rm -rf target dist docs/site benches/out $(VENV) $(OLDER:%=.venv-%) $(EXTENSION)
+	rm -rf target dist benches/out $(VENV) $(OLDER:%=.venv-%) $(EXTENSION)
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 	rm -rf .pytest_cache .ruff_cache .mypy_cache .hypothesis spark-warehouse
 
@@ -259,8 +270,8 @@ $(VENV)/.packages: requirements/dev.lock | need-rust
 	@$(call tell_path,$(PY))
 	@touch $@
 
-# What builds wheels, and what checks the workflows, has packages of its own.
-target/wheel/.packages target/workflows/.packages: target/%/.packages: requirements/%.lock | need-rust
+# What builds wheels and the site, and what checks the workflows, has packages of its own.
+target/wheel/.packages target/docs/.packages target/workflows/.packages: target/%/.packages: requirements/%.lock | need-rust
 	@tools/need-python $(PYTHON)
 	test -x target/$*/bin/python || $(PYTHON) -m venv target/$*
 	target/$*/bin/python $(PIP_INSTALL) --requirement requirements/$*.lock

@@ -140,7 +140,7 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         "rows per task that were admitted and have not left, completed ones included. In ordered"
         " mode completed rows wait for slow ones, so there are eight times as many as calls: the"
         " reorder buffer. For a batched function there are those of all calls",
-        shown="= `max_concurrency`; ordered: 8 x",
+        shown="= `max_concurrency`; 8 x if ordered",
     )
     retry = Option(
         None,

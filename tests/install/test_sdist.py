@@ -64,5 +64,8 @@ def test_addresses_are_written_where_pypi_reads_them():
 
     assert 'Errors = "https://forge.test/me/sparkawait/blob/v0.1.0/docs/errors.md"\n' in changed
     assert project_urls.with_urls(changed, "https://forge.test/me/sparkawait", "v0.1.0") == changed
+    there = "https://docs.test/sparkawait/0.1.0"
+    changed = project_urls.with_urls(text, "https://forge.test/me/sparkawait", "v0.1.0", there)
+    assert f'Errors = "{there}/errors.html"\n' in changed
     with pytest.raises(SystemExit):
         project_urls.with_urls(text, "forge.test", "v0.1.0")

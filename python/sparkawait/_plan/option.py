@@ -55,9 +55,16 @@ class Option(Generic[_T]):
         self.default = default
         self.check = check
         self.meaning = meaning
+        self.is_told = not shown
         self.shown = shown or f"`{default!r}`".replace("'", '"')
         self.of_columns = of_columns
         self.of_task = of_task
+
+    @property
+    def sentence(self) -> str:
+        """What it means, with the default where a signature does not tell it."""
+        told = "" if self.is_told else f" Default: {self.shown.removeprefix('= ')}."
+        return f"{self.meaning[0].upper()}{self.meaning[1:]}.{told}"
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -150,7 +157,7 @@ def _with_entries(doc: str, options: Mapping[str, Option[Any]]) -> str:
         margin = match["margin"]
         return "\n".join(
             textwrap.fill(
-                f"{name} (default {it.shown}): {it.meaning}",
+                f"{name}: {it.sentence}",
                 _WIDTH,
                 initial_indent=margin,
                 subsequent_indent=f"{margin}    ",

@@ -142,6 +142,11 @@ def documented(options: Mapping[str, Option[Any]], types: type) -> Callable[[_F]
         ]
         decorated: Any = function
         decorated.__signature__ = signature.replace(parameters=[*named, *added])
+        if inspect.isclass(decorated):
+            # What documents a class from its constructor finds them there.
+            this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+            constructor: Any = decorated.__init__
+            constructor.__signature__ = signature.replace(parameters=[this, *named, *added])
         if function.__doc__ is not None:
             decorated.__doc__ = _with_entries(function.__doc__, options)
         return function

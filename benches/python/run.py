@@ -28,6 +28,7 @@ BENCHES = (
     "few_rows",
     "redis_lookup",
     "http_lookup",
+    "http_batches",
     "http_channels",
     "postgres_lookup",
     "postgres_channels",

@@ -16,6 +16,7 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 if TYPE_CHECKING:
     from sparkawait._core import Native
+    from sparkawait.functions import Batch
 
 __all__ = ["NativeFunction", "check_native"]
 
@@ -52,6 +53,15 @@ class NativeFunction:
     def concurrency(self) -> int | None:
         """Most calls that it can have on their way in a process; ``None``: nothing bounds them."""
         return None
+
+    @property
+    def batching(self) -> Batch | None:
+        """How rows are collected, if a call takes many of them; ``None``: a call a row."""
+        return None
+
+    def bounded(self, calls: int, rows: int) -> NativeFunction:  # noqa: ARG002 - for those who collect rows
+        """Returns the function for a task that has `calls` calls on their way and `rows` rows."""
+        return self
 
     def check(self, input_schema: pa.Schema | None = None) -> None:
         """Asks the extension module whether tasks could start, on the driver, without secrets.

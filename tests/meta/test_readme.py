@@ -3,7 +3,8 @@
 
 A block opened by ```python run is executed: those of one document in order and as one program, all
 documents in one Spark session. One opened by ```python lookup is too, against servers that know the
-customers of `orders`. A block opened by ```python is an excerpt and has to be valid Python.
+customers of `orders`. A block opened by ```python is an excerpt and has to be valid Python; so has
+one opened by ```python batch, which the tests of batched requests run.
 """
 
 import ast
@@ -34,7 +35,8 @@ def blocks(document: str, *infos: str) -> list[str]:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_python_in_a_document_is_valid(document: str):
-    for block in blocks(document, "python", "python run", "python lookup"):
+    batched = ("python batch embeddings", "python batch documents", "python batch scores")
+    for block in blocks(document, "python", "python run", "python lookup", *batched):
         # An excerpt may await at its top level.
         compile(block, document, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 

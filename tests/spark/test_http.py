@@ -10,6 +10,7 @@ import pytest
 
 import sparkawait as sa
 from tests.support.nginx import Nginx
+from tests.support.scripted_server import ScriptedServer
 
 pytestmark = pytest.mark.spark
 
@@ -109,3 +110,30 @@ def test_a_failing_row_fails_the_task(spark, nginx):
     function = customers(nginx, "address struct<city:string>")
     with pytest.raises(Exception, match=r"http\.get.*failed for row 1 of partition 0"):
         sa.ordered_wait(spark.range(12, 15, numPartitions=1), function).collect()
+
+
+def test_rows_go_together_in_frames_and_in_columns(spark):
+    def reply(request, _before):
+        ids = json.loads(request.body)["ids"]
+        found = [{"index": index, "v": 2 * one} for index, one in enumerate(ids)]
+        return 200, {}, json.dumps({"data": found[::-1]}).encode()
+
+    server: ScriptedServer
+    with ScriptedServer(lambda _target, before: reply(server.requests[before], before)) as server:
+        doubled = sa.http.post(
+            f"{server.url}/doubled",
+            "v bigint",
+            json={"ids": sa.http.each("{id}")},
+            rows="data",
+            id="index",
+            batch=sa.Batch(max_rows=50),
+            proxy=False,
+        )
+        frame = spark.range(200, numPartitions=2)
+        waited = sa.unordered_wait(frame, doubled).collect()
+        column = frame.select("id", sa.async_udf(doubled)("id").alias("found")).collect()
+        sizes = [len(json.loads(request.body)["ids"]) for request in server.requests]
+    assert sorted((row.id, row.v) for row in waited) == [(i, 2 * i) for i in range(200)]
+    assert sorted((row.id, row.found) for row in column) == [(i, 2 * i) for i in range(200)]
+    assert (sum(sizes), max(sizes)) == (400, 50)
+    assert len(sizes) <= 16

@@ -25,7 +25,7 @@ from sparkawait._plan.signatures import misfit_of
 from sparkawait.channels import Channels, Credits
 from sparkawait.columns import columns, named
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import AsyncFunction, describe, is_async
+from sparkawait.functions import AsyncFunction, Batch, describe, is_async
 from sparkawait.native_function import NativeFunction
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.wait_options import OPTIONS, WaitOptions
@@ -146,10 +146,15 @@ def _bounds(
 
 def _rows_per_call(mode: str, function: AsyncFunction | NativeFunction) -> int:
     """Returns how many rows are held for each call in flight."""
-    if isinstance(function, AsyncFunction) and function.batch is not None:
+    batch = _batch(function)
+    if batch is not None:
         # Not more: rows that wait to be collected have their timeouts running.
-        return function.batch.max_rows
+        return batch.max_rows
     return _HELD_PER_CALL if mode == "ordered" else 1
+
+
+def _batch(function: AsyncFunction | NativeFunction) -> Batch | None:
+    return function.batch if isinstance(function, AsyncFunction) else function.batching
 
 
 def _check_together(options: WaitOptions, function: AsyncFunction | NativeFunction) -> None:
@@ -234,6 +239,11 @@ def _credits(
         # Rows that are in one call together have a credit each.
         return (channels or Channels()).resolve(capacity, capacity)
     calls = _calls(function, max_concurrency)
+    batch = _batch(function)
+    if batch is not None:
+        # As many as are in those calls.
+        rows = min(capacity, calls * batch.max_rows)
+        return (channels or Channels()).resolve(rows, capacity)
     try:
         return (channels or Channels()).resolve(calls, capacity)
     except ConfigurationError as error:

@@ -78,7 +78,17 @@ class Plan:
     @property
     def batch(self) -> Batch | None:
         """How rows are collected, for a batched function."""
-        return self.function.batch if isinstance(self.function, AsyncFunction) else None
+        function = self.function
+        return function.batch if isinstance(function, AsyncFunction) else function.batching
+
+    @property
+    def rows_called(self) -> int:
+        """Rows that are in calls, or wait for one with others, at most."""
+        if self.batch is None:
+            return self.max_concurrency
+        if isinstance(self.function, AsyncFunction):
+            return self.capacity
+        return min(self.capacity, self.max_concurrency * self.batch.max_rows)
 
     @property
     def has_timeout_handler(self) -> bool:
@@ -215,7 +225,7 @@ class Plan:
             result_bytes: What a call brought in an earlier task, in bytes; ``None`` if unknown.
         """
         # Rows that wait for a batch are in flight for the operator; the runner bounds the calls.
-        concurrency = self.max_concurrency if self.batch is None else self.capacity
+        concurrency = self.max_concurrency if self.batch is None else self.rows_called
         options = self.options
         return {
             **{name: getattr(options, name) for name, it in OPTIONS.items() if it.of_task},
@@ -289,7 +299,8 @@ class Plan:
         if not isinstance(self.function, NativeFunction):
             return None
         retry_misses = self.options.retry is not None and self.options.retry.retry_misses
-        return self.function._native(retry_misses=retry_misses)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        function = self.function.bounded(self.max_concurrency, self.capacity)
+        return function._native(retry_misses=retry_misses)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def without(schema: pa.Schema, hidden: Sequence[str]) -> pa.Schema:

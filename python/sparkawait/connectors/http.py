@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls to HTTP services, carried out by the extension module: a request a row, no Python a row.
+"""Calls to HTTP services, carried out by the extension module, with no Python a row.
 
 The texts of a request are templates over columns: ``{name}`` stands for the column's value.
 
@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import json as json_module
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -40,8 +40,10 @@ import pyarrow as pa
 from sparkawait import _core
 from sparkawait._plan.checks import refuse, shown
 from sparkawait._plan.option import documented
+from sparkawait.connectors.http_items import each, lines
 from sparkawait.connectors.http_options import HTTP_OPTIONS, HttpOptions, Template
 from sparkawait.connectors.http_request import Checked, check_options, reveal_template
+from sparkawait.functions import Batch
 from sparkawait.native_function import NativeFunction, check_native
 from sparkawait.secrets import LookUp, Secret, left_out, looked_up, reveal
 from sparkawait.types import SchemaLike, to_schema
@@ -49,12 +51,12 @@ from sparkawait.types import SchemaLike, to_schema
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["HttpFunction", "HttpOptions", "get", "post", "request"]
+__all__ = ["HttpFunction", "HttpOptions", "each", "get", "lines", "post", "request"]
 
 
 @dataclass(frozen=True)
 class HttpFunction(NativeFunction):
-    """An HTTP request for each row. Made by `get`, `post` and `request`.
+    """An HTTP request for each row, or for many of them. Made by `get`, `post` and `request`.
 
     Attributes:
         method: The method of the requests.
@@ -87,9 +89,24 @@ class HttpFunction(NativeFunction):
     @property
     def concurrency(self) -> int | None:
         """Most requests at a time, as ``max_requests=`` says."""
-        return self._read(left_out).concurrency()
+        return self.options.max_requests
 
     concurrency_option = "max_requests"
+
+    @property
+    def batching(self) -> Batch | None:
+        """How rows are put together into requests."""
+        return None if self.options.items is None else self.options.items.batch
+
+    def bounded(self, calls: int, rows: int) -> HttpFunction:
+        """Returns the function for a task that makes so many requests of so many rows."""
+        items = self.options.items
+        if items is None:
+            return self
+        most = min(calls, self.options.max_requests)
+        return replace(
+            self, options=replace(self.options, max_requests=most, items=items.bounded(rows))
+        )
 
     def check(self, input_schema: pa.Schema | None = None) -> None:
         """Checks the request and its columns, as far as the driver can know."""
@@ -114,6 +131,7 @@ class HttpFunction(NativeFunction):
             "query": pairs(options.query),
             "headers": pairs(options.headers),
             "body": _body(options, look_up),
+            "batch": _batch(options, look_up),
             "allow_hosts": options.allow_hosts,
             "idempotency_key": _idempotency_key(options.idempotency_key),
             "returns": {"text": "body", "bytes": "body"}.get(options.returns, options.returns),
@@ -218,7 +236,17 @@ def request(
     return function
 
 
+def _batch(options: Checked, look_up: LookUp) -> dict[str, Any] | None:
+    items = options.items
+    if items is None:
+        return None
+    values = [reveal_template(value, look_up) for value in items.values]
+    return items.description(values, reveal_template(items.around, look_up))
+
+
 def _body(options: Checked, look_up: LookUp) -> dict[str, Any] | None:
+    if options.items is not None:
+        return None
     if options.has_json:
         return {"json": reveal_template(options.json, look_up)}
     if options.body is not None:

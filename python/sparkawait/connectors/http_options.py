@@ -19,7 +19,9 @@ from sparkawait._plan.option import Option, options_of
 from sparkawait._plan.option_checks import anything, one_of, optional
 from sparkawait.connectors.certificates import CertificateOptions, Pem
 from sparkawait.connectors.http_hosts import check_hosts
+from sparkawait.connectors.http_items import Lines, check_id, check_retry
 from sparkawait.durations import Duration, positive_duration
+from sparkawait.functions import Batch
 from sparkawait.secrets import Secret
 
 __all__ = ["HTTP_OPTIONS", "HttpOptions", "Template", "check_template", "require"]
@@ -41,10 +43,15 @@ class HttpOptions(TypedDict, total=False):
     query: Mapping[str, Template]
     headers: Mapping[str, Template]
     json: Any
-    body: Template | None
+    body: Template | Lines | None
     allow_hosts: Iterable[str] | None
     idempotency_key: str | Literal[True] | None
+    batch: Batch | None
     rows: str | None
+    id: str | Mapping[str, str] | None
+    item_error: str | None
+    item_status: str | None
+    retry_items: Iterable[str | int]
     paths: Mapping[str, str]
     returns: Literal["json", "text", "bytes", "nothing"]
     status: str | None
@@ -85,6 +92,10 @@ def check_template(value: object, name: str) -> Template:
         return value
     # Not quoted: it may have a token in it.
     return text(value, name, "a text with columns in braces, or a secret", quoted=False)
+
+
+def _body(value: object, name: str) -> Template | Lines:
+    return value if isinstance(value, Lines) else check_template(value, name)
 
 
 def _templates(value: object, name: str) -> tuple[tuple[str, Template], ...]:
@@ -143,12 +154,14 @@ class _Fields(CertificateOptions):
     json = Option(
         default=None,
         check=anything,
-        meaning="the request's body as a JSON value with columns in it",
+        meaning="the request's body as a JSON value with columns in it; with `batch`, "
+        "`sa.http.each(..)` in it is an array with an element for each row",
     )
     body = Option(
         default=None,
-        check=optional(check_template),
-        meaning="the request's body as a template",
+        check=optional(_body),
+        meaning="the request's body as a template; with `batch`, `sa.http.lines(..)` has lines "
+        "for each row",
     )
     allow_hosts = Option(
         default=None,
@@ -164,13 +177,48 @@ class _Fields(CertificateOptions):
         check=lambda value, _: _key(value),
         meaning="sends the header `Idempotency-Key`, the same in all attempts of a row: `True` "
         "for a random one, which is another one when Spark runs the task again, or a "
-        "template over columns that name the row",
+        "template over columns that name the row. With `batch` one for a request, made of its rows",
+    )
+    batch = Option(
+        default=None,
+        check=anything,
+        meaning="sends one request for many rows: `sa.Batch(max_rows=, max_bytes=, linger=, "
+        "split_on_error=)`. The rows of a request are of one channel, and alike in all that "
+        "stands beside `each` or `lines`",
+        shown="a request a row",
     )
     rows = Option(
         default=None,
         check=optional(text),
         meaning="JSON path of the array whose elements are the result rows. By default the "
-        "document is the row, or the array of rows",
+        "document is the row, or the array of rows. With `batch` each element is the result of "
+        "one row, an array too, and null a miss",
+    )
+    id = Option(
+        default=None,
+        check=optional(lambda value, _: check_id(value)),
+        meaning="with `batch`, what a result names its row by: the JSON path of the row's position "
+        'in the request, counted from 0 (`"index"`), or a path with a template that tells rows '
+        'apart (`{"key": "{customer_id}"}`), which rows of a request then do not share',
+        shown="results are in the order of the rows",
+    )
+    item_error = Option(
+        default=None,
+        check=optional(text),
+        meaning="with `batch`, JSON path of the error in a result: where there is one, and it is "
+        "not null, false or empty, the row fails",
+    )
+    item_status = Option(
+        default=None,
+        check=optional(text),
+        meaning="with `batch`, JSON path of a status in a result, which means for its row what the "
+        "status of a response means",
+    )
+    retry_items = Option(
+        default=(),
+        check=lambda value, _: check_retry(value),
+        meaning="the errors at `item_error` that are worth another attempt of their rows: texts or "
+        "numbers that the error is, or has as a member",
     )
     paths = Option(
         default=None,

@@ -15,6 +15,7 @@ from sparkawait._plan.checks import is_unicode, refuse, shown
 from sparkawait._plan.option import checked
 from sparkawait.connectors.certificates import Certificates
 from sparkawait.connectors.http_hosts import require_hosts
+from sparkawait.connectors.http_items import Each, Items, Lines, check_items, id_columns
 from sparkawait.connectors.http_options import HTTP_OPTIONS, Template, check_template, require
 from sparkawait.exceptions import ErrorKind
 from sparkawait.secrets import LookUp, Secret, looked_up, reveal
@@ -39,7 +40,8 @@ class Checked:
     headers: tuple[tuple[str, Template], ...]
     has_json: bool
     json: Any
-    body: Template | None
+    body: Template | Lines | None
+    items: Items | None
     allow_hosts: tuple[str, ...] | None
     idempotency_key: str | Literal[True] | None
     rows: str | None
@@ -77,6 +79,7 @@ def check_options(
     require(bool(values["success"]), "`success` must have a status")
     if "missing" not in options:
         values["missing"] = (404,) if method in {"GET", "HEAD"} else ()
+    values["items"] = check_items(values)
     values["certificates"] = Certificates(*(values.pop(name) for name in _CERTIFICATES))
     request = Checked(has_json="json" in options, **values)
     columns = _input_columns(url, request)
@@ -137,13 +140,22 @@ def _input_columns(url: Template, checked: Checked) -> tuple[str, ...]:
         *(("query", value) for _, value in checked.query),
         *(("headers", value) for _, value in checked.headers),
         *(("json", value) for value in _texts(checked.json)),
-        ("body", checked.body),
+        *(("body", value) for value in _texts_of_body(checked.body)),
         ("idempotency_key", None if key is True else key),
     ]
     for option, template in templates:
         if template is not None and not isinstance(template, Secret):
             found.extend(_core.template_columns(template, option))
+    if checked.items is not None:
+        found.extend(id_columns(checked.items))
     return tuple(dict.fromkeys(found))
+
+
+def _texts_of_body(body: Template | Lines | None) -> Iterator[Template]:
+    if isinstance(body, Lines):
+        yield from _texts(body.values)
+    elif body is not None:
+        yield body
 
 
 def _texts(value: Any, depth: int = 0) -> Iterator[str]:
@@ -152,6 +164,8 @@ def _texts(value: Any, depth: int = 0) -> Iterator[str]:
     if isinstance(value, str):
         require(is_unicode(value), "`json` has a text with lone surrogates, which is no Unicode")
         yield value
+    elif isinstance(value, Each):
+        yield from _texts(value.value, depth + 1)
     elif isinstance(value, Mapping):
         for name, member in cast("Mapping[Any, Any]", value).items():
             is_name = isinstance(name, str) and is_unicode(name)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls to HTTP services: one request a row, its response as result columns.
+//! Calls to HTTP services: a request a row, or for many of them, its response as result columns.
 //!
 //! ```text
 //!   rows -> requests -> running -> ended -> replies
@@ -12,6 +12,9 @@
 //! decoded together and leave by one reply.
 
 mod address;
+mod answers;
+mod batch;
+mod batch_config;
 mod body;
 mod call;
 mod client;
@@ -27,14 +30,18 @@ mod request;
 mod results;
 mod variant;
 
+use std::sync::Arc;
+
 use arrow::datatypes::SchemaRef;
 use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::error::StartError;
-use sparkawait_task::function::TaskFunction;
+use sparkawait_task::function::{GROUP_BYTES, TaskFunction};
 use sparkawait_task::native::{NativeFunction, Start};
 
 pub use self::address::HostColumns;
 use self::address::check_address;
+use self::answers::Answers;
+use self::batch::{BatchEngine, BatchParts, BatchTemplates, ItemReader, Most};
 use self::call::CallRules;
 use self::clients::Clients;
 pub use self::config::HttpConfig;
@@ -62,16 +69,56 @@ impl HttpConfig {
     }
 
     fn columns(&self, schema: &SchemaRef) -> Result<ResponseColumns, StartError> {
-        ResponseColumns::new(
+        // Of a batched request it says where the items are, each of which is one row.
+        let rows = self.rows.as_deref().filter(|_| self.batch.is_none());
+        let columns = ResponseColumns::new(
             SchemaRef::clone(schema),
             self.returns,
-            self.rows.as_deref(),
+            rows,
             &self.paths,
             &self.required,
             self.status,
             self.response_headers.len(),
             self.misses,
-        )
+        )?;
+        Ok(if self.batch.is_some() { columns.one_each() } else { columns })
+    }
+
+    /// Starts the function of a task whose requests are of many rows each; `None` if they are not.
+    fn start_batched(
+        &self,
+        clients: &Arc<Clients>,
+        start: &Start,
+    ) -> Result<Option<TaskFunction>, StartError> {
+        let Some(batch) = &self.batch else { return Ok(None) };
+        let Some(templates) = BatchTemplates::new(self, &start.input)? else { return Ok(None) };
+        let Some(items) = ItemReader::new(self)? else { return Ok(None) };
+        let requests = self.connections.max(1);
+        let most = Most {
+            rows: batch.max_rows.max(1),
+            bytes: batch.max_bytes.unwrap_or(GROUP_BYTES),
+            requests: start.channel_share.map_or(requests, |share| share.of(requests)),
+            linger: batch.linger(),
+            are_named: batch.id.as_ref().is_some_and(|id| id.template.is_some()),
+        };
+        let parts = BatchParts {
+            clients: Arc::clone(clients),
+            templates,
+            rules: self.rules()?,
+            answers: self.answers(start)?,
+            items,
+            requests,
+            splits: batch.split_on_error,
+        };
+        Ok(Some(Box::new(BatchEngine::start(parts, most, start))))
+    }
+
+    fn answers(&self, start: &Start) -> Result<Answers, StartError> {
+        Ok(Answers {
+            columns: self.columns(&start.results)?,
+            host: host_label(&self.url),
+            replies: start.replies.clone(),
+        })
     }
 }
 
@@ -81,19 +128,26 @@ impl NativeFunction for HttpConfig {
         self.columns(results)?;
         self.rules()?;
         RequestTemplates::new(self, input)?;
+        BatchTemplates::new(self, input)?;
+        ItemReader::new(self)?;
         self.client.check()
     }
 
     fn concurrency(&self) -> Result<Concurrency, StartError> {
         // Clients make as many connections as there are calls, so no task takes those of another.
-        Ok(Concurrency::of_task(self.connections))
+        let Some(batch) = &self.batch else { return Ok(Concurrency::of_task(self.connections)) };
+        let rows = self.connections.saturating_mul(batch.max_rows.max(1));
+        Ok(Concurrency::of_task(rows).with_later_starts())
     }
 
     fn start(&self, start: Start) -> Result<TaskFunction, StartError> {
-        let columns = self.columns(&start.results)?;
         let clients = Clients::of_this_process(&self.client, &start.runtime)?;
+        if let Some(batched) = self.start_batched(&clients, &start)? {
+            return Ok(batched);
+        }
+        let answers = self.answers(&start)?;
         let requests = RequestTemplates::new(self, &start.input)?;
         let rules = self.rules()?;
-        Ok(Box::new(Engine::start(clients, requests, rules, columns, start)))
+        Ok(Box::new(Engine::start(clients, requests, rules, answers, start)))
     }
 }

@@ -5,6 +5,7 @@
 //! documents beside it are, and however a value is found: see `value` for the rules.
 
 mod base64;
+pub(crate) mod elements;
 mod places;
 mod value;
 
@@ -33,6 +34,8 @@ pub struct JsonRows {
     row: Place,
     /// Whether a row must be an object, since all columns are its members.
     is_object: bool,
+    /// Whether a document is one row whatever it is, and none only if it is null.
+    is_one_row: bool,
 }
 
 /// The rows of some documents.
@@ -92,7 +95,13 @@ impl JsonRows {
         for (column, field) in schema.fields().iter().enumerate() {
             row.add(path_of(field)?.steps(), column);
         }
-        Ok(Self { schema, rows, row, is_object: paths.is_empty() })
+        Ok(Self { schema, rows, row, is_object: paths.is_empty(), is_one_row: false })
+    }
+
+    /// Reads each document as one row, an array too, and a null as none.
+    #[must_use]
+    pub fn one_each(self) -> Self {
+        Self { is_one_row: true, ..self }
     }
 
     /// Reads `documents`, each for itself: one that cannot be read spoils no other.
@@ -133,6 +142,7 @@ impl JsonRows {
         let peek = jiter.peek().map_err(|error| Misfit::syntax(&jiter, &error))?;
         let (row, is_object) = (&self.row, self.is_object);
         match &self.rows {
+            None if self.is_one_row => rows.read_one(&mut jiter, peek, row, is_object)?,
             None => rows.read_all(&mut jiter, peek, row, is_object)?,
             Some(path) => rows.find_all(&mut jiter, peek, path.steps(), row, is_object)?,
         }

@@ -231,6 +231,14 @@ pub struct BoundTemplate {
 }
 
 impl BoundTemplate {
+    /// The positions of the columns in it, in the order of the text.
+    pub(crate) fn column_indices(&self) -> impl Iterator<Item = usize> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Column(index) => Some(*index),
+            Piece::Text(_) => None,
+        })
+    }
+
     /// Opens the columns of `batch`.
     ///
     /// # Errors
@@ -250,11 +258,7 @@ impl BoundTemplate {
 impl fmt::Debug for BoundTemplate {
     /// Without the text around the columns, which may have a token in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let columns = self.pieces.iter().filter_map(|piece| match piece {
-            Piece::Column(index) => Some(index),
-            Piece::Text(_) => None,
-        });
-        f.debug_list().entries(columns).finish()
+        f.debug_list().entries(self.column_indices()).finish()
     }
 }
 

@@ -15,6 +15,7 @@ use sparkawait_core::operator::Config;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Concurrency {
     bound: Option<Bound>,
+    starts_later: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +29,7 @@ impl Concurrency {
     /// Makes the concurrency of a function that can have any number of calls on their way.
     #[must_use]
     pub const fn unbounded() -> Self {
-        Self { bound: None }
+        Self { bound: None, starts_later: false }
     }
 
     /// Makes that of a function which can have `calls` on their way, at least one, over the
@@ -36,13 +37,27 @@ impl Concurrency {
     /// others.
     #[must_use]
     pub fn of(connections: String, calls: usize) -> Self {
-        Self { bound: Some(Bound { connections: Some(connections), calls: calls.max(1) }) }
+        let bound = Bound { connections: Some(connections), calls: calls.max(1) };
+        Self { bound: Some(bound), starts_later: true }
     }
 
     /// Makes that of a function which can have `calls` on their way, at least one, in each task.
     #[must_use]
     pub fn of_task(calls: usize) -> Self {
-        Self { bound: Some(Bound { connections: None, calls: calls.max(1) }) }
+        let bound = Bound { connections: None, calls: calls.max(1) };
+        Self { bound: Some(bound), starts_later: false }
+    }
+
+    /// Has calls wait for others within the function, which says when each of them begins.
+    #[must_use]
+    pub fn with_later_starts(self) -> Self {
+        Self { starts_later: true, ..self }
+    }
+
+    /// Returns whether the function says when calls begin, see
+    /// [`Replies::started`](crate::function::Replies::started).
+    pub(crate) fn starts_later(&self) -> bool {
+        self.starts_later
     }
 
     /// Returns the bound, if there is one.

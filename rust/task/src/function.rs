@@ -61,7 +61,8 @@ impl Replies {
     /// Says that calls have begun, which waited before for a connection that others had: their
     /// `attempt_timeout` begins, and what their duration tells of their destination.
     ///
-    /// For functions whose [`Concurrency`](crate::concurrency::Concurrency) has connections.
+    /// For functions whose [`Concurrency`](crate::concurrency::Concurrency) has shared connections,
+    /// or later starts.
     pub fn started(&self, attempts: &[AttemptId]) {
         if self.wants_starts {
             self.sink.started(attempts.to_vec());

@@ -103,7 +103,7 @@ fn operator(
 ) -> Result<ChainedOperator<TaskCodec, TaskFunction>, TaskError> {
     config.concurrency.bound(&mut config.operator);
     // Nobody else looks at the time of a call. What a layer answers itself never begins.
-    let announces_starts = config.concurrency.shared().is_some()
+    let announces_starts = config.concurrency.starts_later()
         && config.layers.is_empty()
         && (config.operator.attempt_timeout.is_some() || config.operator.channels.is_some());
     config.operator.announces_starts = announces_starts;

@@ -201,6 +201,13 @@ impl Address {
         Ok(Self { parts, query: parameters, is_query_apart, allowed })
     }
 
+    /// The columns in it.
+    pub(super) fn columns(&self) -> impl Iterator<Item = usize> {
+        let templates = self.parts.iter().map(|(_, it)| it);
+        let templates = templates.chain(self.query.iter().map(|(_, it)| it));
+        templates.flat_map(BoundTemplate::column_indices)
+    }
+
     /// Opens the columns of a batch.
     pub(super) fn rows<'a>(
         &'a self,

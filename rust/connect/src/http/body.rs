@@ -16,6 +16,9 @@ use super::json_cells::JsonCells;
 use super::json_text::write_text;
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
 
+/// Stands in a JSON value where the items of a batched request go: no template is written so.
+const ITEMS: &str = "{}";
+
 /// The body of a request. Has no `Debug`: it may hold a token.
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -38,6 +41,8 @@ enum Piece {
     Quoted(BoundTemplate),
     /// A text as it is.
     Raw(BoundTemplate),
+    /// Where the items of a batched request go.
+    Items,
 }
 
 /// A body whose columns were looked up.
@@ -59,11 +64,43 @@ impl Body {
             }
             Self::Json(value) => {
                 bind_json(value, schema, &mut pieces)?;
+                if pieces.iter().any(|it| matches!(it, Piece::Items)) {
+                    return Err(StartError::option(
+                        "`json` has a place for items, without `batch`",
+                    ));
+                }
                 true
             }
         };
         let is_one_value = pieces.len() == 1;
         Ok(BoundBody { pieces, is_one_value, is_json })
+    }
+}
+
+impl BoundBody {
+    /// Looks the columns of what stands around the items of a batched request up in `schema`.
+    pub(super) fn around_items(value: &RawValue, schema: &Schema) -> Result<Self, StartError> {
+        let mut pieces = Vec::new();
+        bind_json(value, schema, &mut pieces)?;
+        let places = pieces.iter().filter(|it| matches!(it, Piece::Items)).count();
+        if places == 1 {
+            return Ok(Self { pieces, is_one_value: false, is_json: true });
+        }
+        Err(StartError::option(format!("`json` must have one place for items, and has {places}")))
+    }
+
+    /// Looks the columns of one item up in `schema`.
+    pub(super) fn item(value: &RawValue, schema: &Schema) -> Result<Self, StartError> {
+        Body::Json(value.to_owned()).bind(schema)
+    }
+
+    /// The columns in it.
+    pub(super) fn columns(&self) -> impl Iterator<Item = usize> {
+        self.pieces.iter().flat_map(|piece| match piece {
+            Piece::Text(_) | Piece::Items => Vec::new(),
+            Piece::Value(index) => vec![*index],
+            Piece::Quoted(template) | Piece::Raw(template) => template.column_indices().collect(),
+        })
     }
 }
 
@@ -120,6 +157,10 @@ fn bind_json(value: &RawValue, schema: &Schema, pieces: &mut Vec<Piece>) -> Resu
 }
 
 fn bind_text(text: &str, schema: &Schema, pieces: &mut Vec<Piece>) -> Result<(), StartError> {
+    if text == ITEMS {
+        pieces.push(Piece::Items);
+        return Ok(());
+    }
     let template = Template::parse(text, "json")?;
     let only: Vec<&str> = template.columns().collect();
     if let [name] = only[..]
@@ -168,9 +209,11 @@ impl BoundBody {
             }
             Piece::Quoted(template) => template.rows(batch).map(BodyPiece::Quoted),
             Piece::Raw(template) => template.rows(batch).map(BodyPiece::Raw),
+            Piece::Items => Ok(BodyPiece::Items),
         };
         let pieces = self.pieces.iter().map(open).collect::<Result<_, _>>()?;
-        Ok(BodyRows { pieces, is_one_value: self.is_one_value, text: Vec::new() })
+        let is_one_value = self.is_one_value;
+        Ok(BodyRows { pieces, is_one_value, text: Vec::new(), items_at: 0 })
     }
 }
 
@@ -179,6 +222,7 @@ enum BodyPiece<'a> {
     Value(JsonCells<'a>),
     Quoted(TemplateRows<'a>),
     Raw(TemplateRows<'a>),
+    Items,
 }
 
 /// A body over the rows of one batch.
@@ -187,6 +231,8 @@ pub(super) struct BodyRows<'a> {
     is_one_value: bool,
     /// What a template in a string came to; kept for its memory.
     text: Vec<u8>,
+    /// Where the items of a batched request go in the body that was written last.
+    items_at: usize,
 }
 
 impl BodyRows<'_> {
@@ -196,14 +242,28 @@ impl BodyRows<'_> {
     /// that are none.
     pub(super) fn write(&mut self, row: usize) -> Result<Option<Vec<u8>>, Failed> {
         let mut out = Vec::with_capacity(64);
+        Ok(self.append(row, &mut out)?.then_some(out))
+    }
+
+    /// Returns what stands in front of the items of a batched request and behind them, for `row`.
+    pub(super) fn around_items(&mut self, row: usize) -> Result<(Vec<u8>, Vec<u8>), Failed> {
+        let mut before = Vec::new();
+        self.append(row, &mut before)?;
+        let behind = before.split_off(self.items_at);
+        Ok((before, behind))
+    }
+
+    /// Appends the body of `row`; returns false, having appended parts of it perhaps, if it is null.
+    pub(super) fn append(&mut self, row: usize, out: &mut Vec<u8>) -> Result<bool, Failed> {
         for piece in &mut self.pieces {
             match piece {
                 BodyPiece::Text(text) => out.extend_from_slice(text),
+                BodyPiece::Items => self.items_at = out.len(),
                 BodyPiece::Value(values) if self.is_one_value && values.is_null(row) => {
-                    return Ok(None);
+                    return Ok(false);
                 }
                 BodyPiece::Value(values) => values
-                    .write(row, &mut out)
+                    .write(row, out)
                     .ok_or_else(|| bad_request("the row has a variant that cannot be read"))?,
                 BodyPiece::Quoted(rows) => {
                     self.text.clear();
@@ -214,21 +274,21 @@ impl BodyRows<'_> {
                                  a text that is the column alone is Base64",
                             )
                         })?;
-                        write_text(text, &mut out);
+                        write_text(text, out);
                     } else if self.is_one_value {
-                        return Ok(None);
+                        return Ok(false);
                     } else {
                         out.extend_from_slice(b"null");
                     }
                 }
                 BodyPiece::Raw(rows) => {
-                    if !rows.write(row, Escape::None, &mut out) {
-                        return Ok(None);
+                    if !rows.write(row, Escape::None, out) {
+                        return Ok(false);
                     }
                 }
             }
         }
-        Ok(Some(out))
+        Ok(true)
     }
 }
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::{Request, Response, StatusCode, Version};
-use sparkawait_core::operator::AttemptId;
 use sparkawait_task::error::StartError;
 
 use super::clients::{Clients, Stream};
@@ -45,13 +44,14 @@ pub(super) enum Outcome {
     Failed(Box<Failed>),
 }
 
-/// A response that is a success.
+/// A response that is a success, or what it has for one of several rows.
+#[derive(Clone)]
 pub(super) struct Found {
     pub(super) status: u16,
     pub(super) headers: Vec<Option<HeaderValue>>,
     pub(super) body: Bytes,
-    /// Its share of the budget, until it is a result.
-    pub(super) _share: Share,
+    /// Its share of the budget, until all of it are results.
+    pub(super) _share: Arc<Share>,
 }
 
 impl Outcome {
@@ -73,18 +73,18 @@ pub(super) fn header_names(names: &[String]) -> Result<Vec<HeaderName>, StartErr
     names.iter().map(read).collect()
 }
 
-/// Makes the call of `attempt`.
-pub(super) async fn call(
+/// Makes the call that `name` stands for.
+pub(super) async fn call<T>(
     clients: Arc<Clients>,
     rules: Arc<CallRules>,
-    attempt: AttemptId,
+    name: T,
     request: Request,
-) -> (AttemptId, Outcome) {
+) -> (T, Outcome) {
     let outcome = match exchange(&clients, &rules, request).await {
         Ok((response, _stream)) => receive(&rules, response).await,
         Err(failed) => Err(failed),
     };
-    (attempt, outcome.unwrap_or_else(|failed| Outcome::Failed(Box::new(failed))))
+    (name, outcome.unwrap_or_else(|failed| Outcome::Failed(Box::new(failed))))
 }
 
 /// Sends a request, and those that it is redirected to; returns the last response, and the stream
@@ -127,7 +127,7 @@ async fn receive(rules: &CallRules, response: Response) -> Result<Outcome, Faile
     let body = read(rules, response, rules.max_response_bytes, &mut share).await?;
     let (body, share) =
         if rules.reads_body { (body, share) } else { (Bytes::new(), rules.budget.share()) };
-    Ok(Outcome::Found(Found { status: code, headers, body, _share: share }))
+    Ok(Outcome::Found(Found { status: code, headers, body, _share: Arc::new(share) }))
 }
 
 impl CallRules {

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::Deserialize;
 use sparkawait_task::error::StartError;
 
+use super::batch_config::BatchConfig;
 use super::body::Body;
 use super::client::ClientSettings;
 use crate::lookup::Misses;
@@ -22,6 +23,9 @@ pub struct HttpConfig {
     pub(super) headers: Vec<(String, String)>,
     #[serde(default)]
     pub(super) body: Option<Body>,
+    /// How rows are put together into requests; a request a row, if they are not.
+    #[serde(default)]
+    pub(super) batch: Option<BatchConfig>,
     /// The hosts that rows may name; any if there are none.
     #[serde(default)]
     pub(super) allow_hosts: Option<Vec<String>>,

@@ -9,15 +9,15 @@ use futures_util::future::{AbortHandle, Abortable, Aborted, BoxFuture, abortable
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use sparkawait_core::operator::AttemptId;
 use sparkawait_task::error::{StartError, TaskError};
-use sparkawait_task::function::{Call, Calls, GROUP_BYTES, Replies};
+use sparkawait_task::function::{Call, Calls};
 use sparkawait_task::native::Start;
 use sparkawait_task::worker::{Command, Commands, Worker};
 use tokio::task::yield_now;
 
+use super::answers::Answers;
 use super::call::{CallRules, Outcome, call};
 use super::clients::Clients;
 use super::request::RequestTemplates;
-use super::results::ResponseColumns;
 
 /// Times that calls in progress may go on before those that ended are answered.
 ///
@@ -31,8 +31,7 @@ pub(super) struct Engine {
     clients: Arc<Clients>,
     requests: RequestTemplates,
     rules: Arc<CallRules>,
-    columns: ResponseColumns,
-    replies: Replies,
+    answers: Answers,
     running: FuturesUnordered<Abortable<BoxFuture<'static, (AttemptId, Outcome)>>>,
     /// One for each running call.
     aborts: HashMap<AttemptId, AbortHandle>,
@@ -45,15 +44,14 @@ impl Engine {
         clients: Arc<Clients>,
         requests: RequestTemplates,
         rules: CallRules,
-        columns: ResponseColumns,
+        answers: Answers,
         start: Start,
     ) -> Worker {
         let engine = Self {
             clients,
             requests,
             rules: Arc::new(rules),
-            columns,
-            replies: start.replies.clone(),
+            answers,
             running: FuturesUnordered::new(),
             aborts: HashMap::new(),
             ended: Vec::new(),
@@ -76,8 +74,9 @@ impl Engine {
                     Ok(())
                 }
             };
-            if let Err(error) = done.and_then(|()| self.reply()) {
-                self.replies.fail(error);
+            let ended = std::mem::take(&mut self.ended);
+            if let Err(error) = done.and_then(|()| self.answers.send(ended)) {
+                self.answers.replies.fail(error);
                 return;
             }
         }
@@ -138,30 +137,5 @@ impl Engine {
             }
             yield_now().await;
         }
-    }
-
-    /// Answers the calls that have ended.
-    fn reply(&mut self) -> Result<(), TaskError> {
-        if self.ended.is_empty() {
-            return Ok(());
-        }
-        let (mut group, mut bytes) = (Vec::with_capacity(self.ended.len()), 0);
-        for (attempt, outcome) in std::mem::take(&mut self.ended) {
-            let size = outcome.bytes();
-            if bytes > 0 && bytes + size > GROUP_BYTES {
-                let ended = std::mem::take(&mut group);
-                self.send(ended)?;
-                bytes = 0;
-            }
-            bytes += size;
-            group.push((attempt, outcome));
-        }
-        self.send(group)
-    }
-
-    fn send(&self, ended: Vec<(AttemptId, Outcome)>) -> Result<(), TaskError> {
-        self.columns.reply(&self.rules.host, ended, |group| {
-            self.replies.send(group);
-        })
     }
 }

@@ -16,10 +16,27 @@ use crate::lookup::service_failure;
 use crate::tls::is_refused_certificate;
 
 /// Characters of a response that a message quotes.
-const QUOTED: usize = 200;
+pub(super) const QUOTED: usize = 200;
 
-/// A failure, whether it is worth another attempt, and what it says of the server.
-pub(super) type Failed = (CallFailure, Retry, CallSign);
+/// A call that failed.
+#[derive(Clone, Debug)]
+pub(super) struct Failed {
+    pub(super) failure: CallFailure,
+    /// Whether it is worth another attempt.
+    pub(super) retry: Retry,
+    /// What it says of the server.
+    pub(super) sign: CallSign,
+    /// Whether the server has found fault with what the request says, so that one that says less
+    /// may do better.
+    pub(super) is_of_request: bool,
+}
+
+impl Failed {
+    /// Makes a failure that is not one of what the request says.
+    pub(super) fn new(failure: CallFailure, retry: Retry, sign: CallSign) -> Self {
+        Self { failure, retry, sign, is_of_request: false }
+    }
+}
 
 /// Whether a request may be carried out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,13 +69,13 @@ fn authority(url: &str) -> &str {
 
 /// Makes the failure of a call that cannot be made with the values of its row.
 pub(super) fn bad_request(what: &str) -> Failed {
-    (service_failure(what, what), Retry::No, CallSign::Neutral)
+    Failed::new(service_failure(what, what), Retry::No, CallSign::Neutral)
 }
 
 /// Makes the failure of a call that got an answer which is not gone along with.
 pub(super) fn refused(host: &str, what: &str) -> Failed {
     let text = format!("{host}: {what}");
-    (service_failure(text.clone(), text), Retry::No, CallSign::Neutral)
+    Failed::new(service_failure(text.clone(), text), Retry::No, CallSign::Neutral)
 }
 
 /// Makes the failure of a call whose status is no success; `body` is the start of its body.
@@ -103,7 +120,10 @@ pub(super) fn status_failure(
         StatusCode::CONFLICT => CallSign::Neutral,
         _ => retry.sign(),
     };
-    (service_failure(message, summary), retry, sign)
+    let is_of_request = matches!(status.as_u16(), 400 | 413 | 422 | 500);
+    let asks_to_wait = matches!(retry, Retry::After(_));
+    let failed = Failed::new(service_failure(message, summary), retry, sign);
+    Failed { is_of_request: is_of_request && !asks_to_wait, ..failed }
 }
 
 /// Makes the failure of a call that got no whole response.
@@ -143,7 +163,7 @@ pub(super) fn transport_failure(host: &str, error: reqwest::Error, repeats: Repe
         what.push_str(NOT_REPEATED);
     }
     let text = format!("{host}: {what}");
-    (service_failure(text.clone(), text), retry, sign)
+    Failed::new(service_failure(text.clone(), text), retry, sign)
 }
 
 /// Tells whether a server has said that it did nothing about a request: it had too many, or closes
@@ -164,7 +184,8 @@ fn was_not_taken(error: &dyn StdError) -> bool {
 /// Makes the failure of a response that is longer than allowed.
 pub(super) fn too_large(host: &str, limit: usize) -> Failed {
     let text = format!("{host}: the response has more than {limit} bytes; raise `max_reply_bytes`");
-    (service_failure(text.clone(), text), Retry::No, CallSign::Neutral)
+    let failed = Failed::new(service_failure(text.clone(), text), Retry::No, CallSign::Neutral);
+    Failed { is_of_request: true, ..failed }
 }
 
 /// Returns the innermost error's text.
@@ -208,8 +229,8 @@ mod tests {
     fn a_status_says_what_it_says_of_the_server_whatever_its_row_needs() {
         let sign = |status: u16, repeats| {
             let status = StatusCode::from_u16(status).unwrap();
-            let (_, retry, sign) = status_failure("host", status, &HeaderMap::new(), b"", repeats);
-            (retry, sign)
+            let failed = status_failure("host", status, &HeaderMap::new(), b"", repeats);
+            (failed.retry, failed.sign)
         };
 
         assert_eq!(sign(429, Repeats::Unsafe), (Retry::Yes, CallSign::Overloaded));

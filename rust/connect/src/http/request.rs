@@ -54,7 +54,8 @@ impl RequestTemplates {
         for (name, value) in &config.headers {
             this.add_header(name, value, schema)?;
         }
-        if let Some(key) = &config.idempotency_key {
+        // Of a batched request it is made of all of its rows.
+        if let Some(key) = config.idempotency_key.as_ref().filter(|_| config.batch.is_none()) {
             if let Some(value) = &key.value {
                 this.add_header(&key.header, value, schema)?;
             } else {
@@ -62,6 +63,13 @@ impl RequestTemplates {
             }
         }
         Ok(this)
+    }
+
+    /// Adds a header that is the same in all requests, unless it was given.
+    pub(super) fn default_header(&mut self, header: HeaderName, value: HeaderValue) {
+        if !self.headers.iter().any(|(name, _)| *name == header) {
+            self.fixed.entry(header).or_insert(value);
+        }
     }
 
     fn add_header(
@@ -85,6 +93,12 @@ impl RequestTemplates {
             self.headers.push((header, template.bind(schema)?));
         }
         Ok(())
+    }
+
+    /// The columns in address and headers.
+    pub(super) fn columns(&self) -> impl Iterator<Item = usize> {
+        let headers = self.headers.iter().flat_map(|(_, it)| it.column_indices());
+        self.address.columns().chain(headers)
     }
 
     /// Opens the columns of a batch.
@@ -117,7 +131,7 @@ pub(super) fn repeats(config: &HttpConfig) -> Repeats {
     }
 }
 
-fn header_name(name: &str) -> Result<HeaderName, StartError> {
+pub(super) fn header_name(name: &str) -> Result<HeaderName, StartError> {
     HeaderName::from_bytes(name.as_bytes())
         .map_err(|_| StartError::option(format!("`{name}` is no name of a header")))
 }
@@ -125,7 +139,7 @@ fn header_name(name: &str) -> Result<HeaderName, StartError> {
 /// Returns a text that no other task has.
 ///
 /// From the system: what a process keeps of it, its forked children would repeat.
-fn random_text() -> Result<String, StartError> {
+pub(super) fn random_text() -> Result<String, StartError> {
     let mut bytes = [0; 16];
     SysRng.try_fill_bytes(&mut bytes).map_err(|error| {
         StartError::option(format!(
@@ -153,6 +167,16 @@ impl RequestRows<'_> {
         client: &Client,
         row: usize,
     ) -> Result<Option<Request>, Failed> {
+        let Some(mut request) = self.head(client, row)? else { return Ok(None) };
+        if let Some(body) = &mut self.body {
+            let Some(body) = body.write(row)? else { return Ok(None) };
+            *request.body_mut() = Some(body.into());
+        }
+        Ok(Some(request))
+    }
+
+    /// Makes the request of `row` without its body; `None` if one of its columns is null.
+    pub(super) fn head(&mut self, client: &Client, row: usize) -> Result<Option<Request>, Failed> {
         let Some(url) = self.address.url(row)? else { return Ok(None) };
         let text = &mut self.text;
         let mut headers = self.templates.fixed.clone();
@@ -180,14 +204,7 @@ impl RequestRows<'_> {
                 headers.insert(name.clone(), value);
             }
         }
-        let mut request = client.request(self.templates.method.clone(), url).headers(headers);
-        if let Some(body) = &mut self.body {
-            match body.write(row)? {
-                Some(body) => request = request.body(body),
-                None => return Ok(None),
-            }
-        }
-        let request = request.build();
+        let request = client.request(self.templates.method.clone(), url).headers(headers).build();
         request.map(Some).map_err(|_| bad_request("the row's values make no HTTP request"))
     }
 }

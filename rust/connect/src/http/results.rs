@@ -83,6 +83,11 @@ impl ResponseColumns {
         Ok(Self { schema, json, returns, has_status, of_body, misses, most_header_bytes })
     }
 
+    /// Has each body be one row, whatever it is.
+    pub(super) fn one_each(self) -> Self {
+        Self { json: self.json.map(JsonRows::one_each), ..self }
+    }
+
     /// Replies to calls that have ended, mostly at once.
     pub(super) fn reply(
         &self,
@@ -99,8 +104,7 @@ impl ResponseColumns {
                 Outcome::Missed => missed.push((attempt, true)),
                 Outcome::NullKey => missed.push((attempt, false)),
                 Outcome::Failed(failed) => {
-                    let (failure, retry, sign) = *failed;
-                    reply.failed_with(attempt, failure, retry, sign);
+                    reply.failed_with(attempt, failed.failure, failed.retry, failed.sign);
                 }
             }
         }

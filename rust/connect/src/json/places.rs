@@ -145,6 +145,20 @@ impl Rows {
         }
     }
 
+    /// Appends the row of a value, whatever it is; none of a null.
+    pub(super) fn read_one(
+        &mut self,
+        jiter: &mut Jiter<'_>,
+        peek: Peek,
+        row: &Place,
+        is_object: bool,
+    ) -> Read {
+        match peek {
+            Peek::Null => skip(jiter, peek),
+            _ => self.read_row(jiter, peek, row, is_object),
+        }
+    }
+
     fn read_row(
         &mut self,
         jiter: &mut Jiter<'_>,
@@ -220,12 +234,12 @@ impl Rows {
     }
 }
 
-fn skip(jiter: &mut Jiter<'_>, peek: Peek) -> Read {
+pub(super) fn skip(jiter: &mut Jiter<'_>, peek: Peek) -> Read {
     jiter.known_skip(peek).map_err(|error| Misfit::syntax(jiter, &error))
 }
 
 /// Hands the value of each member of an object to `take`, with what `find` says of its name.
-fn each_member<T>(
+pub(super) fn each_member<T>(
     jiter: &mut Jiter<'_>,
     mut find: impl FnMut(&str) -> T,
     mut take: impl FnMut(&mut Jiter<'_>, T, Peek) -> Read,
@@ -244,7 +258,7 @@ fn each_member<T>(
 }
 
 /// Hands each element of an array to `take`, with its index.
-fn each_element(
+pub(super) fn each_element(
     jiter: &mut Jiter<'_>,
     mut take: impl FnMut(&mut Jiter<'_>, usize, Peek) -> Read,
 ) -> Read {

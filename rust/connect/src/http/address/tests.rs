@@ -11,7 +11,7 @@ fn address_with(url: &str, query: &[(&str, &str)], a: &str, b: &str) -> Result<S
     let query: Vec<_> = query.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
     let address = Address::new(url, &query, None, batch.schema_ref()).unwrap();
     let found = address.rows(&batch).unwrap().url(0);
-    found.map(|url| url.unwrap().into()).map_err(|failed| failed.0.message)
+    found.map(|url| url.unwrap().into()).map_err(|failed| failed.failure.message)
 }
 
 fn address(url: &str, a: &str, b: &str) -> Result<String, String> {

@@ -44,6 +44,23 @@ fn bytes_that_are_no_text_fail_the_row_within_a_text_alone() {
 
     assert_eq!(written(&json(r#""{b}""#), &batch, 0).unwrap(), r#""/w==""#);
     let bound = json(r#""<{b}>""#).bind(batch.schema_ref()).unwrap();
-    let (failure, _, _) = bound.rows(&batch).unwrap().write(0).unwrap_err();
+    let failure = bound.rows(&batch).unwrap().write(0).unwrap_err().failure;
     assert!(failure.message.contains("no UTF-8"), "{}", failure.message);
+}
+
+#[test]
+fn what_stands_around_items_is_divided_at_their_place() {
+    let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+    let batch = record_batch!(("m", Utf8, ["a"]), ("t", Utf8, ["b"])).unwrap();
+    let around = raw(r#"{"model":"{m}","input":"{}","n":1}"#);
+
+    let bound = BoundBody::around_items(&around, batch.schema_ref()).unwrap();
+    let (before, behind) = bound.rows(&batch).unwrap().around_items(0).unwrap();
+
+    assert_eq!(bound.columns().collect::<Vec<_>>(), [0]);
+    assert_eq!(String::from_utf8(before).unwrap(), r#"{"model":"a","input":"#);
+    assert_eq!(String::from_utf8(behind).unwrap(), r#","n":1}"#);
+    assert!(BoundBody::around_items(&raw("[1]"), batch.schema_ref()).is_err());
+    assert!(BoundBody::around_items(&raw(r#"["{}","{}"]"#), batch.schema_ref()).is_err());
+    assert!(json(r#"["{}"]"#).bind(batch.schema_ref()).is_err());
 }

@@ -35,7 +35,7 @@ fn ended(rows: &[usize]) -> Vec<(AttemptId, Outcome)> {
             status: 200,
             headers: vec![Some(HeaderValue::from_static("0123456789"))],
             body: Bytes::from(format!("[{}]", vec!["1"; *rows].join(","))),
-            _share: budget.share(),
+            _share: Arc::new(budget.share()),
         };
         (attempt, Outcome::Found(found))
     };

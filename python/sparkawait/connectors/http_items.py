@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a request says for each of its rows, and how its reply names them.
+
+```text
+  json={"model": "m", "input": each("{text}")}      {"model": "m", "input": ["a", "b", "c"]}
+  body=lines({"index": {}}, "{document}")           {"index": {}}
+                                                    {"title": "a"}
+                                                    {"index": {}}
+                                                    {"title": "b"}
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from sparkawait import _core
+from sparkawait._plan.checks import refuse, shown, text
+from sparkawait.exceptions import ErrorKind
+from sparkawait.functions import Batch
+from sparkawait.secrets import Secret
+
+__all__ = ["Each", "Items", "Lines", "check_items", "each", "lines"]
+
+_PLACE = "{}"
+"""Stands for the array in what is sent to executors. As a template it would be refused."""
+
+
+@dataclass(frozen=True)
+class Each:
+    """The place of an array in a JSON body that has an element for each row. Made by `each`."""
+
+    value: Any = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A body that has lines for each row. Made by `lines`."""
+
+    values: tuple[Any, ...] = field(repr=False)
+
+
+def each(value: Any) -> Each:
+    """Returns the place of an array in ``json=`` that has an element for each row of a request.
+
+    Needs ``batch=``. May be the whole body.
+
+    Args:
+        value: The element: any JSON value with columns in it, as ``json=`` takes it. A row for
+            which it is one column that is null makes no call and is a miss.
+
+    Examples:
+        >>> import sparkawait as sa
+        >>> sa.http.post(
+        ...     "https://api.example.com/v1/embeddings",
+        ...     "embedding array<float>",
+        ...     json={"model": "small", "input": sa.http.each("{text}")},
+        ...     rows="data",
+        ...     id="index",
+        ...     batch=sa.Batch(max_rows=64),
+        ... )
+        HttpFunction(method='POST', input_columns=('text',))
+    """
+    return Each(value)
+
+
+def lines(*values: Any) -> Lines:
+    """Returns a body for ``body=`` that has a line of JSON for each of `values` and each row.
+
+    Needs ``batch=``. Sent as ``application/x-ndjson``, unless ``headers=`` says otherwise.
+
+    Args:
+        *values: The lines of a row: JSON values with columns in them, as ``json=`` takes them. A
+            row for which one of them is a column that is null makes no call and is a miss.
+
+    Raises:
+        ConfigurationError: If there are none.
+
+    Examples:
+        >>> import sparkawait as sa
+        >>> sa.http.post(
+        ...     "https://search.example.com/_bulk",
+        ...     "result string",
+        ...     body=sa.http.lines({"index": {"_index": "orders", "_id": "{id}"}}, "{order}"),
+        ...     rows="items",
+        ...     paths={"result": "index.result"},
+        ...     item_status="index.status",
+        ...     item_error="index.error",
+        ...     batch=sa.Batch(max_rows=500),
+        ... )
+        HttpFunction(method='POST', input_columns=('id', 'order'))
+    """
+    if not values:
+        refuse("`lines` needs at least one value for each row")
+    return Lines(values)
+
+
+@dataclass(frozen=True, repr=False)
+class Items:
+    """How rows are put together into requests, and what belongs to each in a reply.
+
+    Attributes:
+        batch: How many go together.
+        values: What a request says for a row: one element of an array, or lines.
+        around: The JSON value with the place of the array; unused for lines.
+        are_lines: Whether they are lines.
+        id: Path of what an item of the reply names its row by, and the template of that; without
+            a template, it is the row's position.
+        error: Path of an item's error.
+        status: Path of an item's status.
+        retry: Errors that are worth another attempt.
+    """
+
+    batch: Batch
+    values: tuple[Any, ...]
+    around: Any
+    are_lines: bool
+    id: tuple[str, str | None] | None
+    error: str | None
+    status: str | None
+    retry: tuple[str, ...]
+
+    def bounded(self, rows: int) -> Items:
+        """Returns the same for a task that has no more than `rows` rows."""
+        batch = self.batch
+        return replace(self, batch=replace(batch, max_rows=min(batch.max_rows, rows)))
+
+    def description(self, values: list[Any], around: Any) -> dict[str, Any]:
+        """Returns what the extension module is told, with the secrets looked up."""
+        batch = self.batch
+        return {
+            "max_rows": batch.max_rows,
+            "max_bytes": batch.max_bytes,
+            "linger": batch.linger_seconds,
+            "split_on_error": batch.split_on_error,
+            "item": values,
+            "around": None if self.are_lines else around,
+            "id": None if self.id is None else {"path": self.id[0], "template": self.id[1]},
+            "error": self.error,
+            "status": self.status,
+            "retry": self.retry,
+        }
+
+
+def check_id(value: object) -> tuple[str, str | None]:
+    """Returns the path and the template of ``id=``.
+
+    Raises:
+        ConfigurationError: If it is neither a path nor one path with a template.
+    """
+    if isinstance(value, Mapping):
+        pairs = list(cast("Mapping[object, object]", value).items())
+        if len(pairs) == 1:
+            path, template = pairs[0]
+            rule = "a JSON path to a template, as in {'key': '{customer_id}'}"
+            return text(path, "id", rule), text(template, "id", rule)
+        refuse(f"`id` must have one member of an item, got {shown(cast('object', value))}")
+    return text(value, "id", "a JSON path, or one path to a template"), None
+
+
+def check_retry(value: object) -> tuple[str, ...]:
+    """Returns the errors of ``retry_items=`` as texts.
+
+    Raises:
+        ConfigurationError: If there is one that is neither text nor number.
+    """
+    rule = "texts or whole numbers"
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
+        refuse(f"`retry_items` must be a list of {rule}, got {shown(cast('object', value))}")
+    errors: list[str] = []
+    for error in cast("Iterable[object]", value):
+        if isinstance(error, bool) or not isinstance(error, str | int) or error == "":
+            refuse(f"`retry_items` must be {rule}, got {shown(error)}")
+        errors.append(str(error))
+    return tuple(errors)
+
+
+def check_items(values: dict[str, Any]) -> Items | None:
+    """Takes the options of batched requests out of `values`; returns what they mean together.
+
+    Raises:
+        ConfigurationError: If they contradict one another.
+    """
+    batch: object = values.pop("batch")
+    about = {option: values.pop(option) for option in ("id", "item_error", "item_status")}
+    retry: tuple[str, ...] = values.pop("retry_items")
+    json, body = values["json"], values["body"]
+    places = list(_places(json))
+    if batch is None:
+        _refuse_without_batch({**about, "retry_items": retry}, places, body)
+        return None
+    if not isinstance(batch, Batch):
+        refuse(f"`batch` must be a sparkawait.Batch, got {shown(batch)}", ErrorKind.BATCH_INVALID)
+    own = [body.values] if isinstance(body, Lines) else []
+    own += [(place.value,) for place in places]
+    if len(own) != 1:
+        refuse(
+            "`batch` needs one place for the rows, json={.., 'input': sparkawait.http.each(..)} or"
+            f" body=sparkawait.http.lines(..), got {len(own)}",
+            ErrorKind.BATCH_INVALID,
+        )
+    if any(True for value in own[0] for _ in _places(value)):
+        refuse("`each` cannot stand within another, or within `lines`")
+    _check_results(values["returns"], about, retry)
+    are_lines = isinstance(body, Lines)
+    around = None if are_lines else _with_place(json)
+    name, error, status = about.values()
+    return Items(batch, own[0], around, are_lines, name, error, status, retry)
+
+
+def _refuse_without_batch(about: dict[str, Any], places: list[Each], body: object) -> None:
+    given = next((option for option, value in about.items() if value), None)
+    if given is not None:
+        refuse(f"`{given}` belongs to `batch`: it is about one row of several")
+    if places or isinstance(body, Lines):
+        what = "each" if places else "lines"
+        refuse(f"`{what}` needs `batch`, as in batch=sparkawait.Batch(max_rows=64)")
+
+
+def _check_results(returns: str, about: dict[str, Any], retry: tuple[str, ...]) -> None:
+    if returns not in ("json", "nothing"):
+        refuse(f'`batch` needs returns="json" or "nothing", got {shown(returns)}')
+    given = next((option for option, value in about.items() if value is not None), None)
+    if returns == "nothing" and given is not None:
+        refuse(f'`{given}` belongs to returns="json"')
+    if retry and about["item_error"] is None:
+        refuse("`retry_items` needs `item_error`, the path of an item's error")
+
+
+def id_columns(items: Items) -> list[str]:
+    """Returns the columns in the template of ``id=``."""
+    template = None if items.id is None else items.id[1]
+    return [] if template is None else list(_core.template_columns(template, "id"))
+
+
+def _places(value: Any) -> Iterator[Each]:
+    if isinstance(value, Each):
+        yield value
+    elif isinstance(value, Mapping):
+        for member in cast("Mapping[Any, Any]", value).values():
+            yield from _places(member)
+    elif isinstance(value, list | tuple):
+        for element in cast("list[Any]", value):
+            yield from _places(element)
+
+
+def _with_place(value: Any) -> Any:
+    """Returns a JSON value with the place of its array marked, and nothing else changed."""
+    if isinstance(value, Each):
+        return _PLACE
+    if isinstance(value, Secret):
+        return value
+    if isinstance(value, Mapping):
+        members = cast("Mapping[Any, Any]", value)
+        return {name: _with_place(member) for name, member in members.items()}
+    if isinstance(value, list | tuple):
+        return [_with_place(element) for element in cast("list[Any]", value)]
+    return value

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Requests of many rows each.
+//!
+//! ```text
+//!   rows -> items -> lines -> requests -> replies -> items -> results of rows
+//!          templates.rs  lines.rs      engine.rs            items.rs
+//! ```
+//!
+//! A row becomes an item as it comes. Items of rows whose requests would say the same beside them
+//! wait in one line, of one channel; they go out when there are enough of them, or when the oldest
+//! has waited long enough. Each item of the reply is the whole response of its row from there on.
+
+mod engine;
+mod item;
+mod items;
+mod lines;
+mod templates;
+
+pub(super) use self::engine::{BatchEngine, BatchParts};
+pub(super) use self::items::ItemReader;
+pub(super) use self::lines::Most;
+pub(super) use self::templates::BatchTemplates;

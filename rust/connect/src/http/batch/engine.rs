@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs the requests of one Spark task, of many rows each.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{AbortHandle, Abortable, Aborted, BoxFuture, abortable};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use sparkawait_core::ErrorKind;
+use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_core::policy::CallSign;
+use sparkawait_task::error::{CallFailure, StartError, TaskError};
+use sparkawait_task::function::{Call, Calls};
+use sparkawait_task::native::Start;
+use sparkawait_task::worker::{Command, Commands, Worker};
+use tokio::time::{Instant, sleep_until};
+
+use super::item::Item;
+use super::items::ItemReader;
+use super::lines::{Batch, LineId, Lines, Most};
+use super::templates::{BatchTemplates, Head, ItemRows};
+use crate::http::answers::Answers;
+use crate::http::call::{CallRules, Outcome, call};
+use crate::http::clients::Clients;
+use crate::http::failure::Failed;
+
+/// Names a request while it is under way.
+type RequestId = u64;
+
+type Running = FuturesUnordered<Abortable<BoxFuture<'static, (RequestId, Outcome)>>>;
+
+/// What a batch engine is made of.
+pub(crate) struct BatchParts {
+    pub(crate) clients: Arc<Clients>,
+    pub(crate) templates: BatchTemplates,
+    pub(crate) rules: CallRules,
+    pub(crate) answers: Answers,
+    pub(crate) items: ItemReader,
+    /// Requests at a time.
+    pub(crate) requests: usize,
+    pub(crate) splits: bool,
+}
+
+/// The rows that were not answered: those that wait, and those of requests that are under way.
+pub(crate) struct BatchEngine {
+    clients: Arc<Clients>,
+    templates: BatchTemplates,
+    rules: Arc<CallRules>,
+    answers: Answers,
+    items: ItemReader,
+    most_requests: usize,
+    splits: bool,
+    waiting: Lines,
+    running: Running,
+    sent: HashMap<RequestId, Sent>,
+    next: RequestId,
+    ended: Vec<(AttemptId, Outcome)>,
+}
+
+/// A batch whose rows are asked for, by one request after the other if it was divided.
+struct Sent {
+    line: LineId,
+    head: Arc<Head>,
+    /// The rows of the request that is under way.
+    items: Vec<Item>,
+    /// Those of the requests that are still to be made.
+    parts: VecDeque<Vec<Item>>,
+    /// Rows that nobody waits for any more.
+    cancelled: HashSet<AttemptId>,
+    abort: AbortHandle,
+}
+
+impl BatchEngine {
+    /// Starts the function of one task.
+    pub(crate) fn start(parts: BatchParts, most: Most, start: &Start) -> Worker {
+        let BatchParts { clients, templates, rules, answers, items, requests, splits } = parts;
+        let engine = Self {
+            clients,
+            templates,
+            rules: Arc::new(rules),
+            answers,
+            items,
+            most_requests: requests,
+            splits,
+            waiting: Lines::new(most),
+            running: FuturesUnordered::new(),
+            sent: HashMap::new(),
+            next: 0,
+            ended: Vec::new(),
+        };
+        let replies = start.replies.clone();
+        Worker::start(&start.runtime, "http", replies, |commands| engine.run(commands))
+    }
+
+    /// Serves commands until the function is closed; then all requests end with it.
+    async fn run(mut self, mut commands: Commands) {
+        loop {
+            // Items that no request is free for are looked at when one ends.
+            let due = self.waiting.next_due().filter(|_| self.sent.len() < self.most_requests);
+            let done = tokio::select! {
+                biased;
+                command = commands.recv() => match command {
+                    Some(command) => self.obey(command),
+                    None => return,
+                },
+                Some(ended) = self.running.next(), if !self.running.is_empty() => self.end(ended),
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Ok(()),
+            };
+            let done = done.and_then(|()| self.take_what_is_there(&mut commands));
+            if let Err(error) = done.and_then(|()| self.go_on()) {
+                self.answers.replies.fail(error);
+                return;
+            }
+        }
+    }
+
+    /// Takes all that is there, before a request is filled and replies are answered.
+    fn take_what_is_there(&mut self, commands: &mut Commands) -> Result<(), TaskError> {
+        while let Ok(command) = commands.try_recv() {
+            self.obey(command)?;
+        }
+        while let Some(Some(ended)) = self.running.next().now_or_never() {
+            self.end(ended)?;
+        }
+        Ok(())
+    }
+
+    fn go_on(&mut self) -> Result<(), TaskError> {
+        let now = Instant::now();
+        self.waiting.expire(now);
+        while self.sent.len() < self.most_requests
+            && let Some(batch) = self.waiting.take(now)
+        {
+            self.send(batch);
+        }
+        self.answers.send(std::mem::take(&mut self.ended))
+    }
+
+    fn obey(&mut self, command: Command) -> Result<(), TaskError> {
+        match command {
+            Command::Invoke(calls) => self.add(&calls),
+            Command::Cancel(cancelled) => {
+                self.cancel(&cancelled);
+                Ok(())
+            }
+        }
+    }
+
+    /// Has the rows of a burst wait for their requests.
+    fn add(&mut self, calls: &Calls) -> Result<(), TaskError> {
+        // The columns were checked at the start, so this fails for no user.
+        let internal = |error: StartError| TaskError::Internal(error.message);
+        let Self { templates, waiting, clients, ended, .. } = self;
+        let rows = calls.batches.iter().map(|batch| templates.rows(batch).map_err(internal));
+        let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
+        let now = Instant::now();
+        for call in &calls.calls {
+            let rows = &mut rows[call.batch as usize];
+            match add_row(rows, calls, call, clients, waiting, now) {
+                Ok(true) => {}
+                Ok(false) => ended.push((call.attempt, Outcome::NullKey)),
+                Err(failed) => ended.push((call.attempt, Outcome::Failed(Box::new(failed)))),
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, Batch { line, head, items }: Batch) {
+        let attempts: Vec<AttemptId> = items.iter().map(|it| it.attempt).collect();
+        self.answers.replies.started(&attempts);
+        self.next += 1;
+        let (parts, cancelled, abort) =
+            (VecDeque::new(), HashSet::new(), AbortHandle::new_pair().0);
+        let sent = Sent { line, head, items, parts, cancelled, abort };
+        self.sent.insert(self.next, sent);
+        self.request(self.next);
+    }
+
+    /// Makes the request of the rows that are to be asked for.
+    fn request(&mut self, id: RequestId) {
+        let Some(sent) = self.sent.get_mut(&id) else { return };
+        let (clients, rules) = (Arc::clone(&self.clients), Arc::clone(&self.rules));
+        let future = match sent.head.request(&sent.items) {
+            Some(request) => call(clients, rules, id, request).boxed(),
+            None => std::future::ready((id, no_request())).boxed(),
+        };
+        let (future, abort) = abortable(future);
+        sent.abort = abort;
+        self.running.push(future);
+    }
+
+    fn end(&mut self, ended: Result<(RequestId, Outcome), Aborted>) -> Result<(), TaskError> {
+        // Of what was aborted nobody waits for anything.
+        let Ok((id, outcome)) = ended else { return Ok(()) };
+        let Some(sent) = self.sent.get_mut(&id) else { return Ok(()) };
+        let items = std::mem::take(&mut sent.items);
+        match outcome {
+            Outcome::Failed(failed) if self.splits && failed.is_of_request && items.len() > 1 => {
+                let (one, other) = items.split_at(items.len() / 2);
+                sent.parts.extend([one.to_vec(), other.to_vec()]);
+            }
+            outcome => self.items.divide(&items, outcome, &mut self.ended)?,
+        }
+        self.next_part(id);
+        Ok(())
+    }
+
+    /// Asks for the next rows of a batch; makes room for another one if there are none.
+    fn next_part(&mut self, id: RequestId) {
+        let Some(sent) = self.sent.get_mut(&id) else { return };
+        while let Some(mut part) = sent.parts.pop_front() {
+            part.retain(|it| !sent.cancelled.contains(&it.attempt));
+            if !part.is_empty() {
+                sent.items = part;
+                return self.request(id);
+            }
+        }
+        let line = sent.line;
+        self.sent.remove(&id);
+        self.waiting.ended(line, Instant::now());
+    }
+
+    /// Forgets rows, and ends the requests of which none is left.
+    fn cancel(&mut self, cancelled: &HashSet<AttemptId>) {
+        self.waiting.remove(cancelled);
+        let mut left = Vec::new();
+        for (id, sent) in &mut self.sent {
+            let all = sent.items.iter().chain(sent.parts.iter().flatten());
+            let ours = all.map(|it| it.attempt).filter(|it| cancelled.contains(it));
+            sent.cancelled.extend(ours);
+            if sent.items.iter().all(|it| sent.cancelled.contains(&it.attempt)) {
+                sent.abort.abort();
+                left.push(*id);
+            }
+        }
+        for id in left {
+            self.next_part(id);
+        }
+    }
+}
+
+/// Has a row wait for its request; returns false if a null leaves it without one.
+fn add_row(
+    rows: &mut ItemRows<'_>,
+    calls: &Calls,
+    call: &Call,
+    clients: &Clients,
+    waiting: &mut Lines,
+    now: Instant,
+) -> Result<bool, Failed> {
+    let row = call.row as usize;
+    let Some(texts) = rows.texts(row)? else { return Ok(false) };
+    let key: (_, Bytes) = (calls.channel(call), rows.head_key(row)?);
+    let line = if let Some(line) = waiting.find(&key) {
+        line
+    } else {
+        let Some(head) = rows.head(clients.any(), row)? else { return Ok(false) };
+        waiting.open(key, Arc::new(head))
+    };
+    let item = Item { attempt: call.attempt, text: texts.item, id: texts.id, key: texts.key };
+    waiting.add(line, item, now);
+    Ok(true)
+}
+
+fn no_request() -> Outcome {
+    let text = "http: a request cannot be made out of its parts";
+    let (kind, message) = (ErrorKind::Internal, text.to_owned());
+    let failure = CallFailure { kind, message: message.clone(), summary: message, cause: None };
+    Outcome::Failed(Box::new(Failed::new(failure, Retry::No, CallSign::Neutral)))
+}

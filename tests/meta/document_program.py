@@ -48,13 +48,23 @@ def run(spark: SparkSession, name: str, code: str, folder: Path) -> None:
         stop_servers(vars(module))
         for query in spark.streams.active:
             query.stop()
-        spark.catalog.clearCache()
+        forget(spark)
         restore(spark, options)
 
 
 def options_of(spark: SparkSession) -> dict[str, str]:
     """Returns the options of the session."""
     return dict(spark.conf.getAll)
+
+
+def forget(spark: SparkSession) -> None:
+    """Takes from the session what a document has named or kept."""
+    spark.catalog.clearCache()
+    for table in spark.catalog.listTables():
+        if table.isTemporary:
+            spark.catalog.dropTempView(table.name)
+    for function in spark.sql("SHOW USER FUNCTIONS").collect():
+        spark.sql(f"DROP TEMPORARY FUNCTION {function[0]}")
 
 
 def restore(spark: SparkSession, options: dict[str, str]) -> None:

@@ -24,6 +24,7 @@ from sparkawait._worker import address_space, warm_up
 from sparkawait._worker.collector import collecting_less_often
 from sparkawait._worker.event_loop import check_may_wait
 from sparkawait._worker.feeder import Feeder, record_batches
+from sparkawait._worker.invalid_texts import with_texts
 from sparkawait._worker.life_cycle import Functions
 from sparkawait._worker.metrics import Metrics, metrics_of_chain
 from sparkawait.exceptions import ConfigurationError, ErrorKind
@@ -238,6 +239,7 @@ def run(
     )
     task = Task(**arguments)
     functions = Functions(chain, task, partition)
+    passed = chain.passed_schema(first.schema)
     metrics = _MetricsReport(chain, task.metrics, functions.contexts, on_metrics)
     finished = False
     with collecting_less_often(functions.python_calls):
@@ -245,7 +247,7 @@ def run(
             functions.open()
             feeder.start(task)
             while (batch := task.next(heartbeat)) is not None:
-                yield batch
+                yield with_texts(batch, passed) if feeder.has_bytes_for_texts else batch
                 metrics.report_now_and_then()
                 # Whoever takes the next batch may be another.
                 check_may_wait()

@@ -76,6 +76,7 @@ class ErrorKind(str, Enum):
     LOOP_BLOCKED = "loop-blocked"
     RESULT_TOO_LARGE = "result-too-large"
     THREAD_NOT_STARTED = "thread-not-started"
+    TEXT_INVALID = "text-invalid"
 
     def __str__(self) -> str:
         """Returns the stable string."""

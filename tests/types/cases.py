@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["CASES", "Case", "cases_of"]
+__all__ = ["CASES", "NOT_UTF8", "Case", "cases_of"]
 
 
 @dataclass(frozen=True)
@@ -152,6 +152,8 @@ def _cases() -> Iterator[Case]:
 
 
 CASES: tuple[Case, ...] = tuple(_cases())
+NOT_UTF8 = Case("string", "not UTF-8", "cast(X'FF41' as string)")
+"""Apart from the others: Spark shows it, and everything in its row, as something else."""
 
 
 def cases_of(version: tuple[int, int]) -> list[Case]:

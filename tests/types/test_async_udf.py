@@ -46,7 +46,8 @@ PATHS = (
         text=(
             "An argument that comes back as the result. Before Spark 4.1 arguments travel as JSON"
             " and their types beside it, since pandas would change them; keys of maps are numbers,"
-            " booleans or strings there."
+            " booleans or strings there, and a string that is not UTF-8 has U+FFFD in the place of"
+            " each wrong byte, as in `udf`; since then it fails the row that reads it."
         ),
     ),
     Path(
@@ -227,6 +228,26 @@ def test_nulls_beside_values_change_nothing(spark):
     out = df.select(echo_of(df.schema, "America/New_York")(*df.columns).alias("r"))
 
     assert repr(out.select("r.*").collect()) == repr(df.collect())
+
+
+def test_texts_that_are_not_utf8_are_refused_where_they_are_read(spark):
+    df = spark.sql("select cast(X'FF41' as string) as v, 7L as n")
+
+    @sa.async_function("seen string")
+    async def look(row):
+        return {"seen": str(row["n"])}
+
+    @sa.async_udf("string")
+    async def read(v):
+        return v
+
+    assert df.select(sa.async_udf(look)("v", "n")).first()[0] == "7"
+    column = df.select(read("v"))
+    if by_pandas(VERSION):  # as JSON, in which it is what `udf` sees
+        assert column.first()[0] == df.select(F.udf(lambda v: v, "string")("v")).first()[0]
+    else:
+        with pytest.raises(PySparkException, match="a text in this row that is not UTF-8"):
+            column.collect()
 
 
 def test_names_of_arguments_are_used_for_a_struct_too(spark):

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 
 import sparkawait as sa
 from tests.support.scripted_server import ScriptedServer
-from tests.types.cases import CASES, Case
+from tests.types.cases import CASES, NOT_UTF8, Case
 from tests.types.paths import Cell, Path, Refused, Rule
 from tests.types.test_templates import VERSION, ZONES, refusal, settings
 
@@ -74,7 +74,7 @@ VALUES = tuple(
     # As in the zone of the cell before, in another year.
     if case.name != "far past"
 )
-CELLS = tuple((case.type, case.name) for case in VALUES)
+CELLS = tuple((case.type, case.name) for case in (*VALUES, NOT_UTF8))
 AT_CALL = "interval year to month"
 
 
@@ -126,6 +126,12 @@ PATHS = (
                 ".*",
                 "refused",
                 "at the call: no Arrow type of Python holds it",
+            ),
+            Rule(
+                "string",
+                NOT_UTF8.name,
+                "refused",
+                "`to_json` has U+FFFD in the place of each wrong byte",
             ),
             Rule(
                 "timestamp|timestamp_ntz",
@@ -253,3 +259,7 @@ def refusals(spark: SparkSession) -> Iterator[tuple[Cell, object]]:
         if case.since <= VERSION and not in_body(case):
             frame = spark.range(1).selectExpr(f"{case.sql} as v")
             yield (case.type, case.name), refusal(frame, function)
+    frame = spark.range(1).selectExpr(f"{NOT_UTF8.sql} as v")
+    (row,) = sa.ordered_wait(frame, function, on_error="capture").select("error.*").collect()
+    assert row.kind == "text-invalid"
+    yield (NOT_UTF8.type, NOT_UTF8.name), Refused(row.message)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import sparkawait as sa
-from tests.types.cases import CASES, Case, cases_of
+from tests.types.cases import CASES, NOT_UTF8, Case, cases_of
 from tests.types.paths import Cell, Path, Refused, Rule
 from tests.types.workers import VERSION, ZONES, classic_udf, zones
 
@@ -71,13 +71,19 @@ PATHS = (
     Path(
         "Cell in a Python function",
         "`udf`",
-        tuple((case.type, case.name) for case in CASES),
+        tuple((case.type, case.name) for case in (*CASES, NOT_UTF8)),
         (
             Rule(
                 "interval year to month",
                 ".*",
                 "refused",
                 "at the call: no Arrow type of Python holds it",
+            ),
+            Rule(
+                "string",
+                "not UTF-8",
+                "refused",
+                "by the row, where it is read; `udf` has U+FFFD in the place of each wrong byte",
             ),
             Rule(
                 TIMES,
@@ -145,7 +151,7 @@ def _outcomes(spark: SparkSession) -> Iterator[tuple[Cell, tuple[Any, Any]]]:
 
 
 def _cases() -> list[Case]:
-    return cases_of(VERSION)
+    return [*cases_of(VERSION), NOT_UTF8]
 
 
 def _is_sendable(frame: Any, function: Any) -> bool:

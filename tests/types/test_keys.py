@@ -44,6 +44,9 @@ PAIRS: dict[str, dict[str, tuple[str, str]]] = {
         "é, e with an accent": ("'é'", "concat('e', char(769))"),
         "empty, null": ("''", "null"),
         "null, null": ("null", "null"),
+        "two that are not UTF-8": ("cast(X'FF41' as string)", "cast(X'FE41' as string)"),
+        "one that is not UTF-8": ("cast(X'FF41' as string)", "cast(X'FF41' as string)"),
+        "one that is not UTF-8, what is left of it": ("cast(X'FF41' as string)", "'?A'"),
     },
     "binary": {"00, 0000": ("X'00'", "X'0000'"), "00, 00": ("X'00'", "X'00'")},
     "date": {"two days": ("date'1582-10-04'", "date'1582-10-15'")},
@@ -70,6 +73,10 @@ PAIRS: dict[str, dict[str, tuple[str, str]]] = {
         "0.0, -0.0": ("(0.0, 'a')", "(double('-0.0'), 'a')"),
         "null inside, the same": ("(null, 'a')", "(null, 'a')"),
         "null inside, 0.0": ("(null, 'a')", "(0.0, 'a')"),
+        "two that are not UTF-8": (
+            "(0.0, cast(X'FF41' as string))",
+            "(0.0, cast(X'FE41' as string))",
+        ),
         "null, only nulls inside": ("null", "(null, null)"),
     },
     "array<struct<x: float>>": {

@@ -5,7 +5,6 @@ import json
 
 import pyspark
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import StructType
 
@@ -18,12 +17,22 @@ pytestmark = pytest.mark.spark
 VERSION = tuple(map(int, pyspark.__version__.split(".")[:2]))
 ZONES = ["UTC", "America/New_York", "Asia/Kolkata"]
 UNSENT = "interval year to month"
-NOT_UTF8 = (("string", "not UTF-8"), ("array<string>", "not UTF-8"))
+BAD = "cast(X'FF41' as string)"
+NOT_UTF8 = {
+    "string": (BAD, "v"),
+    "array<string>": (f"array('a', {BAD})", "v[1]"),
+    "map<string,string>": (f"map('k', 'v', {BAD}, 'w')", "map_keys(v)[1]"),
+    "struct<t: string, n: int>": (f"named_struct('t', {BAD}, 'n', 1)", "v.t"),
+}
+"""Values with a text that is not UTF-8, and where in them it is."""
 PATHS = (
     Path(
         title="Columns that pass through",
         oracle="the input itself",
-        cells=(*((case.type, case.name) for case in CASES), *NOT_UTF8),
+        cells=(
+            *((case.type, case.name) for case in CASES),
+            *((kind, "not UTF-8") for kind in NOT_UTF8),
+        ),
         rules=(
             Rule(
                 UNSENT,
@@ -31,18 +40,10 @@ PATHS = (
                 "refused",
                 "PySpark does not send it as Arrow data; cast it to a string, and back after",
             ),
-            Rule(
-                ".*",
-                "not UTF-8",
-                "refused",
-                "used or not; `make_valid_utf8`, and before Spark 4"
-                " `decode(cast(.. as binary), 'UTF-8')`, give what a `udf` sees; or cast it to"
-                " `binary`",
-            ),
         ),
         text=(
             "Names, nullability and metadata are kept, those of nested fields included. So are"
-            " collations."
+            " collations, and the bytes of a string that is not UTF-8."
         ),
     ),
 )
@@ -97,13 +98,31 @@ def test_values_and_types_of_columns_that_pass(spark, in_zone, zone, wait):
     outcomes += [
         ((case.type, case.name), (Refused(), case.sql)) for case in CASES if case.type == UNSENT
     ]
-    texts = spark.sql("select 1 as c0, cast(X'FF41' as string) as v")
-    arrays = texts.withColumn("v", F.array("v"))
-    for cell, broken in zip(NOT_UTF8, (texts, arrays), strict=True):
-        with pytest.raises(PySparkException, match=r"input column `v` has data .* not UTF-8"):
-            WAITS[wait](broken, accept).collect()
-        outcomes.append((cell, (Refused(), "a value")))
-    PATHS[0].check(outcomes, VERSION)
+    PATHS[0].check([*outcomes, *texts_that_are_not_utf8(spark, wait)], VERSION)
+
+
+def texts_that_are_not_utf8(spark, wait):
+    """What is left of each, beside a row without any in the same batch."""
+    columns = [f"if(id = 1, {sql}, null) as v{at}" for at, (sql, _) in texts()]
+    text = f"if(id = 0, 'ä', {BAD}) as t"
+    df = spark.range(0, 2, 1, 1).selectExpr("id as c0", text, *columns)
+    bytes_of = [f"cast({place} as binary)" for _, (_, place) in texts()]
+
+    def seen(frame):
+        rows = frame.selectExpr("c0", "cast(t as binary)", *bytes_of).collect()
+        return dict(zip((0, 1), sorted(rows), strict=True))
+
+    ours, oracle = seen(WAITS[wait](df, accept)), seen(df)
+    assert (ours[0], ours[1].t) == (oracle[0], b"\xffA")
+    for at, (kind, _) in enumerate(NOT_UTF8.items()):
+        yield (kind, "not UTF-8"), (ours[1][2 + at], oracle[1][2 + at])
+
+
+def texts():
+    return enumerate(
+        (sql, place.replace("(v)", f"(v{at})") if "(v)" in place else f"v{at}{place[1:]}")
+        for at, (sql, place) in enumerate(NOT_UTF8.values())
+    )
 
 
 def test_texts_that_are_not_utf8_can_be_repaired(spark):

@@ -18,7 +18,7 @@ import pytest
 
 import sparkawait as sa
 from tests.support.postgres_server import PostgresServer
-from tests.types.cases import CASES, Case
+from tests.types.cases import CASES, NOT_UTF8, Case
 from tests.types.paths import Cell, Path, Refused, Rule
 
 pytestmark = pytest.mark.spark
@@ -40,7 +40,7 @@ MORE = (
 # PyArrow has no year-month intervals; the nested ones are refused as the others are.
 SENT = tuple(
     case
-    for case in (*CASES, *MORE)
+    for case in (*CASES, *MORE, NOT_UTF8)
     if case.type != "interval year to month" and "three" not in case.name
 )
 WHOLE = "tinyint|smallint|int|bigint"
@@ -130,6 +130,7 @@ PATHS = (
         cells=tuple(dict.fromkeys(cell_of(*pair) for pair in pairs_of(SENT))),
         rules=(
             Rule(".*", "any value", "refused", "cast the column, or the placeholder"),
+            Rule("string for .*", NOT_UTF8.name, "refused", "cast it to binary, or repair it"),
             Rule("int for float4", "max", "refused", "it would be rounded"),
             Rule("bigint for float.", r"max|2\^53\+1", "refused", "it would be rounded"),
             Rule("double for float4", "0\\.1", "refused", "it would be rounded"),
@@ -262,7 +263,7 @@ def sent_by_us(server: PostgresServer, parameter: str, columns: list[Any]) -> li
     except sa.ConfigurationError as error:
         assert error.kind is sa.ErrorKind.TYPE_REFUSED  # noqa: PT017 - some are refused
         return [Refused(str(error))] * len(values)
-    rows = pa.Table.from_batches(batches).to_pylist()
+    rows = pa.Table.from_batches(batches).select(["v", "error"]).to_pylist()
     return [Refused(row["error"]["message"]) if row["error"] else row["v"] for row in rows]
 
 

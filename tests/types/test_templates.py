@@ -17,7 +17,7 @@ import pytest
 import sparkawait as sa
 from tests.support.resp_server import RespServer, bulk
 from tests.support.scripted_server import ScriptedServer
-from tests.types.cases import CASES, Case
+from tests.types.cases import CASES, NOT_UTF8, Case
 from tests.types.paths import Cell, Path, Refused, Rule
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ TEXTS = tuple(
     Case(case.type, case.name, f"cast({case.sql} as {case.type})", case.since)
     if case.type.startswith("interval day")
     else case
-    for case in (*CASES, *MORE)
+    for case in (*CASES, *MORE, NOT_UTF8)
     if case.name != "10 MB"
 )
 CELLS = tuple((case.type, case.name) for case in TEXTS)
@@ -63,6 +63,7 @@ AT_CALL = f"{NESTED}|{MONTHS}"
 NO_TEXT = (
     Rule(NESTED, ".*", "refused", "at the call: only plain values; in a JSON body all are taken"),
     Rule(MONTHS, ".*", "refused", "at the call: no Arrow type of Python holds it"),
+    Rule("string", NOT_UTF8.name, "refused", "another text would be looked up; cast it to binary"),
 )
 TEXT = """
 A null makes no call: the row is a miss. A timestamp is written in the session's time zone.
@@ -181,8 +182,10 @@ def sent(spark: SparkSession, columns: list[Column]) -> dict[Column, object]:
         called = called.selectExpr("id", "error.message as message", *names[IN_KEY])
         arguments = ["MGET", "{id}", *(f"{{{name}}}" for name in names[IN_KEY])]
         read = sa.redis.command(redis.url, *arguments, schema="x string")
-        rows = sa.ordered_wait(called, read).select("id", "message").collect()
+        rows = sa.ordered_wait(called, read, on_error="capture")
+        rows = rows.selectExpr("id", "message", "error.message as of_key").collect()
     messages = {row.id: row.message for row in rows}
+    of_keys = {row.id: row.of_key for row in rows}
     requests = {int(it.target.split("/")[1]): it for it in http.requests}
     target = requests[0].target
     segments, _, query = target.partition("?")
@@ -200,7 +203,7 @@ def sent(spark: SparkSession, columns: list[Column]) -> dict[Column, object]:
         if not column.row:
             return values[column.path][names[column.path].index(column.name)]
         assert column.row not in called, f"{column.cell} made a call"
-        message = messages[column.row]
+        message = (of_keys if column.path is IN_KEY else messages)[column.row]
         return message and Refused(message)
 
     return {column: of(column) for column in columns}

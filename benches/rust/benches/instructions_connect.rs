@@ -174,6 +174,7 @@ fn row_config(input: SchemaRef, mode: OutputMode) -> RowConfig {
         output: OutputColumns::Append,
         on_error: OnError::Fail,
         error_column: ERROR_COLUMN.to_owned(),
+        reads: Vec::new(),
         channel: None,
         key: (mode == OutputMode::KeyOrdered).then(|| vec!["id".to_owned()]),
         watermark: None,

@@ -56,6 +56,7 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
         output: OutputColumns::Append,
         on_error: OnError::Fail,
         error_column: ERROR_COLUMN.to_owned(),
+        reads: Vec::new(),
         key: None,
         channel: None,
         watermark: None,

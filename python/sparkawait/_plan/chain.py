@@ -81,6 +81,11 @@ class Chain:
         """The hidden columns of all operators, which come behind those of the first one's rows."""
         return tuple(name for plan in self.plans for name in plan.hidden)
 
+    def passed_schema(self, input_schema: pa.Schema) -> pa.Schema:
+        """Returns the columns of the input that come out as they went in."""
+        is_appended = all(plan.options.output == "append" for plan in self.plans)
+        return input_schema if is_appended else pa.schema([])
+
     def task_arguments(
         self,
         input_schema: pa.Schema,

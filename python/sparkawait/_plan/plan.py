@@ -246,6 +246,7 @@ class Plan:
                 else options.buffer_timeout
             ),
             "function_name": self.function_name,
+            "reads": list(self._read_columns),
             # From the system, because forked workers share the state of `random`.
             "seed": int.from_bytes(os.urandom(8), "little"),
             "native": self._native(),
@@ -279,6 +280,11 @@ class Plan:
             return ()
         if self.options.cache.columns:
             return tuple(map(str, self.options.cache.columns))
+        return self._read_columns
+
+    @property
+    def _read_columns(self) -> tuple[str, ...]:
+        """The columns that a native function reads."""
         function = self.function
         columns = function.input_columns if isinstance(function, NativeFunction) else ()
         return tuple(dict.fromkeys(columns))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from sparkawait._worker import address_space
+from sparkawait._worker.invalid_texts import invalid_column, with_bytes
 from sparkawait._worker.offsets import Offsets
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
@@ -41,6 +42,8 @@ class Feeder:
         self._first: pa.RecordBatch | None = None
         self._thread: threading.Thread | None = None
         self._in_iterator = False
+        self.has_bytes_for_texts = False
+        """Whether a batch has gone to the task with bytes in the place of texts."""
 
     def pull_first(self) -> pa.RecordBatch | None:
         """Returns the first batch, which tells the schema, or ``None`` for an empty input."""
@@ -66,7 +69,7 @@ class Feeder:
             batch, self._first = cast("pa.RecordBatch", self._first), None
             schema = batch.schema
             offsets = Offsets(schema)
-            while _put(task, offsets.repaired(batch)):
+            while self._put(task, offsets.repaired(batch)):
                 self._in_iterator = True
                 item = next(self._batches, None)
                 self._in_iterator = False
@@ -78,6 +81,19 @@ class Feeder:
         except BaseException as error:  # noqa: BLE001 - raised again by the task
             self._in_iterator = False
             task.put_failure(error)
+
+    def _put(self, task: Task, batch: pa.RecordBatch) -> bool:
+        try:
+            return task.put(batch)
+        except pa.ArrowException as error:
+            came = with_bytes(batch)
+            if came is batch:
+                raise _not_as_declared(batch) from error
+        self.has_bytes_for_texts = True
+        try:
+            return task.put(came)
+        except pa.ArrowException as error:
+            raise _not_as_declared(came) from error
 
 
 def record_batches(batches: object) -> Iterator[Any]:
@@ -111,27 +127,13 @@ def _to_record_batch(item: object) -> pa.RecordBatch:
     raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
 
 
-def _put(task: Task, batch: pa.RecordBatch) -> bool:
-    try:
-        return task.put(batch)
-    except pa.ArrowException as error:
-        broken = [name for name in batch.schema.names if not _is_valid(batch, name)]
-        if not broken:
-            raise
-        msg = (
-            f"input column `{broken[0]}` has data that is not what its type says, such as text that"
-            " is not UTF-8; cast it to binary, or repair it: make_valid_utf8(..), before Spark 4"
-            " decode(cast(.. as binary), 'UTF-8')"
-        )
-        raise ConfigurationError(msg, ErrorKind.INPUT_INVALID) from error
-
-
-def _is_valid(batch: pa.RecordBatch, name: str) -> bool:
-    try:
-        batch.column(name).validate(full=True)
-    except pa.ArrowException:
-        return False
-    return True
+def _not_as_declared(batch: pa.RecordBatch) -> ConfigurationError:
+    name = invalid_column(batch)
+    msg = (
+        f"input column `{name}` has data that is not what its type says; cast it to binary, or"
+        " build it anew"
+    )
+    return ConfigurationError(msg, ErrorKind.INPUT_INVALID)
 
 
 def _check_schema(found: pa.Schema, expected: pa.Schema) -> None:

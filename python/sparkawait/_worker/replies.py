@@ -11,7 +11,7 @@ import asyncio
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
-from sparkawait.exceptions import ErrorKind, ResultError
+from sparkawait.exceptions import AsyncIOError, ErrorKind, ResultError
 
 if TYPE_CHECKING:
     from sparkawait._core import Port, Row
@@ -71,6 +71,8 @@ class Replies:
             final: Whether the row is not to be tried again, whatever the strategy says.
         """
         wants_retry, delay = False, None
+        if isinstance(error, AsyncIOError) and error.kind is ErrorKind.TEXT_INVALID:
+            kind, final = error.kind, True  # of a cell, which stays as it is
         if self._retry is not None and not final:
             try:
                 wants_retry = self._retry.retries_exception(error)

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::Schema;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use foldhash::fast::FixedState;
@@ -89,6 +89,12 @@ fn label_of<'a>(columns: impl Iterator<Item = &'a ArrayRef>, row: usize) -> Stri
 
 /// Writes one cell; a type that cannot be written is told by its name.
 fn cell(column: &ArrayRef, row: usize) -> String {
+    // A column of texts, too, if not all of them are UTF-8.
+    if let Some(bytes) = column.as_binary_opt::<i32>().filter(|it| it.is_valid(row))
+        && let Ok(text) = std::str::from_utf8(bytes.value(row))
+    {
+        return text.to_owned();
+    }
     let options = FormatOptions::default().with_null("null");
     match ArrayFormatter::try_new(column.as_ref(), &options) {
         Ok(formatter) => formatter.value(row).to_string(),

@@ -169,7 +169,11 @@ impl Conform {
 /// Producers disagree on the names inside of lists and maps (`item` and
 /// `element`, `key` and `keys`) and on nullability there; names inside of a
 /// struct are data and must agree.
-fn fits(got: &DataType, expected: &DataType, leaf: fn(&DataType, &DataType) -> bool) -> bool {
+pub(crate) fn fits(
+    got: &DataType,
+    expected: &DataType,
+    leaf: fn(&DataType, &DataType) -> bool,
+) -> bool {
     use DataType::{FixedSizeList, LargeList, LargeListView, List, ListView, Map, Struct};
     match (got, expected) {
         (List(a), List(b))

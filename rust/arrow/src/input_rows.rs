@@ -4,17 +4,24 @@
 //! Invariant: a batch is held as long as one of its rows is unreleased, and no
 //! longer. Belongs to the task thread; an [`InputBatch`] may be read by any.
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    fmt,
+    ops::Range,
+    sync::Arc,
+};
 
 use arrow::{
     array::{ArrayRef, RecordBatch},
     datatypes::{Schema, SchemaRef},
+    error::ArrowError,
 };
 
 use crate::{
     conform::Conform,
     error::{Error, Side},
     held_values::HeldValues,
+    invalid_texts::{InvalidTexts, TextColumns, columns_of_bytes, with_bytes, without_texts},
     key_columns::Keys,
     row_bytes::{RowBytes, bytes_of_rows},
 };
@@ -35,6 +42,8 @@ pub struct InputBatch {
     pub batch: RecordBatch,
     /// Columns that are in no row: options, such as a key, were computed into them.
     pub hidden: RecordBatch,
+    /// Where texts in `batch` are not what came; `None`: nowhere.
+    pub invalid_texts: Option<Box<InvalidTexts>>,
     /// The channel of each row; empty without channels.
     pub channels: Keys,
     /// Rows that the task received before this batch.
@@ -42,10 +51,16 @@ pub struct InputBatch {
 }
 
 impl InputBatch {
-    /// Returns the column at `position`; the hidden ones come behind those of the rows.
+    /// The batch as it came: with bytes in the place of texts that are not all UTF-8.
+    pub fn original(&self) -> &RecordBatch {
+        self.invalid_texts.as_deref().map_or(&self.batch, InvalidTexts::original)
+    }
+
+    /// Returns the column at `position` as it came; the hidden ones come behind those of the rows,
+    /// with bytes in the place of texts.
     pub fn column(&self, position: usize) -> &ArrayRef {
         match position.checked_sub(self.batch.num_columns()) {
-            None => self.batch.column(position),
+            None => self.original().column(position),
             Some(hidden) => self.hidden.column(hidden),
         }
     }
@@ -105,6 +120,9 @@ impl ExactSizeIterator for BatchRows {}
 #[derive(Debug)]
 pub struct InputRows {
     conform: Conform,
+    texts: TextColumns,
+    /// Whether a batch has come in which not all texts are UTF-8.
+    has_invalid_texts: bool,
     sizes: RowBytes,
     held: HeldValues<Arc<InputBatch>>,
     /// Rows accepted so far.
@@ -114,9 +132,10 @@ pub struct InputRows {
 impl InputRows {
     /// Creates a table for batches of `schema`.
     pub fn new(schema: SchemaRef) -> Self {
-        let sizes = RowBytes::of(&schema);
+        let (sizes, texts) = (RowBytes::of(&schema), TextColumns::of(&schema));
         let conform = Conform::new(Side::Input, schema);
-        Self { conform, sizes, held: HeldValues::new(), accepted: 0 }
+        let (held, accepted, has_invalid_texts) = (HeldValues::new(), 0, false);
+        Self { conform, texts, has_invalid_texts, sizes, held, accepted }
     }
 
     /// The schema that every batch must have.
@@ -127,7 +146,8 @@ impl InputRows {
     /// Holds `batch` and returns its rows; a batch without rows is not held.
     ///
     /// Its columns must have the names and types of the schema. Names and
-    /// nullability inside of lists and maps may differ and are set right.
+    /// nullability inside of lists and maps may differ and are set right. A column
+    /// may have bytes in the place of texts that are not all UTF-8.
     ///
     /// # Errors
     ///
@@ -151,14 +171,19 @@ impl InputRows {
     ) -> Result<BatchRows, Error> {
         let rows = batch.num_rows();
         let len = u32::try_from(rows).map_err(|_| Error::TooManyRows { rows })?;
+        let read = self.texts.read(batch);
+        let (batch, invalid_texts) = read.map_err(|source| Error::Kernel { rows, source })?;
         let batch = self.conform.conform(batch)?;
         if len == 0 {
             return Ok(BatchRows { batch: 0, rows: 0..0 });
         }
+        let hidden = without_texts(hidden).map_err(|source| Error::Kernel { rows, source })?;
         let bytes = self.sizes.of_batch(&batch) + bytes_of_rows(&hidden, 0, hidden.num_rows());
-        let input = Arc::new(InputBatch { batch, hidden, channels, base_ordinal: self.accepted });
+        self.has_invalid_texts |= invalid_texts.is_some();
+        let base_ordinal = self.accepted;
+        let input = InputBatch { batch, hidden, invalid_texts, channels, base_ordinal };
         self.accepted += u64::from(len);
-        Ok(BatchRows { batch: self.held.insert(input, len, bytes), rows: 0..len })
+        Ok(BatchRows { batch: self.held.insert(Arc::new(input), len, bytes), rows: 0..len })
     }
 
     /// The batch under a handle.
@@ -168,6 +193,33 @@ impl InputRows {
     /// When all rows of the batch have been released.
     pub fn batch(&self, batch: u32) -> &Arc<InputBatch> {
         self.held.get(batch)
+    }
+
+    /// The batches under some handles as they came, in columns of one type each; `None` if these
+    /// are the batches themselves, which they are but for texts that are not UTF-8.
+    ///
+    /// # Errors
+    ///
+    /// Only if Arrow refuses to build what was taken apart.
+    pub(crate) fn originals(
+        &self,
+        handles: impl Iterator<Item = u32> + Clone,
+    ) -> Result<Option<HashMap<u32, RecordBatch>>, ArrowError> {
+        if !self.has_invalid_texts {
+            return Ok(None);
+        }
+        let invalid = |handle| self.batch(handle).invalid_texts.as_deref();
+        let columns = columns_of_bytes(handles.clone().filter_map(invalid));
+        if columns.is_empty() {
+            return Ok(None);
+        }
+        let mut originals = HashMap::new();
+        for handle in handles {
+            if let Entry::Vacant(original) = originals.entry(handle) {
+                original.insert(with_bytes(self.batch(handle).original(), &columns)?);
+            }
+        }
+        Ok(Some(originals))
     }
 
     /// Position of a row in the input of its task, counted from 0.
@@ -205,7 +257,7 @@ impl InputRows {
 #[cfg(test)]
 mod tests {
     use arrow::{
-        array::{Array, ArrayRef, Int64Array, record_batch},
+        array::{Array, ArrayRef, BinaryArray, Int64Array, record_batch},
         datatypes::{DataType, Field},
     };
 
@@ -297,11 +349,13 @@ mod tests {
         let mut input = table();
         let hidden = record_batch!(("h", Utf8, ["a", "b"])).unwrap();
 
-        let rows = input.accept_with(rows_of(&[1, 2]), hidden.clone(), Keys::default()).unwrap();
+        let rows = input.accept_with(rows_of(&[1, 2]), hidden, Keys::default()).unwrap();
 
         let held = input.batch(rows.batch());
         assert_eq!(held.column(0).as_ref(), &Int64Array::from(vec![1, 2]) as &dyn Array);
-        assert_eq!(held.column(1), hidden.column(0));
+        // Only compared, and as bytes.
+        let bytes = BinaryArray::from(vec![b"a".as_slice(), b"b"]);
+        assert_eq!(held.column(1).as_ref(), &bytes as &dyn Array);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use foldhash::fast::FixedState;
 use sparkawait_core::Key;
 
 use crate::error::Error;
-use crate::key_values::{has_floats, is_key_type, normalized};
+use crate::key_values::{is_key_type, key_type, normalized};
 
 /// Fixed, so that a row has the same key in every worker and after a restart.
 const SEED: u64 = 0x5eed_0f4b_7e5a_11ed;
@@ -40,8 +40,6 @@ pub type Keys = Arc<[Option<Key>]>;
 pub struct KeyColumns {
     /// Positions in the input schema.
     columns: Vec<usize>,
-    /// Whether one of them has floats in it, whose equal values may be stored unlike.
-    has_floats: bool,
     converter: RowConverter,
     hasher: FixedState,
     /// Encoded values of the last batch; kept for its memory.
@@ -63,11 +61,14 @@ impl KeyColumns {
             .iter()
             .map(|name| column_named(schema, name.as_ref()))
             .collect::<Result<Vec<_>, Error>>()?;
-        let fields = columns.iter().map(|&i| sort_field(schema, i)).collect::<Result<_, _>>()?;
-        let has_floats = columns.iter().any(|&i| has_floats(schema.field(i).data_type()));
+        for &column in &columns {
+            check_key_type(schema, column)?;
+        }
+        let types = columns.iter().map(|&column| key_type(schema.field(column).data_type()));
+        let fields = types.map(SortField::new).collect();
         let converter = RowConverter::new(fields).map_err(Error::KeyEncoding)?;
         let encoded = converter.empty_rows(0, 0);
-        Ok(Self { columns, has_floats, converter, hasher: FixedState::with_seed(SEED), encoded })
+        Ok(Self { columns, converter, hasher: FixedState::with_seed(SEED), encoded })
     }
 
     /// The key of each row of `batch`; `None` where a key column is null.
@@ -76,12 +77,8 @@ impl KeyColumns {
     ///
     /// When `batch` does not have the schema that the columns were looked up in.
     pub fn keys(&mut self, batch: &RecordBatch) -> Result<Keys, Error> {
-        let columns = self.columns.iter().map(|&i| batch.column(i));
-        let columns: Vec<ArrayRef> = if self.has_floats {
-            columns.map(normalized).collect::<Result<_, _>>().map_err(Error::KeyEncoding)?
-        } else {
-            columns.map(ArrayRef::clone).collect()
-        };
+        let columns = self.columns.iter().map(|&column| normalized(batch.column(column)));
+        let columns = columns.collect::<Result<Vec<_>, _>>().map_err(Error::KeyEncoding)?;
         let nulls = columns.iter().fold(None, |nulls, column| {
             NullBuffer::union(nulls.as_ref(), column.logical_nulls().as_ref())
         });
@@ -161,10 +158,10 @@ fn long_runs(columns: &[ArrayRef], rows: usize) -> Option<Partitions> {
     (runs.len() * WORTH_A_RUN <= rows).then_some(runs)
 }
 
-fn sort_field(schema: &Schema, column: usize) -> Result<SortField, Error> {
+fn check_key_type(schema: &Schema, column: usize) -> Result<(), Error> {
     let field = schema.field(column);
     if is_key_type(field.data_type()) {
-        return Ok(SortField::new(field.data_type().clone()));
+        return Ok(());
     }
     Err(Error::KeyType { column: field.name().clone(), data_type: field.data_type().clone() })
 }
@@ -188,7 +185,7 @@ pub(crate) fn column_named(schema: &Schema, name: &str) -> Result<usize, Error> 
 #[cfg(test)]
 mod tests {
     use arrow::{
-        array::{Float64Array, Int64Array, StringArray, record_batch},
+        array::{BinaryArray, Float64Array, Int64Array, StringArray, record_batch},
         datatypes::Field,
     };
 
@@ -269,6 +266,27 @@ mod tests {
         let keys_of_all = keys(&batch, &["a"]);
 
         assert_eq!(keys_of_all[SAMPLE..], keys(&batch.slice(SAMPLE, 1_000), &["a"]));
+    }
+
+    #[test]
+    fn texts_have_the_keys_of_their_bytes() {
+        let texts: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
+        let mut columns = KeyColumns::new(
+            RecordBatch::try_from_iter([("a", Arc::clone(&texts))]).unwrap().schema_ref(),
+            &["a"],
+        )
+        .unwrap();
+        let bytes: ArrayRef =
+            Arc::new(BinaryArray::from(vec![b"b".as_slice(), b"\xFE", b"\xFF", b"\xFE"]));
+        let mut keys = |column| {
+            let batch = RecordBatch::try_from_iter([("a", column)]).unwrap();
+            columns.keys(&batch).unwrap()
+        };
+
+        let (of_texts, of_bytes) = (keys(texts), keys(bytes));
+
+        assert_eq!((of_texts[1], of_bytes[1]), (of_bytes[0], of_bytes[3]));
+        assert_ne!(of_bytes[1], of_bytes[2]);
     }
 
     #[test]

@@ -6,16 +6,13 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, FixedSizeListArray, GenericListArray, OffsetSizeTrait,
-    PrimitiveArray, StructArray,
-};
-use arrow::buffer::OffsetBuffer;
-use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, FieldRef, Float16Type, Float32Type, Float64Type,
-};
+use arrow::array::{ArrayRef, AsArray, PrimitiveArray};
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Float16Type, Float32Type, Float64Type};
 use arrow::error::ArrowError;
 use arrow::row::{RowConverter, SortField};
+
+use crate::invalid_texts::{bytes_of_leaf, bytes_type};
+use crate::leaves::Leaves;
 
 type Half = <Float16Type as ArrowPrimitiveType>::Native;
 
@@ -44,8 +41,8 @@ fn is_comparable(data_type: &DataType) -> bool {
     }
 }
 
-/// Tells whether [`normalized`] does anything for columns of this type.
-pub fn has_floats(data_type: &DataType) -> bool {
+/// Tells whether columns of this type have floats in them.
+fn has_floats(data_type: &DataType) -> bool {
     match data_type {
         DataType::Float16 | DataType::Float32 | DataType::Float64 => true,
         DataType::Dictionary(_, values) => has_floats(values),
@@ -60,48 +57,38 @@ pub fn has_floats(data_type: &DataType) -> bool {
     }
 }
 
-/// Returns `column` with one form of zero and one of NaN.
+/// Returns the type that [`normalized`] columns of a type have.
+pub fn key_type(data_type: &DataType) -> DataType {
+    bytes_type(data_type)
+}
+
+/// Returns `column` with one form of zero, one of NaN, and bytes in the place of texts: as those
+/// they are compared, and not all of Spark's are UTF-8.
 ///
 /// # Errors
 ///
 /// Only if Arrow refuses to build what it took apart.
 pub fn normalized(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
-    if !has_floats(column.data_type()) {
-        return Ok(Arc::clone(column));
-    }
-    match column.data_type() {
-        DataType::Float16 => Ok(unary::<Float16Type>(column, |it| {
+    let leaves = Leaves {
+        concern: |from, to| from != to || has_floats(from),
+        make: |leaf, _| Ok(comparable(leaf)),
+    };
+    leaves.rebuild(column, &key_type(column.data_type()))
+}
+
+fn comparable(leaf: &ArrayRef) -> ArrayRef {
+    match leaf.data_type() {
+        DataType::Float16 => unary::<Float16Type>(leaf, |it| {
             let it = if it.is_nan() { Half::NAN } else { it };
             if it == Half::ZERO { Half::ZERO } else { it }
-        })),
+        }),
         DataType::Float32 => {
-            Ok(unary::<Float32Type>(column, |it| if it.is_nan() { f32::NAN } else { it + 0.0 }))
+            unary::<Float32Type>(leaf, |it| if it.is_nan() { f32::NAN } else { it + 0.0 })
         }
         DataType::Float64 => {
-            Ok(unary::<Float64Type>(column, |it| if it.is_nan() { f64::NAN } else { it + 0.0 }))
+            unary::<Float64Type>(leaf, |it| if it.is_nan() { f64::NAN } else { it + 0.0 })
         }
-        DataType::Struct(fields) => {
-            let array = column.as_struct();
-            let columns = array.columns().iter().map(normalized).collect::<Result<_, _>>()?;
-            let nulls = array.nulls().cloned();
-            let array =
-                StructArray::try_new_with_length(fields.clone(), columns, nulls, array.len())?;
-            Ok(Arc::new(array))
-        }
-        DataType::List(item) => list::<i32>(column, item),
-        DataType::LargeList(item) => list::<i64>(column, item),
-        DataType::FixedSizeList(item, size) => {
-            let array = column.as_fixed_size_list();
-            let values = normalized(array.values())?;
-            let nulls = array.nulls().cloned();
-            let array = FixedSizeListArray::try_new(Arc::clone(item), *size, values, nulls)?;
-            Ok(Arc::new(array))
-        }
-        DataType::Dictionary(..) => {
-            let array = column.as_any_dictionary();
-            Ok(array.with_values(normalized(array.values())?))
-        }
-        _ => Ok(Arc::clone(column)),
+        _ => bytes_of_leaf(leaf),
     }
 }
 
@@ -113,25 +100,10 @@ fn unary<T: ArrowPrimitiveType>(
     Arc::new(array)
 }
 
-/// Only looks at the elements of the rows that `column` has, which may be a slice.
-fn list<O: OffsetSizeTrait>(column: &ArrayRef, item: &FieldRef) -> Result<ArrayRef, ArrowError> {
-    let array = column.as_list::<O>();
-    let offsets = array.value_offsets();
-    let (first, last) = (offsets[0], offsets[offsets.len() - 1]);
-    let values = array.values().slice(first.as_usize(), (last - first).as_usize());
-    let offsets: Vec<O> = offsets.iter().map(|it| *it - first).collect();
-    let array = GenericListArray::<O>::try_new(
-        Arc::clone(item),
-        OffsetBuffer::new(offsets.into()),
-        normalized(&values)?,
-        array.nulls().cloned(),
-    )?;
-    Ok(Arc::new(array))
-}
-
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Float64Array, Int64Array, ListArray};
+    use arrow::array::{Array, Float64Array, Int64Array, ListArray, StructArray};
+    use arrow::buffer::OffsetBuffer;
     use arrow::datatypes::Field;
 
     use super::*;

@@ -16,6 +16,7 @@ use crate::{
     error::Error,
     gather::{Gather, Positions},
     input_rows::{InputRows, RowRef},
+    invalid_texts::bytes_fields,
     output_schema::{OnError, OutputColumns, output_schema},
     result_chunks::{ResultChunks, ResultRows},
     row_bytes::bytes_of_rows,
@@ -85,10 +86,12 @@ impl OutputAssembler {
         })
     }
 
-    /// Puts the last hidden columns of the input out behind all others: `carried`.
+    /// Puts the last hidden columns of the input out behind all others: `carried`, with bytes in the
+    /// place of texts.
     pub fn carry(&mut self, carried: &Schema) {
-        let fields = self.schema.fields().iter().chain(carried.fields()).map(FieldRef::clone);
-        let fields: Vec<FieldRef> = fields.collect();
+        let carried_fields = bytes_fields(carried.fields());
+        let mut fields: Vec<FieldRef> = self.schema.fields().iter().cloned().collect();
+        fields.extend(carried_fields.iter().cloned());
         self.schema = Arc::new(Schema::new_with_metadata(fields, self.schema.metadata().clone()));
         self.carried = carried.fields().len();
     }
@@ -98,7 +101,8 @@ impl OutputAssembler {
         self.output == OutputColumns::Append || self.carried > 0
     }
 
-    /// The schema of every output batch.
+    /// The schema of every output batch; where texts that came are not UTF-8, a batch has bytes in
+    /// the place of those of their column.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -262,9 +266,17 @@ impl OutputAssembler {
         result: &Window,
     ) -> Result<RecordBatch, ArrowError> {
         let mut columns = Vec::with_capacity(self.schema.fields().len());
+        let mut schema = Arc::clone(&self.schema);
         if self.output == OutputColumns::Append {
-            let gather = Gather::new(input, &mut self.positions, |id| &inputs.batch(id).batch);
+            let originals = inputs.originals(input.runs.iter().map(|run| run.source))?;
+            let gather = Gather::new(input, &mut self.positions, |id| match &originals {
+                Some(originals) => &originals[&id],
+                None => &inputs.batch(id).batch,
+            });
             append_columns(&mut columns, &gather, inputs.schema())?;
+            if originals.is_some() {
+                schema = with_types_of(&schema, &columns);
+            }
         }
         let gather = Gather::new(result, &mut self.positions, |id| chunks.chunk(id));
         append_columns(&mut columns, &gather, chunks.schema())?;
@@ -280,7 +292,7 @@ impl OutputAssembler {
             }
         }
         let options = RecordBatchOptions::new().with_row_count(Some(result.rows));
-        RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)
+        RecordBatch::try_new_with_options(schema, columns, &options)
     }
 
     /// Builds the error column of the next `rows` rows.
@@ -321,6 +333,18 @@ fn most_within(len: u32, fits: impl Fn(u32) -> bool) -> usize {
         }
     }
     most as usize
+}
+
+/// Returns `schema` with the types of its first columns.
+fn with_types_of(schema: &SchemaRef, columns: &[ArrayRef]) -> SchemaRef {
+    let mut fields: Vec<FieldRef> = schema.fields().iter().cloned().collect();
+    for (field, column) in fields.iter_mut().zip(columns) {
+        if field.data_type() != column.data_type() {
+            let typed = field.as_ref().clone().with_data_type(column.data_type().clone());
+            *field = Arc::new(typed);
+        }
+    }
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
 fn append_columns(

@@ -126,6 +126,8 @@ error_kinds! {
     ResultTooLarge = "result-too-large",
     /// A thread could not be started, mostly because the memory is bounded.
     ThreadNotStarted = "thread-not-started",
+    /// A row has a text that is not UTF-8 in a column that is read.
+    TextInvalid = "text-invalid",
 }
 
 impl ErrorKind {

@@ -15,6 +15,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use sparkawait_core::ErrorKind;
+use sparkawait_task::text_check::not_utf8;
+
+use crate::error::AsyncIOError;
 
 /// A column of a batch, or a part of a nested one.
 pub(crate) struct Cells {
@@ -38,6 +42,8 @@ enum Kind {
     Instant(PyOnceLock<Py<PyAny>>),
     /// By pyarrow, whose array is made once.
     Converted(PyOnceLock<Py<PyAny>>),
+    /// Those of a column in which some rows have a text that is not UTF-8.
+    Checked(Vec<bool>, String, Box<Cells>),
 }
 
 impl Cells {
@@ -92,6 +98,14 @@ impl Cells {
         Self { array: ArrayRef::clone(array), kind }
     }
 
+    /// Makes cells of the column `name`, but for those of `invalid` rows: they have a text that is
+    /// not UTF-8.
+    pub(crate) fn checked(py: Python<'_>, array: &ArrayRef, name: &str, invalid: &[bool]) -> Self {
+        let cells = Box::new(Self::new(py, array));
+        let kind = Kind::Checked(invalid.to_vec(), name.to_owned(), cells);
+        Self { array: ArrayRef::clone(array), kind }
+    }
+
     /// Makes one cell.
     pub(crate) fn get<'py>(&self, py: Python<'py>, row: usize) -> PyResult<Bound<'py, PyAny>> {
         let array = &self.array;
@@ -138,6 +152,13 @@ impl Cells {
                 })?;
                 let micros = array.as_primitive::<TimestampMicrosecondType>().value(row);
                 helper(py, Helper::Instant)?.call1((micros, zone))
+            }
+            Kind::Checked(invalid, name, cells) => {
+                if invalid[row] {
+                    let kind = ErrorKind::TextInvalid.as_str();
+                    return Err(AsyncIOError::new_err((not_utf8(name), kind)));
+                }
+                cells.get(py, row)
             }
             Kind::Converted(converted) => {
                 let converted = converted

@@ -57,7 +57,17 @@ pub(crate) struct BatchView {
 
 impl BatchView {
     pub(crate) fn new(py: Python<'_>, input: Arc<InputBatch>, columns: Arc<Columns>) -> Self {
-        let cells = input.batch.columns().iter().map(|column| Cells::new(py, column)).collect();
+        let texts = input.invalid_texts.as_deref();
+        let cells = input.batch.columns().iter().enumerate().map(|(position, column)| match texts
+            .and_then(|it| it.rows(position))
+        {
+            None => Cells::new(py, column),
+            Some(invalid) => {
+                let name = input.batch.schema_ref().field(position).name();
+                Cells::checked(py, column, name, invalid)
+            }
+        });
+        let cells = cells.collect();
         Self { input, columns, cells }
     }
 }

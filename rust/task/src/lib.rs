@@ -40,4 +40,5 @@ pub mod shared;
 pub mod supervision;
 pub mod task;
 pub mod task_codec;
+pub mod text_check;
 pub mod worker;

@@ -13,6 +13,7 @@ use crate::error::TaskError;
 use crate::function::{Replies, TaskFunction};
 use crate::layer::{Layer, stack};
 use crate::task_codec::{RowConfig, TaskCodec};
+use crate::text_check::TextCheckedFunction;
 
 /// Drives a task's operator.
 pub type TaskDriver = Driver<TaskCodec, TaskFunction>;
@@ -108,7 +109,8 @@ fn operator(
         && (config.operator.attempt_timeout.is_some() || config.operator.channels.is_some());
     config.operator.announces_starts = announces_starts;
     let replies = Replies::to(mailbox.reply_sender(position)).with_starts(announces_starts);
-    let function = stack(&config.layers, Box::new(function), replies, &config.rows)?;
+    let function = stack(&config.layers, Box::new(function), replies.clone(), &config.rows)?;
+    let function = TextCheckedFunction::wrap(function, replies, &config.rows)?;
     let function: TaskFunction = match config.concurrency.shared() {
         None => function,
         Some((connections, calls)) => {

@@ -13,6 +13,7 @@ use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use sparkawait_arrow::{
     BatchRows, ChannelColumns, Error, KeyColumns, Keys, OnError, OutputColumns, ResultRows,
     RowFailure, RowRef, RowStore, Side, WatermarkAfter, WatermarkGenerator, WatermarkStrategy,
+    has_bytes_for_texts,
 };
 use sparkawait_core::ErrorKind;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
@@ -45,6 +46,8 @@ pub struct RowConfig {
     pub on_error: OnError,
     /// The column that failures are captured in.
     pub error_column: String,
+    /// Columns that a native function reads.
+    pub reads: Vec<String>,
     /// Columns of the key, in key-ordered mode.
     pub key: Option<Vec<String>>,
     /// What says where a row goes, with channels.
@@ -159,6 +162,8 @@ impl TaskCodec {
         let wanted = self.columns.fields();
         let is_cast = |column: &ArrayRef, field: &FieldRef| {
             column.data_type().equals_datatype(field.data_type())
+                // As it came, because not all of its texts are UTF-8.
+                || has_bytes_for_texts(column.data_type(), field.data_type())
         };
         // Whether it has the right columns is checked where all input is.
         if batch.num_columns() != wanted.len()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 use arrow::{
-    array::{Array, AsArray, record_batch},
+    array::{Array, AsArray, BinaryArray, record_batch},
     datatypes::{DataType, Field, Int64Type},
 };
 
@@ -283,4 +283,35 @@ fn taking_no_rows_takes_nothing() {
 
     assert_eq!(rig.take(0), None);
     assert_eq!(rig.assembler.row_count(), 1);
+}
+
+#[test]
+fn texts_that_are_not_utf8_leave_beside_others_as_they_came() {
+    let texts = record_batch!(("x", Utf8, ["a", "b"])).unwrap();
+    let bytes: ArrayRef = Arc::new(BinaryArray::from(vec![b"\xFFA".as_slice(), b"c"]));
+    let bytes = RecordBatch::try_from_iter_with_nullable([("x", bytes, true)]).unwrap();
+    let results = record_batch!(("y", Int64, [0, 1, 2, 3])).unwrap();
+    let (input, output) = (OutputColumns::Append, OnError::Fail);
+    let new = || {
+        OutputAssembler::new(texts.schema_ref(), results.schema_ref(), input, output, "e").unwrap()
+    };
+    // Neighbours, and rows of two batches by turns.
+    for order in [[0, 1, 2, 3], [0, 2, 1, 3]] {
+        let mut inputs = InputRows::new(texts.schema());
+        let mut chunks = ResultChunks::new(results.schema());
+        let mut assembler = new();
+        let mut rows: Vec<RowRef> = inputs.accept(texts.clone()).unwrap().collect();
+        rows.extend(inputs.accept(bytes.clone()).unwrap());
+        let mut rest = chunks.accept(results.clone()).unwrap();
+        for row in order {
+            assembler.push(&mut inputs, rows[row], rest.split_front(1));
+        }
+
+        let whole = assembler.take(&mut inputs, &mut chunks, 8, usize::MAX).unwrap().unwrap();
+
+        let came = [b"a".as_slice(), b"b", b"\xFFA", b"c"];
+        let found: Vec<_> = whole.column(0).as_binary::<i32>().iter().flatten().collect();
+        assert_eq!(found, order.map(|row| came[row]));
+        assert_eq!(whole.schema().field(0).data_type(), &DataType::Binary);
+    }
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, UInt32Array};
 use arrow::compute::take;
-use arrow::datatypes::Schema;
+use arrow::datatypes::{Field, Schema};
 use arrow::error::ArrowError;
 use arrow::row::{RowConverter, Rows};
 use sparkawait_arrow::InputBatch;
-use sparkawait_arrow::key_values::{is_key_type, normalized};
+use sparkawait_arrow::key_values::{is_key_type, key_type, normalized};
 
 use super::row_format::converter;
 use crate::error::StartError;
@@ -58,10 +58,12 @@ impl CacheKeys {
                 field.data_type()
             )));
         }
-        Ok(Self {
-            converter: converter(columns.iter().map(|&index| schema.field(index)))?,
-            columns,
-        })
+        let types = columns.iter().map(|&index| {
+            let field = schema.field(index);
+            field.clone().with_data_type(key_type(field.data_type()))
+        });
+        let types: Vec<Field> = types.collect();
+        Ok(Self { converter: converter(types.iter())?, columns })
     }
 
     /// Encodes the keys of the rows that are called for.

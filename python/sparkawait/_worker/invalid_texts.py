@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+# PyArrow's stubs leave much of its types open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+# pyright: reportMissingTypeArgument=false
+"""Columns in which not all texts are UTF-8, as they go to the operator and come back.
+
+Spark's strings may hold any bytes, Arrow's must not, and the extension module checks them. Such a
+column crosses with bytes in the place of its texts; nothing is copied. No state.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pyarrow as pa
+
+__all__ = ["invalid_column", "with_bytes", "with_texts"]
+
+
+def with_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns `batch` with bytes in the place of the texts of columns that are not valid.
+
+    The batch itself if that makes no difference: then its data is wrong in another way.
+    """
+    fields = [
+        field if _is_valid(column) else field.with_type(_bytes_type(field.type))
+        for field, column in zip(batch.schema, batch.columns, strict=True)
+    ]
+    return _as_schema(batch, fields)
+
+
+def with_texts(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Returns `batch` with texts where `schema` has texts for a column of the same name."""
+    fields: list[pa.Field] = []
+    for field in batch.schema:
+        came = schema.get_field_index(field.name)
+        wanted = field.type if came < 0 else schema.field(came).type
+        fields.append(field.with_type(wanted) if _bytes_type(wanted) == field.type else field)
+    return _as_schema(batch, fields)
+
+
+def invalid_column(batch: pa.RecordBatch) -> str | None:
+    """Returns the name of a column whose data is not what its type says, if there is one."""
+    names = batch.schema.names
+    return next((names[i] for i, column in enumerate(batch.columns) if not _is_valid(column)), None)
+
+
+def _as_schema(batch: pa.RecordBatch, fields: list[pa.Field]) -> pa.RecordBatch:
+    """Returns the same buffers as columns of other types, which are laid out alike."""
+    schema = pa.schema(fields, metadata=cast("Any", batch.schema.metadata))
+    if schema.equals(batch.schema):
+        return batch
+    _, data = batch.__arrow_c_array__()
+    return pa.RecordBatch._import_from_c_capsule(schema.__arrow_c_schema__(), data)  # noqa: SLF001
+
+
+def _is_valid(column: Any) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowException:
+        return False
+    return True
+
+
+_BYTES: dict[Any, Any] = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+if hasattr(pa, "string_view"):
+    _BYTES[pa.string_view()] = pa.binary_view()
+
+
+def _bytes_type(data_type: Any) -> Any:
+    """Returns the type that has bytes in the place of texts."""
+
+    def inside(field: pa.Field) -> pa.Field:
+        return field.with_type(_bytes_type(field.type))
+
+    made = _BYTES.get(data_type, data_type)
+    if pa.types.is_struct(data_type):
+        made = pa.struct([inside(field) for field in data_type])
+    elif pa.types.is_list(data_type):
+        made = pa.list_(inside(data_type.value_field))
+    elif pa.types.is_large_list(data_type):
+        made = pa.large_list(inside(data_type.value_field))
+    elif pa.types.is_fixed_size_list(data_type):
+        made = pa.list_(inside(data_type.value_field), data_type.list_size)
+    elif pa.types.is_map(data_type):
+        key, item = inside(data_type.key_field), inside(data_type.item_field)
+        made = cast("Any", pa.map_)(key, item, keys_sorted=data_type.keys_sorted)
+    return made

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts that are not UTF-8, which Spark's strings may be: they pass, and are refused where read."""
+
+import pyarrow as pa
+import pytest
+
+import sparkawait as sa
+from sparkawait import ErrorKind, arrow
+from sparkawait.testing import simulated
+from tests.support.scripted_server import ScriptedServer
+
+WAITS = (arrow.ordered_wait, arrow.unordered_wait, arrow.key_ordered_wait)
+BAD = b"\xffA"
+VALUES = [b"a", BAD, None, "ä".encode()]
+
+
+@sa.async_function("seen string")
+async def read(row):
+    return {"seen": str(row.v)}
+
+
+@sa.async_function("y bigint")
+async def look_away(row):
+    return {"y": row.x}
+
+
+def of(data_type, values):
+    """A column of texts of these bytes, unchecked as those of Spark."""
+    column = pa.array(values, like(data_type))
+    return pa.RecordBatch._import_from_c_capsule(
+        pa.schema([("v", data_type)]).__arrow_c_schema__(),
+        pa.RecordBatch.from_arrays([column], names=["v"]).__arrow_c_array__()[1],
+    ).column(0)
+
+
+def like(data_type):
+    """The type with bytes in the place of texts."""
+    if data_type == pa.string():
+        return pa.binary()
+    if data_type == pa.large_string():
+        return pa.large_binary()
+    if pa.types.is_struct(data_type):
+        return pa.struct([(field.name, like(field.type)) for field in data_type])
+    if pa.types.is_map(data_type):
+        return pa.map_(like(data_type.key_type), like(data_type.item_type))
+    if pa.types.is_fixed_size_list(data_type):
+        return pa.list_(like(data_type.value_type), data_type.list_size)
+    return pa.list_(like(data_type.value_type)) if pa.types.is_list(data_type) else data_type
+
+
+def batch(values=VALUES, data_type=None, **others):
+    column = of(data_type or pa.string(), values)
+    numbers = pa.array(range(len(values)), pa.int64())
+    names = ["x", "v", *others]
+    return pa.RecordBatch.from_arrays([numbers, column, *map(pa.array, others.values())], names)
+
+
+def texts(output, column="v"):
+    """The bytes of the texts of a column, with the numbers of their rows, in order of these."""
+    found = []
+    for one in output:
+        schema = pa.schema(
+            [
+                field.with_type(like(field.type)) if field.name == column else field
+                for field in one.schema
+            ]
+        )
+        seen = pa.RecordBatch._import_from_c_capsule(
+            schema.__arrow_c_schema__(), one.__arrow_c_array__()[1]
+        )
+        found += [(row["x"], row[column]) for row in seen.to_pylist()]
+    return sorted(found, key=repr)
+
+
+def wait(function, batches, called, **given):
+    if function is arrow.key_ordered_wait:
+        given.setdefault("key", "x")
+    return list(function(batches, called, **given))
+
+
+@pytest.mark.parametrize("function", WAITS)
+@pytest.mark.parametrize("called", [look_away, simulated()], ids=["python", "native"])
+def test_columns_that_are_not_read_pass_byte_for_byte(function, called):
+    good = batch([b"x", b"y"]).set_column(0, "x", pa.array([10, 11], pa.int64()))
+
+    output = wait(function, [good, batch()], called)
+
+    assert texts(output) == sorted([*enumerate(VALUES), (10, b"x"), (11, b"y")], key=repr)
+    assert {one.schema.field("v").type for one in output} == {pa.string()}
+
+
+NESTED = {
+    pa.large_string(): [BAD, b"a", None],
+    pa.list_(pa.string()): [[b"a", BAD], None, [], [b"b"]],
+    pa.list_(pa.string(), 2): [[b"a", BAD], None, [b"c", b"b"]],
+    pa.struct([("t", pa.string()), ("b", pa.binary())]): [{"t": BAD, "b": BAD}, None],
+    pa.map_(pa.string(), pa.list_(pa.string())): [[(b"k", [BAD])], [(BAD, None)], None, []],
+}
+
+
+@pytest.mark.parametrize("data_type", NESTED, ids=str)
+@pytest.mark.parametrize("function", WAITS)
+def test_nested_texts_pass_byte_for_byte(data_type, function):
+    values = NESTED[data_type]
+
+    output = wait(function, [batch(values, data_type), batch(values[1:], data_type)], look_away)
+
+    assert all(one.schema.field("v").type == data_type for one in output)
+    assert texts(output) == sorted([*enumerate(values), *enumerate(values[1:])], key=repr)
+
+
+@pytest.mark.parametrize("data_type", NESTED, ids=str)
+def test_a_row_whose_text_is_read_fails_alone(data_type):
+    output = wait(
+        arrow.ordered_wait, [batch(NESTED[data_type], data_type)], read, on_error="capture"
+    )
+
+    errors = [row for one in output for row in one.column("error").to_pylist()]
+    assert {error and error["kind"] for error in errors} == {None, "text-invalid"}
+    assert errors[0]["message"].startswith("column `v` has a text in this row that is not UTF-8")
+    assert errors[0]["attempts"] == 1
+
+
+def test_reading_is_not_tried_again_and_fails_the_task():
+    with pytest.raises(sa.AsyncFunctionError, match="column `v` has a text") as caught:
+        wait(
+            arrow.ordered_wait,
+            [batch()],
+            read,
+            retry=sa.retry.fixed_delay(max_retries=3, delay="1h"),
+            timeout="2h",
+        )
+
+    assert (caught.value.kind, caught.value.attempts) == (ErrorKind.TEXT_INVALID, 1)
+
+
+def test_a_function_may_go_on_without_the_cell():
+    @sa.async_function("seen string")
+    async def careful(row):
+        try:
+            return {"seen": row.get("v")}
+        except sa.AsyncIOError as error:
+            return {"seen": str(error.kind)}
+
+    output = wait(arrow.ordered_wait, [batch()], careful)
+
+    assert [row["seen"] for row in output[0].select(["seen"]).to_pylist()] == [
+        "a",
+        "text-invalid",
+        None,
+        "ä",
+    ]
+
+
+def test_native_functions_make_no_call_for_a_row_that_they_cannot_read():
+    with ScriptedServer(lambda *_: (200, {}, b'{"n": 7}')) as server:
+        function = sa.http.get(f"{server.url}/{{v}}", "n int", proxy=False)
+        output = wait(arrow.ordered_wait, [batch()], function, on_error="capture")
+        cached = wait(arrow.ordered_wait, [batch()], function, on_error="capture", cache=sa.Cache())
+        by_channels = wait(
+            arrow.unordered_wait, [batch()], function, on_error="capture", channel="v"
+        )
+
+        assert sorted(server.targets) == sorted(["/a", "/%C3%A4"] * 3)
+    for one in (output, cached, by_channels):
+        rows = {
+            row["x"]: row for part in one for row in part.select(["x", "n", "error"]).to_pylist()
+        }
+        assert [rows[x]["n"] for x in range(4)] == [7, None, None, 7]
+        assert [rows[x]["error"] and rows[x]["error"]["kind"] for x in range(4)] == [
+            None,
+            "text-invalid",
+            None,
+            None,
+        ]
+        assert texts(one) == list(enumerate(VALUES))
+
+
+def test_keys_are_compared_byte_for_byte():
+    calls = []
+
+    @sa.async_function("y bigint")
+    async def count(row):
+        calls.append(row.x)
+        return {"y": row.x}
+
+    values = [BAD, b"\xfeA", BAD, b"?A"]
+    output = wait(arrow.ordered_wait, [batch(values)], count, cache=sa.Cache(key=["v"]))
+
+    assert sorted(calls) == [0, 1, 3]
+    found = {row["x"]: row["y"] for one in output for row in one.select(["x", "y"]).to_pylist()}
+    assert found == {0: 0, 1: 1, 2: 0, 3: 3}
+    for given in ({"key": "v"}, {"channel": "v", "key": "x"}):
+        output = wait(arrow.key_ordered_wait, [batch(values)], look_away, **given)
+        assert texts(output) == list(enumerate(values))
+
+
+def test_operators_of_a_chain_pass_them_on():
+    @sa.async_function("z binary")
+    async def add(row):
+        return {"z": bytes([row.y])}
+
+    first = arrow.ordered_wait([batch()], look_away)
+    output = list(arrow.unordered_wait(first, add, chain=True))
+
+    assert texts(output) == list(enumerate(VALUES))
+    assert output[0].schema.types == [pa.int64(), pa.string(), pa.int64(), pa.binary()]
+    again = arrow.ordered_wait([batch()], look_away)
+    errors = list(arrow.ordered_wait(again, read, chain=True, on_error="capture"))
+    kinds = [
+        row["error"] and row["error"]["kind"] for row in errors[0].select(["error"]).to_pylist()
+    ]
+    assert kinds == [None, "text-invalid", None, None]
+
+
+def test_binary_results_named_like_an_input_column_stay_binary():
+    @sa.async_function("v binary")
+    async def answer(row):
+        return {"v": b"\xff"}
+
+    output = wait(arrow.ordered_wait, [batch()], answer, output="replace")
+
+    assert output[0].schema.types == [pa.binary()]
+    assert output[0].to_pydict() == {"v": [b"\xff"] * 4}
+
+
+def test_only_the_columns_that_are_not_utf8_are_not_read():
+    whole = batch(others=["p", "q", "r", "s"])
+
+    @sa.async_function("seen string")
+    async def other(row):
+        return {"seen": row.others}
+
+    output = wait(arrow.ordered_wait, [whole], other)
+
+    assert output[0].column("seen").to_pylist() == ["p", "q", "r", "s"]
+    assert texts(output) == list(enumerate(VALUES))

@@ -104,7 +104,10 @@ def main() -> None:
     report = Path(sys.argv[1]).resolve()
     start = Path.cwd()
     spark = (
-        SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
     )
     for number, (name, code) in enumerate(documents.items()):
         failure = None

@@ -83,7 +83,7 @@ def code_of(document: str) -> str:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)  # the first one waits for all
+@pytest.mark.timeout(600)  # the first one waits for all
 @pytest.mark.parametrize("document", [name for name in DOCUMENTS if blocks(name, "python run")])
 def test_examples_in_a_document_run(document: str, failures: dict[str, str | None]):
     assert failures[document] is None, f"{document}: {failures[document]}"

@@ -35,7 +35,7 @@ ELSEWHERE = {
 
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 # What says how the tests run an example is not for readers.
-FENCE = re.compile(r"^```python (?:run|lookup)$", re.MULTILINE)
+FENCE = re.compile(r"^```python .*$", re.MULTILINE)
 HELP = re.compile(r"^<!-- help: ([a-z]+) -->$", re.MULTILINE)
 
 

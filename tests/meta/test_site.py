@@ -70,7 +70,7 @@ def test_links_between_files_lead_to_pages(pages: Path):
         text = page.read_text(encoding="utf-8")
         for _, _, path, _ in site_source.LINK.findall(text):
             assert (page.parent / path).exists(), f"{page.name}: {path}"
-        assert "```python run" not in text
+        assert "```python " not in text
 
 
 def test_a_file_that_is_no_page_is_in_the_repository_or_is_words(monkeypatch, tmp_path):

@@ -25,6 +25,13 @@ from tests.support.redis_server import RedisServer
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 # What the documents tell the reader to set, for servers that ask for no real ones.
 SECRETS = {"OPENAI_API_KEY": "a key", "CLIENT_SECRET": "a secret"}
+# A document that leaves the session in another state than it found it in. It is the first.
+CARELESS = """
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+"""
 DOCUMENTS = [path.relative_to(ROOT).as_posix() for path in tracked_files("*.md")]
 
 
@@ -52,7 +59,7 @@ def failures(
         if isinstance(item, pytest.Function)
         and item.originalname == test_examples_in_a_document_run.__name__
     ]
-    codes = {document: code_of(document) for document in documents}
+    codes = {"careless": CARELESS} | {document: code_of(document) for document in documents}
     folder = tmp_path_factory.mktemp("documents")
     report = folder / "report.jsonl"
     result = subprocess.run(
@@ -67,7 +74,7 @@ def failures(
     written = report.read_text(encoding="utf-8").splitlines() if report.exists() else []
     found = {line["document"]: line["failure"] for line in map(json.loads, written)}
     end = f"the program ended with {result.returncode}\n{result.stderr[-4000:]}"
-    return {document: found.get(document, end) for document in documents}
+    return {document: found.get(document, end) for document in codes}
 
 
 def code_of(document: str) -> str:
@@ -87,6 +94,12 @@ def code_of(document: str) -> str:
 @pytest.mark.parametrize("document", [name for name in DOCUMENTS if blocks(name, "python run")])
 def test_examples_in_a_document_run(document: str, failures: dict[str, str | None]):
     assert failures[document] is None, f"{document}: {failures[document]}"
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_document_that_leaves_an_option_behind_fails(failures: dict[str, str | None]):
+    assert "not as they were: ['spark.sql.session.timeZone']" in (failures["careless"] or "")
 
 
 @pytest.mark.spark

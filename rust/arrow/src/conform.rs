@@ -77,6 +77,17 @@ impl Conform {
         Ok(batch)
     }
 
+    /// Returns whether [`conform`](Self::conform) would return `batch` untouched, as far as that is
+    /// seen at once: the schema is that of the last one, and any column may have nulls.
+    #[inline]
+    pub(crate) fn is_known_as_is(&self, batch: &RecordBatch) -> bool {
+        let known = self.known.as_ref();
+        let is_known = |(known, plan): &(SchemaRef, Plan)| {
+            matches!(plan, Plan::AsIs) && Arc::ptr_eq(known, batch.schema_ref())
+        };
+        self.required.is_empty() && known.is_some_and(is_known)
+    }
+
     fn plan(&mut self, arriving: &SchemaRef) -> Result<Plan, Error> {
         if let Some((known, plan)) = &self.known
             && (Arc::ptr_eq(known, arriving) || known == arriving)

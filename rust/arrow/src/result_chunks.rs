@@ -80,7 +80,9 @@ impl ResultChunks {
     pub fn accept(&mut self, batch: RecordBatch) -> Result<ResultRows, Error> {
         let rows = batch.num_rows();
         let len = u32::try_from(rows).map_err(|_| Error::TooManyRows { rows })?;
-        let batch = self.conform.conform(batch)?;
+        // A chunk may be the results of a single row: its batch is moved as seldom as can be.
+        let is_as_is = self.conform.is_known_as_is(&batch);
+        let batch = if is_as_is { batch } else { self.conform.conform(batch)? };
         if len == 0 {
             return Ok(ResultRows::EMPTY);
         }

@@ -77,6 +77,7 @@ class ErrorKind(str, Enum):
     RESULT_TOO_LARGE = "result-too-large"
     THREAD_NOT_STARTED = "thread-not-started"
     TEXT_INVALID = "text-invalid"
+    DESTINATION_PAUSED = "destination-paused"
 
     def __str__(self) -> str:
         """Returns the stable string."""

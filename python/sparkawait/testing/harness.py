@@ -324,6 +324,11 @@ class OperatorTestHarness:
             timed_out.__cause__ = self._objects[token]
             return timed_out
         cause = self._objects[token]
+        if name == "refused":
+            msg = f"the element was refused after {times}: its destination is paused"
+            refused = AsyncFunctionError(msg, ErrorKind.DESTINATION_PAUSED, attempts=attempts)
+            refused.__cause__ = cause
+            return refused
         if isinstance(cause, AsyncIOError):
             return cause
         exhausted = name == "exhausted"

@@ -128,6 +128,8 @@ error_kinds! {
     ThreadNotStarted = "thread-not-started",
     /// A row has a text that is not UTF-8 in a column that is read.
     TextInvalid = "text-invalid",
+    /// The destination of a row is paused, and its rows are not to wait.
+    DestinationPaused = "destination-paused",
 }
 
 impl ErrorKind {

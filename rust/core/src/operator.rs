@@ -18,7 +18,8 @@ mod timeout_handler;
 mod timers;
 
 pub use action::{
-    Actions, AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry, TooLate,
+    Actions, AttemptId, Completion, Emitted, Failure, Handled, Invocation, NotCalled, Refusal,
+    Retry, TooLate,
 };
 pub use config::{Config, EndOfInput, FailurePolicy, OutputMode};
 pub use metrics::Metrics;

@@ -13,7 +13,7 @@ use pyo3::types::PyBytes;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord, Timestamp, Watermark};
 use sparkawait_core::mailbox::{Mail, MailboxProcessor, Step};
 use sparkawait_core::operator::{
-    AttemptId, Completion, Config, Emitted, Failure, Retry, Snapshot, SnapshotError,
+    AttemptId, Completion, Config, Emitted, Failure, NotCalled, Retry, Snapshot, SnapshotError,
     SnapshotRecord, SnapshotState, decode_snapshot, encode_snapshot,
 };
 use sparkawait_core::queue::EntryId;
@@ -127,7 +127,14 @@ impl State {
                     Failure::TimedOut(last) | Failure::AttemptTimedOut(last) => {
                         ("timed out", last.unwrap_or(NO_TOKEN))
                     }
-                    Failure::TooLate(failure) => ("timed out", failure.1.unwrap_or(NO_TOKEN)),
+                    Failure::NotCalled(failure) => {
+                        let (reason, last) = *failure;
+                        let name = match reason {
+                            NotCalled::TooLate(_) => "timed out",
+                            NotCalled::Refused(_) => "refused",
+                        };
+                        (name, last.unwrap_or(NO_TOKEN))
+                    }
                 };
                 (name, 0, attempts, token, None)
             }));
@@ -388,9 +395,9 @@ fn map_values<A, B>(
                 Err(Failure::AttemptTimedOut(last)) => {
                     Err(Failure::AttemptTimedOut(last.map(&mut error).transpose()?))
                 }
-                Err(Failure::TooLate(failure)) => {
-                    let (too_late, last) = *failure;
-                    Err(Failure::too_late(too_late, last.map(&mut error).transpose()?))
+                Err(Failure::NotCalled(failure)) => {
+                    let (reason, last) = *failure;
+                    Err(Failure::NotCalled(Box::new((reason, last.map(&mut error).transpose()?))))
                 }
                 Err(Failure::Function(token)) => Err(Failure::Function(error(token)?)),
                 Err(Failure::RetriesExhausted(token)) => {

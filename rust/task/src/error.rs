@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::TooLate;
+use sparkawait_core::operator::{Refusal, TooLate};
 
 /// A cause that came from outside and is handed back as it was.
 pub type Cause = Arc<dyn StdError + Send + Sync>;
@@ -23,6 +23,25 @@ pub struct CallFailure {
     pub summary: String,
     /// What the function raised.
     pub cause: Option<Cause>,
+}
+
+impl CallFailure {
+    /// Describes a call that was refused, with the last failure before it.
+    pub fn refused(refusal: Refusal, last: Option<Box<Self>>) -> Self {
+        let (kind, refused) = match refusal {
+            Refusal::Paused(rest) => (
+                ErrorKind::DestinationPaused,
+                format!(
+                    "its destination dropped the last calls and is paused, for {rest:?} at least"
+                ),
+            ),
+        };
+        let Some(last) = last else {
+            return Self { kind, message: refused.clone(), summary: refused, cause: None };
+        };
+        let with = |last: &str| format!("{refused}; the last failure was: {last}");
+        Self { kind, message: with(&last.message), summary: with(&last.summary), cause: last.cause }
+    }
 }
 
 /// Shows nothing of the message and the cause, which may quote a value.
@@ -161,4 +180,29 @@ impl TimedOut {
 /// Returns "1 attempt", "2 attempts", ..
 fn plural(attempts: u32) -> String {
     format!("{attempts} attempt{}", if attempts == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_call_tells_why_and_what_failed_before() {
+        let refusal = Refusal::Paused(Duration::from_secs(8));
+        let last = CallFailure {
+            kind: ErrorKind::UserFunctionFailed,
+            message: "ConnectionError: 7".to_owned(),
+            summary: "ConnectionError".to_owned(),
+            cause: Some(Arc::new(StartError::option("down"))),
+        };
+
+        let first = CallFailure::refused(refusal, None);
+        let later = CallFailure::refused(refusal, Some(Box::new(last)));
+
+        let paused = "its destination dropped the last calls and is paused, for 8s at least";
+        assert_eq!((first.kind, first.summary.as_str()), (ErrorKind::DestinationPaused, paused));
+        assert_eq!(later.message, format!("{paused}; the last failure was: ConnectionError: 7"));
+        assert_eq!(later.summary, format!("{paused}; the last failure was: ConnectionError"));
+        assert!(first.cause.is_none() && later.cause.is_some());
+    }
 }

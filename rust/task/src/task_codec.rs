@@ -18,7 +18,7 @@ use sparkawait_arrow::{
 use sparkawait_core::ErrorKind;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::operator::{
-    AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry,
+    AttemptId, Completion, Emitted, Failure, Handled, Invocation, NotCalled, Retry,
 };
 use sparkawait_runtime::batch_codec::InputElement;
 use sparkawait_runtime::{BatchCodec, ReplySender};
@@ -277,11 +277,16 @@ impl TaskCodec {
                 let timed_out = self.timed_out(TimeLimit::Attempt, attempts, last);
                 (ErrorKind::ElementTimedOut, timed_out.message())
             }
-            Failure::TooLate(failure) => {
-                let (too_late, last) = *failure;
-                let timed_out = self.timed_out(TimeLimit::TooLate(too_late), attempts, last);
-                (ErrorKind::ElementTimedOut, timed_out.message())
-            }
+            Failure::NotCalled(failure) => match *failure {
+                (NotCalled::TooLate(too_late), last) => {
+                    let timed_out = self.timed_out(TimeLimit::TooLate(too_late), attempts, last);
+                    (ErrorKind::ElementTimedOut, timed_out.message())
+                }
+                (NotCalled::Refused(refusal), last) => {
+                    let refused = CallFailure::refused(refusal, last);
+                    (refused.kind, refused.message)
+                }
+            },
         };
         RowFailure { kind: Cow::Borrowed(kind.as_str()), message, attempts }
     }
@@ -467,10 +472,14 @@ impl BatchCodec for TaskCodec {
             }
             Err(Failure::TimedOut(last)) => return timed_out(TimeLimit::Row, last),
             Err(Failure::AttemptTimedOut(last)) => return timed_out(TimeLimit::Attempt, last),
-            Err(Failure::TooLate(failure)) => {
-                let (too_late, last) = *failure;
-                return timed_out(TimeLimit::TooLate(too_late), last);
-            }
+            Err(Failure::NotCalled(failure)) => match *failure {
+                (NotCalled::TooLate(too_late), last) => {
+                    return timed_out(TimeLimit::TooLate(too_late), last);
+                }
+                (NotCalled::Refused(refusal), last) => {
+                    Box::new(CallFailure::refused(refusal, last))
+                }
+            },
             Ok(()) => return timed_out(TimeLimit::Row, None),
         };
         TaskError::Row { function, row, partition, attempts, failure }

@@ -132,16 +132,30 @@ pub enum Failure<F> {
     /// The time of the last permitted attempt passed. With the failure of the last one before it
     /// that failed, if one did.
     AttemptTimedOut(Option<F>),
-    /// The record had too little time left for the attempt that was to come. With the failure of
-    /// the last one that failed, if one did. In a box, so that results are moved in two words.
-    TooLate(Box<(TooLate, Option<F>)>),
+    /// The attempt that was to come is not made. With the failure of the last one that failed, if
+    /// one did. In a box, so that results are moved in two words.
+    NotCalled(Box<(NotCalled, Option<F>)>),
 }
 
 impl<F> Failure<F> {
     /// Makes the failure of a record that had too little time left.
     pub fn too_late(reason: TooLate, last: Option<F>) -> Self {
-        Self::TooLate(Box::new((reason, last)))
+        Self::NotCalled(Box::new((NotCalled::TooLate(reason), last)))
     }
+
+    /// Makes the failure of a record whose call was refused.
+    pub fn refused(reason: Refusal, last: Option<F>) -> Self {
+        Self::NotCalled(Box::new((NotCalled::Refused(reason), last)))
+    }
+}
+
+/// Why an attempt is not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotCalled {
+    /// Its record had too little time left for it.
+    TooLate(TooLate),
+    /// It was refused instead of being let wait.
+    Refused(Refusal),
 }
 
 /// What a record had too little time left for.
@@ -156,6 +170,13 @@ pub enum TooLate {
         /// The time that was left then.
         left: Duration,
     },
+}
+
+/// Why an attempt was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Its destination dropped its last calls and is left alone, for so long at least.
+    Paused(Duration),
 }
 
 /// A record that leaves the operator.

@@ -2,24 +2,30 @@
 //! The byte format of a snapshot whose values are bytes already.
 //!
 //! ```text
-//!   "SAWS"  version: u16  count: u32  element*  checksum: u64 (FNV-1a of all before)
+//!   "SAWS"  version: u16  count: u32  element*  checksum: u64 (of all before)
 //!   element = 0  timestamp: i64                                    a watermark
 //!           | 1  timestamp: option  attempts: u32  value: bytes  state
 //!   state   = 0  time left: option  back-off left: option  was running: u8  last failure
 //!           | 1 results: bytes | 2 error: bytes | 3 error: bytes (retries exhausted)
 //!           | 4 last failure (timed out) | 5 last failure (its last attempt timed out)
 //!           | 6 i64 last failure (too late for a call) | 7 i64 i64 last failure (for a retry)
+//!           | 8 refusal last failure (the call was refused)
+//!   refusal = 0 i64 (its destination is paused for so long)
 //!   last failure = 0 | 1 error: bytes
 //!   option  = 0 | 1 i64        bytes = length: u32 byte*        all little endian
 //! ```
 //!
-//! Version 1, which is read too, has no last failures and no state beyond 4.
+//! Earlier versions are read, too: 2 has no state beyond 7 and the checksum FNV-1a, 1 also no last
+//! failures and no state beyond 4.
+
+mod checksum;
 
 use std::fmt;
 use std::time::Duration;
 
-use super::{Failure, Snapshot, SnapshotRecord, SnapshotState, TooLate};
+use super::{Failure, NotCalled, Refusal, Snapshot, SnapshotRecord, SnapshotState, TooLate};
 use crate::element::{StreamElement, StreamRecord, Timestamp, Watermark};
+use checksum::checksum;
 
 /// A snapshot of values that the caller has serialised.
 type ByteSnapshot = Snapshot<Vec<u8>, Vec<u8>, Vec<u8>>;
@@ -27,7 +33,7 @@ type ByteRecord = SnapshotRecord<Vec<u8>, Vec<u8>, Vec<u8>>;
 type ByteState = SnapshotState<Vec<u8>, Vec<u8>>;
 
 const MAGIC: &[u8; 4] = b"SAWS";
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 /// The oldest version that is read.
 const OLDEST_VERSION: u16 = 1;
 /// Bytes of the trailing checksum.
@@ -76,7 +82,7 @@ pub fn encode_snapshot(snapshot: &ByteSnapshot) -> Vec<u8> {
             }
         }
     }
-    out.extend(checksum(&out).to_le_bytes());
+    out.extend(checksum(VERSION, &out).to_le_bytes());
     out
 }
 
@@ -112,20 +118,28 @@ fn encode_record(out: &mut Vec<u8>, record: &ByteRecord) {
             out.push(5);
             encode_last_failure(out, last.as_deref());
         }
-        SnapshotState::Completed(Err(Failure::TooLate(failure))) => {
-            let (too_late, last) = failure.as_ref();
-            match too_late {
-                TooLate::Call(takes) => {
-                    out.push(6);
-                    out.extend(nanos(*takes).to_le_bytes());
-                }
-                TooLate::Retry { delay, left } => {
-                    out.push(7);
-                    out.extend(nanos(*delay).to_le_bytes());
-                    out.extend(nanos(*left).to_le_bytes());
-                }
-            }
+        SnapshotState::Completed(Err(Failure::NotCalled(failure))) => {
+            let (reason, last) = failure.as_ref();
+            encode_reason(out, *reason);
             encode_last_failure(out, last.as_deref());
+        }
+    }
+}
+
+fn encode_reason(out: &mut Vec<u8>, reason: NotCalled) {
+    match reason {
+        NotCalled::TooLate(TooLate::Call(takes)) => {
+            out.push(6);
+            out.extend(nanos(takes).to_le_bytes());
+        }
+        NotCalled::TooLate(TooLate::Retry { delay, left }) => {
+            out.push(7);
+            out.extend(nanos(delay).to_le_bytes());
+            out.extend(nanos(left).to_le_bytes());
+        }
+        NotCalled::Refused(Refusal::Paused(rest)) => {
+            out.extend([8, 0]);
+            out.extend(nanos(rest).to_le_bytes());
         }
     }
 }
@@ -158,13 +172,6 @@ fn nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// FNV-1a: finds damage, does not resist forgery.
-fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
-    })
-}
-
 /// Reads a snapshot.
 ///
 /// # Errors
@@ -181,7 +188,7 @@ pub fn decode_snapshot(bytes: &[u8]) -> Result<ByteSnapshot, SnapshotError> {
     }
     reader.version = version;
     let (body, sum) = bytes.split_at(bytes.len().saturating_sub(CHECKSUM_BYTES));
-    if checksum(body).to_le_bytes() != sum {
+    if checksum(version, body).to_le_bytes() != sum {
         return Err(SnapshotError::Damaged);
     }
     let count = u32::from_le_bytes(reader.array()?);
@@ -247,6 +254,13 @@ impl<'a> Reader<'a> {
         }
     }
 
+    fn refusal(&mut self) -> Result<Refusal, SnapshotError> {
+        match self.byte()? {
+            0 => self.nanos().map(Refusal::Paused),
+            _ => Err(SnapshotError::Damaged),
+        }
+    }
+
     fn element(&mut self) -> Result<StreamElement<ByteRecord>, SnapshotError> {
         match self.byte()? {
             0 => Ok(StreamElement::Watermark(Watermark(Timestamp(self.integer()?)))),
@@ -283,6 +297,10 @@ impl<'a> Reader<'a> {
                 let (delay, left) = (self.nanos()?, self.nanos()?);
                 Err(Failure::too_late(TooLate::Retry { delay, left }, self.last_failure()?))
             }
+            8 if self.version > 2 => {
+                let refusal = self.refusal()?;
+                Err(Failure::refused(refusal, self.last_failure()?))
+            }
             _ => return Err(SnapshotError::Damaged),
         };
         Ok(SnapshotState::Completed(outcome))
@@ -317,6 +335,10 @@ mod tests {
             completed(Err(Failure::too_late(
                 TooLate::Retry { delay: Duration::from_secs(9), left: Duration::ZERO },
                 Some(b"busy".to_vec()),
+            ))),
+            completed(Err(Failure::refused(
+                Refusal::Paused(Duration::from_secs(7)),
+                Some(b"down".to_vec()),
             ))),
         ];
         let records = states.into_iter().map(|state| {
@@ -357,7 +379,7 @@ mod tests {
         let mut bytes = b"SAWS\x01\x00\x02\x00\x00\x00".to_vec();
         bytes.extend(b"\x01\x00\x03\x00\x00\x00\x01\x00\x00\x00v\x00\x00\x00\x01");
         bytes.extend(b"\x01\x00\x01\x00\x00\x00\x01\x00\x00\x00w\x04");
-        bytes.extend(checksum(&bytes).to_le_bytes());
+        bytes.extend(checksum(1, &bytes).to_le_bytes());
         let record = |value: &[u8], attempts, state| {
             let record = StreamRecord::new(value.to_vec(), None);
             StreamElement::Record(SnapshotRecord { record, attempts, state })
@@ -370,6 +392,38 @@ mod tests {
         let decoded = decode_snapshot(&bytes);
 
         assert_eq!(decoded, Ok(vec![record(b"v", 3, pending), record(b"w", 1, timed_out)]));
+    }
+
+    /// A snapshot as an earlier version wrote it, if it had nothing that is new.
+    fn written_by(version: u16, snapshot: &ByteSnapshot) -> Vec<u8> {
+        let mut bytes = encode_snapshot(snapshot);
+        bytes[MAGIC.len()..][..2].copy_from_slice(&version.to_le_bytes());
+        bytes.truncate(bytes.len() - CHECKSUM_BYTES);
+        bytes.extend(checksum(version, &bytes).to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn the_second_version_is_read() {
+        let is_new = |element: &StreamElement<ByteRecord>| {
+            let StreamElement::Record(it) = element else { return false };
+            let SnapshotState::Completed(Err(Failure::NotCalled(failure))) = &it.state else {
+                return false;
+            };
+            matches!(failure.0, NotCalled::Refused(_))
+        };
+        let (new, known): (Vec<_>, Vec<_>) = sample().into_iter().partition(is_new);
+
+        assert_eq!(decode_snapshot(&written_by(2, &known)), Ok(known));
+        assert_eq!(decode_snapshot(&written_by(2, &new)), Err(SnapshotError::Damaged));
+        // Made of the rules above, byte by byte.
+        let mut bytes = b"SAWS\x02\x00\x01\x00\x00\x00".to_vec();
+        bytes.extend(b"\x01\x00\x03\x00\x00\x00\x01\x00\x00\x00v\x05\x01\x04\x00\x00\x00down");
+        bytes.extend(0x3A9D_9238_F5EC_9C91_u64.to_le_bytes());
+        let state = SnapshotState::Completed(Err(Failure::AttemptTimedOut(Some(b"down".to_vec()))));
+        let record = StreamRecord::new(b"v".to_vec(), None);
+        let record = StreamElement::Record(SnapshotRecord { record, attempts: 3, state });
+        assert_eq!(decode_snapshot(&bytes), Ok(vec![record]));
     }
 
     #[test]

@@ -11,7 +11,8 @@ use std::time::Duration;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord, Timestamp, Watermark};
 use sparkawait_core::operator::{
     AsyncWaitOperator, AttemptId, Completion, Config, Emitted, EndOfInput, Failure, FailurePolicy,
-    Handled, Metrics, OutputMode, Retry, Snapshot, SnapshotRecord, SnapshotState, TooLate,
+    Handled, Metrics, NotCalled, OutputMode, Retry, Snapshot, SnapshotRecord, SnapshotState,
+    TooLate,
 };
 use sparkawait_core::policy::{CallSign, ChannelPolicy};
 use sparkawait_core::queue::EntryId;
@@ -40,7 +41,9 @@ pub(crate) fn key_of(value: u32) -> Option<Key> {
 /// records the operator has looked at.
 pub(crate) fn plain(failure: Failure<Reply>) -> Failure<Reply> {
     match failure {
-        Failure::TooLate(it) if matches!(it.0, TooLate::Call(_)) => Failure::TimedOut(it.1),
+        Failure::NotCalled(it) if matches!(it.0, NotCalled::TooLate(TooLate::Call(_))) => {
+            Failure::TimedOut(it.1)
+        }
         other => other,
     }
 }

@@ -19,7 +19,8 @@ use std::time::Duration;
 
 use sparkawait_core::element::{Key, StreamElement, StreamRecord, Timestamp, Watermark};
 use sparkawait_core::operator::{
-    AttemptId, Completion, Config, Emitted, Failure, Handled, Invocation, OutputMode, Retry,
+    AttemptId, Completion, Config, Emitted, Failure, Handled, Invocation, NotCalled, OutputMode,
+    Retry,
 };
 use sparkawait_core::policy::CallSign;
 use sparkawait_core::time::ProcessingTime;
@@ -261,9 +262,11 @@ impl BatchCodec for Numbers {
 fn text(value: u32, outcome: &Result<u32, Failure<&'static str>>) -> String {
     match outcome {
         Ok(result) => format!("{value}={result}"),
-        Err(Failure::TimedOut(_) | Failure::AttemptTimedOut(_) | Failure::TooLate(..)) => {
-            format!("{value} timed out")
-        }
+        Err(Failure::TimedOut(_) | Failure::AttemptTimedOut(_)) => format!("{value} timed out"),
+        Err(Failure::NotCalled(failure)) => match failure.0 {
+            NotCalled::TooLate(_) => format!("{value} timed out"),
+            NotCalled::Refused(_) => format!("{value} refused"),
+        },
         Err(Failure::Function(error) | Failure::RetriesExhausted(error)) => {
             format!("{value} {error}")
         }

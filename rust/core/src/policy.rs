@@ -13,10 +13,11 @@
 //! | [`RetryBudget`] | retries, as a share of the calls | Finagle's `RetryBudget` |
 //! | [`Pause`] | calls to a destination that drops them all | circuit breakers, without their failures |
 //! | [`AdaptiveRate`] | calls per time, found out by refusals | adaptive mode of the AWS SDKs (CUBIC) |
+//! | [`WarmUp`] | calls of a task of which it is open whether its rows are wanted | slow start |
 //! | [`HedgeDelay`] | second attempts of calls that are slow | "The Tail at Scale", gRPC A6, Finagle |
 //!
 //! [`CallPolicy`] is what those have in common that bound calls, and [`ChannelPolicy`] all of them that a
-//! channel of an operator has. What a call came to is an [`EndedCall`].
+//! channel of an operator has; [`WarmUp`] is of the task. What a call came to is an [`EndedCall`].
 //!
 //! Everything here is `&mut self` and belongs to one thread; time is an argument.
 
@@ -30,6 +31,7 @@ mod hedge_delay;
 mod pause;
 mod rate_limit;
 mod retry_budget;
+mod warm_up;
 
 pub use adaptive_limit::{AdaptiveLimit, AdaptiveLimitConfig};
 pub use adaptive_rate::AdaptiveRate;
@@ -41,3 +43,4 @@ pub use hedge_delay::{HedgeAfter, HedgeConfig, HedgeDelay};
 pub use pause::{Pause, PauseConfig};
 pub use rate_limit::RateLimit;
 pub use retry_budget::{RetryBudget, RetryBudgetConfig};
+pub use warm_up::{WarmUp, WarmUpConfig};

@@ -8,8 +8,9 @@ use pyo3::prelude::*;
 use sparkawait_arrow::{OnError, OutputColumns, WatermarkStrategy};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::OutputMode;
+use sparkawait_core::policy::WarmUpConfig;
 use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
-use sparkawait_runtime::{BufferTimeout, WarmUpConfig};
+use sparkawait_runtime::BufferTimeout;
 
 use crate::error::configuration_error;
 

@@ -7,6 +7,7 @@ use std::num::NonZeroUsize;
 
 use sparkawait_core::element::StreamElement;
 use sparkawait_core::operator::{AsyncWaitOperator, AttemptId, Config, Handled};
+use sparkawait_core::policy::{CallPolicy, WarmUp};
 use sparkawait_core::time::ProcessingTime;
 
 use crate::async_function::AsyncFunction;
@@ -18,7 +19,6 @@ use crate::driver_config::DriverConfig;
 use crate::metrics::{LatencyRecorder, OperatorMetrics};
 use crate::output_flusher::OutputFlusher;
 use crate::output_size::OutputSize;
-use crate::warm_up::WarmUp;
 
 /// One operator of a task, with the function that it calls.
 ///
@@ -109,25 +109,17 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     ///
     /// As [`BatchCodec::accept`].
     pub(crate) fn admit(&mut self, most: usize, now: ProcessingTime) -> Result<usize, X::Error> {
-        let mut accepted = 0;
-        for _ in 0..most.min(self.free_slots()) {
-            if !self.codec.has_element() {
-                if self.lacks_room() {
-                    break;
-                }
-                let Some(input) = self.inputs.pop_front() else { break };
-                accepted += 1;
-                self.codec.accept(input)?;
+        let (mut accepted, mut most) = (0, most);
+        'input: loop {
+            // Asked again: a policy that is asked before each call lets in one row at a time.
+            let rows = most.min(self.free_slots());
+            if rows == 0 {
+                break;
             }
-            match self.codec.next_element() {
-                None => {}
-                Some(StreamElement::Watermark(watermark)) => {
-                    self.operator.process_watermark(watermark);
-                }
-                Some(StreamElement::Record((record, key))) => {
-                    // A slot was free, and nothing else takes one.
-                    let channel = self.codec.channel();
-                    let _ = self.operator.process_element_on(channel, record, key, now);
+            most -= rows;
+            for _ in 0..rows {
+                if !self.take_element(&mut accepted, now)? {
+                    break 'input;
                 }
             }
         }
@@ -137,6 +129,36 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         }
         self.backlog.admitted(now);
         Ok(accepted)
+    }
+
+    /// Takes the next element of the input, for which there is a slot; returns false if there is none.
+    #[expect(clippy::inline_always, reason = "once per record")]
+    #[inline(always)]
+    fn take_element(
+        &mut self,
+        accepted: &mut usize,
+        now: ProcessingTime,
+    ) -> Result<bool, X::Error> {
+        if !self.codec.has_element() {
+            if self.lacks_room() {
+                return Ok(false);
+            }
+            let Some(input) = self.inputs.pop_front() else { return Ok(false) };
+            *accepted += 1;
+            self.codec.accept(input)?;
+        }
+        match self.codec.next_element() {
+            None => {}
+            Some(StreamElement::Watermark(watermark)) => {
+                self.operator.process_watermark(watermark);
+            }
+            Some(StreamElement::Record((record, key))) => {
+                // A slot was free, and nothing else takes one.
+                let channel = self.codec.channel();
+                let _ = self.operator.process_element_on(channel, record, key, now);
+            }
+        }
+        Ok(true)
     }
 
     /// Returns whether [`admit`](Self::admit) would do something.
@@ -209,7 +231,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     /// what they bring, somebody wants it, and others have their share.
     pub(crate) fn set_window(&mut self, now: ProcessingTime) {
         let calls = self.bounds.calls(self.codec.result_bytes(), self.max_concurrency);
-        let calls = calls.min(self.warm_up.window()).min(self.permitted);
+        let calls = calls.min(self.few_calls(now)).min(self.permitted);
         self.operator.set_window(calls, now);
         // Calls that it lets start do not wait until something else happens.
         self.carry_out_actions(now);
@@ -225,7 +247,9 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         let ask_timeout = std::mem::take(&mut actions.ask_timeout);
         let cancel = std::mem::take(&mut actions.cancel);
         if !invoke.is_empty() {
-            self.warm_up.called(now);
+            if self.warm_up.is_watching(now) {
+                self.warm_up.on_start(now, 1);
+            }
             self.function.invoke(self.codec.calls(invoke));
         }
         if !ask_timeout.is_empty() {
@@ -360,9 +384,18 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
 
     /// As long as nobody is known to want them, holds no more rows than few calls take, those
     /// included that wait `behind` it in the chain.
-    pub(crate) fn bound_held(&mut self, behind: usize) {
-        let few = self.warm_up.window().get();
+    pub(crate) fn bound_held(&mut self, behind: usize, now: ProcessingTime) {
+        let few = self.few_calls(now).get();
         self.most_held = if self.warm_up.is_open() { few } else { few.saturating_sub(behind) };
+    }
+
+    /// Returns how many calls may be in flight as far as it is open who wants them; all of them
+    /// are told of together, so none has to be asked for.
+    fn few_calls(&self, now: ProcessingTime) -> NonZeroUsize {
+        match self.warm_up.window(now) {
+            u32::MAX => NonZeroUsize::MAX,
+            few => NonZeroUsize::new(few as usize).unwrap_or(NonZeroUsize::MIN),
+        }
     }
 
     pub(crate) fn warm_up(&self) -> &WarmUp {

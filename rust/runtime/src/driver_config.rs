@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use sparkawait_core::policy::WarmUpConfig;
+
 use crate::output_flusher::BufferTimeout;
-use crate::warm_up::WarmUpConfig;
 
 /// How a task begins, and how output batches are cut.
 #[derive(Clone, Copy, Debug)]

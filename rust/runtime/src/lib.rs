@@ -36,7 +36,6 @@ mod output_size;
 pub mod parker;
 pub mod shared_page;
 pub mod tokio_runtime;
-mod warm_up;
 
 pub use async_function::AsyncFunction;
 pub use batch_codec::BatchCodec;
@@ -49,4 +48,3 @@ pub use mail::ReplySender;
 pub use metrics::{MetricsReader, OperatorMetrics};
 pub use operator_chain::OperatorChain;
 pub use output_flusher::BufferTimeout;
-pub use warm_up::WarmUpConfig;

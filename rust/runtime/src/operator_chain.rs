@@ -141,7 +141,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
         for operator in self.operators.iter_mut().rev() {
             operator.set_window(now);
             if is_chain {
-                operator.bound_held(behind);
+                operator.bound_held(behind, now);
                 behind += operator.queue_size();
             }
         }

@@ -7,7 +7,8 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 
 use sparkawait_core::operator::{Config, FailurePolicy, OutputMode, Retry};
-use sparkawait_runtime::{BufferTimeout, DriverConfig, WarmUpConfig};
+use sparkawait_core::policy::WarmUpConfig;
+use sparkawait_runtime::{BufferTimeout, DriverConfig};
 use support::chain::{Chain, Script};
 use support::{BAD_RESULT, NO_RESULT, Told, Turns as _, World, config, echo, nanos};
 

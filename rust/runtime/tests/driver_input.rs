@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a task takes its input: as much as fits, and no more once it has ended.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Duration;
 
+use sparkawait_core::flow::ChannelConfig;
+use sparkawait_core::policy::{Gcra, PolicyConfig, Rate};
 use support::{BAD_ROW, Task, Told, Turns as _, WATERMARK, World, config, echo};
 
 mod support;
@@ -52,6 +55,21 @@ fn no_row_is_taken_while_capacity_is_reached() {
 
     assert_eq!(task.told(), ["call 1.1"]);
     assert_eq!(task.seen.lock().unwrap().elements, 1);
+}
+
+#[test]
+fn a_policy_that_is_asked_before_each_call_lets_in_all_that_it_has_permits_for() {
+    let (mut operator, driver) = config();
+    let rate = Rate::new(NonZeroU64::MIN, Duration::from_secs(1)).unwrap();
+    let rate_limit = Some(Gcra::new(rate, NonZeroU64::new(3).unwrap()));
+    operator.channels =
+        Some(ChannelConfig::single(PolicyConfig { rate_limit, ..PolicyConfig::NONE }));
+    let mut task = Task::new((operator, driver), hang);
+    task.feed(&[1, 2, 3, 4, 5]);
+
+    task.pause();
+
+    assert_eq!(task.told(), ["call 1.1", "call 2.1", "call 3.1"]);
 }
 
 #[test]

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sparkawait_core::operator::{AttemptId, Config, OutputMode, Retry};
-use sparkawait_runtime::{BufferTimeout, DriverConfig, WarmUpConfig};
+use sparkawait_core::policy::WarmUpConfig;
+use sparkawait_runtime::{BufferTimeout, DriverConfig};
 use support::{NO_RESULT, Task, Told, Turns as _, World, config, nanos};
 
 mod support;

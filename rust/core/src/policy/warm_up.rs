@@ -4,7 +4,9 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use sparkawait_core::time::ProcessingTime;
+use super::call_policy::CallPolicy;
+use super::ended_call::EndedCall;
+use crate::time::ProcessingTime;
 
 /// How long after the first batch was taken all calls are permitted. Whoever wanted no more
 /// has gone by then.
@@ -55,44 +57,38 @@ enum State {
 ///      \---------------------- 10 s without a row --------------------------/
 /// ```
 ///
-/// Whether the consumer is there is seen when it asks for a batch, so it opens at the
-/// beginning of a turn only. Until then rows leave as they are completed, so that whoever
+/// A [`CallPolicy`] of the calls of a task, whatever their destination. Beside the calls it is told
+/// when rows are asked for, and when some leave. Whether the consumer is there is seen when it asks
+/// for a batch, so it opens at the beginning of a turn only. Until then rows leave as they are completed, so that whoever
 /// wants a few more than the first gets them.
 #[derive(Debug)]
-pub(crate) struct WarmUp {
+pub struct WarmUp {
     state: State,
-    few: NonZeroUsize,
+    few: u32,
 }
 
 impl WarmUp {
     /// Starts cold, or open without a configuration.
-    pub(crate) fn new(config: Option<WarmUpConfig>, max_concurrency: NonZeroUsize) -> Self {
+    pub fn new(config: Option<WarmUpConfig>, max_concurrency: NonZeroUsize) -> Self {
         let few = config.map_or(max_concurrency, |it| it.window(max_concurrency));
         let is_cold = few < max_concurrency;
-        Self { state: if is_cold { State::Cold { first_call: None } } else { State::Open }, few }
-    }
-
-    /// Returns how many calls may be in flight as far as this is concerned.
-    pub(crate) const fn window(&self) -> NonZeroUsize {
-        match self.state {
-            State::Open => NonZeroUsize::MAX,
-            State::Cold { .. } | State::Shown { .. } => self.few,
-        }
+        let state = if is_cold { State::Cold { first_call: None } } else { State::Open };
+        Self { state, few: u32::try_from(few.get()).unwrap_or(u32::MAX) }
     }
 
     /// Returns whether no row has left.
     #[inline]
-    pub(crate) const fn is_cold(&self) -> bool {
+    pub const fn is_cold(&self) -> bool {
         matches!(self.state, State::Cold { .. })
     }
 
     /// Returns whether all calls are permitted; otherwise rows are to leave at once.
-    pub(crate) const fn is_open(&self) -> bool {
+    pub const fn is_open(&self) -> bool {
         matches!(self.state, State::Open)
     }
 
     /// Returns when a turn is to end, so that another one opens.
-    pub(crate) const fn opens_at(&self) -> Option<ProcessingTime> {
+    pub const fn opens_at(&self) -> Option<ProcessingTime> {
         match self.state {
             State::Shown { opens_at } => Some(opens_at),
             State::Cold { .. } | State::Open => None,
@@ -100,7 +96,7 @@ impl WarmUp {
     }
 
     /// Notes that the consumer waits for a batch.
-    pub(crate) fn begin_turn(&mut self, now: ProcessingTime) {
+    pub fn begin_turn(&mut self, now: ProcessingTime) {
         let opens_at = match self.state {
             State::Open => return,
             State::Shown { opens_at } => Some(opens_at),
@@ -111,20 +107,35 @@ impl WarmUp {
         }
     }
 
-    /// Notes that calls start.
+    /// Notes that rows have left.
     #[inline]
-    pub(crate) fn called(&mut self, now: ProcessingTime) {
+    pub fn left(&mut self, now: ProcessingTime) {
+        if self.is_cold() {
+            self.state = State::Shown { opens_at: now + OPENS_AFTER };
+        }
+    }
+}
+
+impl CallPolicy for WarmUp {
+    fn on_start(&mut self, now: ProcessingTime, _cost: u64) {
         if let State::Cold { first_call } = &mut self.state {
             first_call.get_or_insert(now);
         }
     }
 
-    /// Notes that rows have left.
-    #[inline]
-    pub(crate) fn left(&mut self, now: ProcessingTime) {
-        if self.is_cold() {
-            self.state = State::Shown { opens_at: now + OPENS_AFTER };
-        }
+    fn on_end(&mut self, _call: &EndedCall) {}
+
+    fn window(&self, _now: ProcessingTime) -> u32 {
+        if self.is_open() { u32::MAX } else { self.few }
+    }
+
+    fn ready_at(&self, now: ProcessingTime, _cost: u64) -> ProcessingTime {
+        now
+    }
+
+    /// The first call has to be told of.
+    fn is_watching(&self, _now: ProcessingTime) -> bool {
+        self.state == State::Cold { first_call: None }
     }
 }
 
@@ -148,7 +159,7 @@ mod tests {
 
     #[test]
     fn an_eighth_of_the_calls_is_made_at_first_and_at_least_four() {
-        let few = |calls| warm_up(calls, 1, calls).window().get();
+        let few = |calls| warm_up(calls, 1, calls).window(at(0));
 
         assert_eq!([1_000, 100, 40, 32, 31, 5].map(few), [125, 12, 5, 4, 4, 4]);
         assert!([1, 3, 4].into_iter().all(|calls| warm_up(calls, 1, calls).is_open()));
@@ -156,8 +167,8 @@ mod tests {
 
     #[test]
     fn calls_of_many_rows_are_counted_as_calls_that_can_be_filled() {
-        assert_eq!(warm_up(10_000, 100, 10_000).window().get(), 12 * 100);
-        assert_eq!(warm_up(8, 100, 10_000).window().get(), 4 * 100, "eight at a time");
+        assert_eq!(warm_up(10_000, 100, 10_000).window(at(0)), 12 * 100);
+        assert_eq!(warm_up(8, 100, 10_000).window(at(0)), 4 * 100, "eight at a time");
         assert!(warm_up(100, 100, 100).is_open(), "all rows make one call");
     }
 
@@ -165,25 +176,27 @@ mod tests {
     fn it_opens_when_the_consumer_asks_a_while_after_the_first_rows() {
         let mut warm_up = warm_up(100, 1, 100);
         warm_up.begin_turn(at(0));
-        warm_up.called(at(5));
+        warm_up.on_start(at(5), 1);
         warm_up.left(at(50));
         warm_up.left(at(90));
         assert_eq!(warm_up.opens_at(), Some(at(150)));
 
         warm_up.begin_turn(at(149));
-        assert_eq!(warm_up.window(), count(12));
+        assert_eq!(warm_up.window(at(149)), 12);
         warm_up.begin_turn(at(150));
 
         assert!(warm_up.is_open());
-        assert_eq!((warm_up.window(), warm_up.opens_at()), (NonZeroUsize::MAX, None));
+        assert_eq!((warm_up.window(at(150)), warm_up.opens_at()), (u32::MAX, None));
     }
 
     #[test]
     fn first_calls_that_do_not_end_are_waited_for_for_ten_seconds() {
         let mut warm_up = warm_up(100, 1, 100);
         warm_up.begin_turn(at(60_000));
-        warm_up.called(at(60_000));
-        warm_up.called(at(65_000));
+        assert!(warm_up.is_watching(at(60_000)));
+        warm_up.on_start(at(60_000), 1);
+        assert!(!warm_up.is_watching(at(60_000)));
+        warm_up.on_start(at(65_000), 1);
 
         warm_up.begin_turn(at(69_999));
         assert!(warm_up.is_cold());

@@ -73,6 +73,13 @@ impl TextColumn {
             column.advance();
             return;
         }
+        self.push_parsed(value);
+    }
+
+    /// Appends a value that has to be read. Apart, so that the loop over texts has the registers.
+    #[inline(never)]
+    fn push_parsed(&mut self, value: &[u8]) {
+        let Ok(column) = &mut self.column else { return };
         let row = column.len();
         if let Err(what) = push(column, value) {
             column.truncate(row);
@@ -119,26 +126,14 @@ impl TextColumn {
 /// Appends a value; says what is wrong, having appended parts of it perhaps.
 #[inline]
 fn push(column: &mut Column, value: &[u8]) -> Result<(), String> {
-    if matches!(column.values, Values::Text(_) | Values::Binary(_)) {
+    let text = from_utf8(value);
+    let text = match (&column.values, text) {
         // The only reason why it is not there already.
-        return Err(too_long(Full));
-    }
-    let text = from_utf8(value).map_err(|_| "its bytes are no UTF-8".to_owned())?;
-    if matches!(
-        column.values,
-        Values::List { .. } | Values::Struct { .. } | Values::Map { .. } | Values::Void
-    ) {
-        return json::push_value(column, text);
-    }
-    push_text(column, text).ok_or_else(|| "the text does not parse as one".to_owned())?;
-    column.advance();
-    Ok(())
-}
-
-/// Appends a text to the values of a plain type; `None` if it does not parse.
-#[inline]
-fn push_text(column: &mut Column, text: &str) -> Option<()> {
-    match &mut column.values {
+        (Values::Text(_) | Values::Binary(_), _) => return Err(too_long(Full)),
+        (_, Err(_)) => return Err("its bytes are no UTF-8".to_owned()),
+        (_, Ok(text)) => text,
+    };
+    let pushed = match &mut column.values {
         Values::Integer { values, least, most } => number::integer(text)
             .filter(|value| (*least..=*most).contains(value))
             .map(|value| values.push(value)),
@@ -149,8 +144,14 @@ fn push_text(column: &mut Column, text: &str) -> Option<()> {
         Values::Decimal { values, precision, scale } => {
             number::decimal(text, *precision, *scale).map(|value| values.push(value))
         }
-        _ => times::push_time(&mut column.values, text, true),
-    }
+        Values::List { .. } | Values::Struct { .. } | Values::Map { .. } | Values::Void => {
+            return json::push_value(column, text);
+        }
+        values => times::push_time(values, text, true),
+    };
+    pushed.ok_or_else(|| "the text does not parse as one".to_owned())?;
+    column.advance();
+    Ok(())
 }
 
 fn too_long(_: Full) -> String {

@@ -10,7 +10,9 @@ use crate::element::Key;
 
 /// Channels by number and by key.
 ///
-/// A number stays with its channel until that is forgotten; the place is used again.
+/// A number stays with its channel until that is forgotten; the place is used again. It is no
+/// [`Slab`](crate::slab::Slab), whose link would take a cache line beside each channel: channels are
+/// forgotten many at a time, and the vacant places listed then.
 #[derive(Debug)]
 pub(super) struct ChannelSlab {
     channels: Vec<Channel>,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::policy::{Gcra, PolicyConfig, Rate};
-use support::{BAD_ROW, Task, Told, Turns as _, WATERMARK, World, config, echo};
+use support::{BAD_ROW, Task, Told, Turns as _, WATERMARK, WITHOUT_CHANNEL, World, config, echo};
 
 mod support;
 
@@ -60,16 +60,16 @@ fn no_row_is_taken_while_capacity_is_reached() {
 #[test]
 fn a_policy_that_is_asked_before_each_call_lets_in_all_that_it_has_permits_for() {
     let (mut operator, driver) = config();
-    let rate = Rate::new(NonZeroU64::MIN, Duration::from_secs(1)).unwrap();
+    let rate = Rate::new(NonZeroU64::MIN, Duration::from_secs(3_600)).unwrap();
     let rate_limit = Some(Gcra::new(rate, NonZeroU64::new(3).unwrap()));
     operator.channels =
         Some(ChannelConfig::single(PolicyConfig { rate_limit, ..PolicyConfig::NONE }));
     let mut task = Task::new((operator, driver), hang);
-    task.feed(&[1, 2, 3, 4, 5]);
+    task.feed(&[1, 2, 3, 4, 5].map(|row| WITHOUT_CHANNEL + row));
 
     task.pause();
 
-    assert_eq!(task.told(), ["call 1.1", "call 2.1", "call 3.1"]);
+    assert_eq!(task.told(), ["call 1000001.1", "call 1000002.1", "call 1000003.1"]);
 }
 
 #[test]

@@ -83,6 +83,9 @@ impl Clock for ManualClock {
     }
 }
 
+/// The first row without a channel.
+pub(crate) const WITHOUT_CHANNEL: u32 = 1_000_000;
+
 /// The bytes of a row of the input.
 const ROW_BYTES: usize = 100;
 
@@ -161,7 +164,7 @@ impl BatchCodec for Numbers {
     }
 
     fn channel(&self) -> Option<Key> {
-        Some(Key::new(u64::from(self.last % 10)))
+        (self.last < WITHOUT_CHANNEL).then_some(Key::new(u64::from(self.last % 10)))
     }
 
     fn channel_name(&self, _channel: Key, record: Option<&u32>) -> Option<String> {

@@ -62,7 +62,7 @@ help: ## list the targets
 		while IFS=$$'\t' read -r target text; do printf '%-14s %s\n' "$$target" "$$text"; done
 
 .PHONY: demo
-demo: release ## enrich 336,776 flights over HTTP, check the output and print what was measured
+demo: $(or $(wildcard $(VENV)/.release),$(VENV)/.demo) ## enrich 336,776 flights over HTTP, check the output and print what was measured
 	$(JAVA) $(PY) -m sparkawait demo
 
 .PHONY: dev
@@ -282,16 +282,11 @@ $(VENV)/.servers: tools/install-servers | $(VENV)/.packages
 	tools/install-servers
 	@touch $@
 
-# One file of the extension module serves both profiles, so the stamp of one removes the other's;
-# Cargo keeps both builds.
-$(VENV)/.dev: $(VENV)/.packages $(RUST_SOURCES)
-	$(VENV)/bin/maturin develop --quiet --locked --skip-install
-	@rm -f $(VENV)/.release
-	@touch $@
-
-$(VENV)/.release: $(VENV)/.packages $(RUST_SOURCES)
-	$(VENV)/bin/maturin develop --quiet --locked --skip-install --release
-	@rm -f $(VENV)/.dev
+# One file of the extension module serves all profiles, so the stamp of one removes the others';
+# Cargo keeps all builds. A demo without a release build is content with a quicker one.
+$(VENV)/.dev $(VENV)/.demo $(VENV)/.release: $(VENV)/.%: $(VENV)/.packages $(RUST_SOURCES)
+	$(VENV)/bin/maturin develop --quiet --locked --skip-install --profile $*
+	@rm -f $(VENV)/.dev $(VENV)/.demo $(VENV)/.release
 	@touch $@
 
 $(OLDER:%=.venv-%/.packages): .venv-%/.packages: requirements/%.lock

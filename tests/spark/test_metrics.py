@@ -54,7 +54,7 @@ def test_what_describes_one_moment_is_left_out():
 
 
 def test_no_task_gives_no_metrics(spark):
-    assert Metrics(spark).snapshot() == {"tasks": 0}
+    assert Metrics(spark).snapshot() == {"tasks": 0, "failed_tasks": {"tasks": 0}}
 
 
 def test_metrics_of_all_tasks_are_added(spark):
@@ -82,6 +82,73 @@ def test_metrics_of_all_tasks_are_added(spark):
     assert snapshot["emitted"] == 50
     assert snapshot["failed"] == 50
     assert sum(count for _, count in snapshot["call_latency"]) == 150
+
+
+def failing_at(last, metrics, once=None):
+    """Calls for ten rows in each of two tasks; the call for row `last` raises, or does it once."""
+
+    @sa.async_function("doubled bigint")
+    async def fail(row):
+        if row["id"] == last and (once is None or once.take()):
+            message = "[sparkawait.metrics 0 {}]"
+            raise OSError(message)
+        return {"doubled": 2 * row["id"]}
+
+    return fail, {"metrics": metrics, "capacity": 1}
+
+
+def test_what_a_failed_task_counted_is_told_apart(spark, once):
+    metrics, other = Metrics(spark), Metrics(spark)
+    fail, given = failing_at(19, metrics, once)
+
+    assert sa.ordered_wait(spark.range(20, numPartitions=2), fail, **given).count() == 20
+    sa.ordered_wait(spark.range(5, numPartitions=1), double, metrics=other).collect()
+
+    snapshot = metrics.snapshot()
+    failed = snapshot.pop("failed_tasks")
+    assert (snapshot["tasks"], snapshot["attempts"], snapshot["failed"]) == (2, 20, 0)
+    assert (failed["tasks"], failed["attempts"], failed["emitted"]) == (1, 10, 9)
+    assert sum(count for _, count in failed["call_latency"]) == 10
+    # The same ones, and those of this object.
+    assert metrics.snapshot()["failed_tasks"] == failed
+    assert other.snapshot()["failed_tasks"] == {"tasks": 0}
+
+
+def test_every_run_of_a_task_that_fails_a_job_is_counted(spark):
+    metrics = Metrics(spark)
+    fail, given = failing_at(9, metrics)
+    broken = sa.ordered_wait(spark.range(10, numPartitions=1), fail, **given)
+
+    with pytest.raises(Exception, match="for row 9 of partition 0"):
+        broken.collect()
+
+    runs = int(spark.sparkContext.master.rstrip("]").rpartition(",")[2])
+    snapshot = metrics.snapshot()
+    assert snapshot["tasks"] == 0
+    assert snapshot["failed_tasks"]["tasks"] == runs
+    assert snapshot["failed_tasks"]["attempts"] == 10 * runs
+
+
+def test_failed_tasks_of_a_chain_and_of_a_column_are_counted(spark):
+    @sa.async_function("same bigint")
+    async def first(row):
+        return {"same": row["id"]}
+
+    metrics = Metrics(spark)
+    fail, given = failing_at(3, metrics)
+    before = sa.ordered_wait(spark.range(4, numPartitions=1), first, metrics=metrics)
+
+    with pytest.raises(Exception, match="for row 3 of partition 0"):
+        sa.ordered_wait(before, fail, chain=True, **given).collect()
+    with pytest.raises(Exception, match="for row 3 of partition 0"):
+        spark.range(4, numPartitions=1).select(sa.async_udf(fail, **given)("id")).collect()
+
+    runs = int(spark.sparkContext.master.rstrip("]").rpartition(",")[2])
+    failed = metrics.snapshot()["failed_tasks"]
+    assert set(failed["operators"]) == {first.name, fail.name}
+    assert failed["operators"][fail.name]["attempts"] == 4 * runs
+    # Two operators in a chain, and one.
+    assert failed["tasks"] == 3 * runs
 
 
 def test_metrics_of_the_function_are_added(spark):

@@ -22,7 +22,7 @@ from sparkawait._plan.chain import Chain
 from sparkawait._worker.logs import write_to_standard_error
 from sparkawait.exceptions import AsyncIOError
 from sparkawait.spark.connection import Connection
-from sparkawait.spark.metrics import TaskMetrics, of_one_task
+from sparkawait.spark.metrics import TaskMetrics, of_one_task, text_of_failed_task
 from sparkawait.spark.shipment import Shipment
 
 if TYPE_CHECKING:
@@ -124,21 +124,42 @@ def run_task(
             for batch in output:
                 yield batch
                 connection.flush()
-    except AsyncIOError as error:
-        _keep_cause(error)
+    except Exception as error:
+        if isinstance(error, AsyncIOError):
+            _keep_cause(error)
+        # Nothing that a failed task adds to an accumulator is kept.
+        for accumulator, counts in _metrics(chain, totals, accumulators):
+            _say(error, text_of_failed_task(accumulator, counts))
         raise
     finally:
-        is_chain = len(chain.plans) > 1
-        operators = totals.get("operators", {}) if is_chain else {}
-        for plan, accumulator in zip(chain.plans, accumulators, strict=True):
-            name = plan.function_name
-            counts = operators.get(name, {}) if is_chain else totals
+        for accumulator, counts in _metrics(chain, totals, accumulators):
+            accumulator.add(counts)
+        for name, counts in _by_operator(chain, totals):
             # Channels are named by what is in the rows, which is nothing for a log.
             logged = {key: counts[key] for key in counts if key != "channels"}
             _logger.info("%s, partition %d: %s", name, partition, logged)
-            if accumulator is not None:
-                shown = {"operators": {name: of_one_task(counts)}} if is_chain else {}
-                accumulator.add({**of_one_task(counts), **shown})
+
+
+def _by_operator(chain: Chain, totals: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Returns what each operator has counted, by the name of its function."""
+    names = [plan.function_name for plan in chain.plans]
+    if len(names) == 1:
+        return [(names[0], totals)]
+    operators = totals.get("operators", {})
+    return [(name, operators.get(name, {})) for name in names]
+
+
+def _metrics(
+    chain: Chain,
+    totals: Mapping[str, Any],
+    accumulators: Sequence[Accumulator[TaskMetrics] | None],
+) -> Iterator[tuple[Accumulator[TaskMetrics], TaskMetrics]]:
+    """Yields what is to be added where."""
+    counted = _by_operator(chain, totals)
+    for (name, counts), accumulator in zip(counted, accumulators, strict=True):
+        if accumulator is not None:
+            shown = {"operators": {name: of_one_task(counts)}} if len(counted) > 1 else {}
+            yield accumulator, {**of_one_task(counts), **shown}
 
 
 def _keep_cause(error: AsyncIOError) -> None:
@@ -146,7 +167,11 @@ def _keep_cause(error: AsyncIOError) -> None:
     if error.__cause__ is None or not os.environ.get("SPARK_SIMPLIFIED_TRACEBACK"):
         return
     cause = "".join(traceback.format_exception(error.__cause__)).rstrip()
-    note = f"caused by the exception of the function:\n{cause}"
+    _say(error, f"caused by the exception of the function:\n{cause}")
+
+
+def _say(error: Exception, note: str) -> None:
+    """Adds to what is printed of `error`."""
     if sys.version_info >= (3, 11):
         error.add_note(note)
     else:  # notes would not be printed

@@ -25,7 +25,7 @@ def options(job: Job) -> dict[str, Any]:
 
     workload = job.workload
     given: dict[str, Any] = {
-        "capacity": workload.slots or workload.calls,
+        "capacity": workload.held or workload.slots or workload.calls,
         "max_concurrency": workload.calls,
         "timeout": workload.timeout,
     }

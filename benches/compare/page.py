@@ -102,6 +102,8 @@ def _about(workload: dict[str, Any]) -> str:
     parts = [f"{workload['mode']}, {_number(workload['calls'])} calls in flight"]
     if workload["slots"]:
         parts.append(f"up to {_number(workload['slots'])} rows held where that is another number")
+    if workload.get("held"):
+        parts.append(f"or results of {workload['held']} where they are bounded by bytes")
     if workload["rows_per_second_bound"]:
         parts.append(f"bound {_number(workload['rows_per_second_bound'])} rows/s")
     return ", ".join(parts) + "."

@@ -185,6 +185,7 @@ def _describe(workload: Workload) -> Document:
         "mode": workload.mode,
         "calls": workload.calls,
         "slots": workload.slots,
+        "held": workload.held,
         "mean_call_ms": mean * 1e3 if mean is not None else None,
         "rows_per_second_bound": workload.bound(),
         "rows_per_watermark": workload.watermark_every,

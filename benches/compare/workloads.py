@@ -108,6 +108,8 @@ class Workload:
         mode: The order of the output. A peer that has no unordered mode does it in its order.
         calls: Calls in flight at most.
         slots: Rows that may be held, by peers that bound them apart from calls.
+        held: Bytes of results that may be held, by peers that bound these instead of rows.
+        megabytes: What the process may have at its peak; a peer that takes more is out.
         delays: What a simulated call takes; ``None`` for a call that returns at once.
         service: What is called over HTTP instead of a simulated call.
         watermark_every: Rows between watermarks, if there are any.
@@ -123,6 +125,8 @@ class Workload:
     mode: Mode = "unordered"
     calls: int = 1_000
     slots: int | None = None
+    held: str | None = None
+    megabytes: float | None = None
     delays: Delays | None = None
     service: Service | None = None
     watermark_every: int | None = None
@@ -203,6 +207,16 @@ WORKLOADS: tuple[Workload, ...] = (
         delays=_STRAGGLERS,
         # The slowest of the rows that are held decides: 10 000 of them have one of 1.5 s.
         reach=8_000,
+        stretch=2.0,
+    ),
+    Workload(
+        "stragglers-ordered-200mb",
+        "Log-normal calls around 5 ms, 1 % take 100 times as long, ordered, in at most 200 MB",
+        "ordered",
+        slots=10_000,
+        held="32 MB",
+        megabytes=200.0,
+        delays=_STRAGGLERS,
         stretch=2.0,
     ),
     *(

@@ -8,10 +8,15 @@ from typing import TypeAlias
 
 from sparkawait._plan.checks import refuse, shown
 
-__all__ = ["Size", "parse_size"]
+__all__ = ["Bytes", "Size", "parse_size"]
 
 Size: TypeAlias = int | str
 """A number of bytes, or a text with a unit, such as ``"64 MB"``."""
+
+
+class Bytes(int):
+    """A number of bytes, where a plain int is a number of something else."""
+
 
 _UNITS = {"": 1, "b": 1} | {
     unit: 1024**power

@@ -27,6 +27,7 @@ from sparkawait._plan.option_checks import (
     one_of,
     optional,
     route,
+    rows_or_bytes,
     seconds,
     the_cache,
     the_channels,
@@ -61,7 +62,7 @@ class ColumnArguments(TypedDict, total=False):
     timeout: Duration | None
     attempt_timeout: Duration | None
     max_concurrency: int | None
-    capacity: int | None
+    capacity: Size | None
     retry: AsyncRetryStrategy | None
     on_error: OnError
     error_column: str
@@ -136,10 +137,12 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     )
     capacity = Option(
         None,
-        optional(count(ErrorKind.CAPACITY_NOT_POSITIVE)),
+        optional(rows_or_bytes),
         "rows per task that were admitted and have not left, completed ones included. In ordered"
         " mode completed rows wait for slow ones, so there are eight times as many as calls: the"
-        " reorder buffer. For a batched function there are those of all calls",
+        " reorder buffer. For a batched function there are those of all calls. As a text, such as"
+        ' `"256 MB"` (powers of 1024), it bounds completed rows by the bytes of their results'
+        " alone, each with 128 bytes more for its place, however many they are",
         shown="= `max_concurrency`; 8 x if ordered",
     )
     retry = Option(

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bounds in bytes of the wait functions over record batches."""
 
+import asyncio
+
 import pyarrow as pa
 import pytest
 
-from sparkawait import arrow, async_function
+from sparkawait import Batch, arrow, async_function
 
 MEGABYTE = 1 << 20
 WAITS = [arrow.ordered_wait, arrow.unordered_wait]
@@ -79,3 +81,36 @@ def test_results_of_megabytes_are_not_lost():
         batch.num_rows for batch in arrow.unordered_wait(batches(150), function, on_error="drop")
     )
     assert rows == 150
+
+
+@pytest.mark.parametrize("wait", [arrow.ordered_wait, arrow.key_ordered_wait])
+def test_a_capacity_in_bytes_holds_more_rows_than_any_number_of_slots_would(wait):
+    """The first row waits for a thousand others, where eight calls have 64 slots."""
+
+    @async_function("y bigint")
+    async def function(row):
+        if row["x"] == 0:
+            await enough.wait()
+        called.append(row["x"])
+        if len(called) == 1000:
+            enough.set()
+        return {"y": -row["x"]}
+
+    called, enough = [], asyncio.Event()
+    given = {"key": "x"} if wait is arrow.key_ordered_wait else {}
+
+    out = wait(batches(3000), function, capacity="1 MB", max_concurrency=8, **given)
+
+    table = pa.Table.from_batches(list(out))
+    assert sorted(table["y"].to_pylist()) == list(range(-2999, 1))
+    assert called.index(0) >= 1000
+
+
+def test_a_capacity_in_bytes_goes_with_channels_and_batches():
+    @async_function("y bigint", batch=Batch(max_rows=10))
+    async def function(rows):
+        return [{"y": row["x"]} for row in rows]
+
+    for given in ({}, {"channel": "x"}):
+        out = arrow.ordered_wait(batches(500), function, capacity="10 KB", **given)
+        assert pa.Table.from_batches(list(out))["y"].to_pylist() == list(range(500))

@@ -113,7 +113,13 @@ def test_what_options_mean_together_is_checked_with_the_call():
         ({"capacity": 0}, "capacity-not-positive", "`capacity` must be at least 1, got 0"),
         ({"capacity": -5}, "capacity-not-positive", "got -5"),
         ({"capacity": True}, "capacity-not-positive", "must be an int, got True"),
-        ({"capacity": "9"}, "capacity-not-positive", "must be an int, got '9'"),
+        (
+            {"capacity": "9"},
+            "capacity-not-positive",
+            "a text with a unit such as '256 MB', got '9'",
+        ),
+        ({"capacity": "9 rows"}, "option-invalid", "`capacity` is no size: '9 rows'"),
+        ({"capacity": "0 MB"}, "option-invalid", "`capacity` must be at least 1 byte"),
         ({"capacity": 1.0}, "capacity-not-positive", "must be an int, got 1.0"),
         ({"capacity": 2**40}, "capacity-not-positive", "must be at most"),
         ({"timeout": 0}, "timeout-not-positive", "None sets no bound"),
@@ -416,3 +422,19 @@ def test_rows_that_wait_for_a_batch_are_in_flight_for_the_operator():
 
 def test_each_task_has_its_own_seed():
     assert plan().operator_arguments(INPUT)["seed"] != plan().operator_arguments(INPUT)["seed"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "given", "expected"),
+    [
+        ("ordered", {"capacity": "1 MB"}, (100, 100, 1 << 20)),
+        ("unordered", {"capacity": "2.5 GiB", "max_concurrency": 7}, (7, 7, 5 << 29)),
+        ("key_ordered", {"capacity": "100 b", "key": INPUT.names[0]}, (100, 100, 100)),
+        ("ordered", {"capacity": 30}, (30, 30, None)),
+    ],
+)
+def test_a_capacity_in_bytes_bounds_completed_rows_and_leaves_the_calls(mode, given, expected):
+    made = plan(mode=mode, **given)
+    assert (made.max_concurrency, made.capacity, made.capacity_bytes) == expected
+    arguments = made.operator_arguments(INPUT)
+    assert (arguments["capacity"], arguments["capacity_bytes"]) == expected[1:]

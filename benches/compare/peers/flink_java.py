@@ -132,6 +132,6 @@ PEER = Peer(
     can=frozenset({"ordered", "unordered", "http", "watermarks", "paced input"}),
     rows_per_second=1_500_000,
     run=run,
-    rates={"stragglers-ordered": 1_500, "watermark-1": 300_000},
+    rates={"stragglers-ordered": 1_500, "stragglers-ordered-200mb": 1_500, "watermark-1": 300_000},
     prepare=prepare,
 )

@@ -126,5 +126,5 @@ PEER = Peer(
     can=frozenset({"ordered", "unordered", "http"}),
     rows_per_second=4_000,
     run=run,
-    rates={"stragglers-ordered": 1_500},
+    rates={"stragglers-ordered": 1_500, "stragglers-ordered-200mb": 1_500},
 )

@@ -254,6 +254,7 @@ fn task(mode: OutputMode) -> Task {
     let output = DriverConfig {
         max_rows_per_batch: 8_192,
         max_bytes_per_batch: 64 << 20,
+        capacity_bytes: None,
         buffer_timeout: BufferTimeout::Never,
         target_latency: None,
         warm_up: None,

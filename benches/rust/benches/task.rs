@@ -43,6 +43,7 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
     let driver = DriverConfig {
         max_rows_per_batch: 8192,
         max_bytes_per_batch: 64 << 20,
+        capacity_bytes: None,
         buffer_timeout: BufferTimeout::After(Duration::from_millis(100)),
         target_latency: None,
         warm_up: None,

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
-from sparkawait._plan.checks import MAX_COUNT, choice, flag, refuse, shown
+from sparkawait._plan.checks import MAX_BYTES, MAX_COUNT, choice, flag, refuse, shown
 from sparkawait.cache import Cache
 from sparkawait.channels import Channels
 from sparkawait.columns import ColumnLike, columns
 from sparkawait.durations import parse_duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.retry import AsyncRetryStrategy
-from sparkawait.sizes import parse_size
+from sparkawait.sizes import Bytes, parse_size
 from sparkawait.watermark import WatermarkStrategy
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "one_of",
     "optional",
     "route",
+    "rows_or_bytes",
     "seconds",
     "the_cache",
     "the_channels",
@@ -67,6 +68,16 @@ def count(kind: ErrorKind = ErrorKind.OPTION_INVALID) -> Callable[[object, str],
         return value
 
     return check
+
+
+def rows_or_bytes(value: object, name: str) -> int | Bytes:
+    """Returns a number of rows, or of bytes where a text gives them with a unit."""
+    if isinstance(value, str):
+        if value.strip().replace(".", "", 1).isdecimal():
+            msg = f"`{name}` must be an int of rows or a text with a unit such as '256 MB'"
+            refuse(f"{msg}, got {shown(value)}", ErrorKind.CAPACITY_NOT_POSITIVE)
+        return Bytes(parse_size(value, name, most=MAX_BYTES))
+    return count(ErrorKind.CAPACITY_NOT_POSITIVE)(value, name)
 
 
 def bytes_(value: object, name: str) -> int:

@@ -28,6 +28,7 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, Batch, describe, is_async
 from sparkawait.native_function import NativeFunction
 from sparkawait.retry import AsyncRetryStrategy
+from sparkawait.sizes import Bytes
 from sparkawait.wait_options import OPTIONS, WaitOptions
 
 __all__ = ["Plan", "all_given", "resolve", "resolve_unpickled"]
@@ -90,7 +91,7 @@ def resolve_unpickled(
     checked_function = to_function(function)
     _check_together(checked, checked_function)
     _check_named(checked)
-    max_concurrency, capacity = _bounds(mode, checked, checked_function)
+    max_concurrency, capacity, capacity_bytes = _bounds(mode, checked, checked_function)
     route = _route(checked, checked_function)
     plan = Plan(
         mode=mode,
@@ -98,6 +99,7 @@ def resolve_unpickled(
         declared_schema=declared_schema(checked_function, checked.schema),
         options=checked,
         capacity=capacity,
+        capacity_bytes=capacity_bytes,
         max_concurrency=_calls(checked_function, max_concurrency),
         key=named(columns(key, "key"), "key") if mode == "key_ordered" else None,
         hidden=tuple(hidden),
@@ -127,9 +129,15 @@ def all_given(options: object, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _bounds(
     mode: str, options: WaitOptions, function: AsyncFunction | NativeFunction
-) -> tuple[int, int]:
-    """Returns the calls in flight, and the rows that are held."""
-    concurrency, capacity = options.max_concurrency, options.capacity
+) -> tuple[int, int, int | None]:
+    """Returns the calls in flight, the rows that are held, and the bytes that completed ones have.
+
+    With these, completed rows are none of the rows that are held.
+    """
+    concurrency, capacity, capacity_bytes = options.max_concurrency, options.capacity, None
+    if isinstance(capacity, Bytes):
+        # Rows that wait are as many as where those that are completed leave at once.
+        mode, capacity, capacity_bytes = "unordered", None, int(capacity)
     if concurrency is None:
         # As Flink's `capacity`, which is both.
         concurrency = _CALLS if capacity is None else capacity
@@ -141,7 +149,7 @@ def _bounds(
             " a call in flight takes a slot",
             ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE,
         )
-    return concurrency, capacity
+    return concurrency, capacity, capacity_bytes
 
 
 def _rows_per_call(mode: str, function: AsyncFunction | NativeFunction) -> int:

@@ -45,7 +45,8 @@ class Plan:
         function: What is called for every row.
         declared_schema: The columns that the function returns, as it declared them.
         options: The options, checked; what follows from several of them is below.
-        capacity: Rows admitted and not yet emitted.
+        capacity: Rows admitted and not yet emitted; with `capacity_bytes` not yet completed.
+        capacity_bytes: Bytes of completed rows.
         max_concurrency: Calls in flight, no more than a native function can have.
         key: Columns that make up the key, for the key-ordered mode.
         hidden: Columns, the last of the input, that no row has: options were computed into them.
@@ -62,6 +63,7 @@ class Plan:
     options: WaitOptions
     capacity: int
     max_concurrency: int
+    capacity_bytes: int | None = None
     key: tuple[str, ...] | None = None
     hidden: tuple[str, ...] = ()
     route: tuple[str, ...] | None = None
@@ -235,6 +237,7 @@ class Plan:
             "carried_schema": carried or pa.schema([]),
             "result_schema": self.result_schema,
             "capacity": self.capacity,
+            "capacity_bytes": self.capacity_bytes,
             "max_concurrency": concurrency,
             "retry": options.retry,
             "key": None if self.key is None else list(self.key),

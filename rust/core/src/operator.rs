@@ -81,6 +81,8 @@ pub struct AsyncWaitOperator<E, R, F> {
     timers: Timers,
     /// Records in back-off.
     backing_off: usize,
+    /// Completed records that take no slot.
+    without_slot: usize,
     /// The last failure of each pending record that failed and is tried again. Beside the queue,
     /// so that records that never fail pay nothing.
     last_failures: HashMap<EntryId, F, BuildHasherDefault<KeyHasher>>,
@@ -124,6 +126,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             waiting: VecDeque::new(),
             timers: Timers::new(),
             backing_off: 0,
+            without_slot: 0,
             last_failures: HashMap::default(),
             replay: VecDeque::new(),
             actions: Actions::default(),
@@ -157,9 +160,14 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Returns the number of free slots, for new records and for restored ones.
     fn slots(&self) -> usize {
         match &self.channels {
-            None => self.config.capacity.get() - self.queue.len(),
+            None => self.config.capacity.get().saturating_sub(self.taken_slots()),
             Some(channels) => self.slots_beside(channels),
         }
+    }
+
+    /// Returns the number of records that take slots.
+    fn taken_slots(&self) -> usize {
+        self.queue.len() - self.without_slot
     }
 
     /// Admits a record and starts its first attempt, unless an earlier record of its key is pending.
@@ -362,6 +370,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let element = self.queue.pop_completed()?;
         Some(element.map(|Completed { value, result }| {
             self.metrics.emitted += 1;
+            self.without_slot -= usize::from(!self.config.completed_take_slots);
             Emitted { record: value.record, attempts: value.attempt, outcome: result }
         }))
     }
@@ -437,6 +446,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Returns the number of records held, pending and completed.
     pub fn queue_size(&self) -> usize {
         self.queue.len()
+    }
+
+    /// Returns the number of completed records that take no slot.
+    pub fn records_without_slot(&self) -> usize {
+        self.without_slot
     }
 
     /// Returns the number of attempts that run.

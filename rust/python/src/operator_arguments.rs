@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What Python says of one operator of a task.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +37,7 @@ pub(crate) struct OperatorArguments {
     carried_schema: FromArrow<Schema>,
     result_schema: FromArrow<Schema>,
     capacity: i64,
+    capacity_bytes: Option<i64>,
     max_concurrency: i64,
     timeout: Option<f64>,
     attempt_timeout: Option<f64>,
@@ -124,6 +126,7 @@ impl OperatorArguments {
     fn operator(&self, on_error: OnError) -> PyResult<Config> {
         let capacity = to_capacity("capacity", self.capacity)?;
         let mut operator = Config::new(to_mode(&self.mode)?, capacity);
+        operator.completed_take_slots = self.capacity_bytes.is_none();
         operator.max_concurrency = to_capacity("max_concurrency", self.max_concurrency)?;
         operator.timeout = to_timeout("timeout", self.timeout)?;
         operator.attempt_timeout = to_timeout("attempt_timeout", self.attempt_timeout)?;
@@ -142,10 +145,14 @@ impl OperatorArguments {
         let max_rows_per_batch = to_capacity("max_rows_per_batch", self.max_rows_per_batch)?.get();
         let max_bytes_per_batch =
             to_capacity("max_bytes_per_batch", self.max_bytes_per_batch)?.get();
+        let capacity_bytes =
+            self.capacity_bytes.map(|it| to_capacity("capacity", it)).transpose()?;
+        let capacity_bytes = capacity_bytes.map(NonZeroUsize::get);
         let buffer_timeout = self.buffer_timeout.as_ref();
         Ok(DriverConfig {
             max_rows_per_batch,
             max_bytes_per_batch,
+            capacity_bytes,
             buffer_timeout: buffer_timeout
                 .map_or(Ok(BufferTimeout::Never), BufferTimeoutArgument::read)?,
             target_latency: to_timeout("target_latency", self.target_latency)?,

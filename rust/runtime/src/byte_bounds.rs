@@ -13,6 +13,10 @@ const REMEMBERED_CALLS: usize = 1024;
 /// As many of them an earlier task stands for.
 const EXPECTED_CALLS: usize = REMEMBERED_CALLS / 16;
 
+/// What a completed row takes beside its results: its place in the queue, and in the lists of
+/// deadlines.
+const ROW_BYTES: usize = 128;
+
 /// Decides whether further input is taken and how many calls may be in flight, so that neither the
 /// input nor the results that are held, those to come included, pass a bound.
 ///
@@ -26,6 +30,9 @@ const EXPECTED_CALLS: usize = REMEMBERED_CALLS / 16;
 #[derive(Debug)]
 pub(crate) struct ByteBounds {
     most: usize,
+    /// The same for results; and what is counted for a completed row beside them.
+    most_results: usize,
+    row_bytes: usize,
     /// Of the last calls that ended.
     calls: usize,
     bytes: usize,
@@ -39,7 +46,22 @@ impl ByteBounds {
     pub(crate) fn new(max_bytes_per_batch: usize, expected: Option<usize>) -> Self {
         let calls = if expected.is_some() { EXPECTED_CALLS } else { 0 };
         let bytes = expected.unwrap_or(0).saturating_mul(calls);
-        Self { most: max_bytes_per_batch.saturating_mul(BATCHES), calls, bytes }
+        let most = max_bytes_per_batch.saturating_mul(BATCHES);
+        Self { most, most_results: most, row_bytes: 0, calls, bytes }
+    }
+
+    /// Bounds completed rows by bytes alone, if there is such a bound: nothing else does then.
+    pub(crate) fn with_capacity(self, capacity_bytes: Option<usize>) -> Self {
+        match capacity_bytes {
+            None => self,
+            Some(most_results) => Self { most_results, row_bytes: ROW_BYTES, ..self },
+        }
+    }
+
+    /// Returns whether completed rows, which nothing but bytes bounds, have as many as they may.
+    #[inline]
+    pub(crate) fn is_full(&self, held: usize, completed: usize) -> bool {
+        self.row_bytes > 0 && held + completed * self.row_bytes >= self.most_results
     }
 
     /// Returns whether a further batch of input is taken, while `held` bytes of others are.
@@ -61,18 +83,20 @@ impl ByteBounds {
         self.bytes.checked_div(self.calls)
     }
 
-    /// Returns how many calls may be in flight, while results of `held` bytes are held.
+    /// Returns how many calls may be in flight, while results of `held` bytes are held, of
+    /// `completed` rows.
     #[inline]
-    pub(crate) fn calls(&self, held: usize, most: NonZeroUsize) -> NonZeroUsize {
-        let room = self.most.saturating_sub(held);
-        // As `bytes / calls * most <= room`, without a division.
-        if self.bytes.saturating_mul(most.get()) <= room.saturating_mul(self.calls) {
+    pub(crate) fn calls(&self, held: usize, completed: usize, most: NonZeroUsize) -> NonZeroUsize {
+        let room = self.most_results.saturating_sub(held + completed * self.row_bytes);
+        // As `(bytes / calls + row_bytes) * most <= room`, without a division.
+        let expected = self.bytes.saturating_add(self.calls * self.row_bytes);
+        if expected.saturating_mul(most.get()) <= room.saturating_mul(self.calls) {
             return most;
         }
         let Some(average) = self.bytes_of_a_call() else {
             return if room > 0 { most } else { NonZeroUsize::MIN };
         };
-        let average = average.max(1);
+        let average = (average + self.row_bytes).max(1);
         NonZeroUsize::new(room / average).unwrap_or(NonZeroUsize::MIN).min(most)
     }
 }
@@ -86,11 +110,11 @@ mod tests {
     #[test]
     fn small_results_bound_nothing() {
         let mut bounds = ByteBounds::new(1000, None);
-        assert_eq!(bounds.calls(0, MOST), MOST, "nothing is known yet");
+        assert_eq!(bounds.calls(0, 0, MOST), MOST, "nothing is known yet");
 
         bounds.measure(50, 500);
 
-        assert_eq!(bounds.calls(3000, MOST), MOST);
+        assert_eq!(bounds.calls(3000, 0, MOST), MOST);
     }
 
     #[test]
@@ -98,7 +122,7 @@ mod tests {
         let mut bounds = ByteBounds::new(1000, None);
         bounds.measure(10, 2000);
 
-        let calls = [0, 1000, 3900, 4000, 9000].map(|held| bounds.calls(held, MOST).get());
+        let calls = [0, 1000, 3900, 4000, 9000].map(|held| bounds.calls(held, 0, MOST).get());
 
         assert_eq!(calls, [20, 15, 1, 1, 1], "one is always made, so that the head completes");
     }
@@ -106,26 +130,26 @@ mod tests {
     #[test]
     fn the_first_results_are_expected_to_be_as_those_of_an_earlier_task() {
         let mut bounds = ByteBounds::new(1000, Some(200));
-        assert_eq!((bounds.calls(0, MOST).get(), bounds.bytes_of_a_call()), (20, Some(200)));
+        assert_eq!((bounds.calls(0, 0, MOST).get(), bounds.bytes_of_a_call()), (20, Some(200)));
 
         bounds.measure(EXPECTED_CALLS, 0);
-        assert_eq!(bounds.calls(0, MOST).get(), 40, "what this one sees counts as much soon");
+        assert_eq!(bounds.calls(0, 0, MOST).get(), 40, "what this one sees counts as much soon");
 
         let unknown = ByteBounds::new(1000, None);
-        assert_eq!((unknown.calls(0, MOST), unknown.bytes_of_a_call()), (MOST, None));
-        assert_eq!(ByteBounds::new(1000, Some(0)).calls(0, MOST), MOST, "nothing is brought");
-        assert_eq!(ByteBounds::new(1000, Some(usize::MAX)).calls(0, MOST), NonZeroUsize::MIN);
+        assert_eq!((unknown.calls(0, 0, MOST), unknown.bytes_of_a_call()), (MOST, None));
+        assert_eq!(ByteBounds::new(1000, Some(0)).calls(0, 0, MOST), MOST, "nothing is brought");
+        assert_eq!(ByteBounds::new(1000, Some(usize::MAX)).calls(0, 0, MOST), NonZeroUsize::MIN);
     }
 
     #[test]
     fn what_was_large_once_is_forgotten() {
         let mut bounds = ByteBounds::new(1000, None);
         bounds.measure(10, 1_000_000);
-        assert_eq!(bounds.calls(0, MOST).get(), 1);
+        assert_eq!(bounds.calls(0, 0, MOST).get(), 1);
 
         (0..100).for_each(|_| bounds.measure(1000, 1000));
 
-        assert_eq!(bounds.calls(0, MOST), MOST);
+        assert_eq!(bounds.calls(0, 0, MOST), MOST);
     }
 
     #[test]
@@ -134,5 +158,19 @@ mod tests {
 
         assert!(bounds.takes_input(3999));
         assert!(!bounds.takes_input(4000));
+    }
+
+    #[test]
+    fn rows_without_slots_are_bounded_by_bytes_alone() {
+        let mut bounds = ByteBounds::new(1000, None).with_capacity(Some(1_000_000));
+        bounds.measure(10, 10 * (1000 - ROW_BYTES));
+
+        let calls = [0, 899, 900, 950, 1000].map(|rows| {
+            let held = rows * (1000 - ROW_BYTES);
+            (bounds.calls(held, rows, MOST).get(), bounds.is_full(held, rows))
+        });
+
+        assert_eq!(calls, [(100, false), (100, false), (100, false), (50, false), (1, true)]);
+        assert!(!bounds.takes_input(4000), "the input has its own bound");
     }
 }

@@ -75,7 +75,8 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
             has_ended: false,
             input_ended: false,
             has_put_out: false,
-            bounds: ByteBounds::new(config.max_bytes_per_batch, config.expected_result_bytes),
+            bounds: ByteBounds::new(config.max_bytes_per_batch, config.expected_result_bytes)
+                .with_capacity(config.capacity_bytes),
             latency: LatencyRecorder::new(),
             channels: ChannelRecorder::default(),
             backlog: BacklogWarning::default(),
@@ -178,6 +179,13 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
 
     /// Returns how many rows may be admitted.
     fn free_slots(&self) -> usize {
+        let completed = self.operator.records_without_slot();
+        if self.bounds.is_full(self.codec.result_bytes(), completed)
+            && self.operator.queue_size() > completed
+        {
+            // What is not completed will be, and makes room.
+            return 0;
+        }
         let slots = self.operator.free_slots();
         if self.most_held == usize::MAX {
             return slots;
@@ -230,7 +238,8 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     /// Lets as many calls be in flight as everybody permits who bounds them: there is room for
     /// what they bring, somebody wants it, and others have their share.
     pub(crate) fn set_window(&mut self, now: ProcessingTime) {
-        let calls = self.bounds.calls(self.codec.result_bytes(), self.max_concurrency);
+        let (held, completed) = (self.codec.result_bytes(), self.operator.records_without_slot());
+        let calls = self.bounds.calls(held, completed, self.max_concurrency);
         let calls = calls.min(self.few_calls(now)).min(self.permitted);
         self.operator.set_window(calls, now);
         // Calls that it lets start do not wait until something else happens.

@@ -14,6 +14,9 @@ pub struct DriverConfig {
     pub max_rows_per_batch: usize,
     /// A batch of about so many bytes leaves at once, and none has more unless one row has.
     pub max_bytes_per_batch: usize,
+    /// Bounds completed rows by the bytes of their results, and of their places in the queue, where
+    /// they take no slots; `None`: the slots bound them, and four times `max_bytes_per_batch`.
+    pub capacity_bytes: Option<usize>,
     /// When a smaller batch leaves.
     pub buffer_timeout: BufferTimeout,
     /// Batches are made smaller so that a row takes this long through one; `None`: never.

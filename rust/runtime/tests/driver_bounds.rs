@@ -4,6 +4,7 @@
 //! A row of the input has a hundred bytes, a result as many as its number says. With a hundred
 //! bytes per batch, four hundred of each may be held.
 
+use sparkawait_core::operator::Config;
 use sparkawait_runtime::BufferTimeout;
 use support::{Task, Told, Turns as _, World, config, echo};
 
@@ -63,4 +64,36 @@ fn the_results_of_calls_in_flight_have_room_by_the_size_of_the_last_ones() {
 
     let told = ["call 10.1", "call 11.1", "call 12.1", "call 13.1", "call 14.1"];
     assert_eq!(task.told(), told, "a hundred bytes each, in four hundred");
+}
+
+/// Answers all calls but that of the first row, which is answered when it is asked for again.
+fn all_but_the_first(world: &World, told: Told) {
+    if let Told::Call(value, attempt) = told {
+        if value == 1 {
+            world.clock.end_turn();
+        } else {
+            assert!(world.reply(value, attempt));
+        }
+    }
+}
+
+#[test]
+fn completed_rows_are_bounded_by_their_bytes_alone_and_the_head_completes() {
+    let (operator, mut driver) = config();
+    // Each of the results has 100 bytes, and 128 for its place: 20 of them and no more.
+    driver.capacity_bytes = Some(20 * (100 + 128));
+    let operator = Config { completed_take_slots: false, ..operator };
+    let mut task = Task::new((operator, driver), all_but_the_first);
+    task.feed(&[1]);
+    task.feed(&[10; 100]);
+    task.feeder.put_end();
+
+    task.world.clock.tick(10_000_000);
+    (0..10).for_each(|_| task.pause());
+
+    let called = task.told().len();
+    assert!((20..=31).contains(&called), "{called} were called, of which ten may be in flight");
+    let first = task.first_call();
+    assert!(task.world.reply(1, first));
+    assert_eq!(task.run().len(), 101);
 }

@@ -24,9 +24,9 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Calls that start while the queue is full may hold more slots than there
     /// are: they make room, in ordered mode they alone do.
     pub(super) fn slots_beside(&self, channels: &ChannelTable) -> usize {
-        let (capacity, held) = (self.config.capacity.get(), self.queue.len());
+        let (capacity, held) = (self.config.capacity.get(), self.taken_slots());
         if channels.is_single() {
-            return capacity - held;
+            return capacity.saturating_sub(held);
         }
         let unused = self.window.saturating_sub(self.running);
         let slots = capacity.saturating_sub(held - channels.sheltered());

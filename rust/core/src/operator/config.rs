@@ -46,6 +46,9 @@ pub struct Config {
     pub mode: OutputMode,
     /// Records admitted and not yet emitted.
     pub capacity: NonZeroUsize,
+    /// Whether completed records take slots of `capacity`, too; else whoever drives the operator
+    /// bounds what they hold.
+    pub completed_take_slots: bool,
     /// Calls in flight at once.
     pub max_concurrency: NonZeroUsize,
     /// Time for a record from its admission, all attempts together.
@@ -75,6 +78,7 @@ impl Config {
         Self {
             mode,
             capacity,
+            completed_take_slots: true,
             max_concurrency: capacity,
             timeout: None,
             attempt_timeout: None,
@@ -90,6 +94,9 @@ impl Config {
 
     /// Returns what the queue has to hold: the capacity, and with channels the backlog.
     pub(super) fn queue_capacity(&self) -> NonZeroUsize {
+        if !self.completed_take_slots {
+            return NonZeroUsize::MAX;
+        }
         let spread = self.channels.filter(|channels| !channels.is_single);
         let backlog = spread.map_or(0, |channels| channels.max_backlog.max(1));
         self.capacity.saturating_add(backlog)

@@ -155,6 +155,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 Err(failure)
             }
         };
+        self.without_slot += usize::from(!self.config.completed_take_slots);
         if let Ok(Some(successor)) = self.queue.complete_keyed(id, outcome) {
             // A record that asked for the outcome of its timeout is not started.
             let is_blocked = |phase| phase == Phase::Blocked;

@@ -491,3 +491,23 @@ fn a_snapshot_fits_into_a_smaller_capacity() {
 
     assert_eq!(emitted, "xxx");
 }
+
+#[test]
+fn completed_records_hold_no_slots_where_others_bound_them() {
+    for mode in [OutputMode::Ordered, OutputMode::KeyOrdered, OutputMode::Unordered] {
+        let mut operator = operator(mode, 2, |it| it.completed_take_slots = false);
+        let first = put(&mut operator, "a", 0);
+        for (nanos, letter) in (0..).zip(["b", "c", "d", "e"]) {
+            let call = put(&mut operator, letter, nanos);
+            assert_eq!(operator.free_slots(), 0, "two are not completed");
+            reply(&mut operator, call[0], '.', nanos);
+        }
+        assert_eq!((operator.queue_size(), operator.records_without_slot()), (5, 4));
+
+        reply(&mut operator, first[0], 'A', 5);
+
+        assert_eq!(output(&mut operator).len(), 5);
+        assert_eq!((operator.queue_size(), operator.records_without_slot()), (0, 0));
+        assert_eq!(operator.free_slots(), 2);
+    }
+}

@@ -368,6 +368,7 @@ pub(crate) fn config() -> (Config, DriverConfig) {
     let driver = DriverConfig {
         max_rows_per_batch: 1000,
         max_bytes_per_batch: 64 << 20,
+        capacity_bytes: None,
         buffer_timeout: BufferTimeout::Never,
         target_latency: None,
         warm_up: None,
@@ -417,6 +418,13 @@ impl<S: FnMut(&World, Told) + Send> Task<S> {
                 Turn::Finished => return rows,
             }
         }
+    }
+
+    /// The first call that was made.
+    pub(crate) fn first_call(&self) -> AttemptId {
+        let told = self.told.lock().unwrap();
+        let call = |it: &Told| if let Told::Call(_, attempt) = it { Some(*attempt) } else { None };
+        told.iter().find_map(call).unwrap()
     }
 
     /// What the function was told so far, as texts.

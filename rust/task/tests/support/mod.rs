@@ -77,6 +77,7 @@ pub(crate) fn task_config(mode: OutputMode, capacity: usize) -> TaskConfig {
     let driver = DriverConfig {
         max_rows_per_batch: 8192,
         max_bytes_per_batch: 64 << 20,
+        capacity_bytes: None,
         buffer_timeout: BufferTimeout::Never,
         target_latency: None,
         warm_up: None,

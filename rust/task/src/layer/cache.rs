@@ -24,6 +24,7 @@ mod store;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::mem::take;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -47,7 +48,6 @@ use crate::function::{Call, Calls, GROUP_BYTES, Replies, ReplyGroup, ResultGroup
 use crate::task_codec::RowConfig;
 
 /// Calls that were answered from the cache.
-#[derive(Default)]
 struct Hits {
     attempts: Vec<AttemptId>,
     /// Result rows of each.
@@ -114,24 +114,26 @@ impl CachedFunction {
             let parser = self.rows.parser();
             let mut groups = Vec::new();
             let mut rows = Vec::with_capacity(calls.calls.len());
-            let (mut hits, mut bytes) = (Hits::default(), 0);
+            // In registers: a burst that is too large for one group is the exception.
+            let (mut attempts, mut counts, mut bytes) = (Vec::new(), Vec::new(), 0);
             let mut missed: Vec<Call> = Vec::new();
             for call in &calls.calls {
-                if let Some(entry) = state.entries.get(keys.key(call), now) {
-                    if bytes > 0 && bytes + entry.bytes() > GROUP_BYTES {
-                        let full = std::mem::take(&mut hits);
-                        groups.push((full, self.rows.convert_rows(rows.drain(..))?));
-                        bytes = 0;
-                    }
-                    bytes += entry.bytes();
-                    hits.attempts.push(call.attempt);
-                    hits.counts.push(entry.rows(|row| rows.push(parser.parse(row))));
-                } else {
+                let Some(entry) = state.entries.get(keys.key(call), now) else {
                     missed.push(*call);
+                    continue;
+                };
+                bytes += entry.bytes();
+                if bytes > GROUP_BYTES && bytes > entry.bytes() {
+                    let (attempts, counts) = (take(&mut attempts), take(&mut counts));
+                    groups
+                        .push((Hits { attempts, counts }, self.rows.convert_rows(rows.drain(..))?));
+                    bytes = entry.bytes();
                 }
+                attempts.push(call.attempt);
+                counts.push(entry.rows(|row| rows.push(parser.parse(row))));
             }
-            if !hits.attempts.is_empty() {
-                groups.push((hits, self.rows.convert_rows(rows)?));
+            if !attempts.is_empty() {
+                groups.push((Hits { attempts, counts }, self.rows.convert_rows(rows)?));
             }
             for call in missed {
                 let waiter = || Waiter {

@@ -18,7 +18,20 @@ pub(crate) struct HeldValues<T> {
     len: usize,
     /// Of all values.
     bytes: usize,
+    /// Of those of which few rows are unreleased.
+    sparse: Sparse,
 }
+
+/// Values of which few rows are unreleased.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sparse {
+    pub(crate) bytes: usize,
+    /// Their unreleased rows.
+    pub(crate) rows: usize,
+}
+
+/// A value has few unreleased rows if they are no more than one in so many.
+const FEW: u32 = 4;
 
 struct Held<T> {
     value: T,
@@ -26,6 +39,13 @@ struct Held<T> {
     unreleased: u32,
     rows: u32,
     bytes: usize,
+}
+
+impl<T> Held<T> {
+    /// Returns how many unreleased rows are few.
+    const fn few(&self) -> u32 {
+        self.rows / FEW
+    }
 }
 
 /// Shows how many values there are, and none of them.
@@ -37,7 +57,7 @@ impl<T> fmt::Debug for HeldValues<T> {
 
 impl<T> HeldValues<T> {
     pub(crate) const fn new() -> Self {
-        Self { values: Slab::new(), len: 0, bytes: 0 }
+        Self { values: Slab::new(), len: 0, bytes: 0, sparse: Sparse { bytes: 0, rows: 0 } }
     }
 
     /// Holds `value`, of so many bytes, until `rows` rows of it have been released.
@@ -73,17 +93,40 @@ impl<T> HeldValues<T> {
             return;
         };
         debug_assert!(rows <= held.unreleased, "released {rows} of {} rows", held.unreleased);
-        held.unreleased = held.unreleased.saturating_sub(rows);
+        let before = held.unreleased;
+        held.unreleased = before.saturating_sub(rows);
+        let few = held.few();
+        if held.unreleased > few {
+            return;
+        }
+        if before > few {
+            self.sparse.bytes += held.bytes;
+            self.sparse.rows += held.unreleased as usize;
+        } else {
+            self.sparse.rows -= (before - held.unreleased) as usize;
+        }
         if held.unreleased == 0 {
             self.bytes -= held.bytes;
+            self.sparse.bytes -= held.bytes;
             self.len -= 1;
             self.values.remove(id);
         }
     }
 
+    /// The unreleased rows of the value under `id`, if they are few.
+    pub(crate) fn few_rows(&self, id: u32) -> Option<u32> {
+        let held = self.held(id);
+        (held.unreleased <= held.few()).then_some(held.unreleased)
+    }
+
     /// How many values are held.
     pub(crate) const fn len(&self) -> usize {
         self.len
+    }
+
+    /// The values of which few rows are unreleased.
+    pub(crate) const fn sparse(&self) -> Sparse {
+        self.sparse
     }
 
     /// The bytes of all values that are held.
@@ -111,6 +154,28 @@ mod tests {
         held.release(id, 1);
         assert_eq!(Rc::strong_count(&value), 1);
         assert_eq!((held.len(), held.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn values_with_few_unreleased_rows_are_counted() {
+        let mut held = HeldValues::new();
+        let (large, small) = (held.insert('a', 8, 100), held.insert('b', 3, 10));
+
+        held.release(large, 5);
+        held.release(small, 2);
+        assert_eq!((held.few_rows(large), held.few_rows(small)), (None, None));
+        assert_eq!(held.sparse(), Sparse::default());
+        held.release(large, 1);
+        assert_eq!(
+            (held.sparse(), held.few_rows(large)),
+            (Sparse { bytes: 100, rows: 2 }, Some(2))
+        );
+        held.release(large, 1);
+        held.release(small, 1);
+        assert_eq!(held.sparse(), Sparse { bytes: 100, rows: 1 });
+
+        held.release(large, 1);
+        assert_eq!((held.sparse(), held.bytes()), (Sparse::default(), 0));
     }
 
     #[test]

@@ -20,11 +20,13 @@ use arrow::{
 use crate::{
     conform::Conform,
     error::{Error, Side},
-    held_values::HeldValues,
+    held_values::{HeldValues, Sparse},
     invalid_texts::{InvalidTexts, TextColumns, columns_of_bytes, with_bytes, without_texts},
     key_columns::Keys,
     row_bytes::{RowBytes, bytes_of_rows},
 };
+
+mod compaction;
 
 /// A row of a held input batch: the element that the operator handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,11 +48,30 @@ pub struct InputBatch {
     pub invalid_texts: Option<Box<InvalidTexts>>,
     /// The channel of each row; empty without channels.
     pub channels: Keys,
-    /// Rows that the task received before this batch.
-    pub base_ordinal: u64,
+    ordinals: Ordinals,
+}
+
+/// Where rows stand in the input of their task.
+enum Ordinals {
+    /// Behind one another, from there on.
+    From(u64),
+    /// Each by itself.
+    Each(Box<[u64]>),
 }
 
 impl InputBatch {
+    /// Position of a row in the input of its task, counted from 0.
+    ///
+    /// # Panics
+    ///
+    /// When the batch has no such row.
+    pub fn ordinal(&self, row: usize) -> u64 {
+        match &self.ordinals {
+            Ordinals::From(first) => first + row as u64,
+            Ordinals::Each(ordinals) => ordinals[row],
+        }
+    }
+
     /// The batch as it came: with bytes in the place of texts that are not all UTF-8.
     pub fn original(&self) -> &RecordBatch {
         self.invalid_texts.as_deref().map_or(&self.batch, InvalidTexts::original)
@@ -69,10 +90,7 @@ impl InputBatch {
 /// Shows the size only: row contents do not belong in logs.
 impl fmt::Debug for InputBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InputBatch")
-            .field("rows", &self.batch.num_rows())
-            .field("base_ordinal", &self.base_ordinal)
-            .finish_non_exhaustive()
+        f.debug_struct("InputBatch").field("rows", &self.batch.num_rows()).finish_non_exhaustive()
     }
 }
 
@@ -115,8 +133,8 @@ impl ExactSizeIterator for BatchRows {}
 
 /// Holds the input batches of a task, each until its last row is released.
 ///
-/// One slow row keeps its whole batch alive; the operator's capacity bounds how
-/// many batches that can be.
+/// One slow row keeps its whole batch alive, until [`compact`](Self::compact) puts
+/// such rows together.
 #[derive(Debug)]
 pub struct InputRows {
     conform: Conform,
@@ -127,6 +145,8 @@ pub struct InputRows {
     held: HeldValues<Arc<InputBatch>>,
     /// Rows accepted so far.
     accepted: u64,
+    /// What was left of batches with few rows when they were looked at last.
+    left_alone: Sparse,
 }
 
 impl InputRows {
@@ -135,7 +155,8 @@ impl InputRows {
         let (sizes, texts) = (RowBytes::of(&schema), TextColumns::of(&schema));
         let conform = Conform::new(Side::Input, schema);
         let (held, accepted, has_invalid_texts) = (HeldValues::new(), 0, false);
-        Self { conform, texts, has_invalid_texts, sizes, held, accepted }
+        let left_alone = Sparse::default();
+        Self { conform, texts, has_invalid_texts, sizes, held, accepted, left_alone }
     }
 
     /// The schema that every batch must have.
@@ -178,12 +199,17 @@ impl InputRows {
             return Ok(BatchRows { batch: 0, rows: 0..0 });
         }
         let hidden = without_texts(hidden).map_err(|source| Error::Kernel { rows, source })?;
-        let bytes = self.sizes.of_batch(&batch) + bytes_of_rows(&hidden, 0, hidden.num_rows());
         self.has_invalid_texts |= invalid_texts.is_some();
-        let base_ordinal = self.accepted;
-        let input = InputBatch { batch, hidden, invalid_texts, channels, base_ordinal };
+        let ordinals = Ordinals::From(self.accepted);
         self.accepted += u64::from(len);
-        Ok(BatchRows { batch: self.held.insert(Arc::new(input), len, bytes), rows: 0..len })
+        let input = InputBatch { batch, hidden, invalid_texts, channels, ordinals };
+        Ok(BatchRows { batch: self.hold(input, len), rows: 0..len })
+    }
+
+    fn hold(&mut self, input: InputBatch, rows: u32) -> u32 {
+        let hidden = &input.hidden;
+        let bytes = self.sizes.of_batch(&input.batch) + bytes_of_rows(hidden, 0, hidden.num_rows());
+        self.held.insert(Arc::new(input), rows, bytes)
     }
 
     /// The batch under a handle.
@@ -228,7 +254,7 @@ impl InputRows {
     ///
     /// When all rows of the batch have been released.
     pub fn ordinal(&self, row: RowRef) -> u64 {
-        self.batch(row.batch).base_ordinal + u64::from(row.row)
+        self.batch(row.batch).ordinal(row.row as usize)
     }
 
     /// Says that `rows` further rows of a batch are not needed any more.

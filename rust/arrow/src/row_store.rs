@@ -158,6 +158,20 @@ impl RowStore {
         self.output.push_failure(&mut self.inputs, row, failure)
     }
 
+    /// Whether [`compact`](Self::compact) would free much of the input that is held.
+    pub fn is_sparse(&self) -> bool {
+        self.inputs.is_sparse()
+    }
+
+    /// Copies input rows out of batches of which few are needed.
+    ///
+    /// # Errors
+    ///
+    /// As [`InputRows::compact`].
+    pub fn compact<'a>(&mut self, rows: impl Iterator<Item = &'a mut RowRef>) -> Result<(), Error> {
+        self.inputs.compact(rows)
+    }
+
     /// Output rows waiting to be taken.
     pub fn row_count(&self) -> usize {
         self.output.row_count()

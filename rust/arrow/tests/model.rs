@@ -36,6 +36,8 @@ struct Scenario {
     max_rows: usize,
     max_bytes: usize,
     on_error: OnError,
+    /// Whether rows that are held are put together, now and then.
+    compacts: bool,
 }
 
 fn answer() -> impl Strategy<Value = Answer> {
@@ -58,6 +60,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
         1_usize..300,
         prop_oneof![Just(usize::MAX), 1_usize..8_000, 1_usize..300],
         prop_oneof![Just(OnError::Null), Just(OnError::Drop), Just(OnError::Capture)],
+        any::<bool>(),
     )
         .prop_map(
             |(
@@ -70,6 +73,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 max_rows,
                 max_bytes,
                 on_error,
+                compacts,
             )| Scenario {
                 batches,
                 disorder,
@@ -80,6 +84,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 max_rows,
                 max_bytes,
                 on_error,
+                compacts,
             },
         )
 }
@@ -153,10 +158,13 @@ fn run(scenario: &Scenario) -> (Vec<Line>, Vec<Line>) {
     }
     let mut order: Vec<usize> = (0..rows.len()).collect();
     order.sort_by_key(|&i| (i / scenario.disorder, scenario.random[i]));
-    let answered: Vec<_> = order.iter().map(|&i| (rows[i], scenario.answers[i])).collect();
+    let mut answered: Vec<_> = order.iter().map(|&i| (rows[i], scenario.answers[i])).collect();
 
     let (mut expected, mut got) = (Vec::new(), Vec::new());
-    for group in answered.chunks(scenario.rows_per_chunk) {
+    let mut rest = answered.as_mut_slice();
+    while !rest.is_empty() {
+        let (group, behind) = rest.split_at_mut(scenario.rows_per_chunk.min(rest.len()));
+        rest = behind;
         let results = accept_chunk(&mut store, group, scenario.reversed);
         for ((row, answer), results) in group.iter().zip(results) {
             let ordinal = store.inputs().ordinal(*row);
@@ -171,6 +179,9 @@ fn run(scenario: &Scenario) -> (Vec<Line>, Vec<Line>) {
             while store.is_full(scenario.max_rows, scenario.max_bytes) {
                 got.extend(take(&mut store, scenario, &expected[got.len()..]));
             }
+        }
+        if scenario.compacts && store.is_sparse() {
+            store.compact(rest.iter_mut().map(|(row, _)| row)).unwrap();
         }
     }
     while store.row_count() > 0 {

@@ -375,6 +375,16 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }))
     }
 
+    /// Borrows the values of all records that are held, in any order, for one who keeps them
+    /// elsewhere from now on. They must stay the same records.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut E> {
+        let restored = self.replay.iter_mut().filter_map(|element| match element {
+            StreamElement::Record(replayed) => Some(&mut replayed.record.record.value),
+            StreamElement::Watermark(_) => None,
+        });
+        self.queue.values_mut().map(|in_flight| &mut in_flight.record.value).chain(restored)
+    }
+
     /// Returns whether [`pop_output`](Self::pop_output) would return an element.
     pub fn has_output(&self) -> bool {
         self.queue.has_completed()

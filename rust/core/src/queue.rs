@@ -119,6 +119,12 @@ pub trait StreamElementQueue<T, R> {
     /// order until it does.
     fn any(&self, is: impl FnMut(&T) -> bool) -> bool;
 
+    /// Borrows the values of all records that have not been emitted, in any order.
+    fn values_mut<'a>(&'a mut self) -> impl Iterator<Item = &'a mut T>
+    where
+        T: 'a,
+        R: 'a;
+
     /// Lists every element that has not been emitted, in arrival order.
     fn values(&self) -> Vec<StreamElement<Entry<'_, T, R>>>;
 

@@ -128,6 +128,11 @@ impl<T, G: Generation> Slab<T, G> {
         })
     }
 
+    /// Borrows all values to change them, in the order of the places.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.places.iter_mut().filter_map(|place| place.value.as_mut())
+    }
+
     /// Returns the number of places, vacant ones included.
     pub const fn places(&self) -> usize {
         self.places.len()

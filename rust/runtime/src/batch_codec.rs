@@ -78,6 +78,29 @@ pub trait BatchCodec {
     /// rows is.
     fn input_bytes(&self) -> usize;
 
+    /// Returns whether [`compact`](Self::compact) would let go of much of the input that is held.
+    fn is_sparse(&self) -> bool {
+        false
+    }
+
+    /// Lets go of input of which few rows are needed, having copied these.
+    ///
+    /// `elements` are those of the records that the operator holds; they may be replaced by others
+    /// that mean the same records.
+    ///
+    /// # Errors
+    ///
+    /// The rows cannot be copied; the task fails.
+    fn compact<'a>(
+        &mut self,
+        _elements: impl Iterator<Item = &'a mut Self::Element>,
+    ) -> Result<(), Self::Error>
+    where
+        Self::Element: 'a,
+    {
+        Ok(())
+    }
+
     /// Returns the bytes of the results that are held: they have not left yet.
     fn result_bytes(&self) -> usize;
 

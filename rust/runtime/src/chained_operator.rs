@@ -246,6 +246,21 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         self.carry_out_actions(now);
     }
 
+    /// Lets go of input that holds few rows that are needed, if it keeps further input out.
+    ///
+    /// To be called when nothing is left to be carried out: that would name rows by their old place.
+    ///
+    /// # Errors
+    ///
+    /// As [`BatchCodec::compact`].
+    pub(crate) fn make_room(&mut self) -> Result<(), X::Error> {
+        if self.bounds.takes_input(self.codec.input_bytes()) || !self.codec.is_sparse() {
+            return Ok(());
+        }
+        debug_assert!(self.operator.actions().is_empty(), "actions name rows by their old place");
+        self.codec.compact(self.operator.values_mut())
+    }
+
     /// Hands what the operator asks for to the function.
     pub(crate) fn carry_out_actions(&mut self, now: ProcessingTime) {
         let actions = self.operator.actions();

@@ -201,6 +201,9 @@ where
                 return Ok(turn);
             }
             self.chain.set_windows(now);
+            if let Err(error) = self.chain.make_room() {
+                self.fail(error, now);
+            }
             self.resume_default_action();
             match self.next_step() {
                 Step::RunMail(mail) => {

@@ -147,6 +147,15 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
         }
     }
 
+    /// Lets go of input that keeps further input out for few rows.
+    ///
+    /// # Errors
+    ///
+    /// As [`BatchCodec::compact`].
+    pub(crate) fn make_room(&mut self) -> Result<(), X::Error> {
+        self.operators.iter_mut().try_for_each(ChainedOperator::make_room)
+    }
+
     pub(crate) fn carry_out_actions(&mut self, now: ProcessingTime) {
         self.operators.iter_mut().for_each(|it| it.carry_out_actions(now));
     }

@@ -90,7 +90,7 @@ pub struct Calls {
 impl Calls {
     /// Returns the position of a call's row in its task.
     pub fn ordinal(&self, call: &Call) -> u64 {
-        self.batches[call.batch as usize].base_ordinal + u64::from(call.row)
+        self.batches[call.batch as usize].ordinal(call.row as usize)
     }
 
     /// Returns the channel of a call's row; `None` without channels, too.

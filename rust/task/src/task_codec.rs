@@ -13,7 +13,7 @@ use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use sparkawait_arrow::{
     BatchRows, ChannelColumns, Error, KeyColumns, Keys, OnError, OutputColumns, ResultRows,
     RowFailure, RowRef, RowStore, Side, WatermarkAfter, WatermarkGenerator, WatermarkStrategy,
-    has_bytes_for_texts,
+    has_bytes_for_texts, with_own_memory,
 };
 use sparkawait_core::ErrorKind;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
@@ -311,7 +311,7 @@ impl BatchCodec for TaskCodec {
     type Error = TaskError;
 
     fn accept(&mut self, input: RecordBatch) -> Result<(), TaskError> {
-        let input = if self.is_chained { self.cast(input)? } else { input };
+        let input = if self.is_chained { with_own_memory(self.cast(input)?)? } else { input };
         let (rows, hidden) = self.split(&input)?;
         self.batch_channels = self.find_channels(&input)?;
         if let Some(generator) = &mut self.generator {
@@ -426,6 +426,14 @@ impl BatchCodec for TaskCodec {
 
     fn input_bytes(&self) -> usize {
         self.rows.inputs().held_bytes()
+    }
+
+    fn is_sparse(&self) -> bool {
+        self.rows.is_sparse()
+    }
+
+    fn compact<'a>(&mut self, rows: impl Iterator<Item = &'a mut RowRef>) -> Result<(), TaskError> {
+        Ok(self.rows.compact(rows)?)
     }
 
     fn result_bytes(&self) -> usize {

@@ -110,7 +110,7 @@ impl RequestTemplates {
         let headers = self.headers.iter().map(|(name, it)| Ok((name, it.rows(rows)?)));
         Ok(RequestRows {
             templates: self,
-            base_ordinal: batch.base_ordinal,
+            batch,
             address: self.address.rows(rows)?,
             headers: headers.collect::<Result<_, StartError>>()?,
             body: self.body.as_ref().map(|body| body.rows(rows)).transpose()?,
@@ -152,7 +152,7 @@ pub(super) fn random_text() -> Result<String, StartError> {
 /// Requests of the rows of one batch.
 pub(super) struct RequestRows<'a> {
     templates: &'a RequestTemplates,
-    base_ordinal: u64,
+    batch: &'a InputBatch,
     address: AddressRows<'a>,
     headers: Vec<(&'a HeaderName, TemplateRows<'a>)>,
     body: Option<BodyRows<'a>>,
@@ -199,7 +199,7 @@ impl RequestRows<'_> {
             headers.insert((*name).clone(), value);
         }
         if let Some((name, start)) = &self.templates.generated_key {
-            let key = format!("{start}-{}", self.base_ordinal + row as u64);
+            let key = format!("{start}-{}", self.batch.ordinal(row));
             if let Ok(value) = HeaderValue::try_from(key) {
                 headers.insert(name.clone(), value);
             }

@@ -107,6 +107,20 @@ impl<T, R> StreamElementQueue<T, R> for AnyStreamElementQueue<T, R> {
         delegate!(self.any(is))
     }
 
+    fn values_mut<'a>(&'a mut self) -> impl Iterator<Item = &'a mut T>
+    where
+        T: 'a,
+        R: 'a,
+    {
+        let (ordered, unordered, key_ordered) = match self {
+            Self::Ordered(queue) => (Some(queue.values_mut()), None, None),
+            Self::Unordered(queue) => (None, Some(queue.values_mut()), None),
+            Self::KeyOrdered(queue) => (None, None, Some(queue.values_mut())),
+        };
+        let unordered = unordered.into_iter().flatten();
+        ordered.into_iter().flatten().chain(unordered).chain(key_ordered.into_iter().flatten())
+    }
+
     fn values(&self) -> Vec<StreamElement<Entry<'_, T, R>>> {
         delegate!(self.values())
     }

@@ -165,6 +165,14 @@ impl<T, R> StreamElementQueue<T, R> for KeyOrderedStreamElementQueue<T, R> {
         self.inner.any(|it| is(&it.value))
     }
 
+    fn values_mut<'a>(&'a mut self) -> impl Iterator<Item = &'a mut T>
+    where
+        T: 'a,
+        R: 'a,
+    {
+        self.inner.values_mut().map(|keyed| &mut keyed.value)
+    }
+
     fn values(&self) -> Vec<StreamElement<Entry<'_, T, R>>> {
         let elements = self.inner.values().into_iter();
         elements

@@ -134,6 +134,17 @@ impl<T, R> StreamElementQueue<T, R> for OrderedStreamElementQueue<T, R> {
         })
     }
 
+    fn values_mut<'a>(&'a mut self) -> impl Iterator<Item = &'a mut T>
+    where
+        T: 'a,
+        R: 'a,
+    {
+        self.elements.iter_mut().filter_map(|element| match element {
+            StreamElement::Record(record) => Some(&mut record.value),
+            StreamElement::Watermark(_) => None,
+        })
+    }
+
     fn values(&self) -> Vec<StreamElement<Entry<'_, T, R>>> {
         let numbered = (self.head..).zip(&self.elements);
         numbered

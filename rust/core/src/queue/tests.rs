@@ -222,3 +222,22 @@ fn a_blocked_record_that_is_completed_waits_for_its_predecessor() {
     assert_eq!(queue.complete_keyed(a, ()).unwrap(), Some(c));
     assert_eq!(pop_all(&mut queue), "ab");
 }
+
+#[test]
+fn values_can_be_replaced_where_they_stand() {
+    fn replaced(mut queue: impl StreamElementQueue<char, ()>) -> String {
+        let ids = put_all(&mut queue, "ab1cd");
+        queue.complete(ids[0], ()).unwrap();
+        queue.complete(ids[2], ()).unwrap();
+        queue.values_mut().for_each(char::make_ascii_uppercase);
+        queue.complete(ids[1], ()).unwrap();
+        queue.complete(ids[3], ()).unwrap();
+        pop_all(&mut queue)
+    }
+
+    assert_eq!(replaced(Ordered::new(capacity(9))), "AB1CD");
+    assert_eq!(replaced(Unordered::new(capacity(9))), "AB1CD");
+    assert_eq!(replaced(KeyOrdered::new(capacity(9))), "AB1CD");
+    let any = AnyStreamElementQueue::<char, ()>::Unordered(Unordered::new(capacity(9)));
+    assert_eq!(replaced(any), "AB1CD");
+}

@@ -187,6 +187,14 @@ impl<T, R> StreamElementQueue<T, R> for UnorderedStreamElementQueue<T, R> {
         self.slots.iter().any(|(_, record)| is(&record.value))
     }
 
+    fn values_mut<'a>(&'a mut self) -> impl Iterator<Item = &'a mut T>
+    where
+        T: 'a,
+        R: 'a,
+    {
+        self.slots.iter_mut().map(|record| &mut record.value)
+    }
+
     fn values(&self) -> Vec<StreamElement<Entry<'_, T, R>>> {
         let records = self.slots.iter().map(|(id, record)| {
             let result = record.result.as_ref();

@@ -98,7 +98,7 @@ impl BatchTemplates {
         };
         Ok(ItemRows {
             templates: self,
-            base_ordinal: batch.base_ordinal,
+            batch,
             head: self.requests.rows(batch)?,
             of_head: cells.collect::<Result<_, _>>()?,
             item,
@@ -114,7 +114,7 @@ impl BatchTemplates {
 /// Items of the rows of one batch.
 pub(super) struct ItemRows<'a> {
     templates: &'a BatchTemplates,
-    base_ordinal: u64,
+    batch: &'a InputBatch,
     head: RequestRows<'a>,
     of_head: Vec<JsonCells<'a>>,
     item: Vec<BodyRows<'a>>,
@@ -158,7 +158,7 @@ impl ItemRows<'_> {
                 return Ok(None);
             }
         } else if self.templates.key.is_some() {
-            let ordinal = self.base_ordinal + row as u64;
+            let ordinal = self.batch.ordinal(row);
             self.text.extend_from_slice(&ordinal.to_le_bytes());
         }
         let key = take(&mut self.texts, &mut self.text);

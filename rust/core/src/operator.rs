@@ -8,6 +8,7 @@ use std::num::NonZeroUsize;
 mod action;
 mod channels;
 mod config;
+mod hedging;
 mod in_flight;
 mod metrics;
 mod result_handler;
@@ -34,7 +35,8 @@ use crate::queue::{
     OrderedStreamElementQueue, QueueFull, Start, StreamElementQueue, UnorderedStreamElementQueue,
 };
 use crate::time::ProcessingTime;
-use in_flight::{InFlight, Phase};
+use hedging::Hedging;
+use in_flight::InFlight;
 use snapshot::Replayed;
 use timers::Timers;
 
@@ -83,6 +85,8 @@ pub struct AsyncWaitOperator<E, R, F> {
     backing_off: usize,
     /// Completed records that take no slot.
     without_slot: usize,
+    /// Which calls are slow, and have another one beside them.
+    hedging: Option<Box<Hedging>>,
     /// The last failure of each pending record that failed and is tried again. Beside the queue,
     /// so that records that never fail pay nothing.
     last_failures: HashMap<EntryId, F, BuildHasherDefault<KeyHasher>>,
@@ -116,6 +120,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         };
         Self {
             channels: config.channel_table(),
+            hedging: config.hedge.map(|hedge| Box::new(Hedging::new(hedge))),
             timeout_nanos: config
                 .timeout
                 .map_or(u64::MAX, |it| (ProcessingTime::ZERO + it).as_nanos()),
@@ -425,8 +430,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.actions.ask_timeout.clear();
         for element in self.queue.values() {
             let StreamElement::Record(entry) = element else { continue };
-            if entry.value.phase == Phase::Running {
-                let attempt = AttemptId { entry: entry.id, attempt: entry.value.attempt };
+            for attempt in entry.value.running(entry.id) {
                 self.actions.cancel.push(attempt);
                 self.metrics.cancelled += 1;
             }

@@ -58,6 +58,8 @@ pub(super) struct Channel {
     pub(super) is_late: bool,
     /// Whether its policies let none of them start before some time, so that none asks for a credit.
     pub(super) is_held: bool,
+    /// Whether its policies have set its limit to less than before, and not to more since.
+    pub(super) is_shrinking: bool,
     /// How long its calls took.
     pub(super) times: CallTimes,
     /// Since when something waits for a credit.
@@ -89,6 +91,7 @@ impl Channel {
             waiting: 0,
             is_late: false,
             is_held: false,
+            is_shrinking: false,
             times: CallTimes::new(),
             starved_since: ProcessingTime::ZERO,
             starved: Duration::ZERO,

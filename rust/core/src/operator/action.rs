@@ -19,6 +19,28 @@ pub struct AttemptId {
 impl AttemptId {
     /// The number of the pseudo-attempt that asks for the outcome of a timeout.
     pub const TIMEOUT: u32 = u32::MAX;
+
+    /// Set in the number of a second attempt beside another one.
+    const HEDGE: u32 = 1 << 31;
+
+    /// Returns whether it is a second attempt beside one that is slow.
+    #[must_use]
+    pub const fn is_hedge(self) -> bool {
+        self.attempt & Self::HEDGE != 0 && self.attempt != Self::TIMEOUT
+    }
+
+    /// Returns the attempt that it stands beside; itself if it is no second one.
+    #[must_use]
+    pub const fn first(self) -> Self {
+        let attempt = if self.is_hedge() { self.attempt & !Self::HEDGE } else { self.attempt };
+        Self { entry: self.entry, attempt }
+    }
+
+    /// Returns the second attempt beside this one.
+    #[must_use]
+    pub const fn hedge(self) -> Self {
+        Self { entry: self.entry, attempt: self.attempt | Self::HEDGE }
+    }
 }
 
 /// A call to start.

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use crate::flow::{ChannelConfig, ChannelTable};
+use crate::policy::HedgeConfig;
 use crate::retry::AsyncRetryStrategy;
 
 /// In which order results leave. Counterpart of Flink's `OutputMode`.
@@ -68,6 +69,8 @@ pub struct Config {
     pub at_end_of_input: EndOfInput,
     /// Varies the jitter of the back-off.
     pub seed: u64,
+    /// When a call that is slow gets another one beside it; `None`: never.
+    pub hedge: Option<HedgeConfig>,
     /// How the permits are spread over destinations; `None`: whoever comes first.
     pub channels: Option<ChannelConfig>,
 }
@@ -88,6 +91,7 @@ impl Config {
             on_failure: FailurePolicy::FailTask,
             at_end_of_input: EndOfInput::LastAttempt,
             seed: 0,
+            hedge: None,
             channels: None,
         }
     }

@@ -24,6 +24,17 @@ pub(super) enum Phase {
     Completed,
 }
 
+/// Which calls of a record run, while any does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Calls {
+    /// The one of its attempt.
+    First,
+    /// That, and the second one beside it.
+    Both,
+    /// The second one alone: the first has ended, and asked for another attempt.
+    Hedge,
+}
+
 /// A record with the state of its attempts.
 ///
 /// ```text
@@ -36,6 +47,8 @@ pub(super) enum Phase {
 pub(super) struct InFlight<E> {
     pub(super) record: StreamRecord<E>,
     pub(super) phase: Phase,
+    /// Of its attempt, while that runs.
+    pub(super) calls: Calls,
     /// Attempts started.
     pub(super) attempt: u32,
     pub(super) admitted_at: ProcessingTime,
@@ -52,6 +65,7 @@ impl<E: Clone> InFlight<E> {
     #[inline]
     pub(super) fn begin(&mut self, id: EntryId, now: ProcessingTime) -> (AttemptId, E) {
         self.phase = Phase::Running;
+        self.calls = Calls::First;
         self.attempt += 1;
         self.since = now;
         (AttemptId { entry: id, attempt: self.attempt }, self.record.value.clone())
@@ -71,6 +85,7 @@ impl<E> InFlight<E> {
         Self {
             record,
             phase: if starts { Phase::Running } else { Phase::Waiting },
+            calls: Calls::First,
             attempt: u32::from(starts),
             admitted_at: now,
             deadline: now.after_nanos(timeout_nanos),
@@ -84,10 +99,25 @@ impl<E> InFlight<E> {
         (self.phase == Phase::Waiting).then(|| self.deadline.nanos_since(now))
     }
 
+    /// Whether `attempt` is the second one beside its attempt.
+    fn is_hedged_by(&self, attempt: AttemptId) -> bool {
+        attempt.is_hedge() && attempt.first().attempt == self.attempt
+    }
+
+    /// Returns the attempts of which calls run.
+    pub(super) fn running(&self, id: EntryId) -> impl Iterator<Item = AttemptId> + use<E> {
+        let attempt = AttemptId { entry: id, attempt: self.attempt };
+        let is_running = self.phase == Phase::Running;
+        let first = (is_running && self.calls != Calls::Hedge).then_some(attempt);
+        let hedge = (is_running && self.calls != Calls::First).then_some(attempt.hedge());
+        first.into_iter().chain(hedge)
+    }
+
     /// Returns whether the outcome of `attempt` is awaited.
     pub(super) fn awaits(&self, attempt: AttemptId) -> bool {
         match self.phase {
-            Phase::Running => self.attempt == attempt.attempt,
+            Phase::Running if attempt.attempt == self.attempt => self.calls != Calls::Hedge,
+            Phase::Running => self.calls != Calls::First && self.is_hedged_by(attempt),
             Phase::TimedOut => attempt.attempt == AttemptId::TIMEOUT,
             _ => false,
         }

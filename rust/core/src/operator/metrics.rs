@@ -17,11 +17,15 @@ pub struct Metrics {
     pub attempts: u64,
     /// Calls started after the first one of a record.
     pub retries: u64,
+    /// Calls started beside one that was slow.
+    pub hedged: u64,
+    /// Those of them whose outcome became the record's.
+    pub hedges_won: u64,
     /// Records whose timeout passed.
     pub timeouts: u64,
     /// Records that failed for good.
     pub failures: u64,
-    /// Calls cancelled: timed out, or in flight at failure or close.
+    /// Calls cancelled: timed out, in flight at failure or close, or slower than one beside them.
     pub cancelled: u64,
     /// Calls running now.
     pub in_flight: usize,

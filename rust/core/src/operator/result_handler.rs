@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::action::{AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry, TooLate};
-use super::in_flight::{InFlight, Phase};
+use super::in_flight::{Calls, InFlight, Phase};
 use super::{AsyncWaitOperator, EndOfInput, FailurePolicy, Outcome};
 use crate::policy::EndedCall;
 use crate::queue::{EntryId, StreamElementQueue};
@@ -19,20 +19,30 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Takes the outcome of an attempt, unless it is no longer awaited.
     pub fn handle_completion(
         &mut self,
-        attempt: AttemptId,
+        mut attempt: AttemptId,
         completion: Completion<R, F>,
         now: ProcessingTime,
     ) -> Handled {
         let asks_for_retry = completion.retry != Retry::No;
-        let retries = asks_for_retry && self.may_retry(attempt);
+        let retries = asks_for_retry && self.may_retry(attempt.first());
         let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.awaits(attempt));
-        let Some(in_flight) = in_flight.filter(|_| !self.is_closed) else {
+        let Some(mut in_flight) = in_flight.filter(|_| !self.is_closed) else {
             return Handled::Ignored;
         };
         if in_flight.phase == Phase::TimedOut {
             self.finish(attempt.entry, completion.outcome.map_err(Failure::Function), now);
             self.start_waiting(now);
             return Handled::TimeoutAnswered;
+        }
+        if self.hedging.is_some() {
+            if in_flight.calls == Calls::Both && asks_for_retry {
+                return self.leave_to_other(attempt, completion, now);
+            }
+            let is_answer = completion.outcome.is_ok() && !asks_for_retry;
+            self.note_first(attempt, is_answer, now);
+            attempt = attempt.first();
+            let Some(left) = self.queue.get_mut(attempt.entry) else { return Handled::Ignored };
+            in_flight = left;
         }
         let nanos = now.nanos_since(in_flight.since);
         let latency = Duration::from_nanos(nanos);
@@ -197,6 +207,9 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     #[expect(clippy::inline_always, reason = "once per completion, and mostly nobody waits")]
     #[inline(always)]
     pub(super) fn start_waiting(&mut self, now: ProcessingTime) {
+        if self.hedging.as_ref().is_some_and(|it| it.has_slow()) {
+            self.start_hedges(now);
+        }
         match &self.channels {
             None if self.waiting.is_empty() => {}
             None => self.start_next(now),
@@ -236,6 +249,9 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         {
             self.timers.attempts.push(now + timeout, attempt);
         }
+        if self.hedging.is_some() {
+            self.watch(attempt, now);
+        }
         self.actions.invoke.push(Invocation { attempt, value });
     }
 
@@ -248,7 +264,15 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let in_flight = self.queue.get_mut(attempt.entry);
         let running = |it: &&mut InFlight<E>| it.phase == Phase::Running && it.awaits(attempt);
         let Some(in_flight) = in_flight.filter(running) else { return };
-        in_flight.since = now;
+        if in_flight.calls != Calls::Both || !attempt.is_hedge() {
+            in_flight.since = now;
+        }
+        if let Some(hedging) = &mut self.hedging {
+            let earliest = hedging.began(attempt, now);
+            if let Some(slow) = earliest.filter(|_| !attempt.is_hedge()) {
+                self.timers.hedges.push(slow, attempt);
+            }
+        }
         if let Some(timeout) = self.config.attempt_timeout {
             self.timers.attempts.push(now + timeout, attempt);
         }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::in_flight::{InFlight, Phase};
+use super::in_flight::{Calls, InFlight, Phase};
 use super::snapshot::{Replayed, Snapshot, SnapshotRecord, SnapshotState};
 use super::{AsyncWaitOperator, AttemptId, Config, Outcome};
 use crate::element::{Key, StreamElement};
@@ -93,6 +93,7 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
         let in_flight = InFlight {
             record,
             phase: Phase::Waiting,
+            calls: Calls::First,
             attempt: attempts,
             admitted_at: now,
             deadline: ProcessingTime::NEVER,

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::action::{AttemptId, Failure, Invocation, Retry, TooLate};
-use super::in_flight::{InFlight, Phase};
+use super::in_flight::{Calls, InFlight, Phase};
 use super::timers::Timer;
 use super::{AsyncWaitOperator, Outcome};
 use crate::policy::{CallSign, EndedCall};
@@ -45,6 +45,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                     self.retry(attempt, now);
                 }
             }
+            Timer::Hedge => self.note_slow(now),
             Timer::Channel => {
                 if let Some(channels) = &mut self.channels {
                     channels.handle_time(now);
@@ -69,6 +70,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             Timer::Record => timers.records.next(held, |id| can_time_out(queue, id)),
             Timer::Attempt => timers.attempts.next(held, |attempt| runs(queue, attempt)),
             Timer::BackOff => timers.back_offs.next(|attempt| backs_off(queue, attempt)),
+            Timer::Hedge => timers.hedges.next(held, |attempt| runs_alone(queue, attempt)),
             Timer::Channel => self.channels.as_mut().and_then(|it| it.poll_timeout()),
         }
     }
@@ -87,6 +89,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             Timer::Record => timers.records.count(|id| can_time_out(queue, id)),
             Timer::Attempt => timers.attempts.count(|attempt| runs(queue, attempt)),
             Timer::BackOff => self.backing_off,
+            Timer::Hedge => timers.hedges.count(|attempt| runs_alone(queue, attempt)),
             // A channel that is held is no record.
             Timer::Channel => 0,
         }
@@ -108,7 +111,15 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         match phase {
             Phase::Running => {
                 let attempt = AttemptId { entry: id, attempt: in_flight.attempt };
-                self.actions.cancel.push(attempt);
+                let last = match in_flight.calls {
+                    Calls::First => attempt,
+                    Calls::Hedge => attempt.hedge(),
+                    Calls::Both => {
+                        self.cut_call(attempt.hedge(), CallSign::Neutral, now);
+                        attempt
+                    }
+                };
+                self.actions.cancel.push(last);
                 self.running -= 1;
                 self.metrics.cancelled += 1;
             }
@@ -142,6 +153,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     fn time_out_attempt(&mut self, attempt: AttemptId, now: ProcessingTime) {
         let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.awaits(attempt));
         let Some(in_flight) = in_flight.filter(|_| !self.is_closed) else { return };
+        if in_flight.calls == Calls::Both {
+            // The other one may still be answered.
+            return self.cut_call(attempt, CallSign::TimedOut, now);
+        }
         self.actions.cancel.push(attempt);
         self.running -= 1;
         self.metrics.cancelled += 1;
@@ -157,6 +172,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             });
             channels.expire_call(channel, now.nanos_since(since));
         }
+        let attempt = attempt.first();
         if self.may_retry(attempt) {
             self.back_off(attempt, Retry::Yes, now);
         } else {
@@ -198,6 +214,11 @@ fn can_time_out<E, R, F>(queue: &mut Queue<E, R, F>, id: EntryId) -> bool {
 
 fn runs<E, R, F>(queue: &mut Queue<E, R, F>, attempt: AttemptId) -> bool {
     queue.get_mut(attempt.entry).is_some_and(|it| it.awaits(attempt))
+}
+
+/// Returns whether an attempt runs that has no second one beside it.
+fn runs_alone<E, R, F>(queue: &mut Queue<E, R, F>, attempt: AttemptId) -> bool {
+    queue.get_mut(attempt.entry).is_some_and(|it| it.awaits(attempt) && it.calls == Calls::First)
 }
 
 fn backs_off<E, R, F>(queue: &mut Queue<E, R, F>, attempt: AttemptId) -> bool {

@@ -18,12 +18,15 @@ pub(super) enum Timer {
     Attempt,
     /// The end of a back-off.
     BackOff,
+    /// The time from which an attempt counts as slow.
+    Hedge,
     /// The time until which the policies of a channel hold it; its list is the channels' own.
     Channel,
 }
 
 impl Timer {
-    pub(super) const ALL: [Self; 4] = [Self::Record, Self::Attempt, Self::BackOff, Self::Channel];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Record, Self::Attempt, Self::BackOff, Self::Hedge, Self::Channel];
 }
 
 /// The deadlines that are armed, and some whose records are no longer concerned.
@@ -32,6 +35,7 @@ pub(super) struct Timers {
     pub(super) records: DeadlineList<EntryId>,
     pub(super) attempts: DeadlineList<AttemptId>,
     pub(super) back_offs: DelayedRetries<AttemptId>,
+    pub(super) hedges: DeadlineList<AttemptId>,
 }
 
 impl Timers {
@@ -40,6 +44,7 @@ impl Timers {
             records: DeadlineList::new(),
             attempts: DeadlineList::new(),
             back_offs: DelayedRetries::new(),
+            hedges: DeadlineList::new(),
         }
     }
 }

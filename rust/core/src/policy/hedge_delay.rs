@@ -67,19 +67,25 @@ impl HedgeDelay {
     /// Is told that a first attempt starts; returns when a second one may, if it may at all.
     pub fn on_start(&mut self, now: ProcessingTime) -> Option<ProcessingTime> {
         self.saved = (self.saved + self.config.max_extra.clamp(0.0, 1.0)).min(SAVED);
+        self.slow_at(now)
+    }
+
+    /// Returns when a call that begins now counts as slow, if that is known.
+    pub fn slow_at(&self, now: ProcessingTime) -> Option<ProcessingTime> {
         match self.config.after {
             HedgeAfter::Time(after) => Some(now + after),
             HedgeAfter::Percentile(_) => Some(now.after_nanos(self.percentile?)),
         }
     }
 
-    /// Takes a second attempt; returns false, and takes none, if none was earned.
-    pub fn try_hedge(&mut self) -> bool {
-        let may = self.saved >= 1.0;
-        if may {
-            self.saved -= 1.0;
-        }
-        may
+    /// Returns whether a second attempt was earned.
+    pub fn may_hedge(&self) -> bool {
+        self.saved >= 1.0
+    }
+
+    /// Is told that a second attempt starts.
+    pub fn on_hedge(&mut self) {
+        self.saved -= 1.0;
     }
 
     /// Notes how long a first attempt took.
@@ -180,7 +186,10 @@ mod tests {
         let mut hedges = 0;
         for _ in 0..10_000 {
             delay.on_start(NOW);
-            hedges += u32::from(delay.try_hedge());
+            if delay.may_hedge() {
+                delay.on_hedge();
+                hedges += 1;
+            }
         }
         assert!((499..=500).contains(&hedges), "{hedges}");
     }
@@ -191,7 +200,12 @@ mod tests {
         for _ in 0..10_000 {
             delay.on_start(NOW);
         }
-        assert_eq!((0..100).filter(|_| delay.try_hedge()).count(), 10);
+        let mut hedges = 0;
+        while delay.may_hedge() {
+            delay.on_hedge();
+            hedges += 1;
+        }
+        assert_eq!(hedges, 10);
     }
 
     #[test]

@@ -87,9 +87,47 @@ impl ChannelTable {
     fn learn(&mut self, id: ChannelId, call: &EndedCall) {
         if let Some(policies) = &mut self.policies {
             policies.on_end(id, call);
+            let before = self.channels[id].limit;
             self.consult(id, call.ended);
+            let channel = &mut self.channels[id];
+            if channel.limit != before {
+                channel.is_shrinking = channel.limit < before;
+            }
             self.ask(id);
         }
+    }
+
+    /// Uses a credit for a second call of a record of the channel, ahead of those that wait for
+    /// one; none while its limit shrinks, or if `leaves_one` says so of the calls that it may have.
+    pub(crate) fn try_hedge(
+        &mut self,
+        id: ChannelId,
+        leaves_one: impl FnOnce(usize) -> bool,
+        now: ProcessingTime,
+    ) -> bool {
+        if self.policies.is_some() && (self.channels[id].is_held || !self.consult(id, now)) {
+            return false;
+        }
+        let channel = &self.channels[id];
+        if channel.is_shrinking || !leaves_one(channel.account.limit() as usize) {
+            return false;
+        }
+        if channel.account.free() == 0 && self.pool.free() == 0 {
+            self.collect();
+        }
+        if !self.channels[id].account.take(&mut self.pool) {
+            return false;
+        }
+        self.note_loan(id);
+        self.note_start(id, now);
+        // It may have been meant for one that waits.
+        self.ask(id);
+        true
+    }
+
+    /// Ends the use of a credit by one of two calls of a record, of which the other goes on.
+    pub(crate) fn end_hedge(&mut self, id: ChannelId) {
+        self.recycle(id);
     }
 
     /// Sets the most calls in flight of one channel; none with 0.

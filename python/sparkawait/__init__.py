@@ -53,6 +53,7 @@ from sparkawait.functions import (
     FunctionContext,
     async_function,
 )
+from sparkawait.hedge import Hedge
 from sparkawait.native_function import NativeFunction
 from sparkawait.retry import RetryAfter
 from sparkawait.secrets import secret
@@ -86,6 +87,7 @@ __all__ = [
     "ElementTimeoutError",
     "ErrorKind",
     "FunctionContext",
+    "Hedge",
     "InternalError",
     "Metrics",
     "NativeFunction",

@@ -120,10 +120,12 @@ class AsyncFunction:
         schema: The columns that the function returns: a DDL string, a `pyarrow.Schema` or a
             ``StructType``. The option ``schema=`` overrides it.
         batch: How rows are collected, for `async_invoke_batch`.
+        idempotent: Whether a call that is made twice does no more than one, which ``hedge=`` needs.
     """
 
     schema: SchemaLike | None = None
     batch: Batch | None = None
+    idempotent: bool = False
 
     @property
     def name(self) -> str:
@@ -175,12 +177,15 @@ class FunctionFromCoroutine(AsyncFunction):
         function: _Coroutine,
         schema: SchemaLike | None = None,
         batch: Batch | None = None,
+        *,
+        idempotent: bool = False,
     ) -> None:
         """Wraps `function`."""
         functools.update_wrapper(self, function)
         self.function = function
         self.schema = schema
         self.batch = batch
+        self.idempotent = idempotent
         # On the instance, so that a call costs no further coroutine.
         setattr(self, "async_invoke" if batch is None else "async_invoke_batch", function)
 
@@ -199,17 +204,21 @@ class FunctionFromCoroutine(AsyncFunction):
         is_found = getattr(sys.modules.get(module), name, None) is self
         if is_found and module != "__main__" and not _is_pickled_by_value(module):
             return name
-        return FunctionFromCoroutine, (self.function, self.schema, self.batch)
+        made = functools.partial(FunctionFromCoroutine, idempotent=self.idempotent)
+        return made, (self.function, self.schema, self.batch)
 
 
 @overload
 def async_function(function: _Coroutine, /) -> FunctionFromCoroutine: ...
 @overload
 def async_function(
-    schema: SchemaLike | None = None, *, batch: Batch | None = None
+    schema: SchemaLike | None = None, *, batch: Batch | None = None, idempotent: bool = False
 ) -> Callable[[_Coroutine], FunctionFromCoroutine]: ...
 def async_function(
-    schema: SchemaLike | _Coroutine | None = None, *, batch: Batch | None = None
+    schema: SchemaLike | _Coroutine | None = None,
+    *,
+    batch: Batch | None = None,
+    idempotent: bool = False,
 ) -> FunctionFromCoroutine | Callable[[_Coroutine], FunctionFromCoroutine]:
     """Declares what an ``async def`` returns, so that it can be called for every row.
 
@@ -223,6 +232,8 @@ def async_function(
         schema: The returned columns: a DDL string, a `pyarrow.Schema` or a ``StructType``; ``None``
             takes them from the annotation.
         batch: Calls the function with lists of rows; it returns one result per row.
+        idempotent: Says that a call that is made twice does no more than one, so that ``hedge=``
+            may make a second one.
 
     Returns:
         A decorator; used without parentheses, the decorated function. It can still be called and
@@ -244,13 +255,17 @@ def async_function(
         return wrap_coroutine(schema)
 
     def decorate(function: _Coroutine) -> FunctionFromCoroutine:
-        return wrap_coroutine(function, schema, batch)
+        return wrap_coroutine(function, schema, batch, idempotent=idempotent)
 
     return decorate
 
 
 def wrap_coroutine(
-    function: object, schema: SchemaLike | None = None, batch: Batch | None = None
+    function: object,
+    schema: SchemaLike | None = None,
+    batch: Batch | None = None,
+    *,
+    idempotent: bool = False,
 ) -> FunctionFromCoroutine:
     """Wraps an ``async def``, or anything that is called like one.
 
@@ -259,7 +274,9 @@ def wrap_coroutine(
     """
     name = check_async(function)
     check_call(function, name, "row" if batch is None else "rows")
-    return FunctionFromCoroutine(cast("_Coroutine", function), schema, batch)
+    if not isinstance(cast("object", idempotent), bool):
+        _refuse(f"`idempotent` must be a bool, got {shown(idempotent)}", ErrorKind.OPTION_INVALID)
+    return FunctionFromCoroutine(cast("_Coroutine", function), schema, batch, idempotent=idempotent)
 
 
 def check_async(function: object) -> str:

@@ -31,6 +31,8 @@ class NativeFunction:
 
     result_schema: pa.Schema
     input_columns: tuple[str, ...] = ()
+    idempotent_by: str | None = None
+    """What makes a call that is made twice do no more than one, if anything does."""
     concurrency_option = "connections"
     """The option that says how many calls it can have on their way."""
 
@@ -53,6 +55,11 @@ class NativeFunction:
     def concurrency(self) -> int | None:
         """Most calls that it can have on their way in a process; ``None``: nothing bounds them."""
         return None
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether a call that is made twice does no more than one."""
+        return False
 
     @property
     def batching(self) -> Batch | None:

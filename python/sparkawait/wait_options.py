@@ -31,6 +31,7 @@ from sparkawait._plan.option_checks import (
     seconds,
     the_cache,
     the_channels,
+    the_hedge,
     the_name,
     the_retry,
     the_watermark,
@@ -41,6 +42,7 @@ from sparkawait.columns import ColumnsLike
 from sparkawait.durations import Duration
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import Results, Row
+from sparkawait.hedge import Hedge
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.sizes import Size
 from sparkawait.types import SchemaLike
@@ -64,6 +66,7 @@ class ColumnArguments(TypedDict, total=False):
     max_concurrency: int | None
     capacity: Size | None
     retry: AsyncRetryStrategy | None
+    hedge: Hedge | None
     on_error: OnError
     error_column: str
     on_timeout: Results | Callable[[Row], Results] | None
@@ -150,6 +153,13 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         the_retry,
         "which failures are tried again, and when: `sa.retry.fixed_delay(..)`,"
         " `sa.retry.exponential_backoff(..)`; a raised `sa.RetryAfter(delay)` sets the delay",
+    )
+    hedge = Option(
+        None,
+        the_hedge,
+        "a second call for a row whose call is slow, of which the first answer wins:"
+        ' `sa.Hedge(after="p95", max_extra=0.05)`. For functions that are idempotent: lookups, GET,'
+        " and Python functions declared so",
     )
     on_error: Option[OnError] = Option(
         "fail",

@@ -15,6 +15,7 @@ from sparkawait.channels import Channels
 from sparkawait.columns import ColumnLike, columns
 from sparkawait.durations import parse_duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.hedge import Hedge
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.sizes import Bytes, parse_size
 from sparkawait.watermark import WatermarkStrategy
@@ -32,6 +33,7 @@ __all__ = [
     "seconds",
     "the_cache",
     "the_channels",
+    "the_hedge",
     "the_name",
     "the_retry",
     "the_watermark",
@@ -131,6 +133,7 @@ def _instance(cls: type[_T], rule: str, kind: ErrorKind) -> Callable[[object, st
 
 the_cache = _instance(Cache, "a sparkawait.Cache", ErrorKind.CACHE_INVALID)
 the_channels = _instance(Channels, "a sparkawait.Channels", ErrorKind.CHANNELS_INVALID)
+the_hedge = _instance(Hedge, "a sparkawait.Hedge", ErrorKind.OPTION_INVALID)
 the_retry = _instance(AsyncRetryStrategy, "made by sparkawait.retry", ErrorKind.RETRY_INVALID)
 the_watermark = _instance(
     WatermarkStrategy, "made by sparkawait.WatermarkStrategy", ErrorKind.WATERMARK_INVALID

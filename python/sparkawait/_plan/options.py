@@ -177,6 +177,8 @@ def _check_together(options: WaitOptions, function: AsyncFunction | NativeFuncti
     is_native = isinstance(function, NativeFunction)
     if options.retry is not None:
         _check_retry(options.retry, timeout, is_native=is_native)
+    if options.hedge is not None and not function.idempotent:
+        _refuse_hedge(function)
     if options.cache is not None and not options.cache.key:
         _check_cache(function)
     if options.error_column != OPTIONS["error_column"].default and options.on_error != "capture":
@@ -192,6 +194,14 @@ def _check_named(options: WaitOptions) -> None:
         named(options.cache.columns, "key", ErrorKind.CACHE_INVALID)
     if options.watermark is not None:
         named([options.watermark.column], "watermark", ErrorKind.WATERMARK_INVALID)
+
+
+def _refuse_hedge(function: AsyncFunction | NativeFunction) -> NoReturn:
+    if isinstance(function, NativeFunction):
+        way_out = f"{function.idempotent_by}" if function.idempotent_by else "leave `hedge` out"
+    else:
+        way_out = "where that does no harm say idempotent=True, or set `idempotent` of its class"
+    _refuse(f"`hedge` calls `{function.name}` twice for some rows; {way_out}")
 
 
 def _check_retry(retry: AsyncRetryStrategy, timeout: float | None, *, is_native: bool) -> None:

@@ -240,6 +240,7 @@ class Plan:
             "capacity_bytes": self.capacity_bytes,
             "max_concurrency": concurrency,
             "retry": options.retry,
+            "hedge": None if options.hedge is None else options.hedge.resolve(),
             "key": None if self.key is None else list(self.key),
             "has_timeout_handler": self.has_timeout_handler,
             "watermark": options.watermark,

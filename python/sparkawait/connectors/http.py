@@ -54,6 +54,10 @@ if TYPE_CHECKING:
 __all__ = ["HttpFunction", "HttpOptions", "each", "get", "lines", "post", "request"]
 
 
+_REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"})
+"""Methods of which two requests do what one does."""
+
+
 @dataclass(frozen=True)
 class HttpFunction(NativeFunction):
     """An HTTP request for each row, or for many of them. Made by `get`, `post` and `request`.
@@ -92,6 +96,17 @@ class HttpFunction(NativeFunction):
         return self.options.max_requests
 
     concurrency_option = "max_requests"
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether its method may be repeated, or the service knows a request again."""
+        named = {name.lower() for name, _ in self.options.headers}
+        has_key = self.options.idempotency_key is not None or "idempotency-key" in named
+        return has_key or self.method in _REPEATABLE
+
+    idempotent_by = (
+        "where the service knows a request again, or twice does no harm, give `idempotency_key`"
+    )
 
     @property
     def batching(self) -> Batch | None:

@@ -65,6 +65,11 @@ class Lookup(NativeFunction):
         return "postgres.lookup"
 
     @property
+    def idempotent(self) -> bool:
+        """Whether it only reads."""
+        return not self.writes
+
+    @property
     def input_columns(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The columns of the input that it reads."""
         return self.args

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from sparkawait import _core
 from sparkawait._plan.checks import refuse, shown, text
+from sparkawait.connectors.redis_commands import READS
 from sparkawait.connectors.redis_options import certificates_of, check_options
 from sparkawait.native_function import NativeFunction, check_native
 from sparkawait.secrets import LookUp, Secret, left_out, looked_up, reveal
@@ -66,6 +67,11 @@ class RedisFunction(NativeFunction):
         given = ("arguments",) if self.operation == "command" else ("key", "keys")
         shown = ", ".join(repr(text) for text, option in self.arguments if option in given)
         return f"redis.{self.operation}({shown})"
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether it is known to only read."""
+        return self.operation != "command" or self.arguments[0][0].upper() in READS
 
     def check(self, input_schema: pa.Schema | None = None) -> None:
         """Checks the command and its columns, as far as the driver can know."""

@@ -39,6 +39,11 @@ class Simulated(NativeFunction):
         schema = pa.schema([pa.field(name, pa.int64()) for name in columns])
         object.__setattr__(self, "result_schema", schema)
 
+    @property
+    def idempotent(self) -> bool:
+        """It does nothing at all."""
+        return True
+
     def _native(self, *, retry_misses: bool) -> _core.Native:  # noqa: ARG002 - it never misses
         latency = self.latency.to_parts()
         return _core.Native.simulated(

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use sparkawait_arrow::{OnError, OutputColumns, WatermarkStrategy};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::OutputMode;
-use sparkawait_core::policy::WarmUpConfig;
+use sparkawait_core::policy::{HedgeAfter, HedgeConfig, WarmUpConfig};
 use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 use sparkawait_runtime::BufferTimeout;
 
@@ -110,6 +110,24 @@ pub(crate) fn to_retry(arguments: Option<&RetryArguments>) -> PyResult<Option<As
         multiplier,
         jitter,
     )))
+}
+
+/// The resolved `Hedge` of Python.
+#[derive(FromPyObject)]
+pub(crate) struct HedgeArguments {
+    /// A time in seconds, or else the share of the calls.
+    seconds: Option<f64>,
+    share: f64,
+    max_extra: f64,
+}
+
+pub(crate) fn to_hedge(arguments: Option<&HedgeArguments>) -> PyResult<Option<HedgeConfig>> {
+    let Some(&HedgeArguments { seconds, share, max_extra }) = arguments else { return Ok(None) };
+    let after = match seconds {
+        Some(seconds) => HedgeAfter::Time(to_duration("after", seconds)?),
+        None => HedgeAfter::Percentile(share),
+    };
+    Ok(Some(HedgeConfig { after, max_extra }))
 }
 
 /// Reads one of a few words.

@@ -19,8 +19,8 @@ use sparkawait_task::task_codec::RowConfig;
 use crate::cache::{CacheArguments, to_cache};
 use crate::channels::{ChannelArguments, to_channels};
 use crate::convert::{
-    BufferTimeoutArgument, RetryArguments, WatermarkArguments, to_capacity, to_mode, to_on_error,
-    to_output, to_retry, to_timeout, to_warm_up, to_watermark,
+    BufferTimeoutArgument, HedgeArguments, RetryArguments, WatermarkArguments, to_capacity,
+    to_hedge, to_mode, to_on_error, to_output, to_retry, to_timeout, to_warm_up, to_watermark,
 };
 use crate::error::to_exception;
 use crate::guard::FromArrow;
@@ -59,6 +59,7 @@ pub(crate) struct OperatorArguments {
     channels: Option<ChannelArguments>,
     target_latency: Option<f64>,
     warm_up: Option<(i64, i64)>,
+    hedge: Option<HedgeArguments>,
     expected_result_bytes: Option<usize>,
 }
 
@@ -131,6 +132,7 @@ impl OperatorArguments {
         operator.timeout = to_timeout("timeout", self.timeout)?;
         operator.attempt_timeout = to_timeout("attempt_timeout", self.attempt_timeout)?;
         operator.retry = to_retry(self.retry.as_ref())?;
+        operator.hedge = to_hedge(self.hedge.as_ref())?;
         operator.asks_on_timeout = self.has_timeout_handler;
         operator.seed = self.seed;
         // A partition ends because it is finite, not because a job is drained.

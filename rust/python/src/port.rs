@@ -184,8 +184,10 @@ fn attempts(rows: &Bound<'_, PyList>) -> PyResult<Vec<AttemptId>> {
 /// Numbers an attempt: unique among the attempts that may be in flight together.
 fn number_of(attempt: AttemptId) -> u64 {
     // An entry's number has a slot and a generation, or a sequence; attempts of
-    // one entry are few, so 8 bits of the attempt keep neighbours apart.
-    attempt.entry.as_u64().wrapping_shl(8) | u64::from(attempt.attempt & 0xFF)
+    // one entry are few, so 7 bits of the attempt keep neighbours apart, and one
+    // more the two calls of an attempt.
+    let number = u64::from(attempt.attempt & 0x7F) | u64::from(attempt.is_hedge()) << 7;
+    attempt.entry.as_u64().wrapping_shl(8) | number
 }
 
 #[guarded]

@@ -242,6 +242,8 @@ impl OperatorState {
         dict.set_item("oldest_age", operator.oldest_age.as_secs_f64())?;
         dict.set_item("attempts", operator.attempts)?;
         dict.set_item("retries", operator.retries)?;
+        dict.set_item("hedged", operator.hedged)?;
+        dict.set_item("hedges_won", operator.hedges_won)?;
         dict.set_item("timeouts", operator.timeouts)?;
         dict.set_item("cancelled", operator.cancelled)?;
         if let Some(cache) = &self.cache_metrics {

@@ -106,7 +106,9 @@ fn operator(
     // Nobody else looks at the time of a call. What a layer answers itself never begins.
     let announces_starts = config.concurrency.starts_later()
         && config.layers.is_empty()
-        && (config.operator.attempt_timeout.is_some() || config.operator.channels.is_some());
+        && (config.operator.attempt_timeout.is_some()
+            || config.operator.channels.is_some()
+            || config.operator.hedge.is_some());
     config.operator.announces_starts = announces_starts;
     let replies = Replies::to(mailbox.reply_sender(position)).with_starts(announces_starts);
     let function = stack(&config.layers, Box::new(function), replies.clone(), &config.rows)?;

@@ -142,7 +142,10 @@ impl CachedFunction {
                     batch: Arc::clone(&calls.batches[call.batch as usize]),
                     row: call.row,
                 };
-                if state.flights.board(keys.key(&call), (caller.id, call.attempt), waiter) {
+                // A second call does not wait for what the first one waits for.
+                let attempt = (caller.id, call.attempt);
+                if !call.attempt.is_hedge() && state.flights.board(keys.key(&call), attempt, waiter)
+                {
                     waiting += 1;
                 } else {
                     flying.push(call);

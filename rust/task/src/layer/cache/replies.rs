@@ -73,7 +73,8 @@ impl CacheReplies {
                 let count = results.counts.as_ref().map_or(1, |counts| counts[index]);
                 let range = start..start + count;
                 start += count;
-                let Some((key, waiters)) = state.flights.land((caller.id, *attempt)) else {
+                // What a second call brings is what the flight of the first one was for.
+                let Some((key, waiters)) = state.flights.land((caller.id, attempt.first())) else {
                     continue;
                 };
                 let is_set = |flags: &Option<Vec<bool>>| flags.as_ref().is_some_and(|it| it[index]);

@@ -167,7 +167,7 @@ def redis_command(name: str, *, writes: bool = False) -> Any:
         Safe(),
         sa.http.get(URL + "/{x}", "v bigint"),
         sa.http.post(URL, "v bigint", json={"x": "{x}"}, idempotency_key=True),
-        sa.redis.get("redis://localhost", "k:{x}", "v string"),
+        sa.redis.get("redis://localhost", "k:{x}", schema="v string"),
         redis_command("ZSCORE"),
         sa.async_function("v bigint", idempotent=True)(unsafe.function),
     ],

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What second calls do to a service of which one call in a hundred takes a second.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -84,7 +84,7 @@ fn run(after: Option<HedgeAfter>, latency: impl Fn(u64) -> Duration) -> Run {
 /// One call in a hundred takes a second, the others about 20 ms.
 fn bimodal(call: u64) -> Duration {
     let random = mix(1, call, 1);
-    if random % 100 == 0 {
+    if random.is_multiple_of(100) {
         Duration::from_secs(1)
     } else {
         Duration::from_micros(15_000 + random % 10_000)

@@ -21,6 +21,7 @@ PUBLIC_MODULES = {
     "durations",
     "exceptions",
     "functions",
+    "hedge",
     "native_function",
     "retry",
     "secrets",

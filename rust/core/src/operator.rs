@@ -8,6 +8,7 @@ use std::num::NonZeroUsize;
 mod action;
 mod channels;
 mod config;
+mod hedge_handler;
 mod hedging;
 mod in_flight;
 mod metrics;

@@ -9,7 +9,7 @@ use super::*;
 use crate::element::{Key, StreamElement, StreamRecord};
 use crate::flow::ChannelConfig;
 use crate::operator::{Config, EndOfInput, Failure, FailurePolicy, Metrics, OutputMode, Retry};
-use crate::policy::{AdaptiveLimitConfig, HedgeAfter, PolicyConfig};
+use crate::policy::{AdaptiveLimitConfig, HedgeAfter, HedgeConfig, PolicyConfig};
 use crate::retry::AsyncRetryStrategy;
 
 type Operator = AsyncWaitOperator<u32, u32, &'static str>;

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A second call beside one that is slow: the first of the two answers is the record's.
+//!
+//! ```text
+//!   First --slow, a credit--> Both --an answer of either--> Completed, the other is cancelled
+//!                              |
+//!                              +--one asks to be tried again--> First or Hedge, the other alone
+//! ```
+//!
+//! The two are one attempt of the record, with the same number but for a mark, so that a hedge takes
+//! none of its retries. A hedge takes a credit like any call, and goes before records that wait for
+//! one, since in a busy job none is ever left over. But records that have two calls never hold all
+//! credits, of the operator or of a channel: one is left for others.
+
+use std::time::Duration;
+
+use super::AsyncWaitOperator;
+use super::action::{AttemptId, Completion, Handled, Invocation};
+use super::in_flight::{Calls, Phase};
+use crate::policy::{CallSign, EndedCall};
+use crate::queue::StreamElementQueue;
+use crate::time::ProcessingTime;
+
+/// Slow calls that are looked at when a credit is free, where those of some channels get none.
+const LOOKED_AT: usize = 8;
+
+impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
+    /// Waits until a call that starts counts as slow.
+    #[inline(never)]
+    pub(super) fn watch(&mut self, attempt: AttemptId, now: ProcessingTime) {
+        let Some(hedging) = self.hedging.as_mut().filter(|_| !attempt.is_hedge()) else { return };
+        let slow = hedging.delay.on_start(now);
+        if let Some(slow) = slow.filter(|_| !self.config.announces_starts) {
+            self.timers.hedges.push(slow, attempt);
+        }
+    }
+
+    /// Puts the calls that count as slow now behind those that wait for a second one.
+    pub(super) fn note_slow(&mut self, now: ProcessingTime) {
+        while let Some(attempt) = self.timers.hedges.pop_due(now) {
+            if let Some(hedging) = self.hedging.as_mut().filter(|_| !self.is_closed) {
+                hedging.slow.push_back(attempt);
+            }
+        }
+    }
+
+    /// Starts second calls, for those that have been slow for longest.
+    #[inline(never)]
+    pub(super) fn start_hedges(&mut self, now: ProcessingTime) {
+        let mut looked_at = 0;
+        while self.running < self.window && looked_at < LOOKED_AT {
+            let Some(hedging) = &mut self.hedging else { return };
+            let Some(attempt) = hedging.slow.pop_front() else { return };
+            let in_flight = self.queue.get_mut(attempt.entry);
+            let in_flight = in_flight.filter(|it| it.awaits(attempt) && it.calls == Calls::First);
+            let Some(in_flight) = in_flight.filter(|it| it.phase == Phase::Running) else {
+                continue;
+            };
+            let channel = in_flight.channel;
+            if !hedging.delay.may_hedge() || !hedging.leaves_one(self.window, |_| true) {
+                return hedging.slow.push_front(attempt);
+            }
+            if let Some(channels) = &mut self.channels {
+                let leaves_one = |calls| hedging.leaves_one(calls, |it| it == channel);
+                if !channels.try_hedge(channel, leaves_one, now) {
+                    hedging.slow.push_back(attempt);
+                    looked_at += 1;
+                    continue;
+                }
+            }
+            hedging.delay.on_hedge();
+            hedging.pairs.insert(attempt.entry, (now, channel));
+            in_flight.calls = Calls::Both;
+            let value = in_flight.record.value.clone();
+            self.running += 1;
+            self.metrics.attempts += 1;
+            self.metrics.hedged += 1;
+            let attempt = attempt.hedge();
+            if let Some(timeout) = self.config.attempt_timeout
+                && !self.config.announces_starts
+            {
+                self.timers.attempts.push(now + timeout, attempt);
+            }
+            self.actions.invoke.push(Invocation { attempt, value });
+        }
+    }
+
+    /// Takes `attempt` as the one whose outcome is the record's: cancels the one beside it, and learns
+    /// how long the record waited if it was an answer.
+    #[inline(never)]
+    pub(super) fn note_first(&mut self, attempt: AttemptId, is_answer: bool, now: ProcessingTime) {
+        let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
+        let (calls, since) = (in_flight.calls, in_flight.since);
+        if is_answer {
+            self.metrics.hedges_won += u64::from(attempt.is_hedge());
+            // Also of a call that the one beside it was faster than, or slow calls would vanish from
+            // what is known.
+            if let Some(hedging) = self.hedging.as_mut().filter(|_| calls != Calls::Hedge) {
+                hedging.delay.on_end(now.saturating_since(since));
+            }
+        }
+        if calls == Calls::Both {
+            let other = if attempt.is_hedge() { attempt.first() } else { attempt.hedge() };
+            self.cut_call(other, CallSign::Neutral, now);
+        }
+    }
+
+    /// Cancels one of the two calls of a record; the other goes on alone.
+    #[inline(never)]
+    pub(super) fn cut_call(&mut self, attempt: AttemptId, sign: CallSign, now: ProcessingTime) {
+        self.actions.cancel.push(attempt);
+        self.metrics.cancelled += 1;
+        self.end_one(attempt, sign, now);
+    }
+
+    /// Takes the outcome of one of the two calls of a record that asks to be tried again: the other
+    /// one is that already.
+    #[inline(never)]
+    pub(super) fn leave_to_other(
+        &mut self,
+        attempt: AttemptId,
+        ended: Completion<R, F>,
+        now: ProcessingTime,
+    ) -> Handled {
+        let took = self.end_one(attempt, ended.sign, now);
+        if let Err(failure) = ended.outcome {
+            self.last_failures.insert(attempt.entry, failure);
+        }
+        self.start_waiting(now);
+        Handled::Retried(took)
+    }
+
+    /// Gives the permit of one of the two calls of a record back; returns how long it ran.
+    fn end_one(&mut self, attempt: AttemptId, sign: CallSign, now: ProcessingTime) -> Duration {
+        let second = self.hedging.as_mut().and_then(|it| it.pairs.remove(&attempt.entry));
+        let (Some(in_flight), Some((second, _))) = (self.queue.get_mut(attempt.entry), second)
+        else {
+            return Duration::ZERO;
+        };
+        let started = if attempt.is_hedge() {
+            in_flight.calls = Calls::First;
+            second
+        } else {
+            in_flight.calls = Calls::Hedge;
+            std::mem::replace(&mut in_flight.since, second)
+        };
+        self.running -= 1;
+        if let Some(channels) = &mut self.channels {
+            let channel = in_flight.channel;
+            channels.observe_call(channel, |in_flight| EndedCall {
+                started,
+                ended: now,
+                in_flight,
+                sign,
+                charged: 1,
+                cost: 1,
+            });
+            channels.end_hedge(channel);
+        }
+        now.saturating_since(started)
+    }
+}
+
+#[cfg(test)]
+mod tests;

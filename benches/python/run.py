@@ -29,6 +29,7 @@ BENCHES = (
     "redis_lookup",
     "http_lookup",
     "http_batches",
+    "hedging",
     "http_channels",
     "postgres_lookup",
     "postgres_channels",

@@ -145,17 +145,24 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    out = Path(sys.argv[1])
+def connect(folder: Path) -> SparkSession:
+    """Starts a server, and a session of it."""
     builder = (
         SparkSession.builder.remote("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.warehouse.dir", str(out.parent / "warehouse"))
+        # Off by default in 4.1 to 4.3; unknown to older versions.
+        .config("spark.sql.timeType.enabled", "true")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
     )
     if pyspark.__version__.startswith("3."):
         builder = builder.config("spark.jars.packages", SERVER_35)
-    spark = builder.getOrCreate()
+    return builder.getOrCreate()
+
+
+def main() -> None:
+    out = Path(sys.argv[1])
+    spark = connect(out.parent)
     out.write_text(json.dumps(results(spark, out.parent)))
     spark.stop()
 

@@ -24,9 +24,9 @@ async def place(row):
     return {"executor": os.getppid(), "module": sparkawait.__file__}
 
 
-def session(settings: dict[str, str]) -> SparkSession:
+def session(settings: dict[str, str], more: dict[str, str] | None = None) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = settings["python"]
-    return (
+    builder = (
         SparkSession.builder.master(settings["master"])
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
@@ -38,8 +38,10 @@ def session(settings: dict[str, str]) -> SparkSession:
         # Both executors are there before the first task, and each gets its share.
         .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
         .config("spark.locality.wait", "0")
-        .getOrCreate()
     )
+    for name, value in (more or {}).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
 
 
 def main(path: str) -> None:

@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[2]
 ROWS = 200
 PATIENCE_SECONDS = 120.0
 """A session on a cluster takes a while to begin."""
+PAID_ROWS = 20
+PAGE = (ROOT / "docs" / "pay-once.md").read_text(encoding="utf-8")
 EXPECTED = [[number, 3 * number] for number in range(ROWS)]
 
 
@@ -35,11 +37,18 @@ class Items:
     def __init__(self):
         self._open = threading.Event()
         self._open.set()
+        self._all_twice = threading.Event()
         self.server = ScriptedServer(self._answer)
 
     def _answer(self, target, _):
         self._open.wait()
         number = int(target.rpartition("/")[2])
+        if target.startswith("/speculation/") and number >= PAID_ROWS // 2:
+            # The second task is slow, until its copy has made all of its calls.
+            twice = range(PAID_ROWS // 2, PAID_ROWS)
+            if self.calls("/speculation/") & (double := Counter([*twice, *twice])) == double:
+                self._all_twice.set()
+            self._all_twice.wait()
         return 200, {"Content-Type": "application/json"}, json.dumps({"value": 3 * number}).encode()
 
     def hold(self):
@@ -48,9 +57,10 @@ class Items:
     def release(self):
         self._open.set()
 
-    def calls(self):
+    def calls(self, path=""):
         """Returns how often each item was asked for."""
-        return Counter(int(target.rpartition("/")[2]) for target in self.server.targets)
+        targets = [target for target in self.server.targets if target.startswith(path)]
+        return Counter(int(target.rpartition("/")[2]) for target in targets)
 
 
 @pytest.fixture
@@ -83,17 +93,23 @@ def executors(tmp_path_factory):
 class Job:
     """A driver that runs as a program of its own, which is killed with the block that uses it."""
 
-    def __init__(self, cluster, executors, items, folder, mode="unordered"):
+    def __init__(self, cluster, executors, items, folder, *, mode="unordered", program="driver"):
         self._cluster = cluster
         self._out = folder / "results.json"
-        settings = {"master": cluster.address, "url": items.server.url, "rows": ROWS, "mode": mode}
+        rows = ROWS if program == "driver" else PAID_ROWS
+        settings = {"master": cluster.address, "url": items.server.url, "rows": rows, "mode": mode}
         (folder / "settings.json").write_text(
             json.dumps({**settings, **executors, "out": str(self._out)})
         )
         self._log = folder / "driver.log"
         with self._log.open("wb") as written:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.cluster.driver_program", folder / "settings.json"],
+                [
+                    sys.executable,
+                    "-m",
+                    f"tests.cluster.{program}_program",
+                    folder / "settings.json",
+                ],
                 cwd=ROOT,
                 stdout=written,
                 stderr=subprocess.STDOUT,
@@ -119,8 +135,8 @@ class Job:
 
 @pytest.fixture
 def start(cluster, executors, items, tmp_path):
-    def starter(mode="unordered"):
-        return Job(cluster, executors, items, tmp_path, mode)
+    def starter(mode="unordered", program="driver"):
+        return Job(cluster, executors, items, tmp_path, mode=mode, program=program)
 
     return starter
 
@@ -169,3 +185,22 @@ def test_calls_end_with_the_driver(start, cluster, items):
     wait_until(lambda: not cluster.python_workers(), PATIENCE_SECONDS)
     items.release()
     assert len(items.server.targets) == 20, "10 calls at a time of each executor"
+
+
+# What happens, the calls for 20 rows in two tasks, and how the page says it.
+REPETITIONS = [
+    ("speculation", 30, "`spark.speculation` starts a copy of one of two tasks"),
+    ("lost-output", 30, "one of two executors is lost, and with it what the next stage would read"),
+    ("lost-rows", 30, "one of two executors is lost after `found.persist()`, then `found.count()`"),
+]
+
+
+@pytest.mark.timeout(600)
+def test_calls_of_repetitions_are_as_many_as_the_page_says(start, items):
+    with start(program="pay_once") as job:
+        assert job.results()["counts"] == [PAID_ROWS] * 3
+
+    for path, calls, text in REPETITIONS:
+        counts = items.calls(f"/{path}/")
+        assert (sum(counts.values()), max(counts.values())) == (calls, 2), path
+        assert f"| {text} | {calls} |" in PAGE

@@ -68,7 +68,9 @@ class SparkCluster:
             self.address = _ADDRESS.findall(self._log(0))[0]
             for number in range(self._count):
                 where = str(self._folder / f"work{number}")
-                options = ("--host", LOOPBACK, "--cores", "1", "--memory", "1g")
+                # A host of its own: there are copies of a task on different hosts only.
+                host = f"127.0.0.{number + 2}"
+                options = ("--host", host, "--cores", "1", "--memory", "1g")
                 self._start(_WORKER, *options, "--work-dir", where, self.address)
             numbers = range(1, self._count + 1)
             wait_until(lambda: all(_REGISTERED in self._log(it) for it in numbers), START_SECONDS)

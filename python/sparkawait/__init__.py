@@ -32,6 +32,7 @@ from sparkawait import arrow, retry
 from sparkawait._core import VERSION, Row
 from sparkawait.adaptive_limit import AdaptiveLimit
 from sparkawait.cache import Cache
+from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
 from sparkawait.connectors import http, postgres, redis
 from sparkawait.durations import Duration
@@ -81,6 +82,7 @@ __all__ = [
     "AsyncUserDefinedFunction",
     "Batch",
     "Cache",
+    "CarryOver",
     "Channels",
     "ConfigurationError",
     "Duration",

@@ -140,6 +140,12 @@ def _wait(
     check_may_wait()
     before, source = _taken(batches) if chain else (None, record_batches(batches))
     plan = resolve_unpickled(mode, function, input_schema=None, key=key, options=options, **given)
+    if plan.options.carry_over is not None:
+        msg = (
+            "`carry_over` is for streaming DataFrames, whose input comes in micro-batches; an"
+            " iterator ends when all rows have left, so leave it out"
+        )
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
     return _Output(Chain.of(plan) if before is None else before.then(plan), source)
 
 

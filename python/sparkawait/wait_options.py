@@ -30,6 +30,7 @@ from sparkawait._plan.option_checks import (
     rows_or_bytes,
     seconds,
     the_cache,
+    the_carry_over,
     the_channels,
     the_hedge,
     the_name,
@@ -37,6 +38,7 @@ from sparkawait._plan.option_checks import (
     the_watermark,
 )
 from sparkawait.cache import Cache
+from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
 from sparkawait.columns import ColumnsLike
 from sparkawait.durations import Duration
@@ -87,6 +89,7 @@ class WaitArguments(ColumnArguments, total=False):
     buffer_timeout: Duration | None
     max_rows_per_batch: int
     warm_up: bool
+    carry_over: CarryOver | None
 
 
 class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
@@ -263,6 +266,13 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         "the first task of a function in a worker process begins with an eighth of its calls, at"
         " least 4, so that `show()`, `take` and `limit` do not pay for rows that nobody wants; all"
         " are made 100 ms after the first rows were taken",
+        of_columns=False,
+    )
+    carry_over = Option(
+        None,
+        the_carry_over,
+        "`sa.CarryOver(emit=, linger=, order_by=, drain=)`: a micro-batch of a stream ends while"
+        " calls are in flight, and a later one emits their results. Streaming DataFrames only",
         of_columns=False,
     )
 

@@ -17,6 +17,10 @@ LAYERS = {
         {"sparkawait-core", "sparkawait-arrow", "sparkawait-runtime"},
         {"pyo3", "hyper", "redis", "reqwest", "rustls", "serde"},
     ),
+    "sparkawait-holder": (
+        {*BELOW_FUNCTIONS, "sparkawait-wire"},
+        {"pyo3", "hyper", "redis", "reqwest", "rustls", "serde"},
+    ),
     "sparkawait-connect": (BELOW_FUNCTIONS, {"pyo3"}),
     "sparkawait-wire": ({"sparkawait-core"}, {"tokio", "arrow", "pyo3"}),
     "sparkawait-testing": (BELOW_FUNCTIONS, {"pyo3", "redis", "reqwest", "rustls"}),
@@ -24,6 +28,8 @@ LAYERS = {
     "sparkawait-python": (
         {
             *BELOW_FUNCTIONS,
+            "sparkawait-holder",
+            "sparkawait-wire",
             "sparkawait-connect",
             "sparkawait-testing",
             "sparkawait-macros",

@@ -15,6 +15,7 @@ PUBLIC_MODULES = {
     "adaptive_limit",
     "arrow",
     "cache",
+    "carry_over",
     "channels",
     "cli",
     "columns",

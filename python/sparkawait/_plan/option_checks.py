@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from sparkawait._plan.checks import MAX_BYTES, MAX_COUNT, choice, flag, refuse, shown
 from sparkawait.cache import Cache
+from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
 from sparkawait.columns import ColumnLike, columns
 from sparkawait.durations import parse_duration, positive_duration
@@ -32,6 +33,7 @@ __all__ = [
     "rows_or_bytes",
     "seconds",
     "the_cache",
+    "the_carry_over",
     "the_channels",
     "the_hedge",
     "the_name",
@@ -132,6 +134,7 @@ def _instance(cls: type[_T], rule: str, kind: ErrorKind) -> Callable[[object, st
 
 
 the_cache = _instance(Cache, "a sparkawait.Cache", ErrorKind.CACHE_INVALID)
+the_carry_over = _instance(CarryOver, "a sparkawait.CarryOver", ErrorKind.OPTION_INVALID)
 the_channels = _instance(Channels, "a sparkawait.Channels", ErrorKind.CHANNELS_INVALID)
 the_hedge = _instance(Hedge, "a sparkawait.Hedge", ErrorKind.OPTION_INVALID)
 the_retry = _instance(AsyncRetryStrategy, "made by sparkawait.retry", ErrorKind.RETRY_INVALID)

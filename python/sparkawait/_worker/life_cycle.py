@@ -24,7 +24,7 @@ from sparkawait.functions import FunctionContext
 from sparkawait.native_function import NativeFunction
 
 if TYPE_CHECKING:
-    from sparkawait._core import Task
+    from sparkawait._core import DetachedTask, Task
     from sparkawait._plan.chain import Chain
     from sparkawait._plan.plan import Plan
     from sparkawait._worker.runner import Runner
@@ -60,7 +60,7 @@ class Functions:
         partition: Number of the partition.
     """
 
-    def __init__(self, chain: Chain, task: Task, partition: int) -> None:
+    def __init__(self, chain: Chain, task: Task | DetachedTask, partition: int) -> None:
         """Opens nothing yet."""
         self._plans = chain.plans
         self.contexts = [
@@ -113,7 +113,9 @@ class LifeCycle:
         context: What the function's `open` is told.
     """
 
-    def __init__(self, plan: Plan, task: Task, position: int, context: FunctionContext) -> None:
+    def __init__(
+        self, plan: Plan, task: Task | DetachedTask, position: int, context: FunctionContext
+    ) -> None:
         """Opens nothing yet."""
         self._plan = plan
         self._task = task

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+    from sparkawait.spark.carry import CarryPlan
     from sparkawait.spark.metrics import TaskMetrics
 
 __all__ = ["Step", "remember", "step_of"]
@@ -36,6 +37,7 @@ class Step:
         accumulators: Where the metrics of each operator go.
         schema: What the last operator puts out.
         zone: The time zone of the session, which its types have.
+        carry: How rows outlive their micro-batch, if they do.
     """
 
     source: DataFrame
@@ -43,6 +45,7 @@ class Step:
     accumulators: tuple[Accumulator[TaskMetrics] | None, ...]
     schema: StructType
     zone: str
+    carry: CarryPlan | None = None
 
 
 def remember(df: DataFrame, step: Step) -> DataFrame:

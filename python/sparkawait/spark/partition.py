@@ -28,7 +28,7 @@ from sparkawait.spark.shipment import Shipment
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
 
-__all__ = ["PartitionTask", "run_task"]
+__all__ = ["PartitionTask", "keep_cause", "renamed", "run_task", "with_types"]
 
 HEARTBEAT_SECONDS = 0.25
 """A batch without rows is sent after so long without output.
@@ -73,26 +73,32 @@ class PartitionTask(Shipment):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the output of the partition whose rows `batches` are."""
         if self._names is not None:
-            batches = map(self._rename, batches)
+            names = self._names
+            batches = (renamed(batch, names) for batch in batches)
         output = run_task(self._chain, batches, self._accumulators, heartbeat=HEARTBEAT_SECONDS)
-        return map(self._cast, output) if self._result_types else output
+        if not self._result_types:
+            return output
+        return (with_types(batch, self._result_types) for batch in output)
 
-    def _rename(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        names = list(self._names or ())
-        if not names:  # still has its rows
-            buffers: list[Any] = [None]
-            nothing: Any = pa.Array.from_buffers(pa.struct([]), batch.num_rows, buffers)
-            return pa.RecordBatch.from_struct_array(nothing)
-        return pa.RecordBatch.from_arrays(batch.columns[: len(names)], names=names)
 
-    def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        fields, arrays = list(batch.schema), list(batch.columns)
-        for index, field in enumerate(fields):
-            wanted = self._result_types.get(field.name)
-            if wanted is not None and wanted != field.type:
-                fields[index] = field.with_type(wanted)
-                arrays[index] = arrays[index].cast(wanted)
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+def renamed(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """Returns the first columns of `batch` under other names."""
+    if not names:  # still has its rows
+        buffers: list[Any] = [None]
+        nothing: Any = pa.Array.from_buffers(pa.struct([]), batch.num_rows, buffers)
+        return pa.RecordBatch.from_struct_array(nothing)
+    return pa.RecordBatch.from_arrays(batch.columns[: len(names)], names=list(names))
+
+
+def with_types(batch: pa.RecordBatch, types: Mapping[str, pa.DataType]) -> pa.RecordBatch:
+    """Returns `batch` with some of its columns, by name, cast to other types."""
+    fields, arrays = list(batch.schema), list(batch.columns)
+    for index, field in enumerate(fields):
+        wanted = types.get(field.name)
+        if wanted is not None and wanted != field.type:
+            fields[index] = field.with_type(wanted)
+            arrays[index] = arrays[index].cast(wanted)
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def run_task(
@@ -126,7 +132,7 @@ def run_task(
                 connection.flush()
     except Exception as error:
         if isinstance(error, AsyncIOError):
-            _keep_cause(error)
+            keep_cause(error)
         # Nothing that a failed task adds to an accumulator is kept.
         for accumulator, counts in _metrics(chain, totals, accumulators):
             _say(error, text_of_failed_task(accumulator, counts))
@@ -162,7 +168,7 @@ def _metrics(
             yield accumulator, {**of_one_task(counts), **shown}
 
 
-def _keep_cause(error: AsyncIOError) -> None:
+def keep_cause(error: AsyncIOError) -> None:
     """Writes the user's traceback into `error`, if Spark is going to drop its cause."""
     if error.__cause__ is None or not os.environ.get("SPARK_SIMPLIFIED_TRACEBACK"):
         return

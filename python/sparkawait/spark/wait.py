@@ -21,6 +21,7 @@ from sparkawait._plan.plan import Mode
 from sparkawait.columns import ColumnsLike
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunctionLike
+from sparkawait.spark.carry import CarryPlan, check_carry_over, check_same
 from sparkawait.spark.chains import Step, remember, step_of
 from sparkawait.spark.drivers_python import run_drivers_python
 from sparkawait.spark.hidden_columns import HiddenColumns
@@ -175,9 +176,12 @@ def _wait(
     kept = input_schema.fields if plan.options.output == "append" else []
     schema = StructType([*kept, *result_fields(plan)])
     accumulator = accumulator_of(metrics)
+    carry_over = check_carry_over(df, plan)
     if before is None:
-        step = Step(hidden.df, Chain.of(plan), (accumulator,), schema, zone)
+        carry = None if carry_over is None else CarryPlan.of(plan, carry_over)
+        step = Step(hidden.df, Chain.of(plan), (accumulator,), schema, zone, carry)
     else:
+        check_same(before.carry, carry_over)
         step = dataclasses.replace(
             before,
             source=hidden.df,
@@ -186,6 +190,17 @@ def _wait(
             schema=schema,
         )
     source, names = _with_safe_names(step.source)
+    if step.carry is not None:
+        carried = step.carry.apply(
+            source,
+            names,
+            step.chain,
+            schema,
+            zone,
+            result_types=casts(plan, zone),
+            accumulators=step.accumulators,
+        )
+        return remember(carried, step)
     task = PartitionTask(
         step.chain,
         names=names,

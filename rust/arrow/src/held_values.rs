@@ -70,6 +70,11 @@ impl<T> HeldValues<T> {
         self.values.insert(Held { value, unreleased: rows, rows, bytes })
     }
 
+    /// All values held.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.values.iter().map(|(_, held)| &held.value)
+    }
+
     /// The value under `id`.
     pub(crate) fn get(&self, id: u32) -> &T {
         &self.held(id).value

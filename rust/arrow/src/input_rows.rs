@@ -49,6 +49,9 @@ pub struct InputBatch {
     /// The channel of each row; empty without channels.
     pub channels: Keys,
     ordinals: Ordinals,
+    /// How often its rows were restored; of rows that were copied together, the one that was most
+    /// often.
+    pub restarts: u32,
 }
 
 /// Where rows stand in the input of their task.
@@ -108,6 +111,11 @@ impl BatchRows {
     /// Handle of the batch; means nothing when no row is left.
     pub fn batch(&self) -> u32 {
         self.batch
+    }
+
+    /// The rows that were not handed out.
+    pub fn rest(&self) -> Range<u32> {
+        self.rows.clone()
     }
 
     /// Whether every row has been handed out.
@@ -190,6 +198,21 @@ impl InputRows {
         hidden: RecordBatch,
         channels: Keys,
     ) -> Result<BatchRows, Error> {
+        self.accept_restored(batch, hidden, channels, 0)
+    }
+
+    /// Does as [`accept_with`](Self::accept_with) for rows that were restored so often.
+    ///
+    /// # Errors
+    ///
+    /// As [`accept`](Self::accept).
+    pub fn accept_restored(
+        &mut self,
+        batch: RecordBatch,
+        hidden: RecordBatch,
+        channels: Keys,
+        restarts: u32,
+    ) -> Result<BatchRows, Error> {
         let rows = batch.num_rows();
         let len = u32::try_from(rows).map_err(|_| Error::TooManyRows { rows })?;
         let read = self.texts.read(batch);
@@ -202,7 +225,7 @@ impl InputRows {
         self.has_invalid_texts |= invalid_texts.is_some();
         let ordinals = Ordinals::From(self.accepted);
         self.accepted += u64::from(len);
-        let input = InputBatch { batch, hidden, invalid_texts, channels, ordinals };
+        let input = InputBatch { batch, hidden, invalid_texts, channels, ordinals, restarts };
         Ok(BatchRows { batch: self.hold(input, len), rows: 0..len })
     }
 
@@ -272,6 +295,11 @@ impl InputRows {
     /// The share of a row in the bytes of its batch.
     pub(crate) fn bytes_per_row(&self, batch: u32) -> usize {
         self.held.bytes_per_row(batch)
+    }
+
+    /// Returns whether a row is held that was restored `times` times, or more often.
+    pub fn holds_restored(&self, times: u32) -> bool {
+        self.held.values().any(|batch| batch.restarts >= times)
     }
 
     /// Batches held at the moment.

@@ -115,7 +115,8 @@ impl RowStore {
         self.inputs.accept(batch)
     }
 
-    /// Does as [`accept_input`](Self::accept_input), and keeps the rows' hidden columns and channels.
+    /// Does as [`accept_input`](Self::accept_input), and keeps the rows' hidden columns and channels,
+    /// and how often they were restored.
     ///
     /// # Errors
     ///
@@ -125,8 +126,9 @@ impl RowStore {
         batch: RecordBatch,
         hidden: RecordBatch,
         channels: Keys,
+        restarts: u32,
     ) -> Result<BatchRows, Error> {
-        self.inputs.accept_with(batch, hidden, channels)
+        self.inputs.accept_restored(batch, hidden, channels, restarts)
     }
 
     /// Holds a chunk of results and returns all of its rows.

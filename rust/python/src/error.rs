@@ -76,6 +76,7 @@ pub(crate) fn to_exception(py: Python<'_>, error: &TaskError) -> PyErr {
         TaskError::External(cause) => {
             exception_of(py, Some(cause)).unwrap_or_else(|| internal_error(&message))
         }
+        TaskError::Saved { kind, .. } => SnapshotError::new_err((message, kind.as_str())),
         TaskError::Start(error) => configuration_error(&error.message, error.kind),
         TaskError::Arrow(error) => arrow_exception(py, message, error),
         _ => internal_error(&message),

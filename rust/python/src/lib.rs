@@ -7,6 +7,7 @@ mod channels;
 mod connectors;
 mod convert;
 mod debloater;
+mod detached_task;
 mod error;
 mod guard;
 mod harness;
@@ -30,6 +31,8 @@ mod _core {
 
     #[pymodule_export]
     use crate::debloater::Debloater;
+    #[pymodule_export]
+    use crate::detached_task::{Carried, DetachedTask, PartEnd, RemoteTask, listen_for_steps};
     #[pymodule_export]
     use crate::harness::Harness;
     #[pymodule_export]

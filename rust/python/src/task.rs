@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The operators of one Spark task, as Python drives them.
 
+use std::collections::VecDeque;
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +20,7 @@ use sparkawait_task::channel_share::ChannelShare;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::function::{Replies, TaskFunction};
 use sparkawait_task::layer::cache::CacheMetrics;
+use sparkawait_task::saved::SavedOperator;
 use sparkawait_task::task::{TaskBuilder, TaskDriver, TaskFeeder};
 
 use crate::channels::set_channels;
@@ -111,18 +113,24 @@ impl Operator {
 }
 
 /// Hands an exception over, to be raised as it is.
-fn raised(error: PyErr) -> TaskError {
+pub(crate) fn raised(error: PyErr) -> TaskError {
     TaskError::External(Arc::new(PythonCause(error)))
 }
 
 /// Builds a task of operators, each of which gets what the one before it puts out.
-fn build(operators: &[Operator]) -> Result<(TaskDriver, TaskFeeder, Vec<Option<Port>>), TaskError> {
+///
+/// With what another one `saved`, an entry for each operator, or nothing.
+pub(crate) fn build(
+    operators: &[Operator],
+    saved: Vec<SavedOperator>,
+) -> Result<(TaskDriver, TaskFeeder, Vec<Option<Port>>), TaskError> {
+    let mut saved = Some(VecDeque::from(saved));
     let (mut ports, mut builder) = (Vec::new(), None::<TaskBuilder>);
     for operator in operators {
         let (config, mut port) = (operator.config.clone(), None);
         let start = |replies| operator.start(replies, &mut port);
         builder = Some(match builder {
-            None => TaskBuilder::new(config, start)?,
+            None => TaskBuilder::restored(saved.take().unwrap_or_default(), config, start)?,
             Some(builder) => builder.then(config, start)?,
         });
         ports.push(port);
@@ -141,7 +149,7 @@ impl Task {
         let operators: Vec<Operator> =
             operators.into_iter().map(|it| it.read(py, partition)).collect::<PyResult<_>>()?;
         let (driver, feeder, ports) =
-            build(&operators).map_err(|error| to_exception(py, &error))?;
+            build(&operators, Vec::new()).map_err(|error| to_exception(py, &error))?;
         let output_schema = operators.last().map(|it| SchemaRef::clone(&it.output_schema));
         let states = operators.into_iter().zip(ports).map(|(operator, port)| {
             let port = port.map(|port| Py::new(py, port)).transpose()?;

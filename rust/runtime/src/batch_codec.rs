@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the driver moves.
 
+use std::collections::VecDeque;
+
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
-use sparkawait_core::operator::{AttemptId, Completion, Emitted, Handled, Invocation};
+use sparkawait_core::operator::{AttemptId, Completion, Emitted, Handled, Invocation, Snapshot};
 
 /// An element of the input: a record with its key, or a watermark.
 pub type InputElement<E> = StreamElement<(StreamRecord<E>, Option<Key>)>;
@@ -130,4 +132,48 @@ pub trait BatchCodec {
 
     /// Describes the record that failed the operator.
     fn failure(&mut self, failed: Emitted<Self::Element, (), Self::Failure>) -> Self::Error;
+}
+
+/// What an operator held, as its codec took it up again.
+#[derive(Debug)]
+pub struct Restored<X: BatchCodec> {
+    /// Everything admitted and not emitted.
+    pub snapshot: Snapshot<X::Element, X::Results, X::Failure>,
+    /// The key and the channel of each record of it.
+    pub keys: Vec<(Option<Key>, Option<Key>)>,
+    /// What was not admitted.
+    pub inputs: VecDeque<X::Input>,
+}
+
+/// A codec whose rows can be held elsewhere, and taken up again by another operator.
+///
+/// ```text
+///   operator --Snapshot--> save --> Saved .. state of a stream .. Saved --> restore --> operator
+/// ```
+pub trait CarryCodec: BatchCodec<Results: Clone, Failure: Clone> {
+    /// What an operator holds, as plain data.
+    type Saved;
+
+    /// Returns the rows of `snapshot` and `inputs`, which the operator goes on with.
+    ///
+    /// # Errors
+    ///
+    /// The rows do not fit into a batch; the task fails.
+    fn save(
+        &mut self,
+        snapshot: Snapshot<Self::Element, Self::Results, Self::Failure>,
+        inputs: &VecDeque<Self::Input>,
+    ) -> Result<Self::Saved, Self::Error>;
+
+    /// Takes up what was saved; pending records have the whole of their timeout again.
+    ///
+    /// # Errors
+    ///
+    /// It is not what an operator of these settings saves.
+    fn restore(&mut self, saved: Self::Saved) -> Result<Restored<Self>, Self::Error>
+    where
+        Self: Sized;
+
+    /// Returns whether a row is held that was restored `times` times, or more often.
+    fn holds_restored(&self, times: u32) -> bool;
 }

@@ -12,7 +12,7 @@ use sparkawait_core::time::ProcessingTime;
 
 use crate::async_function::AsyncFunction;
 use crate::backlog_warning::BacklogWarning;
-use crate::batch_codec::BatchCodec;
+use crate::batch_codec::{BatchCodec, CarryCodec, Restored};
 use crate::byte_bounds::ByteBounds;
 use crate::channel_recorder::ChannelRecorder;
 use crate::driver_config::DriverConfig;
@@ -242,6 +242,9 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         let calls = self.bounds.calls(held, completed, self.max_concurrency);
         let calls = calls.min(self.few_calls(now)).min(self.permitted);
         self.operator.set_window(calls, now);
+        if self.operator.is_replaying() {
+            self.operator.replay(now);
+        }
         // Calls that it lets start do not wait until something else happens.
         self.carry_out_actions(now);
     }
@@ -376,6 +379,11 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         self.operator.is_finished()
     }
 
+    /// Returns whether it holds nothing, and nothing waits for it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.operator.queue_size() == 0 && !self.operator.is_replaying() && !self.has_input()
+    }
+
     /// Returns the rows that it holds.
     pub(crate) fn queue_size(&self) -> usize {
         self.operator.queue_size()
@@ -446,6 +454,49 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
             call_latency: self.latency.buckets(),
             channels: self.channels.report(),
         }
+    }
+}
+
+/// Rows that are held elsewhere.
+impl<X: CarryCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
+    /// Makes an operator that goes on with what another one has saved: what that had completed is
+    /// emitted, what was pending is called again.
+    ///
+    /// # Errors
+    ///
+    /// As [`CarryCodec::restore`].
+    pub fn restored(
+        operator: Config,
+        config: DriverConfig,
+        mut codec: X,
+        function: F,
+        saved: X::Saved,
+    ) -> Result<Self, X::Error> {
+        let Restored { snapshot, keys, inputs } = codec.restore(saved)?;
+        let mut of_channels = keys.iter().map(|(_, channel)| *channel);
+        let mut of_keys = keys.iter().map(|(key, _)| *key);
+        let restored = AsyncWaitOperator::restore_on(
+            operator.clone(),
+            snapshot,
+            |_| of_channels.next().flatten(),
+            |_| of_keys.next().flatten(),
+            ProcessingTime::ZERO,
+        );
+        Ok(Self { operator: restored, inputs, ..Self::new(operator, config, codec, function) })
+    }
+
+    /// Returns what it holds, and goes on with it.
+    ///
+    /// # Errors
+    ///
+    /// As [`CarryCodec::save`].
+    pub(crate) fn save(&mut self, now: ProcessingTime) -> Result<X::Saved, X::Error> {
+        self.codec.save(self.operator.snapshot(now), &self.inputs)
+    }
+
+    /// Returns whether it holds a row that was restored `times` times, or more often.
+    pub(crate) fn holds_restored(&self, times: u32) -> bool {
+        self.codec.holds_restored(times)
     }
 }
 

@@ -10,7 +10,7 @@ use sparkawait_core::mailbox::{MailboxProcessor, Step, Suspension};
 use sparkawait_core::time::ProcessingTime;
 
 use crate::async_function::AsyncFunction;
-use crate::batch_codec::BatchCodec;
+use crate::batch_codec::{BatchCodec, CarryCodec};
 use crate::clock::{Clock, MonotonicClock};
 use crate::feeder::{Feeder, ReadAhead};
 use crate::mail::{ReplySender, TaskInbox, TaskMail, priority_of};
@@ -18,6 +18,7 @@ use crate::metrics::MetricsReader;
 use crate::operator_chain::OperatorChain;
 use crate::output_flusher::OutputFlusher;
 use crate::parker::Parker;
+use crate::part::{Part, Patience};
 
 /// Batches of input that wait at a task while it works on one.
 const READ_AHEAD_BATCHES: usize = 2;
@@ -77,6 +78,10 @@ pub struct Driver<X: BatchCodec, F, C = MonotonicClock> {
     read_ahead: Arc<ReadAhead>,
     /// When the next batch leaves.
     flusher: OutputFlusher,
+    /// The part of the input that ends, if it comes in parts.
+    part: Option<Part>,
+    /// Whether it is worked off.
+    has_part_ended: bool,
     /// Why the task fails, once its output is handed out.
     error: Option<X::Error>,
     is_closed: bool,
@@ -135,6 +140,8 @@ where
             mails: 0,
             parker,
             read_ahead,
+            part: None,
+            has_part_ended: false,
             error: None,
             is_closed: false,
             metrics: MetricsReader::default(),
@@ -199,6 +206,12 @@ where
             end = self.chain.opens_at().map_or(end, |opens_at| end.min(opens_at));
             if let Some(turn) = self.output_turn(now)? {
                 return Ok(turn);
+            }
+            if self.part.is_some() {
+                end = end.min(self.end_of_part(now));
+                if self.has_part_ended {
+                    return Ok(Turn::Paused);
+                }
             }
             self.chain.set_windows(now);
             if let Err(error) = self.chain.make_room() {
@@ -278,6 +291,20 @@ where
         }
     }
 
+    /// Looks whether the part of the input that ends is worked off; returns when it is so in any case.
+    fn end_of_part(&mut self, now: ProcessingTime) -> ProcessingTime {
+        let Some(part) = &mut self.part else { return ProcessingTime::NEVER };
+        if self.chain.head().has_input() {
+            return ProcessingTime::NEVER;
+        }
+        let ends = part.admitted(now);
+        if now >= ends || self.chain.is_empty() {
+            self.part = None;
+            self.has_part_ended = true;
+        }
+        ends
+    }
+
     fn run_mail(&mut self, mail: TaskMail<X>, now: ProcessingTime) {
         match mail {
             TaskMail::Replies(position, reply) => {
@@ -289,6 +316,7 @@ where
             TaskMail::Permitted(position, calls) => self.chain.permit(position, calls),
             TaskMail::Input(input) => self.chain.head().put_input(input),
             TaskMail::EndOfInput => self.chain.head().put_end_of_input(),
+            TaskMail::EndOfPart(patience) => self.part = Some(Part::new(patience)),
             TaskMail::Failed(error) => self.fail(error, now),
         }
     }
@@ -356,6 +384,56 @@ where
 
     fn publish_metrics(&mut self, now: ProcessingTime) {
         self.metrics.publish(self.chain.metrics(now));
+    }
+}
+
+/// What there is of a task at the end of a part of its input.
+#[derive(Debug)]
+pub struct Carry<X: CarryCodec> {
+    /// What was completed.
+    pub outputs: Vec<X::Output>,
+    /// What each operator of the chain holds.
+    pub operators: Vec<X::Saved>,
+}
+
+impl<X, F, C> Driver<X, F, C>
+where
+    X: CarryCodec,
+    F: AsyncFunction<X::Calls>,
+    C: Clock,
+{
+    /// Returns whether the part of the input is worked off that [`Feeder::put_end_of_part`] ended;
+    /// once for each part.
+    pub fn has_part_ended(&mut self) -> bool {
+        std::mem::take(&mut self.has_part_ended)
+    }
+
+    /// Returns all that was completed, and a copy of what is not; calls go on.
+    ///
+    /// # Errors
+    ///
+    /// The rows do not fit into a batch; the task is to be closed.
+    pub fn carry(&mut self) -> Result<Carry<X>, X::Error> {
+        let now = self.clock.now();
+        let last = self.chain.last_mut();
+        last.emit(usize::MAX);
+        let mut outputs = Vec::new();
+        while let Some(output) = last.take_output()? {
+            outputs.push(output);
+        }
+        self.flusher.nothing_left();
+        self.publish_metrics(now);
+        Ok(Carry { outputs, operators: self.chain.save(now)? })
+    }
+
+    /// Returns whether a row is held that was restored `times` times, or more often.
+    pub fn holds_restored(&self, times: u32) -> bool {
+        self.chain.holds_restored(times)
+    }
+
+    /// Goes on with the part of the input that has just ended.
+    pub fn resume_part(&mut self, patience: Patience) {
+        self.part = Some(Part::new(patience));
     }
 }
 

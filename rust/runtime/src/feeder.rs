@@ -3,9 +3,11 @@
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::batch_codec::BatchCodec;
 use crate::mail::{TaskInbox, TaskMail};
+use crate::part::Patience;
 
 /// Hands batches of input to a task; blocks while enough of them wait there.
 ///
@@ -28,9 +30,27 @@ impl<X: BatchCodec> Feeder<X> {
         self.read_ahead.acquire() && self.inbox.put(TaskMail::Input(input))
     }
 
+    /// Does as [`put`](Self::put), but gives the batch back if there is no place within `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// The batch.
+    pub fn put_within(&self, input: X::Input, timeout: Duration) -> Result<bool, X::Input> {
+        match self.read_ahead.acquire_within(timeout) {
+            Some(is_wanted) => Ok(is_wanted && self.inbox.put(TaskMail::Input(input))),
+            None => Err(input),
+        }
+    }
+
     /// Tells the task that no batch will follow.
     pub fn put_end(&self) {
         self.inbox.put(TaskMail::EndOfInput);
+    }
+
+    /// Tells the task that a part of the input has ended, and others will follow; see
+    /// [`Driver::has_part_ended`](crate::Driver::has_part_ended).
+    pub fn put_end_of_part(&self, patience: Patience) {
+        self.inbox.put(TaskMail::EndOfPart(patience));
     }
 
     /// Fails the task, because the input could not be read or the function not be opened.
@@ -87,6 +107,20 @@ impl ReadAhead {
         true
     }
 
+    /// Takes a place, after waiting for one for `timeout` at most; returns false once closed.
+    fn acquire_within(&self, timeout: Duration) -> Option<bool> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut state, _) = self
+            .condvar
+            .wait_timeout_while(state, timeout, |state| state.free == 0 && !state.is_closed)
+            .unwrap_or_else(PoisonError::into_inner);
+        if state.is_closed {
+            return Some(false);
+        }
+        state.free = state.free.checked_sub(1)?;
+        Some(true)
+    }
+
     /// Gives a place back.
     pub(crate) fn release(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).free += 1;
@@ -112,6 +146,19 @@ mod tests {
         read_ahead.close();
 
         assert!(!read_ahead.acquire());
+    }
+
+    #[test]
+    fn there_is_no_place_as_long_as_none_is_given_back() {
+        let read_ahead = ReadAhead::new(1);
+        let at_once = Duration::ZERO;
+
+        assert_eq!([(); 2].map(|()| read_ahead.acquire_within(at_once)), [Some(true), None]);
+
+        read_ahead.release();
+        assert_eq!(read_ahead.acquire_within(at_once), Some(true));
+        read_ahead.close();
+        assert_eq!(read_ahead.acquire_within(at_once), Some(false));
     }
 
     #[test]

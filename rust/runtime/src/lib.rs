@@ -7,6 +7,7 @@
 //! | [`operator_chain`], [`chained_operator`] | the operators that the loop drives, each the input of the next |
 //! | [`batch_codec`], [`async_function`] | what the loop moves, and the function that it calls |
 //! | [`mail`] | what other threads tell the task |
+//! | [`part`] | input that comes in parts, whose rows outlive them |
 //! | [`feeder`] | the bounded hand-over of input from another thread |
 //! | [`clock`], [`parker`] | the monotonic clock, and waiting for a wake-up |
 //! | [`shared_page`], [`host_limit`] | limits that the processes of a host share |
@@ -34,17 +35,19 @@ pub mod operator_chain;
 mod output_flusher;
 mod output_size;
 pub mod parker;
+pub mod part;
 pub mod shared_page;
 pub mod tokio_runtime;
 
 pub use async_function::AsyncFunction;
-pub use batch_codec::BatchCodec;
+pub use batch_codec::{BatchCodec, CarryCodec, Restored};
 pub use chained_operator::ChainedOperator;
 pub use channel_recorder::NamedChannels;
-pub use driver::{Driver, Mailbox, Turn};
+pub use driver::{Carry, Driver, Mailbox, Turn};
 pub use driver_config::DriverConfig;
 pub use feeder::Feeder;
 pub use mail::ReplySender;
 pub use metrics::{MetricsReader, OperatorMetrics};
 pub use operator_chain::OperatorChain;
 pub use output_flusher::BufferTimeout;
+pub use part::Patience;

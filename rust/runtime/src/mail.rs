@@ -9,6 +9,7 @@ use sparkawait_core::mailbox::{Inbox, Mail};
 use sparkawait_core::operator::AttemptId;
 
 use crate::batch_codec::BatchCodec;
+use crate::part::Patience;
 
 /// Returns the priority of the mail of the operator at `position` of its chain: an operator that
 /// waits for room lets those behind it go first. What is for the task as a whole has the least.
@@ -22,6 +23,8 @@ pub(crate) enum TaskMail<X: BatchCodec> {
     Input(X::Input),
     /// No batch will follow.
     EndOfInput,
+    /// No batch will follow until the part of the input that this ends is worked off.
+    EndOfPart(Patience),
     /// The outcomes of a burst of calls of the operator at this position of the chain.
     Replies(usize, X::Reply),
     /// Calls of the operator at this position have begun, which waited before.
@@ -38,6 +41,7 @@ impl<X: BatchCodec> TaskMail<X> {
         match self {
             Self::Input(_) => "take a batch of input",
             Self::EndOfInput => "end the input",
+            Self::EndOfPart(_) => "end a part of the input",
             Self::Replies(..) => "complete a burst of calls",
             Self::Started(..) => "begin a burst of calls",
             Self::Permitted(..) => "bound the calls in flight",
@@ -69,7 +73,10 @@ impl<X: BatchCodec> TaskInbox<X> {
             TaskMail::Replies(position, _)
             | TaskMail::Started(position, _)
             | TaskMail::Permitted(position, _) => *position,
-            TaskMail::Input(_) | TaskMail::EndOfInput | TaskMail::Failed(_) => 0,
+            TaskMail::Input(_)
+            | TaskMail::EndOfInput
+            | TaskMail::EndOfPart(_)
+            | TaskMail::Failed(_) => 0,
         };
         self.inbox.put(Mail::new(mail, priority_of(position), description)).is_ok()
     }

@@ -8,7 +8,7 @@ use sparkawait_core::operator::AttemptId;
 use sparkawait_core::time::ProcessingTime;
 
 use crate::async_function::AsyncFunction;
-use crate::batch_codec::BatchCodec;
+use crate::batch_codec::{BatchCodec, CarryCodec};
 use crate::chained_operator::ChainedOperator;
 use crate::metrics::OperatorMetrics;
 
@@ -225,9 +225,30 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
         }
     }
 
+    /// Returns whether no operator holds anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.operators.iter().all(ChainedOperator::is_empty)
+    }
+
     /// Describes what each operator has done.
     pub(crate) fn metrics(&mut self, now: ProcessingTime) -> Vec<OperatorMetrics> {
         self.operators.iter_mut().map(|it| it.metrics(now)).collect()
+    }
+}
+
+impl<X: CarryCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
+    /// Returns what each operator holds.
+    ///
+    /// # Errors
+    ///
+    /// As [`CarryCodec::save`].
+    pub(crate) fn save(&mut self, now: ProcessingTime) -> Result<Vec<X::Saved>, X::Error> {
+        self.operators.iter_mut().map(|it| it.save(now)).collect()
+    }
+
+    /// Returns whether a row is held that was restored `times` times, or more often.
+    pub(crate) fn holds_restored(&self, times: u32) -> bool {
+        self.operators.iter().any(|it| it.holds_restored(times))
     }
 }
 

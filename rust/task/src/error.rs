@@ -105,6 +105,14 @@ pub enum TaskError {
     /// The function or its cache could not be started.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// Rows that an earlier task has left cannot be taken up.
+    #[error("rows that were carried over cannot be taken up: {message}")]
+    Saved {
+        /// The stable code.
+        kind: ErrorKind,
+        /// What is wrong, and what to do.
+        message: String,
+    },
     /// A panic or a broken invariant, caught at a boundary.
     #[error("{0}; please report this")]
     Internal(String),

@@ -17,6 +17,7 @@
 //! |---|---|
 //! | [`task`] | the operator of one task over record batches |
 //! | [`task_codec`] | rows of record batches as elements of the operator |
+//! | [`saved`] | what an operator holds, as batches that can be kept elsewhere |
 //! | [`function`] | the calls that a function gets, the replies that it gives |
 //! | [`native`] | what a native function is told when a task starts it |
 //! | [`concurrency`] | how many calls a native function can have on their way |
@@ -36,6 +37,7 @@ pub mod error;
 pub mod function;
 pub mod layer;
 pub mod native;
+pub mod saved;
 pub mod shared;
 pub mod supervision;
 pub mod task;

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The operator of one task over record batches.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use sparkawait_core::operator::Config;
 use sparkawait_runtime::clock::MonotonicClock;
-use sparkawait_runtime::{ChainedOperator, Driver, DriverConfig, Feeder, Mailbox, OperatorChain};
+use sparkawait_runtime::{
+    Carry, ChainedOperator, Driver, DriverConfig, Feeder, Mailbox, OperatorChain,
+};
 
 use crate::call_share::SharingFunction;
 use crate::concurrency::Concurrency;
 use crate::error::TaskError;
 use crate::function::{Replies, TaskFunction};
 use crate::layer::{Layer, stack};
+use crate::saved::SavedOperator;
 use crate::task_codec::{RowConfig, TaskCodec};
 use crate::text_check::TextCheckedFunction;
 
@@ -20,6 +24,9 @@ pub type TaskDriver = Driver<TaskCodec, TaskFunction>;
 
 /// Takes a task's input.
 pub type TaskFeeder = Feeder<TaskCodec>;
+
+/// What there is of a task at the end of a part of its input.
+pub type TaskCarry = Carry<TaskCodec>;
 
 /// Everything that a task is told.
 #[derive(Clone, Debug)]
@@ -56,6 +63,8 @@ pub struct TaskBuilder {
     chain: OperatorChain<TaskCodec, TaskFunction>,
     /// Operators so far.
     operators: usize,
+    /// What further operators go on with.
+    saved: VecDeque<SavedOperator>,
 }
 
 impl TaskBuilder {
@@ -69,9 +78,23 @@ impl TaskBuilder {
         config: TaskConfig,
         function: impl FnOnce(Replies) -> Result<TaskFunction, TaskError>,
     ) -> Result<Self, TaskError> {
+        Self::restored(VecDeque::new(), config, function)
+    }
+
+    /// Does as [`new`](Self::new) for a task that goes on with what another one `saved`, an entry
+    /// for each operator.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new), or what was saved does not fit.
+    pub fn restored(
+        mut saved: VecDeque<SavedOperator>,
+        config: TaskConfig,
+        function: impl FnOnce(Replies) -> Result<TaskFunction, TaskError>,
+    ) -> Result<Self, TaskError> {
         let mailbox = Mailbox::new();
-        let head = operator(&mailbox, 0, config, function)?;
-        Ok(Self { mailbox, chain: OperatorChain::new(head), operators: 1 })
+        let head = operator(&mailbox, 0, config, saved.pop_front(), function)?;
+        Ok(Self { mailbox, chain: OperatorChain::new(head), operators: 1, saved })
     }
 
     /// Appends an operator, whose input is what the last one puts out.
@@ -84,13 +107,14 @@ impl TaskBuilder {
         config: TaskConfig,
         function: impl FnOnce(Replies) -> Result<TaskFunction, TaskError>,
     ) -> Result<Self, TaskError> {
-        let Self { mailbox, chain, operators } = self;
-        let next = operator(&mailbox, operators, config, function)?;
-        Ok(Self { mailbox, chain: chain.then(next), operators: operators + 1 })
+        let Self { mailbox, chain, operators, mut saved } = self;
+        let next = operator(&mailbox, operators, config, saved.pop_front(), function)?;
+        Ok(Self { mailbox, chain: chain.then(next), operators: operators + 1, saved })
     }
 
     /// Builds the task.
     pub fn build(self) -> (TaskDriver, TaskFeeder) {
+        debug_assert!(self.saved.is_empty(), "all that was saved is of an operator");
         Driver::new(self.mailbox, self.chain, MonotonicClock::start())
     }
 }
@@ -100,6 +124,7 @@ fn operator(
     mailbox: &Mailbox<TaskCodec>,
     position: usize,
     mut config: TaskConfig,
+    saved: Option<SavedOperator>,
     function: impl FnOnce(Replies) -> Result<TaskFunction, TaskError>,
 ) -> Result<ChainedOperator<TaskCodec, TaskFunction>, TaskError> {
     config.concurrency.bound(&mut config.operator);
@@ -122,5 +147,8 @@ fn operator(
     };
     let codec = TaskCodec::new(config.rows)?;
     let codec = if position > 0 { codec.chained() } else { codec };
-    Ok(ChainedOperator::new(config.operator, config.driver, codec, function))
+    let Some(saved) = saved else {
+        return Ok(ChainedOperator::new(config.operator, config.driver, codec, function));
+    };
+    ChainedOperator::restored(config.operator, config.driver, codec, function, saved)
 }

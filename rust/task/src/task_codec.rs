@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rows of record batches as elements of the operator.
 
+pub mod carry;
+
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -224,6 +226,27 @@ impl TaskCodec {
         Ok((project(0..visible)?, project(visible..all)?))
     }
 
+    /// Takes a batch of input whose rows were restored so often.
+    fn accept_restored(&mut self, input: RecordBatch, restarts: u32) -> Result<(), TaskError> {
+        let input = if self.is_chained { with_own_memory(self.cast(input)?)? } else { input };
+        let (rows, hidden) = self.split(&input)?;
+        self.batch_channels = self.find_channels(&input)?;
+        if let Some(generator) = &mut self.generator {
+            generator.observe(&input, &mut self.pending_watermarks);
+            self.before_watermark = self.rows_before_watermark();
+        }
+        if let Some(keys) = &mut self.keys {
+            self.batch_keys = keys.keys(&input)?;
+        }
+        self.pending = Some(self.rows.accept_input_with(
+            rows,
+            hidden,
+            Arc::clone(&self.batch_channels),
+            restarts,
+        )?);
+        Ok(())
+    }
+
     /// Returns how many rows come before the next watermark; more than there are without one.
     fn rows_before_watermark(&self) -> usize {
         self.pending_watermarks.front().map_or(usize::MAX, |next| next.rows)
@@ -311,19 +334,7 @@ impl BatchCodec for TaskCodec {
     type Error = TaskError;
 
     fn accept(&mut self, input: RecordBatch) -> Result<(), TaskError> {
-        let input = if self.is_chained { with_own_memory(self.cast(input)?)? } else { input };
-        let (rows, hidden) = self.split(&input)?;
-        self.batch_channels = self.find_channels(&input)?;
-        if let Some(generator) = &mut self.generator {
-            generator.observe(&input, &mut self.pending_watermarks);
-            self.before_watermark = self.rows_before_watermark();
-        }
-        if let Some(keys) = &mut self.keys {
-            self.batch_keys = keys.keys(&input)?;
-        }
-        self.pending =
-            Some(self.rows.accept_input_with(rows, hidden, Arc::clone(&self.batch_channels))?);
-        Ok(())
+        self.accept_restored(input, 0)
     }
 
     #[inline]

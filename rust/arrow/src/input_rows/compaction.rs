@@ -109,7 +109,8 @@ impl InputRows {
         };
         let ordinals = rows.iter().map(|row| self.ordinal(**row)).collect();
         let ordinals = Ordinals::Each(ordinals);
-        Ok(InputBatch { batch, hidden, invalid_texts: None, channels, ordinals })
+        let restarts = sources.iter().map(|source| source.restarts).max().unwrap_or_default();
+        Ok(InputBatch { batch, hidden, invalid_texts: None, channels, ordinals, restarts })
     }
 }
 

@@ -11,6 +11,7 @@ use crate::flow::ChannelId;
 use crate::queue::{Entry, EntryId, Start, StreamElementQueue};
 use crate::time::ProcessingTime;
 
+/// Taking a snapshot.
 impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
     /// Returns everything that was admitted and not emitted, without a change to it.
     pub fn snapshot(&self, now: ProcessingTime) -> Snapshot<E, R, F> {
@@ -21,6 +22,30 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
         held.chain(waiting).collect()
     }
 
+    /// Copies a record of the queue.
+    fn record_of(
+        &self,
+        entry: &Entry<'_, InFlight<E>, Outcome<R, F>>,
+        now: ProcessingTime,
+    ) -> SnapshotRecord<E, R, F> {
+        let in_flight = entry.value;
+        let state = match entry.result {
+            Some(outcome) => SnapshotState::Completed(outcome.clone()),
+            None => SnapshotState::Pending {
+                time_left: (in_flight.deadline != ProcessingTime::NEVER)
+                    .then(|| in_flight.deadline.saturating_since(now)),
+                backoff_left: (in_flight.phase == Phase::BackOff)
+                    .then(|| in_flight.since.saturating_since(now)),
+                was_running: in_flight.phase == Phase::Running,
+                last_failure: self.last_failures.get(&entry.id).cloned(),
+            },
+        };
+        SnapshotRecord { record: in_flight.record.clone(), attempts: in_flight.attempt, state }
+    }
+}
+
+/// Going on with one.
+impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Makes an operator that holds what `snapshot` held.
     ///
     /// Its elements are admitted in order as slots are free, so a snapshot of a
@@ -137,26 +162,5 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
     /// Returns whether no time was left: the record must not be called again.
     fn is_timed_out(&mut self, id: EntryId, now: ProcessingTime) -> bool {
         self.queue.get_mut(id).is_some_and(|it| it.deadline <= now)
-    }
-
-    /// Copies a record of the queue.
-    fn record_of(
-        &self,
-        entry: &Entry<'_, InFlight<E>, Outcome<R, F>>,
-        now: ProcessingTime,
-    ) -> SnapshotRecord<E, R, F> {
-        let in_flight = entry.value;
-        let state = match entry.result {
-            Some(outcome) => SnapshotState::Completed(outcome.clone()),
-            None => SnapshotState::Pending {
-                time_left: (in_flight.deadline != ProcessingTime::NEVER)
-                    .then(|| in_flight.deadline.saturating_since(now)),
-                backoff_left: (in_flight.phase == Phase::BackOff)
-                    .then(|| in_flight.since.saturating_since(now)),
-                was_running: in_flight.phase == Phase::Running,
-                last_failure: self.last_failures.get(&entry.id).cloned(),
-            },
-        };
-        SnapshotRecord { record: in_flight.record.clone(), attempts: in_flight.attempt, state }
     }
 }

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+# PyArrow's stubs leave much of its types open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+"""Rows of a stream on their way to the shards: few large values instead of many rows.
+
+What is between two stages of a query costs by the row, and a value that holds a thousand rows is
+one. Pure functions, for any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkawait._worker.offsets import Offsets
+
+__all__ = ["BUNDLES", "LEAST_ROWS", "pack", "unpack"]
+
+LEAST_ROWS = 1024
+"""A batch is cut into more than one bundle if each has so many rows."""
+
+BUNDLES = pa.schema(
+    [
+        pa.field("shard", pa.int32(), nullable=False),
+        pa.field("part", pa.int32(), nullable=False),
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("payload", pa.binary(), nullable=False),
+    ]
+)
+"""The key of a shard, where a bundle comes from (partition, and place in it), its rows."""
+
+
+def pack(
+    batches: Iterable[pa.RecordBatch],
+    shards: Sequence[int],
+    *,
+    partition: int,
+    turn: int,
+    is_sorted: bool,
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of `batches` as bundles, see `BUNDLES`.
+
+    The same rows of the same partition in the same micro-batch give the same bundles.
+
+    Args:
+        batches: The rows; with `is_sorted` their last column is the index of their shard.
+        shards: The keys of the shards.
+        partition: Number of the partition.
+        turn: Number of the micro-batch, so that each begins with another shard.
+        is_sorted: Whether rows say which shard they belong to.
+    """
+    seq = 0
+    offsets: Offsets | None = None
+    for batch in batches:
+        if offsets is None:
+            offsets = Offsets(batch.schema)
+        repaired = offsets.repaired(batch)
+        if is_sorted:
+            pieces = _sorted(repaired)
+        else:
+            pieces = _dealt(repaired, len(shards), partition + turn + seq)
+        bundles = [
+            (shards[shard], partition, seq + n, _ipc(it)) for n, (shard, it) in enumerate(pieces)
+        ]
+        seq += len(bundles)
+        if bundles:
+            columns = [pa.array(column) for column in zip(*bundles, strict=True)]
+            arrays = [it.cast(field.type) for it, field in zip(columns, BUNDLES, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=BUNDLES)
+
+
+def unpack(payloads: Iterable[bytes | pa.Buffer]) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of bundles."""
+    for payload in payloads:
+        with pa.ipc.open_stream(pa.py_buffer(payload)) as stream:
+            yield from stream
+
+
+def _dealt(batch: pa.RecordBatch, shards: int, first: int) -> list[tuple[int, pa.RecordBatch]]:
+    """Cuts `batch` into pieces of equal length, for shards after one another."""
+    rows = batch.num_rows
+    pieces = min(shards, -(-rows // LEAST_ROWS))
+    bounds = [rows * n // pieces for n in range(pieces + 1)] if pieces else [0]
+    return [
+        ((first + n) % shards, batch.slice(bounds[n], bounds[n + 1] - bounds[n]))
+        for n in range(pieces)
+    ]
+
+
+def _sorted(batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+    """Puts the rows of each shard together, in their order."""
+    *columns, index = batch.columns
+    names = batch.schema.names[:-1]
+    rows = pa.RecordBatch.from_arrays(
+        columns, schema=pa.schema([batch.schema.field(n) for n in range(len(names))])
+    )
+    shards = sorted(cast("list[int]", pc.unique(index).to_pylist()))
+    if len(shards) == 1:
+        return [(shards[0], rows)]
+    return [(shard, rows.filter(pc.equal(index, pa.scalar(shard, index.type)))) for shard in shards]
+
+
+def _ipc(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()

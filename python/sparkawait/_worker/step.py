@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+# PyArrow's stubs leave much of its types open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+"""One micro-batch of one shard of a stream: from the state before it to the state behind it.
+
+```text
+  state N-1 --> completed ------------------------------------> output of N   (next_batch)
+            +-> task: taken here, or made of what is saved
+  rows of N ---> task --> completed by now --> state N, or output of N        (at_once)
+                      +-> in flight ---------> state N
+```
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+
+from sparkawait._worker.holder import HeldTask, holder
+from sparkawait._worker.metrics import Metrics
+from sparkawait.carry_over import CarryOver
+from sparkawait.exceptions import ErrorKind, SnapshotError
+
+if TYPE_CHECKING:
+    from sparkawait._core import Carried, PartEnd
+    from sparkawait._plan.chain import Chain
+
+__all__ = ["COUNTS", "Columns", "StepEnd", "kinds_of", "run_step"]
+
+Columns: TypeAlias = tuple[tuple[str, str], ...]
+"""Names and types of columns."""
+
+
+_logger = logging.getLogger("sparkawait")
+
+COUNTS = (
+    "admitted",
+    "emitted",
+    "dropped",
+    "failed",
+    "attempts",
+    "retries",
+    "timeouts",
+    "cancelled",
+)
+"""What `PartEnd.counts` has of each operator."""
+
+
+@dataclass(frozen=True)
+class StepEnd:
+    """What a step came to.
+
+    Attributes:
+        outputs: The rows that leave, as Arrow IPC.
+        state: What the stream is to keep.
+        waits: Whether there is something in it that a later micro-batch emits.
+        carried: Rows in flight.
+        held: Rows that are completed and have not left.
+        adopted: Rows that were in flight before, and whose calls went on.
+        redone: Rows that were in flight before, and are called again.
+        oldest: How long the oldest row is in its task, in seconds.
+        counts: What each operator did.
+    """
+
+    outputs: list[bytes]
+    state: bytes
+    waits: bool
+    carried: int = 0
+    held: int = 0
+    adopted: int = 0
+    redone: int = 0
+    oldest: float = 0.0
+    counts: Sequence[Metrics] = ()
+
+
+def run_step(
+    chain: Chain,
+    carry_over: CarryOver,
+    before: bytes | None,
+    bundles: Iterator[bytes],
+    *,
+    columns: Columns,
+    partition: int,
+    run: str,
+) -> StepEnd | None:
+    """Carries out one step.
+
+    Args:
+        chain: The calls.
+        carry_over: How rows outlive a step.
+        before: What the stream has kept; ``None`` for a shard that is new.
+        bundles: The rows that came, as Arrow IPC.
+        columns: The columns of the rows, as `kinds_of` gives them.
+        partition: Number of the partition.
+        run: The run of the query.
+
+    Returns:
+        What it came to; ``None`` if there is nothing to keep.
+
+    Raises:
+        AsyncIOError: If a row fails the task, or the state cannot be read.
+    """
+    from sparkawait._core import Carried
+
+    carried = None if before is None else Carried.decode(before)
+    if carried is not None:
+        _check_columns(chain, columns, carried)
+    first = next(bundles, None)
+    has_rows = carried is not None and sum(carried.rows) > 0
+    rows = _Rows(bundles if first is None else itertools.chain([first], bundles))
+    adopted = None if carried is None else _adopted(carried, run, carry_over, rows)
+    if carried is not None and adopted is not None:
+        return _end(carry_over, carried, adopted, carried, adopted=carried.rows[0])
+    if first is None and not has_rows:
+        return None if carried is None else _emptied(carried)
+    # Nothing binds a shard without rows to the columns that the query had before.
+    schema = (
+        carried.schema if carried is not None and (has_rows or not first) else _schema_of(first)
+    )
+    # Nothing at all is saved of a task that was gone already.
+    saved = None if carried is None else carried.operators or None
+    input_schema = pa.ipc.read_schema(pa.py_buffer(schema))
+    task = HeldTask(chain, input_schema, saved, partition=partition, run=run)
+    holder().keep(task)
+    task.begin(0)
+    part_end = _worked_off(task, rows, carry_over)
+    address, token = holder().address
+    place = _Place(task.id, address, token, schema, part=0)
+    redone = 0 if carried is None else carried.rows[0]
+    return _end(carry_over, carried, part_end, place, redone=redone)
+
+
+def kinds_of(fields: Iterable[Any]) -> Columns:
+    """Returns names and types of Arrow fields, as far as Spark has one form of a type."""
+    return tuple(
+        (field.name, "" if field.type.num_fields else str(field.type).replace("large_", ""))
+        for field in fields
+    )
+
+
+def _check_columns(chain: Chain, columns: Columns, carried: Carried) -> None:
+    """Checks that what is carried over is of this form of the query."""
+    differ = sum(carried.rows) > 0 and columns != _kinds_in(carried.schema)
+    if carried.completed:
+        added = kinds_of(chain.plans[-1].added_fields)
+        found = _kinds_in(_schema_of(carried.completed[0]))
+        differ = differ or columns != _kinds_in(carried.schema) or added != found[-len(added) :]
+    if differ:
+        msg = (
+            "rows in flight have other columns: they were carried over by another form of the"
+            " query. Run that once more with carry_over=CarryOver(drain=True), then the new one"
+        )
+        raise SnapshotError(msg, ErrorKind.SNAPSHOT_SCHEMA_MISMATCH)
+
+
+def _kinds_in(schema: bytes) -> Columns:
+    return kinds_of(pa.ipc.read_schema(pa.py_buffer(schema)))
+
+
+class _Rows:
+    """The rows of a step, which begin anew for each task that gets them."""
+
+    def __init__(self, bundles: Iterator[bytes]) -> None:
+        self._bundles = bundles
+        self._seen: list[bytes] = []
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._seen
+        for bundle in self._bundles:
+            self._seen.append(bundle)
+            yield bundle
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a task is that was made in this step; a part of what `Carried` has of others."""
+
+    task: bytes
+    address: str
+    token: bytes
+    schema: bytes
+    part: int
+
+
+def _adopted(carried: Carried, run: str, carry_over: CarryOver, rows: _Rows) -> PartEnd | None:
+    """Returns what the rows come to in the task that is still there, in whichever process."""
+    from sparkawait._core import RemoteTask
+
+    held = holder().begin(carried.task, run, carried.part)
+    if held is not None:
+        return _worked_off(held, rows, carry_over)
+    address, token = holder().address
+    if not carried.address or (carried.address, carried.token) == (address, token):
+        return None
+    remote = RemoteTask.begin(carried.address, carried.token, carried.task, run, carried.part)
+    if remote is None:
+        return None
+    try:
+        for bundle in rows:
+            remote.put(bundle)
+        return remote.end_part(carry_over.patience)
+    except ConnectionError as error:
+        _logger.info("rows are called again: %s", error)
+        return None
+
+
+def _worked_off(task: HeldTask, rows: _Rows, carry_over: CarryOver) -> PartEnd:
+    try:
+        for bundle in rows:
+            if not task.put(bundle):
+                break
+        return task.end_part(carry_over.patience)
+    except BaseException:
+        holder().drop(task)
+        raise
+
+
+def _end(
+    carry_over: CarryOver,
+    before: Carried | None,
+    end: PartEnd,
+    place: Carried | _Place,
+    *,
+    adopted: int = 0,
+    redone: int = 0,
+) -> StepEnd:
+    from sparkawait._core import Carried
+
+    outputs = [] if before is None else before.completed
+    kept, kept_rows = end.outputs, end.output_rows
+    if carry_over.emit == "at_once":
+        outputs, kept, kept_rows = [*outputs, *kept], [], 0
+    state = Carried(
+        written_at=time.time_ns() // 1000,
+        task=place.task,
+        part=place.part + 1,
+        token=place.token,
+        address=place.address,
+        schema=place.schema,
+        completed=kept,
+        completed_rows=kept_rows,
+        operators=end.operators,
+    )
+    return StepEnd(
+        outputs=outputs,
+        state=state.encode(),
+        waits=bool(end.carried or end.held or kept),
+        carried=end.carried,
+        held=end.held + kept_rows,
+        adopted=adopted,
+        redone=redone,
+        oldest=end.oldest,
+        counts=[dict(zip(COUNTS, counts, strict=True)) for counts in end.counts],
+    )
+
+
+def _emptied(carried: Carried) -> StepEnd:
+    """Emits what is left of a task that is gone and had nothing in flight."""
+    from sparkawait._core import Carried
+
+    state = Carried(
+        written_at=time.time_ns() // 1000,
+        task=carried.task,
+        part=carried.part,
+        token=carried.token,
+        address="",
+        schema=carried.schema,
+        completed=[],
+        completed_rows=0,
+        operators=b"",
+    )
+    return StepEnd(carried.completed, state.encode(), waits=False)
+
+
+def _schema_of(bundle: bytes | None) -> bytes:
+    if bundle is None:
+        return b""
+    with pa.ipc.open_stream(pa.py_buffer(bundle)) as stream:
+        return stream.schema.serialize().to_pybytes()

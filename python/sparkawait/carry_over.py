@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of a stream that outlive their micro-batch, and how.
+
+A `CarryOver` is a description: made on the driver, from any thread, and immutable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from sparkawait._plan.checks import choice, refuse, shown
+from sparkawait.durations import Duration, parse_duration
+from sparkawait.exceptions import ErrorKind
+
+__all__ = ["CarryOver", "Emit"]
+
+Emit = Literal["next_batch", "at_once"]
+
+
+@dataclass(frozen=True)
+class CarryOver:
+    """Lets a micro-batch end while calls are in flight, for the option ``carry_over=``.
+
+    Without it a micro-batch of a stream waits for its slowest call. With it, rows whose calls are
+    still in flight when all others are done are kept in the state of the query. Their calls go on
+    in the Python worker that made them, and a later micro-batch emits their results: each row
+    exactly once, whatever is lost meanwhile. A call is made again if its worker is gone.
+
+    Rows are spread over ``spark.sql.shuffle.partitions`` tasks: set that to the number of cores.
+    Use a ``processingTime`` trigger. ``docs/streaming.md`` says what is promised, and the limits.
+
+    Args:
+        emit: When results leave. ``"next_batch"``: a micro-batch emits what the one before it has
+            put into the state, so that a batch that is run again emits the same rows, and every
+            sink that knows a batch by its number gets each row exactly once. ``"at_once"``: a
+            result leaves in the batch in which it comes, which is one trigger earlier.
+        linger: How long a micro-batch waits for its calls once all of its rows were admitted: a str
+            with unit, a timedelta or seconds. Zero is allowed.
+        order_by: The columns whose rows keep their order, such as Kafka's ``partition``; for
+            `sparkawait.ordered_wait`, which needs it.
+        drain: Whether each micro-batch waits for all calls, as without `CarryOver`: what is in the
+            state leaves it. To be set in the last run of a query that is given up or changed.
+
+    Raises:
+        ConfigurationError: If a value is wrong.
+
+    Examples:
+        >>> import sparkawait as sa
+        >>> sa.CarryOver(linger="20ms").linger
+        0.02
+        >>> out = sa.unordered_wait(stream, lookup, carry_over=sa.CarryOver())  # doctest: +SKIP
+    """
+
+    emit: Emit = "next_batch"
+    linger: Duration = "50ms"
+    order_by: str | Sequence[str] | None = None
+    drain: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        choice(self.emit, "emit", "next_batch", "at_once")
+        object.__setattr__(self, "linger", parse_duration(self.linger, "linger"))
+        object.__setattr__(self, "order_by", _columns(self.order_by))
+        if not isinstance(cast("object", self.drain), bool):
+            refuse(f"`drain` must be a bool, got {shown(self.drain)}", ErrorKind.OPTION_INVALID)
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds that a micro-batch waits for its calls; ``None``: until all are done."""
+        return None if self.drain else cast("float", self.linger)
+
+
+def _columns(order_by: object) -> tuple[str, ...] | None:
+    if order_by is None:
+        return None
+    names = cast("Sequence[object]", [order_by] if isinstance(order_by, str) else order_by)
+    if (
+        not isinstance(names, (list, tuple))
+        or not names
+        or not all(isinstance(name, str) for name in names)
+    ):
+        msg = f"`order_by` must be a column name or a list of them, got {shown(order_by)}"
+        refuse(msg, ErrorKind.OPTION_INVALID)
+    return tuple(cast("Sequence[str]", names))

@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A wait function over a stream whose rows outlive their micro-batch.
+
+```text
+  rows --mapInArrow--> bundles --groupBy(shard)--> one step of each shard --mapInArrow--> rows
+          Pack         by hash     one key each,     Step: applyInPandasWithState  Unpack
+                                   none empty
+```
+
+A shard is a partition of the shuffle, and has one key: the smallest integers whose hash names each
+of the partitions. Spark keeps one value for each shard, whose meaning it does not know. To be
+called on the driver; what it makes is called on the task thread of an executor.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import functions as F  # noqa: N812 - its customary name
+from pyspark.sql.types import StructField, StructType
+
+from sparkawait._plan.chain import Chain
+from sparkawait._plan.plan import Plan
+from sparkawait._worker.bundles import pack, unpack
+from sparkawait._worker.logs import write_to_standard_error
+from sparkawait._worker.step import Columns, StepEnd, kinds_of, run_step
+from sparkawait.carry_over import CarryOver
+from sparkawait.exceptions import AsyncIOError, ConfigurationError, ErrorKind
+from sparkawait.spark.connection import Connection
+from sparkawait.spark.metrics import is_connect, of_one_task
+from sparkawait.spark.partition import keep_cause, renamed, with_types
+from sparkawait.spark.schemas import to_arrow
+from sparkawait.spark.shipment import Shipment
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.accumulators import Accumulator
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sparkawait.spark.metrics import TaskMetrics
+
+__all__ = [
+    "OBSERVED",
+    "CarryPlan",
+    "check_carry_over",
+    "check_same",
+    "shard_keys",
+    "without_watermark",
+]
+
+OBSERVED = "sparkawait"
+"""What a query's progress calls the numbers of its rows in flight."""
+
+_SHARD = "__sparkawait_shard"
+_BUNDLE_TYPES = "shard int, part int, seq bigint, payload binary"
+_STATE_TYPES = "version int, payload binary"
+_STEP_TYPES = (
+    "payload binary, carried bigint, held bigint, adopted bigint, redone bigint, oldest double"
+)
+_STATE_VERSION = 1
+_CORES_FACTOR = 2
+_WATERMARK = "spark.watermarkDelayMs"
+
+_logger = logging.getLogger("sparkawait")
+
+
+def check_carry_over(df: DataFrame, plan: Plan) -> CarryOver | None:
+    """Returns how rows of `df` outlive their micro-batch, if they do.
+
+    Raises:
+        ConfigurationError: If `df` is no stream, or the call does not go with it.
+    """
+    carry_over = plan.options.carry_over
+    if carry_over is None:
+        return None
+    if not df.isStreaming:
+        _refuse(
+            "`carry_over` is for streaming DataFrames; a batch query ends when all rows have left,"
+            " so leave it out"
+        )
+    if plan.options.watermark is not None:
+        _refuse(
+            "`watermark` orders rows within one task, and `carry_over` keeps rows beyond it; leave"
+            " one of them out, or declare Spark's withWatermark behind the call"
+        )
+    if plan.mode == "ordered" and carry_over.order_by is None:
+        _refuse(
+            "ordered_wait with `carry_over` needs to know whose rows keep their order:"
+            " CarryOver(order_by='partition') for Kafka's, or another column; or use unordered_wait"
+        )
+    if plan.mode != "ordered" and carry_over.order_by is not None:
+        instead = "its `key` says it" if plan.mode == "key_ordered" else "it keeps no order"
+        _refuse(f"`order_by` belongs to ordered_wait, got it for {plan.mode}_wait: {instead}")
+    for column in carry_over.order_by or ():
+        if column not in df.columns:
+            msg = f"`order_by` names column `{column}`, which the input does not have"
+            raise ConfigurationError(msg, ErrorKind.COLUMN_MISSING)
+    return carry_over
+
+
+def check_same(carry: CarryPlan | None, carry_over: CarryOver | None) -> None:
+    """Checks what a further call of a chain says.
+
+    Raises:
+        ConfigurationError: If it says something else than the first one.
+    """
+    if carry_over is not None and (carry is None or carry.carry_over != carry_over):
+        _refuse("`carry_over` of a chain is said by its first call; leave it out of the others")
+
+
+@dataclass(frozen=True)
+class CarryPlan:
+    """What a query is made of.
+
+    Attributes:
+        carry_over: How rows outlive their micro-batch.
+        by: The columns whose rows go to one shard; none for any.
+    """
+
+    carry_over: CarryOver
+    by: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, plan: Plan, carry_over: CarryOver) -> CarryPlan:
+        """Returns what the first call of a task needs."""
+        by = plan.key if plan.mode == "key_ordered" else carry_over.order_by
+        return cls(carry_over, tuple(by or ()))
+
+    def apply(
+        self,
+        source: DataFrame,
+        names: Sequence[str] | None,
+        chain: Chain,
+        schema: StructType,
+        zone: str,
+        *,
+        result_types: Mapping[str, pa.DataType],
+        accumulators: Sequence[Accumulator[TaskMetrics] | None],
+    ) -> DataFrame:
+        """Returns the rows that the calls of `chain` bring for `source`.
+
+        Args:
+            source: The input.
+            names: Names to give to its columns; ``None`` if they have the right ones.
+            chain: The calls.
+            schema: What they put out.
+            zone: The time zone of the session.
+            result_types: Types to cast columns to that the last call returned, by name.
+            accumulators: What takes the metrics of each call.
+        """
+        known = source.columns if names is None else list(names)
+        columns = kinds_of(
+            field.with_name(name)
+            for field, name in zip(to_arrow(source.schema, zone), known, strict=False)
+        )
+        shards = shard_keys(_shards(source.sparkSession))
+        if self.by:
+            by = [f"`{source.columns[known.index(column)]}`" for column in self.by]
+            index = F.pmod(F.hash(*map(F.col, by)), F.lit(len(shards)))
+            source = source.withColumn(_SHARD, index)
+        packed = source.mapInArrow(Pack(shards, names, is_sorted=bool(self.by)), _BUNDLE_TYPES)
+        stepped = packed.groupBy("shard").applyInPandasWithState(
+            Step(chain, self.carry_over, columns, accumulators),
+            _STEP_TYPES,
+            _STATE_TYPES,
+            "append",
+            "ProcessingTimeTimeout",
+        )
+        observed = stepped.observe(
+            OBSERVED,
+            *(
+                F.coalesce(F.sum(name), F.lit(0)).alias(name)
+                for name in ("carried", "held", "adopted", "redone")
+            ),
+            F.max("oldest").alias("oldest"),
+        )
+        unpacked = Unpack(result_types)
+        return observed.select("payload").mapInArrow(unpacked, without_watermark(schema))
+
+
+class Pack(Shipment):
+    """Makes bundles of rows; given to ``mapInArrow``."""
+
+    def __init__(
+        self, shards: Sequence[int], names: Sequence[str] | None, *, is_sorted: bool
+    ) -> None:
+        """Starts nothing: this is the driver."""
+        self.__name__ = "pack"
+        self._shards = list(shards)
+        self._names = None if names is None else list(names)
+        self._is_sorted = is_sorted
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields the bundles of a partition."""
+        context = TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        turn = 0 if context is None else int(context.getLocalProperty(_BATCH) or 0)
+        if self._names is not None:
+            names = [*self._names, *([_SHARD] if self._is_sorted else [])]
+            batches = (self._renamed(batch, names) for batch in batches)
+        return pack(
+            batches, self._shards, partition=partition, turn=turn, is_sorted=self._is_sorted
+        )
+
+    def _renamed(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+        if self._is_sorted:
+            columns = [*batch.columns[: len(names) - 1], batch.columns[-1]]
+            return pa.RecordBatch.from_arrays(columns, names=list(names))
+        return renamed(batch, names)
+
+
+class Step(Shipment):
+    """Carries out a micro-batch of a shard; given to ``applyInPandasWithState``."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        carry_over: CarryOver,
+        columns: Columns,
+        accumulators: Sequence[Accumulator[TaskMetrics] | None],
+    ) -> None:
+        """Starts nothing: this is the driver."""
+        self.__name__ = chain.name
+        self._chain = chain
+        self._carry_over = carry_over
+        self._columns = columns
+        self._is_ordered = any(plan.mode != "unordered" for plan in chain.plans)
+        self._accumulators = tuple(accumulators)
+
+    def __call__(
+        self, _key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: Any
+    ) -> Iterator[pd.DataFrame]:
+        """Yields what leaves in this micro-batch, and a row of numbers."""
+        import pandas as pd
+
+        write_to_standard_error()
+        before: bytes | None = None
+        if state.exists:
+            version, before = state.get
+            _check_version(int(version))
+        bundles = iter(()) if state.hasTimedOut else self._bundles(frames)
+        context = TaskContext.get()
+        connection = Connection.of_this_worker()
+        try:
+            with connection.interrupted_by_hang_up():
+                end = run_step(
+                    self._chain,
+                    self._carry_over,
+                    None if before is None else bytes(before),
+                    bundles,
+                    columns=self._columns,
+                    partition=0 if context is None else context.partitionId(),
+                    run="" if context is None else context.getLocalProperty(_RUN) or "",
+                )
+        except AsyncIOError as error:
+            keep_cause(error)
+            raise
+        if end is None:
+            return
+        state.update((_STATE_VERSION, end.state))
+        if end.waits:
+            # In the next micro-batch, whether rows come for this shard or not.
+            state.setTimeoutDuration(1)
+        self._report(end)
+        numbers = [end.carried, end.held, end.adopted, end.redone, end.oldest]
+        rows = [(payload, 0, 0, 0, 0, 0.0) for payload in end.outputs]
+        yield pd.DataFrame([*rows, (None, *numbers)], columns=_STEP_COLUMNS)
+
+    def _bundles(self, frames: Iterator[pd.DataFrame]) -> Iterator[bytes]:
+        if not self._is_ordered:
+            return (payload for frame in frames for payload in frame["payload"])
+        # As they stood in each partition of the source, whatever the shuffle has made of it.
+        bundles = [
+            bundle
+            for frame in frames
+            for bundle in zip(frame["part"], frame["seq"], frame["payload"], strict=True)
+        ]
+        bundles.sort(key=lambda bundle: bundle[:2])
+        return (payload for _, _, payload in bundles)
+
+    def _report(self, end: StepEnd) -> None:
+        is_chain = len(self._chain.plans) > 1
+        for plan, accumulator, counts in zip(
+            self._chain.plans, self._accumulators, end.counts, strict=False
+        ):
+            _logger.info("%s: %s", plan.function_name, counts)
+            if accumulator is not None:
+                own = of_one_task(counts)
+                shown = {"operators": {plan.function_name: own}} if is_chain else {}
+                accumulator.add({**own, **shown})
+
+
+class Unpack(Shipment):
+    """Makes rows of bundles; given to ``mapInArrow``."""
+
+    def __init__(self, result_types: Mapping[str, pa.DataType]) -> None:
+        """Starts nothing: this is the driver."""
+        self.__name__ = "unpack"
+        self._result_types = dict(result_types)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of a partition."""
+        for batch in batches:
+            # The row of numbers has none.
+            payloads = [it.as_buffer() for it in batch.column(0) if it.is_valid]
+            for rows in unpack(payloads):
+                yield with_types(rows, self._result_types)
+
+
+_BATCH = "streaming.sql.batchId"
+_RUN = "spark.jobGroup.id"
+_STEP_COLUMNS = ["payload", "carried", "held", "adopted", "redone", "oldest"]
+
+
+def shard_keys(shards: int) -> list[int]:
+    """Returns an integer for each partition of a shuffle, which Spark sends to it.
+
+    They are the smallest ones, beginning with 0.
+    """
+    found: dict[int, int] = {}
+    number = 0
+    while len(found) < shards:
+        found.setdefault(_hash_of(number) % shards, number)
+        number += 1
+    return [found[index] for index in range(shards)]
+
+
+def _hash_of(number: int) -> int:
+    """Returns what Spark's ``hash`` makes of an integer: Murmur3 with the seed 42."""
+    mask = 0xFFFFFFFF
+
+    def rotated(value: int, bits: int) -> int:
+        return ((value << bits) | (value >> (32 - bits))) & mask
+
+    mixed = rotated((number & mask) * 0xCC9E2D51 & mask, 15) * 0x1B873593 & mask
+    mixed = (rotated(42 ^ mixed, 13) * 5 + 0xE6546B64) & mask
+    mixed ^= 4
+    mixed = (mixed ^ (mixed >> 16)) * 0x85EBCA6B & mask
+    mixed = (mixed ^ (mixed >> 13)) * 0xC2B2AE35 & mask
+    mixed ^= mixed >> 16
+    return mixed - (1 << 32) if mixed >> 31 else mixed
+
+
+def without_watermark(schema: StructType) -> StructType:
+    """Returns `schema` without Spark's watermarks, which rows in flight would be behind."""
+    fields: list[StructField] = []
+    for field in schema.fields:
+        metadata = {name: it for name, it in field.metadata.items() if name != _WATERMARK}
+        fields.append(StructField(field.name, field.dataType, field.nullable, metadata))
+    return StructType(fields)
+
+
+def _shards(spark: SparkSession) -> int:
+    """Returns the partitions of a shuffle, and warns if they are many."""
+    shards = int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
+    if is_connect(spark):
+        return shards
+    cores = spark.sparkContext.defaultParallelism
+    if shards > _CORES_FACTOR * cores:
+        _logger.warning(
+            "`carry_over` runs a task for each of the %d partitions of"
+            " spark.sql.shuffle.partitions in every micro-batch, on %d cores; set it to %d before"
+            " the first start of the query, since its checkpoint keeps the number",
+            shards,
+            cores,
+            cores,
+        )
+    return shards
+
+
+def _check_version(version: int) -> None:
+    if version != _STATE_VERSION:
+        msg = (
+            f"the state of the query has version {version}, this sparkawait reads {_STATE_VERSION};"
+            " go on with the version that wrote it"
+        )
+        raise ConfigurationError(msg, ErrorKind.SNAPSHOT_VERSION_UNKNOWN)
+
+
+def _refuse(message: str) -> None:
+    raise ConfigurationError(message, ErrorKind.OPTION_INVALID)

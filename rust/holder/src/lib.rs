@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tasks that outlive a micro-batch, and what of them is in the state of a stream.
+//!
+//! ```text
+//!   micro-batch N        N + 1                  N + 2
+//!   step: rows in,       step: rows in,         step: rows in,
+//!     |   results out      |   results out        |   results out
+//!     v                    v                      v
+//!   [ detached task: operators, timers, retries, credits, calls in flight ]
+//!     |                    |                      |
+//!     +--> state N         +--> state N + 1       +--> state N + 2
+//! ```
+//!
+//! The state is what counts: everything that a task holds is in it at the end of each part of its
+//! input. A task that is still there saves the calls from being made again, no more.
+//!
+//! | module | what lives there |
+//! |---|---|
+//! | [`detached`] | a task on a thread of its own |
+//! | [`state`] | what a stream keeps of it |
+//! | [`endpoint`] | steps of another process, over a Unix socket |
+//! | [`ipc`] | record batches as bytes, and back |
+
+pub mod detached;
+pub mod endpoint;
+pub mod ipc;
+mod random;
+mod reader;
+pub mod state;
+
+pub use detached::{Begun, Counts, DetachedTask, PartEnd};
+pub use state::{Carried, TaskId};

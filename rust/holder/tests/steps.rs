@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A task on its own thread, and steps of it over a socket.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arrow::array::{AsArray, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
+use sparkawait_arrow::{ERROR_COLUMN, OnError, OutputColumns};
+use sparkawait_core::ErrorKind;
+use sparkawait_core::operator::{AttemptId, Config, OutputMode, Retry};
+use sparkawait_holder::endpoint::{Address, Answer, RemoteTask, StepError, listen};
+use sparkawait_holder::{Begun, DetachedTask, PartEnd, ipc, state};
+use sparkawait_runtime::{AsyncFunction, BufferTimeout, DriverConfig, Patience};
+use sparkawait_task::concurrency::Concurrency;
+use sparkawait_task::error::CallFailure;
+use sparkawait_task::function::{Calls, FailedCall, Replies, ReplyGroup, ResultGroup};
+use sparkawait_task::task::{TaskBuilder, TaskConfig};
+use sparkawait_task::task_codec::RowConfig;
+
+/// Rows from here on are not answered before they are let go.
+const SLOW: i64 = 1000;
+
+/// A row whose call fails.
+const BAD: i64 = -1;
+
+const AT_ONCE: Patience = Patience::Linger(Duration::ZERO);
+const LONG: Duration = Duration::from_secs(60);
+
+fn schema(name: &str) -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new(name, DataType::Int64, true)]))
+}
+
+fn batch(name: &str, values: &[i64]) -> RecordBatch {
+    let column = Arc::new(Int64Array::from(values.to_vec()));
+    RecordBatch::try_new(schema(name), vec![column]).unwrap()
+}
+
+type Waiting = Arc<Mutex<Vec<(AttemptId, i64)>>>;
+
+/// Answers each row with itself, but for slow ones.
+struct Echo {
+    waiting: Waiting,
+    replies: Replies,
+}
+
+fn answer(replies: &Replies, calls: &[(AttemptId, i64)]) {
+    let values: Vec<i64> = calls.iter().map(|(_, row)| *row).collect();
+    let attempts = calls.iter().map(|(attempt, _)| *attempt).collect();
+    let rows = batch("result", &values);
+    let group = ResultGroup { attempts, counts: None, retries: None, misses: None, rows };
+    replies.send(ReplyGroup { results: Some(group), failures: Vec::new() });
+}
+
+impl AsyncFunction<Calls> for Echo {
+    fn invoke(&mut self, calls: Calls) {
+        let rows = calls.calls.iter().map(|call| {
+            let rows = &calls.batches[call.batch as usize].batch;
+            let row = rows.column(0).as_primitive::<Int64Type>().value(call.row as usize);
+            (call.attempt, row)
+        });
+        let (slow, quick): (Vec<_>, Vec<_>) = rows.partition(|(_, row)| *row >= SLOW);
+        self.waiting.lock().unwrap().extend(slow);
+        let (bad, quick): (Vec<_>, Vec<_>) = quick.into_iter().partition(|(_, row)| *row == BAD);
+        for (attempt, _) in bad {
+            let (message, summary) = ("is down".to_owned(), "is down".to_owned());
+            let kind = ErrorKind::UserFunctionFailed;
+            let failure = Box::new(CallFailure { kind, message, summary, cause: None });
+            let failures = vec![FailedCall::new(attempt, failure, Retry::No)];
+            self.replies.send(ReplyGroup { results: None, failures });
+        }
+        if !quick.is_empty() {
+            answer(&self.replies, &quick);
+        }
+    }
+
+    fn ask_timeout(&mut self, _calls: Calls) {}
+
+    fn cancel(&mut self, _attempts: Vec<AttemptId>) {}
+
+    fn close(&mut self) {}
+}
+
+struct Started {
+    task: Arc<DetachedTask>,
+    waiting: Waiting,
+    replies: Replies,
+}
+
+impl Started {
+    /// Answers all slow calls.
+    fn let_go(&self) {
+        let calls = std::mem::take(&mut *self.waiting.lock().unwrap());
+        answer(&self.replies, &calls);
+    }
+}
+
+fn start(saved: &[u8]) -> Started {
+    let operator = Config::new(OutputMode::Unordered, NonZeroUsize::new(8).unwrap());
+    let rows = RowConfig {
+        input: schema("row"),
+        hidden: Arc::new(Schema::empty()),
+        carried: Arc::new(Schema::empty()),
+        results: schema("result"),
+        output: OutputColumns::Append,
+        on_error: OnError::Fail,
+        error_column: ERROR_COLUMN.to_owned(),
+        reads: Vec::new(),
+        key: None,
+        channel: None,
+        watermark: None,
+        function: "echo".to_owned(),
+        partition: 0,
+        timeout: Duration::MAX,
+        attempt_timeout: Duration::MAX,
+    };
+    let driver = DriverConfig {
+        max_rows_per_batch: 8192,
+        max_bytes_per_batch: 64 << 20,
+        buffer_timeout: BufferTimeout::Never,
+        target_latency: None,
+        warm_up: None,
+        expected_result_bytes: None,
+        capacity_bytes: None,
+    };
+    let concurrency = Concurrency::unbounded();
+    let config = TaskConfig { operator, driver, rows, layers: Vec::new(), concurrency };
+    let saved = if saved.is_empty() { Vec::new() } else { state::read_operators(saved).unwrap() };
+    let (waiting, mut kept) = (Waiting::default(), None);
+    let builder = TaskBuilder::restored(saved.into(), config, |replies| {
+        kept = Some(replies.clone());
+        Ok(Box::new(Echo { waiting: Arc::clone(&waiting), replies }) as Box<_>)
+    });
+    let (driver, feeder) = builder.unwrap().build();
+    let task = DetachedTask::start(driver, feeder, "run".to_owned()).unwrap();
+    Started { task, waiting, replies: kept.unwrap() }
+}
+
+/// Works a part off in this process.
+fn part(task: &DetachedTask, number: u64, rows: &[i64], patience: Patience) -> PartEnd {
+    assert_eq!(task.begin("run", number), Begun::Yes);
+    task.put(batch("row", rows));
+    task.put_end(patience);
+    task.wait(LONG).unwrap().unwrap()
+}
+
+/// Works a part off over a socket.
+fn remote(mut task: RemoteTask, bundles: &[&[i64]]) -> Result<PartEnd, StepError> {
+    let ready = |task: &mut RemoteTask| {
+        while !task.is_wanted()? {}
+        Ok::<(), StepError>(())
+    };
+    for rows in bundles {
+        ready(&mut task)?;
+        task.put(&ipc::write(&batch("row", rows)).unwrap())?;
+    }
+    ready(&mut task)?;
+    task.put_end(AT_ONCE)?;
+    let mut answer = Answer::default();
+    while !task.wait(&mut answer)? {}
+    Ok(answer.finish())
+}
+
+fn rows(end: &PartEnd) -> Vec<i64> {
+    let batches = end.outputs.iter().map(|it| ipc::read_one(it).unwrap());
+    let rows = batches.map(|it| it.column(1).as_primitive::<Int64Type>().values().to_vec());
+    let mut rows: Vec<i64> = rows.flatten().collect();
+    rows.sort_unstable();
+    rows
+}
+
+/// Both rows of a part, however quick the answer was.
+fn all_rows(task: &DetachedTask, first: &PartEnd, number: u64) -> Vec<i64> {
+    let mut left = rows(first);
+    left.extend(rows(&part(task, number, &[], Patience::Drain)));
+    left.sort_unstable();
+    left
+}
+
+#[test]
+fn calls_go_on_between_parts() {
+    let started = start(&[]);
+
+    let first = part(&started.task, 0, &[1, SLOW], AT_ONCE);
+    started.let_go();
+    let second = part(&started.task, 1, &[], Patience::Drain);
+
+    let mut left = [rows(&first), rows(&second)].concat();
+    left.sort_unstable();
+    assert_eq!(left, [1, SLOW]);
+    assert_eq!((second.carried, second.held), (0, 0));
+    assert_eq!([&first, &second].iter().map(|it| it.counts[0].attempts).sum::<u64>(), 2);
+}
+
+#[test]
+fn what_is_saved_is_called_again_elsewhere() {
+    let first = start(&[]);
+    let end = part(&first.task, 0, &[SLOW, SLOW + 1], AT_ONCE);
+    assert_eq!(end.carried, 2);
+    first.task.close();
+
+    let second = start(&end.operators);
+    assert_eq!(second.task.begin("run", 0), Begun::Yes);
+    while second.waiting.lock().unwrap().len() < 2 {
+        std::thread::yield_now();
+    }
+    second.let_go();
+    second.task.put_end(Patience::Drain);
+    let end = second.task.wait(LONG).unwrap().unwrap();
+
+    assert_eq!(rows(&end), [SLOW, SLOW + 1]);
+}
+
+#[test]
+fn part_belongs_to_whoever_has_begun_it() {
+    let started = start(&[]);
+
+    assert_eq!(started.task.begin("run", 0), Begun::Yes);
+    assert_eq!(started.task.begin("run", 0), Begun::Busy);
+    started.task.put_end(AT_ONCE);
+    started.task.wait(LONG).unwrap().unwrap();
+
+    assert_eq!(started.task.begin("run", 0), Begun::Stale);
+    assert_eq!(started.task.begin("another run", 1), Begun::Stale);
+    assert_eq!(started.task.begin("run", 1), Begun::Yes);
+}
+
+#[test]
+fn task_that_nobody_uses_retires() {
+    let started = start(&[]);
+    part(&started.task, 0, &[SLOW], AT_ONCE);
+
+    assert!(!started.task.retire(LONG));
+    assert!(started.task.retire(Duration::ZERO));
+    assert_eq!(started.task.begin("run", 1), Begun::Stale);
+}
+
+#[test]
+fn failure_between_parts_is_told_in_the_next_one() {
+    let started = start(&[]);
+    assert_eq!(started.task.begin("run", 0), Begun::Yes);
+    started.task.put(batch("row", &[BAD]));
+    started.task.put_end(Patience::Drain);
+
+    let error = started.task.wait(LONG).unwrap_err();
+
+    assert!(error.to_string().contains("is down"), "{error}");
+    assert_eq!(started.task.begin("run", 1), Begun::Stale);
+}
+
+#[test]
+fn step_of_another_process_finds_what_is_in_flight() {
+    let address = listen().unwrap();
+    let started = start(&[]);
+    part(&started.task, 0, &[SLOW], AT_ONCE);
+    let begun = RemoteTask::begin(&address, started.task.id(), "run", 1).unwrap();
+    started.let_go();
+
+    let end = remote(begun, &[&[1, 2], &[], &[3, 4, 5]]).unwrap();
+
+    assert_eq!(all_rows(&started.task, &end, 2), [1, 2, 3, 4, 5, SLOW]);
+}
+
+#[test]
+fn more_rows_than_capacity_pass_a_connection() {
+    let address = listen().unwrap();
+    let started = start(&[]);
+    let values: Vec<i64> = (0..SLOW).collect();
+    let bundles: Vec<&[i64]> = values.chunks(10).collect();
+    let begun = RemoteTask::begin(&address, started.task.id(), "run", 0).unwrap();
+
+    let end = remote(begun, &bundles).unwrap();
+
+    assert_eq!(all_rows(&started.task, &end, 1), values);
+}
+
+#[test]
+fn failure_crosses_a_connection_with_its_kind() {
+    let address = listen().unwrap();
+    let started = start(&[]);
+    assert_eq!(started.task.begin("run", 0), Begun::Yes);
+    started.task.put(batch("row", &[1]));
+    started.task.put_end(Patience::Drain);
+    started.task.wait(LONG).unwrap().unwrap();
+    let mut begun = RemoteTask::begin(&address, started.task.id(), "run", 1).unwrap();
+    begun.put(&ipc::write(&batch("row", &[BAD])).unwrap()).unwrap();
+    while !begun.is_wanted().unwrap() {}
+    begun.put_end(Patience::Drain).unwrap();
+
+    let mut answer = Answer::default();
+    let error = loop {
+        match begun.wait(&mut answer) {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+
+    assert!(
+        matches!(error, StepError::Failed { kind: ErrorKind::UserFunctionFailed, .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn nobody_is_served_who_does_not_know_the_token_the_task_or_its_part() {
+    let address = listen().unwrap();
+    let started = start(&[]);
+    let id = started.task.id();
+
+    let other = Address { token: [0; 16], ..address.clone() };
+    assert!(RemoteTask::begin(&other, id, "run", 0).is_none());
+    let gone = Address { path: format!("{}.gone", address.path), ..address.clone() };
+    assert!(RemoteTask::begin(&gone, id, "run", 0).is_none());
+    assert!(RemoteTask::begin(&address, sparkawait_holder::TaskId([0; 16]), "run", 0).is_none());
+    assert!(RemoteTask::begin(&address, id, "another run", 0).is_none());
+    assert_eq!(started.task.begin("run", 0), Begun::Stale);
+}
+
+#[test]
+fn step_that_is_broken_off_leaves_a_task_of_no_use() {
+    let address = listen().unwrap();
+    let started = start(&[]);
+    let mut begun = RemoteTask::begin(&address, started.task.id(), "run", 0).unwrap();
+    begun.put(&ipc::write(&batch("row", &[1])).unwrap()).unwrap();
+
+    drop(begun);
+
+    while !started.task.retire(LONG) {
+        std::thread::yield_now();
+    }
+    assert_eq!(started.task.begin("run", 0), Begun::Stale);
+}
+
+#[test]
+fn sockets_are_their_owners_alone() {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let address = listen().unwrap();
+
+    let folder = std::path::Path::new(&address.path).parent().unwrap();
+    assert_eq!(std::fs::metadata(folder).unwrap().mode() & 0o777, 0o700);
+    assert!(address.path.len() < 108, "{}", address.path);
+    assert!(!format!("{address:?}").contains(&format!("{:?}", address.token)));
+}

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A task that outlives the micro-batches whose rows it gets, and the state that a stream keeps of it.
+
+use std::process;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use pyo3::exceptions::PyConnectionError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
+use sparkawait_core::ErrorKind;
+use sparkawait_holder::endpoint::{self, Address, Answer, StepError};
+use sparkawait_holder::{Begun, Counts, TaskId, ipc, state};
+use sparkawait_macros::guarded;
+use sparkawait_runtime::Patience;
+use sparkawait_task::error::TaskError;
+use sparkawait_task::task::{TaskDriver, TaskFeeder};
+use sparkawait_task::task_codec::carry::WAY_OUT;
+
+use crate::convert::to_duration;
+use crate::error::{AsyncFunctionError, AsyncIOError, closed_error, internal_error, to_exception};
+use crate::operator_arguments::{Operator, OperatorArguments};
+use crate::port::Port;
+use crate::task::{build, raised};
+
+/// How long is waited before it is looked for signals.
+const TURN: Duration = Duration::from_millis(100);
+
+/// The operators of a shard of a stream.
+#[pyclass(frozen, module = "sparkawait._core")]
+pub(crate) struct DetachedTask {
+    /// Until it is started.
+    built: Mutex<Option<(TaskDriver, TaskFeeder)>>,
+    task: OnceLock<Arc<sparkawait_holder::DetachedTask>>,
+    /// By their positions in the chain; `None` for a native function.
+    ports: Vec<Option<Py<Port>>>,
+    process_id: u32,
+}
+
+impl DetachedTask {
+    fn task(&self) -> PyResult<&Arc<sparkawait_holder::DetachedTask>> {
+        self.task.get().ok_or_else(|| closed_error("the task was not started"))
+    }
+}
+
+/// Returns the error of an input that cannot be read.
+fn unreadable(error: &arrow::error::ArrowError) -> PyErr {
+    let message = format!("rows of the stream cannot be read: {error}");
+    AsyncIOError::new_err((message, ErrorKind::InputInvalid.as_str()))
+}
+
+#[guarded]
+#[pymethods]
+impl DetachedTask {
+    #[new]
+    #[pyo3(signature = (*, operators, partition, saved))]
+    fn new(
+        py: Python<'_>,
+        operators: Vec<OperatorArguments>,
+        partition: u32,
+        saved: Option<&[u8]>,
+    ) -> PyResult<Self> {
+        let operators: Vec<Operator> =
+            operators.into_iter().map(|it| it.read(py, partition)).collect::<PyResult<_>>()?;
+        let saved = saved.map(state::read_operators).transpose();
+        let saved = saved.map_err(|error| to_exception(py, &error))?.unwrap_or_default();
+        if !saved.is_empty() && saved.len() != operators.len() {
+            let (before, now) = (saved.len(), operators.len());
+            let kind = ErrorKind::SnapshotSchemaMismatch;
+            let message = format!("they are of {before} calls, this query has {now}. {WAY_OUT}");
+            return Err(to_exception(py, &TaskError::Saved { kind, message }));
+        }
+        let (driver, feeder, ports) =
+            build(&operators, saved).map_err(|error| to_exception(py, &error))?;
+        let ports = ports.into_iter().map(|port| port.map(|it| Py::new(py, it)).transpose());
+        Ok(Self {
+            built: Mutex::new(Some((driver, feeder))),
+            task: OnceLock::new(),
+            ports: ports.collect::<PyResult<_>>()?,
+            process_id: process::id(),
+        })
+    }
+
+    /// Returns the connection of the operator at `position` of the chain.
+    fn port(&self, py: Python<'_>, position: usize) -> PyResult<Py<Port>> {
+        let port = self.ports.get(position).and_then(|it| it.as_ref()).map(|it| it.clone_ref(py));
+        port.ok_or_else(|| closed_error("a native function has no port"))
+    }
+
+    /// Lets the task work, on a thread of its own; returns what it is called.
+    fn start<'py>(&self, py: Python<'py>, run: String) -> PyResult<Bound<'py, PyBytes>> {
+        let built = self.built.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (driver, feeder) = built.ok_or_else(|| closed_error("the task was started before"))?;
+        let task =
+            sparkawait_holder::DetachedTask::start(driver, feeder, run).map_err(|error| {
+                let message = format!("no thread could be started for a task: {error}");
+                AsyncIOError::new_err((message, ErrorKind::ThreadNotStarted.as_str()))
+            })?;
+        let id = PyBytes::new(py, &task.id().0);
+        self.task.set(task).map_err(|_| internal_error("a task was started twice"))?;
+        Ok(id)
+    }
+
+    /// Ends the task if it was not used for `hold` seconds; returns whether it is of no use.
+    fn retire(&self, hold: f64) -> PyResult<bool> {
+        let hold = to_duration("hold", hold)?;
+        Ok(self.task.get().is_none_or(|task| task.retire(hold)))
+    }
+
+    /// Begins a part; `None`: somebody else has begun one, false: the task is of no use.
+    fn begin(&self, run: &str, part: u64) -> PyResult<Option<bool>> {
+        Ok(match self.task()?.begin(run, part) {
+            Begun::Yes => Some(true),
+            Begun::Stale => Some(false),
+            Begun::Busy => None,
+        })
+    }
+
+    fn put(&self, py: Python<'_>, rows: &[u8]) -> PyResult<bool> {
+        let task = self.task()?;
+        for batch in py.detach(|| ipc::read(rows)).map_err(|error| unreadable(&error))? {
+            let mut batch = batch;
+            loop {
+                match py.detach(|| task.put_within(batch, TURN)) {
+                    Ok(true) => break,
+                    Ok(false) => return Ok(false),
+                    Err(returned) => batch = returned,
+                }
+                py.check_signals()?;
+            }
+        }
+        Ok(true)
+    }
+
+    #[pyo3(signature = (linger))]
+    fn end_part(&self, py: Python<'_>, linger: Option<f64>) -> PyResult<PartEnd> {
+        let linger = linger.map(|it| to_duration("linger", it)).transpose()?;
+        let task = self.task()?;
+        task.put_end(linger.map_or(Patience::Drain, Patience::Linger));
+        loop {
+            match py.detach(|| task.wait(TURN)) {
+                Ok(Some(end)) => return Ok(PartEnd { end }),
+                Ok(None) => py.check_signals()?,
+                Err(error) => return Err(to_exception(py, &error)),
+            }
+        }
+    }
+
+    fn put_failure(&self, error: Bound<'_, PyAny>) {
+        if let Some(task) = self.task.get() {
+            task.put_failure(raised(PyErr::from_value(error)));
+        }
+    }
+
+    fn close(&self, py: Python<'_>) {
+        if self.process_id != process::id() {
+            return;
+        }
+        if let Some(task) = self.task.get() {
+            py.detach(|| task.close());
+        }
+        if let Some((mut driver, _)) =
+            self.built.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            driver.close();
+        }
+    }
+}
+
+/// A task of another process, for one micro-batch.
+#[pyclass(frozen, module = "sparkawait._core")]
+pub(crate) struct RemoteTask {
+    task: Mutex<endpoint::RemoteTask>,
+}
+
+impl RemoteTask {
+    /// Does something with the task that may wait for a short time, until it is done.
+    fn until<T: Send>(
+        &self,
+        py: Python<'_>,
+        mut attempt: impl FnMut(&mut endpoint::RemoteTask) -> Result<Option<T>, StepError> + Send,
+    ) -> PyResult<T> {
+        loop {
+            let tried = py
+                .detach(|| attempt(&mut self.task.lock().unwrap_or_else(PoisonError::into_inner)));
+            match tried {
+                Ok(Some(done)) => return Ok(done),
+                Ok(None) => py.check_signals()?,
+                Err(StepError::Lost(error)) => {
+                    return Err(PyConnectionError::new_err(error.to_string()));
+                }
+                Err(StepError::Failed { kind, message }) => {
+                    return Err(AsyncFunctionError::new_err((message, kind.as_str())));
+                }
+            }
+        }
+    }
+}
+
+#[guarded]
+#[pymethods]
+impl RemoteTask {
+    /// Begins a part; `None` if the task is not there.
+    #[staticmethod]
+    fn begin(
+        py: Python<'_>,
+        address: String,
+        token: [u8; 16],
+        task: [u8; 16],
+        run: &str,
+        part: u64,
+    ) -> Option<Self> {
+        let address = Address { path: address, token };
+        let task = py.detach(|| endpoint::RemoteTask::begin(&address, TaskId(task), run, part))?;
+        Some(Self { task: Mutex::new(task) })
+    }
+
+    /// Hands rows over; raises `ConnectionError` if the process of the task is gone.
+    fn put(&self, py: Python<'_>, rows: &[u8]) -> PyResult<bool> {
+        self.until(py, |task| {
+            if !task.is_wanted()? {
+                return Ok(None);
+            }
+            task.put(rows).map(|()| Some(true))
+        })
+    }
+
+    #[pyo3(signature = (linger))]
+    fn end_part(&self, py: Python<'_>, linger: Option<f64>) -> PyResult<PartEnd> {
+        let linger = linger.map(|it| to_duration("linger", it)).transpose()?;
+        let patience = linger.map_or(Patience::Drain, Patience::Linger);
+        self.until(py, |task| {
+            if !task.is_wanted()? {
+                return Ok(None);
+            }
+            task.put_end(patience).map(Some)
+        })?;
+        let mut answer = Answer::default();
+        self.until(py, |task| Ok(task.wait(&mut answer)?.then_some(())))?;
+        Ok(PartEnd { end: answer.finish() })
+    }
+}
+
+/// Listens for steps of other processes; returns where, and what they have to say.
+#[guarded]
+#[pyfunction]
+pub(crate) fn listen_for_steps(py: Python<'_>) -> PyResult<(String, Bound<'_, PyBytes>)> {
+    let Address { path, token } = endpoint::listen()?;
+    Ok((path, PyBytes::new(py, &token)))
+}
+
+/// What a part of the input came to.
+#[pyclass(frozen, module = "sparkawait._core")]
+pub(crate) struct PartEnd {
+    end: sparkawait_holder::PartEnd,
+}
+
+#[guarded]
+#[pymethods]
+impl PartEnd {
+    #[getter]
+    fn outputs<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
+        self.end.outputs.iter().map(|it| PyBytes::new(py, it)).collect()
+    }
+
+    #[getter]
+    fn output_rows(&self) -> u64 {
+        self.end.output_rows
+    }
+
+    #[getter]
+    fn operators<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.end.operators)
+    }
+
+    #[getter]
+    fn carried(&self) -> u64 {
+        self.end.carried
+    }
+
+    #[getter]
+    fn held(&self) -> u64 {
+        self.end.held
+    }
+
+    #[getter]
+    fn oldest(&self) -> f64 {
+        self.end.oldest.as_secs_f64()
+    }
+
+    /// What each operator did: the numbers of `COUNTS`, in that order.
+    #[getter]
+    fn counts(&self) -> Vec<Vec<u64>> {
+        self.end.counts.iter().map(|it| Counts::numbers(it).to_vec()).collect()
+    }
+}
+
+/// The state that a stream keeps of a shard.
+#[pyclass(frozen, module = "sparkawait._core")]
+pub(crate) struct Carried {
+    carried: sparkawait_holder::Carried,
+    /// Rows in flight, and rows that wait for others.
+    rows: (u64, u64),
+}
+
+#[guarded]
+#[pymethods]
+impl Carried {
+    #[new]
+    #[pyo3(signature = (*, written_at, task, part, token, address, schema, completed, completed_rows, operators))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
+    fn new(
+        written_at: i64,
+        task: [u8; 16],
+        part: u64,
+        token: [u8; 16],
+        address: String,
+        schema: &[u8],
+        completed: Vec<PyBackedBytes>,
+        completed_rows: u64,
+        operators: &[u8],
+    ) -> Self {
+        let task = TaskId(task);
+        let carried = sparkawait_holder::Carried {
+            written_at,
+            task,
+            part,
+            token,
+            address,
+            schema: schema.to_vec(),
+            completed_rows,
+            completed: completed.iter().map(|it| it.to_vec()).collect(),
+            operators: operators.to_vec(),
+        };
+        Self { carried, rows: (0, 0) }
+    }
+
+    #[staticmethod]
+    fn decode(py: Python<'_>, payload: &[u8]) -> PyResult<Self> {
+        let decoded = py.detach(|| {
+            let carried = sparkawait_holder::Carried::decode(payload)?;
+            let rows = state::counts_of(&carried.operators)?;
+            Ok(Self { carried, rows })
+        });
+        decoded.map_err(|error: TaskError| to_exception(py, &error))
+    }
+
+    fn encode<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let bytes = py.detach(|| self.carried.encode());
+        PyBytes::new(py, &bytes)
+    }
+
+    #[getter]
+    fn written_at(&self) -> i64 {
+        self.carried.written_at
+    }
+
+    #[getter]
+    fn task<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.carried.task.0)
+    }
+
+    #[getter]
+    fn part(&self) -> u64 {
+        self.carried.part
+    }
+
+    #[getter]
+    fn token<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.carried.token)
+    }
+
+    #[getter]
+    fn address(&self) -> &str {
+        &self.carried.address
+    }
+
+    #[getter]
+    fn schema<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.carried.schema)
+    }
+
+    #[getter]
+    fn completed<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
+        self.carried.completed.iter().map(|it| PyBytes::new(py, it)).collect()
+    }
+
+    #[getter]
+    fn completed_rows(&self) -> u64 {
+        self.carried.completed_rows
+    }
+
+    #[getter]
+    fn operators<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.carried.operators)
+    }
+
+    /// Rows in flight, and rows that wait for others.
+    #[getter]
+    fn rows(&self) -> (u64, u64) {
+        self.rows
+    }
+}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the table of options into README.md, from the fields of `sparkawait.WaitOptions`.
+"""Writes the table of options into docs/options.md, from the fields of `sparkawait.WaitOptions`.
 
 usage: python tools/option_table.py
 """
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sparkawait.wait_options import OPTIONS
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "options.md"
 BEGIN, END = "<!-- options: begin -->\n", "<!-- options: end -->\n"
 METRICS = (
     "metrics",
@@ -33,7 +33,7 @@ def table() -> str:
 
 
 def with_table(text: str) -> str:
-    """Returns the text of README.md with the table of today."""
+    """Returns the text of the page with the table of today."""
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
     return f"{before}{BEGIN}{table()}{END}{after}"
@@ -41,7 +41,7 @@ def with_table(text: str) -> str:
 
 def main() -> None:
     """Writes the file."""
-    README.write_text(with_table(README.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
   one field of WaitOptions:        a line of ColumnArguments or WaitArguments:
   default, check, meaning          the type, for keywords
         |                                |
-        +--> signatures, help(), the table of README.md <--+
+        +--> signatures, help(), docs/options.md <--------+
         +--> WaitOptions in a Plan --> of_task: an argument of `_core.Task`
 ```
 

@@ -59,7 +59,7 @@ impl RemoteTask {
     ///
     /// # Errors
     ///
-    /// As [`end`](Self::end).
+    /// As [`wait`](Self::wait).
     pub fn is_wanted(&mut self) -> Result<bool, StepError> {
         if self.connection.credit == 0 {
             match self.connection.receive(TURN)? {
@@ -75,7 +75,7 @@ impl RemoteTask {
     ///
     /// # Errors
     ///
-    /// As [`end`](Self::end).
+    /// As [`wait`](Self::wait).
     pub fn put(&mut self, rows: &[u8]) -> Result<(), StepError> {
         Ok(self.connection.send_data(about::ROWS, &[rows])?)
     }
@@ -84,7 +84,7 @@ impl RemoteTask {
     ///
     /// # Errors
     ///
-    /// As [`end`](Self::end).
+    /// As [`wait`](Self::wait).
     pub fn put_end(&mut self, patience: Patience) -> Result<(), StepError> {
         let nanos = match patience {
             Patience::Drain => u64::MAX,

@@ -56,6 +56,7 @@ from sparkawait.functions import (
 )
 from sparkawait.hedge import Hedge
 from sparkawait.native_function import NativeFunction
+from sparkawait.rate_limit import RateLimit
 from sparkawait.retry import RetryAfter
 from sparkawait.secrets import secret
 from sparkawait.sizes import Size
@@ -94,6 +95,7 @@ __all__ = [
     "Metrics",
     "NativeFunction",
     "OperatorStateError",
+    "RateLimit",
     "ResultError",
     "RetryAfter",
     "Row",

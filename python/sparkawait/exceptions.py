@@ -78,6 +78,7 @@ class ErrorKind(str, Enum):
     THREAD_NOT_STARTED = "thread-not-started"
     TEXT_INVALID = "text-invalid"
     DESTINATION_PAUSED = "destination-paused"
+    RATE_LIMIT_INVALID = "rate-limit-invalid"
 
     def __str__(self) -> str:
         """Returns the stable string."""

@@ -45,6 +45,7 @@ from sparkawait.durations import Duration
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import Results, Row
 from sparkawait.hedge import Hedge
+from sparkawait.rate_limit import RateLimits, checked_limits
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.sizes import Size
 from sparkawait.types import SchemaLike
@@ -75,6 +76,7 @@ class ColumnArguments(TypedDict, total=False):
     cache: Cache | None
     channel: ColumnsLike | None
     channels: Channels | None
+    rate_limit: RateLimits | None
     max_bytes_per_batch: Size
     target_latency: Duration | None
     setup_timeout: Duration | None
@@ -210,6 +212,12 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         the_channels,
         "how calls are spread over channels: `sa.Channels(..)`; alone, for a native function that"
         " knows its destinations, it makes each of them a channel",
+    )
+    rate_limit = Option(
+        None,
+        checked_limits,
+        'calls, or what they cost, per time: `sa.RateLimit("100/s", burst=, cost=, scope=,'
+        " per_channel=, name=)`, or a list of them. A row's `timeout` begins with its first permit",
     )
     watermark = Option(
         None,

@@ -13,6 +13,7 @@ from tests.meta.repository import PACKAGE, ROOT, imported_modules
 # `demo` and `doctor` are programs that use the package, as a user's job would.
 PUBLIC_MODULES = {
     "adaptive_limit",
+    "rate_limit",
     "arrow",
     "cache",
     "carry_over",

@@ -48,11 +48,13 @@ def test_what_a_task_reports_is_what_is_described():
         input_schema=pa.schema({"x": pa.int64()}),
         cache=sa.Cache(max_rows=10, key="x"),
         channel="x",
+        rate_limit=sa.RateLimit("1000/s"),
     )
     rows = pa.record_batch({"x": [1, 2, 3]})
     list(sparkawait.arrow.run(plan, iter([rows]), on_metrics=reports.append))
     channel = next(iter(reports[-1]["channels"].values()))
-    names = {*reports[-1], *channel} - {"function.calls"}
+    limit = reports[-1]["rate_limits"]["1000/s"]
+    names = {*reports[-1], *channel, *limit} - {"function.calls"}
     of_sums = {"tasks", "failed_tasks", "operators", NAMED_BY_USERS}
     assert names == set(described()) - of_sums
     assert reports[-1]["function.calls"] == 3

@@ -154,6 +154,11 @@ def with_channels(**given):
     return wait("ordered", channel="id", channels=sa.Channels(**given))
 
 
+def with_rate(**given):
+    limit = sa.RateLimit(**{"rate": "5/s", **given})
+    return wait("ordered", rate_limit=limit)
+
+
 def with_limit(**given):
     return wait("ordered", channel="id", channels=sa.Channels(limit=sa.AdaptiveLimit(**given)))
 
@@ -225,6 +230,7 @@ CALLS = {
     "Cache": (with_cache, parameters(sa.Cache)),
     "Channels": (with_channels, parameters(sa.Channels)),
     "AdaptiveLimit": (with_limit, parameters(sa.AdaptiveLimit)),
+    "RateLimit": (with_rate, parameters(sa.RateLimit)),
     "Batch": (with_batch, parameters(sa.Batch)),
     "retry.fixed_delay": (
         partial(with_retry, retry.fixed_delay, FIXED),

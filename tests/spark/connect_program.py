@@ -102,6 +102,20 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
         "unordered": sorted(rows(numbers.transform(sa.unordered_wait, double))),
         "key_ordered": sorted(rows(sa.key_ordered_wait(numbers, double, key="id"))),
         "channel": rows(sa.ordered_wait(numbers, double, channel=F.col("id") % 3)),
+        "limit": sorted(
+            rows(
+                sa.unordered_wait(
+                    numbers,
+                    double,
+                    channel=F.col("id") % 3,
+                    timeout="5s",
+                    rate_limit=[
+                        sa.RateLimit("200/s", scope="host"),
+                        sa.RateLimit("99/s", scope="job"),
+                    ],
+                )
+            )
+        ),
         "expressions": sorted(
             rows(
                 sa.key_ordered_wait(

@@ -34,7 +34,9 @@ def test_the_session_is_one_of_connect(results):
     assert results["class"].startswith("pyspark.sql.connect")
 
 
-@pytest.mark.parametrize("wait", ["ordered", "unordered", "key_ordered", "column", "sql", "stream"])
+@pytest.mark.parametrize(
+    "wait", ["ordered", "unordered", "key_ordered", "column", "sql", "stream", "limit"]
+)
 def test_every_row_comes_out_once(results, wait):
     assert results[wait] == EXPECTED
 

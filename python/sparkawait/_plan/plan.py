@@ -55,6 +55,8 @@ class Plan:
         case_sensitive: Whether columns whose names differ in case only are two.
         identity: What tells the function from others that are given the same cache.
         name: What the operator is called, if not as its function is.
+        application: Names the Spark application, for limits that its workers share.
+        cores: How many tasks of the job may run at once.
     """
 
     mode: Mode
@@ -71,6 +73,8 @@ class Plan:
     case_sensitive: bool = True
     identity: str = ""
     name: str = ""
+    application: str = ""
+    cores: int = 1
 
     @property
     def function_name(self) -> str:
@@ -256,6 +260,7 @@ class Plan:
             "native": self._native(),
             "cache": self._cache_arguments(input_schema),
             "channels": self._channel_arguments(),
+            "policies": self._policy_arguments(),
             "warm_up": None if is_wanted else self._warm_up_arguments(),
             "expected_result_bytes": result_bytes,
         }
@@ -276,6 +281,14 @@ class Plan:
         if self.route is None or self.credits is None:
             return None
         return {"route": list(self.route), "credits": self.credits}
+
+    def _policy_arguments(self) -> dict[str, Any] | None:
+        limits = self.options.rate_limit
+        if not limits:
+            return None
+        name, application, cores = self.function_name, self.application, self.cores
+        terms = [limit.terms(name, application, cores) for limit in limits]
+        return {"rate_limits": terms, "application": application}
 
     @property
     def cache_key(self) -> tuple[str, ...]:

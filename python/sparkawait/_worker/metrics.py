@@ -18,6 +18,7 @@ _MOST_CHANNELS = 64
 _COUNTS_OF_CHANNELS = ("calls", "latency", "starved")
 _OTHER_CHANNELS = "other_channels"
 _OPERATORS = "operators"
+_RATE_LIMITS = "rate_limits"
 
 
 def metrics_of_chain(operators: Sequence[Mapping[str, Any]]) -> Metrics:
@@ -46,6 +47,8 @@ def merge(left: Mapping[str, Any], right: Mapping[str, Any]) -> Metrics:
             continue
         if name == _LATENCY:
             merged[name] = _merge_buckets(merged.get(name, []), value)
+        elif name == _RATE_LIMITS:
+            merged[name] = _merge_limits(merged.get(name, {}), value)
         elif name == _OPERATORS:
             merged[name] = _merge_operators(merged.get(name, {}), value)
         else:
@@ -78,6 +81,20 @@ def _merge_channels(
 def _add(sums: dict[str, float], counts: Mapping[str, float]) -> None:
     for name in _COUNTS_OF_CHANNELS:
         sums[name] = sums.get(name, 0) + counts.get(name, 0)
+
+
+def _merge_limits(
+    left: Mapping[str, Mapping[str, int]], right: Mapping[str, Mapping[str, int]]
+) -> dict[str, dict[str, int]]:
+    """Returns the permits taken of each limit, and among how many tasks it is split."""
+    merged: dict[str, dict[str, int]] = {}
+    for name in {**left, **right}:
+        known = [limits[name] for limits in (left, right) if name in limits]
+        merged[name] = {
+            "permits": sum(limit["permits"] for limit in known),
+            "parts": max(limit["parts"] for limit in known),
+        }
+    return merged
 
 
 def _merge_buckets(

@@ -27,6 +27,7 @@ from sparkawait.native_function import NativeFunction
 from sparkawait.spark.columns import FOUND, Arguments, ColumnPlan, ColumnTask
 from sparkawait.spark.drivers_python import run_drivers_python
 from sparkawait.spark.metrics import Metrics, accumulator_of
+from sparkawait.spark.placement import placed
 from sparkawait.spark.returned import casts, conform, result_fields
 from sparkawait.spark.schemas import bare
 from sparkawait.spark.texts import OPTIONS as TEXT_OPTIONS
@@ -344,7 +345,9 @@ class AsyncUserDefinedFunction:
         return self
 
     def _evaluator(self, plan: Plan, arguments: Arguments) -> Callable[..., Any]:
-        run_drivers_python(SparkSession.getActiveSession())
+        session = SparkSession.getActiveSession()
+        run_drivers_python(session)
+        plan = placed(plan, session)
         result_types = None
         if isinstance(plan.function, NativeFunction):
             # That of the session which calls it: the function may be older than both.
@@ -352,11 +355,7 @@ class AsyncUserDefinedFunction:
             plan = conform(plan, zone)
             result_types = casts(plan, zone)
         task = ColumnTask(
-            plan,
-            arguments,
-            self._accumulator,
-            is_struct=self._is_struct,
-            result_types=result_types,
+            plan, arguments, self._accumulator, is_struct=self._is_struct, result_types=result_types
         )
         if _HAS_ARROW_UDF:
             return task.arrow_function()

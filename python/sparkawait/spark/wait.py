@@ -28,6 +28,7 @@ from sparkawait.spark.hidden_columns import HiddenColumns
 from sparkawait.spark.keys import check_keys
 from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.partition import PartitionTask
+from sparkawait.spark.placement import placed
 from sparkawait.spark.returned import casts, conform, result_fields
 from sparkawait.spark.schemas import (
     is_case_sensitive,
@@ -170,6 +171,7 @@ def _wait(
         hidden=hidden.names,
         **given,
     )
+    resolved = placed(resolved, df.sparkSession)
     plan = dataclasses.replace(conform(resolved, zone), case_sensitive=is_case_sensitive(df))
     plan.check_names(arrow_schema.names)
     check_keys(plan, input_schema)

@@ -130,6 +130,8 @@ error_kinds! {
     TextInvalid = "text-invalid",
     /// The destination of a row is paused, and its rows are not to wait.
     DestinationPaused = "destination-paused",
+    /// A limit in time, or what else bounds calls, is wrong.
+    RateLimitInvalid = "rate-limit-invalid",
 }
 
 impl ErrorKind {

@@ -31,6 +31,7 @@ pub use snapshot_codec::{SnapshotError, decode_snapshot, encode_snapshot};
 use crate::element::{Key, StreamElement, StreamRecord, Watermark};
 use crate::flow::{ChannelId, ChannelTable};
 use crate::key_hasher::KeyHasher;
+use crate::policy::{LimitMetrics, Price};
 use crate::queue::{
     AnyStreamElementQueue, Completed, EntryId, KeyOrderedStreamElementQueue,
     OrderedStreamElementQueue, QueueFull, Start, StreamElementQueue, UnorderedStreamElementQueue,
@@ -163,6 +164,19 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
     }
 
+    /// Returns how many records of this price may be admitted.
+    fn free_slots_for(&self, price: Price) -> usize {
+        if matches!(price, Price::Free(_)) && self.is_shut() { 1 } else { self.free_slots() }
+    }
+
+    /// Returns whether the next record would be admitted if it cost nothing, and is not only because
+    /// of limits in time.
+    pub fn is_shut(&self) -> bool {
+        let is_open = !self.is_closed && self.replay.is_empty() && self.running < self.window;
+        let channels = self.channels.as_ref().filter(|it| is_open && it.is_single());
+        channels.is_some_and(|it| self.slots() > 0 && it.is_shut())
+    }
+
     /// Returns the number of free slots, for new records and for restored ones.
     fn slots(&self) -> usize {
         match &self.channels {
@@ -210,9 +224,27 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         key: Option<Key>,
         now: ProcessingTime,
     ) -> Result<(), QueueFull<StreamRecord<E>>> {
+        self.process_element_for(Price::Usual, channel, record, key, now)
+    }
+
+    /// Does as [`process_element_on`](Self::process_element_on) for a record of this price, which
+    /// counts where there are limits in time.
+    ///
+    /// # Errors
+    ///
+    /// As `process_element_on`. One of a [`Price::Free`] is also taken while
+    /// [`is_shut`](Self::is_shut), as long as there are slots.
+    pub fn process_element_for(
+        &mut self,
+        price: Price,
+        channel: Option<Key>,
+        record: StreamRecord<E>,
+        key: Option<Key>,
+        now: ProcessingTime,
+    ) -> Result<(), QueueFull<StreamRecord<E>>> {
         match self.channels {
             None => self.admit_to_call(record, key, now),
-            Some(_) => self.admit_to_channel(channel, record, key, now),
+            Some(_) => self.admit_to_channel(price, channel, record, key, now),
         }
     }
 
@@ -245,6 +277,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     #[inline(never)]
     fn admit_to_channel(
         &mut self,
+        price: Price,
         channel: Option<Key>,
         record: StreamRecord<E>,
         key: Option<Key>,
@@ -258,15 +291,20 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         {
             let in_flight = InFlight::new(record, true, channel, self.timeout_nanos, now);
             let admitted = self.admit(in_flight, true, key, now);
-            return admitted.map(drop).map_err(|full| self.turn_away(full.element, true));
+            let (id, _) = admitted.map_err(|full| self.turn_away(full.element, true))?;
+            if price != Price::Usual {
+                self.note_price(id, price, true);
+            }
+            return Ok(());
         }
-        self.admit_to_busy_channel(channel, record, key, may_start, now)
+        self.admit_to_busy_channel(price, channel, record, key, may_start, now)
     }
 
     /// Admits a record of a channel that has to be asked whether it may be called now.
     #[inline(never)]
     fn admit_to_busy_channel(
         &mut self,
+        price: Price,
         channel: Option<Key>,
         record: StreamRecord<E>,
         key: Option<Key>,
@@ -277,19 +315,29 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         // Before its channel's policies are told of a call, which is not taken back.
         let is_full = self.is_closed
             || self.queue.len() == self.queue.capacity().get()
-            || (is_single && self.free_slots() == 0);
+            || (is_single && self.free_slots_for(price) == 0);
         let is_open = !is_full && self.replay.is_empty();
         let Some(channels) = self.channels.as_mut().filter(|_| is_open) else {
             return Err(QueueFull { element: record, capacity: self.config.capacity });
         };
-        let (channel, starts) = channels.admit(channel, may_start, now);
-        let in_flight = InFlight::new(record, starts, channel, self.timeout_nanos, now);
-        match self.admit(in_flight, starts, key, now) {
-            Ok(_) if starts => {}
-            Ok((id, start)) => self.make_ready_on(channel, id, start, now),
-            Err(full) => return Err(self.turn_away(full.element, starts)),
+        let (channel, starts) = channels.admit_for(channel, price, may_start, now);
+        let mut in_flight = InFlight::new(record, starts, channel, self.timeout_nanos, now);
+        if !starts {
+            in_flight.since = ProcessingTime::from_nanos(channels.closed_nanos(channel, now));
+        }
+        let admitted = self.admit(in_flight, starts, key, now);
+        let (id, start) = admitted.map_err(|full| self.turn_away(full.element, starts))?;
+        self.note_price(id, price, starts);
+        if !starts {
+            self.make_ready_on(channel, id, start, now);
         }
         Ok(())
+    }
+
+    fn note_price(&mut self, id: EntryId, price: Price, has_started: bool) {
+        if let Some(channels) = &mut self.channels {
+            channels.note_price(id, price, has_started);
+        }
     }
 
     /// Takes back what a record that found no place was given by its channel.
@@ -451,6 +499,19 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             oldest_age: oldest.unwrap_or_default(),
             ..self.metrics
         }
+    }
+
+    /// Notes what an attempt has cost of limit number `limit`, before its outcome is told.
+    pub fn settle(&mut self, attempt: AttemptId, limit: usize, cost: u64) {
+        let is_awaited = self.awaits(attempt);
+        if let Some(channels) = self.channels.as_mut().filter(|_| is_awaited) {
+            channels.settle(attempt.entry, limit, cost);
+        }
+    }
+
+    /// Returns what limits in time have let pass; `None` where nothing bounds calls.
+    pub fn limit_metrics(&self, now: ProcessingTime) -> Option<LimitMetrics> {
+        self.channels.as_ref().and_then(|it| it.limit_metrics(now))
     }
 
     /// Returns whether the outcome of `attempt` is awaited.

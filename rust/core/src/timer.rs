@@ -47,12 +47,14 @@ impl<K: Copy> DeadlineList<K> {
 
     /// Removes and returns the key of a deadline that is not after `now`.
     pub fn pop_due(&mut self, now: ProcessingTime) -> Option<K> {
-        let (deadline, key) = *self.deadlines.front()?;
-        if deadline > now {
-            return None;
-        }
+        self.pop_due_at(now).map(|(_, key)| key)
+    }
+
+    /// Does as [`pop_due`](Self::pop_due), and tells when it was due.
+    pub fn pop_due_at(&mut self, now: ProcessingTime) -> Option<(ProcessingTime, K)> {
+        let due = self.deadlines.front().copied().filter(|(deadline, _)| *deadline <= now)?;
         self.deadlines.pop_front();
-        Some(key)
+        Some(due)
     }
 
     /// Returns the earliest deadline of a key for which `is_live` holds; drops stale ones.

@@ -17,7 +17,7 @@ use sparkawait_core::operator::{
     OutputMode, Retry,
 };
 use sparkawait_core::policy::{
-    AdaptiveLimitConfig, CallSign, Gcra, PauseConfig, PolicyConfig, Rate,
+    AdaptiveLimitConfig, CallSign, Gcra, PauseConfig, PolicyConfig, Rate, RateLimitConfig,
 };
 use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 use sparkawait_core::time::ProcessingTime;
@@ -142,6 +142,17 @@ fn retry_strategies() -> impl Strategy<Value = AsyncRetryStrategy> {
     })
 }
 
+fn rate_limits() -> impl Strategy<Value = RateLimitConfig> {
+    let period = (1_u64..20).prop_map(Duration::from_nanos);
+    (1_u64..4, period, 1_u64..4, 1_u64..3, any::<bool>()).prop_map(
+        |(permits, period, burst, cost, is_per_channel)| {
+            let rate = Rate::new(permits.try_into().unwrap(), period).unwrap();
+            let limit = Gcra::new(rate, burst.try_into().unwrap());
+            RateLimitConfig { limit, cost, is_per_channel }
+        },
+    )
+}
+
 fn policies() -> impl Strategy<Value = PolicyConfig> {
     let limit = (1_u32..4, 1_u32..3, 1_u32..5).prop_map(|(initial, min, max)| {
         AdaptiveLimitConfig { initial, min, max: max.max(min), max_latency: None }
@@ -153,13 +164,13 @@ fn policies() -> impl Strategy<Value = PolicyConfig> {
             PauseConfig { initial, maximum, ..config }
         },
     );
-    let rate = (1_u64..4, nanos(1..20), 1_u64..4).prop_map(|(permits, period, burst)| {
-        let rate = Rate::new(permits.try_into().unwrap(), period).unwrap();
-        Gcra::new(rate, burst.try_into().unwrap())
-    });
     let (limit, pause) = (prop::option::of(limit), prop::option::of(pause));
-    (limit, pause, prop::option::of(rate)).prop_map(|(adaptive_limit, pause, rate_limit)| {
-        PolicyConfig { adaptive_limit, pause, rate_limit, is_rate_adaptive: false }
+    let (first, second) = (prop::option::of(rate_limits()), prop::option::of(rate_limits()));
+    (limit, pause, first, second).prop_map(|(adaptive_limit, pause, first, second)| PolicyConfig {
+        adaptive_limit,
+        pause,
+        rate_limits: [first, second, None, None],
+        ..PolicyConfig::NONE
     })
 }
 

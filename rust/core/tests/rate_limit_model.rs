@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sparkawait_core::ProcessingTime;
-use sparkawait_core::policy::{CallPolicy as _, Gcra, Rate, RateLimit};
+use sparkawait_core::policy::{Gcra, Rate, RateLimit};
 
 /// A call: nanoseconds after the one before when it is wanted, and what it costs.
 type Wish = (u64, u64);

@@ -46,6 +46,7 @@ struct LimitArguments {
 pub(crate) fn to_channels(
     py: Python<'_>,
     arguments: ChannelArguments,
+    policy: &PolicyConfig,
     native: Option<&Native>,
     input: &SchemaRef,
 ) -> PyResult<(ChannelSettings, ChannelConfig)> {
@@ -57,7 +58,7 @@ pub(crate) fn to_channels(
         max_per_channel: credits.max_per_channel,
         max_backlog: credits.max_backlog,
         max_backlog_per_channel: credits.max_backlog_per_channel,
-        policy: PolicyConfig { adaptive_limit: limit.transpose()?, ..PolicyConfig::NONE },
+        policy: PolicyConfig { adaptive_limit: limit.transpose()?, ..*policy },
         is_single: false,
     };
     if !names.is_empty() {

@@ -17,6 +17,7 @@ mod log;
 mod lookup_server;
 mod native;
 mod operator_arguments;
+mod policies;
 mod port;
 mod python_function;
 mod result_columns;

@@ -8,7 +8,9 @@ use std::time::Duration;
 use arrow::datatypes::{Schema, SchemaRef};
 use pyo3::prelude::*;
 use sparkawait_arrow::{OnError, output_schema};
+use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy};
+use sparkawait_core::policy::PolicyConfig;
 use sparkawait_runtime::{BufferTimeout, DriverConfig};
 use sparkawait_task::error::TaskError;
 use sparkawait_task::layer::Layer;
@@ -25,6 +27,7 @@ use crate::convert::{
 use crate::error::to_exception;
 use crate::guard::FromArrow;
 use crate::native::Native;
+use crate::policies::{PolicyArguments, ShownLimit, to_policies};
 use crate::row::Columns;
 
 /// The entries of a dict, see `Plan.operator_arguments` of Python.
@@ -57,6 +60,7 @@ pub(crate) struct OperatorArguments {
     native: Option<Py<Native>>,
     cache: Option<CacheArguments>,
     channels: Option<ChannelArguments>,
+    policies: Option<PolicyArguments>,
     target_latency: Option<f64>,
     warm_up: Option<(i64, i64)>,
     hedge: Option<HedgeArguments>,
@@ -71,6 +75,8 @@ pub(crate) struct Operator {
     pub(crate) columns: Arc<Columns>,
     pub(crate) cache_metrics: Option<Arc<CacheMetrics>>,
     pub(crate) on_error: OnError,
+    /// The limits in time, as their metrics are shown.
+    pub(crate) limits: Vec<ShownLimit>,
     pub(crate) output_schema: SchemaRef,
 }
 
@@ -81,12 +87,18 @@ impl OperatorArguments {
         let mut operator = self.operator(on_error)?;
         let driver = self.driver()?;
         let input = Arc::new(self.input_schema.0);
+        let policies = self.policies.as_ref().map(to_policies).transpose()?;
+        let (policy, sources) = policies.unwrap_or((PolicyConfig::NONE, None));
+        operator.permit_sources = sources;
         let mut channel = None;
         if let Some(arguments) = self.channels {
             let native = self.native.as_ref().map(Py::get);
-            let (settings, config) = to_channels(py, arguments, native, &input)?;
+            let (settings, config) = to_channels(py, arguments, &policy, native, &input)?;
             (operator.channels, channel) = (Some(config), Some(settings));
+        } else if !policy.is_none() {
+            operator.channels = Some(ChannelConfig::single(policy));
         }
+        let limits = self.policies.map(PolicyArguments::shown).unwrap_or_default();
         let columns = Arc::new(Columns::new(py, &input)?);
         let rows = RowConfig {
             input,
@@ -120,6 +132,7 @@ impl OperatorArguments {
             columns,
             cache_metrics,
             on_error,
+            limits,
             output_schema: Arc::new(emitted),
         })
     }

@@ -28,6 +28,7 @@ use crate::convert::to_duration;
 use crate::error::{OperatorStateError, PythonCause, closed_error, internal_error, to_exception};
 use crate::guard::FromArrow;
 use crate::operator_arguments::{Operator, OperatorArguments};
+use crate::policies::{ShownLimit, set_limits};
 use crate::port::{Mouth, Port};
 use crate::python_function::PythonFunction;
 
@@ -52,6 +53,7 @@ struct OperatorState {
     port: Option<Py<Port>>,
     cache_metrics: Option<Arc<CacheMetrics>>,
     on_error: OnError,
+    limits: Vec<ShownLimit>,
 }
 
 impl Task {
@@ -153,8 +155,8 @@ impl Task {
         let output_schema = operators.last().map(|it| SchemaRef::clone(&it.output_schema));
         let states = operators.into_iter().zip(ports).map(|(operator, port)| {
             let port = port.map(|port| Py::new(py, port)).transpose()?;
-            let Operator { cache_metrics, on_error, .. } = operator;
-            Ok(OperatorState { port, cache_metrics, on_error })
+            let Operator { cache_metrics, on_error, limits, .. } = operator;
+            Ok(OperatorState { port, cache_metrics, on_error, limits })
         });
         Ok(Self {
             metrics: driver.metrics_reader(),
@@ -262,6 +264,9 @@ impl OperatorState {
         }
         if let Some(channels) = &metrics.channels {
             set_channels(&dict, channels)?;
+        }
+        if let Some(limits) = &metrics.limits {
+            set_limits(&dict, limits, &self.limits)?;
         }
         let latency = metrics.call_latency.iter().map(|(took, count)| (took.as_secs_f64(), *count));
         dict.set_item("call_latency", latency.collect::<Vec<_>>())?;

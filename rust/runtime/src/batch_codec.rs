@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::operator::{AttemptId, Completion, Emitted, Handled, Invocation, Snapshot};
+use sparkawait_core::policy::Price;
 
 /// An element of the input: a record with its key, or a watermark.
 pub type InputElement<E> = StreamElement<(StreamRecord<E>, Option<Key>)>;
@@ -46,6 +47,19 @@ pub trait BatchCodec {
     #[inline]
     fn channel(&self) -> Option<Key> {
         None
+    }
+
+    /// Returns what the record costs that [`next_element`](Self::next_element) gave last, where there
+    /// are limits in time.
+    #[inline]
+    fn price(&self) -> Price {
+        Price::Usual
+    }
+
+    /// Returns whether the record that [`next_element`](Self::next_element) would give costs nothing
+    /// now, so that it need not wait for limits in time.
+    fn is_next_free(&mut self) -> bool {
+        false
     }
 
     /// Names a channel, of which `record` is held; `None` if that is unknown.

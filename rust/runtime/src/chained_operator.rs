@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 
 use sparkawait_core::element::StreamElement;
 use sparkawait_core::operator::{AsyncWaitOperator, AttemptId, Config, Handled};
-use sparkawait_core::policy::{CallPolicy, WarmUp};
+use sparkawait_core::policy::{CallPolicy, Costs, WarmUp};
 use sparkawait_core::time::ProcessingTime;
 
 use crate::async_function::AsyncFunction;
@@ -155,8 +155,8 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
             }
             Some(StreamElement::Record((record, key))) => {
                 // A slot was free, and nothing else takes one.
-                let channel = self.codec.channel();
-                let _ = self.operator.process_element_on(channel, record, key, now);
+                let (channel, price) = (self.codec.channel(), self.codec.price());
+                let _ = self.operator.process_element_for(price, channel, record, key, now);
             }
         }
         Ok(true)
@@ -275,7 +275,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         let cancel = std::mem::take(&mut actions.cancel);
         if !invoke.is_empty() {
             if self.warm_up.is_watching(now) {
-                self.warm_up.on_start(now, 1);
+                self.warm_up.on_start(now, &Costs::NONE);
             }
             self.function.invoke(self.codec.calls(invoke));
         }
@@ -453,6 +453,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
             result_bytes: self.bounds.bytes_of_a_call(),
             call_latency: self.latency.buckets(),
             channels: self.channels.report(),
+            limits: self.operator.limit_metrics(now),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use sparkawait_core::ProcessingTime;
-use sparkawait_core::policy::Gcra;
+use sparkawait_core::policy::{Gcra, MAX_LIMITS, PermitSource, PermitSources};
 
 use crate::clock::Clock;
 use crate::shared_page::{PageError, SharedPage, Slot};
@@ -117,5 +117,73 @@ impl HostLimit {
         // It always has a new value.
         let _ =
             self.page.value(self.slot).fetch_update(Ordering::Relaxed, Ordering::Relaxed, settle);
+    }
+}
+
+/// How far ahead a permit may be reserved, so that a process does not take all that there will be.
+const HORIZON: Duration = Duration::from_millis(100);
+
+/// A [`HostLimit`] for a task, which has a clock of its own.
+#[derive(Debug)]
+struct HostPermits(HostLimit);
+
+impl PermitSource for HostPermits {
+    fn reserve(&self, cost: u64, now: ProcessingTime) -> Result<ProcessingTime, ProcessingTime> {
+        let host_now = HostClock.now();
+        let here = |at: ProcessingTime| now + at.saturating_since(host_now);
+        self.0.reserve(cost, host_now, HORIZON).map(here).map_err(here)
+    }
+
+    fn settle(&self, taken: u64, actual: u64) {
+        self.0.settle(taken, actual);
+    }
+}
+
+/// The limits of an operator that the processes of a host keep together.
+#[derive(Clone, Debug)]
+pub struct HostLimits {
+    page: Arc<SharedPage>,
+    /// Name and terms, by the number of the limit.
+    limits: [Option<(String, Gcra)>; MAX_LIMITS],
+    /// What all channels share, and those for which the page has no place.
+    whole: [Option<Arc<HostPermits>>; MAX_LIMITS],
+}
+
+impl HostLimits {
+    /// Takes part in limits of the page at `path` by their names.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedPage::open`] and [`HostLimit::new`].
+    pub fn open(
+        path: &Path,
+        limits: [Option<(String, Gcra)>; MAX_LIMITS],
+    ) -> Result<Self, PageError> {
+        let page = Arc::new(SharedPage::open(path)?);
+        let mut whole = [const { None }; MAX_LIMITS];
+        for (place, known) in whole.iter_mut().zip(&limits) {
+            if let Some((name, limit)) = known {
+                let limit = HostLimit::new(Arc::clone(&page), name, *limit)?;
+                *place = Some(Arc::new(HostPermits(limit)));
+            }
+        }
+        Ok(Self { page, limits, whole })
+    }
+
+    fn of_channel(&self, limit: usize, channel: u64) -> Option<HostPermits> {
+        let (name, terms) = self.limits.get(limit)?.as_ref()?;
+        let name = format!("{name}#{channel:016x}");
+        HostLimit::new(Arc::clone(&self.page), &name, *terms).ok().map(HostPermits)
+    }
+}
+
+impl PermitSources for HostLimits {
+    fn open(&self, limit: usize, channel: Option<u64>) -> Option<Arc<dyn PermitSource>> {
+        let whole = self.whole.get(limit)?.as_ref()?;
+        // Without a place of its own a channel keeps the limit together with others: never above it.
+        match channel.and_then(|it| self.of_channel(limit, it)) {
+            Some(own) => Some(Arc::new(own)),
+            None => Some(Arc::clone(whole) as Arc<dyn PermitSource>),
+        }
     }
 }

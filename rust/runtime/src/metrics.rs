@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use sparkawait_core::operator::Metrics;
+use sparkawait_core::policy::LimitMetrics;
 
 use crate::channel_recorder::NamedChannels;
 
@@ -26,6 +27,8 @@ pub struct OperatorMetrics {
     pub call_latency: Vec<(Duration, u64)>,
     /// Destinations that wait most, and the others; `None` without channels.
     pub channels: Option<Arc<NamedChannels>>,
+    /// What limits in time have let pass; `None` where nothing bounds calls.
+    pub limits: Option<LimitMetrics>,
 }
 
 /// Records call latencies; attempts that ended together are one recording.

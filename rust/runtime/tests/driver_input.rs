@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use sparkawait_core::flow::ChannelConfig;
-use sparkawait_core::policy::{Gcra, PolicyConfig, Rate};
+use sparkawait_core::policy::{Gcra, PolicyConfig, Rate, RateLimitConfig};
 use support::{BAD_ROW, Task, Told, Turns as _, WATERMARK, WITHOUT_CHANNEL, World, config, echo};
 
 mod support;
@@ -61,9 +61,11 @@ fn no_row_is_taken_while_capacity_is_reached() {
 fn a_policy_that_is_asked_before_each_call_lets_in_all_that_it_has_permits_for() {
     let (mut operator, driver) = config();
     let rate = Rate::new(NonZeroU64::MIN, Duration::from_secs(3_600)).unwrap();
-    let rate_limit = Some(Gcra::new(rate, NonZeroU64::new(3).unwrap()));
+    let limit = Gcra::new(rate, NonZeroU64::new(3).unwrap());
+    let limit = RateLimitConfig { limit, cost: 1, is_per_channel: false };
+    let rate_limits = [Some(limit), None, None, None];
     operator.channels =
-        Some(ChannelConfig::single(PolicyConfig { rate_limit, ..PolicyConfig::NONE }));
+        Some(ChannelConfig::single(PolicyConfig { rate_limits, ..PolicyConfig::NONE }));
     let mut task = Task::new((operator, driver), hang);
     task.feed(&[1, 2, 3, 4, 5].map(|row| WITHOUT_CHANNEL + row));
 

@@ -50,6 +50,8 @@ pub(super) struct Channel {
     pub(super) retries: Backlog,
     /// Records that wait for their first call.
     pub(super) first_calls: Backlog,
+    /// The record that is called next, out of these lines: it waits for what it costs.
+    pub(super) chosen: Option<EntryId>,
     /// Records that wait: for a credit, for their key, for the end of a back-off.
     pub(super) pending: u32,
     /// Those of them that wait for a credit; its account asks for as many, unless they are late.
@@ -87,6 +89,7 @@ impl Channel {
             limit,
             retries: Backlog::EMPTY,
             first_calls: Backlog::EMPTY,
+            chosen: None,
             pending: 0,
             waiting: 0,
             is_late: false,
@@ -169,6 +172,12 @@ impl Channel {
         self.settle_required();
     }
 
+    /// Returns the record that is likely to be called next.
+    pub(super) fn foremost(&self, nodes: &Backlogs) -> Option<EntryId> {
+        let first = || nodes.first(self.retries).or_else(|| nodes.first(self.first_calls));
+        self.chosen.or_else(first)
+    }
+
     /// Sets whether nothing may start before some time.
     pub(super) fn set_held(&mut self, is_held: bool) {
         self.is_held = is_held;
@@ -186,6 +195,7 @@ impl Channel {
         nodes: &mut Backlogs,
         is_live: &mut impl FnMut(EntryId) -> bool,
     ) {
+        self.chosen = self.chosen.filter(|it| is_live(*it));
         for line in [&mut self.retries, &mut self.first_calls] {
             while nodes.first(*line).is_some_and(|entry| !is_live(entry)) {
                 nodes.pop(line);

@@ -8,7 +8,7 @@ use crate::policy::PolicyConfig;
 /// The permits of the operator that do not float are exclusive ones: each
 /// active channel gets `exclusive` of them, as long as there are any. The
 /// channels beyond live on floating credits alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChannelConfig {
     /// Credits that a channel has to itself while it is active.
     pub exclusive: u32,

@@ -1,27 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The policies of all channels of a table, and when they are to be asked again.
 
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+
 use super::ChannelId;
-use crate::policy::{CallPolicy, ChannelPolicy, EndedCall, PolicyConfig};
+use crate::element::Key;
+use crate::key_hasher::KeyHasher;
+use crate::policy::{
+    CallPolicy, CallSign, ChannelPolicy, Charge, Costs, EndedCall, LimitMetrics, PermitSources,
+    PolicyConfig, Price, RateGate, RateLimits, usual_costs,
+};
+use crate::queue::EntryId;
 use crate::time::ProcessingTime;
 use crate::timer::DelayedRetries;
 
-/// What a call costs that a table lets start: it counts calls.
-pub(super) const COST: u64 = 1;
-
-/// Policies for each channel that is open, by its number.
+/// Policies for each channel that is open, by its number, and the limits that they share.
 #[derive(Debug)]
 pub(super) struct ChannelPolicies {
     config: PolicyConfig,
+    /// Permits of limits that others share.
+    sources: Option<Arc<dyn PermitSources>>,
+    /// What a call costs of whose record nothing else is known.
+    usual: Costs,
     channels: Vec<Policed>,
+    /// Limits that all channels share; with a single channel they are its own.
+    gate: Option<Gate>,
     /// When channels that are held are to be looked at; entries of others are dropped lazily.
     wakes: DelayedRetries<ChannelId>,
+    /// What records cost that do not cost the usual.
+    charges: HashMap<EntryId, Charge, BuildHasherDefault<KeyHasher>>,
+    metrics: LimitMetrics,
+    /// Channels that are held.
+    held: u32,
+    /// The last time that it was told of.
+    now: ProcessingTime,
 }
 
 #[derive(Debug)]
 struct Policed {
     policy: ChannelPolicy,
     /// Until when it is held, if it is.
+    held_until: Option<ProcessingTime>,
+    /// Calls that could start at the time of the last verdict, one after the other.
+    starts: u32,
+    closed: Closed,
+}
+
+/// For how long a channel and what it shares with others let nothing start.
+#[derive(Clone, Copy, Debug)]
+struct Closed {
+    /// Nanoseconds up to the last call that started or ended.
+    total: u64,
+    /// Those that the channel and the gate had counted by then.
+    own: u64,
+    shared: u64,
+}
+
+/// Limits in time that all channels share.
+#[derive(Debug)]
+struct Gate {
+    gate: RateGate,
+    /// Until when nothing may start, if something is to.
     held_until: Option<ProcessingTime>,
 }
 
@@ -38,43 +79,271 @@ pub(super) struct Verdict {
 
 impl ChannelPolicies {
     /// Makes policies for channels that are opened later; `None` if nothing is bounded.
-    pub(super) fn new(config: PolicyConfig, max: u32) -> Option<Box<Self>> {
+    ///
+    /// With `is_single` there will be one channel, whose limits are its own.
+    pub(super) fn new(
+        config: &PolicyConfig,
+        sources: Option<Arc<dyn PermitSources>>,
+        max: u32,
+        is_single: bool,
+    ) -> Option<Box<Self>> {
         let config = config.sound(max);
-        let it = || Self { config, channels: Vec::new(), wakes: DelayedRetries::new() };
-        (!config.is_none()).then(|| Box::new(it()))
+        if config.is_none() {
+            return None;
+        }
+        let shared = RateLimits::new(&config.rate_limits, sources.as_deref(), None, |it| {
+            !is_single && !it.is_per_channel
+        });
+        let usual = usual_costs(&config.rate_limits);
+        let has_gate = !shared.is_empty();
+        let gate = || Gate { gate: RateGate::new(shared, usual), held_until: None };
+        Some(Box::new(Self {
+            sources,
+            usual,
+            channels: Vec::new(),
+            gate: has_gate.then(gate),
+            wakes: DelayedRetries::new(),
+            charges: HashMap::default(),
+            metrics: LimitMetrics::default(),
+            held: 0,
+            now: ProcessingTime::ZERO,
+            config,
+        }))
+    }
+
+    /// Makes policies that bound nothing as long as nothing asks for it.
+    pub(super) fn unbounded() -> Box<Self> {
+        Box::new(Self {
+            config: PolicyConfig::NONE,
+            sources: None,
+            usual: Costs::NONE,
+            channels: Vec::new(),
+            gate: None,
+            wakes: DelayedRetries::new(),
+            charges: HashMap::default(),
+            metrics: LimitMetrics::default(),
+            held: 0,
+            now: ProcessingTime::ZERO,
+        })
     }
 
     /// Begins anew for a channel, whose number is the next one or was in use before.
-    pub(super) fn open(&mut self, id: ChannelId, now: ProcessingTime) {
-        let policy = ChannelPolicy::new(&self.config, now);
-        let policed = Policed { policy, held_until: None };
+    pub(super) fn open(&mut self, id: ChannelId, channel: Option<Key>, now: ProcessingTime) {
+        let has_gate = self.gate.is_some();
+        let limits = RateLimits::new(
+            &self.config.rate_limits,
+            self.sources.as_deref(),
+            channel.map(Key::as_u64),
+            |it| it.is_per_channel || !has_gate,
+        );
+        let policy = ChannelPolicy::with_limits(&self.config, limits, now);
+        let closed = Closed { total: 0, own: 0, shared: self.shared_closed(now) };
+        let policed = Policed { policy, held_until: None, starts: 1, closed };
         match self.channels.get_mut(id.0 as usize) {
             Some(known) => *known = policed,
             None => self.channels.push(policed),
         }
     }
 
-    pub(super) fn on_start(&mut self, id: ChannelId, now: ProcessingTime) {
-        if let Some(it) = self.channels.get_mut(id.0 as usize) {
-            it.policy.on_start(now, COST);
+    // --- what records cost ---
+
+    /// Returns what the next call of a record costs.
+    pub(super) fn costs(&self, entry: Option<EntryId>) -> Costs {
+        if self.charges.is_empty() {
+            return self.usual;
+        }
+        entry.and_then(|it| self.charges.get(&it)).map_or(self.usual, |it| it.next)
+    }
+
+    /// Returns what the first call of a record costs.
+    pub(super) fn first_costs(&self, price: Price) -> Costs {
+        match price {
+            Price::Usual => self.usual,
+            Price::Of(costs) => costs,
+            Price::Free(_) => Costs::NONE,
         }
     }
 
+    /// Remembers what a record costs whose first call has started, or not.
+    pub(super) fn note_price(&mut self, entry: EntryId, price: Price, has_started: bool) {
+        let mut charge = match price {
+            Price::Usual => return,
+            Price::Of(costs) => Charge::new(costs, costs),
+            Price::Free(costs) => Charge::new(Costs::NONE, costs),
+        };
+        if has_started {
+            charge.begin();
+        }
+        self.charges.insert(entry, charge);
+    }
+
+    /// Notes what the present call of a record has cost of one limit.
+    pub(super) fn settle(&mut self, entry: EntryId, limit: usize, cost: u64) {
+        let usual = self.usual;
+        let charge = self.charges.entry(entry).or_insert_with(|| Charge::new(usual, usual));
+        charge.actual = Some(charge.actual.unwrap_or(charge.estimate).with(limit, cost));
+    }
+
+    /// Forgets what a record cost.
+    pub(super) fn forget(&mut self, entry: EntryId) {
+        if !self.charges.is_empty() {
+            self.charges.remove(&entry);
+        }
+    }
+
+    /// Makes what policies are told of a call that ended.
+    pub(super) fn ended(
+        &self,
+        entry: EntryId,
+        started: ProcessingTime,
+        ended: ProcessingTime,
+        in_flight: u32,
+        sign: CallSign,
+    ) -> EndedCall {
+        let charge = self.charges.get(&entry).filter(|_| !self.charges.is_empty());
+        let charged = charge.map_or(self.usual, |it| it.charged);
+        let cost = match charge {
+            _ if sign == CallSign::NotCalled => Costs::NONE,
+            Some(charge) => charge.actual.unwrap_or(charge.estimate),
+            None => self.usual,
+        };
+        EndedCall { started, ended, in_flight, sign, charged, cost }
+    }
+
+    // --- calls ---
+
+    /// Tells of a call that starts.
+    pub(super) fn on_start(
+        &mut self,
+        id: ChannelId,
+        entry: Option<EntryId>,
+        costs: Costs,
+        now: ProcessingTime,
+    ) {
+        if let Some(charge) = entry.and_then(|it| self.charges.get_mut(&it)) {
+            charge.begin();
+        }
+        self.metrics.count(&costs);
+        self.count_closed(id, now);
+        if let Some(gate) = &mut self.gate {
+            gate.gate.on_start(now, &costs);
+        }
+        if let Some(it) = self.channels.get_mut(id.0 as usize) {
+            it.policy.on_start(now, &costs);
+        }
+    }
+
+    /// Tells of a call that ended.
     pub(super) fn on_end(&mut self, id: ChannelId, call: &EndedCall) {
+        self.metrics.correct(&call.charged, &call.cost);
+        self.count_closed(id, call.ended);
+        if let Some(gate) = &mut self.gate {
+            gate.gate.settle(&call.charged, &call.cost, call.ended);
+        }
         if let Some(it) = self.channels.get_mut(id.0 as usize) {
             it.policy.on_end(call);
         }
     }
 
-    /// Asks what holds for a channel now.
-    pub(super) fn verdict(&self, id: ChannelId, now: ProcessingTime) -> Verdict {
-        let Some(Policed { policy, .. }) = self.channels.get(id.0 as usize) else {
+    /// Makes no call of a channel before `until`, because the reply to one said so.
+    pub(super) fn pause_until(
+        &mut self,
+        id: ChannelId,
+        until: ProcessingTime,
+        started: ProcessingTime,
+        now: ProcessingTime,
+    ) {
+        if let Some(it) = self.channels.get_mut(id.0 as usize) {
+            it.policy.pause_until(until, started, now);
+        }
+    }
+
+    // --- verdicts ---
+
+    /// Asks what holds for a call of a channel now, for which something waits or not.
+    pub(super) fn verdict(
+        &mut self,
+        id: ChannelId,
+        costs: &Costs,
+        is_awaited: bool,
+        now: ProcessingTime,
+    ) -> Verdict {
+        self.now = now;
+        let Some(policed) = self.channels.get_mut(id.0 as usize) else {
             return Verdict { window: u32::MAX, held_until: None, is_watching: false };
         };
+        let policy = &mut policed.policy;
+        if is_awaited {
+            policy.prepare(now, costs);
+        }
         let window = policy.window(now);
-        let ready_at = policy.ready_at(now, COST);
-        let is_watching = policy.is_watching(now);
+        let ready_at = policy.ready_at(now, costs);
+        let is_watching = self.gate.is_some() || policy.is_watching(now);
+        policed.starts = if is_watching { policy.calls(now, costs) } else { u32::MAX };
         Verdict { window, held_until: (ready_at > now).then_some(ready_at), is_watching }
+    }
+
+    /// Asks for what a call of a channel costs, where others may take it meanwhile.
+    pub(super) fn prepare(&mut self, id: ChannelId, costs: &Costs, now: ProcessingTime) {
+        if let Some(it) = self.channels.get_mut(id.0 as usize) {
+            it.policy.prepare(now, costs);
+        }
+    }
+
+    /// Notes that a channel is held, or is no longer.
+    pub(super) fn note_held(&mut self, is_held: bool, now: ProcessingTime) {
+        self.held = if is_held { self.held + 1 } else { self.held.saturating_sub(1) };
+        self.note_wait(now);
+    }
+
+    fn note_wait(&mut self, now: ProcessingTime) {
+        let is_shut = self.gate.as_ref().is_some_and(|it| it.held_until.is_some());
+        self.metrics.wait(self.held > 0 || is_shut, now);
+    }
+
+    /// Returns how many calls of a channel could start at the time of the last verdict.
+    pub(super) fn starts(&self, id: ChannelId) -> u32 {
+        self.channels.get(id.0 as usize).map_or(u32::MAX, |it| it.starts)
+    }
+
+    /// Returns whether channels share limits in time.
+    pub(super) const fn has_gate(&self) -> bool {
+        self.gate.is_some()
+    }
+
+    /// Returns whether the limits that channels share let a call start now; if not they are asked
+    /// again in time.
+    pub(super) fn is_open(&mut self, costs: &Costs, now: ProcessingTime) -> bool {
+        let Some(gate) = &mut self.gate else { return true };
+        let ready_at = gate.gate.ask(costs, now);
+        let was_shut = gate.held_until.is_some();
+        gate.held_until = (ready_at > now).then_some(ready_at);
+        let is_shut = gate.held_until.is_some();
+        if is_shut != was_shut {
+            self.note_wait(now);
+        }
+        !is_shut
+    }
+
+    /// Returns for how many nanoseconds limits in time have let nothing start in a channel.
+    pub(super) fn closed_nanos(&self, id: ChannelId, now: ProcessingTime) -> u64 {
+        let Some(policed) = self.channels.get(id.0 as usize) else { return 0 };
+        let Closed { total, own, shared } = policed.closed;
+        let own = policed.policy.closed_nanos(now).saturating_sub(own);
+        // Mostly one of them is what all wait for.
+        total + own.max(self.shared_closed(now).saturating_sub(shared))
+    }
+
+    fn shared_closed(&self, now: ProcessingTime) -> u64 {
+        self.gate.as_ref().map_or(0, |it| it.gate.closed_nanos(now))
+    }
+
+    /// Counts up to now, before something changes.
+    fn count_closed(&mut self, id: ChannelId, now: ProcessingTime) {
+        let (total, shared) = (self.closed_nanos(id, now), self.shared_closed(now));
+        if let Some(it) = self.channels.get_mut(id.0 as usize) {
+            it.closed = Closed { total, own: it.policy.closed_nanos(now), shared };
+        }
     }
 
     /// Notes until when a channel is held.
@@ -89,10 +358,13 @@ impl ChannelPolicies {
         }
     }
 
-    /// Returns when a channel is to be looked at.
-    pub(super) fn next_wake(&mut self) -> Option<ProcessingTime> {
+    /// Returns when a channel is to be looked at; with `has_ready` also when something may start
+    /// that waits for nothing but the limits that channels share.
+    pub(super) fn next_wake(&mut self, has_ready: bool) -> Option<ProcessingTime> {
         let channels = &self.channels;
-        self.wakes.next_at(|id, at| is_held_until(channels, id, at))
+        let wake = self.wakes.next_at(|id, at| is_held_until(channels, id, at));
+        let gate = self.gate.as_ref().and_then(|it| it.held_until).filter(|_| has_ready);
+        [wake, gate].into_iter().flatten().min()
     }
 
     /// Returns a channel whose time has come.
@@ -105,10 +377,20 @@ impl ChannelPolicies {
         None
     }
 
+    /// Returns whether a channel has nothing to remember but what it found out about its destination.
+    pub(super) fn may_forget(&self, id: ChannelId) -> bool {
+        self.channels.get(id.0 as usize).is_none_or(|it| it.policy.is_settled(self.now))
+    }
+
     /// Forgets all but the first `channels` channels, and gives their memory back.
     pub(super) fn truncate(&mut self, channels: usize) {
         self.channels.truncate(channels);
         self.channels.shrink_to(2 * channels);
+    }
+
+    /// Returns what was taken so far.
+    pub(super) const fn metrics(&self) -> &LimitMetrics {
+        &self.metrics
     }
 }
 

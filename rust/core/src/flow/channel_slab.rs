@@ -94,12 +94,17 @@ impl ChannelSlab {
         id
     }
 
-    /// Forgets all channels without records, each after `part` was told, and gives memory
-    /// back beyond that for twice as many as are left and `spare`.
-    pub(super) fn forget_idle(&mut self, spare: usize, mut part: impl FnMut(&mut Channel)) {
-        for channel in self.channels.iter_mut().filter(|it| it.is_idle() && !it.is_forgotten) {
-            channel.is_forgotten = true;
-            part(channel);
+    /// Forgets all channels without records that `part` lets go, and gives memory back beyond
+    /// that for twice as many as are left and `spare`.
+    pub(super) fn forget_idle(
+        &mut self,
+        spare: usize,
+        mut part: impl FnMut(ChannelId, &mut Channel) -> bool,
+    ) {
+        for (id, channel) in (0..).map(ChannelId).zip(&mut self.channels) {
+            if channel.is_idle() && !channel.is_forgotten {
+                channel.is_forgotten = part(id, channel);
+            }
         }
         while self.channels.last().is_some_and(|it| it.is_forgotten) {
             self.channels.pop();
@@ -148,7 +153,10 @@ mod tests {
         slab[ids[1]].resting = 1;
 
         let mut parted = Vec::new();
-        slab.forget_idle(0, |it| parted.push(it.key.as_u64()));
+        slab.forget_idle(0, |_, it| {
+            parted.push(it.key.as_u64());
+            true
+        });
 
         assert_eq!(parted, [1, 3]);
         assert_eq!(
@@ -168,7 +176,7 @@ mod tests {
         let first = slab.insert(channel(1));
         let second = slab.insert(channel(2));
         slab[second].resting = 1;
-        slab.forget_idle(0, |_| ());
+        slab.forget_idle(0, |_, _| true);
 
         let third = slab.insert(channel(3));
 

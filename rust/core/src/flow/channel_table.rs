@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 use super::ChannelId;
 use super::backlogs::Backlogs;
@@ -15,6 +16,7 @@ use super::endowment::Endowment;
 use super::floating_pool::FloatingPool;
 use super::least_time::LeastTime;
 use crate::element::Key;
+use crate::policy::{Costs, PermitSources, Price};
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
 
@@ -49,7 +51,8 @@ const REMEMBERED: usize = 4096;
 ///
 /// Policies of a channel may bound its calls further, and in time. Its limit follows their window. A
 /// channel that may start nothing before some time asks for no credit until then: it is *held*, and
-/// [`handle_time`](Self::handle_time) has another look at it.
+/// [`handle_time`](Self::handle_time) has another look at it. Limits in time that all channels share
+/// are a gate behind the credits: channels that have theirs pass it in turn.
 #[derive(Debug)]
 pub struct ChannelTable {
     config: ChannelConfig,
@@ -82,6 +85,15 @@ pub struct ChannelTable {
 impl ChannelTable {
     /// Makes a table without channels for `max_concurrency` calls in flight, of all together.
     pub fn new(config: ChannelConfig, max_concurrency: u32) -> Self {
+        Self::with_sources(config, max_concurrency, None)
+    }
+
+    /// Does as [`new`](Self::new); `sources` has the permits of limits that others share.
+    pub fn with_sources(
+        config: ChannelConfig,
+        max_concurrency: u32,
+        sources: Option<Arc<dyn PermitSources>>,
+    ) -> Self {
         let max_concurrency = max_concurrency.max(1);
         let config = config.sound(max_concurrency);
         let mut table = Self {
@@ -98,7 +110,12 @@ impl ChannelTable {
             idle_until_search: REMEMBERED,
             sheltered: 0,
             forgotten: ChannelTotals::default(),
-            policies: ChannelPolicies::new(config.policy, config.max_per_channel),
+            policies: ChannelPolicies::new(
+                &config.policy,
+                sources,
+                config.max_per_channel,
+                config.is_single,
+            ),
             config,
         };
         if config.is_single {
@@ -142,6 +159,18 @@ impl ChannelTable {
         starts: bool,
         now: ProcessingTime,
     ) -> (ChannelId, bool) {
+        self.admit_for(key, Price::Usual, starts, now)
+    }
+
+    /// Does as [`admit`](Self::admit) for a record of this price, which is to be
+    /// [noted](Self::note_price) when it has a place.
+    pub fn admit_for(
+        &mut self,
+        key: Option<Key>,
+        price: Price,
+        starts: bool,
+        now: ProcessingTime,
+    ) -> (ChannelId, bool) {
         let id = self.look_up(key, now);
         let channel = &mut self.channels[id];
         if starts && channel.account.use_spare() {
@@ -159,7 +188,8 @@ impl ChannelTable {
                 self.endow(id);
             }
         }
-        (id, starts && self.try_start(id, now))
+        let costs = self.policies.as_ref().map_or(Costs::NONE, |it| it.first_costs(price));
+        (id, starts && self.start_new(id, None, &costs, now))
     }
 
     /// Returns the channel of a key, which appears if need be.
@@ -183,7 +213,7 @@ impl ChannelTable {
             self.channels[id].account.set_limit(self.share, &mut self.pool);
         }
         if let Some(policies) = &mut self.policies {
-            policies.open(id, now);
+            policies.open(id, Some(key).filter(|it| *it != NULL), now);
             self.consult(id, now);
         }
         id
@@ -201,9 +231,20 @@ impl ChannelTable {
         self.serve();
     }
 
-    /// Uses a credit for a record that rests, unless earlier ones wait for it.
-    pub fn try_start(&mut self, id: ChannelId, now: ProcessingTime) -> bool {
-        if self.policies.is_some() && (self.channels[id].is_held || !self.consult(id, now)) {
+    /// Uses a credit for a record that rests and was never called, unless earlier ones wait for it.
+    pub fn try_start(&mut self, id: ChannelId, entry: EntryId, now: ProcessingTime) -> bool {
+        let costs = self.policies.as_ref().map_or(Costs::NONE, |it| it.costs(Some(entry)));
+        self.start_new(id, Some(entry), &costs, now)
+    }
+
+    fn start_new(
+        &mut self,
+        id: ChannelId,
+        entry: Option<EntryId>,
+        costs: &Costs,
+        now: ProcessingTime,
+    ) -> bool {
+        if self.policies.is_some() && !self.may_start_new(id, costs, now) {
             return false;
         }
         let channel = &mut self.channels[id];
@@ -223,7 +264,7 @@ impl ChannelTable {
             self.note_loan(id);
         }
         self.channels[id].resting -= 1;
-        self.note_start(id, now);
+        self.note_start(id, entry, costs, now);
         true
     }
 
@@ -311,30 +352,45 @@ impl ChannelTable {
 
     /// Takes the next record whose call starts now: it rests no longer, its credit is in use.
     ///
-    /// `left` tells how many nanoseconds a record has left, and nothing of one that waits no
-    /// longer, which is passed over. A channel none of whose records would be answered within
+    /// `left` tells how many nanoseconds a record has left in whose channel limits in time have let
+    /// nothing start for so many, and nothing of one that waits no longer, which is passed over. A channel none of whose records would be answered within
     /// that gives its credits to others until one of its calls ends, or another record comes.
     pub(crate) fn next_start(
         &mut self,
         least: LeastTime,
-        mut left: impl FnMut(EntryId) -> Option<u64>,
+        mut left: impl FnMut(EntryId, u64) -> Option<u64>,
     ) -> Option<EntryId> {
         while let Some(id) = self.ready.pop_front() {
+            let closed = self.closed_nanos(id, least.now);
+            let mut left = |entry| left(entry, closed);
             let channel = &mut self.channels[id];
             channel.is_ready = false;
             if !channel.may_start() {
                 continue;
             }
-            let Some(entry) = channel.next(&mut self.nodes, least, &mut left) else {
+            let chosen = channel.chosen.take().filter(|it| left(*it).is_some());
+            let next = chosen.or_else(|| channel.next(&mut self.nodes, least, &mut left));
+            let Some(entry) = next else {
                 channel.set_late(true);
                 channel.account.give_back_free(&mut self.pool);
                 self.serve();
                 continue;
             };
+            let mut costs = Costs::NONE;
+            if let Some(policies) = &self.policies {
+                costs = policies.costs(Some(entry));
+                if !self.passes(id, entry, &costs, least.now) {
+                    if self.channels[id].is_held {
+                        continue;
+                    }
+                    return None;
+                }
+            }
+            let channel = &mut self.channels[id];
             channel.account.take_free();
             channel.resting -= 1;
             channel.shorten(least.now, &mut self.pool);
-            self.note_start(id, least.now);
+            self.note_start(id, Some(entry), &costs, least.now);
             self.ask(id);
             return Some(entry);
         }
@@ -464,6 +520,7 @@ impl ChannelTable {
         let channel = &mut self.channels[id];
         self.nodes.clear(&mut channel.retries);
         self.nodes.clear(&mut channel.first_calls);
+        channel.chosen = None;
         if channel.account.exclusive() > channel.account.limit() {
             self.endowment.release(channel, &mut self.pool);
         }
@@ -493,10 +550,15 @@ impl ChannelTable {
 
     /// Forgets all channels without records, and gives their memory back.
     fn forget_idle(&mut self) {
-        self.channels.forget_idle(REMEMBERED, |channel| {
+        let policies = self.policies.as_deref();
+        self.channels.forget_idle(REMEMBERED, |id, channel| {
+            if policies.is_some_and(|it| !it.may_forget(id)) {
+                return false;
+            }
             (channel.is_borrower, channel.is_owner) = (false, false);
             self.forgotten.add(&channel.totals());
             self.endowment.release(channel, &mut self.pool);
+            true
         });
         let most = 2 * self.channels.len() + REMEMBERED;
         let is_known = |id: &ChannelId| self.channels.is_known(*id);

@@ -72,10 +72,6 @@ impl CreditAccount {
         self.limit
     }
 
-    pub(crate) const fn is_watched(&self) -> bool {
-        self.is_watched
-    }
-
     pub(crate) const fn is_waiting(&self) -> bool {
         self.listener.is_some()
     }

@@ -9,7 +9,7 @@
 use super::AsyncWaitOperator;
 use super::in_flight::Phase;
 use crate::flow::{ChannelId, ChannelReport, ChannelTable, LeastTime};
-use crate::policy::{CallSign, EndedCall};
+use crate::policy::CallSign;
 use crate::queue::{EntryId, Start, StreamElementQueue};
 use crate::time::ProcessingTime;
 
@@ -52,7 +52,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             return self.block(id);
         }
         let Some(channels) = &mut self.channels else { return };
-        if self.running < self.window && channels.try_start(channel, now) {
+        if self.running < self.window && channels.try_start(channel, id, now) {
             return self.start(id, now);
         }
         channels.suspend(channel);
@@ -67,7 +67,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         while self.running < self.window {
             let (queue, Some(channels)) = (&mut self.queue, &mut self.channels) else { return };
             let least = LeastTime::new(self.timeout_nanos, now);
-            let left = |id| queue.get_mut(id).and_then(|it| it.waits_with(now));
+            let left = |id, closed| queue.get_mut(id).and_then(|it| it.waits_with(closed, now));
             let Some(id) = channels.next_start(least, left) else { return };
             if let Some(in_flight) = queue.get_mut(id) {
                 channels.resume(in_flight.channel);
@@ -88,14 +88,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 // A call that got less of the time than the wait for it is not to blame.
                 let waited = since.saturating_since(in_flight.admitted_at);
                 let is_late = now.saturating_since(since) >= waited;
-                channels.observe_call(channel, |in_flight| EndedCall {
-                    started: since,
-                    ended: now,
-                    in_flight,
-                    sign: if is_late { CallSign::TimedOut } else { CallSign::Neutral },
-                    charged: 1,
-                    cost: 1,
-                });
+                let sign = if is_late { CallSign::TimedOut } else { CallSign::CutOff };
+                channels.observe_call(channel, id, since, now, sign);
                 channels.expire_call(channel, now.nanos_since(since));
             }
             Phase::Blocked | Phase::BackOff => channels.resume(channel),

@@ -2,10 +2,11 @@
 //! The settings of an operator.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::flow::{ChannelConfig, ChannelTable};
-use crate::policy::HedgeConfig;
+use crate::policy::{HedgeConfig, PermitSources};
 use crate::retry::AsyncRetryStrategy;
 
 /// In which order results leave. Counterpart of Flink's `OutputMode`.
@@ -73,6 +74,8 @@ pub struct Config {
     pub hedge: Option<HedgeConfig>,
     /// How the permits are spread over destinations; `None`: whoever comes first.
     pub channels: Option<ChannelConfig>,
+    /// Permits of those limits in time that others share.
+    pub permit_sources: Option<Arc<dyn PermitSources>>,
 }
 
 impl Config {
@@ -93,6 +96,7 @@ impl Config {
             seed: 0,
             hedge: None,
             channels: None,
+            permit_sources: None,
         }
     }
 
@@ -109,6 +113,9 @@ impl Config {
     /// Makes the channels, if there are to be any.
     pub(super) fn channel_table(&self) -> Option<Box<ChannelTable>> {
         let max_concurrency = u32::try_from(self.max_concurrency.get()).unwrap_or(u32::MAX);
-        self.channels.map(|channels| Box::new(ChannelTable::new(channels, max_concurrency)))
+        self.channels.map(|channels| {
+            let sources = self.permit_sources.clone();
+            Box::new(ChannelTable::with_sources(channels, max_concurrency, sources))
+        })
     }
 }

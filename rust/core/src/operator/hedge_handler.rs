@@ -17,7 +17,7 @@ use std::time::Duration;
 use super::AsyncWaitOperator;
 use super::action::{AttemptId, Completion, Handled, Invocation};
 use super::in_flight::{Calls, Phase};
-use crate::policy::{CallSign, EndedCall};
+use crate::policy::CallSign;
 use crate::queue::StreamElementQueue;
 use crate::time::ProcessingTime;
 
@@ -62,7 +62,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             }
             if let Some(channels) = &mut self.channels {
                 let leaves_one = |calls| hedging.leaves_one(calls, |it| it == channel);
-                if !channels.try_hedge(channel, leaves_one, now) {
+                if !channels.try_hedge(channel, attempt.entry, leaves_one, now) {
                     hedging.slow.push_back(attempt);
                     looked_at += 1;
                     continue;
@@ -147,14 +147,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.running -= 1;
         if let Some(channels) = &mut self.channels {
             let channel = in_flight.channel;
-            channels.observe_call(channel, |in_flight| EndedCall {
-                started,
-                ended: now,
-                in_flight,
-                sign,
-                charged: 1,
-                cost: 1,
-            });
+            channels.observe_call(channel, attempt.entry, started, now, sign);
             channels.end_hedge(channel);
         }
         now.saturating_since(started)

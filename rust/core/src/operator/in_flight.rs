@@ -56,7 +56,8 @@ pub(super) struct InFlight<E> {
     pub(super) deadline: ProcessingTime,
     /// Its destination; means nothing without channels.
     pub(super) channel: ChannelId,
-    /// Running: start of the attempt. Back-off: time of the next one.
+    /// Running: start of the attempt. Back-off: time of the next one. Never called: what of the time
+    /// that limits kept its channel closed was over when it came.
     pub(super) since: ProcessingTime,
 }
 
@@ -94,9 +95,17 @@ impl<E> InFlight<E> {
         }
     }
 
+    /// Returns when its time is over, if limits in time kept its channel closed for `closed`
+    /// nanoseconds: until its first call it does not age in them.
+    pub(super) const fn due(&self, closed: u64) -> ProcessingTime {
+        let is_new = self.attempt == 0 && matches!(self.phase, Phase::Waiting | Phase::Blocked);
+        let aged_not = if is_new { closed.saturating_sub(self.since.as_nanos()) } else { 0 };
+        self.deadline.after_nanos(aged_not)
+    }
+
     /// Returns the nanoseconds that it has left, if it waits for a permit.
-    pub(super) fn waits_with(&self, now: ProcessingTime) -> Option<u64> {
-        (self.phase == Phase::Waiting).then(|| self.deadline.nanos_since(now))
+    pub(super) fn waits_with(&self, closed: u64, now: ProcessingTime) -> Option<u64> {
+        (self.phase == Phase::Waiting).then(|| self.due(closed).nanos_since(now))
     }
 
     /// Whether `attempt` is the second one beside its attempt.

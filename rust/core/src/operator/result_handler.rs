@@ -10,7 +10,6 @@ use std::time::Duration;
 use super::action::{AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry, TooLate};
 use super::in_flight::{Calls, InFlight, Phase};
 use super::{AsyncWaitOperator, EndOfInput, FailurePolicy, Outcome};
-use crate::policy::EndedCall;
 use crate::queue::{EntryId, StreamElementQueue};
 use crate::retry::mix;
 use crate::time::ProcessingTime;
@@ -49,17 +48,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.running -= 1;
         if let Some(channels) = &mut self.channels {
             let (channel, since) = (in_flight.channel, in_flight.since);
-            channels.observe_call(channel, |in_flight| EndedCall {
-                started: since,
-                ended: now,
-                in_flight,
-                sign: completion.sign,
-                charged: 1,
-                cost: 1,
-            });
+            channels.observe_call(channel, attempt.entry, since, now, completion.sign);
             if retries {
                 channels.finish_call(channel, nanos);
             } else {
+                channels.forget_price(attempt.entry);
                 channels.end_call(channel, nanos);
             }
         }
@@ -144,6 +137,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         in_flight.phase = Phase::Completed;
         self.last_failures.remove(&id);
         if let Some(channels) = &mut self.channels {
+            channels.forget_price(id);
             channels.leave(in_flight.channel);
         }
         self.conclude(id, outcome, now);
@@ -233,6 +227,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Starts the next attempt of a record.
     pub(super) fn start(&mut self, id: EntryId, now: ProcessingTime) {
         let Some(in_flight) = self.queue.get_mut(id) else { return };
+        if let Some(channels) = &self.channels {
+            // From here on it ages whatever holds it.
+            in_flight.deadline = in_flight.due(channels.closed_nanos(in_flight.channel, now));
+        }
         let (attempt, value) = in_flight.begin(id, now);
         self.invoke(attempt, value, now);
     }

@@ -32,8 +32,9 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
         let state = match entry.result {
             Some(outcome) => SnapshotState::Completed(outcome.clone()),
             None => SnapshotState::Pending {
-                time_left: (in_flight.deadline != ProcessingTime::NEVER)
-                    .then(|| in_flight.deadline.saturating_since(now)),
+                time_left: (in_flight.deadline != ProcessingTime::NEVER).then(|| {
+                    in_flight.due(self.closed_nanos(in_flight, now)).saturating_since(now)
+                }),
                 backoff_left: (in_flight.phase == Phase::BackOff)
                     .then(|| in_flight.since.saturating_since(now)),
                 was_running: in_flight.phase == Phase::Running,
@@ -115,6 +116,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let Replayed { record: SnapshotRecord { record, attempts, state }, key, channel } =
             replayed;
         let channel = self.channels.as_mut().map(|channels| channels.admit(channel, false, now).0);
+        let closed = |id| self.channels.as_ref().map_or(0, |it| it.closed_nanos(id, now));
         let in_flight = InFlight {
             record,
             phase: Phase::Waiting,
@@ -123,7 +125,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             admitted_at: now,
             deadline: ProcessingTime::NEVER,
             channel: channel.unwrap_or(ChannelId(0)),
-            since: now,
+            since: channel.map_or(now, |id| ProcessingTime::from_nanos(closed(id))),
         };
         let Ok((id, start)) = self.queue.try_put_keyed(in_flight, key) else { return };
         self.metrics.admitted += 1;
@@ -162,5 +164,9 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Returns whether no time was left: the record must not be called again.
     fn is_timed_out(&mut self, id: EntryId, now: ProcessingTime) -> bool {
         self.queue.get_mut(id).is_some_and(|it| it.deadline <= now)
+    }
+
+    fn closed_nanos(&self, in_flight: &InFlight<E>, now: ProcessingTime) -> u64 {
+        self.channels.as_ref().map_or(0, |it| it.closed_nanos(in_flight.channel, now))
     }
 }

@@ -10,7 +10,7 @@ use super::action::{AttemptId, Failure, Invocation, Retry, TooLate};
 use super::in_flight::{Calls, InFlight, Phase};
 use super::timers::Timer;
 use super::{AsyncWaitOperator, Outcome};
-use crate::policy::{CallSign, EndedCall};
+use crate::policy::CallSign;
 use crate::queue::{AnyStreamElementQueue, EntryId, StreamElementQueue};
 use crate::time::ProcessingTime;
 
@@ -31,8 +31,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     fn fire(&mut self, timer: Timer, now: ProcessingTime) {
         match timer {
             Timer::Record => {
-                while let Some(id) = self.timers.records.pop_due(now) {
-                    self.time_out(id, now);
+                while let Some((armed, id)) = self.timers.records.pop_due_at(now) {
+                    self.time_out(id, armed, now);
                 }
             }
             Timer::Attempt => {
@@ -96,13 +96,19 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     }
 
     /// Ends a record whose time has passed: cancels its attempt, asks or fails.
-    fn time_out(&mut self, id: EntryId, now: ProcessingTime) {
+    fn time_out(&mut self, id: EntryId, armed: ProcessingTime, now: ProcessingTime) {
         if self.is_closed {
             return;
         }
         let Some(in_flight) = self.queue.get_mut(id) else { return };
         if !has_deadline(in_flight.phase) {
             return;
+        }
+        if let Some(channels) = &self.channels {
+            let due = in_flight.due(channels.closed_nanos(in_flight.channel, now));
+            if due > armed {
+                return self.timers.records.push(due, id);
+            }
         }
         let phase = std::mem::replace(&mut in_flight.phase, Phase::TimedOut);
         let channels = self.channels.as_ref().filter(|_| phase == Phase::Waiting);
@@ -162,14 +168,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.metrics.cancelled += 1;
         if let Some(channels) = &mut self.channels {
             let (channel, since) = (in_flight.channel, in_flight.since);
-            channels.observe_call(channel, |in_flight| EndedCall {
-                started: since,
-                ended: now,
-                in_flight,
-                sign: CallSign::TimedOut,
-                charged: 1,
-                cost: 1,
-            });
+            channels.observe_call(channel, attempt.entry, since, now, CallSign::TimedOut);
             channels.expire_call(channel, now.nanos_since(since));
         }
         let attempt = attempt.first();

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::call_policy::CallPolicy;
+use super::costs::Costs;
 use super::ended_call::{CallSign, EndedCall};
 use crate::time::ProcessingTime;
 
@@ -89,10 +90,10 @@ impl AdaptiveLimit {
 }
 
 impl CallPolicy for AdaptiveLimit {
-    fn on_start(&mut self, _now: ProcessingTime, _cost: u64) {}
+    fn on_start(&mut self, _now: ProcessingTime, _costs: &Costs) {}
 
     fn on_end(&mut self, call: &EndedCall) {
-        if call.started < self.lowered_at {
+        if call.started < self.lowered_at || call.sign == CallSign::NotCalled {
             return;
         }
         let took = call.ended.saturating_since(call.started);
@@ -108,7 +109,7 @@ impl CallPolicy for AdaptiveLimit {
         self.limit
     }
 
-    fn ready_at(&self, now: ProcessingTime, _cost: u64) -> ProcessingTime {
+    fn ready_at(&self, now: ProcessingTime, _costs: &Costs) -> ProcessingTime {
         now
     }
 

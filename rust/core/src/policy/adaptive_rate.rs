@@ -4,8 +4,12 @@
 use std::time::Duration;
 
 use super::call_policy::CallPolicy;
+use super::costs::Costs;
 use super::ended_call::{CallSign, EndedCall};
 use crate::time::ProcessingTime;
+
+/// What a destination refused longer ago says nothing of it any more.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
 /// What is left of the rate after a refusal.
 const BETA: f64 = 0.7;
@@ -71,6 +75,17 @@ impl AdaptiveRate {
         self.rate
     }
 
+    /// Returns how many calls may start now, one after the other.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+    pub fn calls(&self, now: ProcessingTime) -> u64 {
+        self.rate.map_or(u64::MAX, |rate| self.tokens_at(rate, now) as u64)
+    }
+
+    /// Returns whether a minute has passed since the last refusal, or there was none.
+    pub fn is_settled(&self, now: ProcessingTime) -> bool {
+        self.rate.is_none() || now.saturating_since(self.refused_at) > FORGOTTEN_AFTER
+    }
+
     fn tokens_at(&self, rate: f64, now: ProcessingTime) -> f64 {
         let since = now.saturating_since(self.filled_at).as_secs_f64();
         (self.tokens + since * rate).min(rate.max(1.0))
@@ -92,7 +107,7 @@ impl AdaptiveRate {
 }
 
 impl CallPolicy for AdaptiveRate {
-    fn on_start(&mut self, now: ProcessingTime, _cost: u64) {
+    fn on_start(&mut self, now: ProcessingTime, _costs: &Costs) {
         if let Some(rate) = self.rate {
             self.tokens = self.tokens_at(rate, now) - 1.0;
             self.filled_at = now;
@@ -100,6 +115,11 @@ impl CallPolicy for AdaptiveRate {
     }
 
     fn on_end(&mut self, call: &EndedCall) {
+        if call.sign == CallSign::NotCalled {
+            // It took a permit, but from nobody.
+            self.tokens += 1.0;
+            return;
+        }
         let (now, is_refused) = (call.ended, call.sign == CallSign::Overloaded);
         self.measure(now);
         // It was sent at the rate that was too high, and says nothing of the lower one.
@@ -129,7 +149,7 @@ impl CallPolicy for AdaptiveRate {
         u32::MAX
     }
 
-    fn ready_at(&self, now: ProcessingTime, _cost: u64) -> ProcessingTime {
+    fn ready_at(&self, now: ProcessingTime, _costs: &Costs) -> ProcessingTime {
         let Some(rate) = self.rate else { return now };
         let lacks = 1.0 - self.tokens_at(rate, now);
         if lacks <= 0.0 {
@@ -160,7 +180,7 @@ mod tests {
             let (mut calls, mut refusals) = (0, 0);
             let until = ProcessingTime::ZERO + Duration::from_secs(second);
             while now < until {
-                let ready = limit.ready_at(now, 1);
+                let ready = limit.ready_at(now, &Costs::NONE);
                 if ready > now {
                     now = ready;
                     continue;
@@ -168,7 +188,7 @@ mod tests {
                 if now.as_nanos() / 100_000_000 != slot {
                     (slot, taken) = (now.as_nanos() / 100_000_000, 0.0);
                 }
-                limit.on_start(now, 1);
+                limit.on_start(now, &Costs::NONE);
                 calls += 1;
                 taken += 1.0;
                 let (started, is_refused) = (now, taken > bears / 10.0);
@@ -189,7 +209,14 @@ mod tests {
         ended: ProcessingTime,
     ) {
         let sign = if is_refused { CallSign::Overloaded } else { CallSign::Good };
-        limit.on_end(&EndedCall { started, ended, in_flight: 1, sign, charged: 1, cost: 1 });
+        limit.on_end(&EndedCall {
+            started,
+            ended,
+            in_flight: 1,
+            sign,
+            charged: Costs::NONE,
+            cost: Costs::NONE,
+        });
     }
 
     #[test]
@@ -209,9 +236,9 @@ mod tests {
     fn there_is_no_bound_before_the_first_refusal() {
         let mut limit = AdaptiveRate::new(ProcessingTime::ZERO);
         let now = ProcessingTime::from_nanos(5);
-        (0..1000).for_each(|_| limit.on_start(now, 1));
+        (0..1000).for_each(|_| limit.on_start(now, &Costs::NONE));
         (0..1000).for_each(|_| end(&mut limit, false, now, now));
-        assert_eq!((limit.rate(), limit.ready_at(now, 1)), (None, now));
+        assert_eq!((limit.rate(), limit.ready_at(now, &Costs::NONE)), (None, now));
     }
 
     #[test]
@@ -232,7 +259,7 @@ mod tests {
             end(&mut limit, true, now, now);
         }
         let now = ProcessingTime::ZERO + Duration::from_secs(100);
-        limit.on_start(now, 1);
-        assert!(limit.ready_at(now, 1) <= now + Duration::from_secs(4));
+        limit.on_start(now, &Costs::NONE);
+        assert!(limit.ready_at(now, &Costs::NONE) <= now + Duration::from_secs(4));
     }
 }

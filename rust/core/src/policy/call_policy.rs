@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who may call now: the seam between what makes calls and what bounds them.
 
+use super::costs::Costs;
 use super::ended_call::EndedCall;
 use crate::time::ProcessingTime;
 
@@ -18,8 +19,8 @@ use crate::time::ProcessingTime;
 ///
 /// [`ChannelTable`]: crate::flow::ChannelTable
 pub trait CallPolicy {
-    /// Is told that a call starts which costs `cost`, in whatever the policy counts.
-    fn on_start(&mut self, now: ProcessingTime, cost: u64);
+    /// Is told that a call starts which costs as much.
+    fn on_start(&mut self, now: ProcessingTime, costs: &Costs);
 
     /// Learns from a call that ended.
     fn on_end(&mut self, call: &EndedCall);
@@ -29,9 +30,9 @@ pub trait CallPolicy {
     /// With 0 none starts. If none is in flight then, `ready_at` has to say when that changes.
     fn window(&self, now: ProcessingTime) -> u32;
 
-    /// Returns when a call that costs `cost` may start if nothing happens until then; `now` or a
+    /// Returns when a call that costs as much may start if nothing happens until then; `now` or a
     /// point before it: at once.
-    fn ready_at(&self, now: ProcessingTime, cost: u64) -> ProcessingTime;
+    fn ready_at(&self, now: ProcessingTime, costs: &Costs) -> ProcessingTime;
 
     /// Returns whether each call has to be told of, and asked for; otherwise what `window` says
     /// holds until a call has ended.

@@ -4,29 +4,38 @@
 use super::adaptive_limit::{AdaptiveLimit, AdaptiveLimitConfig};
 use super::adaptive_rate::AdaptiveRate;
 use super::call_policy::CallPolicy;
+use super::closed_time::ClosedTime;
+use super::costs::Costs;
 use super::ended_call::EndedCall;
-use super::gcra::Gcra;
 use super::pause::{Pause, PauseConfig};
-use super::rate_limit::RateLimit;
+use super::rate_limits::{RateLimitConfigs, RateLimits, usual_costs};
+use super::retry_budget::RetryBudgetConfig;
 use crate::time::ProcessingTime;
 
 /// What bounds the calls of a channel beside its credits. Nothing by default.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PolicyConfig {
     /// Calls at a time that follow what the destination bears.
     pub adaptive_limit: Option<AdaptiveLimitConfig>,
     /// When a destination that drops its calls is left alone.
     pub pause: Option<PauseConfig>,
-    /// Calls per time.
-    pub rate_limit: Option<Gcra>,
+    /// Calls, or what they cost, per time.
+    pub rate_limits: RateLimitConfigs,
     /// Whether calls per time follow what the destination refuses.
     pub is_rate_adaptive: bool,
+    /// How many retries calls earn.
+    pub retry_budget: Option<RetryBudgetConfig>,
 }
 
 impl PolicyConfig {
     /// Bounds nothing.
-    pub const NONE: Self =
-        Self { adaptive_limit: None, pause: None, rate_limit: None, is_rate_adaptive: false };
+    pub const NONE: Self = Self {
+        adaptive_limit: None,
+        pause: None,
+        rate_limits: [None; super::costs::MAX_LIMITS],
+        is_rate_adaptive: false,
+        retry_budget: None,
+    };
 
     /// Returns whether it bounds nothing.
     pub fn is_none(&self) -> bool {
@@ -34,41 +43,109 @@ impl PolicyConfig {
     }
 
     /// Returns the same with bounds that can be kept, for at most `max` calls in flight.
-    pub(crate) fn sound(self, max: u32) -> Self {
-        Self { adaptive_limit: self.adaptive_limit.map(|it| it.sound(max)), ..self }
+    pub(crate) fn sound(&self, max: u32) -> Self {
+        Self { adaptive_limit: self.adaptive_limit.map(|it| it.sound(max)), ..*self }
     }
 }
 
 /// The policies of one channel: the least of their windows, and the latest of their times.
 ///
 /// A struct instead of trait objects: what is not asked for is one test of an `Option`.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ChannelPolicy {
     adaptive_limit: Option<AdaptiveLimit>,
     pause: Option<Pause>,
-    rate_limit: Option<RateLimit>,
+    rate_limits: RateLimits,
     adaptive_rate: Option<AdaptiveRate>,
+    closed: ClosedTime,
+    /// What the call costs that is to start next, as far as is known.
+    asked: Costs,
 }
 
 impl ChannelPolicy {
-    /// Makes the policies of a channel of which nothing is known.
+    /// Makes the policies of a channel of which nothing is known, with limits of its own.
     pub fn new(config: &PolicyConfig, now: ProcessingTime) -> Self {
+        Self::with_limits(config, RateLimits::new(&config.rate_limits, None, None, |_| true), now)
+    }
+
+    /// Makes them with these limits.
+    pub(crate) fn with_limits(
+        config: &PolicyConfig,
+        rate_limits: RateLimits,
+        now: ProcessingTime,
+    ) -> Self {
         Self {
             adaptive_limit: config.adaptive_limit.map(AdaptiveLimit::new),
             pause: config.pause.map(Pause::new),
-            rate_limit: config.rate_limit.map(RateLimit::new),
+            rate_limits,
             adaptive_rate: config.is_rate_adaptive.then(|| AdaptiveRate::new(now)),
+            closed: ClosedTime::new(now),
+            asked: usual_costs(&config.rate_limits),
         }
+    }
+
+    /// Makes no call before `until`, see [`Pause::pause_until`].
+    pub(crate) fn pause_until(
+        &mut self,
+        until: ProcessingTime,
+        started: ProcessingTime,
+        now: ProcessingTime,
+    ) {
+        self.count_closed(now);
+        let only_asked = || Pause::new(PauseConfig::new(None, u32::MAX, 0));
+        self.pause.get_or_insert_with(only_asked).pause_until(until, started);
+    }
+
+    /// Says what the next call costs, and asks for that where others may take it meanwhile.
+    pub(crate) fn prepare(&mut self, now: ProcessingTime, costs: &Costs) {
+        self.count_closed(now);
+        self.asked = *costs;
+        self.rate_limits.prepare(now, costs);
+    }
+
+    /// Returns how many calls may start now that cost as much, as far as time goes.
+    pub(crate) fn calls(&self, now: ProcessingTime, costs: &Costs) -> u32 {
+        if self.ready_at(now, costs) > now {
+            return 0;
+        }
+        let adaptive = self.adaptive_rate.as_ref().map_or(u64::MAX, |it| it.calls(now));
+        let calls = self.rate_limits.calls(now, costs).min(adaptive);
+        u32::try_from(calls).unwrap_or(u32::MAX)
+    }
+
+    /// Returns whether nothing would be lost if it were made anew, but what the destination bears.
+    pub(crate) fn is_settled(&self, now: ProcessingTime) -> bool {
+        let pause = self.pause.as_ref().is_none_or(|it| it.is_settled(now));
+        let rate = self.adaptive_rate.as_ref().is_none_or(|it| it.is_settled(now));
+        pause && rate && self.rate_limits.is_full(now)
+    }
+
+    /// Returns the nanoseconds up to now in which limits in time would have let nothing start.
+    pub fn closed_nanos(&self, now: ProcessingTime) -> u64 {
+        self.closed.at(self.opens_at(), now)
+    }
+
+    fn count_closed(&mut self, now: ProcessingTime) {
+        let opens_at = self.opens_at();
+        self.closed.count(opens_at, now);
+    }
+
+    /// When limits in time let the next call start, as of the last change.
+    fn opens_at(&self) -> ProcessingTime {
+        let then = self.closed.counted_until();
+        let limits = self.rate_limits.ready_at(then, &self.asked);
+        let adaptive = self.adaptive_rate.as_ref().map(|it| it.ready_at(then, &self.asked));
+        let asked = self.pause.as_ref().map(Pause::asked_until);
+        [adaptive, asked].into_iter().flatten().fold(limits, ProcessingTime::max)
     }
 }
 
-/// Calls a method of each policy that there is.
+/// Calls a method of each policy that there is, but limits in time.
 macro_rules! each {
     ($self:ident, $it:ident => $call:expr) => {
         [
             $self.adaptive_limit.as_ref().map(|$it| $call),
             $self.pause.as_ref().map(|$it| $call),
-            $self.rate_limit.as_ref().map(|$it| $call),
             $self.adaptive_rate.as_ref().map(|$it| $call),
         ]
         .into_iter()
@@ -80,17 +157,20 @@ macro_rules! tell {
     ($self:ident, $it:ident => $call:expr) => {
         $self.adaptive_limit.as_mut().into_iter().for_each(|$it| $call);
         $self.pause.as_mut().into_iter().for_each(|$it| $call);
-        $self.rate_limit.as_mut().into_iter().for_each(|$it| $call);
         $self.adaptive_rate.as_mut().into_iter().for_each(|$it| $call);
     };
 }
 
 impl CallPolicy for ChannelPolicy {
-    fn on_start(&mut self, now: ProcessingTime, cost: u64) {
-        tell!(self, it => CallPolicy::on_start(it, now, cost));
+    fn on_start(&mut self, now: ProcessingTime, costs: &Costs) {
+        self.count_closed(now);
+        self.rate_limits.on_start(now, costs);
+        tell!(self, it => CallPolicy::on_start(it, now, costs));
     }
 
     fn on_end(&mut self, call: &EndedCall) {
+        self.count_closed(call.ended);
+        self.rate_limits.settle(&call.charged, &call.cost);
         tell!(self, it => CallPolicy::on_end(it, call));
     }
 
@@ -98,11 +178,13 @@ impl CallPolicy for ChannelPolicy {
         each!(self, it => CallPolicy::window(it, now)).min().unwrap_or(u32::MAX)
     }
 
-    fn ready_at(&self, now: ProcessingTime, cost: u64) -> ProcessingTime {
-        each!(self, it => CallPolicy::ready_at(it, now, cost)).max().unwrap_or(now)
+    fn ready_at(&self, now: ProcessingTime, costs: &Costs) -> ProcessingTime {
+        let limits = self.rate_limits.ready_at(now, costs);
+        each!(self, it => CallPolicy::ready_at(it, now, costs)).fold(limits, ProcessingTime::max)
     }
 
     fn is_watching(&self, now: ProcessingTime) -> bool {
-        each!(self, it => CallPolicy::is_watching(it, now)).any(|it| it)
+        !self.rate_limits.is_empty()
+            || each!(self, it => CallPolicy::is_watching(it, now)).any(|it| it)
     }
 }

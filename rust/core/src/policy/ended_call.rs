@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the end of a call says of its destination.
 
+use super::costs::Costs;
 use crate::time::ProcessingTime;
 
 /// What a call says of its destination.
@@ -17,14 +18,23 @@ pub enum CallSign {
     Unreachable,
     /// It did not answer in time.
     TimedOut,
-    /// Nothing: the call failed, and would fail whatever state the destination is in.
+    /// It answered, that this call fails: it would, whatever state the destination is in.
     Neutral,
+    /// Nothing: the call was cut off before its answer could be expected.
+    CutOff,
+    /// Nothing: it was not called, since the answer was known, or somebody else asked for it.
+    NotCalled,
 }
 
 impl CallSign {
     /// Returns whether the call was lost on its destination, which may have too many of them.
     pub const fn is_drop(self) -> bool {
         matches!(self, Self::Overloaded | Self::Unreachable | Self::TimedOut)
+    }
+
+    /// Returns whether the destination has answered, or would have.
+    pub const fn is_answer(self) -> bool {
+        matches!(self, Self::Good | Self::Neutral)
     }
 }
 
@@ -40,7 +50,7 @@ pub struct EndedCall {
     /// What it came to.
     pub sign: CallSign,
     /// What it was charged at its start.
-    pub charged: u64,
+    pub charged: Costs,
     /// What it cost, as is known now.
-    pub cost: u64,
+    pub cost: Costs,
 }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::call_policy::CallPolicy;
+use super::costs::Costs;
 use super::ended_call::EndedCall;
 use crate::retry::mix;
 use crate::time::ProcessingTime;
@@ -66,6 +67,8 @@ pub struct Pause {
     paused_at: ProcessingTime,
     /// What the destination asked for.
     asked_until: ProcessingTime,
+    /// Start of the call whose reply asked for it.
+    asked_at: ProcessingTime,
 }
 
 impl Pause {
@@ -73,17 +76,38 @@ impl Pause {
     pub const fn new(config: PauseConfig) -> Self {
         let zero = ProcessingTime::ZERO;
         let state = State::Open { drops: 0 };
-        Self { config, state, pauses: 0, paused_at: zero, asked_until: zero }
+        Self { config, state, pauses: 0, paused_at: zero, asked_until: zero, asked_at: zero }
     }
 
-    /// Returns whether calls that come now would wait for a pause or a probe.
-    pub fn is_paused(&self, now: ProcessingTime) -> bool {
-        matches!(self.state, State::Paused { .. } | State::Probing) || now < self.asked_until
+    /// Returns whether the destination has dropped its calls, and none may find out whether it is
+    /// back: it is too early, or one does.
+    pub fn has_dropped(&self, now: ProcessingTime) -> bool {
+        match self.state {
+            State::Paused { until } => now < until,
+            State::Probing => true,
+            State::Open { .. } | State::Recovering { .. } => false,
+        }
     }
 
-    /// Makes no call before `until`, because the destination said so.
-    pub fn pause_until(&mut self, until: ProcessingTime) {
-        self.asked_until = self.asked_until.max(until);
+    /// Makes no call before `until`, because the reply to a call that started at `started` said so.
+    ///
+    /// Replies overtake one another: what one says is old news once that of a call that started
+    /// later is known. None makes a pause shorter.
+    pub fn pause_until(&mut self, until: ProcessingTime, started: ProcessingTime) {
+        if started >= self.asked_at {
+            self.asked_at = started;
+            self.asked_until = self.asked_until.max(until);
+        }
+    }
+
+    /// Returns whether it is open, and was not long paused.
+    pub fn is_settled(&self, now: ProcessingTime) -> bool {
+        matches!(self.state, State::Open { drops: 0 }) && self.asked_until <= now
+    }
+
+    /// Returns until when the destination asked for a pause.
+    pub const fn asked_until(&self) -> ProcessingTime {
+        self.asked_until
     }
 
     fn dropped(&mut self, started: ProcessingTime, now: ProcessingTime) {
@@ -112,7 +136,7 @@ impl Pause {
 }
 
 impl CallPolicy for Pause {
-    fn on_start(&mut self, now: ProcessingTime, _cost: u64) {
+    fn on_start(&mut self, now: ProcessingTime, _costs: &Costs) {
         if matches!(self.state, State::Paused { until } if until <= now) {
             self.state = State::Probing;
         }
@@ -121,6 +145,9 @@ impl CallPolicy for Pause {
     fn on_end(&mut self, call: &EndedCall) {
         if call.sign.is_drop() {
             self.dropped(call.started, call.ended);
+            return;
+        }
+        if !call.sign.is_answer() {
             return;
         }
         // Whatever it answered: it is there.
@@ -148,7 +175,7 @@ impl CallPolicy for Pause {
         }
     }
 
-    fn ready_at(&self, _now: ProcessingTime, _cost: u64) -> ProcessingTime {
+    fn ready_at(&self, _now: ProcessingTime, _costs: &Costs) -> ProcessingTime {
         match self.state {
             State::Paused { until } => until.max(self.asked_until),
             _ => self.asked_until,
@@ -173,7 +200,14 @@ mod tests {
     }
 
     fn end(pause: &mut Pause, sign: CallSign, started: ProcessingTime, ended: ProcessingTime) {
-        pause.on_end(&EndedCall { started, ended, in_flight: 1, sign, charged: 1, cost: 1 });
+        pause.on_end(&EndedCall {
+            started,
+            ended,
+            in_flight: 1,
+            sign,
+            charged: Costs::NONE,
+            cost: Costs::NONE,
+        });
     }
 
     fn after_drops(drops: u32, most: u32) -> Pause {
@@ -192,7 +226,7 @@ mod tests {
         assert_eq!(pause.window(at(10)), u32::MAX);
         end(&mut pause, DROPPED, at(0), at(10));
         assert_eq!(pause.window(at(10)), 0);
-        assert!((at(900)..=at(1_110)).contains(&pause.ready_at(at(0), 1)));
+        assert!((at(900)..=at(1_110)).contains(&pause.ready_at(at(0), &Costs::NONE)));
     }
 
     #[test]
@@ -200,9 +234,9 @@ mod tests {
         let mut pause = after_drops(20, 100);
         let (mut now, mut probes) = (at(10), 0);
         while now < at(300_000) {
-            now = pause.ready_at(at(0), 1);
+            now = pause.ready_at(at(0), &Costs::NONE);
             assert_eq!(pause.window(now), 1);
-            pause.on_start(now, 1);
+            pause.on_start(now, &Costs::NONE);
             probes += 1;
             end(&mut pause, DROPPED, now, now);
         }
@@ -212,8 +246,8 @@ mod tests {
     #[test]
     fn it_is_opened_as_fast_as_it_answers() {
         let mut pause = after_drops(1, 4);
-        let now = pause.ready_at(at(0), 1);
-        pause.on_start(now, 1);
+        let now = pause.ready_at(at(0), &Costs::NONE);
+        pause.on_start(now, &Costs::NONE);
         let mut windows = vec![pause.window(now)];
         for _ in 0..4 {
             end(&mut pause, GOOD, now, now);
@@ -225,10 +259,10 @@ mod tests {
     #[test]
     fn what_was_in_flight_when_it_paused_neither_prolongs_nor_repeats_it() {
         let mut pause = after_drops(1, 4);
-        let until = pause.ready_at(at(0), 1);
+        let until = pause.ready_at(at(0), &Costs::NONE);
         (0..50).for_each(|_| end(&mut pause, DROPPED, at(0), at(20)));
-        assert_eq!(pause.ready_at(at(0), 1), until);
-        pause.on_start(until, 1);
+        assert_eq!(pause.ready_at(at(0), &Costs::NONE), until);
+        pause.on_start(until, &Costs::NONE);
         end(&mut pause, GOOD, until, until);
         end(&mut pause, DROPPED, at(0), until);
         assert_eq!(pause.window(until), 1);
@@ -237,12 +271,29 @@ mod tests {
     }
 
     #[test]
+    fn a_call_without_an_answer_says_nothing() {
+        let mut pause = after_drops(3, 4);
+        let until = pause.ready_at(at(0), &Costs::NONE);
+        for sign in [CallSign::CutOff, CallSign::NotCalled] {
+            end(&mut pause, sign, at(0), at(20));
+            assert_eq!((pause.window(at(20)), pause.ready_at(at(0), &Costs::NONE)), (0, until));
+        }
+        pause.on_start(until, &Costs::NONE);
+        end(&mut pause, CallSign::CutOff, until, until);
+        assert_eq!(pause.window(until), 1, "the next one is the probe");
+        end(&mut pause, GOOD, until, until);
+        end(&mut pause, GOOD, until, until);
+        assert_eq!(pause.window(until), 2);
+    }
+
+    #[test]
     fn a_destination_that_asks_for_a_pause_has_it_whatever_else_is_known() {
         let mut pause = Pause::new(PauseConfig::new(None, 100, 7));
-        pause.pause_until(at(500));
-        pause.pause_until(at(200));
+        pause.pause_until(at(500), at(7));
+        pause.pause_until(at(200), at(8));
+        pause.pause_until(at(900), at(7));
         (0..100).for_each(|_| end(&mut pause, DROPPED, at(0), at(0)));
-        assert_eq!((pause.window(at(499)), pause.ready_at(at(0), 1)), (0, at(500)));
+        assert_eq!((pause.window(at(499)), pause.ready_at(at(0), &Costs::NONE)), (0, at(500)));
         assert_eq!(pause.window(at(500)), u32::MAX);
     }
 }

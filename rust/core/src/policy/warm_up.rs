@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::call_policy::CallPolicy;
+use super::costs::Costs;
 use super::ended_call::EndedCall;
 use crate::time::ProcessingTime;
 
@@ -117,7 +118,7 @@ impl WarmUp {
 }
 
 impl CallPolicy for WarmUp {
-    fn on_start(&mut self, now: ProcessingTime, _cost: u64) {
+    fn on_start(&mut self, now: ProcessingTime, _costs: &Costs) {
         if let State::Cold { first_call } = &mut self.state {
             first_call.get_or_insert(now);
         }
@@ -129,7 +130,7 @@ impl CallPolicy for WarmUp {
         if self.is_open() { u32::MAX } else { self.few }
     }
 
-    fn ready_at(&self, now: ProcessingTime, _cost: u64) -> ProcessingTime {
+    fn ready_at(&self, now: ProcessingTime, _costs: &Costs) -> ProcessingTime {
         now
     }
 
@@ -176,7 +177,7 @@ mod tests {
     fn it_opens_when_the_consumer_asks_a_while_after_the_first_rows() {
         let mut warm_up = warm_up(100, 1, 100);
         warm_up.begin_turn(at(0));
-        warm_up.on_start(at(5), 1);
+        warm_up.on_start(at(5), &Costs::NONE);
         warm_up.left(at(50));
         warm_up.left(at(90));
         assert_eq!(warm_up.opens_at(), Some(at(150)));
@@ -194,9 +195,9 @@ mod tests {
         let mut warm_up = warm_up(100, 1, 100);
         warm_up.begin_turn(at(60_000));
         assert!(warm_up.is_watching(at(60_000)));
-        warm_up.on_start(at(60_000), 1);
+        warm_up.on_start(at(60_000), &Costs::NONE);
         assert!(!warm_up.is_watching(at(60_000)));
-        warm_up.on_start(at(65_000), 1);
+        warm_up.on_start(at(65_000), &Costs::NONE);
 
         warm_up.begin_turn(at(69_999));
         assert!(warm_up.is_cold());

@@ -74,7 +74,7 @@ impl Model {
     }
 
     fn left(&self, held: &Held) -> u64 {
-        held.deadline.map_or(u64::MAX, |deadline| nanos(deadline.saturating_since(self.now)))
+        self.due(held).map_or(u64::MAX, |due| nanos(due.saturating_since(self.now)))
     }
 
     /// The time that a record of the same channel needs; without channels none is called too late.

@@ -6,3 +6,4 @@ pub(crate) mod channel_model;
 mod operator_check;
 pub(crate) mod operator_model;
 pub(crate) mod policy_model;
+mod timeout_model;

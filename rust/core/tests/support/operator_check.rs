@@ -45,10 +45,12 @@ impl Model {
             retry.map_or(attempt.attempt == 1, |it| it.can_retry(attempt.attempt - 1));
         assert!(is_permitted, "attempt {} of {value}", attempt.attempt);
         let (since, number) = (self.now, self.starts);
+        let due = self.due(self.get_ref(value));
         let held = self.get(value);
         assert_eq!(held.state, State::Waiting, "{value} starts");
         assert_eq!(*held.id.get_or_insert(attempt.entry), attempt.entry);
         assert_eq!(attempt.attempt, held.attempts + 1);
+        held.deadline = due;
         held.attempts += 1;
         held.state = State::Running { since, number };
         self.starts += 1;
@@ -131,7 +133,7 @@ impl Model {
                 State::BackOff { due } => Some(due),
                 _ => None,
             };
-            [held.deadline, attempt, retry].into_iter().flatten()
+            [held.armed.map(|it| it.0), attempt, retry].into_iter().flatten()
         })
         .collect()
     }

@@ -14,13 +14,14 @@ use sparkawait_core::operator::{
     Handled, Metrics, NotCalled, OutputMode, Retry, Snapshot, SnapshotRecord, SnapshotState,
     TooLate,
 };
-use sparkawait_core::policy::{CallSign, ChannelPolicy};
+use sparkawait_core::policy::RateGate;
 use sparkawait_core::queue::EntryId;
 use sparkawait_core::retry::mix;
 use sparkawait_core::time::ProcessingTime;
 
 use super::call_times_model::Times;
 use super::channel_model::Assigned;
+use super::policy_model::Policed;
 
 /// What an attempt came to: the record's value and the attempt's number.
 pub(crate) type Reply = (u32, u32);
@@ -85,9 +86,13 @@ pub(super) struct Held {
     pub(super) attempts: u32,
     pub(super) admitted_at: ProcessingTime,
     pub(super) deadline: Option<ProcessingTime>,
+    /// When that is looked at, and what tells equal times apart.
+    pub(super) armed: Option<(ProcessingTime, usize)>,
+    /// For how long limits in time had kept its channel closed when it came.
+    pub(super) closed_at: u64,
     pub(super) state: State,
     /// Of the last attempt that failed.
-    last_failure: Option<Reply>,
+    pub(super) last_failure: Option<Reply>,
     /// Its place in the order in which records became ready to leave.
     ready: Option<usize>,
 }
@@ -120,11 +125,15 @@ impl Held {
         AttemptId { entry: self.id.expect("a call was seen"), attempt: self.attempts }
     }
 
-    fn snapshot(&self, now: ProcessingTime) -> SnapshotRecord<u32, Reply, Reply> {
+    fn snapshot(
+        &self,
+        due: Option<ProcessingTime>,
+        now: ProcessingTime,
+    ) -> SnapshotRecord<u32, Reply, Reply> {
         let state = match &self.state {
             State::Final(outcome) => SnapshotState::Completed(outcome.clone()),
             state => SnapshotState::Pending {
-                time_left: self.deadline.map(|deadline| deadline.saturating_since(now)),
+                time_left: due.map(|due| due.saturating_since(now)),
                 backoff_left: match state {
                     State::BackOff { due } => Some(due.saturating_since(now)),
                     _ => None,
@@ -166,7 +175,11 @@ pub(crate) struct Model {
     pub(super) deadlines: Deadlines,
     pub(super) assigned: Assigned,
     /// Those of the channels that have had a record.
-    pub(super) policies: HashMap<Option<Key>, ChannelPolicy>,
+    pub(super) policies: HashMap<Option<Key>, Policed>,
+    /// Limits in time that they share.
+    pub(super) gate: Option<RateGate>,
+    /// Deadlines that were armed.
+    pub(super) armed: usize,
     /// When the operator was told of the time last.
     pub(super) handled_at: ProcessingTime,
     /// Calls that the current operation has to cancel.
@@ -182,7 +195,7 @@ impl Model {
         let is_keyed = config.mode == OutputMode::KeyOrdered;
         let is_sorted = !is_keyed && config.retry.is_none();
         let deadlines = if is_sorted { Deadlines::Sorted } else { Deadlines::Mixed };
-        Self {
+        let mut model = Self {
             window: config.max_concurrency.get(),
             config,
             now,
@@ -198,11 +211,15 @@ impl Model {
             deadlines,
             assigned: HashMap::new(),
             policies: HashMap::new(),
+            gate: None,
+            armed: 0,
             handled_at: now,
             cancels: HashSet::new(),
             asks: Vec::new(),
             withdraws_calls: false,
-        }
+        };
+        model.gate = model.gate_of();
+        model
     }
 
     pub(crate) fn set_window(&mut self, calls: NonZeroUsize) {
@@ -271,10 +288,22 @@ impl Model {
 
     fn push(&mut self, value: u32, attempts: u32, deadline: Option<ProcessingTime>) {
         let (admitted_at, state) = (self.now, State::Waiting);
-        let (id, last_failure, ready) = (None, None, None);
-        let held = Held { value, id, attempts, admitted_at, deadline, state, last_failure, ready };
-        self.line.push(StreamElement::Record(held));
+        let (id, last_failure, ready, armed) = (None, None, None, None);
+        self.line.push(StreamElement::Record(Held {
+            value,
+            id,
+            attempts,
+            admitted_at,
+            deadline,
+            armed,
+            closed_at: 0,
+            state,
+            last_failure,
+            ready,
+        }));
         self.activate_channel(value);
+        self.get(value).closed_at = self.closed(self.channel(value));
+        self.arm(value, deadline);
     }
 
     pub(crate) fn put_watermark(&mut self, watermark: Watermark) {
@@ -330,7 +359,7 @@ impl Model {
         Handled::Final(latency)
     }
 
-    fn back_off(&mut self, value: u32, retry: Retry, failure: Option<Reply>) -> bool {
+    pub(super) fn back_off(&mut self, value: u32, retry: Retry, failure: Option<Reply>) -> bool {
         let (seed, now, attempt) = (self.config.seed, self.now, self.get(value).attempt());
         let Some(strategy) = self.config.retry else { return false };
         let delay = match retry {
@@ -356,7 +385,7 @@ impl Model {
         true
     }
 
-    fn finish(&mut self, value: u32, outcome: Outcome) {
+    pub(super) fn finish(&mut self, value: u32, outcome: Outcome) {
         self.metrics.failures += u64::from(outcome.is_err());
         match outcome {
             Err(failure) if self.config.on_failure == FailurePolicy::FailTask => {
@@ -385,47 +414,7 @@ impl Model {
         }
     }
 
-    pub(crate) fn handle_time(&mut self) {
-        let (now, attempt_timeout) = (self.now, self.config.attempt_timeout);
-        self.handled_at = now;
-        for value in self.due(|held| Some((held.deadline?, 0))) {
-            self.time_out(value);
-        }
-        for value in self.due(|held| held.attempt_deadline(attempt_timeout)) {
-            self.time_out_attempt(value);
-        }
-        self.end_back_offs(now);
-    }
-
-    /// The records whose time has come, in the order of `time`.
-    fn due(&self, time: impl Fn(&Held) -> Option<(ProcessingTime, usize)>) -> Vec<u32> {
-        let live = self.held().filter(|it| it.has_deadline() && !self.is_closed);
-        let due = live.filter_map(|held| Some((time(held)?, held.value)));
-        let mut due: Vec<_> = due.filter(|((time, _), _)| *time <= self.now).collect();
-        due.sort_by_key(|(time, _)| *time);
-        due.into_iter().map(|(_, value)| value).collect()
-    }
-
-    fn time_out(&mut self, value: u32) {
-        if self.is_closed {
-            return;
-        }
-        let now = self.now;
-        self.tell_end(value, |held| match held.state {
-            // A call that got less of the time than the wait for it is not to blame.
-            State::Running { since, .. }
-                if now.saturating_since(since) < since.saturating_since(held.admitted_at) =>
-            {
-                CallSign::Neutral
-            }
-            _ => CallSign::TimedOut,
-        });
-        self.note_if_running(value);
-        self.cancel(value);
-        self.run_out(value, None);
-    }
-
-    fn run_out(&mut self, value: u32, too_late: Option<TooLate>) {
+    pub(super) fn run_out(&mut self, value: u32, too_late: Option<TooLate>) {
         self.metrics.timeouts += 1;
         if self.config.asks_on_timeout {
             self.get(value).state = State::Asked;
@@ -440,27 +429,7 @@ impl Model {
         }
     }
 
-    fn time_out_attempt(&mut self, value: u32) {
-        if self.is_closed || !self.get(value).is_running() {
-            return;
-        }
-        self.tell_end(value, |_| CallSign::TimedOut);
-        self.note_if_running(value);
-        self.cancel(value);
-        if !self.back_off(value, Retry::Yes, None) {
-            self.metrics.timeouts += 1;
-            let last = self.get(value).last_failure;
-            self.finish(value, Err(Failure::AttemptTimedOut(last)));
-        }
-    }
-
-    fn note_if_running(&mut self, value: u32) {
-        if let State::Running { since, .. } = self.get(value).state {
-            self.note_expired(value, self.now.saturating_since(since));
-        }
-    }
-
-    fn cancel(&mut self, value: u32) {
+    pub(super) fn cancel(&mut self, value: u32) {
         if self.get(value).is_running() {
             let attempt = self.get(value).attempt();
             self.cancels.insert(attempt);
@@ -476,7 +445,7 @@ impl Model {
     }
 
     /// Ends the back-offs that are due at `now`.
-    fn end_back_offs(&mut self, now: ProcessingTime) {
+    pub(super) fn end_back_offs(&mut self, now: ProcessingTime) {
         if self.is_closed {
             return;
         }
@@ -526,7 +495,10 @@ impl Model {
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot<u32, Reply, Reply> {
-        let held = self.line.iter().map(|it| it.as_ref().map(|held| held.snapshot(self.now)));
+        let held = self
+            .line
+            .iter()
+            .map(|element| element.as_ref().map(|held| held.snapshot(self.due(held), self.now)));
         held.chain(self.replay.iter().cloned()).collect()
     }
 
@@ -574,6 +546,9 @@ impl Model {
         let held = self.get(value);
         held.attempts -= u32::from(was_running);
         held.deadline = timeout.map(|timeout| now + time_left.unwrap_or(timeout).min(timeout));
+        let deadline = held.deadline;
+        self.arm(value, deadline);
+        let held = self.get(value);
         if held.deadline.is_some_and(|deadline| deadline <= now) {
             self.handle_time();
         } else if let Some(rest) = backoff_left.filter(|_| is_free) {

@@ -4,50 +4,127 @@
 //! The policies are the real ones, which have models of their own: what is modelled is whom they are
 //! told of, and that nobody starts or waits against their word.
 
+use std::time::Duration;
+
 use sparkawait_core::element::Key;
-use sparkawait_core::policy::{CallPolicy, CallSign, ChannelPolicy, EndedCall, PolicyConfig};
+use sparkawait_core::policy::{
+    CallPolicy, CallSign, ChannelPolicy, Costs, EndedCall, PolicyConfig, RateGate, RateLimits,
+    usual_costs,
+};
 use sparkawait_core::time::ProcessingTime;
 
 use super::operator_model::{Held, Model, Operator, State};
 
+/// The policy of a channel, and for how long it was closed.
+#[derive(Debug)]
+pub(super) struct Policed {
+    pub(super) policy: ChannelPolicy,
+    /// Nanoseconds up to the last call, and those of the policy and of the gate by then.
+    closed: (u64, u64, u64),
+}
+
 impl Model {
+    /// What bounds calls, if anything does.
+    fn policies(&self) -> Option<PolicyConfig> {
+        let channels = self.config.channels.filter(|it| it.policy != PolicyConfig::NONE)?;
+        Some(channels.policy)
+    }
+
+    /// What a call costs.
+    fn costs(&self) -> Costs {
+        self.policies().map_or(Costs::NONE, |it| usual_costs(&it.rate_limits))
+    }
+
+    /// The limits that all channels share; those of a single one are its own.
+    pub(super) fn gate_of(&self) -> Option<RateGate> {
+        let config = self.policies().filter(|_| !self.is_single())?;
+        let shared = RateLimits::new(&config.rate_limits, None, None, |it| !it.is_per_channel);
+        (!shared.is_empty()).then(|| RateGate::new(shared, self.costs()))
+    }
+
+    fn gate_closed(&self) -> u64 {
+        self.gate.as_ref().map_or(0, |it| it.closed_nanos(self.now))
+    }
+
     /// The policy of a channel that has had a record.
     pub(super) fn policy(&mut self, channel: Option<Key>) -> Option<&mut ChannelPolicy> {
-        let channels = self.config.channels.filter(|it| it.policy != PolicyConfig::NONE)?;
-        let mut config = channels.policy;
+        let mut config = self.policies()?;
+        let channels = self.config.channels?;
         if let Some(limit) = &mut config.adaptive_limit {
             limit.max = limit.max.clamp(1, self.most(&channels));
             limit.min = limit.min.clamp(1, limit.max);
             limit.initial = limit.initial.clamp(limit.min, limit.max);
         }
-        let now = self.now;
-        Some(self.policies.entry(channel).or_insert_with(|| ChannelPolicy::new(&config, now)))
+        let is_single = self.is_single();
+        for limit in &mut config.rate_limits {
+            *limit = limit.filter(|it| it.is_per_channel || is_single);
+        }
+        let (now, shared) = (self.now, self.gate_closed());
+        let new = || Policed { policy: ChannelPolicy::new(&config, now), closed: (0, 0, shared) };
+        Some(&mut self.policies.entry(channel).or_insert_with(new).policy)
     }
 
-    /// Tells the policy of a record's channel that its call starts.
-    pub(super) fn tell_start(&mut self, value: u32) {
-        let (channel, now) = (self.channel(value), self.now);
-        if let Some(policy) = self.policy(channel) {
-            policy.on_start(now, 1);
+    /// For how long limits in time have let nothing start in a channel.
+    pub(super) fn closed(&self, channel: Option<Key>) -> u64 {
+        let Some(Policed { policy, closed: (total, own, shared) }) = self.policies.get(&channel)
+        else {
+            return 0;
+        };
+        let (own, shared) = (policy.closed_nanos(self.now) - own, self.gate_closed() - shared);
+        total + own.max(shared)
+    }
+
+    /// When the time of a record is over: until its first call it does not age while limits keep its
+    /// channel closed.
+    pub(super) fn due(&self, held: &Held) -> Option<ProcessingTime> {
+        let is_new = held.attempts == 0 && held.state == State::Waiting;
+        let aged_not = self.closed(self.channel(held.value)).saturating_sub(held.closed_at);
+        let aged_not = Duration::from_nanos(if is_new { aged_not } else { 0 });
+        held.deadline.map(|deadline| deadline + aged_not)
+    }
+
+    fn count_closed(&mut self, channel: Option<Key>) {
+        let (total, shared, now) = (self.closed(channel), self.gate_closed(), self.now);
+        if let Some(policed) = self.policies.get_mut(&channel) {
+            policed.closed = (total, policed.policy.closed_nanos(now), shared);
         }
     }
 
-    /// Tells the policy of a record's channel that its call ends, if one runs.
+    /// Tells the policies of a record that its call starts.
+    pub(super) fn tell_start(&mut self, value: u32) {
+        let (channel, now, costs) = (self.channel(value), self.now, self.costs());
+        self.count_closed(channel);
+        if let Some(gate) = &mut self.gate {
+            gate.on_start(now, &costs);
+        }
+        if let Some(policy) = self.policy(channel) {
+            policy.on_start(now, &costs);
+        }
+    }
+
+    /// Tells the policies of a record that its call ends, if one runs.
     pub(super) fn tell_end(&mut self, value: u32, sign: impl FnOnce(&Held) -> CallSign) {
         let (channel, ended) = (self.channel(value), self.now);
         let in_flight = self.running_in(channel);
         let held = self.get_ref(value);
         let State::Running { since: started, .. } = held.state else { return };
-        let (sign, charged, cost) = (sign(held), 1, 1);
+        let (sign, charged) = (sign(held), self.costs());
+        let cost = if sign == CallSign::NotCalled { Costs::NONE } else { charged };
+        self.count_closed(channel);
+        if let Some(gate) = &mut self.gate {
+            gate.settle(&charged, &cost, ended);
+        }
         if let Some(policy) = self.policy(channel) {
             policy.on_end(&EndedCall { started, ended, in_flight, sign, charged, cost });
         }
     }
 
-    /// Whether the policy of a channel lets no call start at `now` beside those that run.
+    /// Whether policies let no call of a channel start at `now` beside those that run.
     pub(super) fn is_held(&self, channel: Option<Key>, running: u32, now: ProcessingTime) -> bool {
-        let policy = self.policies.get(&channel);
-        policy.is_some_and(|it| it.window(now) <= running || it.ready_at(now, 1) > now)
+        let (policed, costs) = (self.policies.get(&channel), self.costs());
+        let is_late = |it: &ChannelPolicy| it.ready_at(now, &costs) > now;
+        policed.is_some_and(|Policed { policy: it, .. }| it.window(now) <= running || is_late(it))
+            || self.gate.as_ref().is_some_and(|it| it.ready_at(&costs, now) > now)
     }
 
     /// Checks that the policy of a record's channel lets its call start.
@@ -63,14 +140,16 @@ impl Model {
         if self.is_closed {
             return assert_eq!(polled, None);
         }
-        let ready = |it: &ChannelPolicy| it.ready_at(ProcessingTime::ZERO, 1);
-        let known = self.policies.values().map(ready).any(|it| Some(it) == polled);
+        let (costs, zero) = (self.costs(), ProcessingTime::ZERO);
+        let ready = |it: &Policed| it.policy.ready_at(zero, &costs);
+        let gate = self.gate.iter().map(|it| it.ready_at(&costs, zero));
+        let known = self.policies.values().map(ready).chain(gate).any(|it| Some(it) == polled);
         assert!(polled == first || known, "{polled:?} is nobody's time, {first:?} is the first");
         assert!(first.is_none_or(|first| polled.is_some_and(|it| it <= first)));
         for held in self.held().filter(|it| it.state == State::Waiting) {
             let channel = self.channel(held.value);
-            let Some(policy) = self.policies.get(&channel) else { continue };
-            let ready_at = policy.ready_at(self.now, 1);
+            let Some(policed) = self.policies.get(&channel) else { continue };
+            let ready_at = policed.policy.ready_at(self.now, &costs);
             if ready_at > self.now && !self.is_blocked(held.value) {
                 let wakes = polled.is_some_and(|it| it <= ready_at);
                 assert!(wakes, "{} is forgotten at {ready_at:?}", held.value);

@@ -3,26 +3,38 @@
 
 use super::ChannelTable;
 use crate::flow::ChannelId;
-use crate::policy::EndedCall;
+use crate::flow::channel_policies::ChannelPolicies;
+use crate::policy::{CallSign, Costs, LimitMetrics, Price};
+use crate::queue::EntryId;
 use crate::time::ProcessingTime;
 
 impl ChannelTable {
-    /// Returns how many calls of the single channel may start now; with policies that have to be
-    /// asked before each it is one at a time.
+    /// Returns how many calls of the single channel may start now, if each costs the usual.
     pub fn free_calls(&self) -> usize {
         let Some(channel) = self.channels.get(ChannelId(0)).filter(|_| self.is_single()) else {
             return usize::MAX;
         };
         let account = &channel.account;
         let free = account.limit().saturating_sub(account.in_use());
-        let most = if account.is_watched() { 1 } else { u32::MAX };
+        let starts = |it: &ChannelPolicies| it.starts(ChannelId(0));
+        let most = self.policies.as_deref().map_or(u32::MAX, starts);
         let may_start = !channel.is_held && channel.waiting == 0;
         if may_start { free.min(most) as usize } else { 0 }
     }
 
+    /// Returns whether the single channel lets no call start because of limits in time alone.
+    pub fn is_shut(&self) -> bool {
+        let channel = self.channels.get(ChannelId(0)).filter(|_| self.is_single());
+        channel.is_some_and(|it| {
+            let has_room = it.account.limit() > it.account.in_use();
+            it.is_held && it.waiting == 0 && has_room
+        })
+    }
+
     /// Returns when [`handle_time`](Self::handle_time) has something to do.
     pub fn poll_timeout(&mut self) -> Option<ProcessingTime> {
-        self.policies.as_mut().and_then(|it| it.next_wake())
+        let has_ready = !self.ready.is_empty();
+        self.policies.as_mut().and_then(|it| it.next_wake(has_ready))
     }
 
     /// Lets the channels start again whose time has come.
@@ -41,19 +53,29 @@ impl ChannelTable {
         }
     }
 
-    /// Asks the policies of a channel, and lets it be held or go on as they say; returns whether
-    /// a call may start now as far as time goes.
-    pub(super) fn consult(&mut self, id: ChannelId, now: ProcessingTime) -> bool {
+    /// Asks the policies of a channel, and lets it be held or go on as they say for the record that
+    /// is called next.
+    pub(super) fn consult(&mut self, id: ChannelId, now: ProcessingTime) {
+        let Some(policies) = &self.policies else { return };
+        let foremost = self.channels[id].foremost(&self.nodes);
+        let costs = policies.costs(foremost);
+        self.consult_for(id, &costs, now);
+    }
+
+    /// Does as [`consult`](Self::consult) for a call that costs as much; returns whether it may
+    /// start now as far as time goes.
+    fn consult_for(&mut self, id: ChannelId, costs: &Costs, now: ProcessingTime) -> bool {
         let Some(policies) = &mut self.policies else { return true };
-        let verdict = policies.verdict(id, now);
         let channel = &mut self.channels[id];
-        channel.account.watch(verdict.is_watching);
         // What waits for nothing needs no look at the clock, unless others wait outside for it.
         let is_awaited = channel.waiting > 0 || self.config.is_single;
+        let verdict = policies.verdict(id, costs, is_awaited, now);
+        channel.account.watch(verdict.is_watching);
         let held_until = verdict.held_until.filter(|_| is_awaited);
         policies.hold(id, held_until);
         if channel.is_held != held_until.is_some() {
             channel.set_held(held_until.is_some());
+            policies.note_held(channel.is_held, now);
             if channel.is_held {
                 channel.account.give_back_free(&mut self.pool);
                 self.serve();
@@ -66,29 +88,114 @@ impl ChannelTable {
         verdict.held_until.is_none()
     }
 
-    /// Tells the policies of a channel that a call starts.
-    pub(super) fn note_start(&mut self, id: ChannelId, now: ProcessingTime) {
+    /// Returns whether a record that was never called and costs as much may start at once: no
+    /// policy is against it, and no other record waits for one that both have.
+    #[inline(never)]
+    pub(super) fn may_start_new(
+        &mut self,
+        id: ChannelId,
+        costs: &Costs,
+        now: ProcessingTime,
+    ) -> bool {
+        let is_free = *costs == Costs::NONE;
+        if (self.channels[id].is_held && !is_free) || self.channels[id].waiting > 0 {
+            return false;
+        }
         if let Some(policies) = &mut self.policies {
-            policies.on_start(id, now);
+            policies.prepare(id, costs, now);
+        }
+        if !self.consult_for(id, costs, now) {
+            return false;
+        }
+        let shares_limits = self.policies.as_ref().is_some_and(|it| it.has_gate());
+        !shares_limits || (self.ready.is_empty() && self.is_open(costs, now))
+    }
+
+    /// Returns whether the limits that channels share let a call start that costs as much.
+    fn is_open(&mut self, costs: &Costs, now: ProcessingTime) -> bool {
+        self.policies.as_mut().is_none_or(|it| it.is_open(costs, now))
+    }
+
+    /// Returns whether the record may start that is next in its channel; else that waits, and so do
+    /// all channels unless it is held.
+    pub(super) fn passes(
+        &mut self,
+        id: ChannelId,
+        entry: EntryId,
+        costs: &Costs,
+        now: ProcessingTime,
+    ) -> bool {
+        let is_late = !self.consult_for(id, costs, now);
+        if !is_late && self.is_open(costs, now) {
+            return true;
+        }
+        let channel = &mut self.channels[id];
+        channel.chosen = Some(entry);
+        if !is_late && !channel.is_ready {
+            channel.is_ready = true;
+            self.ready.push_front(id);
+        }
+        false
+    }
+
+    /// Tells the policies of a channel that a call starts.
+    #[inline]
+    pub(super) fn note_start(
+        &mut self,
+        id: ChannelId,
+        entry: Option<EntryId>,
+        costs: &Costs,
+        now: ProcessingTime,
+    ) {
+        if self.policies.is_some() {
+            self.tell_start(id, entry, costs, now);
+        }
+    }
+
+    #[inline(never)]
+    fn tell_start(
+        &mut self,
+        id: ChannelId,
+        entry: Option<EntryId>,
+        costs: &Costs,
+        now: ProcessingTime,
+    ) {
+        if let Some(policies) = &mut self.policies {
+            policies.on_start(id, entry, *costs, now);
             self.consult(id, now);
         }
     }
 
     /// Lets the channel's policies learn from a call that is about to be finished, if it has any.
     #[inline]
-    pub fn observe_call(&mut self, id: ChannelId, call: impl FnOnce(u32) -> EndedCall) {
+    pub fn observe_call(
+        &mut self,
+        id: ChannelId,
+        entry: EntryId,
+        started: ProcessingTime,
+        ended: ProcessingTime,
+        sign: CallSign,
+    ) {
         if self.policies.is_some() {
-            let in_flight = self.channels[id].account.in_use();
-            self.learn(id, &call(in_flight));
+            self.learn(id, entry, started, ended, sign);
         }
     }
 
     #[inline(never)]
-    fn learn(&mut self, id: ChannelId, call: &EndedCall) {
+    fn learn(
+        &mut self,
+        id: ChannelId,
+        entry: EntryId,
+        started: ProcessingTime,
+        ended: ProcessingTime,
+        sign: CallSign,
+    ) {
+        let in_flight = self.channels[id].account.in_use();
         if let Some(policies) = &mut self.policies {
-            policies.on_end(id, call);
+            let call = policies.ended(entry, started, ended, in_flight, sign);
+            policies.on_end(id, &call);
             let before = self.channels[id].limit;
-            self.consult(id, call.ended);
+            self.consult(id, ended);
             let channel = &mut self.channels[id];
             if channel.limit != before {
                 channel.is_shrinking = channel.limit < before;
@@ -102,10 +209,12 @@ impl ChannelTable {
     pub(crate) fn try_hedge(
         &mut self,
         id: ChannelId,
+        entry: EntryId,
         leaves_one: impl FnOnce(usize) -> bool,
         now: ProcessingTime,
     ) -> bool {
-        if self.policies.is_some() && (self.channels[id].is_held || !self.consult(id, now)) {
+        let costs = self.policies.as_ref().map_or(Costs::NONE, |it| it.costs(Some(entry)));
+        if self.policies.is_some() && !self.may_start_beside(id, &costs, now) {
             return false;
         }
         let channel = &self.channels[id];
@@ -119,7 +228,7 @@ impl ChannelTable {
             return false;
         }
         self.note_loan(id);
-        self.note_start(id, now);
+        self.note_start(id, Some(entry), &costs, now);
         // It may have been meant for one that waits.
         self.ask(id);
         true
@@ -128,6 +237,66 @@ impl ChannelTable {
     /// Ends the use of a credit by one of two calls of a record, of which the other goes on.
     pub(crate) fn end_hedge(&mut self, id: ChannelId) {
         self.recycle(id);
+    }
+
+    /// Returns whether policies let a second call start that costs as much, ahead of what waits.
+    fn may_start_beside(&mut self, id: ChannelId, costs: &Costs, now: ProcessingTime) -> bool {
+        !self.channels[id].is_held && self.consult_for(id, costs, now) && self.is_open(costs, now)
+    }
+
+    /// Makes no call of a channel before `until`, because the reply to a call that started at
+    /// `started` said so.
+    pub fn pause_until(
+        &mut self,
+        id: ChannelId,
+        until: ProcessingTime,
+        started: ProcessingTime,
+        now: ProcessingTime,
+    ) {
+        let policies = self.policies.get_or_insert_with(|| {
+            let mut policies = ChannelPolicies::unbounded();
+            let ids = (0..).map(ChannelId).take(self.channels.places());
+            ids.for_each(|id| policies.open(id, None, now));
+            policies
+        });
+        policies.pause_until(id, until, started, now);
+        self.consult(id, now);
+    }
+
+    // --- what records cost ---
+
+    /// Remembers what a record costs whose first call has started, or not.
+    pub fn note_price(&mut self, entry: EntryId, price: Price, has_started: bool) {
+        if let Some(policies) = &mut self.policies {
+            policies.note_price(entry, price, has_started);
+        }
+    }
+
+    /// Notes what the present call of a record has cost of a limit.
+    pub fn settle(&mut self, entry: EntryId, limit: usize, cost: u64) {
+        if let Some(policies) = &mut self.policies {
+            policies.settle(entry, limit, cost);
+        }
+    }
+
+    /// Forgets what a record cost.
+    #[inline]
+    pub fn forget_price(&mut self, entry: EntryId) {
+        if let Some(policies) = &mut self.policies {
+            policies.forget(entry);
+        }
+    }
+
+    /// Returns for how many nanoseconds limits in time have let nothing start in a channel: a record
+    /// that was never called does not age in them.
+    #[inline]
+    pub fn closed_nanos(&self, id: ChannelId, now: ProcessingTime) -> u64 {
+        self.policies.as_ref().map_or(0, |it| it.closed_nanos(id, now))
+    }
+
+    /// Returns what limits in time have let pass, if anything bounds calls beside their number.
+    pub fn limit_metrics(&self, now: ProcessingTime) -> Option<LimitMetrics> {
+        self.policies.as_ref().map(|it| it.metrics().at(now))
     }
 
     /// Sets the most calls in flight of one channel; none with 0.

@@ -73,7 +73,7 @@ impl TestOperator {
         let index = |entry: EntryId| usize::try_from(entry.as_u64()).unwrap();
         loop {
             let records = &self.records;
-            let left = |entry| {
+            let left = |entry, _| {
                 let (_, _, state) = records[index(entry)];
                 (state == State::Waiting).then(|| left_of(&self.left, index(entry)))
             };

@@ -9,7 +9,7 @@ use crate::flow::ChannelConfig;
 use crate::operator::{
     AttemptId, Completion, Config, EndOfInput, FailurePolicy, OutputMode, Retry,
 };
-use crate::policy::{AdaptiveLimitConfig, Gcra, PauseConfig, PolicyConfig, Rate};
+use crate::policy::{AdaptiveLimitConfig, Gcra, PauseConfig, PolicyConfig, Rate, RateLimitConfig};
 use crate::retry::AsyncRetryStrategy;
 
 type Operator = AsyncWaitOperator<char, char, &'static str>;
@@ -283,7 +283,9 @@ fn a_row_that_waited_longer_than_its_call_took_lowers_no_limit() {
 /// One call every 10 ns in each channel.
 fn one_in_ten() -> PolicyConfig {
     let rate = Rate::new(NonZeroU64::MIN, Duration::from_nanos(10)).unwrap();
-    PolicyConfig { rate_limit: Some(Gcra::new(rate, NonZeroU64::MIN)), ..PolicyConfig::NONE }
+    let limit = Gcra::new(rate, NonZeroU64::MIN);
+    let limit = RateLimitConfig { limit, cost: 1, is_per_channel: true };
+    PolicyConfig { rate_limits: [Some(limit), None, None, None], ..PolicyConfig::NONE }
 }
 
 #[test]

@@ -12,7 +12,14 @@ fn at(nanos: u64) -> ProcessingTime {
 }
 
 fn ended(started: u64, ended: u64, in_flight: u32, sign: CallSign) -> EndedCall {
-    EndedCall { started: at(started), ended: at(ended), in_flight, sign, charged: 1, cost: 1 }
+    EndedCall {
+        started: at(started),
+        ended: at(ended),
+        in_flight,
+        sign,
+        charged: Costs::NONE,
+        cost: Costs::NONE,
+    }
 }
 
 /// Tells of a call; returns whether the limit changed.

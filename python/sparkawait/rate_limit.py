@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits in calls, or in what they cost, per time, for the option ``rate_limit=``.
+
+Checked on the driver, where the wait function is called; what travels are plain numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, NoReturn, TypeAlias, cast
+
+from sparkawait._plan.checks import shown
+from sparkawait.durations import parse_duration
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+
+__all__ = ["MAX_LIMITS", "RateLimit", "RateLimits", "Scope", "Terms", "checked_limits"]
+
+Scope = Literal["task", "host", "job"]
+
+MAX_LIMITS = 4
+"""The most limits of one call, as `_core.Task` takes them."""
+_MOST = 2**53
+_RATE = re.compile(r"\s*(?P<permits>[\d_]+)\s*/\s*(?P<period>[\w.µμ]+(?:\s*[a-zA-Zµμ]+)?)\s*")
+_NANOS = 1_000_000_000
+
+
+class Terms(NamedTuple):
+    """What a `RateLimit` comes to for one call, as `_core.Task` takes it."""
+
+    label: str
+    name: str
+    permits: int
+    period_nanos: int
+    burst: int
+    cost: int
+    per_channel: bool
+    is_of_host: bool
+    parts: int
+
+
+@dataclass(frozen=True)
+class RateLimit:
+    """So many calls per time, or so much of what they cost.
+
+    Every attempt pays before it is made, retries included. A row that waits for its first permit
+    does not age: its ``timeout`` begins with that permit, so a job that is slower than its limit
+    fails no row. Permits are given in the order of the rows, and to channels in turn.
+
+    Args:
+        rate: Permits per time: ``"100/s"``, ``"10/min"``, ``"5000/h"``, ``"20/500ms"``.
+        burst: Permits that may be taken at once after a time without calls. By default those of
+            one second, at least 1. In any time ``t`` at most ``burst + rate * t`` are taken.
+        cost: Permits of one attempt, an int from 0. A cost above `burst` waits until the whole
+            burst is there.
+        scope: Who shares the limit. ``"task"``: each task has its own, and a job as many times the
+            rate as it runs tasks at once. ``"host"``: all Python workers of a Spark application on
+            a host have one together; without Spark, all processes of this user that say the same.
+            ``"job"``: the tasks of a job stay below it together: each has the part of one core of
+            those that may run it, so what idle cores do not use is lost. Streams and several jobs
+            at once each count for themselves.
+        per_channel: Whether each channel (``channel=``) has a limit of its own, instead of all
+            having one together.
+        name: What it is called in metrics. With ``scope="host"``, limits of one name are one,
+            whichever functions use them, and must have the same rate and burst. By default made of
+            the rate, and with ``"host"`` of the function.
+
+    Raises:
+        ConfigurationError: If a value is wrong.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> import sparkawait as sa
+        >>> @sa.async_function("greeting string")
+        ... async def greet(row):
+        ...     return {"greeting": f"hello {row['name']}"}
+        >>> rows = [pa.record_batch({"name": ["a", "b"]})]
+        >>> out = sa.arrow.ordered_wait(rows, greet, rate_limit=sa.RateLimit("100/s"))
+        >>> pa.Table.from_batches(out)["greeting"].to_pylist()
+        ['hello a', 'hello b']
+    """
+
+    rate: str
+    burst: int | None = None
+    cost: int = 1
+    scope: Scope = "task"
+    per_channel: bool = False
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        permits, _ = _parse_rate(self.rate)
+        _check_count("rate", permits, 1)
+        if self.burst is not None:
+            _check_count("burst", self.burst, 1)
+        _check_count("cost", self.cost, 0)
+        scope = cast("object", self.scope)
+        if not isinstance(scope, str) or scope not in ("task", "host", "job"):
+            _refuse(f"`scope` of RateLimit must be 'task', 'host' or 'job', got {shown(scope)}")
+        if not isinstance(cast("object", self.per_channel), bool):
+            _refuse(f"`per_channel` of RateLimit must be a bool, got {shown(self.per_channel)}")
+        name = cast("object", self.name)
+        if name is not None and (not isinstance(name, str) or not name):
+            _refuse(f"`name` of RateLimit must be a name that is not empty, got {shown(name)}")
+
+    @property
+    def label(self) -> str:
+        """What it is called in metrics."""
+        return self.name or self.rate.strip()
+
+    def terms(self, function_name: str, application: str, cores: int) -> Terms:
+        """Returns the numbers for the calls of one task.
+
+        Args:
+            function_name: What is called.
+            application: Names the Spark application; empty without Spark.
+            cores: How many tasks of the job may run at once.
+        """
+        permits, nanos = _parse_rate(self.rate)
+        burst = self.burst or max(permits * _NANOS // nanos, 1)
+        name = self.name or f"{function_name} {self.rate} {burst}"
+        if not application:
+            # Nobody keeps programs of a user that have nothing to do with one another apart.
+            name = f"{name} {permits}/{nanos} {burst}"
+        parts = cores if self.scope == "job" else 1
+        return Terms(
+            label=self.label,
+            name=name,
+            permits=permits,
+            period_nanos=nanos * parts,
+            burst=max(burst // parts, 1),
+            cost=self.cost,
+            per_channel=self.per_channel,
+            is_of_host=self.scope == "host",
+            parts=parts,
+        )
+
+
+RateLimits: TypeAlias = RateLimit | Sequence[RateLimit]
+"""One limit, or several that all hold."""
+
+
+def checked_limits(value: object, name: str) -> tuple[RateLimit, ...]:
+    """Returns what was given as a tuple.
+
+    Raises:
+        ConfigurationError: If it is neither a limit nor a list of some that can be told apart.
+    """
+    if value is None:
+        return ()
+    limits = [value] if isinstance(value, RateLimit) else value
+    if not isinstance(limits, (list, tuple)) or not limits:
+        _refuse(f"`{name}` must be a sparkawait.RateLimit or a list of them, got {shown(value)}")
+    for limit in cast("Sequence[object]", limits):
+        if not isinstance(limit, RateLimit):
+            _refuse(f"`{name}` must hold sparkawait.RateLimit, got {shown(limit)}")
+    checked = tuple(cast("Sequence[RateLimit]", limits))
+    if len(checked) > MAX_LIMITS:
+        _refuse(f"`{name}` must not have more than {MAX_LIMITS} limits, got {len(checked)}")
+    labels = [limit.label for limit in checked]
+    for label in labels:
+        if labels.count(label) > 1:
+            _refuse(f"`{name}` has two limits called {shown(label)}; give one another `name`")
+    return checked
+
+
+def _parse_rate(rate: object) -> tuple[int, int]:
+    """Returns permits, and the nanoseconds in which they come."""
+    example = "write permits per time, as in '100/s' or '10/min'"
+    match = _RATE.fullmatch(rate) if isinstance(rate, str) else None
+    if match is None:
+        _refuse(f"`rate` of RateLimit is none: {shown(rate)}; {example}")
+    period = match["period"]
+    period = period if period[0].isdigit() else f"1{period}"
+    try:
+        seconds = parse_duration(period, "rate")
+    except ConfigurationError:
+        _refuse(f"`rate` of RateLimit is none: {shown(rate)}; {example}")
+    nanos = round(seconds * _NANOS)
+    if not 1 <= nanos <= _MOST:
+        _refuse(f"`rate` of RateLimit must be for a time up to 100 days, got {shown(rate)}")
+    return int(match["permits"].replace("_", "") or 0), nanos
+
+
+def _check_count(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        _refuse(f"`{name}` of RateLimit must be an int, got {shown(value)}")
+    if not least <= value <= _MOST:
+        bounds = f"at least {least}" if value < least else f"at most {_MOST}"
+        _refuse(f"`{name}` of RateLimit must be {bounds}, got {shown(value)}")
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ConfigurationError(message, ErrorKind.RATE_LIMIT_INVALID)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the tasks of a job run: what limits that they share have to know of the cluster.
+
+To be used on the driver, from any thread.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
+
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sparkawait._plan.plan import Plan
+
+__all__ = ["cores_of", "placed"]
+
+_LOCAL = re.compile(r"local(?:-cluster)?\[(?P<first>\*|\d+)(?:\s*,\s*(?P<second>\d+))?.*\]|local")
+
+
+def placed(plan: Plan, spark: SparkSession | None) -> Plan:
+    """Returns the plan with what its limits in time have to know of the cluster.
+
+    Raises:
+        ConfigurationError: If a limit of the job is to be split over cores that nobody knows.
+    """
+    scopes = {limit.scope for limit in plan.options.rate_limit}
+    if not scopes & {"host", "job"}:
+        return plan
+    if spark is None:
+        _refuse("there is no active session to ask for them")
+    application = _conf(spark, "spark.app.id") or _conf(spark, "spark.app.name") or "spark"
+    cores = cores_of(spark) if "job" in scopes else 1
+    return replace(plan, application=application, cores=cores)
+
+
+def cores_of(spark: SparkSession) -> int:
+    """Returns how many tasks of a session may run at once, at most.
+
+    Raises:
+        ConfigurationError: If that is not known.
+    """
+    cpus = int(_conf(spark, "spark.task.cpus") or 1)
+    cores = _local_cores(spark) or _cluster_cores(spark)
+    if cores is None:
+        _refuse(
+            "set `spark.cores.max`, or `spark.executor.cores` and `spark.executor.instances`"
+            " (`spark.dynamicAllocation.maxExecutors` with dynamic allocation)"
+        )
+    return max(cores // cpus, 1)
+
+
+def _refuse(way_out: str) -> NoReturn:
+    msg = (
+        "the application and its cores are not known, which `rate_limit` of scope 'host' and 'job'"
+        f" needs: {way_out}; or use a part of the limit with scope 'task'"
+    )
+    raise ConfigurationError(msg, ErrorKind.RATE_LIMIT_INVALID)
+
+
+def _local_cores(spark: SparkSession) -> int | None:
+    match = _LOCAL.fullmatch((_conf(spark, "spark.master") or "").strip())
+    if match is None:
+        return None
+    if match["first"] is None:
+        return 1
+    if match["first"] == "*":
+        # The machine of the driver runs all of it, which may be another one with Spark Connect.
+        default = _conf(spark, "spark.default.parallelism")
+        context = getattr(spark, "_sc", None)
+        found = default if context is None else context.defaultParallelism
+        return None if found is None else int(found)
+    return int(match["first"]) * int(match["second"] or 1)
+
+
+def _cluster_cores(spark: SparkSession) -> int | None:
+    most = _conf(spark, "spark.cores.max")
+    each = _conf(spark, "spark.executor.cores")
+    is_dynamic = _conf(spark, "spark.dynamicAllocation.enabled") == "true"
+    count = _conf(
+        spark,
+        "spark.dynamicAllocation.maxExecutors" if is_dynamic else "spark.executor.instances",
+    )
+    bounds = [int(most)] if most else []
+    if each and count:
+        bounds.append(int(each) * int(count))
+    return min(bounds, default=None)
+
+
+def _conf(spark: SparkSession, name: str) -> str | None:
+    try:
+        return spark.conf.get(name, None)
+    except Exception:  # noqa: BLE001 - not every server shows all of its configuration
+        return None

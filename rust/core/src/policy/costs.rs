@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a call costs each of its limits.
+
+/// The most limits in time that the calls of an operator may have.
+pub const MAX_LIMITS: usize = 4;
+
+/// What a call costs each limit in time that there is, in whatever that counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Costs([u64; MAX_LIMITS]);
+
+impl Costs {
+    /// Costs nothing.
+    pub const NONE: Self = Self([0; MAX_LIMITS]);
+
+    /// Returns what it costs the limit with this number, from 0.
+    #[inline]
+    pub fn of(&self, limit: usize) -> u64 {
+        self.0.get(limit).copied().unwrap_or_default()
+    }
+
+    /// Returns the same but for one limit.
+    #[must_use]
+    pub fn with(mut self, limit: usize, cost: u64) -> Self {
+        if let Some(known) = self.0.get_mut(limit) {
+            *known = cost;
+        }
+        self
+    }
+}
+
+/// What a record costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Price {
+    /// As much as any.
+    #[default]
+    Usual,
+    /// So much.
+    Of(Costs),
+    /// Nothing, as far as is known: its first call is answered without being made.
+    Free(Costs),
+}
+
+/// What a record that does not cost the usual was charged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Charge {
+    /// What its next call is charged.
+    pub(crate) next: Costs,
+    /// What a call is charged that is made.
+    pub(crate) estimate: Costs,
+    /// What its present call was charged.
+    pub(crate) charged: Costs,
+    /// What its present call has cost, if somebody said so.
+    pub(crate) actual: Option<Costs>,
+}
+
+impl Charge {
+    pub(crate) const fn new(next: Costs, estimate: Costs) -> Self {
+        Self { next, estimate, charged: next, actual: None }
+    }
+
+    /// Charges a call that starts; returns what it pays.
+    pub(crate) const fn begin(&mut self) -> Costs {
+        (self.charged, self.next, self.actual) = (self.next, self.estimate, None);
+        self.charged
+    }
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+//! An operator whose calls are limited in time, on a manual clock: nobody is too late, and nothing is
+//! called too early.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::collections::VecDeque;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::time::Duration;
+
+use sparkawait_core::element::{Key, StreamElement, StreamRecord};
+use sparkawait_core::flow::ChannelConfig;
+use sparkawait_core::operator::{
+    AsyncWaitOperator, AttemptId, Completion, Config, EndOfInput, FailurePolicy, OutputMode, Retry,
+};
+use sparkawait_core::policy::{CallSign, Costs, Gcra, PolicyConfig, Price, Rate, RateLimitConfig};
+use sparkawait_core::retry::AsyncRetryStrategy;
+use sparkawait_core::time::ProcessingTime;
+
+const CALL: Duration = Duration::from_millis(20);
+const TIMEOUT: Duration = Duration::from_secs(5);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn limit(permits: u64, period: Duration, burst: u64) -> RateLimitConfig {
+    let rate = Rate::new(NonZeroU64::new(permits).unwrap(), period).unwrap();
+    let limit = Gcra::new(rate, NonZeroU64::new(burst).unwrap());
+    RateLimitConfig { limit, cost: 1, is_per_channel: false }
+}
+
+fn policy(limits: &[RateLimitConfig]) -> PolicyConfig {
+    let mut config = PolicyConfig::NONE;
+    for (place, limit) in config.rate_limits.iter_mut().zip(limits) {
+        *place = Some(*limit);
+    }
+    config
+}
+
+/// Records that all are there at once, and a service that answers after `CALL`.
+struct World {
+    operator: AsyncWaitOperator<u64, (), ()>,
+    now: ProcessingTime,
+    calls: VecDeque<(ProcessingTime, AttemptId, u64)>,
+    /// When each call was made, and for which record.
+    made: Vec<(Duration, u64)>,
+    emitted: Vec<(u64, bool)>,
+    /// What a record is.
+    price: fn(u64) -> Price,
+    channels: u64,
+    /// What a call comes to, by record and attempt.
+    answer: fn(u64, u32) -> Completion<(), ()>,
+}
+
+fn good(_: u64, _: u32) -> Completion<(), ()> {
+    Completion::answered((), Retry::No)
+}
+
+impl World {
+    fn new(mode: OutputMode, policy: &PolicyConfig, channels: u64) -> Self {
+        Self::with(mode, policy, channels, |_| {})
+    }
+
+    fn with(
+        mode: OutputMode,
+        policy: &PolicyConfig,
+        channels: u64,
+        adapt: impl FnOnce(&mut Config),
+    ) -> Self {
+        let mut config = Config::new(mode, NonZeroUsize::new(800).unwrap());
+        config.max_concurrency = NonZeroUsize::new(100).unwrap();
+        config.timeout = Some(TIMEOUT);
+        config.on_failure = FailurePolicy::Emit;
+        config.at_end_of_input = EndOfInput::KeepRetrying;
+        config.channels = Some(match channels {
+            0 => ChannelConfig::single(*policy),
+            _ => ChannelConfig { policy: *policy, ..ChannelConfig::floating(100, 10_000) },
+        });
+        adapt(&mut config);
+        Self {
+            operator: AsyncWaitOperator::new(config),
+            now: ProcessingTime::ZERO,
+            calls: VecDeque::new(),
+            made: Vec::new(),
+            emitted: Vec::new(),
+            price: |_| Price::Usual,
+            channels,
+            answer: good,
+        }
+    }
+
+    fn start(&mut self) {
+        for call in self.operator.actions().invoke.drain(..) {
+            self.made.push((self.now.saturating_since(ProcessingTime::ZERO), call.value));
+            self.calls.push_back((self.now + CALL, call.attempt, call.value));
+        }
+        self.operator.actions().cancel.clear();
+    }
+
+    /// Lets `records` records pass; their values count from 0.
+    fn run(&mut self, records: u64) {
+        let mut next = 0;
+        while !self.operator.is_finished() {
+            while next < records && self.operator.free_slots() > 0 {
+                let channel = (self.channels > 0).then(|| Key::new(next % self.channels.max(1)));
+                let (record, price) = (StreamRecord::new(next, None), (self.price)(next));
+                let key = Some(Key::new(next % 3));
+                let put = self.operator.process_element_for(price, channel, record, key, self.now);
+                put.unwrap();
+                next += 1;
+                self.start();
+            }
+            if next == records {
+                self.operator.end_input(self.now);
+            }
+            let due = self.operator.poll_timeout();
+            let answered = self.calls.front().map(|it| it.0);
+            let Some(then) = due.into_iter().chain(answered).min() else { continue };
+            self.now = self.now.max(then);
+            while self.calls.front().is_some_and(|it| it.0 <= self.now) {
+                let (_, attempt, value) = self.calls.pop_front().unwrap();
+                let answer = (self.answer)(value, attempt.attempt);
+                self.operator.handle_completion(attempt, answer, self.now);
+            }
+            self.operator.handle_time(self.now);
+            self.start();
+            while let Some(element) = self.operator.pop_output() {
+                let StreamElement::Record(emitted) = element else { continue };
+                self.emitted.push((emitted.record.value, emitted.outcome.is_ok()));
+            }
+        }
+    }
+
+    fn failed(&self) -> usize {
+        self.emitted.iter().filter(|it| !it.1).count()
+    }
+
+    /// The most that was made in any `time`.
+    fn most_in(&self, time: Duration, cost: impl Fn(u64) -> u64) -> u64 {
+        let in_window = |from: Duration| {
+            let made = self.made.iter().filter(|it| it.0 >= from && it.0 < from + time);
+            made.map(|it| cost(it.1)).sum()
+        };
+        self.made.iter().map(|it| in_window(it.0)).max().unwrap_or_default()
+    }
+}
+
+const MODES: [OutputMode; 3] = [OutputMode::Ordered, OutputMode::Unordered, OutputMode::KeyOrdered];
+
+#[test]
+fn a_job_that_is_slower_than_its_limit_fails_no_record() {
+    let slow = policy(&[limit(10, Duration::from_secs(60), 1)]);
+    for mode in MODES {
+        for channels in [0, 1, 7] {
+            let mut world = World::new(mode, &slow, channels);
+
+            world.run(100);
+
+            assert_eq!((world.emitted.len(), world.failed()), (100, 0), "{mode:?} {channels}");
+            let starts: Vec<u64> = world.made.iter().map(|it| it.0.as_secs()).collect();
+            assert_eq!(starts, (0..100).map(|it| it * 6).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn no_second_has_more_calls_than_rate_and_burst_and_none_has_fewer_than_the_rate() {
+    for mode in MODES {
+        for channels in [0, 5] {
+            let mut world = World::new(mode, &policy(&[limit(50, SECOND, 20)]), channels);
+
+            world.run(400);
+
+            assert_eq!((world.emitted.len(), world.failed()), (400, 0));
+            let most = world.most_in(SECOND, |_| 1);
+            assert!((50..=70).contains(&most), "{most} calls in a second, {mode:?} {channels}");
+            let took = world.made.last().unwrap().0;
+            assert!(took <= SECOND * (400 - 20) / 50 + CALL, "{took:?} {mode:?} {channels}");
+        }
+    }
+}
+
+#[test]
+fn channels_share_a_limit_in_turn_or_have_one_each() {
+    let shared = policy(&[limit(10, SECOND, 1)]);
+    let mut world = World::new(OutputMode::Unordered, &shared, 4);
+    world.run(80);
+    let channels: Vec<u64> = world.made.iter().map(|it| it.1 % 4).collect();
+    for turn in channels.chunks(4) {
+        let mut turn = turn.to_vec();
+        turn.sort_unstable();
+        assert_eq!(turn, [0, 1, 2, 3]);
+    }
+
+    let own = RateLimitConfig { is_per_channel: true, ..limit(10, SECOND, 1) };
+    let mut world = World::new(OutputMode::Unordered, &policy(&[own]), 4);
+    world.run(80);
+    assert_eq!(world.failed(), 0);
+    assert_eq!(world.most_in(Duration::from_millis(100), |_| 1), 4);
+    assert_eq!(world.made.last().unwrap().0, Duration::from_millis(1900));
+}
+
+#[test]
+fn a_call_waits_for_all_its_limits_and_pays_what_it_costs() {
+    let (calls, tokens) = (limit(10, SECOND, 10), limit(100, SECOND, 30));
+    for channels in [0, 3] {
+        let mut world = World::new(OutputMode::Ordered, &policy(&[calls, tokens]), channels);
+        // One in five needs as many tokens as twenty others.
+        world.price = |it| Price::Of(Costs::NONE.with(0, 1).with(1, cost(it)));
+
+        world.run(200);
+
+        assert_eq!((world.emitted.len(), world.failed()), (200, 0));
+        assert!(world.most_in(SECOND, |_| 1) <= 20);
+        // A call above the burst waits for the whole of it.
+        assert!(world.most_in(SECOND, cost) <= 100 + 60, "{}", world.most_in(SECOND, cost));
+        let all: u64 = (0..200).map(cost).sum();
+        let took = u64::try_from(world.made.last().unwrap().0.as_millis()).unwrap();
+        assert!(took <= all * 10, "{took} ms for {all} tokens");
+    }
+}
+
+const fn cost(record: u64) -> u64 {
+    if record.is_multiple_of(5) { 60 } else { 3 }
+}
+
+#[test]
+fn a_retry_pays_and_a_call_that_was_not_made_does_not() {
+    let retries = |config: &mut Config| {
+        config.retry = Some(AsyncRetryStrategy::fixed_delay(1, Duration::from_millis(1)));
+    };
+    let slow = policy(&[limit(10, SECOND, 1)]);
+    let mut world = World::with(OutputMode::Unordered, &slow, 0, retries);
+    world.answer = |_, attempt| match attempt {
+        1 => Completion::failed((), Retry::Yes, CallSign::Unreachable),
+        _ => Completion::answered((), Retry::No),
+    };
+    world.run(20);
+    assert_eq!((world.failed(), world.made.len()), (0, 40));
+    assert!(world.most_in(SECOND, |_| 1) <= 11);
+
+    // Those that turn out not to be calls give their permits back, and the last ones are known
+    // to be none before.
+    let mut world = World::new(OutputMode::Unordered, &slow, 3);
+    world.answer =
+        |_, _| Completion { outcome: Ok(()), retry: Retry::No, sign: CallSign::NotCalled };
+    world.price = |it| if it < 20 { Price::Usual } else { Price::Free(Costs::NONE.with(0, 1)) };
+    world.run(300);
+    assert_eq!(world.failed(), 0);
+    assert!(world.now.saturating_since(ProcessingTime::ZERO) <= CALL * 25);
+    assert_eq!(world.operator.limit_metrics(world.now).unwrap().permits[0], 0);
+}
+
+#[test]
+fn a_call_is_settled_by_what_it_really_cost() {
+    let mut operator = World::new(OutputMode::Unordered, &policy(&[limit(10, SECOND, 10)]), 0);
+    let (operator, now) = (&mut operator.operator, ProcessingTime::ZERO);
+    for value in 0..2 {
+        operator.process_element(StreamRecord::new(value, None), None, now).unwrap();
+    }
+    let calls = std::mem::take(&mut operator.actions().invoke);
+    for (call, cost) in calls.iter().zip([9, 0]) {
+        operator.settle(call.attempt, 0, cost);
+        operator.handle_completion(call.attempt, good(0, 1), now);
+    }
+    assert_eq!(operator.free_slots(), 1, "10 permits less 9");
+    assert_eq!(operator.limit_metrics(now).unwrap().permits[0], 9);
+}
+
+#[test]
+fn a_record_whose_channel_is_slow_ages_although_there_is_a_limit() {
+    let fast = policy(&[limit(1_000, SECOND, 1_000)]);
+    let mut world = World::with(OutputMode::Unordered, &fast, 1, |config| {
+        config.max_concurrency = NonZeroUsize::MIN;
+        config.channels = config.channels.map(|it| ChannelConfig { max_per_channel: 1, ..it });
+    });
+    world.run(300);
+    // One call at a time, 20 ms each: 250 are answered in time.
+    assert!((40..=60).contains(&world.failed()), "{} failed", world.failed());
+}

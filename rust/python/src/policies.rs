@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What bounds calls in time, as Python describes it.
+
+use std::num::NonZeroU64;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use sparkawait_core::ErrorKind;
+use sparkawait_core::policy::{
+    Gcra, LimitMetrics, MAX_LIMITS, PermitSources, PolicyConfig, Rate, RateLimitConfig,
+};
+use sparkawait_runtime::host_limit::{HostLimits, page_of};
+
+use crate::error::{configuration_error, internal_error};
+
+/// What bounds the calls of an operator beside their number.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct PolicyArguments {
+    rate_limits: Vec<RateLimitArguments>,
+    /// Names what shares limits of the host.
+    application: String,
+}
+
+/// The `Terms` of Python.
+#[derive(FromPyObject)]
+struct RateLimitArguments {
+    /// In metrics.
+    label: String,
+    /// For the processes that share it.
+    name: String,
+    permits: u64,
+    period_nanos: u64,
+    burst: u64,
+    cost: u64,
+    per_channel: bool,
+    is_of_host: bool,
+    /// Tasks among which a limit of the job is split; 1 if it is not.
+    parts: u64,
+}
+
+/// A limit in time, as its metrics are shown.
+pub(crate) struct ShownLimit {
+    label: String,
+    parts: u64,
+}
+
+impl PolicyArguments {
+    /// Returns how the metrics of the limits in time are shown.
+    pub(crate) fn shown(self) -> Vec<ShownLimit> {
+        let limits = self.rate_limits.into_iter();
+        limits.map(|it| ShownLimit { label: it.label, parts: it.parts }).collect()
+    }
+}
+
+impl RateLimitArguments {
+    fn limit(&self) -> PyResult<Gcra> {
+        let positive =
+            |value| NonZeroU64::new(value).ok_or_else(|| internal_error("a rate limit of nothing"));
+        let rate = Rate::new(positive(self.permits)?, Duration::from_nanos(self.period_nanos));
+        let rate = rate.ok_or_else(|| internal_error("a rate limit for no time"))?;
+        Ok(Gcra::new(rate, positive(self.burst)?))
+    }
+}
+
+/// Converts them.
+pub(crate) fn to_policies(
+    arguments: &PolicyArguments,
+) -> PyResult<(PolicyConfig, Option<Arc<dyn PermitSources>>)> {
+    let mut config = PolicyConfig::NONE;
+    let mut of_host = [const { None }; MAX_LIMITS];
+    for (index, it) in arguments.rate_limits.iter().enumerate() {
+        let limit = it.limit()?;
+        let known = config.rate_limits.get_mut(index).zip(of_host.get_mut(index));
+        let Some((place, shared)) = known else {
+            return Err(internal_error("more rate limits than there may be"));
+        };
+        *place = Some(RateLimitConfig { limit, cost: it.cost, is_per_channel: it.per_channel });
+        *shared = it.is_of_host.then(|| (it.name.clone(), limit));
+    }
+    if of_host.iter().all(Option::is_none) {
+        return Ok((config, None));
+    }
+    let page = page_of(Path::new(&std::env::temp_dir()), &arguments.application);
+    let limits = HostLimits::open(&page, of_host).map_err(|error| {
+        let message = format!("`rate_limit` of scope 'host': {error}");
+        configuration_error(&message, ErrorKind::RateLimitInvalid)
+    })?;
+    Ok((config, Some(Arc::new(limits))))
+}
+
+/// Adds what limits have let pass to the metrics of their task.
+pub(crate) fn set_limits(
+    metrics: &Bound<'_, PyDict>,
+    limits: &LimitMetrics,
+    shown: &[ShownLimit],
+) -> PyResult<()> {
+    let by_label = PyDict::new(metrics.py());
+    for (ShownLimit { label, parts }, permits) in shown.iter().zip(limits.permits) {
+        let counts = PyDict::new(metrics.py());
+        counts.set_item("permits", permits)?;
+        counts.set_item("parts", parts)?;
+        by_label.set_item(label, counts)?;
+    }
+    metrics.set_item("rate_limits", by_label)?;
+    metrics.set_item("held", limits.waited.as_secs_f64())
+}

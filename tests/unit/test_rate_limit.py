@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits in time: what may be said, and that calls keep them."""
+
+import pickle
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+import sparkawait as sa
+from sparkawait import arrow
+from sparkawait._plan.options import resolve_unpickled
+from sparkawait._worker.metrics import merge
+from sparkawait.exceptions import ErrorKind
+from sparkawait.rate_limit import RateLimit
+from sparkawait.testing import simulated
+
+ROWS = pa.record_batch({"id": range(60), "tenant": [f"t{it % 3}" for it in range(60)]})
+MODES = ["ordered", "unordered", "key_ordered"]
+
+
+@sa.async_function("seen bigint")
+async def see(row):
+    return {"seen": row["id"]}
+
+
+def run(function, batch=ROWS, mode="unordered", **options):
+    """Returns the rows, and what the task has counted."""
+    totals = {}
+    key = {"key": "id"} if mode == "key_ordered" else {}
+    plan = resolve_unpickled(mode, function, input_schema=None, **options, **key)
+    out = arrow.run(plan, iter([batch]), on_metrics=totals.update)
+    return [row for part in out for row in part.to_pylist()], totals
+
+
+def terms(limit, application="", cores=1):
+    return limit.terms("f", application, cores)
+
+
+@pytest.mark.parametrize(
+    ("rate", "permits", "nanos", "burst"),
+    [
+        ("100/s", 100, 10**9, 100),
+        ("10/min", 10, 60 * 10**9, 1),
+        ("5_000 / h", 5000, 3600 * 10**9, 1),
+        ("20/500ms", 20, 5 * 10**8, 40),
+        ("7/2 s", 7, 2 * 10**9, 3),
+        ("1/day", 1, 86_400 * 10**9, 1),
+    ],
+)
+def test_a_rate_is_permits_per_time_and_the_burst_is_a_seconds_worth(rate, permits, nanos, burst):
+    found = terms(RateLimit(rate))
+    assert (found.permits, found.period_nanos, found.burst) == (permits, nanos, burst)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rate": "fast"}, "write permits per time, as in '100/s'"),
+        ({"rate": 100}, "write permits per time"),
+        ({"rate": "100/parsec"}, "write permits per time"),
+        ({"rate": "-5/s"}, "write permits per time"),
+        ({"rate": "0/s"}, "`rate` of RateLimit must be at least 1, got 0"),
+        ({"rate": "1/0s"}, "for a time up to 100 days"),
+        ({"rate": "5/s", "burst": 0}, "`burst` of RateLimit must be at least 1, got 0"),
+        ({"rate": "5/s", "burst": 1.5}, "`burst` of RateLimit must be an int"),
+        ({"rate": "5/s", "cost": -1}, "`cost` of RateLimit must be at least 0, got -1"),
+        ({"rate": "5/s", "scope": "galaxy"}, "must be 'task', 'host' or 'job', got 'galaxy'"),
+        ({"rate": "5/s", "per_channel": 1}, "`per_channel` of RateLimit must be a bool"),
+        ({"rate": "5/s", "name": ""}, "`name` of RateLimit must be a name"),
+    ],
+)
+def test_a_wrong_limit_is_refused(arguments, message):
+    with pytest.raises(sa.ConfigurationError, match="RateLimit") as caught:
+        RateLimit(**arguments)
+    assert caught.value.kind == ErrorKind.RATE_LIMIT_INVALID
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ("100/s", "must be a sparkawait.RateLimit or a list of them"),
+        ([], "must be a sparkawait.RateLimit or a list of them"),
+        ([RateLimit("1/s"), 5], "must hold sparkawait.RateLimit"),
+        ([RateLimit("1/s")] * 2, "two limits called '1/s'"),
+        ([RateLimit(f"{it}/s") for it in range(1, 6)], "not have more than 4 limits, got 5"),
+    ],
+)
+def test_a_wrong_list_of_limits_is_refused(limits, message):
+    with pytest.raises(sa.ConfigurationError) as caught:
+        sa.WaitOptions(rate_limit=limits)
+    assert caught.value.kind == ErrorKind.RATE_LIMIT_INVALID
+    assert message in str(caught.value)
+
+
+def test_a_limit_of_the_job_is_split_over_the_cores_that_may_run_it():
+    found = terms(RateLimit("100/s", burst=20, scope="job"), cores=8)
+    assert (found.permits, found.period_nanos, found.burst) == (100, 8 * 10**9, 2)
+    assert terms(RateLimit("100/s", burst=3, scope="job"), cores=8).burst == 1
+    assert terms(RateLimit("100/s"), cores=8).parts == 1
+
+
+def test_limits_of_a_host_are_told_apart_by_name_or_function():
+    names = [
+        terms(limit, application).name
+        for application in ("app-1", "")
+        for limit in (RateLimit("1/s"), RateLimit("2/s"), RateLimit("1/s", name="api"))
+    ]
+    assert len(set(names)) == len(names)
+    assert terms(RateLimit("2/s", name="api"), "app-1").name == "api"
+
+
+def test_limits_travel():
+    limits = (RateLimit("1/s"), RateLimit("2/s", scope="host"))
+    assert pickle.loads(pickle.dumps(limits)) == limits  # noqa: S301 - of our own
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("scope", ["task", "host", "job"])
+@pytest.mark.parametrize("channel", [None, "tenant"])
+def test_every_row_pays_and_none_is_too_late(mode, scope, channel):
+    limit = RateLimit("100/s", burst=30, scope=scope, name=f"{mode} {scope} {channel}")
+
+    rows, totals = run(see, mode=mode, rate_limit=limit, channel=channel, timeout="5s")
+
+    assert sorted(row["seen"] for row in rows) == list(range(60))
+    assert totals["rate_limits"] == {limit.label: {"permits": 60, "parts": 1}}
+    assert totals["timeouts"] == 0
+    assert totals["held"] > 0
+
+
+def test_each_channel_may_have_a_limit_of_its_own():
+    limits = [RateLimit("1000/s", per_channel=True, cost=2), RateLimit("5000/s", name="all")]
+    rows, totals = run(see, rate_limit=limits, channel="tenant")
+    assert len(rows) == 60
+    permits = {name: counts["permits"] for name, counts in totals["rate_limits"].items()}
+    assert permits == {"1000/s": 120, "all": 60}
+
+
+def test_retries_pay():
+    @sa.async_function("seen bigint")
+    async def fail_once(row):
+        calls[row["id"]] += 1
+        if calls[row["id"]] == 1:
+            raise ConnectionResetError
+        return {"seen": row["id"]}
+
+    calls = Counter()
+    limit = RateLimit("1000/s")
+    rows, totals = run(fail_once, rate_limit=limit, retry=sa.retry.fixed_delay(2, "1ms"))
+    assert len(rows) == 60
+    assert totals["rate_limits"]["1000/s"]["permits"] == 120
+
+
+def test_a_native_function_keeps_a_limit_in_a_chain():
+    first = arrow.unordered_wait([ROWS], see, rate_limit=RateLimit("500/s", burst=20))
+    limits = [RateLimit("400/s", burst=10), RateLimit("20000/min", name="minute")]
+    native = simulated()
+    out = arrow.ordered_wait(first, native, chain=True, rate_limit=limits, timeout="5s")
+    assert sorted(pa.Table.from_batches(out)["seen"].to_pylist()) == list(range(60))
+
+
+def test_metrics_of_limits_are_added():
+    one = {"rate_limits": {"a": {"permits": 3, "parts": 2}}, "held": 0.5}
+    other = {"rate_limits": {"a": {"permits": 4, "parts": 2}, "b": {"permits": 1, "parts": 1}}}
+    assert merge(one, other) == {
+        "rate_limits": {"a": {"permits": 7, "parts": 2}, "b": {"permits": 1, "parts": 1}},
+        "held": 0.5,
+    }

@@ -245,14 +245,15 @@ fn a_call_counts_from_when_it_says_that_it_begins() {
     assert_eq!(answer(&mut operator, hedge, 1, 120), Handled::Final(took));
 }
 
-fn with_channels(max_per_channel: u32, policy: PolicyConfig) -> Config {
-    let channels = ChannelConfig { max_per_channel, policy, ..ChannelConfig::floating(8, 100) };
+fn with_channels(max_per_channel: u32, policy: &PolicyConfig) -> Config {
+    let channels =
+        ChannelConfig { max_per_channel, policy: *policy, ..ChannelConfig::floating(8, 100) };
     Config { channels: Some(channels), ..config(8, 1.0) }
 }
 
 #[test]
 fn a_hedge_takes_a_credit_of_its_channel_before_those_that_wait() {
-    let mut operator = operator(with_channels(4, PolicyConfig::NONE), 14);
+    let mut operator = operator(with_channels(4, &PolicyConfig::NONE), 14);
     let calls = started(&mut operator);
     assert_eq!(calls.len(), 8);
     assert_eq!(hedges(&mut operator, AFTER), []);
@@ -272,7 +273,7 @@ fn a_hedge_takes_a_credit_of_its_channel_before_those_that_wait() {
 fn nothing_is_hedged_while_the_limit_of_its_channel_shrinks() {
     let limit = AdaptiveLimitConfig { initial: 8, min: 1, max: 8, max_latency: None };
     let policy = PolicyConfig { adaptive_limit: Some(limit), ..PolicyConfig::NONE };
-    let mut operator = operator(with_channels(8, policy), 6);
+    let mut operator = operator(with_channels(8, &policy), 6);
     let calls = started(&mut operator);
 
     fail(&mut operator, calls[0].1, Retry::After(Duration::from_secs(1)), 5);

@@ -390,7 +390,11 @@ impl Simulation {
     /// Ends the input; then all that is held ends, too.
     fn finish(&mut self, waits_for_answers: bool) {
         self.run(&Op::EndInput);
-        while !self.operator.is_finished() {
+        for step in 0.. {
+            if self.operator.is_finished() {
+                return;
+            }
+            assert!(step < 10_000, "what is held does not end");
             self.run(&Op::PopAll);
             self.run(&Op::Replay);
             let answers = self.awaited();

@@ -325,6 +325,16 @@ impl ChannelPolicies {
         !is_shut
     }
 
+    /// Ends the wait for the limits that channels share once its time has come. Whoever starts next
+    /// asks them again; that may be later, while all calls are in flight.
+    pub(super) fn end_wait(&mut self, now: ProcessingTime) {
+        let Some(gate) = &mut self.gate else { return };
+        if gate.held_until.is_some_and(|it| it <= now) {
+            gate.held_until = None;
+            self.note_wait(now);
+        }
+    }
+
     /// Returns for how many nanoseconds limits in time have let nothing start in a channel.
     pub(super) fn closed_nanos(&self, id: ChannelId, now: ProcessingTime) -> u64 {
         let Some(policed) = self.channels.get(id.0 as usize) else { return 0 };

@@ -47,6 +47,9 @@ impl ChannelTable {
 
     #[inline(never)]
     fn wake(&mut self, now: ProcessingTime) {
+        if let Some(policies) = &mut self.policies {
+            policies.end_wait(now);
+        }
         while let Some(id) = self.policies.as_mut().and_then(|it| it.pop_due(now)) {
             self.consult(id, now);
             self.ask(id);

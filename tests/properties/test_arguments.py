@@ -168,6 +168,15 @@ def with_batch(**given):
     return wait("ordered", function)
 
 
+def with_hedge(**given):
+    function = sa.async_function("y bigint", idempotent=True)(bare)
+    return wait("ordered", function, hedge=sa.Hedge(**given))
+
+
+def with_items(**body):
+    with_native(http.post("https://h", "x bigint", batch=sa.Batch(max_rows=3), **body))
+
+
 def with_retry(make, usual, **given):
     return wait("ordered", retry=make(**{**usual, **given}))
 
@@ -204,6 +213,8 @@ CALLS = {
     "http.get": (native(http.get, **URL), HTTP),
     "http.post": (native(http.post, **URL), HTTP),
     "http.request": (native(http.request, method="PUT", **URL), ["method", *HTTP]),
+    "http.each": (lambda value: with_items(json=http.each(value)), ["value"]),
+    "http.lines": (lambda value: with_items(body=http.lines(value)), ["value"]),
     "redis.get": (native(redis.get, **REDIS), redis_options(redis.get)),
     "redis.mget": (
         native(redis.mget, url="redis://h", keys=["{id}"], schema="x int"),
@@ -232,6 +243,8 @@ CALLS = {
     "AdaptiveLimit": (with_limit, parameters(sa.AdaptiveLimit)),
     "RateLimit": (with_rate, parameters(sa.RateLimit)),
     "Batch": (with_batch, parameters(sa.Batch)),
+    "CarryOver": (sa.CarryOver, parameters(sa.CarryOver)),
+    "Hedge": (with_hedge, parameters(sa.Hedge)),
     "retry.fixed_delay": (
         partial(with_retry, retry.fixed_delay, FIXED),
         parameters(retry.fixed_delay),

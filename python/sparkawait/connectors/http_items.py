@@ -160,6 +160,9 @@ def check_id(value: object) -> tuple[str, str | None]:
     return text(value, "id", "a JSON path, or one path to a template"), None
 
 
+_MAX_CODE = 2**63
+
+
 def check_retry(value: object) -> tuple[str, ...]:
     """Returns the errors of ``retry_items=`` as texts.
 
@@ -167,12 +170,14 @@ def check_retry(value: object) -> tuple[str, ...]:
         ConfigurationError: If there is one that is neither text nor number.
     """
     rule = "texts or whole numbers"
-    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
-        refuse(f"`retry_items` must be a list of {rule}, got {shown(cast('object', value))}")
+    if not isinstance(value, list | tuple | set | frozenset):
+        refuse(f"`retry_items` must be a list of {rule}, got {shown(value)}")
     errors: list[str] = []
     for error in cast("Iterable[object]", value):
         if isinstance(error, bool) or not isinstance(error, str | int) or error == "":
             refuse(f"`retry_items` must be {rule}, got {shown(error)}")
+        if isinstance(error, int) and not -_MAX_CODE < error < _MAX_CODE:
+            refuse(f"`retry_items` has a number beyond 63 bits: {shown(error)}")
         errors.append(str(error))
     return tuple(errors)
 

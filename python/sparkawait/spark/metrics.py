@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from py4j.protocol import Py4JError
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from sparkawait._worker.metrics import merge
@@ -101,6 +100,9 @@ class Metrics:
         return {**sums, "failed_tasks": self._of_failed_tasks()}
 
     def _of_failed_tasks(self) -> TaskMetrics:
+        # The thin client of Spark Connect has no Py4J, and no metrics either.
+        from py4j.protocol import Py4JError
+
         sums: TaskMetrics = {"tasks": 0}
         try:
             for error in _errors_of_tasks(self._spark):

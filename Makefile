@@ -45,7 +45,7 @@ BETWEEN := tests/types tests/spark/test_smoke.py tests/spark/test_types.py tests
 	tests/spark/test_connect.py tests/spark/test_workers.py
 
 # A task that hangs keeps its core of the local Spark, and every test after it waits in vain.
-SPARK_LIMITS := --maxfail=3 --session-timeout=1200
+SPARK_LIMITS := --maxfail=3 --session-timeout=2400
 
 # What depends on pyarrow.
 ON_ARROW := $(wildcard tests/unit/test_arrow*.py) tests/properties \

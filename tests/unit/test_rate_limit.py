@@ -138,6 +138,18 @@ def test_each_channel_may_have_a_limit_of_its_own():
     assert permits == {"1000/s": 120, "all": 60}
 
 
+@pytest.mark.parametrize("channel", [None, "tenant"])
+def test_what_a_cache_knows_or_asks_once_does_not_pay(channel):
+    tenants = len(set(ROWS["tenant"].to_pylist()))
+    cache, limit = sa.Cache(key="tenant"), RateLimit("100/s", burst=5)
+
+    for calls in (tenants, 0):
+        rows, totals = run(see, rate_limit=limit, cache=cache, channel=channel, timeout="5s")
+
+        assert len(rows) == 60
+        assert totals["rate_limits"] == {"100/s": {"permits": calls, "parts": 1}}
+
+
 def test_retries_pay():
     @sa.async_function("seen bigint")
     async def fail_once(row):

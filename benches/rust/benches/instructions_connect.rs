@@ -139,7 +139,14 @@ impl AsyncFunction<Calls> for AtOnce {
     fn invoke(&mut self, calls: Calls) {
         let attempts: Vec<AttemptId> = calls.calls.iter().map(|call| call.attempt).collect();
         let rows = self.rows.slice(0, attempts.len());
-        let results = ResultGroup { attempts, counts: None, retries: None, misses: None, rows };
+        let results = ResultGroup {
+            attempts,
+            counts: None,
+            retries: None,
+            misses: None,
+            is_known: false,
+            rows,
+        };
         self.replies.send(ReplyGroup { results: Some(results), failures: Vec::new() });
     }
 

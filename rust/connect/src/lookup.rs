@@ -141,6 +141,7 @@ impl LookupReply {
             counts: (!self.is_one_each).then_some(self.counts),
             retries: self.retries,
             misses: self.misses,
+            is_known: false,
             rows,
         });
         ReplyGroup { results, failures: self.failures }

@@ -51,7 +51,8 @@ fn answer(replies: &Replies, calls: &[(AttemptId, i64)]) {
     let values: Vec<i64> = calls.iter().map(|(_, row)| *row).collect();
     let attempts = calls.iter().map(|(attempt, _)| *attempt).collect();
     let rows = batch("result", &values);
-    let group = ResultGroup { attempts, counts: None, retries: None, misses: None, rows };
+    let group =
+        ResultGroup { attempts, counts: None, retries: None, misses: None, is_known: false, rows };
     replies.send(ReplyGroup { results: Some(group), failures: Vec::new() });
 }
 

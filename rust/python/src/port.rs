@@ -135,7 +135,7 @@ impl Port {
         counts: Option<Vec<u32>>,
         retries: Option<Vec<bool>>,
     ) {
-        let group = ResultGroup { attempts, counts, retries, misses: None, rows };
+        let group = ResultGroup { attempts, counts, retries, misses: None, is_known: false, rows };
         self.replies.send(ReplyGroup { results: Some(group), failures: Vec::new() });
     }
 

@@ -131,6 +131,8 @@ pub struct ResultGroup {
     pub retries: Option<Vec<bool>>,
     /// Whether a call found nothing; `None`: those without result rows.
     pub misses: Option<Vec<bool>>,
+    /// Whether nobody was called for them: the answers were known, or another call brought them.
+    pub is_known: bool,
     /// The result rows, in the task's result schema.
     pub rows: RecordBatch,
 }

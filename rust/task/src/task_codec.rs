@@ -22,6 +22,7 @@ use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::operator::{
     AttemptId, Completion, Emitted, Failure, Handled, Invocation, NotCalled, Retry,
 };
+use sparkawait_core::policy::CallSign;
 use sparkawait_runtime::batch_codec::InputElement;
 use sparkawait_runtime::{BatchCodec, ReplySender};
 
@@ -259,13 +260,14 @@ impl TaskCodec {
         complete: &mut impl FnMut(AttemptId, Completion<ResultRows, Box<CallFailure>>) -> Handled,
     ) -> Result<(), TaskError> {
         group.check()?;
+        let sign = if group.is_known { CallSign::NotCalled } else { CallSign::Good };
         let mut rest = self.rows.accept_results(group.rows)?;
         for (index, attempt) in group.attempts.into_iter().enumerate() {
             let count = group.counts.as_ref().map_or(1, |counts| counts[index]);
             let asks_for_retry = group.retries.as_ref().is_some_and(|retries| retries[index]);
             let retry = if asks_for_retry { Retry::Yes } else { Retry::No };
             let results = rest.split_front(count);
-            let handled = complete(attempt, Completion::answered(results, retry));
+            let handled = complete(attempt, Completion { outcome: Ok(results), retry, sign });
             if matches!(handled, Handled::Ignored | Handled::Retried(_)) {
                 self.rows.discard(results);
             }

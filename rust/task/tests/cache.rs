@@ -213,6 +213,7 @@ fn answer(hand: &Hand, calls: &Calls, value: i64) {
         counts: None,
         retries: None,
         misses: None,
+        is_known: false,
         rows: RecordBatch::try_new(schema(&["result"]), vec![Arc::new(values)]).unwrap(),
     };
     hand.replies.send(ReplyGroup { results: Some(results), failures: Vec::new() });

@@ -67,7 +67,14 @@ impl Sharing {
         let attempts = std::mem::take(&mut *self.held.lock().unwrap());
         let values = Arc::new(Int64Array::from(vec![7; attempts.len()]));
         let rows = RecordBatch::try_new(schema(&["result"]), vec![values]).unwrap();
-        let results = ResultGroup { attempts, counts: None, retries: None, misses: None, rows };
+        let results = ResultGroup {
+            attempts,
+            counts: None,
+            retries: None,
+            misses: None,
+            is_known: false,
+            rows,
+        };
         self.replies.send(ReplyGroup { results: Some(results), failures: Vec::new() });
     }
 }

@@ -68,7 +68,14 @@ impl Answering {
         let values = Int64Array::from_iter_values(calls.iter().map(|(_, row)| *row));
         let rows = RecordBatch::try_new(schema(&["result"]), vec![Arc::new(values)]).unwrap();
         let attempts = calls.iter().map(|(attempt, _)| *attempt).collect();
-        let group = ResultGroup { attempts, counts: None, retries: None, misses: None, rows };
+        let group = ResultGroup {
+            attempts,
+            counts: None,
+            retries: None,
+            misses: None,
+            is_known: false,
+            rows,
+        };
         replies.send(ReplyGroup { results: Some(group), failures: Vec::new() });
     }
 }

@@ -42,6 +42,7 @@ impl Slow {
             counts: None,
             retries: None,
             misses: None,
+            is_known: false,
             rows: RecordBatch::try_new(schema(&["result"]), vec![Arc::new(values)]).unwrap(),
         };
         let failures = failed.iter().map(|(attempt, _)| {

@@ -183,7 +183,14 @@ impl AsyncFunction<Calls> for Narrow {
         let fields = vec![Field::new("result", DataType::Int32, true)];
         let values = Arc::new(Int32Array::from(vec![7; attempts.len()]));
         let rows = RecordBatch::try_new(Arc::new(Schema::new(fields)), vec![values]).unwrap();
-        let results = ResultGroup { attempts, counts: None, retries: None, misses: None, rows };
+        let results = ResultGroup {
+            attempts,
+            counts: None,
+            retries: None,
+            misses: None,
+            is_known: false,
+            rows,
+        };
         self.replies.send(ReplyGroup { results: Some(results), failures: Vec::new() });
     }
 

@@ -270,7 +270,8 @@ impl AsyncFunction<Calls> for Counting {
             let values = Arc::new(Int64Array::from(vec![0; attempts.len()]));
             let rows = RecordBatch::try_new(schema(&["result"]), vec![values]).unwrap();
             let (counts, retries, misses) = (None, None, None);
-            let results = Some(ResultGroup { attempts, counts, retries, misses, rows });
+            let results =
+                Some(ResultGroup { attempts, counts, retries, misses, is_known: false, rows });
             self.replies.send(ReplyGroup { results, failures: Vec::new() });
         }
     }

@@ -277,6 +277,7 @@ impl Answers {
             counts: None,
             retries: None,
             misses: None,
+            is_known: false,
             rows,
         });
         self.replies.send(group);

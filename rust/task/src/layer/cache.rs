@@ -159,7 +159,8 @@ impl CachedFunction {
             let rows = RecordBatch::try_new(SchemaRef::clone(&caller.results), columns)?;
             let is_one_each = counts.iter().all(|count| *count == 1);
             let counts = (!is_one_each).then_some(counts);
-            let results = ResultGroup { attempts, counts, retries: None, misses: None, rows };
+            let results =
+                ResultGroup { attempts, counts, retries: None, misses: None, is_known: true, rows };
             caller.replies.send(ReplyGroup { results: Some(results), failures: Vec::new() });
         }
         Ok(Calls { batches: calls.batches, calls: flying })

@@ -205,6 +205,7 @@ impl Answering {
             counts: Some(counts),
             retries: None,
             misses: None,
+            is_known: false,
             rows: RecordBatch::try_new(schema, vec![Arc::new(values)]).unwrap(),
         }
     }

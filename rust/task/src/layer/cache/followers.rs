@@ -94,6 +94,7 @@ impl Followers {
                     counts: Some(Vec::new()),
                     retries: Some(Vec::new()),
                     misses: Some(Vec::new()),
+                    is_known: true,
                     rows: RecordBatch::new_empty(SchemaRef::clone(&waiter.caller.results)),
                 });
                 results.attempts.push(waiter.attempt);

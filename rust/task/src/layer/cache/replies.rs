@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use arrow::row::RowConverter;
+use sparkawait_core::policy::CallSign;
 
 use super::caller::Caller;
 use super::entries::Entry;
@@ -110,7 +111,8 @@ impl CacheReplies {
                     attempt: waiter.attempt,
                     failure,
                     retry: failed.retry,
-                    sign: failed.sign,
+                    // Its destination said it once, to the call that was made.
+                    sign: CallSign::NotCalled,
                 };
                 followers.add_failure(&waiter, failed);
             }

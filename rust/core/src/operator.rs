@@ -164,19 +164,6 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
     }
 
-    /// Returns how many records of this price may be admitted.
-    fn free_slots_for(&self, price: Price) -> usize {
-        if matches!(price, Price::Free(_)) && self.is_shut() { 1 } else { self.free_slots() }
-    }
-
-    /// Returns whether the next record would be admitted if it cost nothing, and is not only because
-    /// of limits in time.
-    pub fn is_shut(&self) -> bool {
-        let is_open = !self.is_closed && self.replay.is_empty() && self.running < self.window;
-        let channels = self.channels.as_ref().filter(|it| is_open && it.is_single());
-        channels.is_some_and(|it| self.slots() > 0 && it.is_shut())
-    }
-
     /// Returns the number of free slots, for new records and for restored ones.
     fn slots(&self) -> usize {
         match &self.channels {
@@ -232,8 +219,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     ///
     /// # Errors
     ///
-    /// As `process_element_on`. One of a [`Price::Free`] is also taken while
-    /// [`is_shut`](Self::is_shut), as long as there are slots.
+    /// As `process_element_on`.
     pub fn process_element_for(
         &mut self,
         price: Price,
@@ -315,7 +301,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         // Before its channel's policies are told of a call, which is not taken back.
         let is_full = self.is_closed
             || self.queue.len() == self.queue.capacity().get()
-            || (is_single && self.free_slots_for(price) == 0);
+            || (is_single && self.free_slots() == 0);
         let is_open = !is_full && self.replay.is_empty();
         let Some(channels) = self.channels.as_mut().filter(|_| is_open) else {
             return Err(QueueFull { element: record, capacity: self.config.capacity });

@@ -56,12 +56,6 @@ pub trait BatchCodec {
         Price::Usual
     }
 
-    /// Returns whether the record that [`next_element`](Self::next_element) would give costs nothing
-    /// now, so that it need not wait for limits in time.
-    fn is_next_free(&mut self) -> bool {
-        false
-    }
-
     /// Names a channel, of which `record` is held; `None` if that is unknown.
     fn channel_name(&self, _channel: Key, _record: Option<&Self::Element>) -> Option<String> {
         None

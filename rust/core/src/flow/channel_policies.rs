@@ -152,7 +152,7 @@ impl ChannelPolicies {
         if self.charges.is_empty() {
             return self.usual;
         }
-        entry.and_then(|it| self.charges.get(&it)).map_or(self.usual, |it| it.next)
+        entry.and_then(|it| self.charges.get(&it)).map_or(self.usual, |it| it.estimate)
     }
 
     /// Returns what the first call of a record costs.
@@ -160,7 +160,6 @@ impl ChannelPolicies {
         match price {
             Price::Usual => self.usual,
             Price::Of(costs) => costs,
-            Price::Free(_) => Costs::NONE,
         }
     }
 
@@ -168,8 +167,7 @@ impl ChannelPolicies {
     pub(super) fn note_price(&mut self, entry: EntryId, price: Price, has_started: bool) {
         let mut charge = match price {
             Price::Usual => return,
-            Price::Of(costs) => Charge::new(costs, costs),
-            Price::Free(costs) => Charge::new(Costs::NONE, costs),
+            Price::Of(costs) => Charge::new(costs),
         };
         if has_started {
             charge.begin();
@@ -180,7 +178,7 @@ impl ChannelPolicies {
     /// Notes what the present call of a record has cost of one limit.
     pub(super) fn settle(&mut self, entry: EntryId, limit: usize, cost: u64) {
         let usual = self.usual;
-        let charge = self.charges.entry(entry).or_insert_with(|| Charge::new(usual, usual));
+        let charge = self.charges.entry(entry).or_insert_with(|| Charge::new(usual));
         charge.actual = Some(charge.actual.unwrap_or(charge.estimate).with(limit, cost));
     }
 

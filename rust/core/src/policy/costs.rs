@@ -36,16 +36,12 @@ pub enum Price {
     Usual,
     /// So much.
     Of(Costs),
-    /// Nothing, as far as is known: its first call is answered without being made.
-    Free(Costs),
 }
 
 /// What a record that does not cost the usual was charged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Charge {
-    /// What its next call is charged.
-    pub(crate) next: Costs,
-    /// What a call is charged that is made.
+    /// What a call of it is charged.
     pub(crate) estimate: Costs,
     /// What its present call was charged.
     pub(crate) charged: Costs,
@@ -54,13 +50,13 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    pub(crate) const fn new(next: Costs, estimate: Costs) -> Self {
-        Self { next, estimate, charged: next, actual: None }
+    pub(crate) const fn new(estimate: Costs) -> Self {
+        Self { estimate, charged: estimate, actual: None }
     }
 
     /// Charges a call that starts; returns what it pays.
     pub(crate) const fn begin(&mut self) -> Costs {
-        (self.charged, self.next, self.actual) = (self.next, self.estimate, None);
+        (self.charged, self.actual) = (self.estimate, None);
         self.charged
     }
 }

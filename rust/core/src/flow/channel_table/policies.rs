@@ -22,15 +22,6 @@ impl ChannelTable {
         if may_start { free.min(most) as usize } else { 0 }
     }
 
-    /// Returns whether the single channel lets no call start because of limits in time alone.
-    pub fn is_shut(&self) -> bool {
-        let channel = self.channels.get(ChannelId(0)).filter(|_| self.is_single());
-        channel.is_some_and(|it| {
-            let has_room = it.account.limit() > it.account.in_use();
-            it.is_held && it.waiting == 0 && has_room
-        })
-    }
-
     /// Returns when [`handle_time`](Self::handle_time) has something to do.
     pub fn poll_timeout(&mut self) -> Option<ProcessingTime> {
         let has_ready = !self.ready.is_empty();
@@ -100,8 +91,7 @@ impl ChannelTable {
         costs: &Costs,
         now: ProcessingTime,
     ) -> bool {
-        let is_free = *costs == Costs::NONE;
-        if (self.channels[id].is_held && !is_free) || self.channels[id].waiting > 0 {
+        if self.channels[id].is_held || self.channels[id].waiting > 0 {
             return false;
         }
         if let Some(policies) = &mut self.policies {

@@ -14,6 +14,7 @@ from sparkawait._worker.metrics import merge
 from sparkawait.exceptions import ErrorKind
 from sparkawait.rate_limit import RateLimit
 from sparkawait.testing import simulated
+from tests.support.scripted_server import ScriptedServer
 
 ROWS = pa.record_batch({"id": range(60), "tenant": [f"t{it % 3}" for it in range(60)]})
 MODES = ["ordered", "unordered", "key_ordered"]
@@ -148,6 +149,21 @@ def test_what_a_cache_knows_or_asks_once_does_not_pay(channel):
 
         assert len(rows) == 60
         assert totals["rate_limits"] == {"100/s": {"permits": calls, "parts": 1}}
+
+
+@pytest.mark.parametrize("channel", [None, "tenant"])
+def test_a_row_that_is_not_called_for_does_not_pay(channel):
+    # Of ten rows a null key, and a text that is no text.
+    keys = pa.array([b"k", None, b"\xff", *[b"k"] * 7]).view(pa.string())
+    batch = pa.record_batch({"key": keys, "tenant": ["a"] * 10})
+    with ScriptedServer(lambda *_: (200, {}, b'{"n": 7}')) as server:
+        function = sa.http.get(f"{server.url}/{{key}}", "n int", proxy=False)
+        limit = RateLimit("100/s", burst=4)
+        rows, totals = run(function, batch, rate_limit=limit, channel=channel, on_error="drop")
+
+        assert len(server.targets) == 8
+    assert sorted(row["n"] or 0 for row in rows) == [0, *[7] * 8]
+    assert totals["rate_limits"]["100/s"]["permits"] == 8
 
 
 def test_retries_pay():

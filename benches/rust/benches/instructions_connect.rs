@@ -38,10 +38,13 @@ use sparkawait_runtime::{
     AsyncFunction, BufferTimeout, ChainedOperator, Driver, DriverConfig, Feeder, Mailbox,
     OperatorChain, Turn,
 };
-use sparkawait_task::function::{Call, Calls, Replies, ReplyGroup, ResultGroup, TaskFunction};
+use sparkawait_task::function::{
+    Call, Calls, Known, Replies, ReplyGroup, ResultGroup, TaskFunction,
+};
 use sparkawait_task::layer::Layer;
 use sparkawait_task::layer::cache::{CacheConfig, CacheMetrics, CacheSettings};
-use sparkawait_task::task_codec::{RowConfig, TaskCodec};
+use sparkawait_task::row_config::RowConfig;
+use sparkawait_task::task_codec::TaskCodec;
 
 /// Calls, documents or texts that come at a time.
 const BURST: usize = 500;
@@ -144,7 +147,7 @@ impl AsyncFunction<Calls> for AtOnce {
             counts: None,
             retries: None,
             misses: None,
-            is_known: false,
+            known: Known::None,
             rows,
         };
         self.replies.send(ReplyGroup { results: Some(results), failures: Vec::new() });

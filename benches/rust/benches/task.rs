@@ -26,8 +26,8 @@ use sparkawait_benches::batches;
 use sparkawait_core::operator::{Config, OutputMode};
 use sparkawait_runtime::{BufferTimeout, DriverConfig, Turn, tokio_runtime};
 use sparkawait_task::concurrency::Concurrency;
+use sparkawait_task::row_config::RowConfig;
 use sparkawait_task::task::{TaskConfig, build};
-use sparkawait_task::task_codec::RowConfig;
 use sparkawait_testing::latency::Latency;
 use sparkawait_testing::simulated::{self, SimulatedConfig};
 

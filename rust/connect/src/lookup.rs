@@ -10,7 +10,7 @@ use sparkawait_core::operator::{AttemptId, Retry};
 use sparkawait_core::policy::CallSign;
 
 use sparkawait_task::error::{CallFailure, StartError, TaskError};
-use sparkawait_task::function::{FailedCall, ReplyGroup, ResultGroup};
+use sparkawait_task::function::{FailedCall, Known, ReplyGroup, ResultGroup};
 
 /// What becomes of a row whose key finds nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -52,6 +52,8 @@ pub struct LookupReply {
     retries: Option<Vec<bool>>,
     /// Filled with the first miss that has a row.
     misses: Option<Vec<bool>>,
+    /// Filled with the first row that nobody was called for.
+    known: Option<Vec<bool>>,
     failures: Vec<FailedCall>,
 }
 
@@ -65,6 +67,7 @@ impl LookupReply {
             is_one_each: true,
             retries: None,
             misses: None,
+            known: None,
             failures: Vec::new(),
         }
     }
@@ -87,7 +90,8 @@ impl LookupReply {
     #[inline]
     pub fn null_key(&mut self, attempt: AttemptId) -> bool {
         let has_row = self.on_miss.how == How::Left;
-        self.push(attempt, u32::from(has_row), true, false);
+        push_flag(&mut self.known, self.attempts.len(), true);
+        self.push_known(attempt, u32::from(has_row), true, false);
         has_row
     }
 
@@ -141,7 +145,7 @@ impl LookupReply {
             counts: (!self.is_one_each).then_some(self.counts),
             retries: self.retries,
             misses: self.misses,
-            is_known: false,
+            known: self.known.map_or(Known::None, Known::Each),
             rows,
         });
         ReplyGroup { results, failures: self.failures }
@@ -164,7 +168,7 @@ impl LookupReply {
         let mut bad = bad.into_iter().peekable();
         let mut keep = Vec::with_capacity(rows.num_rows());
         let (mut attempts, mut counts) = (Vec::new(), Vec::new());
-        let (mut retries, mut misses) = (None, None);
+        let (mut retries, mut misses, mut known) = (None, None, None);
         let mut end = 0;
         for (index, &attempt) in self.attempts.iter().enumerate() {
             let count = self.counts[index];
@@ -181,6 +185,7 @@ impl LookupReply {
                 let is_set = |flags: &Option<Vec<bool>>| flags.as_ref().is_some_and(|it| it[index]);
                 push_flag(&mut retries, attempts.len(), is_set(&self.retries));
                 push_flag(&mut misses, attempts.len(), is_set(&self.misses));
+                push_flag(&mut known, attempts.len(), is_set(&self.known));
                 attempts.push(attempt);
                 counts.push(count);
             }
@@ -188,13 +193,19 @@ impl LookupReply {
         let rows = filter_record_batch(rows, &BooleanArray::from(keep)).map_err(|error| {
             TaskError::Internal(format!("rows do not fit their calls: {error}"))
         })?;
-        (self.retries, self.misses) = (retries, misses);
+        (self.retries, self.misses, self.known) = (retries, misses, known);
         (self.attempts, self.counts) = (attempts, counts);
         Ok(self.finish(rows))
     }
 
     #[inline]
     fn push(&mut self, attempt: AttemptId, rows: u32, is_miss: bool, retry: bool) {
+        push_flag(&mut self.known, self.attempts.len(), false);
+        self.push_known(attempt, rows, is_miss, retry);
+    }
+
+    #[inline]
+    fn push_known(&mut self, attempt: AttemptId, rows: u32, is_miss: bool, retry: bool) {
         push_flag(&mut self.retries, self.attempts.len(), retry);
         push_flag(&mut self.misses, self.attempts.len(), is_miss);
         self.attempts.push(attempt);

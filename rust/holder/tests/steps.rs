@@ -17,9 +17,9 @@ use sparkawait_holder::{Begun, DetachedTask, PartEnd, ipc, state};
 use sparkawait_runtime::{AsyncFunction, BufferTimeout, DriverConfig, Patience};
 use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::error::CallFailure;
-use sparkawait_task::function::{Calls, FailedCall, Replies, ReplyGroup, ResultGroup};
+use sparkawait_task::function::{Calls, FailedCall, Known, Replies, ReplyGroup, ResultGroup};
+use sparkawait_task::row_config::RowConfig;
 use sparkawait_task::task::{TaskBuilder, TaskConfig};
-use sparkawait_task::task_codec::RowConfig;
 
 /// Rows from here on are not answered before they are let go.
 const SLOW: i64 = 1000;
@@ -51,8 +51,14 @@ fn answer(replies: &Replies, calls: &[(AttemptId, i64)]) {
     let values: Vec<i64> = calls.iter().map(|(_, row)| *row).collect();
     let attempts = calls.iter().map(|(attempt, _)| *attempt).collect();
     let rows = batch("result", &values);
-    let group =
-        ResultGroup { attempts, counts: None, retries: None, misses: None, is_known: false, rows };
+    let group = ResultGroup {
+        attempts,
+        counts: None,
+        retries: None,
+        misses: None,
+        known: Known::None,
+        rows,
+    };
     replies.send(ReplyGroup { results: Some(group), failures: Vec::new() });
 }
 

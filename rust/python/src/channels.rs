@@ -8,7 +8,7 @@ use sparkawait_core::element::Key;
 use sparkawait_core::flow::{ChannelConfig, ChannelTotals};
 use sparkawait_core::policy::{AdaptiveLimitConfig, PolicyConfig};
 use sparkawait_runtime::NamedChannels;
-use sparkawait_task::task_codec::ChannelSettings;
+use sparkawait_task::row_config::ChannelSettings;
 
 use crate::convert::to_timeout;
 use crate::error::internal_error;

@@ -15,8 +15,8 @@ use sparkawait_runtime::{BufferTimeout, DriverConfig};
 use sparkawait_task::error::TaskError;
 use sparkawait_task::layer::Layer;
 use sparkawait_task::layer::cache::CacheMetrics;
+use sparkawait_task::row_config::RowConfig;
 use sparkawait_task::task::TaskConfig;
-use sparkawait_task::task_codec::RowConfig;
 
 use crate::cache::{CacheArguments, to_cache};
 use crate::channels::{ChannelArguments, to_channels};

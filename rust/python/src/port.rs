@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sparkawait_task::error::TaskError;
-use sparkawait_task::function::{Call, Calls, FailedCall, Replies, ReplyGroup, ResultGroup};
+use sparkawait_task::function::{Call, Calls, FailedCall, Known, Replies, ReplyGroup, ResultGroup};
 
 use crate::guard::FromArrow;
 use arrow::array::RecordBatch;
@@ -135,7 +135,8 @@ impl Port {
         counts: Option<Vec<u32>>,
         retries: Option<Vec<bool>>,
     ) {
-        let group = ResultGroup { attempts, counts, retries, misses: None, is_known: false, rows };
+        let group =
+            ResultGroup { attempts, counts, retries, misses: None, known: Known::None, rows };
         self.replies.send(ReplyGroup { results: Some(group), failures: Vec::new() });
     }
 

@@ -131,10 +131,36 @@ pub struct ResultGroup {
     pub retries: Option<Vec<bool>>,
     /// Whether a call found nothing; `None`: those without result rows.
     pub misses: Option<Vec<bool>>,
-    /// Whether nobody was called for them: the answers were known, or another call brought them.
-    pub is_known: bool,
+    /// For which calls nobody was called.
+    pub known: Known,
     /// The result rows, in the task's result schema.
     pub rows: RecordBatch,
+}
+
+/// For which calls of a group nobody was called: the answers were known, or another call brought
+/// them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Known {
+    /// For none.
+    #[default]
+    None,
+    /// For all.
+    All,
+    /// For each or not.
+    Each(Vec<bool>),
+}
+
+impl Known {
+    /// Returns what the answer to call number `index` says of its destination.
+    #[inline]
+    pub fn sign(&self, index: usize) -> CallSign {
+        let is_known = match self {
+            Self::None => false,
+            Self::All => true,
+            Self::Each(known) => known[index],
+        };
+        if is_known { CallSign::NotCalled } else { CallSign::Good }
+    }
 }
 
 /// Shows the size only: row contents do not belong in logs.
@@ -161,7 +187,9 @@ impl ResultGroup {
             None => calls,
         };
         let fits = |flags: &Option<Vec<bool>>| flags.as_ref().is_none_or(|it| it.len() == calls);
-        if rows == self.rows.num_rows() && fits(&self.retries) && fits(&self.misses) {
+        let fits_known = !matches!(&self.known, Known::Each(known) if known.len() != calls);
+        let fit = fits(&self.retries) && fits(&self.misses) && fits_known;
+        if fit && rows == self.rows.num_rows() {
             return Ok(());
         }
         let rows = self.rows.num_rows();

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use crate::error::TaskError;
 use crate::function::{Replies, TaskFunction};
-use crate::task_codec::RowConfig;
+use crate::row_config::RowConfig;
 use conform::ConformingSink;
 
 /// Makes a function that sends its replies there.

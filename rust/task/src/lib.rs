@@ -16,6 +16,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`task`] | the operator of one task over record batches |
+//! | [`row_config`] | what the rows of a task look like |
 //! | [`task_codec`] | rows of record batches as elements of the operator |
 //! | [`saved`] | what an operator holds, as batches that can be kept elsewhere |
 //! | [`function`] | the calls that a function gets, the replies that it gives |
@@ -27,6 +28,7 @@
 //! | [`worker`] | the tokio task that the calls of a native function live in |
 //! | [`supervision`] | tokio tasks that may panic |
 //! | [`shared`] | what all tasks of a process share |
+//! | [`text_check`] | texts that are not UTF-8, in rows that a native function reads |
 //! | [`error`] | why a call failed, and why a task failed |
 
 mod call_share;
@@ -37,6 +39,7 @@ pub mod error;
 pub mod function;
 pub mod layer;
 pub mod native;
+pub mod row_config;
 pub mod saved;
 pub mod shared;
 pub mod supervision;

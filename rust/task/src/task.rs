@@ -15,8 +15,9 @@ use crate::concurrency::Concurrency;
 use crate::error::TaskError;
 use crate::function::{Replies, TaskFunction};
 use crate::layer::{Layer, stack};
+use crate::row_config::RowConfig;
 use crate::saved::SavedOperator;
-use crate::task_codec::{RowConfig, TaskCodec};
+use crate::task_codec::TaskCodec;
 use crate::text_check::TextCheckedFunction;
 
 /// Drives a task's operator.

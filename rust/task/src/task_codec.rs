@@ -7,84 +7,25 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use sparkawait_arrow::{
-    BatchRows, ChannelColumns, Error, KeyColumns, Keys, OnError, OutputColumns, ResultRows,
-    RowFailure, RowRef, RowStore, Side, WatermarkAfter, WatermarkGenerator, WatermarkStrategy,
-    has_bytes_for_texts, with_own_memory,
+    BatchRows, ChannelColumns, Error, KeyColumns, Keys, OnError, ResultRows, RowFailure, RowRef,
+    RowStore, Side, WatermarkAfter, WatermarkGenerator, has_bytes_for_texts, with_own_memory,
 };
 use sparkawait_core::ErrorKind;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::operator::{
     AttemptId, Completion, Emitted, Failure, Handled, Invocation, NotCalled, Retry,
 };
-use sparkawait_core::policy::CallSign;
 use sparkawait_runtime::batch_codec::InputElement;
 use sparkawait_runtime::{BatchCodec, ReplySender};
 
-use crate::channel_finder::ChannelFinder;
 use crate::error::{CallFailure, TaskError, TimeLimit, TimedOut};
 use crate::function::{Call, Calls, ReplyGroup, ReplySink, ResultGroup};
-
-/// What the rows of a task look like, and whose they are.
-#[derive(Clone, Debug)]
-pub struct RowConfig {
-    /// Schema of the input.
-    pub input: SchemaRef,
-    /// Columns that come behind those of the input and are in no row: what options, such as a key,
-    /// are computed into.
-    pub hidden: SchemaRef,
-    /// Columns that come behind those, for operators behind this one: they are put out behind all
-    /// others.
-    pub carried: SchemaRef,
-    /// Schema of the function's results.
-    pub results: SchemaRef,
-    /// Which columns an output row has.
-    pub output: OutputColumns,
-    /// What the final failure of a row does.
-    pub on_error: OnError,
-    /// The column that failures are captured in.
-    pub error_column: String,
-    /// Columns that a native function reads.
-    pub reads: Vec<String>,
-    /// Columns of the key, in key-ordered mode.
-    pub key: Option<Vec<String>>,
-    /// What says where a row goes, with channels.
-    pub channel: Option<ChannelSettings>,
-    /// Where watermarks come from.
-    pub watermark: Option<WatermarkStrategy>,
-    /// Names the function in errors.
-    pub function: String,
-    /// Names the task in errors.
-    pub partition: u32,
-    /// Named in the error of a row whose time has passed.
-    pub timeout: Duration,
-    /// Named in the error of a row whose last attempt took longer.
-    pub attempt_timeout: Duration,
-}
-
-impl RowConfig {
-    /// Returns the columns of the batches that come: those of the input, and the hidden ones.
-    pub(crate) fn columns(&self) -> Schema {
-        let all = [&self.input, &self.hidden, &self.carried];
-        Schema::new(
-            all.into_iter().flat_map(|it| it.fields()).map(FieldRef::clone).collect::<Vec<_>>(),
-        )
-    }
-}
-
-/// Where the channel of a row is found.
-#[derive(Clone, Debug)]
-pub enum ChannelSettings {
-    /// In columns of the input, or hidden ones.
-    Columns(Vec<String>),
-    /// The function knows it.
-    Function(Arc<dyn ChannelFinder>),
-}
+use crate::row_config::{ChannelSettings, RowConfig};
 
 /// Turns input batches into elements and emitted elements into output batches.
 #[derive(Debug)]
@@ -260,13 +201,13 @@ impl TaskCodec {
         complete: &mut impl FnMut(AttemptId, Completion<ResultRows, Box<CallFailure>>) -> Handled,
     ) -> Result<(), TaskError> {
         group.check()?;
-        let sign = if group.is_known { CallSign::NotCalled } else { CallSign::Good };
         let mut rest = self.rows.accept_results(group.rows)?;
         for (index, attempt) in group.attempts.into_iter().enumerate() {
             let count = group.counts.as_ref().map_or(1, |counts| counts[index]);
             let asks_for_retry = group.retries.as_ref().is_some_and(|retries| retries[index]);
             let retry = if asks_for_retry { Retry::Yes } else { Retry::No };
             let results = rest.split_front(count);
+            let sign = group.known.sign(index);
             let handled = complete(attempt, Completion { outcome: Ok(results), retry, sign });
             if matches!(handled, Handled::Ignored | Handled::Retried(_)) {
                 self.rows.discard(results);

@@ -10,12 +10,13 @@ use std::fmt;
 use sparkawait_arrow::InvalidTexts;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_core::policy::CallSign;
 use sparkawait_runtime::AsyncFunction;
 
 use crate::error::{CallFailure, StartError};
 use crate::function::{Call, Calls, FailedCall, Replies, ReplyGroup, TaskFunction};
 use crate::native::column_index;
-use crate::task_codec::RowConfig;
+use crate::row_config::RowConfig;
 
 /// Says that a row has a text in the column `name` that is not UTF-8, and what to do.
 pub fn not_utf8(name: &str) -> String {
@@ -78,7 +79,8 @@ impl TextCheckedFunction {
         let message = not_utf8(&self.names[place]);
         let summary = message.clone();
         let failure = CallFailure { kind: ErrorKind::TextInvalid, message, summary, cause: None };
-        FailedCall::new(call.attempt, Box::new(failure), Retry::No)
+        let sign = CallSign::NotCalled;
+        FailedCall { attempt: call.attempt, failure: Box::new(failure), retry: Retry::No, sign }
     }
 }
 

@@ -14,7 +14,7 @@ use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, OutputMode, Retry};
 use sparkawait_runtime::AsyncFunction;
 use sparkawait_task::error::CallFailure;
-use sparkawait_task::function::{Calls, FailedCall, Replies, ReplyGroup, ResultGroup};
+use sparkawait_task::function::{Calls, FailedCall, Known, Replies, ReplyGroup, ResultGroup};
 use sparkawait_task::layer::Layer;
 use sparkawait_task::layer::cache::{CacheConfig, CacheMetrics, CacheSettings};
 use sparkawait_task::task::TaskConfig;
@@ -213,7 +213,7 @@ fn answer(hand: &Hand, calls: &Calls, value: i64) {
         counts: None,
         retries: None,
         misses: None,
-        is_known: false,
+        known: Known::None,
         rows: RecordBatch::try_new(schema(&["result"]), vec![Arc::new(values)]).unwrap(),
     };
     hand.replies.send(ReplyGroup { results: Some(results), failures: Vec::new() });

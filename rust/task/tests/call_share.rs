@@ -9,7 +9,7 @@ use arrow::array::{Int64Array, RecordBatch};
 use sparkawait_core::operator::{AttemptId, OutputMode};
 use sparkawait_runtime::{AsyncFunction, Turn};
 use sparkawait_task::concurrency::Concurrency;
-use sparkawait_task::function::{Calls, Replies, ReplyGroup, ResultGroup};
+use sparkawait_task::function::{Calls, Known, Replies, ReplyGroup, ResultGroup};
 
 mod support;
 
@@ -72,7 +72,7 @@ impl Sharing {
             counts: None,
             retries: None,
             misses: None,
-            is_known: false,
+            known: Known::None,
             rows,
         };
         self.replies.send(ReplyGroup { results: Some(results), failures: Vec::new() });

@@ -13,7 +13,7 @@ use std::time::Duration;
 use arrow::array::{Int64Array, RecordBatch};
 use sparkawait_core::operator::{AttemptId, OutputMode};
 use sparkawait_runtime::{AsyncFunction, Patience, Turn};
-use sparkawait_task::function::{Calls, Replies, ReplyGroup, ResultGroup};
+use sparkawait_task::function::{Calls, Known, Replies, ReplyGroup, ResultGroup};
 use sparkawait_task::saved::SavedOperator;
 use sparkawait_task::task::{TaskBuilder, TaskCarry, TaskDriver, TaskFeeder};
 
@@ -73,7 +73,7 @@ impl Answering {
             counts: None,
             retries: None,
             misses: None,
-            is_known: false,
+            known: Known::None,
             rows,
         };
         replies.send(ReplyGroup { results: Some(group), failures: Vec::new() });

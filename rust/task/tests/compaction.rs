@@ -12,7 +12,7 @@ use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, OutputMode, Retry};
 use sparkawait_runtime::{AsyncFunction, BufferTimeout, Turn};
 use sparkawait_task::error::CallFailure;
-use sparkawait_task::function::{Calls, FailedCall, Replies, ReplyGroup, ResultGroup};
+use sparkawait_task::function::{Calls, FailedCall, Known, Replies, ReplyGroup, ResultGroup};
 
 use support::{TestTask, column, input, schema, task_config, with_retries};
 
@@ -42,7 +42,7 @@ impl Slow {
             counts: None,
             retries: None,
             misses: None,
-            is_known: false,
+            known: Known::None,
             rows: RecordBatch::try_new(schema(&["result"]), vec![Arc::new(values)]).unwrap(),
         };
         let failures = failed.iter().map(|(attempt, _)| {

@@ -10,11 +10,13 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use sparkawait_core::operator::{AttemptId, OutputMode};
 use sparkawait_runtime::AsyncFunction;
 use sparkawait_task::error::TaskError;
-use sparkawait_task::function::{Calls, Replies, ReplyGroup, ReplySink, ResultGroup, TaskFunction};
+use sparkawait_task::function::{
+    Calls, Known, Replies, ReplyGroup, ReplySink, ResultGroup, TaskFunction,
+};
 use sparkawait_task::layer::cache::{CacheConfig, CacheSettings};
 use sparkawait_task::layer::{Layer, MakeFunction};
+use sparkawait_task::row_config::RowConfig;
 use sparkawait_task::task::TaskConfig;
-use sparkawait_task::task_codec::RowConfig;
 
 use support::{Answers, KEYS, TestTask, column, input, schema, task_config};
 
@@ -188,7 +190,7 @@ impl AsyncFunction<Calls> for Narrow {
             counts: None,
             retries: None,
             misses: None,
-            is_known: false,
+            known: Known::None,
             rows,
         };
         self.replies.send(ReplyGroup { results: Some(results), failures: Vec::new() });

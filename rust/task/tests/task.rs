@@ -15,7 +15,7 @@ use sparkawait_runtime::AsyncFunction;
 use sparkawait_runtime::tokio_runtime;
 use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::error::TaskError;
-use sparkawait_task::function::{Calls, Replies, ReplyGroup, ResultGroup};
+use sparkawait_task::function::{Calls, Known, Replies, ReplyGroup, ResultGroup};
 use sparkawait_task::supervision::spawn;
 use sparkawait_task::task::TaskConfig;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -271,7 +271,7 @@ impl AsyncFunction<Calls> for Counting {
             let rows = RecordBatch::try_new(schema(&["result"]), vec![values]).unwrap();
             let (counts, retries, misses) = (None, None, None);
             let results =
-                Some(ResultGroup { attempts, counts, retries, misses, is_known: false, rows });
+                Some(ResultGroup { attempts, counts, retries, misses, known: Known::None, rows });
             self.replies.send(ReplyGroup { results, failures: Vec::new() });
         }
     }

@@ -16,7 +16,7 @@ use sparkawait_core::operator::{AttemptId, Retry};
 use sparkawait_runtime::AsyncFunction;
 use sparkawait_task::error::{CallFailure, StartError};
 use sparkawait_task::function::{
-    Calls, FailedCall, Replies, ReplyGroup, ResultGroup, TaskFunction,
+    Calls, FailedCall, Known, Replies, ReplyGroup, ResultGroup, TaskFunction,
 };
 use sparkawait_task::native::{NativeFunction, Start};
 use sparkawait_task::worker::{Command, Commands, Worker};
@@ -277,7 +277,7 @@ impl Answers {
             counts: None,
             retries: None,
             misses: None,
-            is_known: false,
+            known: Known::None,
             rows,
         });
         self.replies.send(group);

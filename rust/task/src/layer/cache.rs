@@ -44,8 +44,10 @@ use self::row_format::{converter, not_kept};
 use self::store::CacheStore;
 use super::{Layer, MakeFunction};
 use crate::error::TaskError;
-use crate::function::{Call, Calls, GROUP_BYTES, Replies, ReplyGroup, ResultGroup, TaskFunction};
-use crate::task_codec::RowConfig;
+use crate::function::{
+    Call, Calls, GROUP_BYTES, Known, Replies, ReplyGroup, ResultGroup, TaskFunction,
+};
+use crate::row_config::RowConfig;
 
 /// Calls that were answered from the cache.
 struct Hits {
@@ -159,8 +161,14 @@ impl CachedFunction {
             let rows = RecordBatch::try_new(SchemaRef::clone(&caller.results), columns)?;
             let is_one_each = counts.iter().all(|count| *count == 1);
             let counts = (!is_one_each).then_some(counts);
-            let results =
-                ResultGroup { attempts, counts, retries: None, misses: None, is_known: true, rows };
+            let results = ResultGroup {
+                attempts,
+                counts,
+                retries: None,
+                misses: None,
+                known: Known::All,
+                rows,
+            };
             caller.replies.send(ReplyGroup { results: Some(results), failures: Vec::new() });
         }
         Ok(Calls { batches: calls.batches, calls: flying })

@@ -21,10 +21,10 @@ use sparkawait_runtime::{AsyncFunction, BufferTimeout, DriverConfig, Turn};
 use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::error::{CallFailure, TaskError};
 use sparkawait_task::function::{
-    Call, Calls, FailedCall, Replies, ReplyGroup, ResultGroup, TaskFunction,
+    Call, Calls, FailedCall, Known, Replies, ReplyGroup, ResultGroup, TaskFunction,
 };
+use sparkawait_task::row_config::RowConfig;
 use sparkawait_task::task::{TaskConfig, TaskDriver, TaskFeeder, build};
-use sparkawait_task::task_codec::RowConfig;
 
 /// Number of keys in the column `key`.
 pub(crate) const KEYS: i64 = 5;
@@ -205,7 +205,7 @@ impl Answering {
             counts: Some(counts),
             retries: None,
             misses: None,
-            is_known: false,
+            known: Known::None,
             rows: RecordBatch::try_new(schema, vec![Arc::new(values)]).unwrap(),
         }
     }

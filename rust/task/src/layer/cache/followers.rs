@@ -12,7 +12,7 @@ use sparkawait_arrow::bytes_of_rows;
 
 use super::caller::Caller;
 use super::flights::Waiter;
-use crate::function::{FailedCall, GROUP_BYTES, ReplyGroup, ResultGroup};
+use crate::function::{FailedCall, GROUP_BYTES, Known, ReplyGroup, ResultGroup};
 
 /// The results of one flight: its rows, what else is to be said of them, and who waited.
 pub(super) type Landed = (std::ops::Range<u32>, bool, bool, Vec<Waiter>);
@@ -94,7 +94,7 @@ impl Followers {
                     counts: Some(Vec::new()),
                     retries: Some(Vec::new()),
                     misses: Some(Vec::new()),
-                    is_known: true,
+                    known: Known::All,
                     rows: RecordBatch::new_empty(SchemaRef::clone(&waiter.caller.results)),
                 });
                 results.attempts.push(waiter.attempt);

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the rows of a task look like.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use sparkawait_arrow::{OnError, OutputColumns, WatermarkStrategy};
+
+use crate::channel_finder::ChannelFinder;
+
+/// What the rows of a task look like, and whose they are.
+#[derive(Clone, Debug)]
+pub struct RowConfig {
+    /// Schema of the input.
+    pub input: SchemaRef,
+    /// Columns that come behind those of the input and are in no row: what options, such as a key,
+    /// are computed into.
+    pub hidden: SchemaRef,
+    /// Columns that come behind those, for operators behind this one: they are put out behind all
+    /// others.
+    pub carried: SchemaRef,
+    /// Schema of the function's results.
+    pub results: SchemaRef,
+    /// Which columns an output row has.
+    pub output: OutputColumns,
+    /// What the final failure of a row does.
+    pub on_error: OnError,
+    /// The column that failures are captured in.
+    pub error_column: String,
+    /// Columns that a native function reads.
+    pub reads: Vec<String>,
+    /// Columns of the key, in key-ordered mode.
+    pub key: Option<Vec<String>>,
+    /// What says where a row goes, with channels.
+    pub channel: Option<ChannelSettings>,
+    /// Where watermarks come from.
+    pub watermark: Option<WatermarkStrategy>,
+    /// Names the function in errors.
+    pub function: String,
+    /// Names the task in errors.
+    pub partition: u32,
+    /// Named in the error of a row whose time has passed.
+    pub timeout: Duration,
+    /// Named in the error of a row whose last attempt took longer.
+    pub attempt_timeout: Duration,
+}
+
+impl RowConfig {
+    /// Returns the columns of the batches that come: those of the input, and the hidden ones.
+    pub(crate) fn columns(&self) -> Schema {
+        let all = [&self.input, &self.hidden, &self.carried];
+        Schema::new(
+            all.into_iter().flat_map(|it| it.fields()).map(FieldRef::clone).collect::<Vec<_>>(),
+        )
+    }
+}
+
+/// Where the channel of a row is found.
+#[derive(Clone, Debug)]
+pub enum ChannelSettings {
+    /// In columns of the input, or hidden ones.
+    Columns(Vec<String>),
+    /// The function knows it.
+    Function(Arc<dyn ChannelFinder>),
+}

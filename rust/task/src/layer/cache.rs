@@ -27,7 +27,7 @@ use std::fmt;
 use std::mem::take;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::row::RowConverter;
@@ -157,21 +157,22 @@ impl CachedFunction {
         })?;
         let found = groups.iter().map(|(hits, _)| hits.attempts.len()).sum();
         caller.metrics.count_calls(found, waiting + flying.len());
-        for (Hits { attempts, counts }, columns) in groups {
-            let rows = RecordBatch::try_new(SchemaRef::clone(&caller.results), columns)?;
-            let is_one_each = counts.iter().all(|count| *count == 1);
-            let counts = (!is_one_each).then_some(counts);
-            let results = ResultGroup {
-                attempts,
-                counts,
-                retries: None,
-                misses: None,
-                known: Known::All,
-                rows,
-            };
-            caller.replies.send(ReplyGroup { results: Some(results), failures: Vec::new() });
+        for (hits, columns) in groups {
+            self.answer(hits, columns)?;
         }
         Ok(Calls { batches: calls.batches, calls: flying })
+    }
+
+    /// Sends what is known.
+    fn answer(&self, hits: Hits, columns: Vec<ArrayRef>) -> Result<(), ArrowError> {
+        let Hits { attempts, counts } = hits;
+        let rows = RecordBatch::try_new(SchemaRef::clone(&self.caller.results), columns)?;
+        let is_one_each = counts.iter().all(|count| *count == 1);
+        let counts = (!is_one_each).then_some(counts);
+        let known = Known::All;
+        let results = ResultGroup { attempts, counts, retries: None, misses: None, known, rows };
+        self.caller.replies.send(ReplyGroup { results: Some(results), failures: Vec::new() });
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -166,6 +167,11 @@ def shipped(request, tmp_path_factory):
     wheel_of(folder / "sparkawait-linux.whl.other", tag, extra="Summary: another build\n")
     python = folder / "bare" / "bin" / "python"
     packages = sysconfig.get_path("purelib")
+    # Nor is the one by which setuptools brings distutils, which Spark 3.5 needs on Python 3.12.
+    brings_distutils = Path(packages, "distutils-precedence.pth")
+    if brings_distutils.exists():
+        site = sysconfig.get_path("purelib", vars={"base": str(folder / "bare")})
+        shutil.copy(brings_distutils, site)
     lacking = subprocess.run(
         [python, "-c", "import pyarrow, pyspark; import sparkawait"],
         env={**os.environ, "PYTHONPATH": packages},

@@ -153,6 +153,20 @@ def test_a_pyarrow_that_is_too_old_on_an_executor_says_so(monkeypatch):
     assert "PYSPARK_PYTHON" in sentence
 
 
+def test_a_python_of_the_workers_without_distutils_is_told_what_brings_it(monkeypatch):
+    def ask():
+        raise ModuleNotFoundError(name="distutils")
+
+    monkeypatch.setattr(shipment, "require_minimum_pyarrow_version", ask)
+
+    with pytest.raises(sa.ConfigurationError) as raised:
+        shipment._require_pyarrow("/driver/python", "21.0.0")
+
+    assert raised.value.kind is ErrorKind.WORKERS_UNFIT
+    assert f"run {sys.executable}, which lacks `distutils`, needed by" in str(raised.value)
+    assert "Install 'setuptools<81' there" in str(raised.value)
+
+
 def test_tasks_of_another_version_fail_with_that_sentence(spark):
     number = spark.range(1)
 

@@ -74,11 +74,17 @@ def _require_pyarrow(python: str, version: str) -> None:
     try:
         require_minimum_pyarrow_version()
     except ImportError as error:
+        unfit = f"whose pyarrow {pa.__version__} is too old for this Spark ({error})"
+        remedy = "a newer one"
+        # Spark 3.5 asks by distutils, which Python 3.12 has no more.
+        if isinstance(error, ModuleNotFoundError):
+            unfit = f"which lacks `{error.name}`, needed by this Spark"
+            remedy = "'setuptools<81'" if error.name == "distutils" else f"`{error.name}`"
         msg = (
-            f"Spark's Python workers run {sys.executable}, whose pyarrow {pa.__version__} is too"
-            f" old for this Spark ({error}); the driver runs {python} with pyarrow {version}."
-            " Install a newer one there, or name another Python with PYSPARK_PYTHON,"
-            " spark.pyspark.python or, for Spark Connect, spark.sql.execution.pyspark.python"
+            f"Spark's Python workers run {sys.executable}, {unfit}; the driver runs {python} with"
+            f" pyarrow {version}. Install {remedy} there, or name another Python with"
+            " PYSPARK_PYTHON, spark.pyspark.python or, for Spark Connect,"
+            " spark.sql.execution.pyspark.python"
         )
         raise ConfigurationError(msg, ErrorKind.WORKERS_UNFIT) from error
 

@@ -31,6 +31,7 @@ mod call_times;
 mod channel;
 mod channel_config;
 mod channel_index;
+mod channel_key;
 mod channel_metrics;
 mod channel_policies;
 mod channel_slab;
@@ -50,6 +51,7 @@ mod sender_queue;
 pub(crate) use least_time::LeastTime;
 
 pub use channel_config::ChannelConfig;
+pub use channel_key::ChannelKey;
 pub use channel_metrics::{ChannelMetrics, ChannelReport, ChannelTotals};
 pub use channel_table::ChannelTable;
 pub use debloater::{Debloater, DebloaterConfig};
@@ -58,9 +60,10 @@ pub use listeners::ListenerId;
 pub use receiver_channel::{ChannelError, Notify, ReceiverChannel};
 pub use receiver_gate::ReceiverGate;
 pub use sender_channel::{Message, SenderChannel};
-pub use sender_queue::{Pushed, SenderQueue, SenderQueueConfig, UnknownChannel};
+pub use sender_queue::{OpenError, Pushed, SenderQueue, SenderQueueConfig, UnknownChannel};
 
-/// The number of a channel. Given to another channel once the first was released.
+/// The place of a channel among those of its owner. Given to another channel once the first was
+/// forgotten; [`ChannelKey`] is what two processes call one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId(pub u32);
 

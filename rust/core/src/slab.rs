@@ -133,6 +133,11 @@ impl<T, G: Generation> Slab<T, G> {
         self.places.iter_mut().filter_map(|place| place.value.as_mut())
     }
 
+    /// Returns the generation of what is at the place `index`, or comes there next.
+    pub fn generation(&self, index: u32) -> Option<G> {
+        self.places.get(index as usize).map(|place| place.generation)
+    }
+
     /// Returns the number of places, vacant ones included.
     pub const fn places(&self) -> usize {
         self.places.len()

@@ -10,8 +10,9 @@
 //! sixteen bytes. A payload is a slice of the bytes that came, and is not copied.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use sparkawait_core::flow::ChannelKey;
 
-use crate::frame::{Channel, Frame, Hello};
+use crate::frame::{Frame, Hello};
 
 /// Bytes in front of what is particular to a kind.
 const HEADER: usize = 16;
@@ -92,7 +93,7 @@ impl Codec {
         let length = usize::try_from(header.get_u32_le()).unwrap_or(usize::MAX);
         let kind = header.get_u8();
         header.advance(3);
-        let channel = Channel { index: header.get_u32_le(), generation: header.get_u32_le() };
+        let channel = ChannelKey { index: header.get_u32_le(), generation: header.get_u32_le() };
         if !(kind::HELLO..=kind::GO_AWAY).contains(&kind) {
             return Err(FrameError::UnknownKind(kind));
         }
@@ -128,7 +129,8 @@ impl Codec {
         header.put_u32_le(told);
         header.put_u8(kind);
         header.put_bytes(0, 3);
-        let Channel { index, generation } = channel.unwrap_or(Channel { index: 0, generation: 0 });
+        let ChannelKey { index, generation } =
+            channel.unwrap_or(ChannelKey { index: 0, generation: 0 });
         header.put_u32_le(index);
         header.put_u32_le(generation);
         Ok(payload)
@@ -189,7 +191,7 @@ fn short(mut reason: Bytes) -> Bytes {
 }
 
 /// Reads what is particular to a kind.
-fn read(kind: u8, channel: Channel, mut rest: Bytes) -> Result<Frame, FrameError> {
+fn read(kind: u8, channel: ChannelKey, mut rest: Bytes) -> Result<Frame, FrameError> {
     let length = rest.len();
     let misfit = FrameError::Misfit { kind, length };
     let numbers = match kind {
@@ -255,8 +257,8 @@ mod tests {
         Frame::Hello(Hello { version: VERSION, token: [7; 16] })
     }
 
-    fn channels() -> impl Strategy<Value = Channel> {
-        any::<(u32, u32)>().prop_map(|(index, generation)| Channel { index, generation })
+    fn channels() -> impl Strategy<Value = ChannelKey> {
+        any::<(u32, u32)>().prop_map(|(index, generation)| ChannelKey { index, generation })
     }
 
     fn texts() -> impl Strategy<Value = Bytes> {
@@ -351,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_length_makes_no_more_room_than_a_frame_may_have() {
-        let mut bytes = encoded(&Frame::Resume { channel: Channel { index: 1, generation: 2 } });
+        let mut bytes = encoded(&Frame::Resume { channel: ChannelKey { index: 1, generation: 2 } });
         bytes[..4].copy_from_slice(&u32::MAX.to_le_bytes());
         let most = 1 << 20;
         let length = u32::MAX as usize;
@@ -362,7 +364,7 @@ mod tests {
     #[test]
     fn what_the_other_end_would_not_take_is_not_written() {
         let payload = Bytes::from(vec![0; (1 << 20) + 1]);
-        let channel = Channel { index: 0, generation: 0 };
+        let channel = ChannelKey { index: 0, generation: 0 };
         let mut bytes = BytesMut::from(&b"before"[..]);
         let frame = Frame::Data { channel, sequence: 0, cost: 1, backlog: 0, payload };
         assert!(matches!(CODEC.encode(frame, &mut bytes), Err(FrameError::TooLong { .. })));
@@ -371,7 +373,7 @@ mod tests {
 
     #[test]
     fn a_message_uses_credit() {
-        let channel = Channel { index: 0, generation: 0 };
+        let channel = ChannelKey { index: 0, generation: 0 };
         let payload = Bytes::new();
         let free = Frame::Data { channel, sequence: 0, cost: 0, backlog: 0, payload };
         assert_eq!(CODEC.decode(&mut encoded(&free)), Err(FrameError::Free));
@@ -379,7 +381,7 @@ mod tests {
 
     #[test]
     fn payloads_are_not_copied() {
-        let channel = Channel { index: 0, generation: 0 };
+        let channel = ChannelKey { index: 0, generation: 0 };
         let payload = Bytes::from(vec![5; 1000]);
         let mut came = encoded(&Frame::Data { channel, sequence: 0, cost: 1, backlog: 0, payload });
         let at = came[HEADER + 12..].as_ptr();
@@ -393,7 +395,7 @@ mod tests {
     fn neither_tokens_nor_rows_are_shown() {
         let shown = format!("{:?}", hello());
         assert_eq!(shown, "Hello { version: 1, .. }");
-        let channel = Channel { index: 3, generation: 4 };
+        let channel = ChannelKey { index: 3, generation: 4 };
         let payload = Bytes::from_static(b"secret");
         let data = Frame::Data { channel, sequence: 9, cost: 1, backlog: 2, payload };
         assert_eq!(format!("{data:?}"), "Data(3.4, #9, cost 1, backlog 2, 6 bytes)");

@@ -4,28 +4,10 @@
 use std::fmt;
 
 use bytes::Bytes;
+use sparkawait_core::flow::ChannelKey;
 
 /// The version of the frames. Ends of different versions do not talk to one another.
 pub const VERSION: u16 = 1;
-
-/// A logical channel of a connection.
-///
-/// The receiver numbers them. A number is given again once its channel is
-/// closed, with the next generation, so that what is still on its way is known
-/// to be of the channel before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Channel {
-    /// Its place.
-    pub index: u32,
-    /// How many channels had the place before.
-    pub generation: u32,
-}
-
-impl fmt::Display for Channel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.index, self.generation)
-    }
-}
 
 /// Who speaks.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,67 +33,67 @@ pub enum Frame {
     /// Asks for what `subject` names, on a channel of its own.
     Open {
         /// The channel.
-        channel: Channel,
-        /// Messages that may be sent at once.
+        channel: ChannelKey,
+        /// Credits that the sender has at once.
         credit: u32,
         /// What is asked for; the ends know how to read it.
         subject: Bytes,
     },
-    /// Lets more messages be sent.
+    /// Gives further credits.
     AddCredit {
         /// The channel.
-        channel: Channel,
+        channel: ChannelKey,
         /// So many more.
         credit: u32,
     },
     /// Lets a channel go on that has stopped by itself.
     Resume {
         /// The channel.
-        channel: Channel,
+        channel: ChannelKey,
     },
     /// Says how large a message should be.
     BatchSize {
         /// The channel.
-        channel: Channel,
+        channel: ChannelKey,
         /// Its rows.
         rows: u32,
     },
     /// Wants no more of a channel.
     Cancel {
         /// The channel.
-        channel: Channel,
+        channel: ChannelKey,
     },
     /// A message, which uses credit.
     Data {
         /// The channel.
-        channel: Channel,
+        channel: ChannelKey,
         /// Its place among the messages of the channel; starts again at zero after `u32::MAX`.
         sequence: u32,
         /// The credit that it uses, at least one.
         cost: u32,
-        /// The messages that wait behind it.
+        /// The credits that all that waits behind it would use.
         backlog: u32,
         /// What it is about.
         payload: Bytes,
     },
-    /// Says how many messages wait for credit.
+    /// Says how many credits all that waits would use.
     Backlog {
         /// The channel.
-        channel: Channel,
+        channel: ChannelKey,
         /// How many.
         backlog: u32,
     },
     /// The last message of a channel; uses no credit.
     End {
         /// The channel.
-        channel: Channel,
+        channel: ChannelKey,
         /// Its place among the messages.
         sequence: u32,
     },
     /// A channel ends without its last message.
     Reset {
         /// The channel.
-        channel: Channel,
+        channel: ChannelKey,
         /// Why, as a stable number.
         code: u16,
         /// Why, in words.
@@ -128,7 +110,7 @@ pub enum Frame {
 
 impl Frame {
     /// Returns the channel that it is about, if it is about one.
-    pub const fn channel(&self) -> Option<Channel> {
+    pub const fn channel(&self) -> Option<ChannelKey> {
         match self {
             Self::Hello(_) | Self::GoAway { .. } => None,
             Self::Open { channel, .. }

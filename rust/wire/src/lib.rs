@@ -4,11 +4,11 @@
 //! ```text
 //!     transport      bytes, from a socket: not here
 //!         |
-//!       codec        frames out of bytes, and back
-//!         |
-//!       frame        what there is to say
-//!         |
-//!   core::flow       who may say how much
+//!     connection     many channels on one transport; greeting, ends, deadlines
+//!      |      |
+//!    codec  core::flow   frames out of bytes, and back; who may say how much
+//!      |
+//!    frame           what there is to say
 //! ```
 //!
 //! It is the credit-based network stack of Flink, whose messages are these:
@@ -28,7 +28,16 @@
 //! | [`Frame::GoAway`] | `CloseRequest` | both |
 
 pub mod codec;
+pub mod connection;
+mod connection_config;
+mod connection_error;
+pub mod event;
 pub mod frame;
 
 pub use codec::{Codec, FrameError};
-pub use frame::{Channel, Frame, Hello, VERSION};
+pub use connection::{Connection, cost_of};
+pub use connection_config::ConnectionConfig;
+pub use connection_error::{ConnectionError, Refused};
+pub use event::Event;
+pub use frame::{Frame, Hello, VERSION};
+pub use sparkawait_core::flow::ChannelKey;

@@ -202,6 +202,13 @@ impl CreditAccount {
         granted
     }
 
+    /// Gets in line for what the channel is short of.
+    pub(crate) fn wait_in_line(&mut self, channel: ChannelId, pool: &mut FloatingPool) {
+        if self.listener.is_none() && self.is_short() {
+            self.listener = Some(pool.register(channel));
+        }
+    }
+
     /// Takes the credit that the pool granted to the channel as the first in line.
     ///
     /// Returns false if it has no use for it any more; the pool has it back then.
@@ -257,13 +264,15 @@ impl CreditAccount {
         credits
     }
 
-    /// Gives everything back, credits in use included; returns the exclusive ones.
+    /// Gives all free credits back and asks for none; returns those of its own among them.
+    ///
+    /// Credits in use come back when their use ends.
     pub(crate) fn release(&mut self, pool: &mut FloatingPool) -> u32 {
-        self.leave_line(pool);
-        pool.recycle_many(self.floating());
-        let exclusive = self.exclusive;
-        let (is_parked, is_watched) = (self.is_parked, self.is_watched);
-        *self = Self { is_parked, is_watched, ..Self::new(0, self.limit) };
+        self.required = 0;
+        self.give_back_free(pool);
+        let exclusive = self.exclusive.min(self.free());
+        self.exclusive -= exclusive;
+        self.held -= exclusive;
         self.settle();
         exclusive
     }
@@ -365,15 +374,21 @@ mod tests {
     }
 
     #[test]
-    fn a_released_channel_holds_nothing() {
+    fn a_released_channel_holds_what_is_in_use_until_that_ends() {
         let mut pool = FloatingPool::new(3, 0);
         let mut account = CreditAccount::new(2, 9);
         account.set_required(11);
         account.replenish(ID, &mut pool);
-        account.take_free();
+        for _ in 0..4 {
+            assert!(account.take_free());
+        }
 
-        assert_eq!(account.release(&mut pool), 2);
+        assert_eq!(account.release(&mut pool), 0);
 
-        assert_eq!((account.held(), pool.lent(), pool.waiting()), (0, 0, 0));
+        assert_eq!((account.held(), pool.lent(), pool.waiting()), (4, 2, 0));
+        assert!(account.recycle(&mut pool) && account.recycle(&mut pool));
+        assert_eq!((account.release(&mut pool), account.held(), pool.lent()), (0, 2, 0));
+        assert!(!account.recycle(&mut pool) && !account.recycle(&mut pool), "they are its own");
+        assert_eq!((account.release(&mut pool), account.held(), pool.lent()), (2, 0, 0));
     }
 }

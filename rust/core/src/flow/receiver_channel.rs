@@ -3,9 +3,9 @@
 
 use std::fmt;
 
-use super::ChannelId;
 use super::credit_account::CreditAccount;
 use super::floating_pool::FloatingPool;
+use super::{ChannelId, ChannelKey};
 
 /// Gives credit to the sender at the other end of a wire.
 ///
@@ -14,16 +14,27 @@ use super::floating_pool::FloatingPool;
 /// the backlog: `required = backlog + exclusive`.
 ///
 /// ```text
-///   receive(sequence, backlog) --> [ free | in use ] --> recycle
-///          ^                          | gained
+///   receive(sequence, cost, backlog) --> [ free | in use ] --> recycle(cost)
+///          ^                               | gained
 ///   sender | <---- announcement: take_unannounced
 /// ```
+///
+/// A message takes as many credits as it costs. One that costs more than there are is taken all the
+/// same, so that each can be sent at some time, and puts the channel in debt: nothing follows it until
+/// the debt is paid by what ends. In all, `free - debt` is what the sender may still use, as soon as it
+/// knows.
 #[derive(Clone, Debug)]
 pub struct ReceiverChannel {
-    id: ChannelId,
+    key: ChannelKey,
     account: CreditAccount,
+    /// Credits in use that the channel does not hold. Nothing is free meanwhile.
+    debt: u32,
     /// Credits that the sender was not told of.
     unannounced: u32,
+    /// Whether the wire knows that there is something to announce.
+    is_listed: bool,
+    /// What waits at the sender, as far as is known.
+    backlog: u32,
     /// The number of the next message.
     sequence: u32,
     /// Whether the sender waits for [`resume`](Self::resume).
@@ -35,14 +46,16 @@ pub struct ReceiverChannel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChannelError {
-    /// The channel was released.
-    Released(ChannelId),
+    /// The channel was released, or has ended: the message is old news.
+    Released(ChannelKey),
+    /// There never was such a channel: the two ends do not agree, and the wire is of no use.
+    Unknown(ChannelKey),
     /// The sender used a credit that it did not have.
-    NoCredit(ChannelId),
+    NoCredit(ChannelKey),
     /// A message was lost or came twice.
     SequenceGap {
         /// The channel.
-        channel: ChannelId,
+        channel: ChannelKey,
         /// The number of the message that was to come.
         expected: u32,
         /// The number of the one that came.
@@ -54,6 +67,7 @@ impl fmt::Display for ChannelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Released(channel) => write!(f, "channel `{channel}` was released"),
+            Self::Unknown(channel) => write!(f, "channel `{channel}` was never opened"),
             Self::NoCredit(channel) => {
                 write!(f, "channel `{channel}` has no credit available for what was sent")
             }
@@ -70,10 +84,20 @@ impl ReceiverChannel {
     /// Makes a channel with `exclusive` credits that may hold `limit` in all.
     ///
     /// The sender learns of the exclusive ones when the channel is requested.
-    pub fn new(id: ChannelId, exclusive: u32, limit: u32) -> Self {
+    pub fn new(key: ChannelKey, exclusive: u32, limit: u32) -> Self {
         let mut account = CreditAccount::new(exclusive, limit.max(exclusive));
         account.set_required(exclusive);
-        Self { id, account, unannounced: 0, sequence: 0, is_blocked: false, state: Ok(()) }
+        Self {
+            key,
+            account,
+            debt: 0,
+            unannounced: 0,
+            is_listed: false,
+            backlog: 0,
+            sequence: 0,
+            is_blocked: false,
+            state: Ok(()),
+        }
     }
 
     /// Returns the credits that the sender begins with.
@@ -86,9 +110,14 @@ impl ReceiverChannel {
         self.account.free()
     }
 
-    /// Returns the credits in use.
+    /// Returns the credits in use, those of the debt included.
     pub const fn in_use(&self) -> u32 {
-        self.account.in_use()
+        self.account.in_use().saturating_add(self.debt)
+    }
+
+    /// Returns the credits in use that the channel does not hold.
+    pub const fn debt(&self) -> u32 {
+        self.debt
     }
 
     /// Returns the credits that the pool lent.
@@ -111,42 +140,55 @@ impl ReceiverChannel {
         self.unannounced
     }
 
-    /// Takes a message that uses a credit and tells what waits behind it.
+    /// Takes a message that uses `cost` credits, none if it is an event, and tells what waits behind
+    /// it, in credits.
     ///
     /// # Errors
     ///
-    /// [`ChannelError`]: of this message or an earlier one.
+    /// [`ChannelError`]: of this message or an earlier one. The channel gives back what it has then.
     pub fn receive(
         &mut self,
         sequence: u32,
+        cost: u32,
         backlog: u32,
         pool: &mut FloatingPool,
     ) -> Result<Notify, ChannelError> {
-        self.check_sequence(sequence)?;
-        if !self.account.take_free() {
-            self.state = Err(ChannelError::NoCredit(self.id));
-            self.state?;
+        self.state?;
+        let (channel, expected) = (self.key, self.sequence);
+        if sequence != expected {
+            let gap = ChannelError::SequenceGap { channel, expected, found: sequence };
+            return self.fail(gap, pool);
         }
+        self.sequence = expected.wrapping_add(1);
+        if cost > 0 && self.account.free() == 0 {
+            return self.fail(ChannelError::NoCredit(channel), pool);
+        }
+        self.debt = self.debt.saturating_add(cost);
+        self.pay_debt();
         self.set_backlog(backlog, pool)
     }
 
-    /// Takes a message that uses no credit: an event, or one without content.
-    ///
-    /// # Errors
-    ///
-    /// As [`receive`](Self::receive).
-    pub fn receive_free(&mut self, sequence: u32) -> Result<(), ChannelError> {
-        self.check_sequence(sequence)
+    /// Uses free credits for what the channel owes.
+    fn pay_debt(&mut self) {
+        while self.debt > 0 && self.account.take_free() {
+            self.debt -= 1;
+        }
+        let wanted = self.backlog.saturating_add(self.account.exclusive());
+        let is_open = self.state.is_ok();
+        self.account.set_required(if is_open { wanted.saturating_add(self.debt) } else { 0 });
     }
 
-    fn check_sequence(&mut self, found: u32) -> Result<(), ChannelError> {
-        self.state?;
-        let expected = self.sequence;
-        if found != expected {
-            self.state = Err(ChannelError::SequenceGap { channel: self.id, expected, found });
-        }
-        self.sequence = expected.wrapping_add(1);
-        self.state
+    /// Takes no more messages; what is free goes to others.
+    fn fail(
+        &mut self,
+        error: ChannelError,
+        pool: &mut FloatingPool,
+    ) -> Result<Notify, ChannelError> {
+        self.state = Err(error);
+        self.unannounced = 0;
+        self.account.set_required(0);
+        self.account.give_back_free(pool);
+        Err(error)
     }
 
     /// Learns what waits at the sender.
@@ -160,21 +202,22 @@ impl ReceiverChannel {
         pool: &mut FloatingPool,
     ) -> Result<Notify, ChannelError> {
         self.state?;
-        self.account.set_required(backlog.saturating_add(self.account.exclusive()));
+        self.backlog = backlog;
+        self.pay_debt();
         Ok(self.replenish(pool))
     }
 
-    /// Ends the use of a credit.
+    /// Ends the use of `credits`.
     ///
     /// [`FloatingPool::grant`] follows until nobody is served, and then
     /// [`replenish`](Self::replenish): whoever waits goes first.
-    pub fn recycle(&mut self, pool: &mut FloatingPool) -> Notify {
-        if self.account.in_use() == 0 {
-            // It was released while the credit was in use.
-            return Notify::No;
-        }
-        let is_kept = !self.account.recycle(pool);
-        self.gain(u32::from(is_kept))
+    pub fn recycle(&mut self, credits: u32, pool: &mut FloatingPool) -> Notify {
+        let credits = credits.min(self.in_use());
+        let paid = credits.min(self.debt);
+        self.debt -= paid;
+        let gone = (paid..credits).filter(|_| self.account.recycle(pool)).count();
+        self.pay_debt();
+        self.gain(credits - u32::try_from(gone).unwrap_or(credits))
     }
 
     /// Asks the pool for what is missing, and gets in line for the rest.
@@ -182,28 +225,52 @@ impl ReceiverChannel {
         if self.state.is_err() || (self.is_blocked && self.account.exclusive() == 0) {
             return Notify::No;
         }
-        let granted = self.account.replenish(self.id, pool);
+        let granted = self.account.replenish(self.id(), pool);
+        self.pay_debt();
         self.account.stop_waiting(pool);
         self.gain(granted)
     }
 
-    /// Takes the credit that the pool granted.
+    /// Takes the credit that the pool granted, and gets in line again if that is not enough.
     pub fn accept_grant(&mut self, pool: &mut FloatingPool) -> Notify {
         let gained = u32::from(self.account.accept_grant(pool));
-        let more = self.account.replenish(self.id, pool);
-        self.gain(gained + more)
+        self.pay_debt();
+        self.account.wait_in_line(self.id(), pool);
+        self.gain(gained)
+    }
+
+    /// Returns its name at the pool.
+    const fn id(&self) -> ChannelId {
+        ChannelId(self.key.index)
     }
 
     fn gain(&mut self, credits: u32) -> Notify {
-        let is_first = self.unannounced == 0 && credits > 0;
+        if self.state.is_err() {
+            return Notify::No;
+        }
         self.unannounced = self.unannounced.saturating_add(credits);
-        if is_first { Notify::Yes } else { Notify::No }
+        if self.is_listed || !self.is_worth_telling() {
+            return Notify::No;
+        }
+        self.is_listed = true;
+        Notify::Yes
+    }
+
+    /// Returns whether the sender could go on with what it does not know of, and has to wait for it
+    /// or would use half of what the channel holds: else a message would be sent for each credit.
+    ///
+    /// As h2 does with its window updates.
+    const fn is_worth_telling(&self) -> bool {
+        let (available, unannounced) = (self.account.free(), self.unannounced);
+        let has_none = available <= unannounced;
+        let is_much = unannounced >= self.account.held().div_ceil(2);
+        unannounced > 0 && available > 0 && (has_none || is_much)
     }
 
     /// Takes all that the sender has to be told, in one sum; a failed channel tells nothing.
     pub fn take_unannounced(&mut self) -> u32 {
-        let credits = std::mem::take(&mut self.unannounced);
-        if self.state.is_ok() { credits } else { 0 }
+        self.is_listed = false;
+        std::mem::take(&mut self.unannounced)
     }
 
     /// Notes that the sender sends nothing until it is resumed.
@@ -229,11 +296,12 @@ impl ReceiverChannel {
         Ok(self.replenish(pool))
     }
 
-    /// Gives all credits back and takes no more messages. Idempotent.
+    /// Gives all free credits back and takes no more messages; those in use come back when their use
+    /// ends. Idempotent.
     pub fn release(&mut self, pool: &mut FloatingPool) {
-        self.account.release(pool);
+        self.state = Err(ChannelError::Released(self.key));
         self.unannounced = 0;
-        self.state = Err(ChannelError::Released(self.id));
+        self.account.release(pool);
     }
 
     /// Returns what the channel failed with.
@@ -261,7 +329,7 @@ mod tests {
     use super::*;
 
     fn channel(exclusive: u32) -> ReceiverChannel {
-        ReceiverChannel::new(ChannelId(3), exclusive, 10)
+        ReceiverChannel::new(ChannelKey { index: 3, generation: 1 }, exclusive, 10)
     }
 
     #[test]
@@ -269,8 +337,8 @@ mod tests {
         let mut pool = FloatingPool::new(8, 0);
         let mut channel = channel(2);
 
-        assert_eq!(channel.receive(0, 1, &mut pool), Ok(Notify::Yes));
-        assert_eq!(channel.receive(1, 2, &mut pool), Ok(Notify::No));
+        assert_eq!(channel.receive(0, 1, 1, &mut pool), Ok(Notify::Yes));
+        assert_eq!(channel.receive(1, 1, 2, &mut pool), Ok(Notify::No));
 
         // Each time until backlog + 2 credits were available; the messages used two.
         assert_eq!(channel.take_unannounced(), 4);
@@ -279,26 +347,58 @@ mod tests {
     }
 
     #[test]
+    fn little_credit_is_told_once_the_sender_has_none() {
+        let mut pool = FloatingPool::new(0, 0);
+        let mut channel = channel(8);
+        for sequence in 0..3 {
+            assert_eq!(channel.receive(sequence, 1, 9, &mut pool), Ok(Notify::No));
+        }
+
+        assert_eq!(channel.recycle(3, &mut pool), Notify::No, "five are there");
+        for sequence in 3..7 {
+            assert_eq!(channel.receive(sequence, 1, 9, &mut pool), Ok(Notify::No));
+        }
+        assert_eq!(channel.receive(7, 1, 9, &mut pool), Ok(Notify::Yes));
+
+        assert_eq!(channel.take_unannounced(), 3);
+        assert_eq!(channel.recycle(4, &mut pool), Notify::Yes, "half of all");
+    }
+
+    #[test]
+    fn a_message_that_costs_more_than_there_is_puts_the_channel_in_debt() {
+        let mut pool = FloatingPool::new(0, 0);
+        let mut channel = channel(2);
+
+        assert_eq!(channel.receive(0, 5, 1, &mut pool), Ok(Notify::No));
+        assert_eq!((channel.in_use(), channel.debt(), channel.available()), (5, 3, 0));
+        assert_eq!(channel.recycle(3, &mut pool), Notify::No, "the sender could not go on");
+        assert_eq!(channel.recycle(1, &mut pool), Notify::Yes);
+        assert_eq!(channel.recycle(1, &mut pool), Notify::No);
+
+        assert_eq!((channel.take_unannounced(), channel.available()), (5, 2));
+    }
+
+    #[test]
     fn data_without_credit_fails_the_channel_and_no_other() {
         let mut pool = FloatingPool::new(0, 0);
         let (mut bad, mut good) = (channel(0), channel(1));
 
-        let error = bad.receive(0, 0, &mut pool).unwrap_err();
+        let error = bad.receive(0, 1, 0, &mut pool).unwrap_err();
 
-        assert_eq!(error.to_string(), "channel `3` has no credit available for what was sent");
+        assert_eq!(error.to_string(), "channel `3.1` has no credit available for what was sent");
         assert_eq!(bad.check(), Err(error));
-        assert_eq!(good.receive(0, 0, &mut pool), Ok(Notify::No));
+        assert_eq!(good.receive(0, 1, 0, &mut pool), Ok(Notify::No));
     }
 
     #[test]
     fn a_gap_in_the_sequence_is_told_by_every_later_call() {
         let mut pool = FloatingPool::new(0, 0);
         let mut channel = channel(2);
-        channel.receive_free(0).unwrap();
+        let _ = channel.receive(0, 0, 0, &mut pool).unwrap();
 
-        let gap = channel.receive(2, 0, &mut pool).unwrap_err();
+        let gap = channel.receive(2, 1, 0, &mut pool).unwrap_err();
 
-        assert_eq!(gap.to_string(), "channel `3` got message `2` instead of `1`");
+        assert_eq!(gap.to_string(), "channel `3.1` got message `2` instead of `1`");
         assert_eq!(channel.set_backlog(1, &mut pool), Err(gap));
         assert_eq!(channel.resume(&mut pool), Err(gap));
     }
@@ -316,6 +416,7 @@ mod tests {
         assert_eq!((rich.available(), rich.unannounced()), (3, 2));
         let _ = needy.set_backlog(3, &mut pool);
         assert_eq!(needy.available(), 0, "it is still blocked");
+        let _ = needy.take_unannounced();
         assert_eq!(needy.resume(&mut pool), Ok(Notify::Yes));
         assert_eq!(needy.take_unannounced(), 2, "no old credit is sent");
     }
@@ -328,8 +429,9 @@ mod tests {
 
         channel.release(&mut pool);
 
-        assert_eq!(channel.resume(&mut pool).unwrap_err().to_string(), "channel `3` was released");
+        let error = channel.resume(&mut pool).unwrap_err();
+        assert_eq!(error.to_string(), "channel `3.1` was released");
         assert_eq!((channel.take_unannounced(), pool.lent()), (0, 0));
-        assert_eq!(channel.recycle(&mut pool), Notify::No);
+        assert_eq!(channel.recycle(1, &mut pool), Notify::No);
     }
 }

@@ -3,10 +3,11 @@
 
 use std::collections::VecDeque;
 
-use super::ChannelId;
+use super::channel_key::Use;
 use super::floating_pool::FloatingPool;
 use super::receiver_channel::{ChannelError, Notify, ReceiverChannel};
-use crate::slab::Slab;
+use super::{ChannelId, ChannelKey};
+use crate::slab::{Generation, Slab};
 
 /// Receives from many senders over one wire, and gives each its credit.
 ///
@@ -15,11 +16,11 @@ use crate::slab::Slab;
 /// its credit in one sum.
 #[derive(Debug)]
 pub struct ReceiverGate {
-    /// By number.
-    channels: Slab<ReceiverChannel>,
+    /// By place. A channel that was released stays as long as credits of it are in use.
+    channels: Slab<ReceiverChannel, Use>,
     pool: FloatingPool,
     /// Channels with credit to announce, each once.
-    to_announce: VecDeque<ChannelId>,
+    to_announce: VecDeque<ChannelKey>,
 }
 
 impl ReceiverGate {
@@ -34,39 +35,36 @@ impl ReceiverGate {
         &self.pool
     }
 
-    /// Returns a channel that was not released.
-    pub fn channel(&self, channel: ChannelId) -> Option<&ReceiverChannel> {
-        self.channels.get(channel.0)
+    /// Returns a channel that was not released, or of which credits are in use.
+    pub fn channel(&self, channel: ChannelKey) -> Option<&ReceiverChannel> {
+        self.channels.get(channel)
     }
 
     /// Adds a channel with `exclusive` credits of its own and at most `limit` in all.
-    pub fn open(&mut self, exclusive: u32, limit: u32) -> ChannelId {
-        let id = ChannelId(self.channels.next_handle());
-        self.channels.insert(ReceiverChannel::new(id, exclusive, limit));
-        id
+    pub fn open(&mut self, exclusive: u32, limit: u32) -> ChannelKey {
+        let key = self.channels.next_handle();
+        self.channels.insert(ReceiverChannel::new(key, exclusive, limit));
+        key
     }
 
-    /// Takes a message that uses a credit.
+    /// Takes a message that uses `cost` credits, none if it is an event; `backlog` is what waits
+    /// behind it, in credits.
     ///
     /// # Errors
     ///
-    /// [`ChannelError`], of this channel only.
+    /// [`ChannelError`], of this channel only unless it is [`ChannelError::Unknown`].
     pub fn receive(
         &mut self,
-        channel: ChannelId,
+        channel: ChannelKey,
         sequence: u32,
+        cost: u32,
         backlog: u32,
     ) -> Result<(), ChannelError> {
-        self.change(channel, |it, pool| it.receive(sequence, backlog, pool))
-    }
-
-    /// Takes a message that uses no credit.
-    ///
-    /// # Errors
-    ///
-    /// As [`receive`](Self::receive).
-    pub fn receive_free(&mut self, channel: ChannelId, sequence: u32) -> Result<(), ChannelError> {
-        self.change(channel, |it, _| it.receive_free(sequence).map(|()| Notify::No))
+        let received = self.change(channel, |it, pool| it.receive(sequence, cost, backlog, pool));
+        if received.is_err() {
+            self.serve();
+        }
+        received
     }
 
     /// Takes the announcement of a backlog.
@@ -74,7 +72,7 @@ impl ReceiverGate {
     /// # Errors
     ///
     /// As [`receive`](Self::receive).
-    pub fn set_backlog(&mut self, channel: ChannelId, backlog: u32) -> Result<(), ChannelError> {
+    pub fn set_backlog(&mut self, channel: ChannelKey, backlog: u32) -> Result<(), ChannelError> {
         self.change(channel, |it, pool| it.set_backlog(backlog, pool))
     }
 
@@ -83,7 +81,7 @@ impl ReceiverGate {
     /// # Errors
     ///
     /// As [`receive`](Self::receive).
-    pub fn resume(&mut self, channel: ChannelId) -> Result<(), ChannelError> {
+    pub fn resume(&mut self, channel: ChannelKey) -> Result<(), ChannelError> {
         self.change(channel, ReceiverChannel::resume)
     }
 
@@ -92,7 +90,7 @@ impl ReceiverGate {
     /// # Errors
     ///
     /// As [`receive`](Self::receive).
-    pub fn block(&mut self, channel: ChannelId) -> Result<(), ChannelError> {
+    pub fn block(&mut self, channel: ChannelKey) -> Result<(), ChannelError> {
         self.change(channel, |it, pool| {
             it.block(pool);
             Ok(Notify::No)
@@ -101,19 +99,23 @@ impl ReceiverGate {
         Ok(())
     }
 
-    /// Ends the use of a credit. Those who wait for one are served.
-    pub fn recycle(&mut self, channel: ChannelId) {
-        // Without the channel the credit went back when it was released.
-        let _ = self.change(channel, |it, pool| Ok(it.recycle(pool)));
+    /// Ends the use of `credits`. Those who wait for some are served.
+    pub fn recycle(&mut self, channel: ChannelKey, credits: u32) {
+        // Nothing is in use of a channel that is not here.
+        let _ = self.change(channel, |it, pool| Ok(it.recycle(credits, pool)));
         self.serve();
         let _ = self.change(channel, |it, pool| Ok(it.replenish(pool)));
+        self.forget_released(channel);
     }
 
-    /// Gives all credits of a channel back. Idempotent.
-    pub fn release(&mut self, channel: ChannelId) {
-        let Some((mut released, _)) = self.channels.remove(channel.0) else { return };
-        released.release(&mut self.pool);
+    /// Gives all credits of a channel back, those in use when that ends. Idempotent.
+    pub fn release(&mut self, channel: ChannelKey) {
+        let _ = self.change(channel, |it, pool| {
+            it.release(pool);
+            Ok(Notify::No)
+        });
         self.serve();
+        self.forget_released(channel);
     }
 
     /// Changes the number of floating credits.
@@ -123,34 +125,59 @@ impl ReceiverGate {
     }
 
     /// Takes the credit that one channel has to announce. The wire asks while it can be written.
-    pub fn poll_announcement(&mut self) -> Option<(ChannelId, u32)> {
-        while let Some(id) = self.to_announce.pop_front() {
-            let channel = self.channels.get_mut(id.0);
+    pub fn poll_announcement(&mut self) -> Option<(ChannelKey, u32)> {
+        while let Some(key) = self.to_announce.pop_front() {
+            let channel = self.channels.get_mut(key);
             let credits = channel.map_or(0, ReceiverChannel::take_unannounced);
             if credits > 0 {
-                return Some((id, credits));
+                return Some((key, credits));
             }
         }
         None
     }
 
+    /// Returns whether a channel has credit to announce.
+    pub fn has_announcement(&self) -> bool {
+        !self.to_announce.is_empty()
+    }
+
     /// Hands free credits to those who wait.
     fn serve(&mut self) {
-        while let Some(id) = self.pool.grant() {
-            let served = self.change(id, |it, pool| Ok(it.accept_grant(pool)));
-            debug_assert!(served.is_ok(), "{id:?} waits although it was released");
+        while let Some(ChannelId(index)) = self.pool.grant() {
+            let key = self.channels.generation(index).map(|it| it.handle(index));
+            let served =
+                key.map(|key| self.change(key, |it, pool| Ok(it.accept_grant(pool))).is_ok());
+            debug_assert_eq!(served, Some(true), "{index} waits although it was released");
+        }
+    }
+
+    /// Lets another channel have the place of one that was released and has no credit in use.
+    fn forget_released(&mut self, key: ChannelKey) {
+        let channel = self.channels.get(key);
+        let is_over = |it: &ReceiverChannel| {
+            matches!(it.check(), Err(ChannelError::Released(_))) && it.in_use() == 0
+        };
+        if channel.is_some_and(is_over) {
+            self.channels.remove(key.index);
         }
     }
 
     fn change(
         &mut self,
-        id: ChannelId,
+        key: ChannelKey,
         change: impl FnOnce(&mut ReceiverChannel, &mut FloatingPool) -> Result<Notify, ChannelError>,
     ) -> Result<(), ChannelError> {
-        let channel = self.channels.get_mut(id.0);
-        let channel = channel.ok_or(ChannelError::Released(id))?;
+        let next = self.channels.generation(key.index);
+        let Some(channel) = self.channels.get_mut(key) else {
+            let was_here = next.is_some_and(|next| Use(key.generation) < next);
+            return Err(if was_here {
+                ChannelError::Released(key)
+            } else {
+                ChannelError::Unknown(key)
+            });
+        };
         if change(channel, &mut self.pool)? == Notify::Yes {
-            self.to_announce.push_back(id);
+            self.to_announce.push_back(key);
         }
         Ok(())
     }
@@ -160,6 +187,10 @@ impl ReceiverGate {
 mod tests {
     use super::*;
 
+    fn announced(gate: &mut ReceiverGate) -> Vec<(ChannelKey, u32)> {
+        std::iter::from_fn(|| gate.poll_announcement()).collect()
+    }
+
     #[test]
     fn freed_credits_are_spread_over_the_channels_that_wait() {
         let mut gate = ReceiverGate::new(3);
@@ -167,19 +198,17 @@ mod tests {
         let waiting: Vec<_> = (0..3).map(|_| gate.open(0, 10)).collect();
         gate.set_backlog(busy, 3).unwrap();
         for sequence in 0..3 {
-            gate.receive(busy, sequence, 0).unwrap();
+            gate.receive(busy, sequence, 1, 0).unwrap();
         }
         for &channel in &waiting {
             gate.set_backlog(channel, 3).unwrap();
         }
         while gate.poll_announcement().is_some() {}
 
-        for _ in 0..3 {
-            gate.recycle(busy);
-        }
+        gate.recycle(busy, 3);
 
-        let announced: Vec<_> = std::iter::from_fn(|| gate.poll_announcement()).collect();
-        assert_eq!(announced, waiting.into_iter().map(|it| (it, 1)).collect::<Vec<_>>());
+        let expected = waiting.into_iter().map(|it| (it, 1)).collect::<Vec<_>>();
+        assert_eq!(announced(&mut gate), expected);
     }
 
     #[test]
@@ -192,8 +221,68 @@ mod tests {
         gate.release(gone);
         gate.release(gone);
 
-        assert_eq!(gate.poll_announcement(), Some((left, 2)));
-        assert_eq!(gate.poll_announcement(), None);
+        assert_eq!(announced(&mut gate), [(left, 2)]);
         assert_eq!(gate.set_backlog(gone, 1), Err(ChannelError::Released(gone)));
+    }
+
+    #[test]
+    fn a_channel_that_failed_holds_up_no_other() {
+        let mut gate = ReceiverGate::new(3);
+        let (bad, other) = (gate.open(0, 10), gate.open(0, 10));
+        gate.set_backlog(bad, 5).unwrap();
+        gate.receive(bad, 0, 1, 4).unwrap();
+        gate.set_backlog(other, 5).unwrap();
+        announced(&mut gate);
+
+        assert!(gate.receive(bad, 7, 1, 4).is_err());
+
+        assert_eq!(announced(&mut gate), [(other, 2)], "what was free");
+        gate.recycle(bad, 1);
+        assert_eq!(gate.channel(other).map(ReceiverChannel::available), Some(3), "what was in use");
+        assert_eq!(gate.pool().waiting(), 1, "it has left the line, `other` wants two more");
+    }
+
+    #[test]
+    fn credits_in_use_come_back_when_their_use_ends() {
+        let mut gate = ReceiverGate::new(2);
+        let (gone, other) = (gate.open(0, 10), gate.open(0, 10));
+        gate.set_backlog(gone, 2).unwrap();
+        gate.receive(gone, 0, 1, 1).unwrap();
+        gate.receive(gone, 1, 1, 0).unwrap();
+        gate.set_backlog(other, 2).unwrap();
+        announced(&mut gate);
+
+        gate.release(gone);
+        assert_eq!((announced(&mut gate), gate.pool().lent()), (vec![], 2));
+        gate.recycle(gone, 1);
+        assert_eq!(announced(&mut gate), [(other, 1)]);
+        gate.recycle(gone, 1);
+        gate.recycle(gone, 1);
+
+        assert_eq!((announced(&mut gate), gate.pool().lent()), (vec![(other, 1)], 2));
+        assert_eq!(gate.channel(gone).map(ReceiverChannel::in_use), None);
+    }
+
+    #[test]
+    fn old_news_of_a_channel_does_not_reach_the_next_one_at_its_place() {
+        let mut gate = ReceiverGate::new(2);
+        let old = gate.open(1, 10);
+        gate.release(old);
+
+        let new = gate.open(1, 10);
+
+        assert_eq!(new, ChannelKey { index: old.index, generation: old.generation + 1 });
+        assert_eq!(gate.receive(old, 5, 1, 3), Err(ChannelError::Released(old)));
+        assert_eq!(gate.receive(new, 0, 1, 3), Ok(()));
+    }
+
+    #[test]
+    fn a_channel_that_never_was_is_told_from_one_that_is_gone() {
+        let mut gate = ReceiverGate::new(0);
+        let here = gate.open(1, 1);
+
+        for wrong in [ChannelKey { index: 9, ..here }, ChannelKey { generation: 1, ..here }] {
+            assert_eq!(gate.set_backlog(wrong, 1), Err(ChannelError::Unknown(wrong)));
+        }
     }
 }

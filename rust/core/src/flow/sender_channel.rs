@@ -1,51 +1,87 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The sending end of a channel over a wire: it spends the credit.
 
-/// Counts what waits for a destination, and the credit to send it.
+use std::collections::VecDeque;
+use std::fmt;
+
+/// Holds what waits for a destination, and the credit to send it.
 ///
-/// Counterpart of Flink's `CreditBasedSequenceNumberingViewReader`.
-#[derive(Clone, Copy, Debug)]
-pub struct SenderChannel {
+/// Counterpart of Flink's `CreditBasedSequenceNumberingViewReader`. As long as there is any credit a
+/// message may be sent, whatever it costs; one that costs more leaves a debt, which is paid by the
+/// credit that comes next.
+pub struct SenderChannel<T> {
     /// What the receiver gave when the channel was requested.
     initial_credit: u32,
-    credit: u32,
-    /// What waits and costs a credit.
+    /// Below zero while the channel is in debt.
+    credit: i64,
+    /// What waits, oldest first.
+    waiting: VecDeque<Waiting<T>>,
+    /// What it costs in all.
     backlog: u32,
-    /// What waits and costs none; it goes first.
-    events: u32,
+    /// Its bytes.
+    bytes: usize,
+    /// The backlog that the receiver knows of.
+    told: u32,
     sequence: u32,
     /// The largest batch that the receiver wants.
     batch_size: u32,
     is_blocked: bool,
 }
 
-/// What the sender has to put on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// Counts the messages of the channel, from 0, and wraps.
-    pub sequence: u32,
-    /// Whether it costs no credit.
-    pub is_event: bool,
-    /// What waits behind it.
-    pub backlog: u32,
+/// Something to be sent.
+struct Waiting<T> {
+    cost: u32,
+    bytes: usize,
+    payload: T,
 }
 
-impl SenderChannel {
+/// What the sender has to put on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<T> {
+    /// Counts the messages of the channel, from 0, and wraps.
+    pub sequence: u32,
+    /// The credits that it uses; none if it is an event.
+    pub cost: u32,
+    /// What waits behind it, in credits.
+    pub backlog: u32,
+    /// What it is about.
+    pub payload: T,
+}
+
+impl<T> SenderChannel<T> {
     /// Makes a channel that may send as many messages as the receiver's request says.
     pub const fn new(initial_credit: u32) -> Self {
-        let (backlog, events, sequence) = (0, 0, 0);
-        let (credit, batch_size, is_blocked) = (initial_credit, u32::MAX, false);
-        Self { initial_credit, credit, backlog, events, sequence, batch_size, is_blocked }
+        Self {
+            initial_credit,
+            credit: initial_credit as i64,
+            waiting: VecDeque::new(),
+            backlog: 0,
+            bytes: 0,
+            told: 0,
+            sequence: 0,
+            batch_size: u32::MAX,
+            is_blocked: false,
+        }
     }
 
-    /// Returns the messages that may be sent.
-    pub const fn credit(&self) -> u32 {
+    /// Returns the credit; below zero while the channel is in debt.
+    pub const fn credit(&self) -> i64 {
         self.credit
     }
 
-    /// Returns what waits and costs a credit.
+    /// Returns what all that waits would cost.
     pub const fn backlog(&self) -> u32 {
         self.backlog
+    }
+
+    /// Returns how many messages wait, events included.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Returns the bytes that wait.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Returns the largest batch that the receiver wants.
@@ -54,47 +90,60 @@ impl SenderChannel {
     }
 
     /// Returns whether something may be sent: an event, or data with credit.
-    pub const fn is_available(&self) -> bool {
-        !self.is_blocked && (self.events > 0 || (self.credit > 0 && self.backlog > 0))
+    pub fn is_available(&self) -> bool {
+        let may_go = |it: &Waiting<T>| it.cost == 0 || self.credit > 0;
+        !self.is_blocked && self.waiting.front().is_some_and(may_go)
     }
 
-    /// Returns whether the receiver can only learn of the backlog from an announcement.
+    /// Returns whether the receiver can only learn of the backlog from an announcement, and would
+    /// give at least twice the credit for it.
     ///
     /// Any other channel has sent, or can send, a message that carries it.
-    pub const fn needs_announcement(&self) -> bool {
-        self.initial_credit == 0 && self.credit == 0 && self.backlog > 0
+    const fn needs_announcement(&self) -> bool {
+        let is_news = self.told == 0 || self.backlog / 2 >= self.told;
+        self.initial_credit == 0 && self.credit <= 0 && self.backlog > 0 && is_news
     }
 
-    /// Adds something that costs a credit.
-    pub fn push(&mut self) {
-        self.backlog = self.backlog.saturating_add(1);
+    /// Takes the backlog that the receiver can only learn of from an announcement.
+    pub fn take_announcement(&mut self) -> Option<u32> {
+        let announces = self.needs_announcement();
+        if announces {
+            self.told = self.backlog;
+        }
+        announces.then_some(self.backlog)
     }
 
-    /// Adds something that costs no credit and goes first.
-    pub fn push_event(&mut self) {
-        self.events = self.events.saturating_add(1);
+    /// Adds something that costs credits, or an event, which costs none.
+    pub fn push(&mut self, payload: T, cost: u32, bytes: usize) {
+        self.backlog = self.backlog.saturating_add(cost);
+        self.bytes += bytes;
+        self.waiting.push_back(Waiting { cost, bytes, payload });
     }
 
     /// Takes the next message; `None` while nothing may be sent.
-    pub fn pop(&mut self) -> Option<Message> {
+    pub fn pop(&mut self) -> Option<Message<T>> {
         if !self.is_available() {
             return None;
         }
-        let is_event = self.events > 0;
-        if is_event {
-            self.events -= 1;
-        } else {
-            self.credit -= 1;
-            self.backlog -= 1;
-        }
+        let Waiting { cost, bytes, payload } = self.waiting.pop_front()?;
+        self.credit -= i64::from(cost);
+        self.backlog = self.backlog.saturating_sub(cost);
+        self.bytes -= bytes;
+        self.told = self.backlog;
         let sequence = self.sequence;
         self.sequence = sequence.wrapping_add(1);
-        Some(Message { sequence, is_event, backlog: self.backlog })
+        Some(Message { sequence, cost, backlog: self.backlog, payload })
+    }
+
+    /// Forgets what waits.
+    pub fn clear(&mut self) {
+        self.waiting.clear();
+        (self.backlog, self.bytes) = (0, 0);
     }
 
     /// Takes credit that the receiver announced. Saturates: a wrap would stop the channel.
     pub fn add_credit(&mut self, credit: u32) {
-        self.credit = self.credit.saturating_add(credit);
+        self.credit = (self.credit + i64::from(credit)).min(i64::from(u32::MAX));
     }
 
     /// Takes the batch size that the receiver wants from now on; what waits keeps its own.
@@ -111,8 +160,20 @@ impl SenderChannel {
     pub fn resume(&mut self) {
         self.is_blocked = false;
         if self.initial_credit == 0 {
-            self.credit = 0;
+            self.credit = self.credit.min(0);
+            self.told = 0;
         }
+    }
+}
+
+/// Shows numbers only: payloads hold rows.
+impl<T> fmt::Debug for SenderChannel<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SenderChannel")
+            .field("credit", &self.credit)
+            .field("waiting", &self.waiting.len())
+            .field("sequence", &self.sequence)
+            .finish_non_exhaustive()
     }
 }
 
@@ -120,45 +181,78 @@ impl SenderChannel {
 mod tests {
     use super::*;
 
+    fn channel(initial_credit: u32) -> SenderChannel<char> {
+        SenderChannel::new(initial_credit)
+    }
+
     #[test]
-    fn data_needs_credit_and_events_do_not() {
-        let mut channel = SenderChannel::new(1);
-        channel.push();
-        channel.push();
-        channel.push_event();
+    fn data_needs_credit_and_events_do_not_but_they_keep_their_turn() {
+        let mut channel = channel(1);
+        for (payload, cost) in [('a', 1), ('b', 0), ('c', 1), ('d', 0)] {
+            channel.push(payload, cost, 10);
+        }
 
         let sent: Vec<_> = std::iter::from_fn(|| channel.pop()).collect();
 
-        assert_eq!(sent.iter().map(|it| it.is_event).collect::<Vec<_>>(), [true, false]);
-        assert_eq!(sent.iter().map(|it| it.sequence).collect::<Vec<_>>(), [0, 1]);
-        assert_eq!((sent[1].backlog, channel.credit(), channel.is_available()), (1, 0, false));
+        assert_eq!(sent.iter().map(|it| it.payload).collect::<Vec<_>>(), ['a', 'b']);
+        assert_eq!(
+            sent.iter().map(|it| (it.sequence, it.cost)).collect::<Vec<_>>(),
+            [(0, 1), (1, 0)]
+        );
+        assert_eq!((sent[1].backlog, channel.credit(), channel.bytes()), (1, 0, 20));
+    }
+
+    #[test]
+    fn a_message_may_cost_more_than_there_is_and_the_rest_is_owed() {
+        let mut channel = channel(2);
+        channel.push('a', 5, 0);
+        channel.push('b', 1, 0);
+
+        assert_eq!(channel.pop().map(|it| (it.payload, it.cost, it.backlog)), Some(('a', 5, 1)));
+        channel.add_credit(3);
+        assert_eq!((channel.credit(), channel.pop()), (0, None));
+        channel.add_credit(1);
+
+        assert_eq!(channel.pop().map(|it| it.payload), Some('b'));
     }
 
     #[test]
     fn the_backlog_is_announced_with_neither_initial_nor_current_credit() {
-        for (initial, added, expected) in [(0, 0, true), (0, 1, false), (1, 0, false)] {
-            let mut channel = SenderChannel::new(initial);
-            channel.push();
+        for (initial, added, expected) in [(0, 0, Some(1)), (0, 1, None), (1, 0, None)] {
+            let mut channel = channel(initial);
+            channel.push('a', 1, 0);
             channel.add_credit(added);
 
-            assert_eq!(channel.needs_announcement(), expected, "{initial} + {added}");
+            assert_eq!(channel.take_announcement(), expected, "{initial} + {added}");
         }
     }
 
     #[test]
+    fn a_backlog_is_announced_again_once_it_has_doubled() {
+        let mut channel = channel(0);
+
+        let announced = (0..9).filter_map(|_| {
+            channel.push('a', 1, 0);
+            channel.take_announcement()
+        });
+
+        assert_eq!(announced.collect::<Vec<_>>(), [1, 2, 4, 8]);
+    }
+
+    #[test]
     fn credit_saturates() {
-        let mut channel = SenderChannel::new(u32::MAX);
+        let mut channel = channel(u32::MAX);
         channel.add_credit(u32::MAX);
 
-        assert_eq!(channel.credit(), u32::MAX);
+        assert_eq!(channel.credit(), i64::from(u32::MAX));
     }
 
     #[test]
     fn resuming_voids_old_credit_without_initial_credit_only() {
         for (initial, left) in [(0, 0), (2, 5)] {
-            let mut channel = SenderChannel::new(initial);
+            let mut channel = channel(initial);
             channel.add_credit(5 - initial);
-            channel.push();
+            channel.push('a', 1, 0);
             channel.block();
             assert_eq!(channel.pop(), None);
 

@@ -4,144 +4,260 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use super::ChannelId;
-use super::floating_pool::FloatingPool;
+use super::ChannelKey;
 use super::sender_channel::{Message, SenderChannel};
 
 /// How much may wait at a [`SenderQueue`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SenderQueueConfig {
-    /// What may wait in all.
+    /// Channels that may be open: their places are numbered by the receiver.
+    pub max_channels: u32,
+    /// Messages that may wait in all.
     pub max_backlog: u32,
-    /// What may wait in one channel before the queue calls itself unavailable.
+    /// Messages that may wait in one channel before it calls itself unavailable.
     pub max_backlog_per_channel: u32,
-    /// What is accepted beyond `max_backlog`, to finish what was begun.
+    /// Messages that are accepted beyond `max_backlog`, to finish what was begun.
     pub overdraft: u32,
+    /// Bytes that may wait in all, and the last message beyond.
+    pub max_bytes: usize,
+    /// Bytes that may wait in one channel before it calls itself unavailable.
+    pub max_bytes_per_channel: usize,
 }
 
 /// Sends for many channels over one wire, taking turns.
 ///
 /// Counterpart of Flink's `PartitionRequestQueue`. A channel stands in line
-/// once, and only while it may send; after a message it goes to the end.
+/// once, and only while it may send; after a message it goes to the end. One in
+/// which nothing waits has room for a message however much waits in others, so
+/// that those whose receivers are slow do not hold it.
 #[derive(Debug)]
-pub struct SenderQueue {
+pub struct SenderQueue<T> {
     config: SenderQueueConfig,
-    /// By number; `None` if not requested, or released.
-    channels: Vec<Option<Place>>,
+    /// By number.
+    places: Vec<Place<T>>,
     /// Channels that may send.
-    line: VecDeque<ChannelId>,
-    /// A credit for everything that may wait.
-    places: FloatingPool,
-    /// Channels whose backlog has reached its bound.
-    full_channels: usize,
+    line: VecDeque<ChannelKey>,
+    /// Messages that wait, but for events.
+    messages: u32,
+    /// Bytes that wait.
+    bytes: usize,
+}
+
+/// Channels of one number, one after another.
+#[derive(Debug)]
+struct Place<T> {
+    /// Generation of the last one; none before the first.
+    generation: Option<u32>,
+    open: Option<Open<T>>,
 }
 
 #[derive(Debug)]
-struct Place {
-    channel: SenderChannel,
+struct Open<T> {
+    channel: SenderChannel<T>,
     is_in_line: bool,
+    /// Whether nothing follows what waits.
+    is_ending: bool,
 }
 
-/// The receiver named a channel that is not here.
+/// The receiver named a channel that it never requested: the two ends do not agree, and the wire is
+/// of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownChannel(pub ChannelId);
+pub struct UnknownChannel(pub ChannelKey);
 
 impl fmt::Display for UnknownChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "channel `{}` was not requested, or was released", self.0)
+        write!(f, "channel `{}` was never requested", self.0)
     }
 }
 
 impl std::error::Error for UnknownChannel {}
 
+/// Why a request of a receiver is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// Its number is beyond what the sender agreed to.
+    TooMany {
+        /// The channel.
+        channel: ChannelKey,
+        /// Channels that may be open.
+        most: u32,
+    },
+    /// There is, or was, such a channel: the two ends do not agree, and the wire is of no use.
+    Twice(ChannelKey),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooMany { channel, most } => {
+                write!(f, "channel `{channel}` is beyond the {most} that may be open")
+            }
+            Self::Twice(channel) => write!(f, "channel `{channel}` was requested twice"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
 /// What became of something that was to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pushed {
+pub enum Pushed<T> {
     /// It waits.
     Accepted,
     /// It waits, and the receiver can only learn of it by this announcement.
     Announce {
-        /// What waits in the channel.
+        /// What waits in the channel, in credits.
         backlog: u32,
     },
-    /// Bound and overdraft are used up; push it again when something was sent.
-    Refused,
+    /// Bound and overdraft are used up, by others and by the channel itself; push it again when
+    /// something was sent.
+    Refused(T),
+    /// The receiver wants no more of the channel, or its end was pushed.
+    Over(T),
 }
 
-impl SenderQueue {
+impl<T> SenderQueue<T> {
     /// Makes a queue without channels.
     pub fn new(config: SenderQueueConfig) -> Self {
-        let places = FloatingPool::new(config.max_backlog, config.overdraft);
-        let (channels, line) = (Vec::new(), VecDeque::new());
-        Self { config, channels, line, places, full_channels: 0 }
+        let (places, line) = (Vec::new(), VecDeque::new());
+        Self { config, places, line, messages: 0, bytes: 0 }
     }
 
-    /// Returns whether more should be pushed: looked at between two elements, not within one.
-    pub const fn is_available(&self) -> bool {
-        self.full_channels == 0 && self.places.free() > 0
+    /// Returns whether more should be pushed to a channel: looked at between two elements, not within
+    /// one. Another one that is full is no reason against it.
+    pub fn is_available(&self, channel: ChannelKey) -> bool {
+        let config = &self.config;
+        self.open_one(channel).filter(|it| !it.is_ending).is_some_and(|Open { channel, .. }| {
+            let has_room = self.messages < config.max_backlog
+                && self.bytes < config.max_bytes
+                && channel.waiting() < config.max_backlog_per_channel as usize
+                && channel.bytes() < config.max_bytes_per_channel;
+            has_room || channel.waiting() == 0
+        })
     }
 
-    /// Returns a channel that was requested.
-    pub fn channel(&self, channel: ChannelId) -> Option<&SenderChannel> {
-        Some(&self.channels.get(channel.0 as usize)?.as_ref()?.channel)
+    /// Returns a channel that was requested and is not over.
+    pub fn channel(&self, channel: ChannelKey) -> Option<&SenderChannel<T>> {
+        self.open_one(channel).map(|it| &it.channel)
+    }
+
+    fn open_one(&self, channel: ChannelKey) -> Option<&Open<T>> {
+        let place = self.places.get(channel.index as usize)?;
+        place.open.as_ref().filter(|_| place.generation == Some(channel.generation))
+    }
+
+    /// Returns the bytes that wait.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Adds the channel that a receiver requests, with the credit that its request carries.
-    pub fn open(&mut self, channel: ChannelId, initial_credit: u32) {
-        self.release(channel);
-        let index = channel.0 as usize;
-        if self.channels.len() <= index {
-            self.channels.resize_with(index + 1, || None);
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    pub fn open(&mut self, channel: ChannelKey, initial_credit: u32) -> Result<(), OpenError> {
+        let index = channel.index as usize;
+        if channel.index >= self.config.max_channels {
+            return Err(OpenError::TooMany { channel, most: self.config.max_channels });
         }
-        let place = Place { channel: SenderChannel::new(initial_credit), is_in_line: false };
-        self.channels[index] = Some(place);
+        if self.places.len() <= index {
+            self.places.resize_with(index + 1, || Place { generation: None, open: None });
+        }
+        let place = &mut self.places[index];
+        if place.open.is_some() || place.generation >= Some(channel.generation) {
+            return Err(OpenError::Twice(channel));
+        }
+        place.generation = Some(channel.generation);
+        let channel = SenderChannel::new(initial_credit);
+        place.open = Some(Open { channel, is_in_line: false, is_ending: false });
+        Ok(())
     }
 
-    /// Lets something wait that costs a credit.
+    /// Lets something wait that costs credits, at least one.
     ///
     /// # Errors
     ///
     /// [`UnknownChannel`].
-    pub fn push(&mut self, channel: ChannelId) -> Result<Pushed, UnknownChannel> {
-        let place = Self::place(&mut self.channels, channel)?;
-        if !self.places.request() && !self.places.request_overdraft() {
-            return Ok(Pushed::Refused);
+    pub fn push(
+        &mut self,
+        channel: ChannelKey,
+        payload: T,
+        cost: u32,
+        bytes: usize,
+    ) -> Result<Pushed<T>, UnknownChannel> {
+        let Some(open) = Self::find(&mut self.places, channel)?.filter(|it| !it.is_ending) else {
+            return Ok(Pushed::Over(payload));
+        };
+        let most = self.config.max_backlog.saturating_add(self.config.overdraft);
+        let is_full = self.messages >= most || self.bytes >= self.config.max_bytes;
+        if is_full && open.channel.waiting() > 0 {
+            return Ok(Pushed::Refused(payload));
         }
-        place.channel.push();
-        let backlog = place.channel.backlog();
-        self.full_channels += usize::from(backlog == self.config.max_backlog_per_channel);
-        let is_news = place.channel.needs_announcement();
+        self.messages = self.messages.saturating_add(1);
+        self.bytes += bytes;
+        open.channel.push(payload, cost.max(1), bytes);
+        let news = open.channel.take_announcement();
         self.enqueue(channel);
-        Ok(if is_news { Pushed::Announce { backlog } } else { Pushed::Accepted })
+        Ok(news.map_or(Pushed::Accepted, |backlog| Pushed::Announce { backlog }))
     }
 
-    /// Lets something wait that costs no credit and goes first.
+    /// Lets the end of a channel follow what waits; it costs nothing. Nothing happens if the channel
+    /// is over.
     ///
     /// # Errors
     ///
     /// [`UnknownChannel`].
-    pub fn push_event(&mut self, channel: ChannelId) -> Result<(), UnknownChannel> {
-        Self::place(&mut self.channels, channel)?.channel.push_event();
-        self.enqueue(channel);
+    pub fn end(&mut self, channel: ChannelKey, payload: T) -> Result<(), UnknownChannel> {
+        if let Some(open) = Self::find(&mut self.places, channel)?.filter(|it| !it.is_ending) {
+            open.is_ending = true;
+            open.channel.push(payload, 0, 0);
+            self.enqueue(channel);
+        }
         Ok(())
     }
 
-    /// Takes credit that the receiver announced.
+    /// Ends a channel without what waits: `payload` says why. Nothing happens if the channel is over.
     ///
     /// # Errors
     ///
-    /// [`UnknownChannel`]: the two ends do not agree, and the wire is of no use.
-    pub fn add_credit(&mut self, channel: ChannelId, credit: u32) -> Result<(), UnknownChannel> {
-        Self::place(&mut self.channels, channel)?.channel.add_credit(credit);
-        self.enqueue(channel);
+    /// [`UnknownChannel`].
+    pub fn reset(&mut self, channel: ChannelKey, payload: T) -> Result<(), UnknownChannel> {
+        if let Some(open) = Self::find(&mut self.places, channel)? {
+            let (messages, bytes) = held(open);
+            open.channel.clear();
+            open.channel.resume();
+            open.is_ending = true;
+            open.channel.push(payload, 0, 0);
+            self.give_back(messages, bytes);
+            self.enqueue(channel);
+        }
         Ok(())
     }
 
-    /// Takes the batch size that the receiver wants. A channel that is gone needs none.
-    pub fn set_batch_size(&mut self, channel: ChannelId, rows: u32) {
-        if let Ok(place) = Self::place(&mut self.channels, channel) {
-            place.channel.set_batch_size(rows);
+    /// Takes credit that the receiver announced. A channel that is over needs none.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownChannel`].
+    pub fn add_credit(&mut self, channel: ChannelKey, credit: u32) -> Result<(), UnknownChannel> {
+        if let Some(open) = Self::find(&mut self.places, channel)? {
+            open.channel.add_credit(credit);
+            self.enqueue(channel);
         }
+        Ok(())
+    }
+
+    /// Takes the batch size that the receiver wants. A channel that is over needs none.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownChannel`].
+    pub fn set_batch_size(&mut self, channel: ChannelKey, rows: u32) -> Result<(), UnknownChannel> {
+        if let Some(open) = Self::find(&mut self.places, channel)? {
+            open.channel.set_batch_size(rows);
+        }
+        Ok(())
     }
 
     /// Sends nothing of a channel until it is resumed.
@@ -149,8 +265,10 @@ impl SenderQueue {
     /// # Errors
     ///
     /// [`UnknownChannel`].
-    pub fn block(&mut self, channel: ChannelId) -> Result<(), UnknownChannel> {
-        Self::place(&mut self.channels, channel)?.channel.block();
+    pub fn block(&mut self, channel: ChannelKey) -> Result<(), UnknownChannel> {
+        if let Some(open) = Self::find(&mut self.places, channel)? {
+            open.channel.block();
+        }
         Ok(())
     }
 
@@ -159,138 +277,266 @@ impl SenderQueue {
     /// # Errors
     ///
     /// [`UnknownChannel`].
-    pub fn resume(&mut self, channel: ChannelId) -> Result<Option<u32>, UnknownChannel> {
-        let place = Self::place(&mut self.channels, channel)?;
-        place.channel.resume();
-        let news = place.channel.needs_announcement().then(|| place.channel.backlog());
+    pub fn resume(&mut self, channel: ChannelKey) -> Result<Option<u32>, UnknownChannel> {
+        let Some(open) = Self::find(&mut self.places, channel)? else { return Ok(None) };
+        open.channel.resume();
+        let news = open.channel.take_announcement();
         self.enqueue(channel);
         Ok(news)
     }
 
-    /// Takes the next message, of the channel that waited longest for its turn.
-    pub fn poll_message(&mut self) -> Option<(ChannelId, Message)> {
-        while let Some(id) = self.line.pop_front() {
-            let Ok(place) = Self::place(&mut self.channels, id) else { continue };
-            place.is_in_line = false;
-            let Some(message) = place.channel.pop() else { continue };
-            if !message.is_event {
-                self.places.recycle();
-                let was_full = message.backlog + 1 == self.config.max_backlog_per_channel;
-                self.full_channels -= usize::from(was_full);
+    /// Takes the next message, of the channel that waited longest for its turn. A channel is over
+    /// with its last one.
+    pub fn poll_message(&mut self) -> Option<(ChannelKey, Message<T>)> {
+        while let Some(key) = self.line.pop_front() {
+            let Ok(Some(open)) = Self::find(&mut self.places, key) else { continue };
+            open.is_in_line = false;
+            let before = open.channel.bytes();
+            let Some(message) = open.channel.pop() else { continue };
+            let bytes = before - open.channel.bytes();
+            let is_over = open.is_ending && open.channel.waiting() == 0;
+            self.give_back(u32::from(message.cost > 0), bytes);
+            if is_over {
+                self.release(key);
             }
-            self.enqueue(id);
-            return Some((id, message));
+            self.enqueue(key);
+            return Some((key, message));
         }
         None
     }
 
-    /// Forgets a channel and what waits in it. Idempotent.
-    pub fn release(&mut self, channel: ChannelId) {
-        let released = self.channels.get_mut(channel.0 as usize).and_then(Option::take);
-        let Some(place) = released else { return };
-        let backlog = place.channel.backlog();
-        self.places.recycle_many(backlog);
-        let was_full = backlog >= self.config.max_backlog_per_channel.max(1);
-        self.full_channels -= usize::from(was_full);
-        if place.is_in_line {
-            // Its number may be given to another channel, which is to stand in line once.
+    /// Returns whether there is a message to be sent.
+    pub fn has_message(&self) -> bool {
+        !self.line.is_empty()
+    }
+
+    /// Forgets a channel and what waits in it, because the receiver wants no more. Idempotent.
+    pub fn release(&mut self, channel: ChannelKey) {
+        let place = self.places.get_mut(channel.index as usize);
+        let place = place.filter(|it| it.generation == Some(channel.generation));
+        let Some(open) = place.and_then(|it| it.open.take()) else { return };
+        let (messages, bytes) = held(&open);
+        self.give_back(messages, bytes);
+        if open.is_in_line {
+            // Nobody else is to pass by what is over, however often the receiver changes its mind.
             self.line.retain(|other| *other != channel);
         }
     }
 
+    fn give_back(&mut self, messages: u32, bytes: usize) {
+        self.messages -= messages;
+        self.bytes -= bytes;
+    }
+
     /// Puts a channel in line that may send and does not stand there.
-    fn enqueue(&mut self, channel: ChannelId) {
-        let Ok(place) = Self::place(&mut self.channels, channel) else { return };
-        if place.channel.is_available() && !place.is_in_line {
-            place.is_in_line = true;
+    fn enqueue(&mut self, channel: ChannelKey) {
+        let Ok(Some(open)) = Self::find(&mut self.places, channel) else { return };
+        if open.channel.is_available() && !open.is_in_line {
+            open.is_in_line = true;
             self.line.push_back(channel);
         }
     }
 
-    fn place(channels: &mut [Option<Place>], id: ChannelId) -> Result<&mut Place, UnknownChannel> {
-        channels.get_mut(id.0 as usize).and_then(Option::as_mut).ok_or(UnknownChannel(id))
+    /// Finds a channel; nothing if it is over.
+    fn find(
+        places: &mut [Place<T>],
+        key: ChannelKey,
+    ) -> Result<Option<&mut Open<T>>, UnknownChannel> {
+        let place = places.get_mut(key.index as usize).ok_or(UnknownChannel(key))?;
+        match place.generation {
+            Some(generation) if generation == key.generation => Ok(place.open.as_mut()),
+            Some(generation) if generation > key.generation => Ok(None),
+            _ => Err(UnknownChannel(key)),
+        }
     }
+}
+
+/// Returns how many messages of a channel hold a place, and their bytes.
+fn held<T>(open: &Open<T>) -> (u32, usize) {
+    let events = usize::from(open.is_ending);
+    let messages = open.channel.waiting().saturating_sub(events);
+    (u32::try_from(messages).unwrap_or(u32::MAX), open.channel.bytes())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CONFIG: SenderQueueConfig =
-        SenderQueueConfig { max_backlog: 4, max_backlog_per_channel: 3, overdraft: 1 };
+    const CONFIG: SenderQueueConfig = SenderQueueConfig {
+        max_channels: 3,
+        max_backlog: 4,
+        max_backlog_per_channel: 3,
+        overdraft: 1,
+        max_bytes: 1000,
+        max_bytes_per_channel: 500,
+    };
 
-    fn queue(initial_credit: u32) -> SenderQueue {
-        let mut queue = SenderQueue::new(CONFIG);
+    fn key(index: u32) -> ChannelKey {
+        ChannelKey { index, generation: 0 }
+    }
+
+    fn queue(config: SenderQueueConfig, initial_credit: u32) -> SenderQueue<char> {
+        let mut queue = SenderQueue::new(config);
         for channel in 0..3 {
-            queue.open(ChannelId(channel), initial_credit);
+            queue.open(key(channel), initial_credit).unwrap();
         }
         queue
     }
 
-    fn sent(queue: &mut SenderQueue) -> Vec<u32> {
-        std::iter::from_fn(|| queue.poll_message()).map(|(channel, _)| channel.0).collect()
+    fn push(queue: &mut SenderQueue<char>, index: u32) -> Pushed<char> {
+        queue.push(key(index), 'x', 1, 1).unwrap()
+    }
+
+    fn sent(queue: &mut SenderQueue<char>) -> Vec<u32> {
+        std::iter::from_fn(|| queue.poll_message()).map(|(channel, _)| channel.index).collect()
     }
 
     #[test]
     fn channels_take_turns_and_stand_in_line_once() {
-        let mut queue = queue(2);
+        let mut queue = queue(CONFIG, 2);
         for channel in [0, 0, 1, 1] {
-            queue.push(ChannelId(channel)).unwrap();
+            push(&mut queue, channel);
         }
-        queue.push_event(ChannelId(2)).unwrap();
+        queue.end(key(2), 'e').unwrap();
 
         assert_eq!(sent(&mut queue), [0, 1, 2, 0, 1]);
     }
 
     #[test]
     fn a_channel_without_credit_waits_for_it_out_of_line() {
-        let mut queue = queue(0);
-        assert_eq!(queue.push(ChannelId(0)), Ok(Pushed::Announce { backlog: 1 }));
+        let mut queue = queue(CONFIG, 0);
+        assert_eq!(push(&mut queue, 0), Pushed::Announce { backlog: 1 });
         assert_eq!(sent(&mut queue), []);
 
-        queue.add_credit(ChannelId(0), 1).unwrap();
+        queue.add_credit(key(0), 1).unwrap();
 
         assert_eq!(sent(&mut queue), [0]);
     }
 
     #[test]
-    fn a_full_channel_makes_the_queue_unavailable_but_pushes_still_succeed() {
-        let mut queue = queue(0);
+    fn a_full_channel_leaves_the_others_available() {
+        let mut queue = queue(CONFIG, 0);
         for _ in 0..3 {
-            assert!(queue.is_available());
-            queue.push(ChannelId(0)).unwrap();
+            assert!(queue.is_available(key(0)));
+            push(&mut queue, 0);
         }
 
-        assert!(!queue.is_available());
-        assert_eq!(queue.push(ChannelId(1)), Ok(Pushed::Announce { backlog: 1 }));
-        queue.add_credit(ChannelId(0), 1).unwrap();
+        assert_eq!([0, 1].map(|it| queue.is_available(key(it))), [false, true]);
+        queue.add_credit(key(0), 1).unwrap();
         sent(&mut queue);
 
-        assert!(queue.is_available());
+        assert!(queue.is_available(key(0)));
+    }
+
+    #[test]
+    fn a_channel_that_may_hold_nothing_holds_one_message() {
+        let config = SenderQueueConfig { max_backlog_per_channel: 0, max_backlog: 0, ..CONFIG };
+        let mut queue = queue(config, 0);
+
+        for index in 0..3 {
+            assert!(queue.is_available(key(index)));
+            assert_eq!(push(&mut queue, index), Pushed::Announce { backlog: 1 });
+            assert!(!queue.is_available(key(index)));
+        }
+        queue.release(key(0));
+        queue.release(key(0));
+
+        assert_eq!((queue.messages, queue.bytes()), (2, 2));
     }
 
     #[test]
     fn the_total_has_an_overdraft_and_then_refuses() {
-        let mut queue = queue(0);
+        let mut queue = queue(CONFIG, 0);
         for channel in [0, 0, 1, 1] {
-            queue.push(ChannelId(channel)).unwrap();
+            push(&mut queue, channel);
         }
-        assert!(!queue.is_available());
+        assert!(!queue.is_available(key(0)));
 
-        assert_eq!(queue.push(ChannelId(2)), Ok(Pushed::Announce { backlog: 1 }));
-        assert_eq!(queue.push(ChannelId(2)), Ok(Pushed::Refused));
-        queue.release(ChannelId(0));
+        assert_eq!(push(&mut queue, 2), Pushed::Announce { backlog: 1 });
+        assert_eq!(push(&mut queue, 2), Pushed::Refused('x'));
+        queue.release(key(0));
 
-        assert!(queue.is_available());
+        assert!(queue.is_available(key(2)));
     }
 
     #[test]
-    fn credit_for_an_unknown_channel_is_an_error_and_a_batch_size_is_not() {
-        let mut queue = queue(0);
-        queue.set_batch_size(ChannelId(9), 100);
+    fn bytes_are_bounded_in_a_channel_and_in_all() {
+        let mut queue = queue(CONFIG, 0);
+        for (index, bytes) in [(0, 499), (0, 400), (1, 200)] {
+            assert!(queue.is_available(key(index)));
+            queue.push(key(index), 'x', 1, bytes).unwrap();
+        }
 
-        let error = queue.add_credit(ChannelId(9), 1).unwrap_err();
+        assert_eq!([0, 1, 2].map(|it| queue.is_available(key(it))), [false, false, true]);
+        assert_eq!(push(&mut queue, 1), Pushed::Refused('x'));
+        assert_eq!(push(&mut queue, 2), Pushed::Announce { backlog: 1 });
+        assert_eq!(push(&mut queue, 2), Pushed::Refused('x'));
+        queue.add_credit(key(0), 1).unwrap();
+        sent(&mut queue);
 
-        assert_eq!(error.to_string(), "channel `9` was not requested, or was released");
+        assert_eq!(queue.bytes(), 601);
+        assert_eq!([0, 1, 2].map(|it| queue.is_available(key(it))), [true; 3]);
+    }
+
+    #[test]
+    fn a_receiver_cannot_make_the_sender_hold_any_number_of_places() {
+        let mut queue = queue(CONFIG, 0);
+        let far = key(u32::MAX);
+
+        let error = queue.open(far, 1).unwrap_err();
+
+        assert_eq!(error.to_string(), "channel `4294967295.0` is beyond the 3 that may be open");
+        assert_eq!(queue.add_credit(far, 1), Err(UnknownChannel(far)));
+        assert_eq!(queue.open(key(0), 1), Err(OpenError::Twice(key(0))));
+    }
+
+    #[test]
+    fn old_credit_does_not_reach_the_next_channel_of_the_number() {
+        let mut queue = queue(CONFIG, 0);
+        queue.release(key(0));
+        assert_eq!(queue.open(key(0), 1), Err(OpenError::Twice(key(0))));
+        let next = ChannelKey { index: 0, generation: 1 };
+        queue.open(next, 0).unwrap();
+
+        queue.add_credit(key(0), 5).unwrap();
+        queue.release(key(0));
+
+        assert_eq!(queue.channel(next).map(SenderChannel::credit), Some(0));
+        assert_eq!(queue.push(key(0), 'x', 1, 1), Ok(Pushed::Over('x')));
+        let later = ChannelKey { index: 0, generation: 2 };
+        assert_eq!(queue.add_credit(later, 1), Err(UnknownChannel(later)));
+    }
+
+    #[test]
+    fn a_channel_is_over_with_its_end_and_all_before_it_is_sent() {
+        let mut queue = queue(CONFIG, 1);
+        push(&mut queue, 0);
+        push(&mut queue, 0);
+        queue.end(key(0), 'e').unwrap();
+        assert_eq!(push(&mut queue, 0), Pushed::Over('x'));
+
+        assert_eq!(sent(&mut queue), [0]);
+        queue.add_credit(key(0), 1).unwrap();
+        let rest: Vec<_> = std::iter::from_fn(|| queue.poll_message()).collect();
+
+        let told = rest.iter().map(|(_, it)| (it.sequence, it.cost, it.payload));
+        assert_eq!(told.collect::<Vec<_>>(), [(1, 1, 'x'), (2, 0, 'e')]);
+        assert!(queue.channel(key(0)).is_none());
+        assert_eq!(queue.add_credit(key(0), 1), Ok(()), "it was on its way");
+    }
+
+    #[test]
+    fn a_reset_passes_by_what_waits_and_by_a_lack_of_credit() {
+        let mut queue = queue(CONFIG, 0);
+        push(&mut queue, 0);
+        queue.end(key(0), 'e').unwrap();
+        queue.block(key(0)).unwrap();
+
+        queue.reset(key(0), 'r').unwrap();
+
+        let (_, message) = queue.poll_message().unwrap();
+        assert_eq!((message.payload, message.sequence, queue.bytes()), ('r', 0, 0));
+        assert!(queue.channel(key(0)).is_none() && !queue.has_message());
+        assert_eq!(queue.messages, 0);
     }
 }

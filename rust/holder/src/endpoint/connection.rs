@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use sparkawait_wire::{Channel, Codec, Frame, Hello, VERSION};
+use sparkawait_wire::{ChannelKey, Codec, Frame, Hello, VERSION};
 
 /// Bytes of a frame; what is longer travels in pieces.
 const MOST_FRAME: usize = 64 << 20;
@@ -16,7 +16,7 @@ const MOST_FRAME: usize = 64 << 20;
 pub(super) const GREETING: Duration = Duration::from_secs(2);
 
 /// The only channel of a connection.
-pub(super) const CHANNEL: Channel = Channel { index: 0, generation: 0 };
+pub(super) const CHANNEL: ChannelKey = ChannelKey { index: 0, generation: 0 };
 
 /// Tells whether the other end is a process of the same user.
 #[cfg(target_os = "linux")]

@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Many channels on one transport, sans-IO: bytes and time in, bytes and events out.
+//!
+//! ```text
+//!   bytes --> handle_read --> | gate  (receives)   | --> poll_event --> Data, Ended, Reset
+//!                             |                    |                    Opened, Cancelled
+//!   bytes <-- poll_write  <-- | queue (sends)      | <-- open, recycle, cancel
+//!                             | control (in front) | <-- push, end, reset, go_away
+//! ```
+//!
+//! Each end numbers the channels that it receives on; the kind of a frame says whose number it has.
+//! Whatever one channel does, the others go on: [`ConnectionError`] is of what concerns all of them.
+//! To be used from one thread at a time.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use bytes::{Bytes, BytesMut};
+use sparkawait_core::ProcessingTime;
+use sparkawait_core::flow::{
+    ChannelError, ChannelKey, Message, OpenError, Pushed, ReceiverGate, SenderQueue,
+    SenderQueueConfig, UnknownChannel,
+};
+
+use crate::codec::Codec;
+use crate::connection_config::ConnectionConfig;
+use crate::connection_error::{ConnectionError, Refused};
+use crate::event::{BROKEN, Event, REFUSED};
+use crate::frame::{Frame, Hello, VERSION};
+
+/// Bytes that a credit stands for. Part of the protocol: both ends count alike.
+pub const CREDIT_BYTES: usize = 64 << 10;
+
+/// Payloads from here on are not copied behind their header.
+const MOST_COPIED: usize = 4 << 10;
+
+/// Returns the credits that a payload of so many bytes uses.
+pub fn cost_of(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(CREDIT_BYTES)).unwrap_or(u32::MAX).max(1)
+}
+
+/// What is to be sent on a channel.
+#[derive(Debug)]
+enum Outgoing {
+    Data(Bytes),
+    End,
+    Reset { code: u16, reason: Bytes },
+}
+
+/// One end of a connection.
+pub struct Connection {
+    config: ConnectionConfig,
+    codec: Codec,
+    hello: Hello,
+    /// Until when the other end has to say who it is; `None` once it has.
+    greeting_until: Option<ProcessingTime>,
+    gate: ReceiverGate,
+    /// Channels that are received on and have not ended.
+    receiving: u32,
+    queue: SenderQueue<Outgoing>,
+    /// What goes in front of messages.
+    control: VecDeque<Frame>,
+    has_said_hello: bool,
+    events: VecDeque<Event>,
+    is_going_away: bool,
+    is_peer_going_away: bool,
+}
+
+impl Connection {
+    /// Makes an end of a connection whose other end knows `token`, too.
+    pub fn new(config: ConnectionConfig, token: [u8; 16], now: ProcessingTime) -> Self {
+        let queue = SenderQueueConfig {
+            max_channels: config.max_channels,
+            max_backlog: u32::MAX,
+            max_backlog_per_channel: u32::MAX,
+            overdraft: 0,
+            max_bytes: config.max_bytes,
+            max_bytes_per_channel: config.max_bytes_per_channel,
+        };
+        Self {
+            config,
+            codec: Codec::new(config.max_frame),
+            hello: Hello { version: VERSION, token },
+            greeting_until: Some(now + config.greeting),
+            gate: ReceiverGate::new(config.floating),
+            receiving: 0,
+            queue: SenderQueue::new(queue),
+            control: VecDeque::new(),
+            has_said_hello: false,
+            events: VecDeque::new(),
+            is_going_away: false,
+            is_peer_going_away: false,
+        }
+    }
+
+    /// Returns whether the other end has said who it is.
+    pub const fn is_greeted(&self) -> bool {
+        self.greeting_until.is_none()
+    }
+
+    /// Returns the channels that are received on and have not ended.
+    pub const fn receiving(&self) -> u32 {
+        self.receiving
+    }
+
+    /// Returns the credits: what is received and by whom.
+    pub const fn gate(&self) -> &ReceiverGate {
+        &self.gate
+    }
+
+    /// Asks the other end for what `subject` names.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`].
+    pub fn open(&mut self, subject: Bytes) -> Result<ChannelKey, Refused> {
+        if self.is_peer_going_away {
+            return Err(Refused::GoingAway);
+        }
+        if self.receiving >= self.config.max_channels {
+            return Err(Refused::TooMany(self.config.max_channels));
+        }
+        self.receiving += 1;
+        let channel = self.gate.open(self.config.exclusive, self.config.limit);
+        self.control.push_back(Frame::Open { channel, credit: self.config.exclusive, subject });
+        Ok(channel)
+    }
+
+    /// Ends the use of what was received.
+    pub fn recycle(&mut self, channel: ChannelKey, cost: u32) {
+        self.gate.recycle(channel, cost);
+    }
+
+    /// Wants no more of a channel. What was received is to be recycled all the same. Idempotent.
+    pub fn cancel(&mut self, channel: ChannelKey) {
+        if self.is_receiving(channel) {
+            self.forget(channel);
+            self.control.push_back(Frame::Cancel { channel });
+        }
+    }
+
+    /// Lets the sender of a channel go on that has stopped it. Nothing happens if it is over.
+    pub fn resume(&mut self, channel: ChannelKey) {
+        if self.is_receiving(channel) && self.gate.resume(channel).is_ok() {
+            self.control.push_back(Frame::Resume { channel });
+        }
+    }
+
+    /// Says how large a message should be. Nothing happens if the channel is over.
+    pub fn set_batch_size(&mut self, channel: ChannelKey, rows: u32) {
+        if self.is_receiving(channel) {
+            self.control.push_back(Frame::BatchSize { channel, rows });
+        }
+    }
+
+    /// Returns whether more should be sent on a channel now.
+    pub fn is_available(&self, channel: ChannelKey) -> bool {
+        self.queue.is_available(channel)
+    }
+
+    /// Returns whether a channel can be sent on: it was opened, and nothing has ended it.
+    pub fn is_sending(&self, channel: ChannelKey) -> bool {
+        self.queue.channel(channel).is_some()
+    }
+
+    /// Returns the largest batch that the receiver of a channel wants.
+    pub fn batch_size(&self, channel: ChannelKey) -> Option<u32> {
+        self.queue.channel(channel).map(sparkawait_core::flow::SenderChannel::batch_size)
+    }
+
+    /// Sends something on a channel as soon as the other end wants it.
+    ///
+    /// # Errors
+    ///
+    /// The payload, if the channel is over, or more waits than may.
+    pub fn push(&mut self, channel: ChannelKey, payload: Bytes) -> Result<(), Bytes> {
+        let (cost, bytes) = (cost_of(payload.len()), payload.len());
+        let payload = match self.queue.push(channel, Outgoing::Data(payload), cost, bytes) {
+            Ok(Pushed::Accepted) => return Ok(()),
+            Ok(Pushed::Announce { backlog }) => {
+                self.control.push_back(Frame::Backlog { channel, backlog });
+                return Ok(());
+            }
+            Ok(Pushed::Refused(payload) | Pushed::Over(payload)) => payload,
+            Err(UnknownChannel(_)) => return Err(Bytes::new()),
+        };
+        match payload {
+            Outgoing::Data(payload) => Err(payload),
+            Outgoing::End | Outgoing::Reset { .. } => Err(Bytes::new()),
+        }
+    }
+
+    /// Ends a channel behind what waits. Nothing happens if it is over.
+    pub fn end(&mut self, channel: ChannelKey) {
+        // Whoever names a channel that never was has nothing to end.
+        let _ = self.queue.end(channel, Outgoing::End);
+    }
+
+    /// Ends a channel at once, and says why. Nothing happens if it is over.
+    pub fn reset(&mut self, channel: ChannelKey, code: u16, reason: Bytes) {
+        let _ = self.queue.reset(channel, Outgoing::Reset { code, reason });
+    }
+
+    /// Takes no new channels from now on; those that are open go on.
+    pub fn go_away(&mut self, code: u16, reason: Bytes) {
+        if !self.is_going_away {
+            self.is_going_away = true;
+            self.control.push_back(Frame::GoAway { code, reason });
+        }
+    }
+
+    /// Takes what has happened.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Returns until when something has to happen.
+    pub const fn next_deadline(&self) -> Option<ProcessingTime> {
+        self.greeting_until
+    }
+
+    /// Notices that time has passed.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectionError::Silent`].
+    pub fn handle_timeout(&mut self, now: ProcessingTime) -> Result<(), ConnectionError> {
+        if self.greeting_until.is_some_and(|until| until <= now) {
+            return Err(ConnectionError::Silent(self.config.greeting));
+        }
+        Ok(())
+    }
+
+    /// Takes what has come; the rest of a frame that is not whole stays in `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectionError`]. The connection is of no use any more.
+    pub fn handle_read(&mut self, bytes: &mut BytesMut) -> Result<(), ConnectionError> {
+        while let Some(frame) = self.codec.decode(bytes)? {
+            if self.is_greeted() {
+                self.handle(frame)?;
+            } else {
+                self.greet(&frame)?;
+            }
+            if self.control.len() > 4 * self.config.max_channels as usize {
+                return Err(ConnectionError::NotRead(self.control.len()));
+            }
+        }
+        Ok(())
+    }
+
+    fn greet(&mut self, frame: &Frame) -> Result<(), ConnectionError> {
+        let Frame::Hello(theirs) = frame else { return Err(ConnectionError::NotGreeted) };
+        if theirs.version != VERSION {
+            return Err(ConnectionError::OtherVersion { theirs: theirs.version });
+        }
+        if theirs.token != self.hello.token {
+            return Err(ConnectionError::NotGreeted);
+        }
+        self.greeting_until = None;
+        self.events.push_back(Event::Greeted);
+        Ok(())
+    }
+
+    fn handle(&mut self, frame: Frame) -> Result<(), ConnectionError> {
+        match frame {
+            Frame::Hello(_) => return Err(unexpected(&frame)),
+            Frame::Open { channel, credit, subject } => {
+                return self.handle_open(channel, credit, subject);
+            }
+            Frame::AddCredit { channel, credit } => {
+                return self.queue.add_credit(channel, credit).map_err(unknown);
+            }
+            Frame::Resume { channel } => {
+                if let Some(backlog) = self.queue.resume(channel).map_err(unknown)? {
+                    self.control.push_back(Frame::Backlog { channel, backlog });
+                }
+            }
+            Frame::BatchSize { channel, rows } => {
+                return self.queue.set_batch_size(channel, rows).map_err(unknown);
+            }
+            Frame::Cancel { channel } => {
+                if self.is_sending(channel) {
+                    self.queue.release(channel);
+                    self.events.push_back(Event::Cancelled { channel });
+                }
+            }
+            Frame::Data { channel, sequence, cost, backlog, payload } => {
+                if cost != cost_of(payload.len()) {
+                    self.fail(channel, "a message does not cost what it should");
+                    return Ok(());
+                }
+                let received = self.gate.receive(channel, sequence, cost, backlog);
+                if self.check(channel, received)? {
+                    self.events.push_back(Event::Data { channel, cost, payload });
+                }
+            }
+            Frame::Backlog { channel, backlog } => {
+                let received = self.gate.set_backlog(channel, backlog);
+                self.check(channel, received)?;
+            }
+            Frame::End { channel, sequence } => {
+                let received = self.gate.receive(channel, sequence, 0, 0);
+                if self.check(channel, received)? {
+                    self.forget(channel);
+                    self.events.push_back(Event::Ended { channel });
+                }
+            }
+            Frame::Reset { channel, code, reason } => {
+                if self.is_receiving(channel) {
+                    self.forget(channel);
+                    self.events.push_back(Event::Reset { channel, code, reason });
+                }
+            }
+            Frame::GoAway { code, reason } => {
+                self.is_peer_going_away = true;
+                self.events.push_back(Event::GoneAway { code, reason });
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_open(
+        &mut self,
+        channel: ChannelKey,
+        credit: u32,
+        subject: Bytes,
+    ) -> Result<(), ConnectionError> {
+        match self.queue.open(channel, credit) {
+            Ok(()) if self.is_going_away => {
+                self.reset(channel, REFUSED, Bytes::from_static(b"going away"));
+            }
+            Ok(()) => self.events.push_back(Event::Opened { channel, subject }),
+            Err(error @ OpenError::TooMany { .. }) => {
+                let reason = Bytes::from(error.to_string());
+                self.control.push_back(Frame::Reset { channel, code: REFUSED, reason });
+            }
+            Err(error @ OpenError::Twice(_)) => {
+                return Err(ConnectionError::Unexpected(error.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether what came on a channel is of use.
+    fn check(
+        &mut self,
+        channel: ChannelKey,
+        received: Result<(), ChannelError>,
+    ) -> Result<bool, ConnectionError> {
+        match received {
+            Ok(()) => Ok(true),
+            Err(ChannelError::Released(_)) => Ok(false),
+            Err(error @ ChannelError::Unknown(_)) => {
+                Err(ConnectionError::Unexpected(error.to_string()))
+            }
+            Err(error) => {
+                self.fail(channel, &error.to_string());
+                Ok(false)
+            }
+        }
+    }
+
+    /// Gives a channel up that the other end has broken; the others go on.
+    fn fail(&mut self, channel: ChannelKey, reason: &str) {
+        // It has failed, but was not released.
+        if self.gate.channel(channel).is_some_and(|it| !is_released(it.check())) {
+            self.forget(channel);
+            self.control.push_back(Frame::Cancel { channel });
+            let reason = Bytes::copy_from_slice(reason.as_bytes());
+            self.events.push_back(Event::Reset { channel, code: BROKEN, reason });
+        }
+    }
+
+    fn is_receiving(&self, channel: ChannelKey) -> bool {
+        self.gate.channel(channel).is_some_and(|it| it.check().is_ok())
+    }
+
+    /// Lets go of a channel that is received on.
+    fn forget(&mut self, channel: ChannelKey) {
+        self.gate.release(channel);
+        self.receiving = self.receiving.saturating_sub(1);
+    }
+
+    /// Returns whether there is something to be written.
+    pub fn has_output(&self) -> bool {
+        let has_more =
+            !self.control.is_empty() || self.gate.has_announcement() || self.queue.has_message();
+        !self.has_said_hello || (self.is_greeted() && has_more)
+    }
+
+    /// Takes what is to be written, in order: about `at_most` bytes, and the last message beyond.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectionError::Frame`]: something that was to be sent is longer than a frame may be.
+    pub fn poll_write(
+        &mut self,
+        at_most: usize,
+        chunks: &mut Vec<Bytes>,
+    ) -> Result<(), ConnectionError> {
+        let (mut head, mut written) = (BytesMut::new(), 0);
+        while written < at_most
+            && let Some(frame) = self.next_frame()
+        {
+            let before = head.len();
+            let payload = self.codec.encode(frame, &mut head)?;
+            written += head.len() - before + payload.len();
+            if payload.len() < MOST_COPIED {
+                head.extend_from_slice(&payload);
+            } else {
+                chunks.push(head.split().freeze());
+                chunks.push(payload);
+            }
+        }
+        if !head.is_empty() {
+            chunks.push(head.freeze());
+        }
+        Ok(())
+    }
+
+    /// Takes what goes next. Nothing goes to whoever has not said who he is.
+    fn next_frame(&mut self) -> Option<Frame> {
+        if !self.has_said_hello {
+            self.has_said_hello = true;
+            return Some(Frame::Hello(self.hello));
+        }
+        if !self.is_greeted() {
+            return None;
+        }
+        if let Some(frame) = self.control.pop_front() {
+            return Some(frame);
+        }
+        if let Some((channel, credit)) = self.gate.poll_announcement() {
+            return Some(Frame::AddCredit { channel, credit });
+        }
+        let (channel, message) = self.queue.poll_message()?;
+        let Message { sequence, cost, backlog, payload } = message;
+        Some(match payload {
+            Outgoing::Data(payload) => Frame::Data { channel, sequence, cost, backlog, payload },
+            Outgoing::End => Frame::End { channel, sequence },
+            Outgoing::Reset { code, reason } => Frame::Reset { channel, code, reason },
+        })
+    }
+}
+
+/// Shows nothing of the token, which is a secret, nor of payloads, which hold rows.
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("is_greeted", &self.is_greeted())
+            .field("receiving", &self.receiving)
+            .finish_non_exhaustive()
+    }
+}
+
+const fn is_released(state: Result<(), ChannelError>) -> bool {
+    matches!(state, Err(ChannelError::Released(_)))
+}
+
+fn unexpected(frame: &Frame) -> ConnectionError {
+    ConnectionError::Unexpected(format!("{frame:?}"))
+}
+
+fn unknown(error: UnknownChannel) -> ConnectionError {
+    ConnectionError::Unexpected(error.to_string())
+}

@@ -83,7 +83,13 @@ class Port:
         self, columns: ResultColumns, rows: list[Row], results: list[object]
     ) -> bool: ...
     def fail(
-        self, row: Row, error: BaseException, kind: str, retry: bool, delay: float | None
+        self,
+        row: Row,
+        error: BaseException,
+        kind: str,
+        retry: bool,
+        delay: float | None,
+        pause: float | None,
     ) -> None: ...
 
 @final
@@ -265,7 +271,13 @@ class Harness:
     def process_watermark(self, timestamp: int) -> None: ...
     def complete(self, entry: int, attempt: int, token: int, retry: bool) -> None: ...
     def fail(
-        self, entry: int, attempt: int, token: int, retry: bool, delay: float | None
+        self,
+        entry: int,
+        attempt: int,
+        token: int,
+        retry: bool,
+        delay: float | None,
+        pause: float | None,
     ) -> None: ...
     def run(self) -> None: ...
     def take_events(self) -> list[tuple[str, int, int, int, int | None]]: ...

@@ -36,18 +36,30 @@ class RetryAfter(Exception):  # noqa: N818 - reads as an instruction: `raise Ret
     have taken. The number of retries and the row's `timeout` still hold. Without `retry=` it is a
     failure like any other.
 
+    With ``channel=True`` no other row of its channel (``channel=``; without it, of the task) is
+    called before `delay` has passed, or an hour: the service has too much to do, whoever asks. An
+    exception of an HTTP client that tells of a status of 429 or 503 and of such a delay does the
+    same, without being wrapped.
+
     Args:
         delay: A duration (str with unit, timedelta, seconds) or the value of an HTTP
             ``Retry-After`` header: whole seconds or a date.
         message: What the service said, for the error that is raised when no retry is left.
+        channel: Whether the whole channel waits, and not this row alone.
 
     Attributes:
         delay: Seconds to wait.
+        channel: Whether the whole channel waits.
     """
 
-    def __init__(self, delay: Duration, message: str | None = None) -> None:
-        """Takes the delay, in any form, and a message."""
+    def __init__(
+        self, delay: Duration, message: str | None = None, *, channel: bool = False
+    ) -> None:
+        """Takes the delay, in any form, a message, and who waits."""
         self.delay = _header_delay(delay)
+        if not isinstance(cast("object", channel), bool):
+            _refuse(f"`channel` of RetryAfter must be a bool, got {shown(channel)}")
+        self.channel = channel
         super().__init__(message or f"retry after {self.delay:g} s")
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -74,26 +74,88 @@ def test_a_date_of_retry_after_is_waited_for(status):
     assert server.targets == ["/numbers/7"] * 2
 
 
-def test_other_rows_go_on_while_one_waits_for_retry_after():
+@pytest.mark.parametrize("headers", [{"Retry-After": "1"}, {"retry-after-ms": "1000"}], ids=str)
+@pytest.mark.parametrize("status", [429, 503])
+def test_no_row_is_called_while_the_service_asks_for_a_pause(status, headers):
+    came = []
+
+    def answer(target, before):
+        came.append(time.monotonic())
+        if before == 0:
+            return status, headers, b""
+        return 200, {}, b'{"n": %d}' % int(target.rpartition("/")[2])
+
+    with ScriptedServer(answer) as server:
+        options = {"retry": retry.fixed_delay(1, "1ms"), "max_concurrency": 1}
+        found = look_up(numbers(server.url), [1, 2, 3], **options)
+    assert found == [1, 2, 3]
+    assert server.targets == [f"/numbers/{i}" for i in (1, 1, 2, 3)]
+    assert came[1] - came[0] >= 1
+
+
+def test_rows_of_other_channels_go_on_while_one_asks_for_a_pause():
     def answer(target, before):
         if before == 0:
             return 429, {"Retry-After": "1"}, b""
         return 200, {}, b'{"n": %d}' % int(target.rpartition("/")[2])
 
     with ScriptedServer(answer) as server:
-        strategy = retry.fixed_delay(1, "1ms")
-        found = look_up(numbers(server.url), [1, 2, 3], retry=strategy, max_concurrency=1)
-    assert found == [1, 2, 3]
-    assert server.targets == [f"/numbers/{i}" for i in (1, 2, 3, 1)]
+        rows = pa.record_batch({"id": [1, 2, 3, 4], "tenant": ["a", "b", "a", "b"]})
+        options = {"retry": retry.fixed_delay(1, "1ms"), "max_concurrency": 2}
+        channels = sa.Channels(count=2, max_per_channel=1)
+        out = sa.arrow.ordered_wait(
+            [rows], numbers(server.url), channel="tenant", channels=channels, **options
+        )
+        assert pa.Table.from_batches(out)["n"].to_pylist() == [1, 2, 3, 4]
+    asked = [int(target.rpartition("/")[2]) for target in server.targets]
+    assert sorted(asked[:3]) == [1, 2, 4]
+    assert asked[3:] == [1, 3]
 
 
-@pytest.mark.parametrize("seconds", ["3600", str(2**64 - 1)])
-def test_a_row_whose_retry_after_exceeds_its_timeout_times_out_after_one_call(seconds):
-    with ScriptedServer(lambda target, before: (429, {"Retry-After": seconds}, b"")) as server:
-        function = numbers(server.url)
-        with pytest.raises(sa.ElementTimeoutError):
-            look_up(function, [1], retry=AT_ONCE, timeout="200ms")
-    assert server.targets == ["/numbers/1"]
+def test_where_rows_name_the_host_one_host_holds_no_other_up():
+    came = []
+
+    def busy_once(target, before):
+        came.append("busy")
+        return (429, {"Retry-After": "1"}, b"") if before == 0 else (200, {}, b'{"n": 1}')
+
+    def well(target, before):
+        came.append("well")
+        return 200, {}, b'{"n": 2}'
+
+    with ScriptedServer(busy_once) as one, ScriptedServer(well) as other:
+        ports = [int(server.url.rpartition(":")[2]) for server in (one, other, other)]
+        rows = pa.record_batch({"port": ports})
+        function = sa.http.get(f"http://{LOOPBACK}:{{port}}/", "n bigint", proxy=False)
+        options = {"retry": retry.fixed_delay(1, "1ms"), "max_concurrency": 1}
+        out = sa.arrow.ordered_wait([rows], function, **options)
+        assert pa.Table.from_batches(out)["n"].to_pylist() == [1, 2, 2]
+    assert came == ["busy", "well", "well", "busy"]
+
+
+def test_the_service_sees_no_call_in_any_pause_that_it_has_asked_for():
+    # One that counts: so many in a window of 300 ms, and a pause for each that is too much.
+    window, most = 0.3, 20
+    came, began, refused = [], [], []
+
+    def answer(target, before):
+        now = time.monotonic()
+        if not began or now >= began[-1] + window:
+            began.append(now)
+            came.append(0)
+        came[-1] += 1
+        if came[-1] > most:
+            left = began[-1] + window - now
+            refused.append(now)
+            return 429, {"retry-after-ms": str(math.ceil(left * 1000))}, b""
+        return 200, {}, b'{"n": %d}' % int(target.rpartition("/")[2])
+
+    with ScriptedServer(answer) as server:
+        options = {"retry": retry.fixed_delay(50, "1ms"), "max_concurrency": 8}
+        assert look_up(numbers(server.url), range(100), **options) == [*range(100)]
+    # Those that were on their way when the first of a window was refused, and none after them.
+    assert len(server.targets) == 100 + len(refused)
+    assert max(came) <= most + 8
 
 
 def test_without_retry_a_busy_service_fails_the_row():

@@ -253,7 +253,10 @@ CALLS = {
         partial(with_retry, retry.exponential_backoff, GROWING),
         parameters(retry.exponential_backoff),
     ),
-    "RetryAfter": (lambda **given: sa.RetryAfter(**{"delay": "1s", **given}), ["delay"]),
+    "RetryAfter": (
+        lambda **given: sa.RetryAfter(**{"delay": "1s", **given}),
+        ["delay", "channel"],
+    ),
     "WatermarkStrategy": (
         with_watermark,
         parameters(sa.WatermarkStrategy.for_bounded_out_of_orderness),

@@ -33,6 +33,7 @@ class FakePort:
         self.results = {}
         self.retries = {}
         self.failures = {}
+        self.pauses = {}
         self.groups = []
         self.closed = False
 
@@ -67,9 +68,12 @@ class FakePort:
             self.retries[row.id] = retry[index] if retry is not None else None
         assert values == []
 
-    def fail(self, row, error, kind, retry, delay):
+    def fail(self, row, error, kind, *wishes):
         assert row.id not in self.failures
+        retry, delay, pause = wishes
         self.failures[row.id] = (error, kind, retry, delay)
+        if pause is not None:
+            self.pauses[row.id] = pause
 
 
 class Session:

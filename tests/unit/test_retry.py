@@ -128,9 +128,15 @@ def test_retry_after_refuses_what_is_no_delay(delay):
         RetryAfter(delay)
 
 
+def test_retry_after_refuses_what_is_no_bool():
+    with pytest.raises(ConfigurationError, match="`channel` of RetryAfter must be a bool, got 1"):
+        RetryAfter(1, channel=1)
+
+
 def test_retry_after_survives_pickling():
-    copy = pickle.loads(pickle.dumps(RetryAfter("2s", "slow down")))  # noqa: S301 - just made
-    assert (copy.delay, str(copy)) == (2.0, "slow down")
+    error = RetryAfter("2s", "slow down", channel=True)
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - just made
+    assert (copy.delay, str(copy), copy.channel) == (2.0, "slow down", True)
 
 
 def test_if_miss_retries_an_empty_list_and_still_every_exception():

@@ -3,18 +3,20 @@
 
 import asyncio
 import email.message
+import time
 import urllib.error
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from types import SimpleNamespace
 
 import aiohttp
+import pyarrow as pa
 import pytest
 from aiohttp import web
 
-from sparkawait import RetryAfter, async_function, retry
+from sparkawait import RetryAfter, arrow, async_function, retry
 from sparkawait._core import header_seconds
-from sparkawait._worker.retry_after import announced_delay
+from sparkawait._worker.retry_after import announced_delay, announced_pause
 
 
 class HTTPStatusError(Exception):
@@ -118,6 +120,51 @@ def test_what_the_function_raises_itself_goes_first():
     assert strategy.delay_after(OSError()) is None
 
 
+@pytest.mark.parametrize(
+    ("status", "pauses"), [(429, True), (503, True), (500, False), (409, False)]
+)
+def test_a_service_that_has_too_much_to_do_pauses_its_channel(session, rows, status, pauses):
+    @async_function("y int")
+    async def throttled(row):
+        error = HTTPStatusError({"Retry-After": "9"})
+        error.response.status_code = status
+        raise error
+
+    # Whether or not the row is to be tried again.
+    for options in ({}, {"retry": retry.fixed_delay(1, "1s")}):
+        port = session(throttled, **options).run(*rows(1))
+        assert port.pauses == ({0: 9.0} if pauses else {})
+
+
+def test_what_the_function_raises_itself_says_whether_the_channel_pauses(session, rows):
+    @async_function("y int")
+    async def throttled(row):
+        error = RetryAfter("3s", channel=row["x"] == 0)
+        error.response = SimpleNamespace(headers={"Retry-After": "9"}, status_code=429)
+        raise error
+
+    port = session(throttled).run(*rows(2))
+    assert port.pauses == {0: 3.0}
+
+
+def test_no_call_starts_in_the_pause_that_a_function_asks_for():
+    starts = []
+
+    @async_function("y int")
+    async def once(row):
+        starts.append((time.monotonic(), row["x"]))
+        if len(starts) == 1:
+            raise RetryAfter("300ms", channel=True)
+        return {"y": row["x"]}
+
+    batch = pa.record_batch({"x": [*range(50)]})
+    strategy = retry.fixed_delay(1, "1ms")
+    out = arrow.ordered_wait([batch], once, retry=strategy, max_concurrency=1)
+    assert pa.Table.from_batches(out)["y"].to_pylist() == [*range(50)]
+    assert [x for _, x in starts[:3]] == [0, 0, 1]
+    assert starts[1][0] - starts[0][0] >= 0.3
+
+
 def test_the_delay_reaches_the_operator_where_a_retry_is_wanted(session, rows):
     @async_function("y int")
     async def throttled(row):
@@ -149,4 +196,4 @@ def test_the_exception_of_a_real_client_is_read():
 
     with pytest.raises(aiohttp.ClientResponseError) as info:
         asyncio.run(ask())
-    assert announced_delay(info.value) == 4
+    assert (announced_delay(info.value), announced_pause(info.value)) == (4, 4)

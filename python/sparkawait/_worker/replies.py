@@ -11,6 +11,7 @@ import asyncio
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
+from sparkawait._worker.pauses import pause_after
 from sparkawait.exceptions import AsyncIOError, ErrorKind, ResultError
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Replies:
             final: Whether the row is not to be tried again, whatever the strategy says.
         """
         wants_retry, delay = False, None
+        pause = None if final else pause_after(error)
         if isinstance(error, AsyncIOError) and error.kind is ErrorKind.TEXT_INVALID:
             kind, final = error.kind, True  # of a cell, which stays as it is
         if self._retry is not None and not final:
@@ -80,7 +82,7 @@ class Replies:
                 error = raised
             if wants_retry:
                 delay = self._retry.delay_after(error)
-        self._port.fail(row, error, kind.value, wants_retry, delay)
+        self._port.fail(row, error, kind.value, wants_retry, delay, pause)
 
     def _flush(self) -> None:
         rows, results = self.rows[:], self.results[:]
@@ -105,7 +107,7 @@ class Replies:
                     self._port.complete(built.rows, built.batch, built.counts, retries)
         except BaseException as error:  # noqa: BLE001 - a row without an outcome would hang
             for row in rows:
-                self._port.fail(row, error, ErrorKind.INTERNAL.value, False, None)  # noqa: FBT003
+                self._port.fail(row, error, ErrorKind.INTERNAL.value, False, None, None)  # noqa: FBT003
 
     def _ask(
         self, rows: list[Row], results: list[object]

@@ -12,9 +12,10 @@ from typing import Any, cast
 
 from sparkawait import _core
 
-__all__ = ["announced_delay", "encodable"]
+__all__ = ["announced_delay", "announced_pause", "encodable"]
 
 _TOO_MANY_REQUESTS = 429
+_SERVICE_UNAVAILABLE = 503
 
 
 def announced_delay(error: BaseException) -> float | None:
@@ -26,15 +27,31 @@ def announced_delay(error: BaseException) -> float | None:
     Returns:
         ``None`` if it does not say so.
     """
+    return _announced(error)[0]
+
+
+def announced_pause(error: BaseException) -> float | None:
+    """Returns the same if no other call is to be made until then either.
+
+    So it is with a status of 429 or 503: the service has too much to do, whoever asks.
+    """
+    delay, status = _announced(error)
+    return delay if status in (_TOO_MANY_REQUESTS, _SERVICE_UNAVAILABLE) else None
+
+
+def _announced(error: BaseException) -> tuple[float | None, object]:
+    """Returns the delay, and the status of the response."""
     try:
         response = getattr(error, "response", None)
         for headers in (_headers_of(response), _headers_of(error)):
-            delay = None if headers is None else _delay_in(headers, _status_of(error, response))
-            if delay is not None:
-                return delay
+            if headers is not None:
+                status = _status_of(error, response)
+                delay = _delay_in(headers, status)
+                if delay is not None:
+                    return delay, status
     except Exception:  # noqa: BLE001 - a strange exception is retried like any other
-        return None
-    return None
+        return None, None
+    return None, None
 
 
 def encodable(text: str) -> str:

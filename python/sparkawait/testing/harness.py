@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from sparkawait import _core
+from sparkawait._worker.pauses import pause_after
 from sparkawait.exceptions import (
     AsyncFunctionError,
     AsyncIOError,
@@ -261,12 +262,12 @@ class OperatorTestHarness:
             try:
                 retry = self._retry.retries_result(cast("list[Any]", results))
             except BaseException as raised:  # noqa: BLE001 - the failure of the element
-                self._core.fail(entry, attempt, self._keep(raised), False, None)  # noqa: FBT003
+                self._core.fail(entry, attempt, self._keep(raised), False, None, None)  # noqa: FBT003
                 return
         self._core.complete(entry, attempt, self._keep(results), retry)
 
     def _fail(self, entry: int, attempt: int, error: BaseException) -> None:
-        retry, delay = False, None
+        retry, delay, pause = False, None, pause_after(error)
         if self._retry is not None and attempt != _TIMEOUT_ATTEMPT:
             try:
                 retry = self._retry.retries_exception(error)
@@ -274,7 +275,7 @@ class OperatorTestHarness:
                 error = raised
             if retry and isinstance(error, RetryAfter):
                 delay = error.delay
-        self._core.fail(entry, attempt, self._keep(error), retry, delay)
+        self._core.fail(entry, attempt, self._keep(error), retry, delay, pause)
 
     # -- what the operator did
 

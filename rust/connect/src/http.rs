@@ -54,7 +54,8 @@ use crate::reply_budget::ReplyBudget;
 
 impl HttpConfig {
     /// Reads the rules that do not depend on the input.
-    fn rules(&self) -> Result<CallRules, StartError> {
+    fn rules(&self, has_channels: bool) -> Result<CallRules, StartError> {
+        let hosts = HostColumns::of(&self.url)?;
         Ok(CallRules {
             success: self.success.clone(),
             missing: self.missing.clone(),
@@ -63,6 +64,7 @@ impl HttpConfig {
             response_headers: call::header_names(&self.response_headers)?,
             redirects: self.redirects,
             repeats: repeats(self),
+            pauses: has_channels || !hosts.differ(),
             host: host_label(&self.url),
             budget: ReplyBudget::of_task(),
         })
@@ -104,7 +106,7 @@ impl HttpConfig {
         let parts = BatchParts {
             clients: Arc::clone(clients),
             templates,
-            rules: self.rules()?,
+            rules: self.rules(start.channel_share.is_some())?,
             answers: self.answers(start)?,
             items,
             requests,
@@ -126,7 +128,7 @@ impl NativeFunction for HttpConfig {
     fn check(&self, input: &SchemaRef, results: &SchemaRef) -> Result<(), StartError> {
         check_address(&self.url)?;
         self.columns(results)?;
-        self.rules()?;
+        self.rules(false)?;
         RequestTemplates::new(self, input)?;
         BatchTemplates::new(self, input)?;
         ItemReader::new(self)?;
@@ -147,7 +149,7 @@ impl NativeFunction for HttpConfig {
         }
         let answers = self.answers(&start)?;
         let requests = RequestTemplates::new(self, &start.input)?;
-        let rules = self.rules()?;
+        let rules = self.rules(start.channel_share.is_some())?;
         Ok(Box::new(Engine::start(clients, requests, rules, answers, start)))
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The shape of a lookup: found rows, a miss, or a failure for each call.
 
+use std::time::Duration;
+
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::Schema;
@@ -108,7 +110,15 @@ impl LookupReply {
         retry: Retry,
         sign: CallSign,
     ) {
-        self.failures.push(FailedCall { attempt, failure: Box::new(failure), retry, sign });
+        let failed = FailedCall::new(attempt, Box::new(failure), retry);
+        self.failures.push(FailedCall { sign, ..failed });
+    }
+
+    /// Says that the destination of the call that failed last asks not to be called for so long.
+    pub fn paused(&mut self, delay: Duration) {
+        if let Some(failed) = self.failures.last_mut() {
+            failed.pause = Some(delay);
+        }
     }
 
     /// Returns the rows of calls that found something, but have a null in a column that must have

@@ -37,8 +37,10 @@ impl Owed {
     }
 
     fn answer(&mut self, failure: &CallFailure, retry: Retry, sign: CallSign) {
-        let failed =
-            |attempt| FailedCall { attempt, failure: Box::new(failure.clone()), retry, sign };
+        let failed = |attempt| {
+            let failure = Box::new(failure.clone());
+            FailedCall { sign, ..FailedCall::new(attempt, failure, retry) }
+        };
         let failures = std::mem::take(&mut self.attempts).into_iter().map(failed).collect();
         self.replies.send(ReplyGroup { results: None, failures });
     }

@@ -12,6 +12,7 @@ mod hedge_handler;
 mod hedging;
 mod in_flight;
 mod metrics;
+mod remarks;
 mod result_handler;
 mod snapshot;
 mod snapshot_codec;
@@ -21,7 +22,7 @@ mod timers;
 
 pub use action::{
     Actions, AttemptId, Completion, Emitted, Failure, Handled, Invocation, NotCalled, Refusal,
-    Retry, TooLate,
+    Remark, Retry, TooLate,
 };
 pub use config::{Config, EndOfInput, FailurePolicy, OutputMode};
 pub use metrics::Metrics;

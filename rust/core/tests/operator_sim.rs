@@ -14,7 +14,7 @@ use sparkawait_core::element::{StreamElement, Timestamp, Watermark};
 use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{
     AsyncWaitOperator, AttemptId, Completion, Config, Emitted, EndOfInput, FailurePolicy,
-    OutputMode, Retry,
+    OutputMode, Remark, Retry,
 };
 use sparkawait_core::policy::{
     AdaptiveLimitConfig, CallSign, Gcra, PauseConfig, PolicyConfig, Rate, RateLimitConfig,
@@ -31,6 +31,8 @@ mod support;
 struct Answer {
     is_good: bool,
     retry: Retry,
+    /// For how long it asks not to be called.
+    pause: Option<Duration>,
 }
 
 impl Answer {
@@ -89,7 +91,13 @@ fn retries() -> impl Strategy<Value = Retry> {
 }
 
 fn answers() -> impl Strategy<Value = Answer> {
-    (any::<bool>(), retries()).prop_map(|(is_good, retry)| Answer { is_good, retry })
+    let pause = (0_u64..30).prop_map(Duration::from_nanos);
+    let pause = prop::option::weighted(0.05, pause);
+    (any::<bool>(), retries(), pause).prop_map(|(is_good, retry, pause)| Answer {
+        is_good,
+        retry,
+        pause,
+    })
 }
 
 fn shapes() -> impl Strategy<Value = Shape> {
@@ -336,6 +344,10 @@ impl Simulation {
         let reply = (value, attempt.attempt);
         let outcome = if answer.is_good { Ok(reply) } else { Err(reply) };
         let completion = Completion { outcome, retry: answer.retry, sign: answer.sign() };
+        if let Some(delay) = answer.pause {
+            self.model.pause(attempt, value, delay);
+            self.operator.remark(attempt, Remark::Pause(delay), self.model.now);
+        }
         let expected = self.model.complete(attempt, value, completion);
         let handled = self.operator.handle_completion(attempt, completion, self.model.now);
         assert_eq!(handled, expected);
@@ -402,7 +414,7 @@ impl Simulation {
             let is_asked = answers.iter().any(|(attempt, _)| attempt.attempt == AttemptId::TIMEOUT);
             if !answers.is_empty() && (waits_for_answers || is_asked || !is_bounded) {
                 for call in answers {
-                    self.answer(call, Answer { is_good: true, retry: Retry::No });
+                    self.answer(call, Answer { is_good: true, retry: Retry::No, pause: None });
                     self.settle();
                 }
             } else if !self.operator.has_output() && !self.operator.is_finished() {

@@ -13,8 +13,8 @@ use pyo3::types::PyBytes;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord, Timestamp, Watermark};
 use sparkawait_core::mailbox::{Mail, MailboxProcessor, Step};
 use sparkawait_core::operator::{
-    AttemptId, Completion, Config, Emitted, Failure, NotCalled, Retry, Snapshot, SnapshotError,
-    SnapshotRecord, SnapshotState, decode_snapshot, encode_snapshot,
+    AttemptId, Completion, Config, Emitted, Failure, NotCalled, Remark, Retry, Snapshot,
+    SnapshotError, SnapshotRecord, SnapshotState, decode_snapshot, encode_snapshot,
 };
 use sparkawait_core::queue::EntryId;
 use sparkawait_core::{AsyncWaitOperator, ErrorKind, ProcessingTime};
@@ -49,6 +49,8 @@ type Event = (&'static str, u64, u32, Token, Option<i64>);
 enum HarnessMail {
     /// The outcome of an attempt.
     Completion(AttemptId, Completion<Token, Token>),
+    /// What is said beside the outcome of an attempt that follows.
+    Remark(AttemptId, Remark),
     /// A deadline has passed.
     Timer,
 }
@@ -96,6 +98,9 @@ impl State {
     fn run_mail(&mut self, mail: &HarnessMail) {
         match *mail {
             HarnessMail::Timer => self.operator.handle_time(self.now),
+            HarnessMail::Remark(attempt, remark) => {
+                self.operator.remark(attempt, remark, self.now);
+            }
             HarnessMail::Completion(attempt, completion) => {
                 self.operator.handle_completion(attempt, completion, self.now);
             }
@@ -284,16 +289,28 @@ impl Harness {
         self.state().put(HarnessMail::Completion(attempt, Completion::answered(token, retry)));
     }
 
-    #[pyo3(signature = (entry, attempt, token, retry, delay))]
-    fn fail(&self, entry: u64, attempt: u32, token: Token, retry: bool, delay: Option<f64>) {
+    #[pyo3(signature = (entry, attempt, token, retry, delay, pause))]
+    fn fail(
+        &self,
+        entry: u64,
+        attempt: u32,
+        token: Token,
+        retry: bool,
+        delay: Option<f64>,
+        pause: Option<f64>,
+    ) {
         let attempt = AttemptId { entry: EntryId::from_u64(entry), attempt };
         let retry = match delay.map(Duration::try_from_secs_f64) {
             _ if !retry => Retry::No,
             Some(Ok(delay)) => Retry::After(delay),
             _ => Retry::Yes,
         };
-        self.state()
-            .put(HarnessMail::Completion(attempt, Completion::failed(token, retry, retry.sign())));
+        let state = &mut self.state();
+        if let Some(delay) = pause.and_then(|it| Duration::try_from_secs_f64(it).ok()) {
+            state.put(HarnessMail::Remark(attempt, Remark::Pause(delay)));
+        }
+        let completion = Completion::failed(token, retry, retry.sign());
+        state.put(HarnessMail::Completion(attempt, completion));
     }
 
     /// Runs the mailbox until it is idle.

@@ -247,6 +247,7 @@ impl Port {
         kind: &str,
         retry: bool,
         delay: Option<f64>,
+        pause: Option<f64>,
     ) -> PyResult<()> {
         let py = row.py();
         let retry = match delay.map(Duration::try_from_secs_f64) {
@@ -257,6 +258,8 @@ impl Port {
         let kind = ErrorKind::from_code(kind).unwrap_or(ErrorKind::UserFunctionFailed);
         let failure = Box::new(call_failure(py, PyErr::from_value(error), kind));
         let failed = FailedCall::new(row.get().attempt_id, failure, retry);
+        let pause = pause.and_then(|it| Duration::try_from_secs_f64(it).ok());
+        let failed = FailedCall { pause, ..failed };
         self.replies.send(ReplyGroup { results: None, failures: vec![failed] });
         Ok(())
     }

@@ -4,7 +4,9 @@
 use std::collections::VecDeque;
 
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
-use sparkawait_core::operator::{AttemptId, Completion, Emitted, Handled, Invocation, Snapshot};
+use sparkawait_core::operator::{
+    AttemptId, Completion, Emitted, Handled, Invocation, Remark, Snapshot,
+};
 use sparkawait_core::policy::Price;
 
 /// An element of the input: a record with its key, or a watermark.
@@ -66,6 +68,9 @@ pub trait BatchCodec {
 
     /// Makes the calls for a burst of invocations.
     fn calls(&mut self, invocations: Vec<Invocation<Self::Element>>) -> Self::Calls;
+
+    /// Tells `remark` of what a reply says beside the outcomes of its calls, before those.
+    fn remarks(&self, _reply: &Self::Reply, _remark: impl FnMut(AttemptId, Remark)) {}
 
     /// Tells `complete` of each outcome in a reply, and forgets those it ignores.
     ///

@@ -299,6 +299,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     ) -> Result<(), X::Error> {
         let (operator, latency) = (&mut self.operator, &mut self.latency);
         let (mut calls, held) = (0, self.codec.result_bytes());
+        self.codec.remarks(&reply, |attempt, remark| operator.remark(attempt, remark, now));
         let accepted = self.codec.accept_reply(reply, |attempt, completion| {
             calls += 1;
             let handled = operator.handle_completion(attempt, completion, now);

@@ -15,7 +15,8 @@ impl ChannelShare {
     /// Returns the share of a channel in the calls of an operator; `None` without channels.
     #[must_use]
     pub fn of_calls(operator: &Config) -> Option<Self> {
-        let of_channel = operator.channels?.max_per_channel as usize;
+        let channels = operator.channels.filter(|it| !it.is_single)?;
+        let of_channel = channels.max_per_channel as usize;
         Some(Self { of_channel, of_all: operator.max_concurrency.get() })
     }
 
@@ -34,6 +35,7 @@ mod tests {
 
     use sparkawait_core::flow::ChannelConfig;
     use sparkawait_core::operator::OutputMode;
+    use sparkawait_core::policy::PolicyConfig;
 
     use super::*;
 
@@ -55,8 +57,11 @@ mod tests {
 
     #[test]
     fn without_channels_there_is_no_share() {
-        let operator = Config::new(OutputMode::Ordered, NonZeroUsize::MIN);
+        let mut operator = Config::new(OutputMode::Ordered, NonZeroUsize::MIN);
+        assert_eq!(ChannelShare::of_calls(&operator), None);
 
+        // As many as there are with a limit in time, which needs one channel for all.
+        operator.channels = Some(ChannelConfig::single(PolicyConfig::NONE));
         assert_eq!(ChannelShare::of_calls(&operator), None);
     }
 }

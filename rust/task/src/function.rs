@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use sparkawait_arrow::InputBatch;
@@ -210,12 +211,14 @@ pub struct FailedCall {
     pub retry: Retry,
     /// What it says of its destination.
     pub sign: CallSign,
+    /// For how long that asks not to be called for any row of its channel.
+    pub pause: Option<Duration>,
 }
 
 impl FailedCall {
     /// Makes the failure of a call of which nothing more is known than whether it is worth another
     /// attempt, see [`Retry::sign`].
     pub fn new(attempt: AttemptId, failure: Box<CallFailure>, retry: Retry) -> Self {
-        Self { attempt, failure, retry, sign: retry.sign() }
+        Self { attempt, failure, retry, sign: retry.sign(), pause: None }
     }
 }

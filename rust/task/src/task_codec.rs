@@ -18,7 +18,7 @@ use sparkawait_arrow::{
 use sparkawait_core::ErrorKind;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::operator::{
-    AttemptId, Completion, Emitted, Failure, Handled, Invocation, NotCalled, Retry,
+    AttemptId, Completion, Emitted, Failure, Handled, Invocation, NotCalled, Remark, Retry,
 };
 use sparkawait_runtime::batch_codec::InputElement;
 use sparkawait_runtime::{BatchCodec, ReplySender};
@@ -340,6 +340,14 @@ impl BatchCodec for TaskCodec {
             })
             .collect();
         Calls { batches, calls }
+    }
+
+    fn remarks(&self, reply: &ReplyGroup, mut remark: impl FnMut(AttemptId, Remark)) {
+        for failed in &reply.failures {
+            if let Some(delay) = failed.pause {
+                remark(failed.attempt, Remark::Pause(delay));
+            }
+        }
     }
 
     fn accept_reply(

@@ -80,7 +80,7 @@ impl TextCheckedFunction {
         let summary = message.clone();
         let failure = CallFailure { kind: ErrorKind::TextInvalid, message, summary, cause: None };
         let sign = CallSign::NotCalled;
-        FailedCall { attempt: call.attempt, failure: Box::new(failure), retry: Retry::No, sign }
+        FailedCall { sign, ..FailedCall::new(call.attempt, Box::new(failure), Retry::No) }
     }
 }
 

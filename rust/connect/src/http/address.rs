@@ -45,6 +45,11 @@ impl HostColumns {
         let columns = columns.flat_map(|(_, part)| host(part)).collect();
         Ok(Self { is_whole, columns })
     }
+
+    /// Returns whether rows may call different hosts.
+    pub(super) fn differ(&self) -> bool {
+        self.is_whole || !self.columns.is_empty()
+    }
 }
 
 /// Returns the columns of an authority that are behind a user's name and password.

@@ -29,6 +29,8 @@ pub(super) struct CallRules {
     /// Most redirections to follow.
     pub(super) redirects: usize,
     pub(super) repeats: Repeats,
+    /// Whether all rows of a channel call one server, so that none does while that asks for it.
+    pub(super) pauses: bool,
     /// The server in messages.
     pub(super) host: String,
     /// What the bodies that are read come to together.
@@ -116,7 +118,8 @@ async fn receive(rules: &CallRules, response: Response) -> Result<Outcome, Faile
     if !rules.success.iter().any(|(first, last)| (*first..=*last).contains(&code)) {
         let headers = response.headers().clone();
         let body = read_start(response).await;
-        return Err(status_failure(&rules.host, status, &headers, &body, rules.repeats));
+        let failed = status_failure(&rules.host, status, &headers, &body, rules.repeats);
+        return Err(Failed { pause: failed.pause.filter(|_| rules.pauses), ..failed });
     }
     if rules.reads_body && matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT) {
         return Ok(Outcome::Missed);

@@ -2,7 +2,7 @@
 //! What failed calls say, and whether they are worth another attempt.
 
 use std::error::Error as StdError;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use h2::Reason;
 use reqwest::StatusCode;
@@ -26,6 +26,8 @@ pub(super) struct Failed {
     pub(super) retry: Retry,
     /// What it says of the server.
     pub(super) sign: CallSign,
+    /// For how long it asks not to be called.
+    pub(super) pause: Option<Duration>,
     /// Whether the server has found fault with what the request says, so that one that says less
     /// may do better.
     pub(super) is_of_request: bool,
@@ -34,7 +36,7 @@ pub(super) struct Failed {
 impl Failed {
     /// Makes a failure that is not one of what the request says.
     pub(super) fn new(failure: CallFailure, retry: Retry, sign: CallSign) -> Self {
-        Self { failure, retry, sign, is_of_request: false }
+        Self { failure, retry, sign, pause: None, is_of_request: false }
     }
 }
 
@@ -103,18 +105,14 @@ pub(super) fn status_failure(
         }
         status => status.is_server_error(),
     };
-    let retry = if is_worth_it {
-        let header = |name: &str| headers.get(name).and_then(|it| it.to_str().ok());
-        let limits = LimitHeaders::read(header, SystemTime::now());
-        // Limits that are used up are why calls are refused, but not why they fail.
-        let is_refused = status == StatusCode::TOO_MANY_REQUESTS;
-        let delay = if is_refused { limits.delay() } else { limits.retry_after };
-        delay.map_or(Retry::Yes, Retry::After)
-    } else {
-        Retry::No
-    };
+    let header = |name: &str| headers.get(name).and_then(|it| it.to_str().ok());
+    let limits = LimitHeaders::read(header, SystemTime::now());
+    // Limits that are used up are why calls are refused, but not why they fail.
+    let is_refused = status == StatusCode::TOO_MANY_REQUESTS;
+    let delay = if is_refused { limits.delay() } else { limits.retry_after };
+    let retry = if is_worth_it { delay.map_or(Retry::Yes, Retry::After) } else { Retry::No };
     let sign = match status {
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => CallSign::Overloaded,
+        status if is_busy(status) => CallSign::Overloaded,
         StatusCode::GATEWAY_TIMEOUT => CallSign::TimedOut,
         // The server is well: the request before is under way.
         StatusCode::CONFLICT => CallSign::Neutral,
@@ -123,7 +121,14 @@ pub(super) fn status_failure(
     let is_of_request = matches!(status.as_u16(), 400 | 413 | 422 | 500);
     let asks_to_wait = matches!(retry, Retry::After(_));
     let failed = Failed::new(service_failure(message, summary), retry, sign);
-    Failed { is_of_request: is_of_request && !asks_to_wait, ..failed }
+    // Of others it says when that one call is worth another attempt.
+    let pause = delay.filter(|_| is_busy(status));
+    Failed { pause, is_of_request: is_of_request && !asks_to_wait, ..failed }
+}
+
+/// Whether a status says that the server has too much to do, whoever asks.
+fn is_busy(status: StatusCode) -> bool {
+    matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
 }
 
 /// Makes the failure of a call that got no whole response.

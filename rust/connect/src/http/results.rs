@@ -105,6 +105,9 @@ impl ResponseColumns {
                 Outcome::NullKey => missed.push((attempt, false)),
                 Outcome::Failed(failed) => {
                     reply.failed_with(attempt, failed.failure, failed.retry, failed.sign);
+                    if let Some(delay) = failed.pause {
+                        reply.paused(delay);
+                    }
                 }
             }
         }

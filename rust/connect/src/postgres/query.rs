@@ -429,6 +429,7 @@ fn all_failed(attempts: &[AttemptId], failure: &Failure) -> ReplyGroup {
 }
 
 fn failed_call(attempt: AttemptId, failure: &Failure) -> FailedCall {
-    let (retry, sign) = (failure.retry(), failure.sign());
-    FailedCall { attempt, failure: Box::new(failure.call_failure()), retry, sign }
+    let call_failure = Box::new(failure.call_failure());
+    let failed = FailedCall::new(attempt, call_failure, failure.retry());
+    FailedCall { sign: failure.sign(), ..failed }
 }

@@ -128,6 +128,13 @@ impl<R, F> Completion<R, F> {
     }
 }
 
+/// What a reply says beside the outcome of its call; to be told before that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remark {
+    /// Its destination asks to be left alone for so long.
+    Pause(Duration),
+}
+
 /// What became of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handled {

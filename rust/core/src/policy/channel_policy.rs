@@ -7,7 +7,7 @@ use super::call_policy::CallPolicy;
 use super::closed_time::ClosedTime;
 use super::costs::Costs;
 use super::ended_call::EndedCall;
-use super::pause::{Pause, PauseConfig};
+use super::pause::{LONGEST_ASKED, Pause, PauseConfig};
 use super::rate_limits::{RateLimitConfigs, RateLimits, usual_costs};
 use super::retry_budget::RetryBudgetConfig;
 use crate::time::ProcessingTime;
@@ -84,8 +84,8 @@ impl ChannelPolicy {
         }
     }
 
-    /// Makes no call before `until`, see [`Pause::pause_until`].
-    pub(crate) fn pause_until(
+    /// Makes no call before `until`, see [`Pause::pause_until`]; after an hour one is made anyway.
+    pub fn pause_until(
         &mut self,
         until: ProcessingTime,
         started: ProcessingTime,
@@ -93,7 +93,9 @@ impl ChannelPolicy {
     ) {
         self.count_closed(now);
         let only_asked = || Pause::new(PauseConfig::new(None, u32::MAX, 0));
-        self.pause.get_or_insert_with(only_asked).pause_until(until, started);
+        self.pause
+            .get_or_insert_with(only_asked)
+            .pause_until(until.min(now + LONGEST_ASKED), started);
     }
 
     /// Says what the next call costs, and asks for that where others may take it meanwhile.

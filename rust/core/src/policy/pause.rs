@@ -9,6 +9,9 @@ use super::ended_call::EndedCall;
 use crate::retry::mix;
 use crate::time::ProcessingTime;
 
+/// A destination that asks for a longer pause is asked again after this.
+pub(super) const LONGEST_ASKED: Duration = Duration::from_secs(3600);
+
 /// When a destination is paused, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PauseConfig {

@@ -14,6 +14,9 @@ pub(super) struct Times {
     last: VecDeque<u64>,
     is_probing: bool,
     probed_at: ProcessingTime,
+    /// Whether a record started that had been chosen earlier, and waited for a limit in time since:
+    /// when it was chosen, and as what, is not known here.
+    is_vague: bool,
 }
 
 impl Times {
@@ -93,9 +96,14 @@ impl Model {
             return;
         }
         let is_beside = |it: &Held| it.is_running() && self.is_beside(it.value, value);
-        assert!(!self.held().any(is_beside), "{value} starts with {left} left");
+        let (is_alone, is_limited) = (!self.held().any(is_beside), self.has_rate_limits());
         let times = self.times_of(value);
         let due = times.probed_at + Duration::from_nanos(times.median());
+        times.is_vague |= is_limited && (!is_alone || now < due);
+        if times.is_vague {
+            return;
+        }
+        assert!(is_alone, "{value} starts with {left} left");
         assert!(now >= due, "a probe is due at {due:?}");
         (times.is_probing, times.probed_at) = (true, now);
     }
@@ -107,11 +115,19 @@ impl Model {
         if self.waiting_beside(value).any(|it| it.attempts > 0 && is_late(it)) {
             return;
         }
+        if self.is_vague(value) {
+            return;
+        }
         let earlier = self.waiting_beside(value).filter(|it| it.attempts == 0);
         // Others may have been given up.
         let mut earlier = earlier.filter(|it| is_late(it) || self.left(it) >= self.little());
         let oldest = earlier.find(|it| it.value < value);
         assert!(oldest.is_none_or(is_late), "{value} overtakes {oldest:?}");
+    }
+
+    /// Whether it is not known how long the calls of a record's channel take.
+    fn is_vague(&self, value: u32) -> bool {
+        self.call_times.get(&self.channel(value)).is_some_and(|it| it.is_vague)
     }
 
     /// A record that has less time may be given up, and called no more.
@@ -123,7 +139,7 @@ impl Model {
     pub(super) fn must_start<'a>(&self, waiting: impl Iterator<Item = &'a Held>) -> bool {
         let waiting: Vec<&Held> = waiting.collect();
         let needs = |it: &Held| self.least(it.value).max(self.little());
-        let has_time = |it: &&Held| self.left(it) >= needs(it);
+        let has_time = |it: &&Held| self.left(it) >= needs(it) && !self.is_vague(it.value);
         let is_all = !waiting.is_empty() && waiting.iter().all(has_time);
         // Where deadlines grow along the line, its end has most time.
         let is_sorted = self.deadlines == Deadlines::Sorted;

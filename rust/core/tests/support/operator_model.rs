@@ -176,6 +176,8 @@ pub(crate) struct Model {
     pub(super) assigned: Assigned,
     /// Those of the channels that have had a record.
     pub(super) policies: HashMap<Option<Key>, Policed>,
+    /// Pauses that replies asked for: with the first there are policies that nobody asked for.
+    pub(super) asked_pauses: usize,
     /// Limits in time that they share.
     pub(super) gate: Option<RateGate>,
     /// Deadlines that were armed.
@@ -211,6 +213,7 @@ impl Model {
             deadlines,
             assigned: HashMap::new(),
             policies: HashMap::new(),
+            asked_pauses: 0,
             gate: None,
             armed: 0,
             handled_at: now,

@@ -7,6 +7,8 @@
 use std::time::Duration;
 
 use sparkawait_core::element::Key;
+use sparkawait_core::flow::ChannelConfig;
+use sparkawait_core::operator::AttemptId;
 use sparkawait_core::policy::{
     CallPolicy, CallSign, ChannelPolicy, Costs, EndedCall, PolicyConfig, RateGate, RateLimits,
     usual_costs,
@@ -26,8 +28,13 @@ pub(super) struct Policed {
 impl Model {
     /// What bounds calls, if anything does.
     fn policies(&self) -> Option<PolicyConfig> {
-        let channels = self.config.channels.filter(|it| it.policy != PolicyConfig::NONE)?;
-        Some(channels.policy)
+        let policy = self.config.channels?.policy;
+        (policy != PolicyConfig::NONE || self.asked_pauses > 0).then_some(policy)
+    }
+
+    /// Whether calls wait for limits in time.
+    pub(super) fn has_rate_limits(&self) -> bool {
+        self.policies().is_some_and(|it| it.rate_limits.iter().any(Option::is_some))
     }
 
     /// What a call costs.
@@ -87,6 +94,25 @@ impl Model {
         let (total, shared, now) = (self.closed(channel), self.gate_closed(), self.now);
         if let Some(policed) = self.policies.get_mut(&channel) {
             policed.closed = (total, policed.policy.closed_nanos(now), shared);
+        }
+    }
+
+    /// Lets the channel of a record rest whose call is awaited, because its reply asks for that.
+    pub(crate) fn pause(&mut self, attempt: AttemptId, value: u32, delay: Duration) {
+        if !self.awaits(attempt, value) {
+            return;
+        }
+        let State::Running { since, .. } = self.get_ref(value).state else { return };
+        if self.config.channels.is_none() {
+            self.config.channels = Some(ChannelConfig::single(PolicyConfig::NONE));
+            self.call_times.clear();
+            self.assigned.insert(None, 0);
+        }
+        self.asked_pauses += 1;
+        let (channel, now) = (self.channel(value), self.now);
+        self.count_closed(channel);
+        if let Some(policy) = self.policy(channel) {
+            policy.pause_until(now + delay, since, now);
         }
     }
 

@@ -113,6 +113,7 @@ impl CacheReplies {
                     retry: failed.retry,
                     // Its destination said it once, to the call that was made.
                     sign: CallSign::NotCalled,
+                    pause: None,
                 };
                 followers.add_failure(&waiter, failed);
             }

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What replies say beside the outcomes of their calls.
+
+use std::num::NonZeroUsize;
+
+use super::AsyncWaitOperator;
+use super::action::{AttemptId, Remark};
+use super::in_flight::{Calls, Phase};
+use crate::element::StreamElement;
+use crate::flow::ChannelConfig;
+use crate::policy::PolicyConfig;
+use crate::queue::{Entry, EntryId, StreamElementQueue};
+use crate::time::ProcessingTime;
+
+impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
+    /// Takes what a reply says beside the outcome of its call, before that is told. Ignored once the
+    /// outcome is no longer awaited.
+    pub fn remark(&mut self, attempt: AttemptId, remark: Remark, now: ProcessingTime) {
+        if attempt.attempt == AttemptId::TIMEOUT || !self.awaits(attempt) {
+            return;
+        }
+        let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
+        let second = self.hedging.as_ref().and_then(|it| it.pairs.get(&attempt.entry));
+        let second = second.filter(|_| attempt.is_hedge()).map(|it| it.0);
+        let (started, channel) = (second.unwrap_or(in_flight.since), in_flight.channel);
+        match remark {
+            Remark::Pause(delay) => {
+                if self.channels.is_none() {
+                    self.make_single_channel(now);
+                }
+                if let Some(channels) = &mut self.channels {
+                    channels.pause_until(channel, now + delay, started, now);
+                }
+            }
+        }
+    }
+
+    /// Puts all records on one channel, where there are none: for the first time something bounds
+    /// their calls beside their number.
+    #[cold]
+    fn make_single_channel(&mut self, now: ProcessingTime) {
+        self.config.channels = Some(ChannelConfig::single(PolicyConfig::NONE));
+        let Some(mut channels) = self.config.channel_table() else { return };
+        let pending: Vec<EntryId> = self.queue.values().into_iter().filter_map(pending).collect();
+        for id in pending {
+            let Some(in_flight) = self.queue.get_mut(id) else { continue };
+            let runs = in_flight.phase == Phase::Running;
+            in_flight.channel = channels.admit(None, runs, now).0;
+            match in_flight.phase {
+                Phase::Running if in_flight.calls == Calls::Both => {
+                    channels.try_hedge(in_flight.channel, id, |_| true, now);
+                }
+                Phase::Blocked | Phase::Waiting | Phase::BackOff => {
+                    channels.suspend(in_flight.channel);
+                }
+                Phase::Running | Phase::TimedOut | Phase::Completed => {}
+            }
+            if in_flight.attempt == 0 {
+                // Nothing was closed when it came.
+                in_flight.since = ProcessingTime::ZERO;
+            }
+        }
+        for id in self.waiting.drain(..) {
+            let waits = |it: &&mut super::InFlight<E>| it.phase == Phase::Waiting;
+            if let Some(in_flight) = self.queue.get_mut(id).filter(waits) {
+                channels.wait(in_flight.channel, id, in_flight.attempt > 0, now);
+            }
+        }
+        for element in &mut self.replay {
+            if let StreamElement::Record(replayed) = element {
+                replayed.channel = None;
+            }
+        }
+        if let Some(window) = NonZeroUsize::new(self.window) {
+            channels.set_window(window);
+        }
+        self.channels = Some(channels);
+    }
+}
+
+/// Returns a record that has no outcome yet.
+fn pending<T, R>(element: StreamElement<Entry<'_, T, R>>) -> Option<EntryId> {
+    match element {
+        StreamElement::Record(entry) if entry.result.is_none() => Some(entry.id),
+        StreamElement::Record(_) | StreamElement::Watermark(_) => None,
+    }
+}

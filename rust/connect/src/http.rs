@@ -25,6 +25,7 @@ pub(crate) mod failure;
 mod hosts;
 mod json_cells;
 mod json_text;
+mod protocol;
 mod redirects;
 mod request;
 mod results;

@@ -98,9 +98,9 @@ async fn exchange(
 ) -> Result<(Response, Stream), Failed> {
     let mut redirects = Redirects::new(&request, rules.redirects);
     loop {
-        let (client, stream) = clients.take(request.url());
-        let response = client.execute(request).await.map_err(|error| rules.broken(error))?;
-        stream.answered(response.version());
+        let (client, mut stream) = clients.take(request.url()).await;
+        let sent = stream.send(client.execute(request)).await;
+        let response = sent.map_err(|error| rules.broken(error))?;
         let next = redirects.as_mut().map(|it| it.next(&rules.host, &response)).transpose()?;
         let Some(next) = next.flatten() else { return Ok((response, stream)) };
         let _ = read_start(response).await;

@@ -7,7 +7,9 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Proxy, Url};
 use serde::{Deserialize, Serialize};
 use sparkawait_task::error::StartError;
+use tower_layer::layer_fn;
 
+use super::protocol::{NotesProtocol, Protocol};
 use crate::settings_key::key_of;
 use crate::tls::{TlsSettings, Trust};
 
@@ -108,6 +110,20 @@ impl ClientSettings {
         }
     }
 
+    /// Returns what all hosts speak; `None`: what TLS negotiates.
+    pub(super) fn protocol(&self) -> Option<Protocol> {
+        match self.version {
+            Version::Auto => None,
+            Version::Http1 => Some(Protocol::Http1),
+            Version::Http2 => Some(Protocol::Http2),
+        }
+    }
+
+    /// Returns the same settings for hosts of which it is known that they speak HTTP/2.
+    pub(super) fn over_http2(&self) -> Self {
+        Self { version: Version::Http2, ..self.clone() }
+    }
+
     /// Makes a client, with connections of its own.
     pub(super) fn build(&self) -> Result<Client, StartError> {
         let mut tls = self.tls.config(Trust::AuthoritiesIfAny)?;
@@ -128,7 +144,7 @@ impl ClientSettings {
             .tcp_nodelay(true)
             .tls_backend_preconfigured(tls);
         builder = match self.version {
-            Version::Auto => builder,
+            Version::Auto => builder.connector_layer(layer_fn(NotesProtocol)),
             Version::Http1 => builder.http1_only(),
             Version::Http2 => builder.http2_prior_knowledge(),
         };

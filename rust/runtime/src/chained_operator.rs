@@ -239,7 +239,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     /// what they bring, somebody wants it, and others have their share.
     pub(crate) fn set_window(&mut self, now: ProcessingTime) {
         let (held, completed) = (self.codec.result_bytes(), self.operator.records_without_slot());
-        let calls = self.bounds.calls(held, completed, self.max_concurrency);
+        let calls = self.bounds.calls(held, completed, self.max_concurrency, now);
         let calls = calls.min(self.few_calls(now)).min(self.permitted);
         self.operator.set_window(calls, now);
         if self.operator.is_replaying() {
@@ -274,6 +274,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         let ask_timeout = std::mem::take(&mut actions.ask_timeout);
         let cancel = std::mem::take(&mut actions.cancel);
         if !invoke.is_empty() {
+            self.bounds.start(now);
             if self.warm_up.is_watching(now) {
                 self.warm_up.on_start(now, &Costs::NONE);
             }

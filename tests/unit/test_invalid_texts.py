@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Texts that are not UTF-8, which Spark's strings may be: they pass, and are refused where read."""
 
+import asyncio
+
 import pyarrow as pa
 import pytest
 
@@ -235,3 +237,80 @@ def test_only_the_columns_that_are_not_utf8_are_not_read():
 
     assert output[0].column("seen").to_pylist() == ["p", "q", "r", "s"]
     assert texts(output) == list(enumerate(VALUES))
+
+
+def read_all(rows):
+    return [{"seen": str(row.v)} for row in rows]
+
+
+def errors_of(output):
+    rows = [row for one in output for row in one.select(["x", "seen", "error"]).to_pylist()]
+    return {row["x"]: row["error"] and row["error"]["kind"] for row in rows}
+
+
+@pytest.mark.parametrize("reads_twice", [False, True])
+def test_rows_of_a_batch_that_cannot_be_read_fail_alone(reads_twice):
+    calls = []
+
+    @sa.async_function("seen string", batch=sa.Batch(max_rows=5, linger="1h"))
+    async def answer(rows):
+        calls.append([row.x for row in rows])
+        results = read_all(rows)
+        if reads_twice:
+            [row.w for row in rows]
+        await asyncio.sleep(0)
+        return results
+
+    whole = batch([b"a", BAD, None, BAD, b"b"])
+    whole = whole.append_column("w", of(pa.string(), [b"a", b"b", b"c", b"d", BAD]))
+    output = wait(arrow.ordered_wait, [whole], answer, on_error="capture")
+
+    bad = {1, 3, 4} if reads_twice else {1, 3}
+    assert errors_of(output) == {x: "text-invalid" if x in bad else None for x in range(5)}
+    without = [[0, 1, 2, 3, 4], [0, 2, 4], [0, 2]]
+    assert calls == without[: 3 if reads_twice else 2]
+
+
+def late(split_on_error=False):
+    calls = []
+
+    @sa.async_function(
+        "seen string",
+        batch=sa.Batch(max_rows=4, linger="1ms", split_on_error=split_on_error),
+    )
+    async def answer(rows):
+        calls.append([row.x for row in rows])
+        await asyncio.sleep(0)
+        return read_all(rows)
+
+    return answer, calls
+
+
+def test_a_batch_that_reads_them_late_is_not_called_again_by_itself():
+    answer, calls = late()
+
+    output = wait(arrow.ordered_wait, [batch()], answer, on_error="capture")
+
+    assert calls == [[0, 1, 2, 3]]
+    kinds = dict.fromkeys((0, 2, 3), "user-function-failed") | {1: "text-invalid"}
+    assert errors_of(output) == kinds
+    (message,) = {
+        row["error"]["message"]
+        for row in output[0].select(["x", "error"]).to_pylist()
+        if row["x"] != 1
+    }
+    assert "column `v`" in message
+    assert "set `split_on_error` or `retry`" in message
+
+
+def test_a_batch_that_reads_them_late_is_called_again_where_that_was_allowed():
+    for split, given in (
+        (True, {}),
+        (False, {"retry": sa.retry.fixed_delay(1, "1ms"), "timeout": "1h"}),
+    ):
+        answer, calls = late(split)
+        output = wait(arrow.ordered_wait, [batch()], answer, on_error="capture", **given)
+
+        assert calls[0] == [0, 1, 2, 3]
+        assert sorted(x for call in calls[1:] for x in call) == [0, 2, 3]
+        assert errors_of(output) == {0: None, 1: "text-invalid", 2: None, 3: None}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from sparkawait._worker.batch_lines import CallSize, Line, Timers
 from sparkawait._worker.retry_after import announced_delay
 from sparkawait._worker.runner import Runner
-from sparkawait.exceptions import ErrorKind, ResultError
+from sparkawait.exceptions import AsyncFunctionError, AsyncIOError, ErrorKind, ResultError
 from sparkawait.retry import RetryAfter
 
 if TYPE_CHECKING:
@@ -159,7 +159,8 @@ class BatchRunner(Runner):
 class BatchCall:
     """One call of `async_invoke_batch`, in a task of its own.
 
-    With `Batch.split_on_error` it may become several, one after the other, for parts of its rows.
+    It may become several, one after the other, for parts of its rows: with `Batch.split_on_error`,
+    and when the function read a text that is not UTF-8 before it has waited for anything.
     """
 
     def __init__(
@@ -169,6 +170,7 @@ class BatchCall:
         self.line = line
         self.size = len(rows)
         self._runner = runner
+        self._loop = loop
         self._parts = deque([rows])
         """The rows of the calls that are still to be made."""
         self._part: list[Row] = []
@@ -204,26 +206,57 @@ class BatchCall:
                 if not part:
                     continue
                 self._part = part
+                has_waited: list[bool] = []
+                # In the next turn, which comes before the outcome if the function waits.
+                mark = self._loop.call_soon(has_waited.append, True)  # noqa: FBT003
                 try:
                     results = await runner.invoke(part)
                     self._finish(part, results)
                 except BaseException as error:  # noqa: BLE001 - it is the outcome of the rows
-                    self._fail(part, error)
+                    self._fail(part, error, has_waited=bool(has_waited))
+                mark.cancel()
                 self._leaves_part = False
         finally:
             runner.call_done(self)
 
-    def _fail(self, part: list[Row], error: BaseException) -> None:
+    def _fail(self, part: list[Row], error: BaseException, *, has_waited: bool) -> None:
         if self._leaves_part and isinstance(error, asyncio.CancelledError):
             # Python before 3.11 does not count how often a task is cancelled.
             if uncancel := getattr(self.task, "uncancel", None):
                 uncancel()
+        elif unreadable := _unreadable(part, error):
+            self._set_apart(part, unreadable, error, has_waited=has_waited)
         elif self._runner.splits and len(part) > 1 and _may_be_of_rows(error):
             half = len(part) // 2
             self._parts += [part[:half], part[half:]]
         else:
             for row in self._wanted_of(part):
                 self._runner.replies.fail(row, error)
+
+    def _set_apart(
+        self,
+        part: list[Row],
+        unreadable: dict[Row, AsyncIOError],
+        error: BaseException,
+        *,
+        has_waited: bool,
+    ) -> None:
+        """Fails the rows that cannot be read; the others go on without them, as far as they may."""
+        replies = self._runner.replies
+        for row in self._wanted_of(list(unreadable)):
+            replies.fail(row, unreadable[row])
+        others = [row for row in part if row not in unreadable]
+        if not has_waited or self._runner.splits:
+            self._parts.appendleft(others)
+            return
+        # Whatever it waited for may have been done, so a second time is for `retry` to say.
+        failed = AsyncFunctionError(
+            f"{error}; another row of this batch was to be read after the function had waited for"
+            " something; have it read its columns before that, or set `split_on_error` or `retry`",
+            ErrorKind.USER_FUNCTION_FAILED,
+        )
+        for row in self._wanted_of(others):
+            replies.fail(row, failed)
 
     def _wanted_of(self, rows: list[Row]) -> list[Row]:
         return [row for row in rows if row.__sparkawait_attempt__ in self._wanted]
@@ -240,6 +273,19 @@ class BatchCall:
 
 
 BatchRunner.entries = BatchRunner.entries_with(BatchCall._run.__code__)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def _unreadable(rows: list[Row], error: BaseException) -> dict[Row, AsyncIOError]:
+    """Returns the rows whose text in the column that `error` is about is not UTF-8."""
+    found: dict[Row, AsyncIOError] = {}
+    column: str | None = getattr(error, "__sparkawait_column__", None)
+    if column is not None:
+        for row in rows:
+            try:
+                row[column]
+            except AsyncIOError as its:
+                found[row] = its
+    return found
 
 
 def _may_be_of_rows(error: BaseException) -> bool:

@@ -12,6 +12,7 @@ use arrow::datatypes::{
 use arrow_pyarrow::ToPyArrow;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
@@ -156,7 +157,9 @@ impl Cells {
             Kind::Checked(invalid, name, cells) => {
                 if invalid[row] {
                     let kind = ErrorKind::TextInvalid.as_str();
-                    return Err(AsyncIOError::new_err((not_utf8(name), kind)));
+                    let error = AsyncIOError::new_err((not_utf8(name), kind));
+                    error.value(py).setattr(intern!(py, "__sparkawait_column__"), name)?;
+                    return Err(error);
                 }
                 cells.get(py, row)
             }

@@ -90,6 +90,9 @@ class HeldTask:
     def begin(self, part: int) -> bool | None:
         """Begins the part behind `part` others; ``None``: somebody else has begun one.
 
+        The last part may be begun again, by a step that is carried out once more: the task then
+        gets the same rows and gives the same answer, without a further call.
+
         Returns:
             Whether the task is there. Otherwise it is of no use any more.
         """
@@ -100,7 +103,11 @@ class HeldTask:
         return self._run == run
 
     def put(self, rows: bytes) -> bool:
-        """Hands rows over as Arrow IPC; returns false once the task has failed."""
+        """Hands rows over as Arrow IPC; returns false once the task has failed.
+
+        Raises:
+            ConnectionError: If the part was begun before, with other rows.
+        """
         return self._task.put(rows)
 
     def end_part(self, linger: float | None) -> PartEnd:
@@ -108,6 +115,7 @@ class HeldTask:
 
         Raises:
             AsyncIOError: If the task fails, or failed before.
+            ConnectionError: If the part was begun before, with other rows.
         """
         end = self._task.end_part(linger)
         self._carried = end.carried

@@ -194,15 +194,16 @@ def _adopted(carried: Carried, run: str, carry_over: CarryOver, rows: _Rows) -> 
     from sparkawait._core import RemoteTask
 
     held = holder().begin(carried.task, run, carried.part)
-    if held is not None:
-        return _worked_off(held, rows, carry_over)
     address, token = holder().address
-    if not carried.address or (carried.address, carried.token) == (address, token):
-        return None
-    remote = RemoteTask.begin(carried.address, carried.token, carried.task, run, carried.part)
-    if remote is None:
+    is_here = not carried.address or (carried.address, carried.token) == (address, token)
+    if held is None and is_here:
         return None
     try:
+        if held is not None:
+            return _worked_off(held, rows, carry_over)
+        remote = RemoteTask.begin(carried.address, carried.token, carried.task, run, carried.part)
+        if remote is None:
+            return None
         for bundle in rows:
             remote.put(bundle)
         return remote.end_part(carry_over.patience)

@@ -13,6 +13,7 @@ use sparkawait_runtime::{MetricsReader, OperatorMetrics, Patience, Turn};
 use sparkawait_task::error::TaskError;
 use sparkawait_task::task::{TaskDriver, TaskFeeder};
 
+use crate::bundles::{BundleId, Bundles};
 use crate::ipc;
 use crate::random::random;
 use crate::state::{TaskId, count_rows, write_operators};
@@ -30,6 +31,9 @@ const MOST_RESTARTS: u32 = 3;
 
 /// How often it is looked whether such a row has one.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// Bytes of an answer that are kept for whoever brings a part again.
+const MOST_KEPT: usize = 64 << 20;
 
 /// What an operator did in a part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,21 +120,39 @@ impl fmt::Debug for PartEnd {
     }
 }
 
+impl PartEnd {
+    fn bytes(&self) -> usize {
+        self.outputs.iter().map(Vec::len).sum::<usize>() + self.operators.len()
+    }
+}
+
 /// Where a task is with its input.
-#[derive(Debug, Default)]
-enum Step {
-    /// Nobody brings any.
+///
+/// ```text
+///   none --begin, claim, put--> open --put_end--> complete --worked off--> none, and an answer
+///    ^                           |                   |                      |
+///    |  the bringer is gone: whoever begins the part again goes on from here
+/// ```
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Progress {
+    /// Nothing is there of the part behind those that were worked off.
     #[default]
-    Idle,
-    /// Somebody brings a part.
-    Begun,
-    /// The part is worked off.
-    Ended(PartEnd),
+    None,
+    /// Some of it may be there.
+    Open,
+    /// All of it is there.
+    Complete,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    step: Step,
+    /// Whether somebody brings a part.
+    is_begun: bool,
+    progress: Progress,
+    /// What was brought of the part that is under way, or else of the last one.
+    bundles: Bundles,
+    /// What the last part came to, until the next one begins.
+    answer: Option<Arc<PartEnd>>,
     /// Parts that were worked off.
     part: u64,
     /// Completed batches that nobody has taken.
@@ -150,12 +172,23 @@ struct State {
 /// What becomes of the beginning of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
-    /// It has begun.
+    /// It has begun, or begun again: see [`DetachedTask::claim`].
     Yes,
     /// The task is elsewhere: what somebody has gone on with did not count. It is of no use any more.
     Stale,
     /// Somebody else brings a part.
     Busy,
+}
+
+/// What is to become of a bundle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// It is to be put.
+    New,
+    /// The task has it, from somebody who brought the part before.
+    Known,
+    /// The task has other rows of this part: it is of no use to whoever brings these.
+    Other,
 }
 
 #[derive(Debug, Default)]
@@ -230,23 +263,73 @@ impl DetachedTask {
 
     /// Begins the part behind `part` others, in a run of the query. A task that has failed says so
     /// when the part ends.
+    ///
+    /// A part may be begun again, by a step that is carried out once more because it did not count
+    /// before: what is there of the part is not put again, and if all of it is, the answer is the
+    /// same.
     pub fn begin(&self, run: &str, part: u64) -> Begun {
         let mut state = self.shared.lock();
-        if !matches!(state.step, Step::Idle) {
+        if state.is_begun {
             return Begun::Busy;
         }
-        if state.part != part || self.run != run || state.is_retired() {
+        if self.run != run || state.is_retired() {
             return Begun::Stale;
         }
-        state.step = Step::Begun;
+        if state.part == part && state.progress == Progress::None {
+            // Whoever goes on has what the part before came to.
+            state.answer = None;
+            state.bundles.clear();
+            state.progress = Progress::Open;
+        } else if state.part == part || (state.answer.is_some() && state.part == part + 1) {
+            state.bundles.begin_again();
+        } else {
+            return Begun::Stale;
+        }
+        state.is_begun = true;
         Begun::Yes
+    }
+
+    /// Does as [`begin`](Self::begin), after waiting for somebody else to end, at most for `timeout`.
+    pub fn begin_within(&self, run: &str, part: u64, timeout: Duration) -> Begun {
+        let waiting =
+            self.shared.changed.wait_timeout_while(self.shared.lock(), timeout, |state| {
+                state.is_begun && !state.has_ended
+            });
+        drop(waiting);
+        self.begin(run, part)
+    }
+
+    /// Leaves a part to whoever begins it again.
+    pub fn leave(&self) {
+        let mut state = self.shared.lock();
+        state.is_begun = false;
+        state.last_used = Some(Instant::now());
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// Tells what is to become of a bundle of the part.
+    pub fn claim(&self, bundle: BundleId) -> Claim {
+        let mut state = self.shared.lock();
+        if state.bundles.claim(bundle) {
+            Claim::Known
+        } else if state.progress == Progress::Open {
+            Claim::New
+        } else {
+            Claim::Other
+        }
+    }
+
+    /// Notes that all rows of a new bundle were put.
+    pub fn note(&self, bundle: BundleId) {
+        self.shared.lock().bundles.add(bundle);
     }
 
     /// Ends the task if nobody has brought a part for `hold`, or it has failed; returns whether it
     /// is of no use any more.
     pub fn retire(&self, hold: Duration) -> bool {
         let mut state = self.shared.lock();
-        let is_idle = matches!(state.step, Step::Idle);
+        let is_idle = !state.is_begun;
         let is_old = state.last_used.is_some_and(|it| it.elapsed() >= hold);
         if is_idle && is_old {
             state.is_abandoned = true;
@@ -257,8 +340,9 @@ impl DetachedTask {
     /// Gives the task up: what it has is not what the state says.
     pub fn abandon(&self) {
         let mut state = self.shared.lock();
-        (state.step, state.is_abandoned) = (Step::Idle, true);
+        (state.is_begun, state.is_abandoned) = (false, true);
         drop(state);
+        self.shared.changed.notify_all();
         self.feeder.put_failure(TaskError::Internal("a step was given up".to_owned()));
     }
 
@@ -277,9 +361,23 @@ impl DetachedTask {
         self.feeder.put_within(batch, timeout)
     }
 
-    /// Says that the part has no further batch.
-    pub fn put_end(&self, patience: Patience) {
-        self.feeder.put_end_of_part(patience);
+    /// Says that the part has no further bundle; returns false if the task has other rows of it, so
+    /// that it is of no use.
+    #[must_use = "the task may have other rows"]
+    pub fn put_end(&self, patience: Patience) -> bool {
+        let mut state = self.shared.lock();
+        if !state.bundles.are_all_claimed() {
+            return false;
+        }
+        let is_news = state.progress == Progress::Open;
+        if is_news {
+            state.progress = Progress::Complete;
+        }
+        drop(state);
+        if is_news {
+            self.feeder.put_end_of_part(patience);
+        }
+        true
     }
 
     /// Waits until the part is worked off, at most for `timeout`; `None` if it is not.
@@ -287,25 +385,32 @@ impl DetachedTask {
     /// # Errors
     ///
     /// The failure of the task, which has ended then.
-    pub fn wait(&self, timeout: Duration) -> Result<Option<PartEnd>, TaskError> {
+    pub fn wait(&self, timeout: Duration) -> Result<Option<Arc<PartEnd>>, TaskError> {
         let (mut state, _) = self
             .shared
             .changed
             .wait_timeout_while(self.shared.lock(), timeout, |state| {
-                matches!(state.step, Step::Begun) && !state.has_ended
+                state.is_begun && state.answer.is_none() && !state.has_ended
             })
             .unwrap_or_else(PoisonError::into_inner);
-        match std::mem::take(&mut state.step) {
-            Step::Ended(end) => Ok(Some(end)),
-            step if !state.has_ended => {
-                state.step = step;
-                Ok(None)
+        let state = &mut *state;
+        if let Some(answer) = state.answer.clone() {
+            state.is_begun = false;
+            state.last_used = Some(Instant::now());
+            if answer.bytes() > MOST_KEPT {
+                state.answer = None;
             }
-            // It is told once.
-            _ => Err(state.error.take().unwrap_or_else(|| {
-                TaskError::Internal("a detached task ended without a word".to_owned())
-            })),
+            self.shared.changed.notify_all();
+            return Ok(Some(answer));
         }
+        if !state.has_ended {
+            return Ok(None);
+        }
+        // It is told once.
+        state.is_begun = false;
+        Err(state.error.take().unwrap_or_else(|| {
+            TaskError::Internal("a detached task ended without a word".to_owned())
+        }))
     }
 
     /// Returns whether the task has ended, because it failed or was closed.
@@ -399,7 +504,8 @@ fn end_part(
     let before = before.into_iter().chain(std::iter::repeat(Counts::default()));
     state.part += 1;
     state.last_used = Some(Instant::now());
-    state.step = Step::Ended(PartEnd {
+    state.progress = Progress::None;
+    state.answer = Some(Arc::new(PartEnd {
         outputs: std::mem::take(&mut state.outputs),
         output_rows: std::mem::take(&mut state.output_rows),
         operators,
@@ -407,7 +513,7 @@ fn end_part(
         held: held as u64,
         oldest,
         counts: counts.iter().zip(before).map(|(now, before)| now.since(&before)).collect(),
-    });
+    }));
     drop(state);
     shared.changed.notify_all();
     Ok(())

@@ -21,6 +21,7 @@
 //! | [`endpoint`] | steps of another process, over a Unix socket |
 //! | [`ipc`] | record batches as bytes, and back |
 
+mod bundles;
 pub mod detached;
 pub mod endpoint;
 pub mod ipc;
@@ -28,5 +29,6 @@ mod random;
 mod reader;
 pub mod state;
 
-pub use detached::{Begun, Counts, DetachedTask, PartEnd};
+pub use bundles::BundleId;
+pub use detached::{Begun, Claim, Counts, DetachedTask, PartEnd};
 pub use state::{Carried, TaskId};

@@ -13,7 +13,7 @@ use sparkawait_arrow::{ERROR_COLUMN, OnError, OutputColumns};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Config, OutputMode, Retry};
 use sparkawait_holder::endpoint::{Address, Answer, RemoteTask, StepError, listen};
-use sparkawait_holder::{Begun, DetachedTask, PartEnd, ipc, state};
+use sparkawait_holder::{Begun, BundleId, Claim, DetachedTask, PartEnd, ipc, state};
 use sparkawait_runtime::{AsyncFunction, BufferTimeout, DriverConfig, Patience};
 use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::error::CallFailure;
@@ -146,16 +146,27 @@ fn start(saved: &[u8]) -> Started {
     Started { task, waiting, replies: kept.unwrap() }
 }
 
+/// Brings a bundle, as a step does; returns what became of it.
+fn bring(task: &DetachedTask, rows: &[i64]) -> Claim {
+    let bundle = BundleId::of(&ipc::write(&batch("row", rows)).unwrap());
+    let claim = task.claim(bundle);
+    if claim == Claim::New {
+        task.put(batch("row", rows));
+        task.note(bundle);
+    }
+    claim
+}
+
 /// Works a part off in this process.
-fn part(task: &DetachedTask, number: u64, rows: &[i64], patience: Patience) -> PartEnd {
+fn part(task: &DetachedTask, number: u64, rows: &[i64], patience: Patience) -> Arc<PartEnd> {
     assert_eq!(task.begin("run", number), Begun::Yes);
-    task.put(batch("row", rows));
-    task.put_end(patience);
+    bring(task, rows);
+    assert!(task.put_end(patience));
     task.wait(LONG).unwrap().unwrap()
 }
 
 /// Works a part off over a socket.
-fn remote(mut task: RemoteTask, bundles: &[&[i64]]) -> Result<PartEnd, StepError> {
+fn remote(mut task: RemoteTask, bundles: &[&[i64]]) -> Result<Arc<PartEnd>, StepError> {
     let ready = |task: &mut RemoteTask| {
         while !task.is_wanted()? {}
         Ok::<(), StepError>(())
@@ -168,7 +179,7 @@ fn remote(mut task: RemoteTask, bundles: &[&[i64]]) -> Result<PartEnd, StepError
     task.put_end(AT_ONCE)?;
     let mut answer = Answer::default();
     while !task.wait(&mut answer)? {}
-    Ok(answer.finish())
+    Ok(Arc::new(answer.finish()))
 }
 
 fn rows(end: &PartEnd) -> Vec<i64> {
@@ -215,7 +226,7 @@ fn what_is_saved_is_called_again_elsewhere() {
         std::thread::yield_now();
     }
     second.let_go();
-    second.task.put_end(Patience::Drain);
+    assert!(second.task.put_end(Patience::Drain));
     let end = second.task.wait(LONG).unwrap().unwrap();
 
     assert_eq!(rows(&end), [SLOW, SLOW + 1]);
@@ -227,10 +238,10 @@ fn part_belongs_to_whoever_has_begun_it() {
 
     assert_eq!(started.task.begin("run", 0), Begun::Yes);
     assert_eq!(started.task.begin("run", 0), Begun::Busy);
-    started.task.put_end(AT_ONCE);
+    assert!(started.task.put_end(AT_ONCE));
     started.task.wait(LONG).unwrap().unwrap();
 
-    assert_eq!(started.task.begin("run", 0), Begun::Stale);
+    assert_eq!(started.task.begin("run", 2), Begun::Stale);
     assert_eq!(started.task.begin("another run", 1), Begun::Stale);
     assert_eq!(started.task.begin("run", 1), Begun::Yes);
 }
@@ -250,7 +261,7 @@ fn failure_between_parts_is_told_in_the_next_one() {
     let started = start(&[]);
     assert_eq!(started.task.begin("run", 0), Begun::Yes);
     started.task.put(batch("row", &[BAD]));
-    started.task.put_end(Patience::Drain);
+    assert!(started.task.put_end(Patience::Drain));
 
     let error = started.task.wait(LONG).unwrap_err();
 
@@ -290,7 +301,7 @@ fn failure_crosses_a_connection_with_its_kind() {
     let started = start(&[]);
     assert_eq!(started.task.begin("run", 0), Begun::Yes);
     started.task.put(batch("row", &[1]));
-    started.task.put_end(Patience::Drain);
+    assert!(started.task.put_end(Patience::Drain));
     started.task.wait(LONG).unwrap().unwrap();
     let mut begun = RemoteTask::begin(&address, started.task.id(), "run", 1).unwrap();
     begun.put(&ipc::write(&batch("row", &[BAD])).unwrap()).unwrap();
@@ -327,18 +338,59 @@ fn nobody_is_served_who_does_not_know_the_token_the_task_or_its_part() {
 }
 
 #[test]
-fn step_that_is_broken_off_leaves_a_task_of_no_use() {
+fn step_that_is_carried_out_again_gets_the_same_answer_and_calls_nothing_twice() {
+    let started = start(&[]);
+    let first = part(&started.task, 0, &[1, SLOW], AT_ONCE);
+
+    let again = part(&started.task, 0, &[1, SLOW], AT_ONCE);
+
+    assert!(Arc::ptr_eq(&first, &again));
+    started.let_go();
+    let next = part(&started.task, 1, &[], Patience::Drain);
+    let mut left = [rows(&again), rows(&next)].concat();
+    left.sort_unstable();
+    assert_eq!(left, [1, SLOW]);
+    assert_eq!([&again, &next].iter().map(|it| it.counts[0].attempts).sum::<u64>(), 2);
+    assert_eq!(started.task.begin("run", 0), Begun::Stale, "who has gone on needs it no more");
+}
+
+#[test]
+fn step_with_other_rows_than_before_is_told_so() {
+    for (bundles, is_new) in [(vec![[1]], false), (vec![[1], [2], [3]], true)] {
+        let started = start(&[]);
+        assert_eq!(started.task.begin("run", 0), Begun::Yes);
+        for rows in [[1], [2]] {
+            assert_eq!(bring(&started.task, &rows), Claim::New);
+        }
+        assert!(started.task.put_end(Patience::Drain));
+        started.task.wait(LONG).unwrap().unwrap();
+
+        assert_eq!(started.task.begin("run", 0), Begun::Yes);
+        let claims: Vec<Claim> = bundles.iter().map(|it| bring(&started.task, it)).collect();
+
+        assert_eq!(claims.contains(&Claim::Other), is_new);
+        assert_eq!(started.task.put_end(Patience::Drain), is_new);
+    }
+}
+
+#[test]
+fn step_that_is_broken_off_is_gone_on_with() {
     let address = listen().unwrap();
     let started = start(&[]);
     let mut begun = RemoteTask::begin(&address, started.task.id(), "run", 0).unwrap();
-    begun.put(&ipc::write(&batch("row", &[1])).unwrap()).unwrap();
+    begun.put(&ipc::write(&batch("row", &[1, SLOW])).unwrap()).unwrap();
+    while started.waiting.lock().unwrap().is_empty() {
+        std::thread::yield_now();
+    }
 
     drop(begun);
 
-    while !started.task.retire(LONG) {
-        std::thread::yield_now();
-    }
-    assert_eq!(started.task.begin("run", 0), Begun::Stale);
+    let again = RemoteTask::begin(&address, started.task.id(), "run", 0).unwrap();
+    let end = remote(again, &[&[2], &[1, SLOW]]).unwrap();
+    started.let_go();
+    assert_eq!(all_rows(&started.task, &end, 1), [1, 2, SLOW]);
+    let counts = end.counts[0];
+    assert_eq!((counts.attempts, started.waiting.lock().unwrap().len()), (3, 0));
 }
 
 #[test]

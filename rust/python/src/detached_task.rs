@@ -11,7 +11,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use sparkawait_core::ErrorKind;
 use sparkawait_holder::endpoint::{self, Address, Answer, StepError};
-use sparkawait_holder::{Begun, Counts, TaskId, ipc, state};
+use sparkawait_holder::{Begun, BundleId, Claim, Counts, TaskId, ipc, state};
 use sparkawait_macros::guarded;
 use sparkawait_runtime::Patience;
 use sparkawait_task::error::TaskError;
@@ -48,6 +48,11 @@ impl DetachedTask {
 fn unreadable(error: &arrow::error::ArrowError) -> PyErr {
     let message = format!("rows of the stream cannot be read: {error}");
     AsyncIOError::new_err((message, ErrorKind::InputInvalid.as_str()))
+}
+
+/// Returns the error of a step that is carried out again with other rows: the task is of no use to it.
+fn other_rows() -> PyErr {
+    PyConnectionError::new_err("the task has other rows of this micro-batch")
 }
 
 #[guarded]
@@ -119,6 +124,12 @@ impl DetachedTask {
 
     fn put(&self, py: Python<'_>, rows: &[u8]) -> PyResult<bool> {
         let task = self.task()?;
+        let bundle = py.detach(|| BundleId::of(rows));
+        match task.claim(bundle) {
+            Claim::Known => return Ok(true),
+            Claim::Other => return Err(other_rows()),
+            Claim::New => {}
+        }
         for batch in py.detach(|| ipc::read(rows)).map_err(|error| unreadable(&error))? {
             let mut batch = batch;
             loop {
@@ -130,6 +141,7 @@ impl DetachedTask {
                 py.check_signals()?;
             }
         }
+        task.note(bundle);
         Ok(true)
     }
 
@@ -137,7 +149,9 @@ impl DetachedTask {
     fn end_part(&self, py: Python<'_>, linger: Option<f64>) -> PyResult<PartEnd> {
         let linger = linger.map(|it| to_duration("linger", it)).transpose()?;
         let task = self.task()?;
-        task.put_end(linger.map_or(Patience::Drain, Patience::Linger));
+        if !task.put_end(linger.map_or(Patience::Drain, Patience::Linger)) {
+            return Err(other_rows());
+        }
         loop {
             match py.detach(|| task.wait(TURN)) {
                 Ok(Some(end)) => return Ok(PartEnd { end }),
@@ -238,7 +252,7 @@ impl RemoteTask {
         })?;
         let mut answer = Answer::default();
         self.until(py, |task| Ok(task.wait(&mut answer)?.then_some(())))?;
-        Ok(PartEnd { end: answer.finish() })
+        Ok(PartEnd { end: Arc::new(answer.finish()) })
     }
 }
 
@@ -253,7 +267,7 @@ pub(crate) fn listen_for_steps(py: Python<'_>) -> PyResult<(String, Bound<'_, Py
 /// What a part of the input came to.
 #[pyclass(frozen, module = "sparkawait._core")]
 pub(crate) struct PartEnd {
-    end: sparkawait_holder::PartEnd,
+    end: Arc<sparkawait_holder::PartEnd>,
 }
 
 #[guarded]

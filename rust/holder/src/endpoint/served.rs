@@ -14,7 +14,8 @@ use sparkawait_wire::Frame;
 
 use super::connection::{CHANNEL, Connection, GREETING, unexpected};
 use super::messages::{FAILED, NOT_HERE, TURN, about, read_subject};
-use crate::detached::{Begun, Counts, DetachedTask, PartEnd};
+use crate::bundles::BundleId;
+use crate::detached::{Begun, Claim, Counts, DetachedTask, PartEnd};
 use crate::ipc;
 use crate::reader::{Reader, put_bytes};
 
@@ -27,7 +28,7 @@ pub(super) fn serve(stream: UnixStream, token: [u8; 16]) {
     let Ok(Some(Frame::Open { subject, .. })) = connection.receive(GREETING) else { return };
     let task = read_subject(&subject).and_then(|(id, run, part)| {
         let task = DetachedTask::find(id)?;
-        match task.begin(&run, part) {
+        match task.begin_within(&run, part, GREETING / 2) {
             Begun::Yes => Some(task),
             Begun::Busy => None,
             Begun::Stale => {
@@ -42,11 +43,29 @@ pub(super) fn serve(stream: UnixStream, token: [u8; 16]) {
     };
     match serve_part(&mut connection, &task) {
         Ok(Some(end)) => {
-            // If the other end is gone, its batch has failed, and the state is elsewhere.
+            // If the other end is gone, its batch has failed, and is carried out again.
             let _ = answer(&mut connection, &end);
         }
         Ok(None) => {}
-        Err(_) => task.abandon(),
+        Err(Broken::Off) => task.leave(),
+        Err(Broken::Other) => {
+            task.abandon();
+            let _ = connection.reset(NOT_HERE, String::new());
+        }
+    }
+}
+
+/// Why a part did not come to its end.
+enum Broken {
+    /// Whoever brought it is gone. It may be brought again.
+    Off,
+    /// The task has other rows of it.
+    Other,
+}
+
+impl From<io::Error> for Broken {
+    fn from(_: io::Error) -> Self {
+        Self::Off
     }
 }
 
@@ -54,7 +73,7 @@ pub(super) fn serve(stream: UnixStream, token: [u8; 16]) {
 fn serve_part(
     connection: &mut Connection,
     task: &Arc<DetachedTask>,
-) -> io::Result<Option<PartEnd>> {
+) -> Result<Option<Arc<PartEnd>>, Broken> {
     connection.add_credit()?;
     let mut patience = Patience::Drain;
     loop {
@@ -70,13 +89,15 @@ fn serve_part(
                     let linger = linger.map(Duration::from_nanos);
                     patience = linger.map_or(Patience::Drain, Patience::Linger);
                 }
-                _ => return Err(IoKind::InvalidData.into()),
+                _ => return Err(io::Error::from(IoKind::InvalidData).into()),
             },
             Frame::End { .. } => break,
-            frame => return Err(unexpected(&frame)),
+            frame => return Err(unexpected(&frame).into()),
         }
     }
-    task.put_end(patience);
+    if !task.put_end(patience) {
+        return Err(Broken::Other);
+    }
     loop {
         match task.wait(TURN) {
             Ok(Some(end)) => return Ok(Some(end)),
@@ -93,13 +114,23 @@ fn serve_part(
     }
 }
 
-fn put(connection: &mut Connection, task: &DetachedTask, rows: &[u8]) -> io::Result<()> {
-    for mut batch in ipc::read(rows).map_err(io::Error::other)? {
+fn put(connection: &mut Connection, task: &DetachedTask, rows: &[u8]) -> Result<(), Broken> {
+    let bundle = BundleId::of(rows);
+    match task.claim(bundle) {
+        Claim::Known => return Ok(()),
+        Claim::Other => return Err(Broken::Other),
+        Claim::New => {}
+    }
+    let batches = ipc::read(rows).map_err(io::Error::other)?;
+    for (number, mut batch) in batches.into_iter().enumerate() {
         while let Err(returned) = task.put_within(batch, TURN) {
-            is_there(connection)?;
+            // Nobody could tell how much of a bundle is there.
+            is_there(connection)
+                .map_err(|_| if number == 0 { Broken::Off } else { Broken::Other })?;
             batch = returned;
         }
     }
+    task.note(bundle);
     Ok(())
 }
 

@@ -215,6 +215,13 @@ bench-channels: release ## one destination of ten stands still: measure the othe
 	$(PY) -c "from benches.compare import environment; environment.ensure('charts')"
 	target/compare/charts/bin/python -m benches.python.channels_chart benches/out/channels.json docs/flow-control.svg
 
+.PHONY: bench-stream
+bench-stream: release ## micro-batches of a stream with stragglers; draws docs/streaming.svg
+	mkdir -p benches/out
+	$(JAVA) $(PY) benches/python/run.py --out benches/out stream_stragglers
+	$(PY) -c "from benches.compare import environment; environment.ensure('charts')"
+	target/compare/charts/bin/python -m benches.python.stream_chart benches/out/stream_stragglers.json docs/streaming.svg
+
 .PHONY: bench-compare
 bench-compare: release ## measure sparkawait beside Flink, Daft, Ray Data, Pathway and recipes; the page goes to benches/out
 	$(JAVA) $(PY) -m benches.compare $(ARGS)

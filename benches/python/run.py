@@ -25,6 +25,7 @@ BENCHES = (
     "spark_sleeping",
     "chained",
     "spark_kill",
+    "stream_stragglers",
     "few_rows",
     "redis_lookup",
     "http_lookup",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark for a bench: one task at a time, new workers for each bench file."""
+"""Spark for a bench: one task at a time, if not said otherwise; new workers for each file."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["local_spark", "map_in_arrow", "write_rate"]
 
 
 @contextmanager
-def local_spark() -> Iterator[SparkSession]:
-    """Starts a Spark with one core, and stops it together with its Python workers."""
+def local_spark(cores: int = 1) -> Iterator[SparkSession]:
+    """Starts a Spark with so many cores, and stops it together with its Python workers."""
     # Workers import the bench files, and run the Python that runs this.
     path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(path)
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[1]").appName("sparkawait benches")
+    builder = SparkSession.builder.master(f"local[{cores}]").appName("sparkawait benches")
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.bindAddress": "127.0.0.1",

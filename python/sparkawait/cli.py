@@ -15,7 +15,15 @@ from importlib.util import find_spec
 from typing import TypeVar
 
 from sparkawait.demo.errors import DemoError
-from sparkawait.demo.settings import STORE_CALLS, STRAGGLER_FACTOR, Mode, Settings
+from sparkawait.demo.settings import (
+    FLIGHTS_PER_SECOND,
+    STORE_CALLS,
+    STRAGGLER_FACTOR,
+    STREAM_ROWS,
+    STREAM_STRAGGLER_FACTOR,
+    Mode,
+    Settings,
+)
 from sparkawait.doctor.settings import DoctorSettings
 from sparkawait.durations import positive_duration
 from sparkawait.exceptions import ConfigurationError
@@ -85,6 +93,7 @@ def parse(arguments: Sequence[str]) -> Settings | DoctorSettings:
         output=given.output,
         master=given.master,
         verify=not given.no_verify,
+        streaming=given.streaming,
     )
 
 
@@ -168,7 +177,17 @@ def _add_doctors_options(doctor: argparse.ArgumentParser) -> None:
 def _add_options(demo: argparse.ArgumentParser) -> None:
     usual = Settings()
     demo.add_argument(
-        "--rows", type=_count, metavar="N", help="flights to enrich (default: all 336,776)"
+        "--streaming",
+        action="store_true",
+        help=f"a stream of {FLIGHTS_PER_SECOND} flights a second instead, with stragglers that take"
+        f" {STREAM_STRAGGLER_FACTOR:g} times as long, without and with carry_over; --mode,"
+        " --function, --sample, --output and --no-verify say nothing to it",
+    )
+    demo.add_argument(
+        "--rows",
+        type=_count,
+        metavar="N",
+        help=f"flights to enrich (default: all 336,776; with --streaming {STREAM_ROWS:,})",
     )
     demo.add_argument(
         "--mode",

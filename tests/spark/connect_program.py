@@ -4,6 +4,7 @@
 A program of its own, because classic sessions and those of Connect do not mix in a process.
 """
 
+import asyncio
 import json
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 import sparkawait as sa
 from sparkawait.spark import Metrics
 from sparkawait.testing import LookupServer, simulated
+from tests.support.waiting import wait_until
 
 # Since Spark 4.0 the server comes with the package; before, Spark fetches it from Maven Central.
 SERVER_35 = "org.apache.spark:spark-connect_2.12:3.5.7"
@@ -68,6 +70,48 @@ def stream(spark: SparkSession, folder: Path) -> list[Any]:
     )
     query.awaitTermination()
     return sorted(rows(spark.read.parquet(str(folder / "out"))))
+
+
+def carried_over(spark: SparkSession, folder: Path) -> dict[str, Any]:
+    """What comes out of a stream while one of its calls is in flight, and when that has ended."""
+    gate, out, called = (folder / name for name in ("gate", "carried", "called"))
+
+    @sa.async_function("doubled bigint, name string")
+    async def wait_at_the_gate(row):
+        with called.open("a") as file:
+            file.write(f"{row['id']}\n")
+        while row["id"] == 7 and not gate.exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        return {"doubled": 2 * row["id"], "name": f"number {row['id']}"}
+
+    def found() -> list[Any]:
+        columns = "id bigint, doubled bigint, name string"
+        return sorted(rows(spark.read.schema(columns).parquet(str(out))))
+
+    out.mkdir()
+    source = spark.readStream.schema("id bigint").parquet(str(folder / "source"))
+    query = (
+        sa.unordered_wait(source, wait_at_the_gate, carry_over=sa.CarryOver())
+        .writeStream.format("parquet")
+        .option("path", str(out))
+        .option("checkpointLocation", str(folder / "carried checkpoint"))
+        .trigger(processingTime="50 milliseconds")
+        .start()
+    )
+    wait_until(lambda: len(found()) == 19, patience=90)
+    meanwhile = found()
+    numbers = query.recentProgress[0]["observedMetrics"]["sparkawait"]
+    numbers = numbers if isinstance(numbers, dict) else numbers.asDict()
+    gate.touch()
+    wait_until(lambda: len(found()) == 20, patience=90)
+    query.stop()
+    return {
+        "meanwhile": [row[0] for row in meanwhile],
+        "in the end": found(),
+        "calls": sorted(map(int, called.read_text().split())),
+        # PySpark takes Spark's JSON of a row, which has the values in a list, for the row.
+        "carried": numbers["values"][0] if "values" in numbers else numbers["carried"],
+    }
 
 
 def instants(spark: SparkSession) -> list[Any]:
@@ -148,6 +192,7 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
         ),
         "dots": sa.ordered_wait(odd, double, schema="seen string").columns,
         "stream": stream(spark, folder),
+        "carried over": carried_over(spark, folder),
         "wrong capacity": message_of(lambda: sa.ordered_wait(numbers, double, capacity=0)),
         "metrics": message_of(lambda: Metrics(spark)),
         "metadata": sa.ordered_wait(numbers.withMetadata("id", {"unit": "m"}), double)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.spark
+# The first test waits for the whole program, and for a server to start.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[2]
 EXPECTED = [[number, 2 * number, f"number {number}"] for number in range(20)]
@@ -39,6 +40,14 @@ def test_the_session_is_one_of_connect(results):
 )
 def test_every_row_comes_out_once(results, wait):
     assert results[wait] == EXPECTED
+
+
+def test_rows_outlive_their_micro_batch(results):
+    carried = results["carried over"]
+    assert carried["meanwhile"] == [number for number in range(20) if number != 7]
+    assert carried["in the end"] == EXPECTED
+    assert carried["calls"] == list(range(20))
+    assert carried["carried"] == 1
 
 
 @pytest.mark.parametrize("call", ["values", "sql with values"])

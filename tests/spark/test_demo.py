@@ -8,11 +8,13 @@ import pytest
 from pyarrow import parquet
 from rich.console import Console
 
+import sparkawait as sa
 from sparkawait.demo.data import load
 from sparkawait.demo.program import PYTHON, RECIPE, run_all
 from sparkawait.demo.runner import Runner
 from sparkawait.demo.service import serve
 from sparkawait.demo.settings import Settings
+from sparkawait.demo.stream import Flights, FlightStream
 from sparkawait.demo.verify import compare_files, plain_join
 
 pytestmark = pytest.mark.spark
@@ -67,6 +69,17 @@ def test_a_coroutine_makes_both_calls_again(output):
     assert run.errors >= run.retries > 0
     assert 800 - 5 <= run.calls - 2 * run.retries <= 800
     assert sum(count for _, count in run.latencies) >= 400
+
+
+def test_flights_of_a_stream_come_out_once_each_with_its_own_aircraft(spark, dataset, tmp_path):
+    settings = replace(SETTINGS, streaming=True, stragglers=0.1)
+    with serve(settings, dataset) as service:
+        flights = Flights(spark, dataset, 100)
+        _, lookup = service.lookups
+        stream = FlightStream(flights, "carried", lookup, settings, sa.CarryOver())
+        run = stream.run(tmp_path)
+    assert run.is_right, run.verdict
+    assert (run.rows, len(run.latencies)) == (100, 100)
 
 
 def test_tampered_output_is_found(dataset, output, tmp_path):

@@ -21,6 +21,7 @@ from sparkawait.demo.progress import progress
 from sparkawait.demo.report import Run, latency_mean, latency_percentile, littles_bound, table
 from sparkawait.demo.service import mean_of_two, serve
 from sparkawait.demo.settings import STORE_CALLS, Settings
+from sparkawait.demo.stream_report import StreamRun, stream_table
 from sparkawait.demo.verify import Verdict, compare, plain_join
 from sparkawait.testing import LookupServer, log_normal
 from tests.support.servers import free_port
@@ -49,7 +50,7 @@ def test_every_option_reaches_the_settings():
     arguments = (
         "demo --rows 10 --mode ordered --sample 5 --max-concurrency 7 --latency 2ms"
         " --stragglers 0.1 --error-rate 0.2 --url http://here --output out --master local[3]"
-        " --no-verify"
+        " --no-verify --streaming"
     )
     assert cli.parse(arguments.split()) == Settings(
         rows=10,
@@ -63,6 +64,7 @@ def test_every_option_reaches_the_settings():
         output="out",
         master="local[3]",
         verify=False,
+        streaming=True,
     )
 
 
@@ -295,6 +297,30 @@ def test_the_table_shows_the_share_of_the_bound_and_what_is_unknown():
     assert lines["rows/s"] == ["500", "250"]
     assert lines["p99 of a call"] == ["50.0", "ms", "-"]
     assert lines["share of it reached"] == ["50%", "25%"]
+
+
+def test_the_table_of_streams_shows_micro_batches_and_latencies():
+    waited = StreamRun("without carry_over", 4, 9.0, batches=[5.0], latencies=[1.0, 2.0, 3.0, 4.0])
+    carried = StreamRun(
+        "with carry_over", 4, 3.0, batches=[0.5, 0.4], latencies=[0.5] * 4, carried=[1, 2]
+    )
+    console = Console(width=90, record=True, file=io.StringIO())
+    console.print(stream_table([waited, carried]))
+    lines = {line[2:38].strip(): line[38:].split() for line in console.export_text().splitlines()}
+    assert lines["longest micro-batch"] == ["5.00", "s", "0.50", "s"]
+    assert lines["p50 from coming to sink"] == ["2.00", "s", "0.50", "s"]
+    assert lines["most rows in flight between batches"] == ["0", "2"]
+
+
+def test_what_a_stream_lost_doubled_or_changed_is_told():
+    expected = {0: 1999, 1: 2004, 2: None}
+    run = StreamRun(
+        "with", 3, 1.0, [], [], expected=expected, seen=[(0, 1999), (1, 2004), (2, None)]
+    )
+    assert run.is_right
+    wrong = replace(run, seen=[(0, 1999), (0, 1999), (1, 1)])
+    assert not wrong.is_right
+    assert wrong.verdict == "not right: 1 missing, 1 twice, 1 different"
 
 
 def test_the_table_leaves_out_a_bound_that_says_nothing():

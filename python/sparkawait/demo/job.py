@@ -26,6 +26,8 @@ def enrich(
     lookups: Sequence[AsyncFunction | NativeFunction],
     max_concurrency: int,
     metrics: Metrics | None = None,
+    *,
+    carry_over: sa.CarryOver | None = None,
 ) -> DataFrame:
     """Returns `flights` with the weather and the aircraft of each.
 
@@ -35,6 +37,7 @@ def enrich(
         lookups: What is called for every flight, one after the other, in one Python worker.
         max_concurrency: Calls in flight per task and lookup.
         metrics: Takes the metrics of all tasks.
+        carry_over: How rows of a stream outlive their micro-batch, if they do.
     """
     wait = sa.ordered_wait if mode == "ordered" else sa.unordered_wait
     for number, lookup in enumerate(lookups):
@@ -48,5 +51,6 @@ def enrich(
             attempt_timeout="30s",
             retry=sa.retry.exponential_backoff(5, "50ms", "2s"),
             metrics=metrics,
+            carry_over=carry_over if number == 0 else None,
         )
     return flights

@@ -26,14 +26,29 @@ from sparkawait.demo.report import Run, latency_mean, littles_bound, table
 from sparkawait.demo.runner import Runner
 from sparkawait.demo.service import Service, serve
 from sparkawait.demo.session import spark_session
-from sparkawait.demo.settings import STRAGGLER_FACTOR, Function, Mode, Settings
+from sparkawait.demo.settings import (
+    FLIGHTS_PER_SECOND,
+    TRIGGER_SECONDS,
+    Function,
+    Mode,
+    Settings,
+)
+from sparkawait.demo.stream import run_streams
 from sparkawait.demo.verify import compare_files, plain_join
 from sparkawait.functions import AsyncFunction
 from sparkawait.native_function import NativeFunction
 from sparkawait.secrets import Secret, secret
 from sparkawait.spark import Metrics
 
-__all__ = ["PYTHON", "RECIPE", "introduction", "open_service", "run", "run_all"]
+__all__ = [
+    "PYTHON",
+    "RECIPE",
+    "introduction",
+    "open_service",
+    "run",
+    "run_all",
+    "stream_introduction",
+]
 
 RECIPE = "recipe"
 """Name of the run that does without sparkawait."""
@@ -54,10 +69,14 @@ def run(settings: Settings, console: Console) -> bool:
     with ExitStack() as stack:
         work = Path(stack.enter_context(TemporaryDirectory(prefix="sparkawait-demo-")))
         output = _new_folder(settings.output) if settings.output else work / "output"
-        dataset = load().first(settings.rows)
+        dataset = load()
+        dataset = dataset if settings.streaming else dataset.first(settings.rows)
         service = stack.enter_context(open_service(settings, dataset, work))
         console.print("Starting Spark ...")
         spark = stack.enter_context(spark_session(settings.master, work / "spark.log"))
+        if settings.streaming:
+            console.print(stream_introduction(settings, service))
+            return run_streams(spark, settings, dataset, service, work=work, console=console)
         tasks = min(spark.sparkContext.defaultParallelism, dataset.flights.num_rows)
         console.print(introduction(settings, service, dataset, tasks))
         runner = Runner(spark, service, console, tasks, work, output)
@@ -90,20 +109,32 @@ def open_service(
 
 def introduction(settings: Settings, service: Service, dataset: Dataset, tasks: int) -> str:
     """Says what is about to be done."""
-    if not settings.is_over_http:
-        where = f"in {service.name}"
-    elif settings.url is None:
-        where = (
-            f"over HTTP from a server of the demo's own: log-normal latency, median"
-            f" {settings.latency * 1000:g} ms, {settings.stragglers:.1%} of the answers"
-            f" {STRAGGLER_FACTOR:g} times as late, {settings.error_rate:.1%} errors"
-        )
-    else:
-        where = f"over HTTP from {service.name}"
     return (
         f"{dataset.flights.num_rows:,} flights; the weather and the aircraft of each are looked up"
-        f" {where}. Tasks: {tasks}, each with up to {settings.max_concurrency} flights"
-        " being looked up at a time."
+        f" {_where(settings, service)}. Tasks: {tasks}, each with up to {settings.max_concurrency}"
+        " flights being looked up at a time."
+    )
+
+
+def stream_introduction(settings: Settings, service: Service) -> str:
+    """Says what is about to be done with a stream."""
+    seconds = settings.stream_rows / FLIGHTS_PER_SECOND
+    return (
+        f"{FLIGHTS_PER_SECOND} flights a second for {seconds:g} s, a micro-batch every"
+        f" {TRIGGER_SECONDS * 1000:g} ms; the aircraft of each is looked up"
+        f" {_where(settings, service)}."
+    )
+
+
+def _where(settings: Settings, service: Service) -> str:
+    if not settings.is_over_http:
+        return f"in {service.name}"
+    if settings.url is not None:
+        return f"over HTTP from {service.name}"
+    return (
+        f"over HTTP from a server of the demo's own: log-normal latency, median"
+        f" {settings.latency * 1000:g} ms, {settings.stragglers:.1%} of the answers"
+        f" {settings.straggler_factor:g} times as late, {settings.error_rate:.1%} errors"
     )
 
 

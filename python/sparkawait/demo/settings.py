@@ -8,7 +8,17 @@ from typing import Literal
 
 from sparkawait.testing.latency import Latency, log_normal
 
-__all__ = ["STORE_CALLS", "STRAGGLER_FACTOR", "Function", "Mode", "Settings"]
+__all__ = [
+    "FLIGHTS_PER_SECOND",
+    "STORE_CALLS",
+    "STRAGGLER_FACTOR",
+    "STREAM_ROWS",
+    "STREAM_STRAGGLER_FACTOR",
+    "TRIGGER_SECONDS",
+    "Function",
+    "Mode",
+    "Settings",
+]
 
 Mode = Literal["ordered", "unordered"]
 
@@ -19,6 +29,18 @@ that makes both calls at once."""
 STRAGGLER_FACTOR = 20.0
 """How many times as long as the others stragglers take."""
 
+
+STREAM_STRAGGLER_FACTOR = 100.0
+"""The same of a stream: ten triggers, as a rule."""
+
+FLIGHTS_PER_SECOND = 200
+"""How many flights a stream has."""
+
+TRIGGER_SECONDS = 0.5
+"""How often a stream begins a micro-batch."""
+
+STREAM_ROWS = 6_000
+"""Flights of a stream, if nothing is said: those of half a minute."""
 
 STORE_CALLS = 1000
 """Calls in flight per task and lookup, where Redis or PostgreSQL is asked and nothing is said."""
@@ -43,6 +65,7 @@ class Settings:
         output: Folder for the Parquet files; ``None`` for one that does not outlive the demo.
         master: Where Spark runs.
         verify: Whether the output is compared with a plain join.
+        streaming: Whether the flights come as a stream, with and without ``carry_over``, instead.
     """
 
     rows: int | None = None
@@ -59,6 +82,7 @@ class Settings:
     output: str | None = None
     master: str = "local[*]"
     verify: bool = True
+    streaming: bool = False
 
     @property
     def is_over_http(self) -> bool:
@@ -66,8 +90,18 @@ class Settings:
         return self.redis is None and self.postgres is None
 
     @property
+    def stream_rows(self) -> int:
+        """Flights of a stream."""
+        return self.rows or STREAM_ROWS
+
+    @property
+    def straggler_factor(self) -> float:
+        """How many times as long as the others stragglers take."""
+        return STREAM_STRAGGLER_FACTOR if self.streaming else STRAGGLER_FACTOR
+
+    @property
     def distribution(self) -> Latency:
         """The embedded server's latency."""
         return log_normal(
-            self.latency, stragglers=self.stragglers, straggler_factor=STRAGGLER_FACTOR
+            self.latency, stragglers=self.stragglers, straggler_factor=self.straggler_factor
         )

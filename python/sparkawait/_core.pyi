@@ -82,6 +82,7 @@ class Port:
     def try_complete(
         self, columns: ResultColumns, rows: list[Row], results: list[object]
     ) -> bool: ...
+    def settle(self, rows: list[Row], limits: list[int], costs: list[int]) -> None: ...
     def fail(
         self,
         row: Row,

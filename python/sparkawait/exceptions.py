@@ -79,6 +79,7 @@ class ErrorKind(str, Enum):
     TEXT_INVALID = "text-invalid"
     DESTINATION_PAUSED = "destination-paused"
     RATE_LIMIT_INVALID = "rate-limit-invalid"
+    COST_INVALID = "cost-invalid"
 
     def __str__(self) -> str:
         """Returns the stable string."""

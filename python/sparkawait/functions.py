@@ -101,6 +101,27 @@ class FunctionContext:
     partition: int
     task_name: str
     metrics: dict[str, float] = field(default_factory=dict[str, float])
+    on_settle: Callable[[Row, float, str | None], None] | None = field(default=None, repr=False)
+    """Takes what `settle` is told; ``None`` where nothing does."""
+
+    def settle(self, row: Row, cost: float, limit: str | None = None) -> None:
+        """Says what the call for `row` has cost of a limit of ``rate_limit=``.
+
+        What was taken before the call is corrected when it ends, also if it raises: what was too
+        much comes back, and what was too little is taken. Without limits it does nothing. To be
+        called on the loop thread, before the call ends.
+
+        Args:
+            row: The row that the function was called with.
+            cost: What it has cost, from 0; part of a permit counts as one.
+            limit: The name of the limit, or its rate if it has none. By default the only one there
+                is, or the only one whose `cost` or `result_cost` is of the row.
+
+        Raises:
+            ConfigurationError: If the cost is none, or the limit is not told.
+        """
+        if self.on_settle is not None:
+            self.on_settle(row, cost, limit)
 
     def add_metric(self, name: str, amount: float = 1) -> None:
         """Adds `amount` to the function's own metric `name`. To be called on the loop thread."""

@@ -7,15 +7,21 @@ Checked on the driver, where the wait function is called; what travels are plain
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, NoReturn, TypeAlias, cast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, cast
 
 from sparkawait._plan.checks import shown
+from sparkawait._plan.signatures import misfit_of
+from sparkawait.columns import ColumnLike, is_expression
 from sparkawait.durations import parse_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.functions import describe, is_async
 
-__all__ = ["MAX_LIMITS", "RateLimit", "RateLimits", "Scope", "Terms", "checked_limits"]
+__all__ = ["MAX_LIMITS", "Cost", "RateLimit", "RateLimits", "Scope", "Terms", "checked_limits"]
+
+Cost: TypeAlias = int | ColumnLike | Callable[[Any], float]
+"""What a row costs: a number, a column, or a function of the row."""
 
 Scope = Literal["task", "host", "job"]
 
@@ -35,6 +41,9 @@ class Terms(NamedTuple):
     period_nanos: int
     burst: int
     cost: int
+    cost_column: str | None
+    cost_function: Callable[[Any], float] | None
+    result_cost: list[str] | None
     per_channel: bool
     is_of_host: bool
     parts: int
@@ -52,8 +61,17 @@ class RateLimit:
         rate: Permits per time: ``"100/s"``, ``"10/min"``, ``"5000/h"``, ``"20/500ms"``.
         burst: Permits that may be taken at once after a time without calls. By default those of
             one second, at least 1. In any time ``t`` at most ``burst + rate * t`` are taken.
-        cost: Permits of one attempt, an int from 0. A cost above `burst` waits until the whole
-            burst is there.
+        cost: Permits of one attempt: an int from 0; a column of the input, by name or, over
+            DataFrames, as an expression, which is a number; or a plain function of the row that
+            returns one. Columns are read once a batch; a function is called once for each row, in
+            the worker's Python. Part of a permit counts as one. A row whose cost is null,
+            negative, no number or above 2**53 fails, and is not called. A cost above `burst`
+            waits until the whole burst is there.
+        result_cost: The column of the results, or a field inside of one (``"usage.total"``), that
+            says what the call has cost. `cost` is then what is taken before the call; when it
+            returns, what was too much comes back, and what was too little is taken. Of several
+            rows of a call the first counts. Where it is null, negative or no number, and where the
+            call fails, `cost` stands.
         scope: Who shares the limit. ``"task"``: each task has its own, and a job as many times the
             rate as it runs tasks at once. ``"host"``: all Python workers of a Spark application on
             a host have one together; without Spark, all processes of this user that say the same.
@@ -83,10 +101,11 @@ class RateLimit:
 
     rate: str
     burst: int | None = None
-    cost: int = 1
+    cost: Cost = 1
     scope: Scope = "task"
     per_channel: bool = False
     name: str | None = None
+    result_cost: str | None = None
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -94,7 +113,7 @@ class RateLimit:
         _check_count("rate", permits, 1)
         if self.burst is not None:
             _check_count("burst", self.burst, 1)
-        _check_count("cost", self.cost, 0)
+        _check_cost(self.cost)
         scope = cast("object", self.scope)
         if not isinstance(scope, str) or scope not in ("task", "host", "job"):
             _refuse(f"`scope` of RateLimit must be 'task', 'host' or 'job', got {shown(scope)}")
@@ -103,11 +122,26 @@ class RateLimit:
         name = cast("object", self.name)
         if name is not None and (not isinstance(name, str) or not name):
             _refuse(f"`name` of RateLimit must be a name that is not empty, got {shown(name)}")
+        result_cost = cast("object", self.result_cost)
+        if result_cost is not None and (not isinstance(result_cost, str) or not result_cost):
+            _refuse(
+                "`result_cost` of RateLimit must be the name of a column of the results,"
+                f" got {shown(result_cost)}"
+            )
 
     @property
     def label(self) -> str:
         """What it is called in metrics."""
         return self.name or self.rate.strip()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether what a row is charged is a guess at what its call costs."""
+        return self.result_cost is not None or not isinstance(self.cost, int)
+
+    def with_cost(self, column: str) -> RateLimit:
+        """Returns the same limit with its cost in a column of this name."""
+        return replace(self, cost=column)
 
     def terms(self, function_name: str, application: str, cores: int) -> Terms:
         """Returns the numbers for the calls of one task.
@@ -123,14 +157,17 @@ class RateLimit:
         if not application:
             # Nobody keeps programs of a user that have nothing to do with one another apart.
             name = f"{name} {permits}/{nanos} {burst}"
-        parts = cores if self.scope == "job" else 1
+        parts, cost = cores if self.scope == "job" else 1, self.cost
         return Terms(
             label=self.label,
             name=name,
             permits=permits,
             period_nanos=nanos * parts,
             burst=max(burst // parts, 1),
-            cost=self.cost,
+            cost=cost if isinstance(cost, int) else 1,
+            cost_column=cost if isinstance(cost, str) else None,
+            cost_function=None if isinstance(cost, (int, str)) else cast("Any", cost),
+            result_cost=None,
             per_channel=self.per_channel,
             is_of_host=self.scope == "host",
             parts=parts,
@@ -189,6 +226,27 @@ def _check_count(name: str, value: object, least: int) -> None:
     if not least <= value <= _MOST:
         bounds = f"at least {least}" if value < least else f"at most {_MOST}"
         _refuse(f"`{name}` of RateLimit must be {bounds}, got {shown(value)}")
+
+
+def _check_cost(cost: object) -> None:
+    if isinstance(cost, int):
+        _check_count("cost", cost, 0)
+    elif is_expression(cost) or (isinstance(cost, str) and cost):
+        pass
+    elif not callable(cost):
+        _refuse(
+            "`cost` of RateLimit must be an int, a column of numbers, or a function of the row,"
+            f" got {shown(cost)}"
+        )
+    elif is_async(cost):
+        _refuse(
+            "`cost` of RateLimit must be a plain function, which returns at once,"
+            f" got `{describe(cost)}`"
+        )
+    else:
+        misfit = misfit_of(cost, describe(cost), ["row"])
+        if misfit is not None:
+            _refuse(f"`cost` of RateLimit does not fit: {misfit}")
 
 
 def _refuse(message: str) -> NoReturn:

@@ -156,6 +156,8 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
                     rate_limit=[
                         sa.RateLimit("200/s", scope="host"),
                         sa.RateLimit("99/s", scope="job"),
+                        sa.RateLimit("9000/s", cost=F.length("id") / 4, name="expression"),
+                        sa.RateLimit("9001/s", cost=lambda row: row.id, result_cost="doubled"),
                     ],
                 )
             )

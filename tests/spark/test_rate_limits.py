@@ -2,6 +2,7 @@
 """Limits in time over DataFrames: of tasks, of the workers of a host, of all cores of a job."""
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
 from sparkawait.exceptions import ErrorKind
@@ -13,6 +14,11 @@ pytestmark = pytest.mark.spark
 @sa.async_function("seen bigint")
 async def see(row):
     return {"seen": row["id"]}
+
+
+@sa.async_function("again bigint")
+async def see_again(row):
+    return {"again": row["seen"]}
 
 
 @pytest.mark.parametrize("mode", ["ordered_wait", "unordered_wait", "key_ordered_wait"])
@@ -45,6 +51,41 @@ def test_a_column_function_keeps_a_limit(spark):
     double = sa.async_udf(see, rate_limit=limits)
     found = spark.range(20).select(double("id").alias("seen")).collect()
     assert sorted(row.seen for row in found) == list(range(20))
+
+
+def test_a_row_pays_what_a_column_an_expression_or_a_function_says(spark):
+    metrics = sa.spark.Metrics(spark)
+    limits = [
+        sa.RateLimit("9000/s", 900, "id", name="column"),
+        sa.RateLimit("9000/s", 900, F.length("name") / 4, name="expression"),
+        sa.RateLimit("9000/s", 900, lambda row: 3 * row.id, name="function"),
+        sa.RateLimit("9000/s", 900, F.lit(50), name="settled", result_cost="seen"),
+    ]
+    rows = spark.range(20, numPartitions=2).withColumn("name", F.lit("a" * 9))
+
+    out = sa.unordered_wait(rows, see, rate_limit=limits, metrics=metrics)
+
+    assert sorted(row.seen for row in out.collect()) == list(range(20))
+    assert out.columns == ["id", "name", "seen"]
+    permits = {name: it["permits"] for name, it in metrics.snapshot()["rate_limits"].items()}
+    assert permits == {"column": 190, "expression": 60, "function": 570, "settled": 190}
+
+
+def test_a_later_call_of_a_chain_pays_what_an_expression_says(spark):
+    metrics = sa.spark.Metrics(spark)
+    limit = sa.RateLimit("9000/s", 900, F.col("id") + 1)
+
+    first = sa.unordered_wait(spark.range(10), see, rate_limit=sa.RateLimit("900/s"))
+    out = sa.ordered_wait(first, see_again, chain=True, rate_limit=limit, metrics=metrics)
+
+    assert sorted(row.again for row in out.collect()) == list(range(10))
+    assert metrics.snapshot()["rate_limits"]["9000/s"]["permits"] == 55
+
+
+def test_an_expression_that_is_no_number_is_refused(spark):
+    with pytest.raises(sa.ConfigurationError, match="`cost` is a string, not a number") as caught:
+        sa.ordered_wait(spark.range(1), see, rate_limit=sa.RateLimit("1/s", cost=F.lit("7")))
+    assert caught.value.kind == ErrorKind.RATE_LIMIT_INVALID
 
 
 class Session:

@@ -44,6 +44,7 @@ use sparkawait_task::function::{
 use sparkawait_task::layer::Layer;
 use sparkawait_task::layer::cache::{CacheConfig, CacheMetrics, CacheSettings};
 use sparkawait_task::row_config::RowConfig;
+use sparkawait_task::row_prices::PriceSettings;
 use sparkawait_task::task_codec::TaskCodec;
 
 /// Calls, documents or texts that come at a time.
@@ -150,7 +151,7 @@ impl AsyncFunction<Calls> for AtOnce {
             known: Known::None,
             rows,
         };
-        self.replies.send(ReplyGroup { results: Some(results), failures: Vec::new() });
+        self.replies.send(ReplyGroup { results: Some(results), ..ReplyGroup::default() });
     }
 
     fn ask_timeout(&mut self, _: Calls) {}
@@ -187,6 +188,7 @@ fn row_config(input: SchemaRef, mode: OutputMode) -> RowConfig {
         reads: Vec::new(),
         channel: None,
         key: (mode == OutputMode::KeyOrdered).then(|| vec!["id".to_owned()]),
+        prices: PriceSettings::default(),
         watermark: None,
         function: "bench".to_owned(),
         partition: 0,

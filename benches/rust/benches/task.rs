@@ -27,6 +27,7 @@ use sparkawait_core::operator::{Config, OutputMode};
 use sparkawait_runtime::{BufferTimeout, DriverConfig, Turn, tokio_runtime};
 use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::row_config::RowConfig;
+use sparkawait_task::row_prices::PriceSettings;
 use sparkawait_task::task::{TaskConfig, build};
 use sparkawait_testing::latency::Latency;
 use sparkawait_testing::simulated::{self, SimulatedConfig};
@@ -60,6 +61,7 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
         reads: Vec::new(),
         key: None,
         channel: None,
+        prices: PriceSettings::default(),
         watermark: None,
         function: "simulated".to_owned(),
         partition: 0,

@@ -23,7 +23,7 @@ from sparkawait._plan.option import refuse_unknown
 from sparkawait._plan.plan import Plan
 from sparkawait._plan.signatures import misfit_of
 from sparkawait.channels import Channels, Credits
-from sparkawait.columns import columns, named
+from sparkawait.columns import columns, is_expression, named
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, Batch, describe, is_async
 from sparkawait.native_function import NativeFunction
@@ -109,6 +109,8 @@ def resolve_unpickled(
     )
     plan.check_names()
     _check_on_timeout(plan)
+    for limit in checked.rate_limit:
+        plan.result_cost(limit)
     if input_schema is not None:
         plan.check_input(input_schema)
     return plan
@@ -192,6 +194,9 @@ def _check_named(options: WaitOptions) -> None:
     """Checks that no column is left to be computed."""
     if options.cache is not None:
         named(options.cache.columns, "key", ErrorKind.CACHE_INVALID)
+    for limit in options.rate_limit:
+        if is_expression(limit.cost):
+            named([limit.cost], "cost", ErrorKind.RATE_LIMIT_INVALID)
     if options.watermark is not None:
         named([options.watermark.column], "watermark", ErrorKind.WATERMARK_INVALID)
 

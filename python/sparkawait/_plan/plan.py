@@ -18,11 +18,19 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
 
+from sparkawait._plan.column_checks import (
+    require_column,
+    require_key,
+    require_number,
+    require_number_at,
+    require_timestamp,
+)
 from sparkawait._worker.results import ResultBuilder
 from sparkawait.channels import Credits
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, Batch
 from sparkawait.native_function import NativeFunction
+from sparkawait.rate_limit import RateLimit
 from sparkawait.types import duplicate
 from sparkawait.wait_options import OPTIONS, WaitOptions
 
@@ -170,17 +178,21 @@ class Plan:
             raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
         rows = self.rows(input_schema)
         for column in self.key or ():
-            _require_key(input_schema, column, "key", ErrorKind.OPTION_INVALID)
+            require_key(input_schema, column, "key", ErrorKind.OPTION_INVALID)
         if isinstance(self.function, NativeFunction):
             for column in self.function.input_columns:
-                _require_column(rows, column, self.function.name)
+                require_column(rows, column, self.function.name)
             self.function.check(rows)
         for column in self.cache_key:
-            _require_key(input_schema, column, "cache", ErrorKind.CACHE_INVALID)
+            require_key(input_schema, column, "cache", ErrorKind.CACHE_INVALID)
         for column in self.route or ():
-            _require_key(input_schema, column, "channel", ErrorKind.CHANNELS_INVALID)
+            require_key(input_schema, column, "channel", ErrorKind.CHANNELS_INVALID)
+        for limit in self.options.rate_limit:
+            if isinstance(limit.cost, str):
+                require_column(input_schema, limit.cost, "cost")
+                require_number(input_schema.field(limit.cost), "cost")
         if self.options.watermark is not None:
-            _require_timestamp(input_schema, str(self.options.watermark.column))
+            require_timestamp(input_schema, str(self.options.watermark.column))
         self.check_names(rows.names)
 
     def check_names(self, inputs: Sequence[str] = ()) -> None:
@@ -287,8 +299,22 @@ class Plan:
         if not limits:
             return None
         name, application, cores = self.function_name, self.application, self.cores
-        terms = [limit.terms(name, application, cores) for limit in limits]
+        terms = [
+            limit.terms(name, application, cores)._replace(result_cost=self.result_cost(limit))
+            for limit in limits
+        ]
         return {"rate_limits": terms, "application": application}
+
+    def result_cost(self, limit: RateLimit) -> list[str] | None:
+        """Returns the column of the results that says what a call cost, and fields inside of it.
+
+        Raises:
+            ConfigurationError: If there is none of numbers.
+        """
+        path = limit.result_cost
+        if path is None:
+            return None
+        return require_number_at(self.declared_schema, path, "result_cost", self.function_name)
 
     @property
     def cache_key(self) -> tuple[str, ...]:
@@ -332,31 +358,3 @@ def without(schema: pa.Schema, hidden: Sequence[str]) -> pa.Schema:
         return schema
     fields = [field for field in schema if field.name not in hidden]
     return pa.schema(fields, metadata=cast("Any", schema.metadata))
-
-
-def _require_column(schema: pa.Schema, column: str, option: str) -> None:
-    if column not in schema.names:
-        msg = f"`{option}` names column `{column}`, which the input does not have"
-        raise ConfigurationError(msg, ErrorKind.COLUMN_MISSING)
-
-
-def _require_key(schema: pa.Schema, column: str, option: str, kind: ErrorKind) -> None:
-    _require_column(schema, column, option)
-    found = schema.field(column).type
-    if not _is_comparable(found):
-        msg = f"`{option}` names column `{column}` of type {found}, whose values cannot be compared"
-        raise ConfigurationError(msg, kind)
-
-
-def _is_comparable(found: pa.DataType) -> bool:
-    if pa.types.is_map(found) or pa.types.is_union(found):
-        return False
-    return all(_is_comparable(found.field(index).type) for index in range(found.num_fields))
-
-
-def _require_timestamp(schema: pa.Schema, column: str) -> None:
-    _require_column(schema, column, "watermark")
-    found = schema.field(column).type
-    if not pa.types.is_timestamp(found):
-        msg = f"`watermark` names column `{column}`, which is no timestamp but {found}"
-        raise ConfigurationError(msg, ErrorKind.COLUMN_NOT_A_TIMESTAMP)

@@ -68,6 +68,8 @@ class Runner(ABC):
         self._loop = loop
         self._function_context = context
         self._replies = Replies(plan, port, loop)
+        if plan.options.rate_limit:
+            context.on_settle = self._replies.settlements.note
         self.context = copy_context()
         self._reading = False
         self._closed = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expressions in options over DataFrames: ``key=``, ``channel=``, ``watermark=``, a cache's key.
+"""Expressions in options over DataFrames: ``key=``, ``channel=``, a cache's key, and the like.
 
 An expression becomes a column that is sent along and taken off again in the executor, so that
 neither the function nor the output sees it. That of a later call of a chain comes with the input
@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.errors import PySparkException
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, NumericType, StructType
 
 from sparkawait._plan.checks import refuse
 from sparkawait.cache import Cache
 from sparkawait.columns import ColumnExpression, is_expression
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.rate_limit import RateLimit
 from sparkawait.spark.keys import why_no_key
 from sparkawait.watermark import WatermarkStrategy
 
@@ -73,9 +74,18 @@ class HiddenColumns:
         if isinstance(watermark, WatermarkStrategy):
             column = self.columns(watermark.column, "watermark", _WATERMARK)
             named["watermark"] = dataclasses.replace(watermark, column=column)
+        if "rate_limit" in given:
+            named["rate_limit"] = self._limits(given["rate_limit"])
         if "channel" in given:
             named["channel"] = self.columns(given["channel"], "channel", _CHANNELS)
         return named
+
+    def _limits(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self._limits(it) for it in cast("list[Any]", value)]
+        if isinstance(value, RateLimit) and is_expression(value.cost):
+            return value.with_cost(self._add(value.cost, "cost", ErrorKind.RATE_LIMIT_INVALID))
+        return value
 
     def columns(self, value: Any, option: str, kind: ErrorKind = ErrorKind.OPTION_INVALID) -> Any:
         """Returns `value` with names for its expressions; what is no column is left as it is.
@@ -130,4 +140,6 @@ _BEFORE = (
 def _why_unfit(found: DataType, option: str) -> str | None:
     if option == "watermark":
         return None if found.simpleString() in _TIMESTAMPS else "not a timestamp"
+    if option == "cost":
+        return None if isinstance(found, NumericType) else "not a number"
     return why_no_key(found)

@@ -8,7 +8,7 @@ use std::{
     collections::{HashMap, hash_map::Entry},
     fmt,
     ops::Range,
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use arrow::{
@@ -23,6 +23,7 @@ use crate::{
     held_values::{HeldValues, Sparse},
     invalid_texts::{InvalidTexts, TextColumns, columns_of_bytes, with_bytes, without_texts},
     key_columns::Keys,
+    refused_rows::RefusedRows,
     row_bytes::{RowBytes, bytes_of_rows},
 };
 
@@ -46,6 +47,9 @@ pub struct InputBatch {
     pub hidden: RecordBatch,
     /// Where texts in `batch` are not what came; `None`: nowhere.
     pub invalid_texts: Option<Box<InvalidTexts>>,
+    /// Rows that are not to be called; none if nobody said so. Whoever does, does it as soon as the
+    /// batch is held.
+    pub refused: OnceLock<RefusedRows>,
     /// The channel of each row; empty without channels.
     pub channels: Keys,
     ordinals: Ordinals,
@@ -225,7 +229,9 @@ impl InputRows {
         self.has_invalid_texts |= invalid_texts.is_some();
         let ordinals = Ordinals::From(self.accepted);
         self.accepted += u64::from(len);
-        let input = InputBatch { batch, hidden, invalid_texts, channels, ordinals, restarts };
+        let refused = OnceLock::new();
+        let input =
+            InputBatch { batch, hidden, invalid_texts, refused, channels, ordinals, restarts };
         Ok(BatchRows { batch: self.hold(input, len), rows: 0..len })
     }
 

@@ -18,6 +18,7 @@
 //! [`RowStore`] owns the three. Everything is `&mut self` and belongs to the
 //! task thread; batches leave as `Arc<InputBatch>` for other threads to read.
 
+mod amounts;
 mod channel_columns;
 pub mod conform;
 mod error;
@@ -32,12 +33,14 @@ mod leaves;
 mod output_assembler;
 mod output_schema;
 mod own_memory;
+mod refused_rows;
 mod result_chunks;
 mod row_bytes;
 mod row_failure;
 mod row_store;
 mod run_list;
 
+pub use amounts::{MOST_AMOUNT, NoAmount, amount_of, amount_of_whole, amounts};
 pub use channel_columns::ChannelColumns;
 pub use error::{Error, Side};
 pub use event_time::{WatermarkAfter, WatermarkGenerator, WatermarkStrategy};
@@ -47,6 +50,7 @@ pub use key_columns::{KeyColumns, Keys};
 pub use output_assembler::OutputAssembler;
 pub use output_schema::{ERROR_COLUMN, OnError, OutputColumns, output_schema};
 pub use own_memory::with_own_memory;
+pub use refused_rows::{RefusedRow, RefusedRows};
 pub use result_chunks::{ResultChunks, ResultRows};
 pub use row_bytes::{MOST_COLUMN_BYTES, bytes_of_rows, bytes_of_values};
 pub use row_failure::RowFailure;

@@ -158,7 +158,7 @@ impl LookupReply {
             known: self.known.map_or(Known::None, Known::Each),
             rows,
         });
-        ReplyGroup { results, failures: self.failures }
+        ReplyGroup { results, failures: self.failures, ..ReplyGroup::default() }
     }
 
     /// Makes the reply as [`finish`](Self::finish) does, but for the calls that have one of

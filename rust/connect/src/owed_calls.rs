@@ -42,7 +42,7 @@ impl Owed {
             FailedCall { sign, ..FailedCall::new(attempt, failure, retry) }
         };
         let failures = std::mem::take(&mut self.attempts).into_iter().map(failed).collect();
-        self.replies.send(ReplyGroup { results: None, failures });
+        self.replies.send(ReplyGroup { failures, ..ReplyGroup::default() });
     }
 }
 

@@ -132,6 +132,8 @@ error_kinds! {
     DestinationPaused = "destination-paused",
     /// A limit in time, or what else bounds calls, is wrong.
     RateLimitInvalid = "rate-limit-invalid",
+    /// What a row costs of a limit in time is no cost.
+    CostInvalid = "cost-invalid",
 }
 
 impl ErrorKind {

@@ -488,14 +488,6 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
     }
 
-    /// Notes what an attempt has cost of limit number `limit`, before its outcome is told.
-    pub fn settle(&mut self, attempt: AttemptId, limit: usize, cost: u64) {
-        let is_awaited = self.awaits(attempt);
-        if let Some(channels) = self.channels.as_mut().filter(|_| is_awaited) {
-            channels.settle(attempt.entry, limit, cost);
-        }
-    }
-
     /// Returns what limits in time have let pass; `None` where nothing bounds calls.
     pub fn limit_metrics(&self, now: ProcessingTime) -> Option<LimitMetrics> {
         self.channels.as_ref().and_then(|it| it.limit_metrics(now))

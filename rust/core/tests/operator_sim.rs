@@ -17,7 +17,7 @@ use sparkawait_core::operator::{
     OutputMode, Remark, Retry,
 };
 use sparkawait_core::policy::{
-    AdaptiveLimitConfig, CallSign, Gcra, PauseConfig, PolicyConfig, Rate, RateLimitConfig,
+    AdaptiveLimitConfig, CallSign, Gcra, PauseConfig, PolicyConfig, Price, Rate, RateLimitConfig,
 };
 use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 use sparkawait_core::time::ProcessingTime;
@@ -391,8 +391,8 @@ impl Simulation {
         self.calls.clear();
         self.model = Model::restore(config.clone(), snapshot.clone(), now);
         let (model, key_of) = (&self.model, |it: &u32| key_of(*it));
-        let channel_of = |it: &u32| model.channel(*it);
-        self.operator = AsyncWaitOperator::restore_on(config, snapshot, channel_of, key_of, now);
+        let place_of = |it: &u32| (model.channel(*it), Price::Usual);
+        self.operator = AsyncWaitOperator::restore_on(config, snapshot, place_of, key_of, now);
         self.settle();
         if self.input_ended {
             self.end_input();

@@ -11,9 +11,12 @@ use std::time::Duration;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{
-    AsyncWaitOperator, AttemptId, Completion, Config, EndOfInput, FailurePolicy, OutputMode, Retry,
+    AsyncWaitOperator, AttemptId, Completion, Config, EndOfInput, FailurePolicy, OutputMode,
+    Remark, Retry,
 };
-use sparkawait_core::policy::{CallSign, Costs, Gcra, PolicyConfig, Price, Rate, RateLimitConfig};
+use sparkawait_core::policy::{
+    CallSign, Costs, Gcra, HedgeAfter, HedgeConfig, PolicyConfig, Price, Rate, RateLimitConfig,
+};
 use sparkawait_core::retry::AsyncRetryStrategy;
 use sparkawait_core::time::ProcessingTime;
 
@@ -38,6 +41,7 @@ fn policy(limits: &[RateLimitConfig]) -> PolicyConfig {
 /// Records that all are there at once, and a service that answers after `CALL`.
 struct World {
     operator: AsyncWaitOperator<u64, (), ()>,
+    config: Config,
     now: ProcessingTime,
     calls: VecDeque<(ProcessingTime, AttemptId, u64)>,
     /// When each call was made, and for which record.
@@ -46,8 +50,20 @@ struct World {
     /// What a record is.
     price: fn(u64) -> Price,
     channels: u64,
+    /// What a call has cost of limit number 0, if it says so.
+    actual: Option<fn(u64) -> u64>,
+    /// What was taken of it and did not come back, and the most that may be at the start of a call.
+    ledger: u64,
+    most: fn(Duration) -> u64,
     /// What a call comes to, by record and attempt.
     answer: fn(u64, u32) -> Completion<(), ()>,
+}
+
+fn estimate_of(price: Price) -> u64 {
+    match price {
+        Price::Usual => 1,
+        Price::Of(costs) => costs.of(0),
+    }
 }
 
 fn good(_: u64, _: u32) -> Completion<(), ()> {
@@ -76,20 +92,27 @@ impl World {
         });
         adapt(&mut config);
         Self {
-            operator: AsyncWaitOperator::new(config),
+            operator: AsyncWaitOperator::new(config.clone()),
+            config,
             now: ProcessingTime::ZERO,
             calls: VecDeque::new(),
             made: Vec::new(),
             emitted: Vec::new(),
             price: |_| Price::Usual,
             channels,
+            actual: None,
+            ledger: 0,
+            most: |_| u64::MAX,
             answer: good,
         }
     }
 
     fn start(&mut self) {
         for call in self.operator.actions().invoke.drain(..) {
-            self.made.push((self.now.saturating_since(ProcessingTime::ZERO), call.value));
+            let since = self.now.saturating_since(ProcessingTime::ZERO);
+            self.made.push((since, call.value));
+            self.ledger += estimate_of((self.price)(call.value));
+            assert!(self.ledger <= (self.most)(since), "{} at {since:?}", self.ledger);
             self.calls.push_back((self.now + CALL, call.attempt, call.value));
         }
         self.operator.actions().cancel.clear();
@@ -117,8 +140,15 @@ impl World {
             self.now = self.now.max(then);
             while self.calls.front().is_some_and(|it| it.0 <= self.now) {
                 let (_, attempt, value) = self.calls.pop_front().unwrap();
+                if let Some(actual) = self.actual {
+                    let remark = Remark::Cost { limit: 0, cost: actual(value) };
+                    self.operator.remark(attempt, remark, self.now);
+                    self.ledger -= estimate_of((self.price)(value));
+                    self.ledger += actual(value);
+                }
                 let answer = (self.answer)(value, attempt.attempt);
                 self.operator.handle_completion(attempt, answer, self.now);
+                self.start();
             }
             self.operator.handle_time(self.now);
             self.start();
@@ -255,11 +285,93 @@ fn a_call_is_settled_by_what_it_really_cost() {
     }
     let calls = std::mem::take(&mut operator.actions().invoke);
     for (call, cost) in calls.iter().zip([9, 0]) {
-        operator.settle(call.attempt, 0, cost);
+        operator.remark(call.attempt, Remark::Cost { limit: 0, cost }, now);
         operator.handle_completion(call.attempt, good(0, 1), now);
     }
     assert_eq!(operator.free_slots(), 1, "10 permits less 9");
     assert_eq!(operator.limit_metrics(now).unwrap().permits[0], 9);
+}
+
+type Amount = fn(u64) -> u64;
+
+/// Numbers without an order.
+const fn mixed(record: u64) -> u64 {
+    (record + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40
+}
+
+const fn tokens(record: u64) -> u64 {
+    1 + mixed(record) % 100
+}
+
+#[test]
+fn what_calls_have_cost_is_never_above_the_limit_and_uses_it_up() {
+    let cases: [(&str, Amount); 3] = [
+        ("less", |it| mixed(it ^ 0x4D) % (tokens(it) + 1)),
+        ("less or more", |it| mixed(it ^ 0x4D) % (2 * tokens(it))),
+        ("much more", |it| 3 * tokens(it)),
+    ];
+    // Keys, of which there are few, would be what rows wait for.
+    let modes = [OutputMode::Ordered, OutputMode::Unordered];
+    for ((name, actual), mode) in cases.iter().flat_map(|it| modes.map(|mode| (it, mode))) {
+        for channels in [0, 1, 7] {
+            let bucket = policy(&[limit(10_000, SECOND, 500)]);
+            let mut world = World::new(mode, &bucket, channels);
+            world.price = |it| Price::Of(Costs::NONE.with(0, tokens(it)));
+            world.actual = Some(*actual);
+            // 500 at once, and 10 a millisecond.
+            world.most = |since| 500 + u64::try_from(since.as_micros()).unwrap() / 100 + 1;
+
+            world.run(2000);
+
+            assert_eq!((world.emitted.len(), world.failed()), (2000, 0), "{name} {mode:?}");
+            let all: u64 = (0..2000).map(actual).sum();
+            assert_eq!(world.operator.limit_metrics(world.now).unwrap().permits[0], all);
+            let (took, needed) = (world.made.last().unwrap().0, Duration::from_micros(all * 100));
+            assert!(took < needed * 20 / 19, "{took:?}, {needed:?} at the rate: {name} {mode:?}");
+        }
+    }
+}
+
+#[test]
+fn of_two_calls_of_a_record_each_costs_what_it_says_and_one_that_is_cut_off_what_it_was_charged() {
+    let after = HedgeAfter::Time(CALL);
+    let mut world =
+        World::with(OutputMode::Unordered, &policy(&[limit(1_000, SECOND, 1_000)]), 0, |it| {
+            it.hedge = Some(HedgeConfig { after, max_extra: 1.0 });
+        });
+    let (operator, start) = (&mut world.operator, ProcessingTime::ZERO);
+    let price = Price::Of(Costs::NONE.with(0, 10));
+    operator.process_element_for(price, None, StreamRecord::new(0, None), None, start).unwrap();
+    operator.handle_time(start + CALL);
+    let calls = std::mem::take(&mut operator.actions().invoke);
+    assert_eq!(calls.len(), 2);
+
+    let remark = Remark::Cost { limit: 0, cost: 3 };
+    operator.remark(calls[1].attempt, remark, start + 2 * CALL);
+    operator.handle_completion(calls[1].attempt, good(0, 1), start + 2 * CALL);
+
+    assert_eq!(operator.limit_metrics(start + 2 * CALL).unwrap().permits[0], 10 + 3);
+}
+
+#[test]
+fn records_that_are_taken_up_again_pay_what_they_cost() {
+    let bucket = policy(&[limit(10, SECOND, 30)]);
+    let mut before = World::new(OutputMode::Ordered, &bucket, 3).operator;
+    let config = World::new(OutputMode::Ordered, &bucket, 3);
+    for value in 0..4 {
+        let record = StreamRecord::new(value, None);
+        let price = Price::Of(Costs::NONE.with(0, 10));
+        before.process_element_for(price, None, record, None, ProcessingTime::ZERO).unwrap();
+    }
+    let snapshot = before.snapshot(ProcessingTime::ZERO);
+    let place_of = |_: &u64| (None, Price::Of(Costs::NONE.with(0, 15)));
+    let start = ProcessingTime::ZERO;
+
+    let mut after =
+        AsyncWaitOperator::restore_on(config.config, snapshot, place_of, |_| None, start);
+
+    assert_eq!(after.actions().invoke.len(), 2);
+    assert_eq!(after.limit_metrics(start).unwrap().permits[0], 30);
 }
 
 #[test]

@@ -19,6 +19,7 @@ use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::error::CallFailure;
 use sparkawait_task::function::{Calls, FailedCall, Known, Replies, ReplyGroup, ResultGroup};
 use sparkawait_task::row_config::RowConfig;
+use sparkawait_task::row_prices::PriceSettings;
 use sparkawait_task::task::{TaskBuilder, TaskConfig};
 
 /// Rows from here on are not answered before they are let go.
@@ -59,7 +60,7 @@ fn answer(replies: &Replies, calls: &[(AttemptId, i64)]) {
         known: Known::None,
         rows,
     };
-    replies.send(ReplyGroup { results: Some(group), failures: Vec::new() });
+    replies.send(ReplyGroup { results: Some(group), ..ReplyGroup::default() });
 }
 
 impl AsyncFunction<Calls> for Echo {
@@ -77,7 +78,7 @@ impl AsyncFunction<Calls> for Echo {
             let kind = ErrorKind::UserFunctionFailed;
             let failure = Box::new(CallFailure { kind, message, summary, cause: None });
             let failures = vec![FailedCall::new(attempt, failure, Retry::No)];
-            self.replies.send(ReplyGroup { results: None, failures });
+            self.replies.send(ReplyGroup { failures, ..ReplyGroup::default() });
         }
         if !quick.is_empty() {
             answer(&self.replies, &quick);
@@ -118,6 +119,7 @@ fn start(saved: &[u8]) -> Started {
         reads: Vec::new(),
         key: None,
         channel: None,
+        prices: PriceSettings::default(),
         watermark: None,
         function: "echo".to_owned(),
         partition: 0,

@@ -6,6 +6,7 @@ mod cells;
 mod channels;
 mod connectors;
 mod convert;
+mod cost_function;
 mod debloater;
 mod detached_task;
 mod error;

@@ -98,8 +98,9 @@ impl OperatorArguments {
         } else if !policy.is_none() {
             operator.channels = Some(ChannelConfig::single(policy));
         }
-        let limits = self.policies.map(PolicyArguments::shown).unwrap_or_default();
         let columns = Arc::new(Columns::new(py, &input)?);
+        let prices = self.policies.as_ref().map(|it| it.prices(py, &columns)).unwrap_or_default();
+        let limits = self.policies.map(PolicyArguments::shown).unwrap_or_default();
         let rows = RowConfig {
             input,
             hidden: Arc::new(self.hidden_schema.0),
@@ -111,6 +112,7 @@ impl OperatorArguments {
             reads: self.reads,
             key: self.key,
             channel,
+            prices,
             watermark: to_watermark(self.watermark)?,
             function: self.function_name,
             partition,

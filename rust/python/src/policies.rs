@@ -13,8 +13,11 @@ use sparkawait_core::policy::{
     Gcra, LimitMetrics, MAX_LIMITS, PermitSources, PolicyConfig, Rate, RateLimitConfig,
 };
 use sparkawait_runtime::host_limit::{HostLimits, page_of};
+use sparkawait_task::row_prices::{CostSource, PriceSettings, ResultCost, RowCost};
 
+use crate::cost_function::PythonCosts;
 use crate::error::{configuration_error, internal_error};
+use crate::row::Columns;
 
 /// What bounds the calls of an operator beside their number.
 #[derive(FromPyObject)]
@@ -35,7 +38,12 @@ struct RateLimitArguments {
     permits: u64,
     period_nanos: u64,
     burst: u64,
+    /// What each row costs, where nothing below says more.
     cost: u64,
+    cost_column: Option<String>,
+    cost_function: Option<Py<PyAny>>,
+    /// A column of the results, and fields inside of it.
+    result_cost: Option<Vec<String>>,
     per_channel: bool,
     is_of_host: bool,
     /// Tasks among which a limit of the job is split; 1 if it is not.
@@ -49,6 +57,25 @@ pub(crate) struct ShownLimit {
 }
 
 impl PolicyArguments {
+    /// Returns what rows cost; functions see `columns` of them.
+    pub(crate) fn prices(&self, py: Python<'_>, columns: &Arc<Columns>) -> PriceSettings {
+        let mut prices = PriceSettings::default();
+        for (limit, it) in self.rate_limits.iter().enumerate() {
+            prices.usual = prices.usual.with(limit, it.cost);
+            let function = it.cost_function.as_ref().map(|function| {
+                let (function, label) = (function.clone_ref(py), it.label.clone());
+                let columns = Arc::clone(columns);
+                CostSource::Function(Arc::new(PythonCosts { function, label, columns }))
+            });
+            let source = function.or_else(|| it.cost_column.clone().map(CostSource::Column));
+            let label = it.label.clone();
+            prices.rows.extend(source.map(|source| RowCost { limit, label, source }));
+            let path = it.result_cost.clone();
+            prices.results.extend(path.map(|path| ResultCost { limit, path }));
+        }
+        prices
+    }
+
     /// Returns how the metrics of the limits in time are shown.
     pub(crate) fn shown(self) -> Vec<ShownLimit> {
         let limits = self.rate_limits.into_iter();

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sparkawait_task::error::TaskError;
-use sparkawait_task::function::{Call, Calls, FailedCall, Known, Replies, ReplyGroup, ResultGroup};
+use sparkawait_task::function::{
+    Call, Calls, FailedCall, Known, Replies, ReplyGroup, ResultGroup, SettledCall,
+};
 
 use crate::guard::FromArrow;
 use arrow::array::RecordBatch;
@@ -137,7 +139,7 @@ impl Port {
     ) {
         let group =
             ResultGroup { attempts, counts, retries, misses: None, known: Known::None, rows };
-        self.replies.send(ReplyGroup { results: Some(group), failures: Vec::new() });
+        self.replies.send(ReplyGroup { results: Some(group), ..ReplyGroup::default() });
     }
 
     /// Makes a row for each call.
@@ -173,7 +175,7 @@ impl Port {
             let failure = call_failure(py, error.clone_ref(py), ErrorKind::Internal);
             FailedCall::new(call.attempt, Box::new(failure), Retry::No)
         });
-        self.replies.send(ReplyGroup { results: None, failures: failures.collect() });
+        self.replies.send(ReplyGroup { failures: failures.collect(), ..ReplyGroup::default() });
     }
 }
 
@@ -240,6 +242,19 @@ impl Port {
         Ok(true)
     }
 
+    /// Notes what calls have cost of limits, by their numbers.
+    fn settle(
+        &self,
+        rows: &Bound<'_, PyList>,
+        limits: Vec<usize>,
+        costs: Vec<u64>,
+    ) -> PyResult<()> {
+        let settled = attempts(rows)?.into_iter().zip(limits).zip(costs);
+        let settled = settled.map(|((attempt, limit), cost)| SettledCall { attempt, limit, cost });
+        self.replies.send(ReplyGroup { settled: settled.collect(), ..ReplyGroup::default() });
+        Ok(())
+    }
+
     fn fail(
         &self,
         row: &Bound<'_, Row>,
@@ -260,7 +275,7 @@ impl Port {
         let failed = FailedCall::new(row.get().attempt_id, failure, retry);
         let pause = pause.and_then(|it| Duration::try_from_secs_f64(it).ok());
         let failed = FailedCall { pause, ..failed };
-        self.replies.send(ReplyGroup { results: None, failures: vec![failed] });
+        self.replies.send(ReplyGroup { failures: vec![failed], ..ReplyGroup::default() });
         Ok(())
     }
 }

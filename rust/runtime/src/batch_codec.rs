@@ -58,6 +58,11 @@ pub trait BatchCodec {
         Price::Usual
     }
 
+    /// Returns whether records may have other prices than the usual one.
+    fn has_prices(&self) -> bool {
+        false
+    }
+
     /// Names a channel, of which `record` is held; `None` if that is unknown.
     fn channel_name(&self, _channel: Key, _record: Option<&Self::Element>) -> Option<String> {
         None
@@ -152,8 +157,8 @@ pub trait BatchCodec {
 pub struct Restored<X: BatchCodec> {
     /// Everything admitted and not emitted.
     pub snapshot: Snapshot<X::Element, X::Results, X::Failure>,
-    /// The key and the channel of each record of it.
-    pub keys: Vec<(Option<Key>, Option<Key>)>,
+    /// The key of each record of it, its channel, and its price.
+    pub keys: Vec<(Option<Key>, Option<Key>, Price)>,
     /// What was not admitted.
     pub inputs: VecDeque<X::Input>,
 }

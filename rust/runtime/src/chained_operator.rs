@@ -112,8 +112,10 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     pub(crate) fn admit(&mut self, most: usize, now: ProcessingTime) -> Result<usize, X::Error> {
         let (mut accepted, mut most) = (0, most);
         'input: loop {
-            // Asked again: a policy that is asked before each call lets in one row at a time.
-            let rows = most.min(self.free_slots());
+            // Asked again: a policy that is asked before each call lets in one row at a time. Slots
+            // are those of rows at the usual price, so where it differs that holds for one row.
+            let alone = if self.codec.has_prices() { 1 } else { usize::MAX };
+            let rows = most.min(self.free_slots()).min(alone);
             if rows == 0 {
                 break;
             }
@@ -156,7 +158,8 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
             Some(StreamElement::Record((record, key))) => {
                 // A slot was free, and nothing else takes one.
                 let (channel, price) = (self.codec.channel(), self.codec.price());
-                let _ = self.operator.process_element_for(price, channel, record, key, now);
+                let put = self.operator.process_element_for(price, channel, record, key, now);
+                debug_assert!(put.is_ok(), "a record found no slot although one was free");
             }
         }
         Ok(true)
@@ -476,12 +479,12 @@ impl<X: CarryCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         saved: X::Saved,
     ) -> Result<Self, X::Error> {
         let Restored { snapshot, keys, inputs } = codec.restore(saved)?;
-        let mut of_channels = keys.iter().map(|(_, channel)| *channel);
-        let mut of_keys = keys.iter().map(|(key, _)| *key);
+        let mut places = keys.iter().map(|(_, channel, price)| (*channel, *price));
+        let mut of_keys = keys.iter().map(|(key, ..)| *key);
         let restored = AsyncWaitOperator::restore_on(
             operator.clone(),
             snapshot,
-            |_| of_channels.next().flatten(),
+            |_| places.next().unwrap_or_default(),
             |_| of_keys.next().flatten(),
             ProcessingTime::ZERO,
         );

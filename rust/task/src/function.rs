@@ -120,6 +120,19 @@ pub struct ReplyGroup {
     pub results: Option<ResultGroup>,
     /// Calls that failed.
     pub failures: Vec<FailedCall>,
+    /// What calls have cost that end with this group, or soon after it.
+    pub settled: Vec<SettledCall>,
+}
+
+/// What a call has cost of a limit in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SettledCall {
+    /// The call.
+    pub attempt: AttemptId,
+    /// The number of the limit.
+    pub limit: usize,
+    /// What it has cost.
+    pub cost: u64,
 }
 
 /// The results of some calls, concatenated in the order of `attempts`.

@@ -28,6 +28,7 @@
 //! | [`worker`] | the tokio task that the calls of a native function live in |
 //! | [`supervision`] | tokio tasks that may panic |
 //! | [`shared`] | what all tasks of a process share |
+//! | [`row_prices`] | what rows cost of limits in time |
 //! | [`text_check`] | texts that are not UTF-8, in rows that a native function reads |
 //! | [`error`] | why a call failed, and why a task failed |
 
@@ -39,7 +40,9 @@ pub mod error;
 pub mod function;
 pub mod layer;
 pub mod native;
+mod row_check;
 pub mod row_config;
+pub mod row_prices;
 pub mod saved;
 pub mod shared;
 pub mod supervision;

@@ -8,6 +8,7 @@ use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use sparkawait_arrow::{OnError, OutputColumns, WatermarkStrategy};
 
 use crate::channel_finder::ChannelFinder;
+use crate::row_prices::PriceSettings;
 
 /// What the rows of a task look like, and whose they are.
 #[derive(Clone, Debug)]
@@ -34,6 +35,8 @@ pub struct RowConfig {
     pub key: Option<Vec<String>>,
     /// What says where a row goes, with channels.
     pub channel: Option<ChannelSettings>,
+    /// What rows cost of limits in time.
+    pub prices: PriceSettings,
     /// Where watermarks come from.
     pub watermark: Option<WatermarkStrategy>,
     /// Names the function in errors.

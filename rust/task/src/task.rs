@@ -15,10 +15,10 @@ use crate::concurrency::Concurrency;
 use crate::error::TaskError;
 use crate::function::{Replies, TaskFunction};
 use crate::layer::{Layer, stack};
+use crate::row_check::RowCheckedFunction;
 use crate::row_config::RowConfig;
 use crate::saved::SavedOperator;
 use crate::task_codec::TaskCodec;
-use crate::text_check::TextCheckedFunction;
 
 /// Drives a task's operator.
 pub type TaskDriver = Driver<TaskCodec, TaskFunction>;
@@ -138,7 +138,7 @@ fn operator(
     config.operator.announces_starts = announces_starts;
     let replies = Replies::to(mailbox.reply_sender(position)).with_starts(announces_starts);
     let function = stack(&config.layers, Box::new(function), replies.clone(), &config.rows)?;
-    let function = TextCheckedFunction::wrap(function, replies, &config.rows)?;
+    let function = RowCheckedFunction::wrap(function, replies, &config.rows)?;
     let function: TaskFunction = match config.concurrency.shared() {
         None => function,
         Some((connections, calls)) => {

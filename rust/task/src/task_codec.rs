@@ -20,12 +20,14 @@ use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::operator::{
     AttemptId, Completion, Emitted, Failure, Handled, Invocation, NotCalled, Remark, Retry,
 };
+use sparkawait_core::policy::{Costs, Price};
 use sparkawait_runtime::batch_codec::InputElement;
 use sparkawait_runtime::{BatchCodec, ReplySender};
 
 use crate::error::{CallFailure, TaskError, TimeLimit, TimedOut};
-use crate::function::{Call, Calls, ReplyGroup, ReplySink, ResultGroup};
+use crate::function::{Call, Calls, ReplyGroup, ReplySink, ResultGroup, SettledCall};
 use crate::row_config::{ChannelSettings, RowConfig};
+use crate::row_prices::RowPrices;
 
 /// Turns input batches into elements and emitted elements into output batches.
 #[derive(Debug)]
@@ -39,6 +41,9 @@ pub struct TaskCodec {
     /// The keys and the channels of all rows of that batch; empty without any.
     batch_keys: Keys,
     batch_channels: Keys,
+    /// What they cost; empty if all cost the usual.
+    batch_prices: Arc<[Costs]>,
+    prices: RowPrices,
     /// Watermarks of pending rows, and the rows that come before the first of them.
     pending_watermarks: VecDeque<WatermarkAfter>,
     before_watermark: usize,
@@ -69,6 +74,7 @@ impl TaskCodec {
             Some(ChannelSettings::Columns(names)) => Some(ChannelColumns::new(&columns, names)?),
             Some(ChannelSettings::Function(_)) | None => None,
         };
+        let prices = RowPrices::new(&config.prices, &columns)?;
         let rows = RowStore::with_error_column(
             input,
             results,
@@ -84,6 +90,8 @@ impl TaskCodec {
             pending: None,
             batch_keys: Keys::default(),
             batch_channels: Keys::default(),
+            batch_prices: Arc::default(),
+            prices,
             pending_watermarks: VecDeque::new(),
             before_watermark: usize::MAX,
             keys,
@@ -180,12 +188,12 @@ impl TaskCodec {
         if let Some(keys) = &mut self.keys {
             self.batch_keys = keys.keys(&input)?;
         }
-        self.pending = Some(self.rows.accept_input_with(
-            rows,
-            hidden,
-            Arc::clone(&self.batch_channels),
-            restarts,
-        )?);
+        let channels = Arc::clone(&self.batch_channels);
+        let rows = self.rows.accept_input_with(rows, hidden, channels, restarts)?;
+        if !rows.is_empty() {
+            self.batch_prices = self.prices.read(self.rows.inputs().batch(rows.batch()))?.into();
+        }
+        self.pending = Some(rows);
         Ok(())
     }
 
@@ -301,6 +309,21 @@ impl BatchCodec for TaskCodec {
         self.channel
     }
 
+    #[inline]
+    fn price(&self) -> Price {
+        if self.batch_prices.is_empty() {
+            return Price::Usual;
+        }
+        // The row before those that are left.
+        let row = self.pending.as_ref().and_then(|it| it.rest().start.checked_sub(1));
+        let costs = row.and_then(|it| self.batch_prices.get(it as usize));
+        costs.map_or(Price::Usual, |it| Price::Of(*it))
+    }
+
+    fn has_prices(&self) -> bool {
+        self.prices.are_of_rows()
+    }
+
     fn channel_name(&self, channel: Key, record: Option<&RowRef>) -> Option<String> {
         if let Some(ChannelSettings::Function(finder)) = &self.config.channel {
             return finder.name(channel);
@@ -343,6 +366,13 @@ impl BatchCodec for TaskCodec {
     }
 
     fn remarks(&self, reply: &ReplyGroup, mut remark: impl FnMut(AttemptId, Remark)) {
+        let results = reply.results.as_ref().filter(|_| self.prices.are_in_results());
+        let in_results = results.map(|it| self.prices.settle(it)).unwrap_or_default();
+        // What a function says itself is nearer to what it was asked for.
+        for SettledCall { attempt, limit, cost } in in_results.iter().chain(&reply.settled).copied()
+        {
+            remark(attempt, Remark::Cost { limit, cost });
+        }
         for failed in &reply.failures {
             if let Some(delay) = failed.pause {
                 remark(failed.attempt, Remark::Pause(delay));

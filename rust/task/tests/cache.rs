@@ -216,7 +216,7 @@ fn answer(hand: &Hand, calls: &Calls, value: i64) {
         known: Known::None,
         rows: RecordBatch::try_new(schema(&["result"]), vec![Arc::new(values)]).unwrap(),
     };
-    hand.replies.send(ReplyGroup { results: Some(results), failures: Vec::new() });
+    hand.replies.send(ReplyGroup { results: Some(results), ..ReplyGroup::default() });
 }
 
 /// Waits until the calls of a task have come to its cache.
@@ -308,7 +308,7 @@ fn a_failed_call_of_another_task_fails_those_that_wait() {
     };
     let attempt = calls.calls[0].attempt;
     let failed = FailedCall::new(attempt, Box::new(failure), Retry::No);
-    leader.replies.send(ReplyGroup { results: None, failures: vec![failed] });
+    leader.replies.send(ReplyGroup { failures: vec![failed], ..ReplyGroup::default() });
 
     assert!(leading.join().unwrap().is_none());
     assert!(following.join().unwrap().is_none());

@@ -75,7 +75,7 @@ impl Sharing {
             known: Known::None,
             rows,
         };
-        self.replies.send(ReplyGroup { results: Some(results), failures: Vec::new() });
+        self.replies.send(ReplyGroup { results: Some(results), ..ReplyGroup::default() });
     }
 }
 

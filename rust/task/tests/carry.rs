@@ -76,7 +76,7 @@ impl Answering {
             known: Known::None,
             rows,
         };
-        replies.send(ReplyGroup { results: Some(group), failures: Vec::new() });
+        replies.send(ReplyGroup { results: Some(group), ..ReplyGroup::default() });
     }
 }
 

@@ -50,7 +50,11 @@ impl Slow {
             let failure = CallFailure { kind, message: text.clone(), summary: text, cause: None };
             FailedCall::new(*attempt, Box::new(failure), Retry::Yes)
         });
-        self.replies.send(ReplyGroup { results: Some(results), failures: failures.collect() });
+        self.replies.send(ReplyGroup {
+            results: Some(results),
+            failures: failures.collect(),
+            ..ReplyGroup::default()
+        });
     }
 }
 

@@ -193,7 +193,7 @@ impl AsyncFunction<Calls> for Narrow {
             known: Known::None,
             rows,
         };
-        self.replies.send(ReplyGroup { results: Some(results), failures: Vec::new() });
+        self.replies.send(ReplyGroup { results: Some(results), ..ReplyGroup::default() });
     }
 
     fn ask_timeout(&mut self, _calls: Calls) {}

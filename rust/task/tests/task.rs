@@ -272,7 +272,7 @@ impl AsyncFunction<Calls> for Counting {
             let (counts, retries, misses) = (None, None, None);
             let results =
                 Some(ResultGroup { attempts, counts, retries, misses, known: Known::None, rows });
-            self.replies.send(ReplyGroup { results, failures: Vec::new() });
+            self.replies.send(ReplyGroup { results, ..ReplyGroup::default() });
         }
     }
 

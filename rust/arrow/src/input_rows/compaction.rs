@@ -8,6 +8,7 @@
 //! ```
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use arrow::{
     array::{Array, RecordBatch, RecordBatchOptions},
@@ -40,9 +41,10 @@ impl InputRows {
     ///
     /// [`Error::Kernel`] if they cannot be copied.
     pub fn compact<'a>(&mut self, rows: impl Iterator<Item = &'a mut RowRef>) -> Result<(), Error> {
-        // Texts that are no texts are few, and their batches stay.
+        // Texts that are no texts are few, as are rows that are not to be called: their batches stay.
+        let is_plain = |it: &InputBatch| it.invalid_texts.is_none() && it.refused.get().is_none();
         let is_movable = |row: &RowRef| {
-            self.held.few_rows(row.batch).is_some() && self.batch(row.batch).invalid_texts.is_none()
+            self.held.few_rows(row.batch).is_some() && is_plain(self.batch(row.batch))
         };
         let mut rows: Vec<&mut RowRef> = rows.filter(|row| is_movable(row)).collect();
         let mut found: HashMap<u32, u32> = HashMap::new();
@@ -110,7 +112,8 @@ impl InputRows {
         let ordinals = rows.iter().map(|row| self.ordinal(**row)).collect();
         let ordinals = Ordinals::Each(ordinals);
         let restarts = sources.iter().map(|source| source.restarts).max().unwrap_or_default();
-        Ok(InputBatch { batch, hidden, invalid_texts: None, channels, ordinals, restarts })
+        let (invalid_texts, refused) = (None, OnceLock::new());
+        Ok(InputBatch { batch, hidden, invalid_texts, refused, channels, ordinals, restarts })
     }
 }
 

@@ -277,7 +277,7 @@ impl Lookup {
             sent.push(column);
         }
         if !failures.is_empty() {
-            self.send(ReplyGroup { results: None, failures });
+            self.send(ReplyGroup { failures, ..ReplyGroup::default() });
             sent = Keys { attempts: Vec::new(), arguments: sent }.keep(keep.clone())?.arguments;
             keys = keys.keep(keep)?;
         }
@@ -425,7 +425,7 @@ fn call_of(row: &Row) -> Option<usize> {
 
 fn all_failed(attempts: &[AttemptId], failure: &Failure) -> ReplyGroup {
     let failures = attempts.iter().map(|attempt| failed_call(*attempt, failure)).collect();
-    ReplyGroup { results: None, failures }
+    ReplyGroup { failures, ..ReplyGroup::default() }
 }
 
 fn failed_call(attempt: AttemptId, failure: &Failure) -> FailedCall {

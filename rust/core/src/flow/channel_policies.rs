@@ -179,7 +179,7 @@ impl ChannelPolicies {
     pub(super) fn settle(&mut self, entry: EntryId, limit: usize, cost: u64) {
         let usual = self.usual;
         let charge = self.charges.entry(entry).or_insert_with(|| Charge::new(usual));
-        charge.actual = Some(charge.actual.unwrap_or(charge.estimate).with(limit, cost));
+        charge.actual = Some(charge.actual.unwrap_or(charge.charged).with(limit, cost));
     }
 
     /// Forgets what a record cost.
@@ -189,21 +189,23 @@ impl ChannelPolicies {
         }
     }
 
-    /// Makes what policies are told of a call that ended.
+    /// Makes what policies are told of a call that ended; what it was noted to have cost counts once.
     pub(super) fn ended(
-        &self,
+        &mut self,
         entry: EntryId,
         started: ProcessingTime,
         ended: ProcessingTime,
         in_flight: u32,
         sign: CallSign,
     ) -> EndedCall {
-        let charge = self.charges.get(&entry).filter(|_| !self.charges.is_empty());
-        let charged = charge.map_or(self.usual, |it| it.charged);
-        let cost = match charge {
-            _ if sign == CallSign::NotCalled => Costs::NONE,
-            Some(charge) => charge.actual.unwrap_or(charge.estimate),
-            None => self.usual,
+        let is_usual = self.charges.is_empty();
+        let charge = if is_usual { None } else { self.charges.get_mut(&entry) };
+        let charged = charge.as_ref().map_or(self.usual, |it| it.charged);
+        let cost = match (sign, charge) {
+            (CallSign::NotCalled, _) => Costs::NONE,
+            // Nobody has seen what it came to; the other call of its record may tell of itself.
+            (CallSign::CutOff, _) | (_, None) => charged,
+            (_, Some(charge)) => charge.actual.take().unwrap_or(charged),
         };
         EndedCall { started, ended, in_flight, sign, charged, cost }
     }

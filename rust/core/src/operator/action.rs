@@ -133,6 +133,13 @@ impl<R, F> Completion<R, F> {
 pub enum Remark {
     /// Its destination asks to be left alone for so long.
     Pause(Duration),
+    /// It has cost so much of a limit in time; for each limit the last word counts.
+    Cost {
+        /// The number of the limit.
+        limit: usize,
+        /// The permits.
+        cost: u64,
+    },
 }
 
 /// What became of a completion.

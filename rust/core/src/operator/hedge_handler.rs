@@ -101,7 +101,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
         if calls == Calls::Both {
             let other = if attempt.is_hedge() { attempt.first() } else { attempt.hedge() };
-            self.cut_call(other, CallSign::Neutral, now);
+            self.cut_call(other, CallSign::CutOff, now);
         }
     }
 

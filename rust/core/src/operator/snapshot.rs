@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::action::Failure;
 use crate::element::{Key, StreamElement, StreamRecord};
+use crate::policy::Price;
 
 /// Everything admitted and not emitted, in arrival order, with watermarks in place.
 ///
@@ -48,4 +49,5 @@ pub(super) struct Replayed<E, R, F> {
     pub(super) record: SnapshotRecord<E, R, F>,
     pub(super) key: Option<Key>,
     pub(super) channel: Option<Key>,
+    pub(super) price: Price,
 }

@@ -8,6 +8,7 @@ use super::snapshot::{Replayed, Snapshot, SnapshotRecord, SnapshotState};
 use super::{AsyncWaitOperator, AttemptId, Config, Outcome};
 use crate::element::{Key, StreamElement};
 use crate::flow::ChannelId;
+use crate::policy::Price;
 use crate::queue::{Entry, EntryId, Start, StreamElementQueue};
 use crate::time::ProcessingTime;
 
@@ -58,14 +59,14 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         key_of: impl FnMut(&E) -> Option<Key>,
         now: ProcessingTime,
     ) -> Self {
-        Self::restore_on(config, snapshot, |_| None, key_of, now)
+        Self::restore_on(config, snapshot, |_| (None, Price::Usual), key_of, now)
     }
 
-    /// Does as [`restore`](Self::restore); `channel_of` gives the channel of a record.
+    /// Does as [`restore`](Self::restore); `place_of` gives the channel of a record, and its price.
     pub fn restore_on(
         config: Config,
         snapshot: Snapshot<E, R, F>,
-        mut channel_of: impl FnMut(&E) -> Option<Key>,
+        mut place_of: impl FnMut(&E) -> (Option<Key>, Price),
         mut key_of: impl FnMut(&E) -> Option<Key>,
         now: ProcessingTime,
     ) -> Self {
@@ -73,7 +74,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let elements = snapshot.into_iter().map(|element| {
             element.map(|record| {
                 let value = &record.record.value;
-                Replayed { key: key_of(value), channel: channel_of(value), record }
+                let (channel, price) = place_of(value);
+                Replayed { key: key_of(value), channel, price, record }
             })
         });
         operator.replay = elements.collect();
@@ -113,7 +115,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
 
     /// Admits one restored record; a slot is free.
     fn replay_record(&mut self, replayed: Replayed<E, R, F>, now: ProcessingTime) {
-        let Replayed { record: SnapshotRecord { record, attempts, state }, key, channel } =
+        let Replayed { record: SnapshotRecord { record, attempts, state }, key, channel, price } =
             replayed;
         let channel = self.channels.as_mut().map(|channels| channels.admit(channel, false, now).0);
         let closed = |id| self.channels.as_ref().map_or(0, |it| it.closed_nanos(id, now));
@@ -133,6 +135,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             SnapshotState::Completed(outcome) => self.finish(id, outcome, now),
             SnapshotState::Pending { time_left, backoff_left, was_running, last_failure } => {
                 self.last_failures.extend(last_failure.map(|failure| (id, failure)));
+                self.note_price(id, price, false);
                 // Until it is known better, and so that its channel counts it as waiting.
                 self.block(id);
                 // What was running is run again under the same number.

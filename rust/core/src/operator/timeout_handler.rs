@@ -121,7 +121,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                     Calls::First => attempt,
                     Calls::Hedge => attempt.hedge(),
                     Calls::Both => {
-                        self.cut_call(attempt.hedge(), CallSign::Neutral, now);
+                        self.cut_call(attempt.hedge(), CallSign::CutOff, now);
                         attempt
                     }
                 };

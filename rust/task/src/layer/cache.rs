@@ -171,7 +171,7 @@ impl CachedFunction {
         let counts = (!is_one_each).then_some(counts);
         let known = Known::All;
         let results = ResultGroup { attempts, counts, retries: None, misses: None, known, rows };
-        self.caller.replies.send(ReplyGroup { results: Some(results), failures: Vec::new() });
+        self.caller.replies.send(ReplyGroup { results: Some(results), ..ReplyGroup::default() });
         Ok(())
     }
 }

@@ -35,9 +35,9 @@ impl ConformingSink {
 
 impl ReplySink for ConformingSink {
     fn send(&self, group: ReplyGroup) -> bool {
-        let ReplyGroup { results, failures } = group;
+        let ReplyGroup { results, failures, settled } = group;
         match results.map(|it| self.conform(it)).transpose() {
-            Ok(results) => self.above.send(ReplyGroup { results, failures }),
+            Ok(results) => self.above.send(ReplyGroup { results, failures, settled }),
             Err(error) => self.above.fail(error),
         }
     }

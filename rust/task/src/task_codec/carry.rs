@@ -9,11 +9,12 @@ use arrow::compute::interleave;
 use arrow::datatypes::{FieldRef, Schema};
 use sparkawait_arrow::{Keys, ResultRows, RowRef};
 use sparkawait_core::ErrorKind;
-use sparkawait_core::element::{StreamElement, StreamRecord};
+use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::operator::{
     Failure, Snapshot, SnapshotError, SnapshotRecord, SnapshotState, decode_snapshot,
     encode_snapshot,
 };
+use sparkawait_core::policy::{Costs, Price};
 use sparkawait_runtime::{CarryCodec, Restored};
 
 use super::TaskCodec;
@@ -70,6 +71,25 @@ impl Picked {
     }
 }
 
+/// A batch that is held again.
+struct TakenUp {
+    /// Its rows.
+    count: usize,
+    handle: u32,
+    keys: Keys,
+    channels: Keys,
+    costs: Arc<[Costs]>,
+}
+
+impl TakenUp {
+    /// Returns the key of a row, its channel, and its price.
+    fn place_of(&self, row: u32) -> (Option<Key>, Option<Key>, Price) {
+        let of = |keys: &Keys| keys.get(row as usize).copied().flatten();
+        let costs = self.costs.get(row as usize);
+        (of(&self.keys), of(&self.channels), costs.map_or(Price::Usual, |it| Price::Of(*it)))
+    }
+}
+
 impl TaskCodec {
     /// Returns a held batch as it came: with its hidden columns.
     fn whole(&self, handle: u32) -> RecordBatch {
@@ -87,11 +107,17 @@ impl TaskCodec {
             .unwrap_or_else(|_| input.batch.clone())
     }
 
-    /// Takes a batch up again; returns its handle, and the keys and channels of its rows.
-    fn take_up(&mut self, rows: SavedRows) -> Result<(u32, Keys, Keys), TaskError> {
+    /// Takes a batch up again.
+    fn take_up(&mut self, rows: SavedRows) -> Result<TakenUp, TaskError> {
+        let count = rows.batch.0.num_rows();
         self.accept_restored(rows.batch.0, rows.restarts + 1)?;
-        let handle = self.pending.take().map_or(0, |rows| rows.batch());
-        Ok((handle, Arc::clone(&self.batch_keys), Arc::clone(&self.batch_channels)))
+        Ok(TakenUp {
+            count,
+            handle: self.pending.take().map_or(0, |rows| rows.batch()),
+            keys: Arc::clone(&self.batch_keys),
+            channels: Arc::clone(&self.batch_channels),
+            costs: Arc::clone(&self.batch_prices),
+        })
     }
 }
 
@@ -159,8 +185,7 @@ impl CarryCodec for TaskCodec {
         })?;
         let mut batches = Vec::new();
         for rows in saved.rows {
-            let count = rows.batch.0.num_rows();
-            batches.push((count, self.take_up(rows).map_err(|it| other_columns(&it))?));
+            batches.push(self.take_up(rows).map_err(|it| other_columns(&it))?);
         }
         let results = match saved.results {
             Some(SavedBatch(results)) => {
@@ -177,14 +202,10 @@ impl CarryCodec for TaskCodec {
             };
             let [batch, row] =
                 numbers_of(&record.value).ok_or_else(|| damaged("a row is missing"))?;
-            let (count, (handle, batch_keys, channels)) =
-                batches.get(batch as usize).ok_or_else(|| damaged("a row is missing"))?;
-            if row as usize >= *count {
-                return Err(damaged("a row is missing"));
-            }
-            let of = |keys: &Keys| keys.get(row as usize).copied().flatten();
-            keys.push((of(batch_keys), of(channels)));
-            let value = RowRef { batch: *handle, row };
+            let batch = batches.get(batch as usize).filter(|it| (row as usize) < it.count);
+            let batch = batch.ok_or_else(|| damaged("a row is missing"))?;
+            keys.push(batch.place_of(row));
+            let value = RowRef { batch: batch.handle, row };
             let state =
                 read_state(state, results).ok_or_else(|| damaged("an outcome is missing"))?;
             let record = StreamRecord::new(value, record.timestamp);

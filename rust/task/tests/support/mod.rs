@@ -24,6 +24,7 @@ use sparkawait_task::function::{
     Call, Calls, FailedCall, Known, Replies, ReplyGroup, ResultGroup, TaskFunction,
 };
 use sparkawait_task::row_config::RowConfig;
+use sparkawait_task::row_prices::PriceSettings;
 use sparkawait_task::task::{TaskConfig, TaskDriver, TaskFeeder, build};
 
 /// Number of keys in the column `key`.
@@ -68,6 +69,7 @@ pub(crate) fn task_config(mode: OutputMode, capacity: usize) -> TaskConfig {
         reads: Vec::new(),
         key: (mode == OutputMode::KeyOrdered).then(|| vec!["key".to_owned()]),
         channel: None,
+        prices: PriceSettings::default(),
         watermark: None,
         function: "lookup".to_owned(),
         partition: 0,
@@ -219,7 +221,7 @@ impl AsyncFunction<Calls> for Answering {
             let results = Some(self.results(&calls, &answered));
             let failed = failing.iter().filter(|it| it.attempt.attempt < self.answers.hangs_at);
             let failures = failed.map(|call| self.failed(call)).collect();
-            self.replies.send(ReplyGroup { results, failures });
+            self.replies.send(ReplyGroup { results, failures, ..ReplyGroup::default() });
         }
     }
 

@@ -9,7 +9,9 @@ use crate::flow::ChannelConfig;
 use crate::operator::{
     AttemptId, Completion, Config, EndOfInput, FailurePolicy, OutputMode, Retry,
 };
-use crate::policy::{AdaptiveLimitConfig, Gcra, PauseConfig, PolicyConfig, Rate, RateLimitConfig};
+use crate::policy::{
+    AdaptiveLimitConfig, Gcra, PauseConfig, PolicyConfig, Price, Rate, RateLimitConfig,
+};
 use crate::retry::AsyncRetryStrategy;
 
 type Operator = AsyncWaitOperator<char, char, &'static str>;
@@ -202,9 +204,9 @@ fn restored_rows_wait_in_their_channels_again() {
     put(&mut before, "ABCDa");
     let snapshot = before.snapshot(at(1));
 
-    let channel_of = |letter: &char| Some(Key::new(letter.is_uppercase().into()));
+    let place_of = |letter: &char| (Some(Key::new(letter.is_uppercase().into())), Price::Usual);
     let mut after =
-        AsyncWaitOperator::restore_on(before.config.clone(), snapshot, channel_of, |_| None, at(0));
+        AsyncWaitOperator::restore_on(before.config.clone(), snapshot, place_of, |_| None, at(0));
 
     assert_eq!(started(&mut after).0, "AaB", "channels take turns");
     let (report, samples) = after.channel_report(1, at(0)).unwrap();

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What calls of a function say they have cost, on its way to the operator.
+
+Runs on the event loop thread only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn, cast
+
+from sparkawait._plan.checks import shown
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.functions import Row
+
+if TYPE_CHECKING:
+    from sparkawait._core import Port
+    from sparkawait.rate_limit import RateLimit
+
+__all__ = ["Settlements"]
+
+_MOST = 2**53
+
+
+class Settlements:
+    """Collects costs of calls until the outcomes of calls are sent.
+
+    Args:
+        limits: Those that calls pay.
+    """
+
+    def __init__(self, limits: Sequence[RateLimit]) -> None:
+        """Starts empty."""
+        self._labels = [limit.label for limit in limits]
+        guessed = [index for index, limit in enumerate(limits) if limit.is_settled]
+        known = [0] if len(limits) == 1 else guessed
+        self._usual = known[0] if len(known) == 1 else None
+        """The limit that is meant if none is named."""
+        self._rows: list[Row] = []
+        self._limits: list[int] = []
+        self._costs: list[int] = []
+
+    def __bool__(self) -> bool:
+        """Whether something is to be sent."""
+        return bool(self._rows)
+
+    def note(self, row: Row, cost: float, limit: str | None) -> None:
+        """Takes what a call has cost, see `FunctionContext.settle`."""
+        if not isinstance(cast("object", row), Row):
+            _refuse(f"`settle` takes the row of the call, got `{type(row).__name__}`")
+        index, amount = self._index(limit), _amount(cost)
+        self._rows.append(row)
+        self._limits.append(index)
+        self._costs.append(amount)
+
+    def send(self, port: Port) -> None:
+        """Sends all of them, before the outcomes of these calls."""
+        rows, limits, costs = self._rows, self._limits, self._costs
+        self._rows, self._limits, self._costs = [], [], []
+        port.settle(rows, limits, costs)
+
+    def _index(self, limit: str | None) -> int:
+        if limit is None and self._usual is not None:
+            return self._usual
+        if limit not in self._labels:
+            names = ", ".join(map(shown, self._labels))
+            _refuse(f"`limit` of `settle` must be one of {names}, got {shown(limit)}")
+        return self._labels.index(limit)
+
+
+def _amount(cost: object) -> int:
+    """Returns a cost in whole permits."""
+    try:
+        amount = -1 if isinstance(cost, bool) else math.ceil(cast("float", cost))
+    except (TypeError, ValueError, OverflowError):
+        amount = -1
+    if not 0 <= amount <= _MOST or cast("float", cost) < 0:
+        _refuse(f"`cost` of `settle` must be a number from 0 to 2**53, got {shown(cost)}")
+    return amount
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ConfigurationError(message, ErrorKind.COST_INVALID)

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rows of a batch that are not to be called.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+/// Why a row is not to be called.
+#[derive(Clone)]
+pub struct RefusedRow {
+    /// What is wrong; may quote the cause.
+    pub message: String,
+    /// The same without any content of a row.
+    pub summary: String,
+    /// What was raised, if something was.
+    pub cause: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+impl RefusedRow {
+    /// Describes what has no cause but itself.
+    pub fn new(message: String) -> Self {
+        Self { summary: message.clone(), message, cause: None }
+    }
+}
+
+/// Shows nothing of the message and the cause, which may quote a value.
+impl fmt::Debug for RefusedRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RefusedRow").field("summary", &self.summary).finish_non_exhaustive()
+    }
+}
+
+/// The rows of a batch that are not to be called, by their positions.
+pub type RefusedRows = HashMap<u32, RefusedRow>;

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What rows cost of limits in time, before they are called and after.
+//!
+//! ```text
+//!   input batch --columns, functions--> prices --> the operator charges them
+//!   results ------a column of them----> costs ---> the operator settles the difference
+//! ```
+//!
+//! Columns are read once a batch. A row whose price is none fails, and is not called.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::datatypes::Schema;
+use sparkawait_arrow::{InputBatch, NoAmount, RefusedRow, RefusedRows, amounts};
+use sparkawait_core::operator::AttemptId;
+use sparkawait_core::policy::Costs;
+
+use crate::error::{StartError, TaskError};
+use crate::function::{ResultGroup, SettledCall};
+use crate::native::column_index;
+
+/// Computes what the rows of a batch cost.
+///
+/// Used by the task thread, once per batch.
+pub trait CostFunction: fmt::Debug + Send + Sync {
+    /// Returns what each row of `input` costs.
+    fn costs(&self, input: &Arc<InputBatch>) -> Vec<Result<u64, RefusedRow>>;
+}
+
+/// Where the cost of a row is found.
+#[derive(Clone, Debug)]
+pub enum CostSource {
+    /// In a column of the input, or a hidden one.
+    Column(String),
+    /// A function computes it.
+    Function(Arc<dyn CostFunction>),
+}
+
+/// What rows cost one limit.
+#[derive(Clone, Debug)]
+pub struct RowCost {
+    /// The number of the limit.
+    pub limit: usize,
+    /// What the limit is called.
+    pub label: String,
+    /// Where the cost is found.
+    pub source: CostSource,
+}
+
+/// Where results say what their call has cost one limit.
+#[derive(Clone, Debug)]
+pub struct ResultCost {
+    /// The number of the limit.
+    pub limit: usize,
+    /// A column of the results, and fields inside of it.
+    pub path: Vec<String>,
+}
+
+/// What the rows of a task cost, where they do not all cost the same.
+#[derive(Clone, Debug, Default)]
+pub struct PriceSettings {
+    /// What a row costs each limit for which it does not cost something of its own.
+    pub usual: Costs,
+    /// What each row costs.
+    pub rows: Vec<RowCost>,
+    /// What calls turn out to have cost.
+    pub results: Vec<ResultCost>,
+}
+
+impl RowCost {
+    /// Says that a row's cost is none.
+    pub fn refuse(&self, why: NoAmount) -> RefusedRow {
+        RefusedRow::new(no_cost(&self.label, why))
+    }
+}
+
+/// Says that a cost is none, and what it is to be.
+pub fn no_cost(label: &str, why: impl fmt::Display) -> String {
+    format!(
+        "`cost` of RateLimit `{label}` {why} in this row; it must be a number from 0 to 2 to the \
+         power of 53"
+    )
+}
+
+/// Finds the prices of rows, batch by batch.
+#[derive(Debug, Default)]
+pub(crate) struct RowPrices {
+    usual: Costs,
+    rows: Vec<(RowCost, Option<usize>)>,
+    results: Vec<ResultCost>,
+}
+
+impl RowPrices {
+    /// Looks the columns up in those of the batches that come.
+    ///
+    /// # Errors
+    ///
+    /// A column that does not exist.
+    pub(crate) fn new(settings: &PriceSettings, columns: &Schema) -> Result<Self, StartError> {
+        let rows = settings.rows.iter().map(|cost| {
+            let position = match &cost.source {
+                CostSource::Column(name) => Some(column_index(columns, name, "cost")?),
+                CostSource::Function(_) => None,
+            };
+            Ok((cost.clone(), position))
+        });
+        let rows = rows.collect::<Result<_, StartError>>()?;
+        Ok(Self { usual: settings.usual, rows, results: settings.results.clone() })
+    }
+
+    /// Returns the price of each row; none if all cost the usual. Rows that have no price are
+    /// refused.
+    ///
+    /// # Errors
+    ///
+    /// A column that is none of numbers; the driver has seen to that.
+    pub(crate) fn read(&self, input: &Arc<InputBatch>) -> Result<Vec<Costs>, TaskError> {
+        if self.rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut prices = vec![self.usual; input.batch.num_rows()];
+        let mut refused = RefusedRows::new();
+        for (cost, position) in &self.rows {
+            let costs = match (&cost.source, position) {
+                (CostSource::Function(function), _) => function.costs(input),
+                (CostSource::Column(name), position) => {
+                    let column = input.column(position.unwrap_or_default());
+                    let amounts = amounts(column).ok_or_else(|| no_numbers(name))?;
+                    amounts.into_iter().map(|it| it.map_err(|why| cost.refuse(why))).collect()
+                }
+            };
+            for ((row, price), found) in (0..).zip(&mut prices).zip(costs) {
+                match found {
+                    Ok(amount) => *price = price.with(cost.limit, amount),
+                    Err(why) => {
+                        refused.entry(row).or_insert(why);
+                    }
+                }
+            }
+        }
+        for row in refused.keys() {
+            // It fails as soon as its turn comes.
+            prices[*row as usize] = Costs::NONE;
+        }
+        if !refused.is_empty() {
+            // Nobody else refuses rows.
+            let _ = input.refused.set(refused);
+        }
+        Ok(prices)
+    }
+
+    /// Returns what calls have cost, as far as their results say so: the first row of each.
+    pub(crate) fn settle(&self, group: &ResultGroup) -> Vec<SettledCall> {
+        let mut settled = Vec::new();
+        for cost in &self.results {
+            let Some((column, parents)) = column_at(&group.rows, &cost.path) else { continue };
+            let Some(amounts) = amounts(&column) else { continue };
+            let of_row = |row: usize| {
+                let is_there = parents.iter().all(|it| it.is_valid(row));
+                amounts.get(row).filter(|_| is_there).and_then(|it| it.ok())
+            };
+            for (attempt, row) in first_rows(group) {
+                if let Some(cost_of_call) = of_row(row) {
+                    settled.push(SettledCall { attempt, limit: cost.limit, cost: cost_of_call });
+                }
+            }
+        }
+        settled
+    }
+
+    /// Returns whether rows may have other prices than the usual one.
+    pub(crate) fn are_of_rows(&self) -> bool {
+        !self.rows.is_empty()
+    }
+
+    /// Returns whether results are to be looked at.
+    pub(crate) fn are_in_results(&self) -> bool {
+        !self.results.is_empty()
+    }
+}
+
+/// Returns each call that has result rows, with the position of the first of them.
+fn first_rows(group: &ResultGroup) -> impl Iterator<Item = (AttemptId, usize)> {
+    let mut next = 0;
+    group.attempts.iter().enumerate().filter_map(move |(index, attempt)| {
+        let counts = group.counts.as_ref();
+        let count = counts.map_or(1, |it| it.get(index).copied().unwrap_or_default()) as usize;
+        let first = next;
+        next += count;
+        (count > 0).then_some((*attempt, first))
+    })
+}
+
+/// Returns a column, or a field inside of one, and the structs around it.
+fn column_at(rows: &RecordBatch, path: &[String]) -> Option<(ArrayRef, Vec<ArrayRef>)> {
+    let (first, fields) = path.split_first()?;
+    let mut column = ArrayRef::clone(rows.column_by_name(first)?);
+    let mut parents = Vec::new();
+    for field in fields {
+        let inner = ArrayRef::clone(column.as_struct_opt()?.column_by_name(field)?);
+        parents.push(std::mem::replace(&mut column, inner));
+    }
+    Some((column, parents))
+}
+
+fn no_numbers(column: &str) -> TaskError {
+    TaskError::Internal(format!("`cost` names column `{column}`, which has no numbers"))
+}

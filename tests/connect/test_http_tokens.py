@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests a minute and tokens a minute: what is charged is what the service has counted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pytest
+
+import sparkawait as sa
+from sparkawait import arrow
+from sparkawait._plan.options import resolve_unpickled
+from tests.support.scripted_server import Answer, ScriptedServer
+
+PROMPTS = pa.record_batch({"id": range(40), "most": [100 + 10 * (it % 5) for it in range(40)]})
+
+
+class Counting:
+    """A service that counts requests, and the tokens of those that it answers."""
+
+    def __init__(self) -> None:
+        self.requests = self.tokens = 0
+        self._lock = threading.Lock()
+
+    def answer(self, target: str, _: int) -> Answer:
+        prompt = int(target.rsplit("/", 1)[1])
+        with self._lock:
+            self.requests += 1
+            if prompt % 10 == 7:
+                return 400, {}, b"{}"
+            used = 1 + prompt * 37 % 90
+            self.tokens += used
+        return 200, {}, json.dumps({"text": "hm", "usage": {"total_tokens": used}}).encode()
+
+
+@contextmanager
+def serve() -> Iterator[tuple[Counting, str]]:
+    counting = Counting()
+    with ScriptedServer(counting.answer) as server:
+        yield counting, server.url
+
+
+class Chat(sa.AsyncFunction):
+    """Asks in a thread, and says itself what it has cost; nothing if it was refused."""
+
+    schema = "text string"
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def open(self, context):
+        self.context = context
+
+    async def async_invoke(self, row):
+        self.context.settle(row, 0, limit="tokens")
+        reply = await asyncio.to_thread(self.ask, row["id"])
+        self.context.settle(row, reply["usage"]["total_tokens"], limit="tokens")
+        return {"text": reply["text"]}
+
+    def ask(self, prompt):
+        with urllib.request.urlopen(f"{self.url}/{prompt}") as reply:  # noqa: S310 - of this test
+            return json.load(reply)
+
+
+def native(url):
+    schema = "text string, usage struct<total_tokens: bigint>"
+    return sa.http.get(f"{url}/{{id}}", schema, proxy=False)
+
+
+@pytest.mark.parametrize("scope", ["task", "host"])
+@pytest.mark.parametrize("cost", ["most", lambda row: row["most"]])
+@pytest.mark.parametrize("make", [native, Chat])
+def test_both_limits_end_at_what_the_service_has_counted(make, cost, scope):
+    is_native, totals = make is native, {}
+    with serve() as (counting, url):
+        tokens = sa.RateLimit(
+            "600_000/min",
+            burst=700,
+            cost=cost,
+            scope=scope,
+            result_cost="usage.total_tokens" if is_native else None,
+            name="tokens",
+        )
+        requests = sa.RateLimit("60_000/min", burst=10, scope=scope, name="requests")
+        plan = resolve_unpickled(
+            "unordered",
+            make(url),
+            input_schema=None,
+            rate_limit=[requests, tokens],
+            on_error="drop",
+            timeout="20s",
+        )
+        out = arrow.run(plan, iter([PROMPTS]), on_metrics=totals.update)
+        found = [row for part in out for row in part.to_pylist()]
+
+    assert (len(found), counting.requests) == (36, 40)
+    # What was refused is settled by the function that says so, and was charged as guessed else.
+    guessed = sum(PROMPTS["most"][it].as_py() for it in (7, 17, 27, 37)) if is_native else 0
+    permits = {name: it["permits"] for name, it in totals["rate_limits"].items()}
+    assert permits == {"requests": 40, "tokens": counting.tokens + guessed}

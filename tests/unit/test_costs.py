@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What rows cost of a limit in time: columns, functions, and what calls turn out to have cost."""
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+import sparkawait as sa
+from sparkawait import arrow
+from sparkawait._plan.options import resolve_unpickled
+from sparkawait._worker.settlements import Settlements
+from sparkawait.exceptions import ErrorKind
+from sparkawait.functions import FunctionContext
+from sparkawait.rate_limit import RateLimit
+from sparkawait.testing import simulated
+
+IDS = list(range(10))
+ROWS = pa.record_batch(
+    {"id": IDS, "tokens": [it % 4 for it in IDS], "tenant": [f"t{it % 3}" for it in IDS]}
+)
+TOKENS = sum(it % 4 for it in IDS)
+MODES = ["ordered", "unordered", "key_ordered"]
+
+
+@sa.async_function("seen bigint, used bigint")
+async def see(row):
+    return {"seen": row["id"], "used": 2 * row["id"]}
+
+
+def run(function, batch=ROWS, mode="unordered", **options):
+    """Returns the rows, and the permits that were taken of each limit."""
+    totals = {}
+    key = {"key": "id"} if mode == "key_ordered" else {}
+    plan = resolve_unpickled(mode, function, input_schema=None, **options, **key)
+    out = arrow.run(plan, iter([batch]), on_metrics=totals.update)
+    rows = [row for part in out for row in part.to_pylist()]
+    return rows, {name: it["permits"] for name, it in totals["rate_limits"].items()}
+
+
+def of_row(row):
+    return row["tokens"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("channel", [None, "tenant"])
+@pytest.mark.parametrize("scope", ["task", "host"])
+@pytest.mark.parametrize("cost", ["tokens", of_row])
+def test_a_row_pays_what_it_costs(mode, channel, scope, cost):
+    name = f"{mode} {channel} {cost}"
+    limits = [RateLimit("9000/s", name="calls"), RateLimit("500/s", 4, cost, scope, name=name)]
+
+    rows, permits = run(see, mode=mode, channel=channel, rate_limit=limits, timeout="5s")
+
+    assert sorted(row["seen"] for row in rows) == IDS
+    assert permits == {"calls": len(IDS), name: TOKENS}
+
+
+@pytest.mark.parametrize(
+    ("values", "charged"),
+    [
+        (pa.array([0.2, 1.0, 1.7]), 4),
+        (pa.array([Decimal("0.2"), Decimal("1.0"), Decimal("1.7")]), 4),
+        (pa.array([1, 200, 3], pa.uint8()), 204),
+    ],
+)
+def test_part_of_a_permit_counts_as_one(values, charged):
+    batch = pa.record_batch({"id": [0, 1, 2], "tokens": values})
+    for cost in ("tokens", of_row):
+        rows, permits = run(see, batch, rate_limit=RateLimit("1000/s", 300, cost))
+        assert (len(rows), permits) == (3, {"1000/s": charged})
+
+
+BAD = {
+    "is null": None,
+    "is negative": -0.5,
+    "is no number": float("nan"),
+    "is above 2 to the power of 53": float("inf"),
+}
+
+
+@pytest.mark.parametrize("cost", ["tokens", of_row])
+@pytest.mark.parametrize("channel", [None, "id"])
+def test_a_row_whose_cost_is_none_fails_and_is_not_called(cost, channel):
+    called = []
+
+    @sa.async_function("seen bigint")
+    async def note(row):
+        called.append(row["id"])
+        return {"seen": row["id"]}
+
+    batch = pa.record_batch({"id": range(6), "tokens": [1.0, *BAD.values(), 3.0]})
+    limit = RateLimit("1000/s", 2, cost, name="tokens a minute")
+
+    rows, permits = run(note, batch, rate_limit=limit, channel=channel, on_error="capture")
+
+    assert (sorted(called), permits) == ([0, 5], {"tokens a minute": 4})
+    errors = [row["error"] for row in sorted(rows, key=lambda row: row["id"])]
+    assert errors[0] is None
+    assert errors[5] is None
+    for error, why in zip(errors[1:5], BAD, strict=True):
+        assert error["kind"] == ErrorKind.COST_INVALID
+        assert f"`cost` of RateLimit `tokens a minute` {why} in this row" in error["message"]
+
+
+def test_a_cost_fails_the_task_if_failures_do():
+    batch = pa.record_batch({"id": [1], "tokens": pa.array([None], pa.int64())})
+    with pytest.raises(sa.AsyncFunctionError, match="is null in this row") as caught:
+        run(see, batch, rate_limit=RateLimit("1/s", cost="tokens"))
+    assert caught.value.kind == ErrorKind.COST_INVALID
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [("seven", "must return a number, got `str`"), (True, "must return a number, got `bool`")],
+)
+def test_a_function_that_returns_no_number_fails_its_row(value, message):
+    limit = RateLimit("1000/s", cost=lambda _row: value)
+    rows, _ = run(see, ROWS.slice(0, 1), rate_limit=limit, on_error="capture")
+    assert message in rows[0]["error"]["message"]
+
+
+def test_a_function_that_raises_fails_its_row_and_is_the_cause():
+    def cost(row):
+        return 1 / row["id"]
+
+    limit = RateLimit("1000/s", cost=cost)
+    rows, permits = run(see, rate_limit=limit, on_error="capture")
+    errors = [row["error"] for row in sorted(rows, key=lambda row: row["id"])]
+    assert errors[0]["kind"] == ErrorKind.COST_INVALID
+    assert "the `cost` function of RateLimit `1000/s`: ZeroDivisionError" in errors[0]["message"]
+    assert (errors[1:], permits) == ([None] * 9, {"1000/s": 9})
+
+    with pytest.raises(sa.AsyncFunctionError) as caught:
+        run(see, rate_limit=limit)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_a_later_call_of_a_chain_pays_by_columns_of_the_call_before_it():
+    first = arrow.unordered_wait([ROWS], see)
+    limits = [
+        RateLimit("9000/s", 9, cost="used"),
+        RateLimit("8000/s", 9, cost=lambda row: row.seen + row.tokens),
+    ]
+    out = arrow.ordered_wait(first, simulated(), chain=True, rate_limit=limits)
+    assert sorted(pa.Table.from_batches(out)["seen"].to_pylist()) == IDS
+
+
+def test_a_result_says_what_its_call_has_cost():
+    limit = RateLimit("1000/s", 50, cost=20, result_cost="used")
+    _, permits = run(see, rate_limit=limit)
+    assert permits == {"1000/s": 2 * sum(IDS)}
+
+
+def test_a_field_of_a_result_says_it_and_nothing_leaves_the_cost_as_it_was():
+    usages = [{"total": {"tokens": 7.5}}, {"total": None}, None, {"total": {"tokens": -1.0}}]
+
+    @sa.async_function("usage struct<total: struct<tokens: double>>")
+    async def ask(row):
+        if row["id"] == 4:
+            raise ValueError
+        return [] if row["id"] == 5 else {"usage": usages[row["id"]]}
+
+    limit = RateLimit("1000/s", cost=100, result_cost="usage.total.tokens")
+    _, permits = run(ask, ROWS.slice(0, 6), rate_limit=limit, on_error="drop")
+    assert permits == {"1000/s": 8 + 5 * 100}
+
+
+def test_of_several_rows_of_a_call_the_first_says_it():
+    @sa.async_function("used int")
+    async def ask(row):
+        return [{"used": row["id"] + more} for more in range(row["id"])]
+
+    limit = RateLimit("1000/s", cost=5, result_cost="used")
+    _, permits = run(ask, rate_limit=limit)
+    assert permits == {"1000/s": 5 + sum(IDS)}
+
+
+@pytest.mark.parametrize("channel", [None, "tenant"])
+def test_what_a_cache_knows_costs_nothing_whatever_its_result_says(channel):
+    limit, cache = RateLimit("1000/s", cost=3, result_cost="used"), sa.Cache(key="tenant")
+    _, permits = run(see, rate_limit=limit, cache=cache, channel=channel)
+    assert permits == {"1000/s": 2 * (0 + 1 + 2)}
+    assert run(see, rate_limit=limit, cache=cache, channel=channel)[1] == {"1000/s": 0}
+
+
+class Ask(sa.AsyncFunction):
+    """Says what its calls have cost, before they end."""
+
+    schema = "seen bigint"
+
+    def __init__(self, settle):
+        self.settle = settle
+
+    def open(self, context):
+        self.context = context
+
+    async def async_invoke(self, row):
+        self.settle(self.context, row)
+        if row["id"] == 3:
+            raise ConnectionResetError
+        return {"seen": row["id"]}
+
+
+def test_a_function_says_what_its_calls_have_cost_those_that_fail_too():
+    function = Ask(lambda context, row: context.settle(row, row["id"] - 0.5 * (row["id"] > 0)))
+    rows, permits = run(function, rate_limit=RateLimit("1000/s", cost=50), on_error="drop")
+    assert (len(rows), permits) == (9, {"1000/s": sum(IDS)})
+
+
+def test_a_batched_function_says_it_of_each_row():
+    class AskMany(Ask):
+        batch = sa.Batch(max_rows=4, linger="1ms")
+
+        async def async_invoke_batch(self, rows):
+            for row in rows:
+                self.settle(self.context, row)
+            return [{"seen": row["id"]} for row in rows]
+
+    function = AskMany(lambda context, row: context.settle(row, row["id"]))
+    rows, permits = run(function, rate_limit=RateLimit("1000/s", cost=50))
+    assert (len(rows), permits) == (10, {"1000/s": sum(IDS)})
+
+
+def test_the_limit_that_is_settled_is_the_one_whose_cost_is_of_the_row():
+    limits = [RateLimit("1000/s", name="calls"), RateLimit("2000/s", cost="tokens", name="tokens")]
+    function = Ask(lambda context, row: context.settle(row, 10))
+    _, permits = run(function, rate_limit=limits, on_error="drop")
+    assert permits == {"calls": 10, "tokens": 100}
+
+    function = Ask(lambda context, row: context.settle(row, 0, limit="calls"))
+    _, permits = run(function, rate_limit=limits, on_error="drop")
+    assert permits == {"calls": 0, "tokens": TOKENS}
+
+
+def test_each_attempt_is_settled_by_itself():
+    attempts = []
+
+    def settle(context, row):
+        attempts.append(row["id"])
+        if attempts.count(row["id"]) == 1:
+            context.settle(row, 1)
+
+    limit, retry = RateLimit("1000/s", cost=7), sa.retry.fixed_delay(1, "1ms")
+    _, permits = run(Ask(settle), ROWS.slice(3, 1), rate_limit=limit, retry=retry, on_error="drop")
+    assert permits == {"1000/s": 1 + 7}
+
+
+def test_without_limits_there_is_nothing_to_settle():
+    context = FunctionContext(0, "f")
+    context.settle(None, "what")
+    assert context.on_settle is None
+
+
+@pytest.mark.parametrize(
+    ("cost", "limit", "message"),
+    [
+        (-1, None, "must be a number from 0 to 2\\*\\*53, got -1"),
+        (-0.5, None, "must be a number from 0"),
+        (True, None, "must be a number from 0"),
+        ("7", None, "must be a number from 0"),
+        (float("nan"), None, "must be a number from 0"),
+        (float("inf"), None, "must be a number from 0"),
+        (1, "calls", "must be one of 'a', got 'calls'"),
+    ],
+)
+def test_what_is_no_cost_of_a_limit_is_refused(cost, limit, message):
+    function = Ask(lambda context, row: context.settle(row, cost, limit))
+    options = {"rate_limit": RateLimit("9/s", name="a"), "on_error": "capture"}
+    rows, _ = run(function, ROWS.slice(0, 1), **options)
+    with pytest.raises(sa.ConfigurationError, match=message):
+        raise sa.ConfigurationError(rows[0]["error"]["message"], ErrorKind.COST_INVALID)
+
+
+def test_settle_needs_a_limit_where_several_may_be_meant_and_the_row():
+    settlements = Settlements([RateLimit("1/s"), RateLimit("2/s")])
+    with pytest.raises(sa.ConfigurationError, match="takes the row of the call, got `dict`"):
+        settlements.note({}, 1, None)
+    assert not settlements
+
+
+async def later(row):
+    return row
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"cost": 1.5}, "`cost` of RateLimit must be an int, a column of numbers, or a function"),
+        ({"cost": ""}, "`cost` of RateLimit must be an int, a column"),
+        ({"cost": True}, "`cost` of RateLimit must be an int"),
+        ({"cost": later}, "must be a plain function, which returns at once, got `later`"),
+        ({"cost": lambda: 1}, "`cost` of RateLimit does not fit"),
+        ({"result_cost": ""}, "`result_cost` of RateLimit must be the name of a column"),
+        ({"result_cost": 7}, "`result_cost` of RateLimit must be the name of a column"),
+    ],
+)
+def test_a_wrong_cost_is_refused(arguments, message):
+    with pytest.raises(sa.ConfigurationError) as caught:
+        RateLimit("5/s", **arguments)
+    assert caught.value.kind == ErrorKind.RATE_LIMIT_INVALID
+    assert message in str(caught.value)
+
+
+class Column:
+    """As an expression of PySpark looks."""
+
+    alias = None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        ({"cost": "price"}, "column-missing", "`cost` names column `price`, which the input does"),
+        ({"cost": "tenant"}, "rate-limit-invalid", "`cost` names `tenant`, which is no number"),
+        ({"cost": Column()}, "rate-limit-invalid", "`cost` is an expression, which only the wait"),
+        ({"result_cost": "cost"}, "column-missing", "names `cost`, which `see` does not return"),
+        ({"result_cost": "used.it"}, "column-missing", "names `used.it`, which `see` does not"),
+    ],
+)
+def test_columns_that_have_no_costs_are_refused_where_they_are_known(arguments, kind, message):
+    with pytest.raises(sa.ConfigurationError) as caught:
+        list(arrow.ordered_wait([ROWS], see, rate_limit=RateLimit("5/s", **arguments)))
+    assert (caught.value.kind, message in str(caught.value)) == (kind, True)
+
+
+def test_a_column_of_results_that_has_no_numbers_is_refused():
+    @sa.async_function("used string")
+    async def ask(row):
+        return row["id"]
+
+    with pytest.raises(sa.ConfigurationError, match="`result_cost` names `used`, which is no numb"):
+        resolve_unpickled(
+            "ordered", ask, input_schema=None, rate_limit=RateLimit("1/s", result_cost="used")
+        )

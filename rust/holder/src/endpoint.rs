@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Steps of a task that is in another process of the host, over a Unix socket.
 //!
-//! A connection carries one step; its frames are those of `sparkawait_wire`:
+//! Two processes have one connection for all steps of the one in tasks of the other. A step has two
+//! channels of it (`sparkawait_wire`), so that one whose consumer is slow holds no other:
 //!
 //! ```text
-//!   step                                  task
-//!    | Hello(version, token)               |
-//!    |               Hello(version, token) |
-//!    | Open(task, run, part) ------------> |   Reset(not here), or
-//!    | <--------------------- AddCredit(1) |   a place for a bundle
-//!    | Data(rows) -----------------------> |
-//!    | <--------------------- AddCredit(1) |   ..
-//!    | Data(patience) .. End ------------> |   the part has ended
-//!    | <- Data(outputs, operators, counts) |   one at a time: each credit is given back
-//!    | <------------------------------ End |   or Reset(why the task failed)
+//!   step                                    task
+//!    | Open a: what a part comes to -------> |   Reset(a, not here), or
+//!    | <------------- Open r: the part's rows |
+//!    | Data(r, rows) .. Data(r, patience) -> |   as credits are added
+//!    | End(r) -----------------------------> |   the part has ended
+//!    | <- Data(a, outputs, operators, counts) |   as credits are added
+//!    | <----------------------------- End(a) |   or Reset(a, why the task failed)
 //! ```
 //!
 //! Sockets are in a folder that is its owner's alone; both ends look who the other one is, and say
@@ -24,7 +22,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-mod connection;
+mod link;
 mod messages;
 mod remote;
 mod served;
@@ -33,6 +31,7 @@ pub use messages::Address;
 pub use remote::{Answer, RemoteTask, StepError};
 
 use crate::random::random;
+use link::Link;
 use served::serve;
 
 /// The longest path of a socket, with the zero behind it.
@@ -58,9 +57,7 @@ pub fn listen() -> io::Result<Address> {
         for stream in listener.incoming() {
             let Ok(stream) = stream else { continue };
             // What cannot be served is lost to the other end, which knows what to do.
-            let _ = std::thread::Builder::new()
-                .name("sparkawait-holder".to_owned())
-                .spawn(move || serve(stream, token));
+            let _ = Link::start(stream, token, Some(serve), None);
         }
     })?;
     Ok(Address { path: path.to_string_lossy().into_owned(), token })

@@ -4,15 +4,27 @@
 use std::fmt;
 use std::time::Duration;
 
+use bytes::Bytes;
+use sparkawait_wire::ChannelKey;
+use sparkawait_wire::event::FIRST_CODE;
+
 use crate::reader::{Reader, put_bytes};
 use crate::state::TaskId;
 
 /// How often somebody who waits looks for something else.
 pub(super) const TURN: Duration = Duration::from_millis(100);
 
-/// Codes of [`Frame::Reset`].
-pub(super) const NOT_HERE: u16 = 1;
-pub(super) const FAILED: u16 = 2;
+/// How long the other end may take for its first answer.
+pub(super) const ANSWER: Duration = Duration::from_secs(4);
+
+/// The task is not there, elsewhere with its input, or has other rows.
+pub(super) const NOT_HERE: u16 = FIRST_CODE;
+
+/// The task has failed.
+pub(super) const FAILED: u16 = FIRST_CODE + 1;
+
+/// The step goes no further.
+pub(super) const GIVEN_UP: u16 = FIRST_CODE + 2;
 
 /// What a message is about: its first byte.
 pub(super) mod about {
@@ -39,17 +51,72 @@ impl fmt::Debug for Address {
     }
 }
 
-/// Writes what a connection is opened for.
-pub(super) fn write_subject(id: TaskId, run: &str, part: u64) -> Vec<u8> {
-    let mut out = id.0.to_vec();
-    out.extend(part.to_le_bytes());
-    put_bytes(&mut out, run.as_bytes());
-    out
+/// What a channel is opened for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// What a part of a task comes to.
+    Part {
+        /// The task.
+        task: TaskId,
+        /// The run of the query.
+        run: String,
+        /// Parts before it.
+        part: u64,
+    },
+    /// The rows of the part that was asked for on another channel.
+    Rows(ChannelKey),
 }
 
-/// Reads it.
-pub(super) fn read_subject(subject: &[u8]) -> Option<(TaskId, String, u64)> {
-    let mut reader = Reader::new(subject);
-    let (id, part) = (TaskId(reader.array()?), reader.u64()?);
-    Some((id, String::from_utf8(reader.bytes()?.to_vec()).ok()?, part))
+impl Subject {
+    pub(super) fn to_bytes(&self) -> Bytes {
+        let mut out = Vec::new();
+        match self {
+            Self::Part { task, run, part } => {
+                out.push(0);
+                out.extend(task.0);
+                out.extend(part.to_le_bytes());
+                put_bytes(&mut out, run.as_bytes());
+            }
+            Self::Rows(ChannelKey { index, generation }) => {
+                out.push(1);
+                out.extend(index.to_le_bytes());
+                out.extend(generation.to_le_bytes());
+            }
+        }
+        Bytes::from(out)
+    }
+
+    pub(super) fn read(subject: &[u8]) -> Option<Self> {
+        let (kind, rest) = subject.split_first()?;
+        let mut reader = Reader::new(rest);
+        let read = match kind {
+            0 => {
+                let (task, part) = (TaskId(reader.array()?), reader.u64()?);
+                let run = String::from_utf8(reader.bytes()?.to_vec()).ok()?;
+                Self::Part { task, run, part }
+            }
+            1 => Self::Rows(ChannelKey { index: reader.u32()?, generation: reader.u32()? }),
+            _ => return None,
+        };
+        reader.is_empty().then_some(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subject_that_was_written_is_read_whole_or_not_at_all() {
+        let run = "run".to_owned();
+        for subject in [
+            Subject::Part { task: TaskId([3; 16]), run, part: 7 },
+            Subject::Rows(ChannelKey { index: 1, generation: 2 }),
+        ] {
+            let bytes = subject.to_bytes();
+            assert_eq!(Subject::read(&bytes), Some(subject));
+            assert!((0..bytes.len()).all(|end| Subject::read(&bytes[..end]).is_none()));
+        }
+        assert_eq!(Subject::read(&[9]), None);
+    }
 }

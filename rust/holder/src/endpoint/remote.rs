@@ -2,16 +2,16 @@
 //! A step of a task of another process.
 
 use std::io::{self, ErrorKind as IoKind};
-use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use sparkawait_core::ErrorKind;
 use sparkawait_runtime::Patience;
-use sparkawait_wire::Frame;
+use sparkawait_wire::ChannelKey;
 
-use super::connection::{CHANNEL, Connection, GREETING, unexpected};
-use super::messages::{Address, FAILED, TURN, about, write_subject};
+use super::link::{Link, Received};
+use super::messages::{ANSWER, Address, FAILED, GIVEN_UP, Subject, TURN, about};
 use crate::detached::{Counts, PartEnd};
 use crate::reader::Reader;
 use crate::state::TaskId;
@@ -33,26 +33,27 @@ pub enum StepError {
 }
 
 /// A task of another process, for one part.
+///
+/// Dropped before its end, it leaves the part to whoever begins it again.
 #[derive(Debug)]
 pub struct RemoteTask {
-    connection: Connection,
+    link: Arc<Link>,
+    /// What the part comes to is received here.
+    answer: ChannelKey,
+    /// Its rows are sent here.
+    rows: ChannelKey,
 }
 
 impl RemoteTask {
     /// Begins a part of a task; `None` if the task is not there, or elsewhere with its input.
     pub fn begin(address: &Address, id: TaskId, run: &str, part: u64) -> Option<Self> {
-        let stream = UnixStream::connect(&address.path).ok()?;
-        stream.set_write_timeout(None).ok()?;
-        let mut connection = Connection::greet(stream, address.token).ok()?;
-        let subject = Bytes::from(write_subject(id, run, part));
-        connection.send(Frame::Open { channel: CHANNEL, credit: 1, subject }).ok()?;
-        match connection.receive(GREETING).ok()?? {
-            Frame::AddCredit { credit, .. } => {
-                connection.credit = credit;
-                Some(Self { connection })
-            }
-            _ => None,
+        let subject = Subject::Part { task: id, run: run.to_owned(), part };
+        let (link, answer) = Link::ask(address, &subject).ok()?;
+        if let Ok(Received::Wanted(rows)) = link.receive(answer, ANSWER) {
+            return Some(Self { link, answer, rows });
         }
+        link.close(answer);
+        None
     }
 
     /// Waits until a bundle is wanted; false if none is within a short time.
@@ -61,14 +62,13 @@ impl RemoteTask {
     ///
     /// As [`wait`](Self::wait).
     pub fn is_wanted(&mut self) -> Result<bool, StepError> {
-        if self.connection.credit == 0 {
-            match self.connection.receive(TURN)? {
-                None => {}
-                Some(Frame::AddCredit { credit, .. }) => self.connection.credit += credit,
-                Some(frame) => return Err(failure(&frame)),
-            }
+        if self.link.has_room(self.rows, Some(self.answer), TURN)? {
+            return Ok(true);
         }
-        Ok(self.connection.credit > 0)
+        match self.link.receive(self.answer, Duration::ZERO)? {
+            Received::Nothing if self.link.is_wanted(self.rows) => Ok(false),
+            received => Err(failure(&received)),
+        }
     }
 
     /// Hands rows over as Arrow IPC, once they are wanted.
@@ -77,7 +77,14 @@ impl RemoteTask {
     ///
     /// As [`wait`](Self::wait).
     pub fn put(&mut self, rows: &[u8]) -> Result<(), StepError> {
-        Ok(self.connection.send_data(about::ROWS, &[rows])?)
+        self.send(about::ROWS, rows)
+    }
+
+    fn send(&mut self, about: u8, bytes: &[u8]) -> Result<(), StepError> {
+        let mut payload = Vec::with_capacity(1 + bytes.len());
+        payload.push(about);
+        payload.extend(bytes);
+        Ok(self.link.push(self.rows, Bytes::from(payload))?)
     }
 
     /// Says that the part has no further rows.
@@ -90,9 +97,9 @@ impl RemoteTask {
             Patience::Drain => u64::MAX,
             Patience::Linger(linger) => u64::try_from(linger.as_nanos()).unwrap_or(u64::MAX - 1),
         };
-        self.connection.send_data(about::PATIENCE, &[&nanos.to_le_bytes()])?;
-        let sequence = self.connection.sequence;
-        Ok(self.connection.send(Frame::End { channel: CHANNEL, sequence })?)
+        self.send(about::PATIENCE, &nanos.to_le_bytes())?;
+        self.link.end(self.rows);
+        Ok(())
     }
 
     /// Waits for what the part came to, and adds to `end` what comes; true if that is all.
@@ -101,19 +108,24 @@ impl RemoteTask {
     ///
     /// The task has failed, or its process is gone.
     pub fn wait(&mut self, end: &mut Answer) -> Result<bool, StepError> {
-        let Some(frame) = self.connection.receive(TURN)? else { return Ok(false) };
-        match frame {
-            Frame::Data { payload, .. } => {
-                end.add(&payload).ok_or_else(|| io::Error::from(IoKind::InvalidData))?;
-                // Behind its last message the other end is gone, which is no loss.
-                let _ = self.connection.add_credit();
+        match self.link.receive(self.answer, TURN)? {
+            Received::Nothing => Ok(false),
+            Received::Message(cost, payload) => {
+                let added = end.add(&payload);
+                self.link.recycle(self.answer, cost);
+                added.ok_or_else(|| io::Error::from(IoKind::InvalidData))?;
                 Ok(false)
             }
-            Frame::End { .. } => Ok(true),
-            // What bundles were worth, and nobody needs any more.
-            Frame::AddCredit { .. } => Ok(false),
-            frame => Err(failure(&frame)),
+            Received::Ended => Ok(true),
+            received => Err(failure(&received)),
         }
+    }
+}
+
+impl Drop for RemoteTask {
+    fn drop(&mut self) {
+        self.link.reset(self.rows, GIVEN_UP, Bytes::new());
+        self.link.close(self.answer);
     }
 }
 
@@ -161,9 +173,9 @@ impl Answer {
 }
 
 /// Says why a step has come to no end.
-fn failure(frame: &Frame) -> StepError {
-    let Frame::Reset { code: FAILED, reason, .. } = frame else {
-        return StepError::Lost(unexpected(frame));
+fn failure(received: &Received) -> StepError {
+    let Received::Reset(FAILED, reason) = received else {
+        return StepError::Lost(io::Error::new(IoKind::ConnectionAborted, "it has other rows"));
     };
     let mut reader = Reader::new(reason);
     let kind = reader.bytes().and_then(|it| std::str::from_utf8(it).ok());

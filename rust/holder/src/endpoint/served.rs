@@ -2,7 +2,6 @@
 //! A step of another process, in the process of its task.
 
 use std::io::{self, ErrorKind as IoKind};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,47 +9,66 @@ use bytes::Bytes;
 use sparkawait_core::ErrorKind;
 use sparkawait_runtime::Patience;
 use sparkawait_task::error::TaskError;
-use sparkawait_wire::Frame;
+use sparkawait_wire::ChannelKey;
 
-use super::connection::{CHANNEL, Connection, GREETING, unexpected};
-use super::messages::{FAILED, NOT_HERE, TURN, about, read_subject};
+use super::link::{Link, Received};
+use super::messages::{ANSWER, FAILED, NOT_HERE, Subject, TURN, about};
 use crate::bundles::BundleId;
 use crate::detached::{Begun, Claim, Counts, DetachedTask, PartEnd};
 use crate::ipc;
 use crate::reader::{Reader, put_bytes};
 
-/// Bytes of a piece of something that is larger than a frame may be.
-const PIECE: usize = 16 << 20;
+/// Bytes of a piece of something that is to be sent: what others send goes between.
+const PIECE: usize = 256 << 10;
 
-/// Carries out the step of a connection.
-pub(super) fn serve(stream: UnixStream, token: [u8; 16]) {
-    let Ok(mut connection) = Connection::greet(stream, token) else { return };
-    let Ok(Some(Frame::Open { subject, .. })) = connection.receive(GREETING) else { return };
-    let task = read_subject(&subject).and_then(|(id, run, part)| {
-        let task = DetachedTask::find(id)?;
-        match task.begin_within(&run, part, GREETING / 2) {
-            Begun::Yes => Some(task),
-            Begun::Busy => None,
-            Begun::Stale => {
-                task.abandon();
-                None
-            }
-        }
-    });
-    let Some(task) = task else {
-        let _ = connection.reset(NOT_HERE, String::new());
-        return;
+/// Carries out what the other end asks for, on a thread of its own.
+pub(super) fn serve(link: Arc<Link>, channel: ChannelKey, subject: Subject) {
+    let of_thread = Arc::clone(&link);
+    let spawned = std::thread::Builder::new()
+        .name("sparkawait-holder".to_owned())
+        .spawn(move || serve_step(&of_thread, channel, &subject));
+    if spawned.is_err() {
+        // The lock of the connection is held here. Without an answer, the other end does as if
+        // nobody were here.
+        drop(link);
+    }
+}
+
+fn serve_step(link: &Link, answers: ChannelKey, subject: &Subject) {
+    let Some(task) = begin(subject) else {
+        return link.reset(answers, NOT_HERE, Bytes::new());
     };
-    match serve_part(&mut connection, &task) {
-        Ok(Some(end)) => {
+    let Ok(rows) = link.open(&Subject::Rows(answers)) else { return task.leave() };
+    let served = serve_part(link, &task, answers, rows);
+    link.close(rows);
+    match served {
+        Ok(end) => {
             // If the other end is gone, its batch has failed, and is carried out again.
-            let _ = answer(&mut connection, &end);
+            let _ = answer(link, answers, &end);
         }
-        Ok(None) => {}
         Err(Broken::Off) => task.leave(),
         Err(Broken::Other) => {
             task.abandon();
-            let _ = connection.reset(NOT_HERE, String::new());
+            link.reset(answers, NOT_HERE, Bytes::new());
+        }
+        Err(Broken::Failed(error)) => {
+            let mut reason = Vec::new();
+            put_bytes(&mut reason, kind_of(&error).as_str().as_bytes());
+            reason.extend(error.to_string().as_bytes());
+            link.reset(answers, FAILED, Bytes::from(reason));
+        }
+    }
+}
+
+fn begin(subject: &Subject) -> Option<Arc<DetachedTask>> {
+    let Subject::Part { task, run, part } = subject else { return None };
+    let task = DetachedTask::find(*task)?;
+    match task.begin_within(run, *part, ANSWER / 2) {
+        Begun::Yes => Some(task),
+        Begun::Busy => None,
+        Begun::Stale => {
+            task.abandon();
+            None
         }
     }
 }
@@ -61,6 +79,8 @@ enum Broken {
     Off,
     /// The task has other rows of it.
     Other,
+    /// The task has failed.
+    Failed(TaskError),
 }
 
 impl From<io::Error> for Broken {
@@ -69,30 +89,31 @@ impl From<io::Error> for Broken {
     }
 }
 
-/// Takes a part; returns nothing if the task has failed, and the other end was told.
+/// Takes a part, and waits for what it comes to.
 fn serve_part(
-    connection: &mut Connection,
-    task: &Arc<DetachedTask>,
-) -> Result<Option<Arc<PartEnd>>, Broken> {
-    connection.add_credit()?;
+    link: &Link,
+    task: &DetachedTask,
+    answers: ChannelKey,
+    rows: ChannelKey,
+) -> Result<Arc<PartEnd>, Broken> {
     let mut patience = Patience::Drain;
     loop {
-        let Some(frame) = connection.receive(TURN)? else { continue };
-        match frame {
-            Frame::Data { payload, .. } => match payload.split_first() {
-                Some((&about::ROWS, rows)) => {
-                    put(connection, task, rows)?;
-                    connection.add_credit()?;
+        match link.receive(rows, TURN)? {
+            Received::Message(cost, payload) => {
+                match payload.split_first() {
+                    Some((&about::ROWS, bundle)) => put(link, task, answers, bundle)?,
+                    Some((&about::PATIENCE, linger)) => {
+                        let linger = Reader::new(linger).u64().filter(|it| *it < u64::MAX);
+                        let linger = linger.map(Duration::from_nanos);
+                        patience = linger.map_or(Patience::Drain, Patience::Linger);
+                    }
+                    _ => return Err(Broken::Off),
                 }
-                Some((&about::PATIENCE, linger)) => {
-                    let linger = Reader::new(linger).u64().filter(|it| *it < u64::MAX);
-                    let linger = linger.map(Duration::from_nanos);
-                    patience = linger.map_or(Patience::Drain, Patience::Linger);
-                }
-                _ => return Err(io::Error::from(IoKind::InvalidData).into()),
-            },
-            Frame::End { .. } => break,
-            frame => return Err(unexpected(&frame).into()),
+                link.recycle(rows, cost);
+            }
+            Received::Ended => break,
+            Received::Nothing if link.is_wanted(answers) => {}
+            _ => return Err(Broken::Off),
         }
     }
     if !task.put_end(patience) {
@@ -100,21 +121,15 @@ fn serve_part(
     }
     loop {
         match task.wait(TURN) {
-            Ok(Some(end)) => return Ok(Some(end)),
-            Ok(None) => is_there(connection)?,
-            Err(error) => {
-                let mut reason = Vec::new();
-                put_bytes(&mut reason, kind_of(&error).as_str().as_bytes());
-                reason.extend(error.to_string().as_bytes());
-                let reason = Bytes::from(reason);
-                connection.send(Frame::Reset { channel: CHANNEL, code: FAILED, reason })?;
-                return Ok(None);
-            }
+            Ok(Some(end)) => return Ok(end),
+            Ok(None) if link.is_wanted(answers) => {}
+            Ok(None) => return Err(Broken::Off),
+            Err(error) => return Err(Broken::Failed(error)),
         }
     }
 }
 
-fn put(connection: &mut Connection, task: &DetachedTask, rows: &[u8]) -> Result<(), Broken> {
+fn put(link: &Link, task: &DetachedTask, answers: ChannelKey, rows: &[u8]) -> Result<(), Broken> {
     let bundle = BundleId::of(rows);
     match task.claim(bundle) {
         Claim::Known => return Ok(()),
@@ -124,9 +139,10 @@ fn put(connection: &mut Connection, task: &DetachedTask, rows: &[u8]) -> Result<
     let batches = ipc::read(rows).map_err(io::Error::other)?;
     for (number, mut batch) in batches.into_iter().enumerate() {
         while let Err(returned) = task.put_within(batch, TURN) {
-            // Nobody could tell how much of a bundle is there.
-            is_there(connection)
-                .map_err(|_| if number == 0 { Broken::Off } else { Broken::Other })?;
+            if !link.is_wanted(answers) {
+                // Nobody could tell how much of a bundle is there.
+                return Err(if number == 0 { Broken::Off } else { Broken::Other });
+            }
             batch = returned;
         }
     }
@@ -134,55 +150,42 @@ fn put(connection: &mut Connection, task: &DetachedTask, rows: &[u8]) -> Result<
     Ok(())
 }
 
-/// Looks whether the other end is there, which has nothing to say.
-fn is_there(connection: &mut Connection) -> io::Result<()> {
-    match connection.receive(Duration::from_millis(1))? {
-        None => Ok(()),
-        Some(frame) => Err(unexpected(&frame)),
-    }
-}
-
 /// Says what the part came to, as fast as the other end wants it.
-fn answer(connection: &mut Connection, end: &PartEnd) -> io::Result<()> {
-    connection.credit = 1;
+fn answer(link: &Link, answers: ChannelKey, end: &PartEnd) -> io::Result<()> {
     let mut numbers = Vec::new();
     let oldest = u64::try_from(end.oldest.as_nanos()).unwrap_or(u64::MAX);
     let counts = end.counts.iter().flat_map(Counts::numbers);
     for number in [end.output_rows, end.carried, end.held, oldest].into_iter().chain(counts) {
         numbers.extend(number.to_le_bytes());
     }
-    send_wanted(connection, about::NUMBERS, &numbers, true)?;
+    send(link, answers, about::NUMBERS, &numbers)?;
     for output in &end.outputs {
-        send_pieces(connection, about::OUTPUT, output)?;
+        send(link, answers, about::OUTPUT, output)?;
     }
-    send_pieces(connection, about::OPERATORS, &end.operators)?;
-    let sequence = connection.sequence;
-    connection.send(Frame::End { channel: CHANNEL, sequence })
-}
-
-fn send_pieces(connection: &mut Connection, about: u8, bytes: &[u8]) -> io::Result<()> {
-    let mut pieces = bytes.chunks(PIECE).peekable();
-    while let Some(piece) = pieces.next() {
-        send_wanted(connection, about, piece, pieces.peek().is_none())?;
-    }
+    send(link, answers, about::OPERATORS, &end.operators)?;
+    link.end(answers);
     Ok(())
 }
 
-/// Sends a piece of something once it is wanted, and whether it is the last one of it.
-fn send_wanted(
-    connection: &mut Connection,
-    about: u8,
-    piece: &[u8],
-    is_last: bool,
-) -> io::Result<()> {
-    while connection.credit == 0 {
-        match connection.receive(TURN)? {
-            Some(Frame::AddCredit { credit, .. }) => connection.credit += credit,
-            Some(frame) => return Err(unexpected(&frame)),
-            None => {}
+/// Sends something in pieces once they are wanted; each says whether it is the last one.
+fn send(link: &Link, answers: ChannelKey, about: u8, bytes: &[u8]) -> io::Result<()> {
+    let mut pieces = bytes.chunks(PIECE).peekable();
+    loop {
+        let piece = pieces.next().unwrap_or_default();
+        let is_last = pieces.peek().is_none();
+        let mut payload = Vec::with_capacity(2 + piece.len());
+        payload.extend([about, u8::from(is_last)]);
+        payload.extend(piece);
+        while !link.has_room(answers, None, TURN)? {
+            if !link.is_wanted(answers) {
+                return Err(IoKind::BrokenPipe.into());
+            }
+        }
+        link.push(answers, Bytes::from(payload))?;
+        if is_last {
+            return Ok(());
         }
     }
-    connection.send_data(about, &[&[u8::from(is_last)], piece])
 }
 
 fn kind_of(error: &TaskError) -> ErrorKind {

@@ -1,0 +1,524 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A connection between two processes of one user, shared by all steps between them.
+//!
+//! ```text
+//!   threads of steps                    tokio task of the process
+//!      | push, receive, recycle               | reads, writes
+//!      +----> [ Connection, inboxes ] <-------+        one lock, once per bundle or burst
+//! ```
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::io::{self, ErrorKind as IoKind};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use sparkawait_runtime::clock::{Clock, MonotonicClock};
+use sparkawait_runtime::tokio_runtime;
+use sparkawait_task::supervision::spawn_aside;
+use sparkawait_wire::{ChannelKey, Connection, ConnectionConfig, ConnectionError, Event};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::{ReadHalf, WriteHalf};
+use tokio::sync::Notify;
+
+use super::messages::{Address, GIVEN_UP, Subject};
+
+/// Room for what comes at once.
+const READ: usize = 256 << 10;
+
+/// Bytes that are written at once.
+const WRITE: usize = 256 << 10;
+
+/// A connection that nobody uses for so long is closed by the process that made it.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// Bytes of a frame behind its header: a bundle is one message.
+const MAX_FRAME: usize = 1 << 30;
+
+/// A process and a socket: a forked child makes its own connections.
+type Place = (u32, String);
+
+/// The connections that this process has made.
+static LINKS: LazyLock<Mutex<HashMap<Place, Arc<Link>>>> = LazyLock::new(Mutex::default);
+
+/// Serves what another process asks for.
+pub(super) type Serve = fn(Arc<Link>, ChannelKey, Subject);
+
+/// One end of a connection.
+pub(super) struct Link {
+    state: Mutex<State>,
+    /// Something came, or there is room to send more, or the connection is lost.
+    changed: Condvar,
+    /// There is something to be written, or nobody is to write any more.
+    has_output: Notify,
+    /// Absent where nothing is served.
+    serve: Option<Serve>,
+}
+
+struct State {
+    connection: Connection,
+    /// What came on the channels that are received on.
+    inboxes: HashMap<ChannelKey, Inbox>,
+    /// Why the connection is of no use any more.
+    lost: Option<String>,
+}
+
+/// What came on a channel and nobody has taken.
+#[derive(Default)]
+struct Inbox {
+    messages: VecDeque<(u32, Bytes)>,
+    end: Option<Received>,
+    /// A channel that the other end wants something on, because of this one.
+    wanted: Option<ChannelKey>,
+}
+
+/// What came on a channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Received {
+    /// A message, whose credits are to be recycled.
+    Message(u32, Bytes),
+    /// Nothing more comes.
+    Ended,
+    /// Nothing more comes, because the other end says so.
+    Reset(u16, Bytes),
+    /// The other end wants something on this channel.
+    Wanted(ChannelKey),
+    /// Nothing came in time.
+    Nothing,
+}
+
+/// Tells whether the other end is a process of the same user.
+#[cfg(target_os = "linux")]
+fn is_ours(stream: &UnixStream) -> bool {
+    rustix::net::sockopt::socket_peercred(stream)
+        .is_ok_and(|peer| peer.uid == rustix::process::getuid())
+}
+
+/// The folder sees to it.
+#[cfg(not(target_os = "linux"))]
+fn is_ours(_stream: &UnixStream) -> bool {
+    true
+}
+
+impl Link {
+    /// Asks a process for something, over the connection that there is, or a new one.
+    pub(super) fn ask(address: &Address, subject: &Subject) -> io::Result<(Arc<Self>, ChannelKey)> {
+        let place = (std::process::id(), address.path.clone());
+        let mut links = LINKS.lock().unwrap_or_else(PoisonError::into_inner);
+        // With the lock of all links, so that none is closed between two steps.
+        if let Some(link) = links.get(&place)
+            && let Ok(channel) = link.open(subject)
+        {
+            return Ok((Arc::clone(link), channel));
+        }
+        let stream = UnixStream::connect(&address.path)?;
+        let link = Self::start(stream, address.token, None, Some(place.clone()))?;
+        let channel = link.open(subject)?;
+        links.insert(place, Arc::clone(&link));
+        Ok((link, channel))
+    }
+
+    /// Speaks over a stream from now on.
+    pub(super) fn start(
+        stream: UnixStream,
+        token: [u8; 16],
+        serve: Option<Serve>,
+        place: Option<Place>,
+    ) -> io::Result<Arc<Self>> {
+        if !is_ours(&stream) {
+            return Err(io::Error::new(IoKind::PermissionDenied, "another user's process"));
+        }
+        stream.set_nonblocking(true)?;
+        let clock = MonotonicClock::start();
+        let config = ConnectionConfig { max_frame: MAX_FRAME, ..ConnectionConfig::of_host() };
+        let connection = Connection::new(config, token, clock.now());
+        let state = State { connection, inboxes: HashMap::new(), lost: None };
+        let link = Arc::new(Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            has_output: Notify::new(),
+            serve,
+        });
+        let (of_task, runtime) = (Arc::clone(&link), tokio_runtime::handle()?);
+        spawn_aside(&runtime, "connection", async move {
+            let guard = Guard(of_task);
+            let reason = guard.0.drive(stream, config.greeting, place.as_ref()).await;
+            guard.0.lose(&reason.to_string());
+            if let Some(place) = place {
+                guard.0.forget(&place);
+            }
+        });
+        Ok(link)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for something; what comes is [received](Self::receive).
+    pub(super) fn open(&self, subject: &Subject) -> io::Result<ChannelKey> {
+        let mut state = self.lock();
+        state.check()?;
+        let channel = state.connection.open(subject.to_bytes()).map_err(io::Error::other)?;
+        state.inboxes.insert(channel, Inbox::default());
+        drop(state);
+        self.has_output.notify_one();
+        Ok(channel)
+    }
+
+    /// Waits for what comes on a channel, at most for `timeout`.
+    pub(super) fn receive(&self, channel: ChannelKey, timeout: Duration) -> io::Result<Received> {
+        let is_quiet = |state: &mut State| {
+            state.lost.is_none() && state.inboxes.get(&channel).is_some_and(Inbox::is_empty)
+        };
+        let waiting = self.changed.wait_timeout_while(self.lock(), timeout, is_quiet);
+        let (mut state, _) = waiting.unwrap_or_else(PoisonError::into_inner);
+        let inbox = state.inboxes.get_mut(&channel).ok_or(IoKind::NotConnected)?;
+        match inbox.take() {
+            Received::Nothing => state.check().map(|()| Received::Nothing),
+            received => Ok(received),
+        }
+    }
+
+    /// Ends the use of what was received.
+    pub(super) fn recycle(&self, channel: ChannelKey, cost: u32) {
+        self.lock().connection.recycle(channel, cost);
+        self.has_output.notify_one();
+    }
+
+    /// Waits until more should be sent on a channel, at most for `timeout`; false if not, or if
+    /// something came on `answers`.
+    pub(super) fn has_room(
+        &self,
+        channel: ChannelKey,
+        answers: Option<ChannelKey>,
+        timeout: Duration,
+    ) -> io::Result<bool> {
+        let is_quiet = |state: &State| {
+            answers.is_none_or(|it| state.inboxes.get(&it).is_some_and(Inbox::is_empty))
+        };
+        let waits = |state: &mut State| {
+            let connection = &state.connection;
+            let is_full = connection.is_sending(channel) && !connection.is_available(channel);
+            state.lost.is_none() && is_full && is_quiet(state)
+        };
+        let waiting = self.changed.wait_timeout_while(self.lock(), timeout, waits);
+        let (state, _) = waiting.unwrap_or_else(PoisonError::into_inner);
+        state.check()?;
+        Ok(state.connection.is_available(channel) && is_quiet(&state))
+    }
+
+    /// Returns whether the other end wants what is sent on a channel.
+    pub(super) fn is_wanted(&self, channel: ChannelKey) -> bool {
+        let state = self.lock();
+        state.lost.is_none() && state.connection.is_sending(channel)
+    }
+
+    /// Sends something on a channel that has room.
+    pub(super) fn push(&self, channel: ChannelKey, payload: Bytes) -> io::Result<()> {
+        let mut state = self.lock();
+        state.check()?;
+        let pushed = state.connection.push(channel, payload);
+        drop(state);
+        self.has_output.notify_one();
+        pushed.map_err(|_| IoKind::BrokenPipe.into())
+    }
+
+    /// Ends what is sent on a channel.
+    pub(super) fn end(&self, channel: ChannelKey) {
+        self.lock().connection.end(channel);
+        self.has_output.notify_one();
+    }
+
+    /// Ends what is sent on a channel, and says why.
+    pub(super) fn reset(&self, channel: ChannelKey, code: u16, reason: Bytes) {
+        self.lock().connection.reset(channel, code, reason);
+        self.has_output.notify_one();
+    }
+
+    /// Wants no more of a channel. Idempotent.
+    pub(super) fn close(&self, channel: ChannelKey) {
+        let mut state = self.lock();
+        if let Some(inbox) = state.inboxes.remove(&channel) {
+            for (cost, _) in inbox.messages {
+                state.connection.recycle(channel, cost);
+            }
+            state.connection.cancel(channel);
+            drop(state);
+            self.has_output.notify_one();
+        }
+    }
+
+    /// Has another connection made by whoever needs one.
+    fn forget(self: &Arc<Self>, place: &Place) {
+        let mut links = LINKS.lock().unwrap_or_else(PoisonError::into_inner);
+        if links.get(place).is_some_and(|it| Arc::ptr_eq(it, self)) {
+            links.remove(place);
+        }
+    }
+
+    fn lose(&self, reason: &str) {
+        self.lock().lost.get_or_insert_with(|| reason.to_owned());
+        self.changed.notify_all();
+        self.has_output.notify_one();
+    }
+
+    /// Reads and writes until the connection is lost, or nobody uses it; returns why.
+    async fn drive(
+        self: &Arc<Self>,
+        stream: UnixStream,
+        greeting: Duration,
+        place: Option<&Place>,
+    ) -> io::Error {
+        let mut stream = match tokio::net::UnixStream::from_std(stream) {
+            Ok(stream) => stream,
+            Err(error) => return error,
+        };
+        let (reader, writer) = stream.split();
+        let ended = tokio::select! {
+            ended = self.read(reader) => ended,
+            ended = self.write(writer) => ended,
+            ended = self.watch(greeting, place) => ended,
+        };
+        ended.err().unwrap_or_else(|| IoKind::UnexpectedEof.into())
+    }
+
+    async fn read(self: &Arc<Self>, mut reader: ReadHalf<'_>) -> io::Result<()> {
+        let mut bytes = BytesMut::new();
+        loop {
+            if bytes.capacity() - bytes.len() < READ / 4 {
+                bytes.reserve(READ);
+            }
+            if reader.read_buf(&mut bytes).await? == 0 {
+                return Ok(());
+            }
+            self.handle_read(&mut bytes).map_err(io::Error::other)?;
+        }
+    }
+
+    fn handle_read(self: &Arc<Self>, bytes: &mut BytesMut) -> Result<(), ConnectionError> {
+        let mut state = self.lock();
+        state.connection.handle_read(bytes)?;
+        while let Some(event) = state.connection.poll_event() {
+            if let Some((channel, subject)) = state.note(event) {
+                match self.serve {
+                    Some(serve) => serve(Arc::clone(self), channel, subject),
+                    None => state.connection.reset(channel, GIVEN_UP, Bytes::new()),
+                }
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+        self.has_output.notify_one();
+        Ok(())
+    }
+
+    async fn write(&self, mut writer: WriteHalf<'_>) -> io::Result<()> {
+        let mut chunks = Vec::new();
+        loop {
+            let polled = self.lock().connection.poll_write(WRITE, &mut chunks);
+            polled.map_err(io::Error::other)?;
+            if chunks.is_empty() {
+                self.has_output.notified().await;
+                self.lock().check()?;
+                continue;
+            }
+            // There is room for more.
+            self.changed.notify_all();
+            for chunk in chunks.drain(..) {
+                writer.write_all(&chunk).await?;
+            }
+        }
+    }
+
+    /// Sees to it that the other end says who it is, and that no connection is kept for nobody.
+    async fn watch(&self, greeting: Duration, place: Option<&Place>) -> io::Result<()> {
+        tokio::time::sleep(greeting).await;
+        if !self.lock().connection.is_greeted() {
+            return Err(io::Error::other(ConnectionError::Silent(greeting)));
+        }
+        let Some(place) = place else { return std::future::pending().await };
+        let mut was_used = true;
+        loop {
+            tokio::time::sleep(IDLE).await;
+            let mut links = LINKS.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_used = !self.lock().inboxes.is_empty();
+            if !is_used && !was_used {
+                links.remove(place);
+                return Err(io::Error::other("nobody used the connection"));
+            }
+            was_used = is_used;
+        }
+    }
+}
+
+impl State {
+    fn check(&self) -> io::Result<()> {
+        match &self.lost {
+            None => Ok(()),
+            Some(reason) => Err(io::Error::new(IoKind::ConnectionAborted, reason.clone())),
+        }
+    }
+
+    /// Files what has happened; returns what the other end asks for.
+    fn note(&mut self, event: Event) -> Option<(ChannelKey, Subject)> {
+        match event {
+            Event::Data { channel, cost, payload } => match self.inboxes.get_mut(&channel) {
+                Some(inbox) => inbox.messages.push_back((cost, payload)),
+                None => self.connection.recycle(channel, cost),
+            },
+            Event::Ended { channel } => self.end(channel, Received::Ended),
+            Event::Reset { channel, code, reason } => {
+                self.end(channel, Received::Reset(code, reason));
+            }
+            Event::Opened { channel, subject } => match Subject::read(&subject) {
+                Some(Subject::Rows(of)) => match self.inboxes.get_mut(&of) {
+                    Some(inbox) => inbox.wanted = Some(channel),
+                    None => self.connection.reset(channel, GIVEN_UP, Bytes::new()),
+                },
+                Some(subject) => return Some((channel, subject)),
+                None => self.connection.reset(channel, GIVEN_UP, Bytes::new()),
+            },
+            Event::Greeted | Event::Cancelled { .. } | Event::GoneAway { .. } => {}
+        }
+        None
+    }
+
+    fn end(&mut self, channel: ChannelKey, end: Received) {
+        if let Some(inbox) = self.inboxes.get_mut(&channel) {
+            inbox.end = Some(end);
+        }
+    }
+}
+
+impl Inbox {
+    fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.end.is_none() && self.wanted.is_none()
+    }
+
+    fn take(&mut self) -> Received {
+        if let Some(channel) = self.wanted.take() {
+            return Received::Wanted(channel);
+        }
+        if let Some((cost, payload)) = self.messages.pop_front() {
+            return Received::Message(cost, payload);
+        }
+        self.end.clone().unwrap_or(Received::Nothing)
+    }
+}
+
+/// Tells those who wait when the task of a connection ends, also by a panic.
+struct Guard(Arc<Link>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.lose("the connection has ended");
+    }
+}
+
+/// Shows nothing of what is on its way.
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+    use crate::random::random;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    const SUBJECT: Subject =
+        Subject::Part { task: crate::TaskId([1; 16]), run: String::new(), part: 7 };
+
+    /// Sends what was asked for, and then nothing but the end.
+    fn echo(link: Arc<Link>, channel: ChannelKey, subject: Subject) {
+        std::thread::spawn(move || {
+            link.push(channel, subject.to_bytes()).unwrap();
+            link.end(channel);
+        });
+    }
+
+    /// Never answers.
+    fn stall(_link: Arc<Link>, _channel: ChannelKey, _subject: Subject) {}
+
+    /// Listens at a socket of its own; returns where, and the ends that others connect to.
+    fn listen(serve: Serve) -> (Address, Arc<Mutex<Vec<Arc<Link>>>>) {
+        let number = u64::from_le_bytes(random().unwrap());
+        let path = std::env::temp_dir().join(format!("sparkawait-{number:016x}.sock"));
+        let listener = UnixListener::bind(&path).unwrap();
+        let address = Address { path: path.to_str().unwrap().to_owned(), token: [5; 16] };
+        let ends = Arc::new(Mutex::new(Vec::new()));
+        let (of_thread, token) = (Arc::clone(&ends), address.token);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let end = Link::start(stream.unwrap(), token, Some(serve), None).unwrap();
+                of_thread.lock().unwrap().push(end);
+            }
+        });
+        (address, ends)
+    }
+
+    fn received(link: &Link, channel: ChannelKey) -> Vec<Received> {
+        let mut received = Vec::new();
+        loop {
+            received.push(link.receive(channel, LONG).unwrap());
+            match received.last() {
+                Some(Received::Message(cost, _)) => link.recycle(channel, *cost),
+                Some(Received::Ended) => return received,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn all_that_a_process_asks_another_for_goes_over_one_connection() {
+        let (address, ends) = listen(echo);
+
+        let asked: Vec<_> = (0..4).map(|_| Link::ask(&address, &SUBJECT).unwrap()).collect();
+
+        for (link, channel) in &asked {
+            let expected = [Received::Message(1, SUBJECT.to_bytes()), Received::Ended];
+            assert_eq!(received(link, *channel), expected);
+            assert!(Arc::ptr_eq(link, &asked[0].0));
+            link.close(*channel);
+        }
+        assert_eq!(ends.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn who_waits_is_told_that_the_connection_is_lost_and_another_one_is_made() {
+        let (address, ends) = listen(stall);
+        let (link, channel) = Link::ask(&address, &SUBJECT).unwrap();
+        while ends.lock().unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+        let waiter = std::thread::spawn({
+            let link = Arc::clone(&link);
+            move || link.receive(channel, LONG)
+        });
+
+        ends.lock().unwrap()[0].lose("for a test");
+
+        assert_eq!(waiter.join().unwrap().unwrap_err().kind(), IoKind::ConnectionAborted);
+        let (other, _) = Link::ask(&address, &SUBJECT).unwrap();
+        assert!(!Arc::ptr_eq(&link, &other));
+    }
+
+    #[test]
+    fn who_does_not_know_the_token_gets_no_answer() {
+        let (address, _) = listen(echo);
+        let asked = Link::ask(&Address { token: [6; 16], ..address }, &SUBJECT);
+
+        // The other end may hang up before anything is asked for.
+        let received = asked.and_then(|(link, channel)| link.receive(channel, LONG));
+
+        assert_eq!(received.unwrap_err().kind(), IoKind::ConnectionAborted);
+    }
+}

@@ -3,149 +3,25 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex};
+#[path = "support/echo.rs"]
+mod echo;
+
+use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{AsArray, Int64Array, RecordBatch};
-use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
-use sparkawait_arrow::{ERROR_COLUMN, OnError, OutputColumns};
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
+use echo::{BAD, SLOW, Started, batch, schema};
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::{AttemptId, Config, OutputMode, Retry};
 use sparkawait_holder::endpoint::{Address, Answer, RemoteTask, StepError, listen};
-use sparkawait_holder::{Begun, BundleId, Claim, DetachedTask, PartEnd, ipc, state};
-use sparkawait_runtime::{AsyncFunction, BufferTimeout, DriverConfig, Patience};
-use sparkawait_task::concurrency::Concurrency;
-use sparkawait_task::error::CallFailure;
-use sparkawait_task::function::{Calls, FailedCall, Known, Replies, ReplyGroup, ResultGroup};
-use sparkawait_task::row_config::RowConfig;
-use sparkawait_task::row_prices::PriceSettings;
-use sparkawait_task::task::{TaskBuilder, TaskConfig};
-
-/// Rows from here on are not answered before they are let go.
-const SLOW: i64 = 1000;
-
-/// A row whose call fails.
-const BAD: i64 = -1;
+use sparkawait_holder::{Begun, BundleId, Claim, DetachedTask, PartEnd, ipc};
+use sparkawait_runtime::Patience;
 
 const AT_ONCE: Patience = Patience::Linger(Duration::ZERO);
 const LONG: Duration = Duration::from_secs(60);
 
-fn schema(name: &str) -> SchemaRef {
-    Arc::new(Schema::new(vec![Field::new(name, DataType::Int64, true)]))
-}
-
-fn batch(name: &str, values: &[i64]) -> RecordBatch {
-    let column = Arc::new(Int64Array::from(values.to_vec()));
-    RecordBatch::try_new(schema(name), vec![column]).unwrap()
-}
-
-type Waiting = Arc<Mutex<Vec<(AttemptId, i64)>>>;
-
-/// Answers each row with itself, but for slow ones.
-struct Echo {
-    waiting: Waiting,
-    replies: Replies,
-}
-
-fn answer(replies: &Replies, calls: &[(AttemptId, i64)]) {
-    let values: Vec<i64> = calls.iter().map(|(_, row)| *row).collect();
-    let attempts = calls.iter().map(|(attempt, _)| *attempt).collect();
-    let rows = batch("result", &values);
-    let group = ResultGroup {
-        attempts,
-        counts: None,
-        retries: None,
-        misses: None,
-        known: Known::None,
-        rows,
-    };
-    replies.send(ReplyGroup { results: Some(group), ..ReplyGroup::default() });
-}
-
-impl AsyncFunction<Calls> for Echo {
-    fn invoke(&mut self, calls: Calls) {
-        let rows = calls.calls.iter().map(|call| {
-            let rows = &calls.batches[call.batch as usize].batch;
-            let row = rows.column(0).as_primitive::<Int64Type>().value(call.row as usize);
-            (call.attempt, row)
-        });
-        let (slow, quick): (Vec<_>, Vec<_>) = rows.partition(|(_, row)| *row >= SLOW);
-        self.waiting.lock().unwrap().extend(slow);
-        let (bad, quick): (Vec<_>, Vec<_>) = quick.into_iter().partition(|(_, row)| *row == BAD);
-        for (attempt, _) in bad {
-            let (message, summary) = ("is down".to_owned(), "is down".to_owned());
-            let kind = ErrorKind::UserFunctionFailed;
-            let failure = Box::new(CallFailure { kind, message, summary, cause: None });
-            let failures = vec![FailedCall::new(attempt, failure, Retry::No)];
-            self.replies.send(ReplyGroup { failures, ..ReplyGroup::default() });
-        }
-        if !quick.is_empty() {
-            answer(&self.replies, &quick);
-        }
-    }
-
-    fn ask_timeout(&mut self, _calls: Calls) {}
-
-    fn cancel(&mut self, _attempts: Vec<AttemptId>) {}
-
-    fn close(&mut self) {}
-}
-
-struct Started {
-    task: Arc<DetachedTask>,
-    waiting: Waiting,
-    replies: Replies,
-}
-
-impl Started {
-    /// Answers all slow calls.
-    fn let_go(&self) {
-        let calls = std::mem::take(&mut *self.waiting.lock().unwrap());
-        answer(&self.replies, &calls);
-    }
-}
-
 fn start(saved: &[u8]) -> Started {
-    let operator = Config::new(OutputMode::Unordered, NonZeroUsize::new(8).unwrap());
-    let rows = RowConfig {
-        input: schema("row"),
-        hidden: Arc::new(Schema::empty()),
-        carried: Arc::new(Schema::empty()),
-        results: schema("result"),
-        output: OutputColumns::Append,
-        on_error: OnError::Fail,
-        error_column: ERROR_COLUMN.to_owned(),
-        reads: Vec::new(),
-        key: None,
-        channel: None,
-        prices: PriceSettings::default(),
-        watermark: None,
-        function: "echo".to_owned(),
-        partition: 0,
-        timeout: Duration::MAX,
-        attempt_timeout: Duration::MAX,
-    };
-    let driver = DriverConfig {
-        max_rows_per_batch: 8192,
-        max_bytes_per_batch: 64 << 20,
-        buffer_timeout: BufferTimeout::Never,
-        target_latency: None,
-        warm_up: None,
-        expected_result_bytes: None,
-        capacity_bytes: None,
-    };
-    let concurrency = Concurrency::unbounded();
-    let config = TaskConfig { operator, driver, rows, layers: Vec::new(), concurrency };
-    let saved = if saved.is_empty() { Vec::new() } else { state::read_operators(saved).unwrap() };
-    let (waiting, mut kept) = (Waiting::default(), None);
-    let builder = TaskBuilder::restored(saved.into(), config, |replies| {
-        kept = Some(replies.clone());
-        Ok(Box::new(Echo { waiting: Arc::clone(&waiting), replies }) as Box<_>)
-    });
-    let (driver, feeder) = builder.unwrap().build();
-    let task = DetachedTask::start(driver, feeder, "run".to_owned()).unwrap();
-    Started { task, waiting, replies: kept.unwrap() }
+    echo::start(saved, schema("row"), 8)
 }
 
 /// Brings a bundle, as a step does; returns what became of it.

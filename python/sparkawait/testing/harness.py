@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from sparkawait import _core
-from sparkawait._worker.pauses import pause_after
 from sparkawait.exceptions import (
     AsyncFunctionError,
     AsyncIOError,
@@ -267,7 +266,9 @@ class OperatorTestHarness:
         self._core.complete(entry, attempt, self._keep(results), retry)
 
     def _fail(self, entry: int, attempt: int, error: BaseException) -> None:
-        retry, delay, pause = False, None, pause_after(error)
+        retry, delay, pause = False, None, None
+        if isinstance(error, RetryAfter) and error.channel:
+            pause = error.delay
         if self._retry is not None and attempt != _TIMEOUT_ATTEMPT:
             try:
                 retry = self._retry.retries_exception(error)

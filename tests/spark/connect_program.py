@@ -36,6 +36,18 @@ async def fail_odd(row):
     return {"answer": row["id"]}
 
 
+@sa.async_function("before bigint")
+async def call_before(row):
+    return {"before": row["id"]}
+
+
+@sa.async_function("after bigint")
+async def fail_at_three(row):
+    if row["id"] == 3:
+        raise LookupError
+    return {"after": row["id"]}
+
+
 async def sum_of(a, b):
     return a + b
 
@@ -53,6 +65,15 @@ def message_of(call: Callable[[], object]) -> str:
     try:
         call()
     except sa.ConfigurationError as error:
+        return str(error)
+    return "nothing was raised"
+
+
+def failure_of_a_task(spark: SparkSession) -> str:
+    before = sa.ordered_wait(spark.range(10, numPartitions=1), call_before)
+    try:
+        sa.ordered_wait(before, fail_at_three).collect()
+    except Exception as error:  # noqa: BLE001 - its class has moved between versions of Spark
         return str(error)
     return "nothing was raised"
 
@@ -197,6 +218,7 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
         "carried over": carried_over(spark, folder),
         "wrong capacity": message_of(lambda: sa.ordered_wait(numbers, double, capacity=0)),
         "metrics": message_of(lambda: Metrics(spark)),
+        "failed task": failure_of_a_task(spark),
         "metadata": sa.ordered_wait(numbers.withMetadata("id", {"unit": "m"}), double)
         .schema["id"]
         .metadata,

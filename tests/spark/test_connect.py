@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything works over Spark Connect, where the driver has no JVM."""
 
+import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.meta.test_readme import blocks
 
 # The first test waits for the whole program, and for a server to start.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
@@ -23,12 +27,13 @@ def results(tmp_path_factory):
     program = subprocess.run(
         [sys.executable, "-m", "tests.spark.connect_program", str(out)],
         cwd=ROOT,
+        env={**os.environ, "SPARKAWAIT_LOG": "INFO"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert program.returncode == 0, program.stderr[-5000:]
-    return json.loads(out.read_text())
+    return {**json.loads(out.read_text()), "log": program.stderr}
 
 
 def test_the_session_is_one_of_connect(results):
@@ -104,6 +109,22 @@ def test_wrong_options_are_refused_by_the_call(results):
 
 def test_metrics_are_refused(results):
     assert "Spark Connect has no accumulators" in results["metrics"]
+
+
+def test_the_log_has_the_metrics_of_a_task_that_failed(results, tmp_path, monkeypatch):
+    """Read as the page about metrics says, of the call that failed and of the one before it."""
+    assert "LookupError" in results["failed task"]
+    [example] = [block for block in blocks("docs/metrics.md", "python") if "sys.stdin" in block]
+    monkeypatch.setattr("sys.stdin", io.StringIO(results["log"]))
+    names = {}
+    exec(compile(example, "docs/metrics.md", "exec"), names)  # noqa: S102 - our own page
+
+    sums = names["sums"]
+    failed, before = sums["fail_at_three", "failed"], sums["call_before", "succeeded"]
+    assert failed["failed"] == 1
+    assert failed["attempts"] >= 4
+    assert before["attempts"] == before["emitted"] == 10
+    assert sums["double", "succeeded"]["failed"] == 0
 
 
 def test_metadata_is_kept(results):

@@ -31,5 +31,6 @@ def test_the_metrics_of_a_task_are_in_it_at_level_info(log):
     [line] = [line for line in log if "partition 0" in line]
 
     assert " INFO sparkawait: " in line
-    assert "'admitted': 1" in line
-    assert "'failed': 1" in line
+    assert ", partition 0, attempt 0, succeeded: {" in line
+    assert '"admitted": 1, ' in line
+    assert '"failed": 1, ' in line

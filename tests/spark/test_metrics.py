@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics of all tasks, on the driver."""
 
+import json
 import logging
 
 import pyarrow as pa
@@ -151,6 +152,19 @@ def test_failed_tasks_of_a_chain_and_of_a_column_are_counted(spark):
     assert failed["tasks"] == 3 * runs
 
 
+def test_a_call_before_the_one_that_fails_is_told_by_the_log_only(spark):
+    before, after = Metrics(spark), Metrics(spark)
+    fail, given = failing_at(9, after)
+    rows = sa.ordered_wait(spark.range(10, numPartitions=1), double, metrics=before)
+
+    with pytest.raises(Exception, match="for row 9 of partition 0"):
+        sa.ordered_wait(rows.drop("doubled"), fail, **given).collect()
+
+    runs = int(spark.sparkContext.master.rstrip("]").rpartition(",")[2])
+    assert before.snapshot() == {"tasks": 0, "failed_tasks": {"tasks": 0}}
+    assert after.snapshot()["failed_tasks"]["tasks"] == runs
+
+
 def test_metrics_of_the_function_are_added(spark):
     class Counting(sa.AsyncFunction):
         schema = "doubled bigint"
@@ -176,8 +190,10 @@ def test_every_task_logs_its_metrics(caplog):
     with caplog.at_level(logging.INFO, logger="sparkawait"):
         list(run_task(Chain.of(plan), iter([batch]), [None]))
 
-    assert "double, partition 0: {" in caplog.text
-    assert "'emitted': 3" in caplog.text
+    [line] = [line for line in caplog.messages if line.startswith("double, ")]
+    where, _, counts = line.partition(": ")
+    assert where == "double, partition 0, succeeded"
+    assert json.loads(counts)["emitted"] == 3
 
 
 def test_a_column_function_has_metrics_too(spark):

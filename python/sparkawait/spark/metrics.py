@@ -60,6 +60,7 @@ class Metrics:
     | one that fails and is run again | the last run | every run before |
     | a stage that is run again, because its output was lost | both runs | no |
     | a copy of a task, which Spark kills because the other one was faster | no | no |
+    | a call before the one that fails, without ``chain=True`` in the same Spark task | no | no |
 
     Metrics of failed tasks, but for those of channels, are read from the errors that Spark keeps:
     those of the last ``spark.ui.retainedTasks`` tasks and ``spark.ui.retainedStages`` stages.
@@ -72,7 +73,8 @@ class Metrics:
 
     Raises:
         ConfigurationError: On Spark Connect, which has no accumulators; the metrics of each task
-            are in the executors' logs with ``spark.executorEnv.SPARKAWAIT_LOG=INFO``.
+            are in the executors' logs with ``spark.executorEnv.SPARKAWAIT_LOG=INFO``, failed
+            tasks included.
 
     Examples:
         >>> metrics = Metrics(spark)  # doctest: +SKIP

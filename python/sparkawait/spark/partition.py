@@ -6,6 +6,7 @@ Made on the driver, pickled, and called once per task on the task thread.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -116,6 +117,7 @@ def run_task(
     context = TaskContext.get()
     partition = 0 if context is None else context.partitionId()
     totals: dict[str, Any] = {}
+    ended = "stopped"
     connection = Connection.of_this_worker()
     output = sparkawait.arrow.run(
         chain,
@@ -130,7 +132,10 @@ def run_task(
             for batch in output:
                 yield batch
                 connection.flush()
+        ended = "succeeded"
     except Exception as error:
+        # Spark has hung up, as after a `limit`; exceptions of functions are never bare.
+        ended = "stopped" if isinstance(error, ConnectionError) else "failed"
         if isinstance(error, AsyncIOError):
             keep_cause(error)
         # Nothing that a failed task adds to an accumulator is kept.
@@ -142,8 +147,16 @@ def run_task(
             accumulator.add(counts)
         for name, counts in _by_operator(chain, totals):
             # Channels are named by what is in the rows, which is nothing for a log.
-            logged = {key: counts[key] for key in counts if key != "channels"}
-            _logger.info("%s, partition %d: %s", name, partition, logged)
+            logged = json.dumps({key: counts[key] for key in counts if key != "channels"})
+            _logger.info("%s, %s, %s: %s", name, _place(context), ended, logged)
+
+
+def _place(context: TaskContext | None) -> str:
+    """Returns which run of which task this is."""
+    if context is None:
+        return "partition 0"
+    stage, partition = context.stageId(), context.partitionId()
+    return f"stage {stage}, partition {partition}, attempt {context.attemptNumber()}"
 
 
 def _by_operator(chain: Chain, totals: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:

@@ -2,7 +2,7 @@
 """A job on a cluster whose executors have pyarrow only; writes what came out, as JSON.
 
 ``python -m tests.cluster.driver_program SETTINGS``: a file with ``master``, ``python``,
-``packages``, ``wheel``, ``url``, ``rows``, ``mode`` and ``out``.
+``packages``, ``wheel``, ``url``, ``rows``, ``mode``, ``out`` and ``host``, the address of this one.
 """
 
 import json
@@ -28,8 +28,8 @@ def session(settings: dict[str, str], more: dict[str, str] | None = None) -> Spa
     os.environ["PYSPARK_PYTHON"] = settings["python"]
     builder = (
         SparkSession.builder.master(settings["master"])
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", settings["host"])
+        .config("spark.driver.host", settings["host"])
         .config("spark.ui.enabled", "false")
         .config("spark.executor.cores", "1")
         .config("spark.executor.memory", "512m")

@@ -16,7 +16,9 @@ import pytest
 
 import sparkawait as sa
 from tests.spark.test_shipping import wheel_of
+from tests.support.network import Network
 from tests.support.scripted_server import ScriptedServer
+from tests.support.servers import LOOPBACK
 from tests.support.spark_cluster import SparkCluster, bare_packages
 from tests.support.waiting import wait_until
 
@@ -34,11 +36,11 @@ EXPECTED = [[number, 3 * number] for number in range(ROWS)]
 class Items:
     """A service of which a test sees every call, and that answers none while it is held."""
 
-    def __init__(self):
+    def __init__(self, host=LOOPBACK):
         self._open = threading.Event()
         self._open.set()
         self._all_twice = threading.Event()
-        self.server = ScriptedServer(self._answer)
+        self.server = ScriptedServer(self._answer, host)
 
     def _answer(self, target, _):
         self._open.wait()
@@ -98,11 +100,12 @@ class Job:
         self._out = folder / "results.json"
         rows = ROWS if program == "driver" else PAID_ROWS
         settings = {"master": cluster.address, "url": items.server.url, "rows": rows, "mode": mode}
+        settings["host"] = cluster.host
         (folder / "settings.json").write_text(
             json.dumps({**settings, **executors, "out": str(self._out)})
         )
         self._log = folder / "driver.log"
-        with self._log.open("wb") as written:
+        with self._log.open("wb") as written, cluster.inside():
             self.process = subprocess.Popen(
                 [
                     sys.executable,
@@ -113,6 +116,7 @@ class Job:
                 cwd=ROOT,
                 stdout=written,
                 stderr=subprocess.STDOUT,
+                env={**os.environ, "SPARK_LOCAL_IP": cluster.host},
                 start_new_session=True,  # with its JVM
             )
 
@@ -185,6 +189,24 @@ def test_calls_end_with_the_driver(start, cluster, items):
     wait_until(lambda: not cluster.python_workers(), PATIENCE_SECONDS)
     items.release()
     assert len(items.server.targets) == 20, "10 calls at a time of each executor"
+
+
+@pytest.mark.skipif(Network.hindrance() is not None, reason=str(Network.hindrance()))
+def test_rows_are_exact_over_a_network_that_is_slow_and_loses_packets(executors, tmp_path):
+    with (
+        Network(3, delay=0.005, loss=0.005) as network,
+        SparkCluster(tmp_path, network=network) as cluster,
+    ):
+        with cluster.inside():
+            items = Items(cluster.host)
+        with items.server, Job(cluster, executors, items, tmp_path, mode="ordered") as job:
+            results = job.results()
+
+    assert results["rows"] == EXPECTED
+    assert items.calls() == Counter(range(ROWS)), "what is lost is sent again, not called again"
+    assert len({place["executor"] for place in results["places"]}) == 2
+    assert network.lost > 0
+    assert min(network.carried) > ROWS, "each executor was sent the wheel"
 
 
 # What happens, the calls for 20 rows in two tasks, and how the page says it.

@@ -42,6 +42,7 @@ class ScriptedServer:
     Args:
         answer: Makes the answer to a request, from its target and the number of requests that
             came before. Called on a thread of the connection.
+        host: The address that it listens on.
 
     Attributes:
         targets: What was asked for, in the order in which it came.
@@ -49,7 +50,7 @@ class ScriptedServer:
         connections: How many connections were made.
     """
 
-    def __init__(self, answer: Callable[[str, int], Answer]) -> None:
+    def __init__(self, answer: Callable[[str, int], Answer], host: str = LOOPBACK) -> None:
         self.targets: list[str] = []
         self.requests: list[Request] = []
         self.connections = 0
@@ -91,14 +92,14 @@ class ScriptedServer:
 
             do_POST = do_PUT = do_DELETE = do_HEAD = do_GET  # noqa: N815 - their names
 
-        self._server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
+        self._server = ThreadingHTTPServer((host, 0), Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
 
     @property
     def url(self) -> str:
         """The address, without a slash at the end."""
-        return f"http://{LOOPBACK}:{self._server.server_port}"
+        return f"http://{self._server.server_name}:{self._server.server_port}"
 
     def __enter__(self) -> Self:
         """Starts it."""

@@ -9,12 +9,14 @@ import re
 import signal
 import subprocess
 import sysconfig
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pyspark
 from typing_extensions import Self
 
 from benches.compare.tree import below
+from tests.support.network import Network
 from tests.support.servers import LOOPBACK
 from tests.support.waiting import wait_until
 
@@ -25,7 +27,7 @@ _WORKER = "org.apache.spark.deploy.worker.Worker"
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 _DAEMON = "pyspark.daemon"
 _ADDRESS = re.compile(r"Starting Spark master at (spark://\S+)")
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 """JVMs that have not started by then never will."""
 
 _REGISTERED = "Successfully registered with master"
@@ -48,13 +50,28 @@ class SparkCluster:
         folder: For logs and what executors write.
         workers: How many.
         home: Of the Spark that runs; by default the one of this Python.
+        network: Whose first host has the master, and is for the driver, and whose others have a
+            worker each; by default all are on the loopback interface.
 
     Attributes:
         address: Of the master.
+        host: Where the master is and a driver has to be, an address.
     """
 
-    def __init__(self, folder: Path, workers: int = 2, home: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        workers: int = 2,
+        home: Path | None = None,
+        network: Network | None = None,
+    ) -> None:
         self.address = ""
+        # A host of its own for each worker: there are copies of a task on different hosts only.
+        self._hosts = [LOOPBACK, *(f"127.0.0.{number + 2}" for number in range(workers))]
+        if network is not None:
+            self._hosts = network.addresses
+        self.host = self._hosts[0]
+        self._network = network
         self._home = home or Path(pyspark.__file__).parent
         self._folder = folder
         self._count = workers
@@ -63,15 +80,13 @@ class SparkCluster:
 
     def __enter__(self) -> Self:
         try:
-            self._start(_MASTER, "--host", LOOPBACK, "--port", "0")
+            self._start(0, _MASTER, "--port", "0")
             wait_until(lambda: _ADDRESS.search(self._log(0)) is not None, START_SECONDS)
             self.address = _ADDRESS.findall(self._log(0))[0]
             for number in range(self._count):
                 where = str(self._folder / f"work{number}")
-                # A host of its own: there are copies of a task on different hosts only.
-                host = f"127.0.0.{number + 2}"
-                options = ("--host", host, "--cores", "1", "--memory", "1g")
-                self._start(_WORKER, *options, "--work-dir", where, self.address)
+                options = ("--cores", "1", "--memory", "1g", "--work-dir", where)
+                self._start(number + 1, _WORKER, *options, self.address)
             numbers = range(1, self._count + 1)
             wait_until(lambda: all(_REGISTERED in self._log(it) for it in numbers), START_SECONDS)
         except BaseException:
@@ -85,6 +100,10 @@ class SparkCluster:
             for pid in sorted(below(process.pid), reverse=True):
                 _kill(pid)
             process.wait()
+
+    def inside(self, host: int = 0) -> AbstractContextManager[None]:
+        """Puts the calling thread where the driver has to be, or on another of the hosts."""
+        return contextlib.nullcontext() if self._network is None else self._network.inside(host)
 
     def executors(self) -> list[int]:
         """Returns the process ids of the executors that run."""
@@ -101,17 +120,19 @@ class SparkCluster:
         written = [*self._logs, *self._folder.glob("work*/app-*/*/stderr")]
         return "\n".join(f"== {path}\n{path.read_text()[-3000:]}" for path in written)
 
-    def _start(self, role: str, *arguments: str) -> None:
+    def _start(self, host: int, role: str, *arguments: str) -> None:
         log = self._folder / f"{len(self._processes)}.log"
         self._logs.append(log)
         command = ["bash", str(self._home / "bin" / "spark-class"), role, "--webui-port", "0"]
+        command += ["--host", self._hosts[host]]
         kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ}
-        with log.open("wb") as written:
+        local = LOOPBACK if self._network is None else self._hosts[host]
+        with log.open("wb") as written, self.inside(host):
             process = subprocess.Popen(
                 [*command, *arguments],
                 stdout=written,
                 stderr=subprocess.STDOUT,
-                env={**kept, "SPARK_HOME": str(self._home), "SPARK_LOCAL_IP": LOOPBACK},
+                env={**kept, "SPARK_HOME": str(self._home), "SPARK_LOCAL_IP": local},
                 cwd=self._folder,
             )
         self._processes.append(process)

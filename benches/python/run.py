@@ -38,17 +38,20 @@ BENCHES = (
     "large_results",
     "cache_hits",
     "channels",
+    "shipping",
 )
+ALONE = ("first_row",)
+"""Runs when it is named only: needs a wheel, and installs packages."""
 
 
 def main() -> None:
     """Runs what the command line asks for."""
     parser = argparse.ArgumentParser(description="Benches of sparkawait from Python.")
-    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(BENCHES)}")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(BENCHES + ALONE)}")
     parser.add_argument("--quick", action="store_true", help="few rows, one round: does it run?")
     parser.add_argument("--out", type=Path, default=Path("benches/out"), help="for the JSON files")
     options = parser.parse_args()
-    unknown = set(options.names) - set(BENCHES)
+    unknown = set(options.names) - set(BENCHES + ALONE)
     if unknown:
         parser.error(f"no such bench: {', '.join(sorted(unknown))}")
     options.out.mkdir(parents=True, exist_ok=True)

@@ -435,12 +435,18 @@ def test_a_struct_may_be_given_as(form):
     assert built.batch.to_pylist() == [{"s": {"y": "a", "x": 1}}]
 
 
+class Promise:
+    def __await__(self):
+        """What a coroutine is, of which the interpreter does not warn."""
+
+
 def test_a_single_column_may_be_returned_as_its_value():
     built = build("n int", [5, None, [6, 7], [], {"n": 8}])
     assert (built.failures, built.counts) == ([], [1, 1, 2, 0, 1])
     assert built.batch.column("n").to_pylist() == [5, None, 6, 7, 8]
     assert message("n int not null", None, required=["n"]).endswith("not null, got None")
     assert message("n int", "x") == "column `n` is declared as int32, got a value of type `str`"
+    assert message("n int", Promise()).endswith("a value of type `Promise`; await it")
     assert build("v array<double>", [np.array([1.5])]).batch.to_pylist() == [{"v": [1.5]}]
 
 

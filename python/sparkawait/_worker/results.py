@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import isawaitable
 from operator import itemgetter
 from typing import Any, Generic, TypeVar, cast
 
@@ -275,7 +276,8 @@ def _explain_cell(
     else:
         return _null_error(name) if required and array.null_count else None
     where = f" (in `{name}{path}`)" if path else ""
-    msg = f"column `{name}` is declared as {field.type}, got {got}{where}"
+    hint = "; await it" if isawaitable(value) else ""
+    msg = f"column `{name}` is declared as {field.type}, got {got}{where}{hint}"
     return ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
 
 

@@ -74,7 +74,7 @@ class Metrics:
     Raises:
         ConfigurationError: On Spark Connect, which has no accumulators; the metrics of each task
             are in the executors' logs with ``spark.executorEnv.SPARKAWAIT_LOG=INFO``, failed
-            tasks included.
+            tasks included. If `spark` is no session.
 
     Examples:
         >>> metrics = Metrics(spark)  # doctest: +SKIP
@@ -87,6 +87,9 @@ class Metrics:
         if is_connect(spark):
             msg = "`Metrics` needs a classic session; Spark Connect has no accumulators"
             raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+        if not hasattr(spark, "sparkContext"):
+            msg = f"`spark` must be a SparkSession, got `{type(spark).__name__}`"
+            raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
         self._spark = spark
         empty: TaskMetrics = {}
         self.accumulator: Accumulator[TaskMetrics] = spark.sparkContext.accumulator(

@@ -21,7 +21,7 @@ from pyspark import TaskContext
 import sparkawait.arrow
 from sparkawait._plan.chain import Chain
 from sparkawait._worker.logs import write_to_standard_error
-from sparkawait.exceptions import AsyncIOError
+from sparkawait.exceptions import AsyncIOError, ResultError
 from sparkawait.spark.connection import Connection
 from sparkawait.spark.metrics import TaskMetrics, of_one_task, text_of_failed_task
 from sparkawait.spark.shipment import Shipment
@@ -184,6 +184,8 @@ def _metrics(
 def keep_cause(error: AsyncIOError) -> None:
     """Writes the user's traceback into `error`, if Spark is going to drop its cause."""
     if error.__cause__ is None or not os.environ.get("SPARK_SIMPLIFIED_TRACEBACK"):
+        return
+    if isinstance(error.__cause__, ResultError):  # was said, and no line of the user's raised it
         return
     cause = "".join(traceback.format_exception(error.__cause__)).rstrip()
     _say(error, f"caused by the exception of the function:\n{cause}")

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from sparkawait._plan import options as plans
 from sparkawait._plan.chain import Chain
-from sparkawait._plan.option import documented
+from sparkawait._plan.option import documented, refuse_unknown
 from sparkawait._plan.plan import Mode
 from sparkawait.columns import ColumnsLike
 from sparkawait.exceptions import ConfigurationError, ErrorKind
@@ -150,7 +150,11 @@ def _wait(
     key: ColumnsLike | None = None,
 ) -> DataFrame:
     if not hasattr(df, "mapInArrow"):
-        msg = f"`df` must be a DataFrame, got `{type(df).__name__}`"
+        given_type = type(df)
+        msg = (
+            "`df`, which comes before the function, must be a DataFrame of Spark, got"
+            f" `{given_type.__module__}.{given_type.__qualname__}`"
+        )
         raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
     require_packages()
     run_drivers_python(df.sparkSession)
@@ -161,6 +165,8 @@ def _wait(
     arrow_schema = to_arrow(input_schema, zone)
     source, chain_before = (df, None) if before is None else (before.source, before.chain)
     hidden = HiddenColumns(source, input_schema, chain_before)
+    if "key" in given:
+        refuse_unknown("key", (), "it belongs to key_ordered_wait")
     key, given = hidden.columns(key, "key"), hidden.options(given)
     all_columns = StructType([*input_schema.fields, *hidden.schema.fields])
     resolved = plans.resolve(

@@ -222,6 +222,10 @@ bench-stream: release ## micro-batches of a stream with stragglers; draws docs/s
 	$(PY) -c "from benches.compare import environment; environment.ensure('charts')"
 	target/compare/charts/bin/python -m benches.python.stream_chart benches/out/stream_stragglers.json docs/streaming.svg
 
+.PHONY: pictures
+pictures: release ## draw what a terminal and the notebooks show into docs/pictures, out of real runs
+	$(JAVA) $(PY) -m tools.pictures
+
 .PHONY: bench-compare
 bench-compare: release ## measure sparkawait beside Flink, Daft, Ray Data, Pathway and recipes; the page goes to benches/out
 	$(JAVA) $(PY) -m benches.compare $(ARGS)

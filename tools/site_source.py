@@ -36,6 +36,7 @@ ELSEWHERE = {
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 # What says how the tests run an example is not for readers.
 FENCE = re.compile(r"^```python .*$", re.MULTILINE)
+PICTURE = re.compile(r"^<!-- picture: ([a-z_-]+) -->$", re.MULTILINE)
 HELP = re.compile(r"^<!-- help: ([a-z]+) -->$", re.MULTILINE)
 
 
@@ -72,7 +73,7 @@ def _files(folder: Path) -> list[str]:
 def _page(source: str, found: dict[str, str], repository: str) -> str:
     """Returns the text of a page: that of the file with what is meant for the site."""
     text = (ROOT / source).read_text(encoding="utf-8")
-    text = _notebook(text) if source.endswith(".ipynb") else text
+    text = _notebook(text, Path(source).stem) if source.endswith(".ipynb") else text
     here = posixpath.dirname(found[source]) or "."
 
     def link(match: re.Match[str]) -> str:
@@ -83,14 +84,23 @@ def _page(source: str, found: dict[str, str], repository: str) -> str:
         return f"[{words}]({repository}/blob/main/{path})" if repository else words
 
     text = FENCE.sub("```python", LINK.sub(link, text))
+    text = PICTURE.sub(lambda match: _picture(match[1], here), text)
     return HELP.sub(lambda match: _help(match[1]), text)
 
 
-def _notebook(text: str) -> str:
+def _notebook(text: str, name: str) -> str:
     cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]]
     return "\n\n".join(
-        f"```python\n{source}\n```" if kind == "code" else source for kind, source in cells
+        [f"```python\n{source}\n```" if kind == "code" else source for kind, source in cells]
+        + [f"<!-- picture: {name} -->"]
     )
+
+
+def _picture(name: str, here: str) -> str:
+    """Returns what `tools/pictures.py` has drawn, if it has."""
+    if not (ROOT / "docs" / "pictures" / f"{name}.svg").exists():
+        return ""
+    return f"![]({posixpath.relpath(f'pictures/{name}.svg', here)})"
 
 
 def _help(command: str) -> str:

@@ -16,6 +16,10 @@ const LONGEST: Duration = Duration::from_millis(100);
 /// Batches whose cost is remembered.
 const REMEMBERED: usize = 16;
 
+/// The part of the pause that one of them is kept back for, as a divisor. It has few rows, so it
+/// shows what a batch costs without them: what rows cost is spent in batches of any size.
+const PART_OF_A_PROBE: u32 = 4;
+
 /// How long a batch that is not full waits for more rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferTimeout {
@@ -87,7 +91,8 @@ impl OutputFlusher {
             BufferTimeout::Auto { consumer } => {
                 let Some(last) = self.last else { return Some(since) };
                 let pause = self.costs.of_a_batch().saturating_add(consumer).saturating_mul(PARTS);
-                Some(since.max(last + pause.min(LONGEST)))
+                let part = if self.costs.is_probe() { PART_OF_A_PROBE } else { 1 };
+                Some(since.max(last + pause.min(LONGEST) / part))
             }
         }
     }
@@ -116,6 +121,11 @@ impl Costs {
     fn add(&mut self, cost: Duration) {
         self.latest[self.next] = Some(cost);
         self.next = (self.next + 1) % REMEMBERED;
+    }
+
+    /// Returns whether the next batch is to have few rows.
+    const fn is_probe(&self) -> bool {
+        self.next == 0
     }
 
     /// Returns what a batch takes however few rows it has: the least of the last ones. Those that
@@ -209,8 +219,28 @@ mod tests {
         assert_eq!(pause_after(10), 500);
         let later: Vec<u128> = (0..REMEMBERED).map(|_| pause_after(200)).collect();
 
-        assert!(later[..REMEMBERED - 1].iter().all(|it| *it == 500));
+        let (probe, others) = later[..REMEMBERED - 1].split_last().unwrap();
+        assert!(others.iter().all(|it| *it == 500));
+        assert_eq!(*probe, 200, "at once: the row comes after a fourth of the pause");
         assert_eq!(later.last(), Some(&10_000));
+    }
+
+    #[test]
+    fn what_rows_cost_keeps_no_batch_back() {
+        // A batch costs 20 us, and a row so much that all of them take nearly 2 % of the time.
+        let mut flusher = automatic();
+        let (mut now, mut pause) = (0_u64, 0_u64);
+        for _ in 0..=20 * REMEMBERED {
+            leave(&mut flusher, now, 20 + pause * 19 / 1000);
+            flusher.emitted(1, 1, at(now));
+            let kept_back = flusher.deadline().unwrap().saturating_since(at(now));
+            pause = u64::try_from(kept_back.as_micros()).unwrap();
+            flusher.nothing_left();
+            now += pause;
+        }
+
+        // With the rows it would be 20 ms: 20 us are 2 % of 1 ms.
+        assert!((1_000..2_000).contains(&pause), "{pause}");
     }
 
     #[test]

@@ -203,6 +203,7 @@ site-deploy: site ## publish the site as SITE_VERSION, and as the latest one, on
 
 .PHONY: bench
 bench: release $(VENV)/.servers ## run the benches in Rust and Python; numbers go to benches/out
+	tools/install-servers --benches
 	mkdir -p benches/out
 	cargo bench --package sparkawait-benches --locked $(TIMED:%=--bench %) | tee benches/out/rust.txt
 	$(JAVA) $(PY) benches/python/run.py --out benches/out

@@ -3,6 +3,7 @@
 
 nginx on the loopback interface hands out 1 KB of JSON over kept connections; one task, as many
 connections for all three. Goals: 4 times the recipe, and half of what ``wrk`` gets out of nginx.
+``tools/install-servers --benches`` installs ``wrk``.
 """
 
 from __future__ import annotations

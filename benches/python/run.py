@@ -27,6 +27,7 @@ BENCHES = (
     "spark_kill",
     "stream_stragglers",
     "few_rows",
+    "warm_up",
     "redis_lookup",
     "http_lookup",
     "http_batches",

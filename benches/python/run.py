@@ -20,6 +20,7 @@ BENCHES = (
     "operator_rate",
     "operator_latency",
     "operator_options",
+    "limited_rate",
     "spark_native",
     "spark_at_once",
     "spark_sleeping",

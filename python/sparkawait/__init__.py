@@ -47,9 +47,11 @@ from sparkawait.exceptions import (
     ResultError,
     SnapshotError,
 )
+from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.functions import (
     AsyncFunction,
     AsyncFunctionLike,
+    AsyncFunctionsLike,
     Batch,
     FunctionContext,
     async_function,
@@ -79,6 +81,7 @@ __all__ = [
     "AsyncFunction",
     "AsyncFunctionError",
     "AsyncFunctionLike",
+    "AsyncFunctionsLike",
     "AsyncIOError",
     "AsyncUserDefinedFunction",
     "Batch",
@@ -90,6 +93,7 @@ __all__ = [
     "ElementTimeoutError",
     "ErrorKind",
     "FunctionContext",
+    "FunctionWithOptions",
     "Hedge",
     "InternalError",
     "Metrics",

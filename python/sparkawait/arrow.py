@@ -26,9 +26,9 @@ from sparkawait._worker.event_loop import check_may_wait
 from sparkawait._worker.feeder import Feeder, record_batches
 from sparkawait._worker.invalid_texts import with_texts
 from sparkawait._worker.life_cycle import Functions
-from sparkawait._worker.metrics import Metrics, metrics_of_chain
+from sparkawait._worker.metrics import Metrics, metrics_of_call, metrics_of_chain
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import AsyncFunctionLike, FunctionContext
+from sparkawait.functions import AsyncFunctionsLike, FunctionContext
 from sparkawait.wait_options import OPTIONS, WaitArguments, WaitOptions
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ METRICS_SECONDS = 1.0
 @documented(OPTIONS, WaitArguments)
 def ordered_wait(
     batches: Iterable[pa.RecordBatch],
-    function: AsyncFunctionLike,
+    function: AsyncFunctionsLike,
     *,
     chain: bool = False,
     options: WaitOptions | None = None,
@@ -57,7 +57,8 @@ def ordered_wait(
         batches: Record batches of one schema, of any length, pulled lazily and ahead of need;
             or any object with ``__arrow_c_stream__``, such as a table.
         function: An ``async def``, decorated with `sparkawait.async_function` or with ``schema=``
-            given here, an `AsyncFunction` or a native function.
+            given here, an `AsyncFunction` or a native function; or a list of several, which are
+            called for a row side by side.
         chain: Whether this call joins the task of the call that returned `batches`: one thread
             drives both operators, and this one begins with the first row that the other completes.
         options: A set of options; those that are given by themselves win over it.
@@ -80,7 +81,7 @@ def ordered_wait(
 @documented(OPTIONS, WaitArguments)
 def unordered_wait(
     batches: Iterable[pa.RecordBatch],
-    function: AsyncFunctionLike,
+    function: AsyncFunctionsLike,
     *,
     chain: bool = False,
     options: WaitOptions | None = None,
@@ -104,7 +105,7 @@ def unordered_wait(
 @documented(OPTIONS, WaitArguments)
 def key_ordered_wait(
     batches: Iterable[pa.RecordBatch],
-    function: AsyncFunctionLike,
+    function: AsyncFunctionsLike,
     *,
     key: str | Sequence[str],
     chain: bool = False,
@@ -240,8 +241,8 @@ def run(
         first.schema,
         partition,
         consumer_seconds=consumer_seconds,
-        are_wanted=all(map(warm_up.is_known, chain.plans)),
-        result_bytes=[warm_up.result_bytes(known) for known in chain.plans],
+        are_wanted=all(map(warm_up.is_known, chain.operators)),
+        result_bytes=[warm_up.result_bytes(known) for known in chain.operators],
     )
     task = Task(**arguments)
     functions = Functions(chain, task, partition)
@@ -260,8 +261,8 @@ def run(
             finished = True
         finally:
             if finished or task.is_open:
-                brought = task.result_bytes or [None] * len(chain.plans)
-                for known, result_bytes in zip(chain.plans, brought, strict=True):
+                brought = task.result_bytes or [None] * len(chain.operators)
+                for known, result_bytes in zip(chain.operators, brought, strict=True):
                     warm_up.remember(known, result_bytes)
             if not finished:
                 task.close()
@@ -285,7 +286,8 @@ class _MetricsReport:
         contexts: Sequence[FunctionContext],
         on_metrics: Callable[[Metrics], None] | None,
     ) -> None:
-        self._names = [plan.function_name for plan in chain.plans]
+        self._chain = chain
+        self._names = [plan.function_name for plan in chain.operators]
         self._metrics = metrics
         self._contexts = contexts
         self._on_metrics = on_metrics
@@ -308,7 +310,11 @@ class _MetricsReport:
             self._on_metrics(own[0])
         else:
             named = dict(zip(self._names, own, strict=True))
-            self._on_metrics({**metrics_of_chain(own), "operators": named})
+            calls: list[Metrics] = []
+            for plan in self._chain.plans:
+                counts = [named[it.function_name] for it in plan.operators]
+                calls.append(metrics_of_call(counts))
+            self._on_metrics({**metrics_of_chain(calls), "operators": named})
 
 
 def _metrics_of_function(context: FunctionContext) -> Metrics:

@@ -68,6 +68,6 @@ def named(
     """
     for column in value:
         if not isinstance(column, str):
-            who = "which only the wait functions over DataFrames compute"
+            who = "which only calls over DataFrames compute"
             refuse(f"`{name}` is an expression, {who}; name columns", kind)
     return tuple(cast("Sequence[str]", value))

@@ -20,12 +20,14 @@ from sparkawait._plan.checks import MAX_BYTES, shown
 from sparkawait._plan.signatures import misfit_of
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ElementTimeoutError, ErrorKind
+from sparkawait.function_with_options import FunctionWithOptions, TakesOptions
 from sparkawait.native_function import NativeFunction
 from sparkawait.types import SchemaLike
 
 __all__ = [
     "AsyncFunction",
     "AsyncFunctionLike",
+    "AsyncFunctionsLike",
     "Batch",
     "FunctionContext",
     "Row",
@@ -128,7 +130,7 @@ class FunctionContext:
         self.metrics[name] = self.metrics.get(name, 0) + amount
 
 
-class AsyncFunction:
+class AsyncFunction(TakesOptions):
     """Base of functions with a life cycle.
 
     Counterpart of Flink's `RichAsyncFunction`. Override `async_invoke`, or `async_invoke_batch` to
@@ -185,9 +187,14 @@ class AsyncFunction:
         """Releases what `open` made. Called once, whatever happened. May be ``async def``."""
 
 
-AsyncFunctionLike: TypeAlias = AsyncFunction | NativeFunction | Callable[..., Awaitable[Results]]
+AsyncFunctionLike: TypeAlias = (
+    AsyncFunction | NativeFunction | FunctionWithOptions | Callable[..., Awaitable[Results]]
+)
 """What can be called for every row: an ``async def``, bare or declared with `async_function`, an
-instance of an `AsyncFunction`, or a native function."""
+instance of an `AsyncFunction`, or a native function; the last two also with options."""
+
+AsyncFunctionsLike: TypeAlias = AsyncFunctionLike | Sequence[AsyncFunctionLike]
+"""A function, or several that are called for a row side by side."""
 
 
 class FunctionFromCoroutine(AsyncFunction):

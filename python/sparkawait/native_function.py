@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.function_with_options import TakesOptions
 
 if TYPE_CHECKING:
     from sparkawait._core import Native
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["NativeFunction", "check_native"]
 
 
-class NativeFunction:
+class NativeFunction(TakesOptions):
     """Base of functions that the extension module carries out, without Python code per row.
 
     Attributes:
@@ -69,6 +70,11 @@ class NativeFunction:
     def bounded(self, calls: int, rows: int) -> NativeFunction:  # noqa: ARG002 - for those who collect rows
         """Returns the function for a task that has `calls` calls on their way and `rows` rows."""
         return self
+
+    @property
+    def may_have_several_results(self) -> bool:
+        """Whether it is known to have several results for a row."""
+        return False
 
     def check(self, input_schema: pa.Schema | None = None) -> None:
         """Asks the extension module whether tasks could start, on the driver, without secrets.

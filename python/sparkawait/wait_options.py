@@ -54,20 +54,26 @@ from sparkawait.watermark import WatermarkStrategy
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["ColumnArguments", "OnError", "Output", "WaitArguments", "WaitOptions"]
+__all__ = [
+    "ColumnArguments",
+    "FunctionArguments",
+    "OnError",
+    "Output",
+    "WaitArguments",
+    "WaitOptions",
+]
 
 OnError = Literal["fail", "null", "drop", "capture"]
 Output = Literal["append", "replace"]
 
 
-class ColumnArguments(TypedDict, total=False):
-    """The options that column functions have, too, as keywords."""
+class FunctionArguments(TypedDict, total=False):
+    """The options that each of several functions may have for itself, as keywords."""
 
     schema: SchemaLike | None
     timeout: Duration | None
     attempt_timeout: Duration | None
     max_concurrency: int | None
-    capacity: Size | None
     retry: AsyncRetryStrategy | None
     hedge: Hedge | None
     on_error: OnError
@@ -77,10 +83,16 @@ class ColumnArguments(TypedDict, total=False):
     channel: ColumnsLike | None
     channels: Channels | None
     rate_limit: RateLimits | None
-    max_bytes_per_batch: Size
-    target_latency: Duration | None
     setup_timeout: Duration | None
     blocked_loop_timeout: Duration | None
+
+
+class ColumnArguments(FunctionArguments, total=False):
+    """The options that column functions have, too, as keywords."""
+
+    capacity: Size | None
+    max_bytes_per_batch: Size
+    target_latency: Duration | None
 
 
 class WaitArguments(ColumnArguments, total=False):
@@ -152,6 +164,7 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         ' `"256 MB"` (powers of 1024), it bounds completed rows by the bytes of their results'
         " alone, each with 128 bytes more for its place, however many they are",
         shown="= `max_concurrency`; 8 x if ordered",
+        of_function=False,
     )
     retry = Option(
         None,
@@ -245,6 +258,7 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         "most bytes of an output batch, unless one row has more: an int, or a text (powers of"
         " 1024). Four times as much bounds the results that calls bring while others wait to be"
         " emitted; fewer calls are in flight then",
+        of_function=False,
         of_task=True,
     )
     target_latency = Option(
@@ -253,6 +267,7 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         "sizes output batches, and the calls of a batched function, so that a row takes about this"
         " long through them at the measured throughput, never above their limits; `None` lets them"
         " grow to these",
+        of_function=False,
         of_task=True,
     )
     setup_timeout = Option(

@@ -22,6 +22,7 @@ PUBLIC_MODULES = {
     "columns",
     "durations",
     "exceptions",
+    "function_with_options",
     "functions",
     "hedge",
     "native_function",

@@ -47,6 +47,11 @@ async def double(row):
     return {"y": 1}
 
 
+@sa.async_function("z bigint")
+async def triple(row):
+    return {"z": 1}
+
+
 async def bare(row):
     return {"y": 1}
 
@@ -173,6 +178,14 @@ def with_hedge(**given):
     return wait("ordered", function, hedge=sa.Hedge(**given))
 
 
+def with_several(**given):
+    return wait("ordered", **{"function": [double, triple], **given})
+
+
+def with_options(**given):
+    return wait("ordered", [double.with_options(**given), triple])
+
+
 def with_items(**body):
     with_native(http.post("https://h", "x bigint", batch=sa.Batch(max_rows=3), **body))
 
@@ -266,6 +279,8 @@ CALLS = {
     "ordered_wait": (partial(wait, "ordered"), WAIT),
     "unordered_wait": (partial(wait, "unordered"), WAIT),
     "key_ordered_wait": (partial(wait, "key_ordered"), [*WAIT, "key"]),
+    "ordered_wait of several": (with_several, WAIT),
+    "with_options": (with_options, [*OPTIONS, "unknown"]),
     "testing.constant": (
         partial(with_latency, testing.constant, {"delay": "1s"}),
         parameters(testing.constant),
@@ -316,6 +331,7 @@ def test_every_public_constructor_and_function_is_tried():
         "AsyncFunction",
         "AsyncRetryStrategy",
         "FunctionContext",
+        "FunctionWithOptions",
         "HttpFunction",
         "HttpOptions",
         "PostgresOptions",

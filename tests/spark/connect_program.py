@@ -203,6 +203,11 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
             lambda: sa.ordered_wait(numbers, double, channel=F.col("absent"))
         ),
         "chain": rows(sa.ordered_wait(sa.ordered_wait(numbers, double), same, chain=True)),
+        "side by side": rows(
+            sa.ordered_wait(
+                numbers, [double, same.with_options(channel=F.col("id") % 3)], timeout="30s"
+            )
+        ),
         "replace": rows(sa.ordered_wait(numbers, double, output="replace"))[:2],
         "capture": rows(sa.ordered_wait(numbers, fail_odd, on_error="capture"))[:2],
         "column": rows(numbers.select("id", doubled("id").alias("r")).select("id", "r.*")),

@@ -88,6 +88,10 @@ def test_calls_after_one_another_share_a_worker(results):
     assert results["chain"] == [[*row, row[0]] for row in EXPECTED]
 
 
+def test_functions_are_called_side_by_side(results):
+    assert results["side by side"] == [[*row, row[0]] for row in EXPECTED]
+
+
 def test_output_can_be_replaced(results):
     assert results["replace"] == [[0, "number 0"], [2, "number 1"]]
 

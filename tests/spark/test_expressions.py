@@ -258,7 +258,7 @@ def test_where_nobody_computes_expressions_they_are_refused(spark):
         {"cache": sa.Cache(key=F.col("id"))},
         {"watermark": sa.WatermarkStrategy.for_bounded_out_of_orderness(F.col("id"), 0)},
     ):
-        with pytest.raises(sa.ConfigurationError, match="is an expression, which only the wait"):
+        with pytest.raises(sa.ConfigurationError, match="is an expression, which only calls"):
             sa.arrow.unordered_wait([], see, **given)
     with pytest.raises(sa.ConfigurationError, match="`key` is an expression, which only"):
         sa.arrow.key_ordered_wait([], see, key=F.col("id"))

@@ -192,6 +192,7 @@ fn row_config(input: SchemaRef, mode: OutputMode) -> RowConfig {
         watermark: None,
         function: "bench".to_owned(),
         partition: 0,
+        is_branch: false,
         timeout: Duration::from_secs(60),
         attempt_timeout: Duration::ZERO,
     }

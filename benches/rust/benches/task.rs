@@ -65,6 +65,7 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
         watermark: None,
         function: "simulated".to_owned(),
         partition: 0,
+        is_branch: false,
         timeout: Duration::from_secs(60),
         attempt_timeout: Duration::ZERO,
     };

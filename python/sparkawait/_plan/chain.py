@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from sparkawait._plan.function_group import numbered
 from sparkawait._plan.plan import Plan, without
 
 __all__ = ["Chain"]
@@ -49,9 +50,10 @@ class Chain:
             plan: The call that the operator makes.
             schema: What it gets, if that is cast.
         """
-        names = {other.function_name for other in self.plans}
-        if plan.function_name in names:
-            plan = replace(plan, name=f"{plan.function_name}#{len(self.plans) + 1}")
+        taken = {other.function_name for other in self.operators}
+        name = numbered(plan.function_name, taken)
+        branches = [replace(it, name=numbered(it.function_name, taken)) for it in plan.branches]
+        plan = replace(plan, name=name, branches=tuple(branches))
         schemas = self.schemas if schema is None else (*self.schemas, schema)
         return Chain((*self.plans, plan), schemas)
 
@@ -75,6 +77,11 @@ class Chain:
             put_out = plan.output_schema(schemas[-1])
             rows = self.schemas[index] if index < len(self.schemas) else put_out
         return schemas
+
+    @property
+    def operators(self) -> tuple[Plan, ...]:
+        """All operators of the task: the calls, and behind each one its branches."""
+        return tuple(it for plan in self.plans for it in plan.operators)
 
     @property
     def hidden(self) -> tuple[str, ...]:
@@ -110,7 +117,7 @@ class Chain:
             ConfigurationError: As `input_schemas`.
         """
         schemas = self.input_schemas(input_schema)
-        nothing, sizes = pa.schema([]), result_bytes or [None] * len(self.plans)
+        nothing, sizes = pa.schema([]), list(result_bytes or [None] * len(self.operators))
         operators: list[dict[str, Any]] = []
         for index, (plan, schema) in enumerate(zip(self.plans, schemas, strict=True)):
             behind = Chain(self.plans[index + 1 :]).hidden
@@ -119,9 +126,10 @@ class Chain:
                 _with_fields(nothing, input_schema, behind),
                 consumer_seconds=consumer_seconds,
                 is_wanted=are_wanted,
-                result_bytes=sizes[index],
+                result_bytes=sizes[: len(plan.operators)],
             )
             operators.append(arguments)
+            del sizes[: len(plan.operators)]
         return {"operators": operators, "partition": partition}
 
 

@@ -14,7 +14,7 @@ from typing import NoReturn, cast
 import pyarrow as pa
 
 from sparkawait._plan.checks import shown
-from sparkawait._plan.return_types import schema_of
+from sparkawait._plan.return_types import returns_list, schema_of
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import (
     AsyncFunction,
@@ -28,7 +28,7 @@ from sparkawait.functions import (
 from sparkawait.native_function import NativeFunction
 from sparkawait.types import to_schema
 
-__all__ = ["check_picklable", "declared_schema", "to_function"]
+__all__ = ["check_picklable", "declared_schema", "may_return_several", "to_function"]
 
 
 def to_function(function: object) -> AsyncFunction | NativeFunction:
@@ -77,12 +77,26 @@ def declared_schema(function: AsyncFunction | NativeFunction, schema: object) ->
     return to_schema(annotated)
 
 
+def may_return_several(function: AsyncFunction | NativeFunction, schema: object) -> bool:
+    """Tells whether `function` says that it returns several rows for a row.
+
+    A coroutine does with the annotation of a list, unless a schema says what it returns.
+    """
+    if isinstance(function, NativeFunction):
+        return function.may_have_several_results
+    if schema is not None or function.schema is not None:
+        return False
+    return returns_list(_called(function), function.name, batched=function.batch is not None)
+
+
 def _annotated_schema(function: AsyncFunction) -> pa.Schema | None:
-    batched = function.batch is not None
+    return schema_of(_called(function), function.name, batched=function.batch is not None)
+
+
+def _called(function: AsyncFunction) -> object:
     if isinstance(function, FunctionFromCoroutine):
-        return schema_of(function.function, function.name, batched=batched)
-    method = function.async_invoke_batch if batched else function.async_invoke
-    return schema_of(method, function.name, batched=batched)
+        return function.function
+    return function.async_invoke if function.batch is None else function.async_invoke_batch
 
 
 def check_picklable(value: object, name: str) -> None:

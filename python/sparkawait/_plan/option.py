@@ -37,6 +37,7 @@ class Option(Generic[_T]):
         meaning: What it means, with units and with the words that it may be.
         shown: The default as a table says it, where that is not its `repr`.
         of_columns: Whether column functions have it.
+        of_function: Whether each of several functions that are called for a row may have its own.
         of_task: Whether the operator takes the value as it is, by the same name.
     """
 
@@ -50,6 +51,7 @@ class Option(Generic[_T]):
         *,
         shown: str = "",
         of_columns: bool = True,
+        of_function: bool = True,
         of_task: bool = False,
     ) -> None:
         self.default = default
@@ -58,6 +60,7 @@ class Option(Generic[_T]):
         self.is_told = not shown
         self.shown = shown or f"`{default!r}`".replace("'", '"')
         self.of_columns = of_columns
+        self.of_function = of_function and of_columns
         self.of_task = of_task
 
     @property

@@ -12,33 +12,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
-from sparkawait._plan.checks import MAX_COUNT, shown
+from sparkawait._plan.capacity import batch_of, bounds
+from sparkawait._plan.checks import shown
 from sparkawait._plan.function_checks import check_picklable, declared_schema, to_function
 from sparkawait._plan.identity import identity_of
 from sparkawait._plan.option import refuse_unknown
 from sparkawait._plan.plan import Plan
+from sparkawait._plan.side_by_side import side_by_side
 from sparkawait._plan.signatures import misfit_of
 from sparkawait.channels import Channels, Credits
 from sparkawait.columns import columns, is_expression, named
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import AsyncFunction, Batch, describe, is_async
+from sparkawait.function_with_options import FunctionWithOptions
+from sparkawait.functions import AsyncFunction, describe, is_async
 from sparkawait.native_function import NativeFunction
 from sparkawait.retry import AsyncRetryStrategy
-from sparkawait.sizes import Bytes
 from sparkawait.wait_options import OPTIONS, WaitOptions
 
 __all__ = ["Plan", "all_given", "resolve", "resolve_unpickled"]
 
 _CHANNELS = ErrorKind.CHANNELS_INVALID
-_CALLS = 100
-"""Calls in flight if nothing is said: Flink's usual capacity."""
-_HELD_PER_CALL = 8
-"""Rows that ordered mode holds for each call in flight: one call may take eight times as long as
-the others before it keeps further ones from being made."""
 _MODES = ("ordered", "unordered", "key_ordered")
 
 
@@ -54,6 +51,13 @@ def resolve(
     """
     plan = resolve_unpickled(mode, function, **given)
     check_picklable(plan, plan.function_name)
+    return _with_identity(plan)
+
+
+def _with_identity(plan: Plan) -> Plan:
+    """Returns a plan whose functions are named as they travel, where they have a cache."""
+    if plan.branches:
+        return replace(plan, branches=tuple(map(_with_identity, plan.branches)))
     if plan.options.cache is None:
         return plan
     return replace(plan, identity=identity_of(plan.function, travels=True))
@@ -73,7 +77,7 @@ def resolve_unpickled(
 
     Args:
         mode: ``"ordered"``, ``"unordered"`` or ``"key_ordered"``.
-        function: What the user gave.
+        function: What the user gave; a list of several is called for each row side by side.
         input_schema: Schema of the input, or ``None`` when it is known only later.
         key: The columns of the key, in the key-ordered mode.
         hidden: Names of columns, the last of the input, that options were computed into.
@@ -85,13 +89,32 @@ def resolve_unpickled(
     """
     if mode not in _MODES:
         _refuse(f"`mode` must be one of {_MODES}, got {shown(mode)}")
-    checked = WaitOptions(**all_given(options, given))
+    given = all_given(options, given)
+    if isinstance(function, FunctionWithOptions):
+        function, given = function.function, {**function.options.given, **given}
+    checked = WaitOptions(**given)
     if key is not None and mode != "key_ordered":
         refuse_unknown("key", (), "it belongs to key_ordered_wait")
+    named_key = named(columns(key, "key"), "key") if mode == "key_ordered" else None
+    if isinstance(function, (list, tuple)):
+        functions = cast("Sequence[object]", function)
+        plan = side_by_side(
+            mode,
+            functions,
+            checked,
+            resolve_unpickled,
+            input_schema=input_schema,
+            hidden=hidden,
+        )
+        plan = replace(plan, key=named_key)
+        plan.check_names()
+        if input_schema is not None:
+            plan.check_input(input_schema)
+        return plan
     checked_function = to_function(function)
     _check_together(checked, checked_function)
     _check_named(checked)
-    max_concurrency, capacity, capacity_bytes = _bounds(mode, checked, checked_function)
+    max_concurrency, capacity, capacity_bytes = bounds(mode, checked, checked_function)
     route = _route(checked, checked_function)
     plan = Plan(
         mode=mode,
@@ -101,7 +124,7 @@ def resolve_unpickled(
         capacity=capacity,
         capacity_bytes=capacity_bytes,
         max_concurrency=_calls(checked_function, max_concurrency),
-        key=named(columns(key, "key"), "key") if mode == "key_ordered" else None,
+        key=named_key,
         hidden=tuple(hidden),
         identity="" if checked.cache is None else identity_of(checked_function, travels=False),
         route=route,
@@ -127,44 +150,6 @@ def all_given(options: object, given: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(options, WaitOptions):
         _refuse(f"`options` must be a sparkawait.WaitOptions, got `{type(options).__name__}`")
     return {**options.given, **given}
-
-
-def _bounds(
-    mode: str, options: WaitOptions, function: AsyncFunction | NativeFunction
-) -> tuple[int, int, int | None]:
-    """Returns the calls in flight, the rows that are held, and the bytes that completed ones have.
-
-    With these, completed rows are none of the rows that are held.
-    """
-    concurrency, capacity, capacity_bytes = options.max_concurrency, options.capacity, None
-    if isinstance(capacity, Bytes):
-        # Rows that wait are as many as where those that are completed leave at once.
-        mode, capacity, capacity_bytes = "unordered", None, int(capacity)
-    if concurrency is None:
-        # As Flink's `capacity`, which is both.
-        concurrency = _CALLS if capacity is None else capacity
-    if capacity is None:
-        capacity = min(_rows_per_call(mode, function) * concurrency, MAX_COUNT)
-    if concurrency > capacity:
-        _refuse(
-            f"`max_concurrency` must not be above `capacity`, got {concurrency} and {capacity};"
-            " a call in flight takes a slot",
-            ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE,
-        )
-    return concurrency, capacity, capacity_bytes
-
-
-def _rows_per_call(mode: str, function: AsyncFunction | NativeFunction) -> int:
-    """Returns how many rows are held for each call in flight."""
-    batch = _batch(function)
-    if batch is not None:
-        # Not more: rows that wait to be collected have their timeouts running.
-        return batch.max_rows
-    return _HELD_PER_CALL if mode == "ordered" else 1
-
-
-def _batch(function: AsyncFunction | NativeFunction) -> Batch | None:
-    return function.batch if isinstance(function, AsyncFunction) else function.batching
 
 
 def _check_together(options: WaitOptions, function: AsyncFunction | NativeFunction) -> None:
@@ -262,7 +247,7 @@ def _credits(
         # Rows that are in one call together have a credit each.
         return (channels or Channels()).resolve(capacity, capacity)
     calls = _calls(function, max_concurrency)
-    batch = _batch(function)
+    batch = batch_of(function)
     if batch is not None:
         # As many as are in those calls.
         rows = min(capacity, calls * batch.max_rows)

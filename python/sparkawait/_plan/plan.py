@@ -25,6 +25,7 @@ from sparkawait._plan.column_checks import (
     require_number_at,
     require_timestamp,
 )
+from sparkawait._plan.function_group import SLOT
 from sparkawait._worker.results import ResultBuilder
 from sparkawait.channels import Credits
 from sparkawait.exceptions import ConfigurationError, ErrorKind
@@ -65,6 +66,8 @@ class Plan:
         name: What the operator is called, if not as its function is.
         application: Names the Spark application, for limits that its workers share.
         cores: How many tasks of the job may run at once.
+        branches: The calls of several functions for each row, which this one waits for; its own
+            function stands for all of them.
     """
 
     mode: Mode
@@ -83,6 +86,7 @@ class Plan:
     name: str = ""
     application: str = ""
     cores: int = 1
+    branches: tuple[Plan, ...] = ()
 
     @property
     def function_name(self) -> str:
@@ -177,6 +181,8 @@ class Plan:
             msg = f"the input has column `{twice}` twice; rename one of them"
             raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
         rows = self.rows(input_schema)
+        for branch in self.branches:
+            branch.check_input(input_schema)
         for column in self.key or ():
             require_key(input_schema, column, "key", ErrorKind.OPTION_INVALID)
         if isinstance(self.function, NativeFunction):
@@ -187,13 +193,16 @@ class Plan:
             require_key(input_schema, column, "cache", ErrorKind.CACHE_INVALID)
         for column in self.route or ():
             require_key(input_schema, column, "channel", ErrorKind.CHANNELS_INVALID)
+        self._check_costs(input_schema)
+        if self.options.watermark is not None:
+            require_timestamp(input_schema, str(self.options.watermark.column))
+        self.check_names(rows.names)
+
+    def _check_costs(self, input_schema: pa.Schema) -> None:
         for limit in self.options.rate_limit:
             if isinstance(limit.cost, str):
                 require_column(input_schema, limit.cost, "cost")
                 require_number(input_schema.field(limit.cost), "cost")
-        if self.options.watermark is not None:
-            require_timestamp(input_schema, str(self.options.watermark.column))
-        self.check_names(rows.names)
 
     def check_names(self, inputs: Sequence[str] = ()) -> None:
         """Checks the names of the output, as whoever reads it compares them.
@@ -230,9 +239,10 @@ class Plan:
         *,
         consumer_seconds: float = 0.0,
         is_wanted: bool = False,
-        result_bytes: int | None = None,
+        result_bytes: Sequence[int | None] = (None,),
+        is_branch: bool = False,
     ) -> dict[str, Any]:
-        """Returns what `_core.Task` is told of its operator.
+        """Returns what `_core.Task` is told of its operator, and of its branches.
 
         Args:
             input_schema: Of the rows that come, and of the hidden columns of this call.
@@ -240,11 +250,14 @@ class Plan:
             consumer_seconds: What a batch costs its consumer beside the time until it asks for the
                 next one.
             is_wanted: Whether the rows are known to be wanted, so that no warm-up is needed.
-            result_bytes: What a call brought in an earlier task, in bytes; ``None`` if unknown.
+            result_bytes: What a call of each brought in an earlier task, in bytes; ``None`` where
+                nobody knows.
+            is_branch: Whether it is a branch of another operator.
         """
         # Rows that wait for a batch are in flight for the operator; the runner bounds the calls.
         concurrency = self.max_concurrency if self.batch is None else self.rows_called
         options = self.options
+        sizes = list(result_bytes[1:]) or [None] * len(self.branches)
         return {
             **{name: getattr(options, name) for name, it in OPTIONS.items() if it.of_task},
             "mode": self.mode,
@@ -269,12 +282,19 @@ class Plan:
             "reads": list(self._read_columns),
             # From the system, because forked workers share the state of `random`.
             "seed": int.from_bytes(os.urandom(8), "little"),
+            "is_branch": is_branch,
+            "branches": [
+                branch.operator_arguments(
+                    input_schema, SLOT, is_wanted=True, result_bytes=[expected], is_branch=True
+                )
+                for branch, expected in zip(self.branches, sizes, strict=True)
+            ],
             "native": self._native(),
             "cache": self._cache_arguments(input_schema),
             "channels": self._channel_arguments(),
             "policies": self._policy_arguments(),
             "warm_up": None if is_wanted else self._warm_up_arguments(),
-            "expected_result_bytes": result_bytes,
+            "expected_result_bytes": result_bytes[0],
         }
 
     def _warm_up_arguments(self) -> tuple[int, int] | None:
@@ -282,8 +302,20 @@ class Plan:
         # Rows that leave in full batches only are many, however few are wanted.
         if not self.options.warm_up or self.options.buffer_timeout is None:
             return None
-        rows_per_call = 1 if self.batch is None else min(self.batch.max_rows, self.capacity)
-        return self.max_concurrency, rows_per_call
+        if self.branches:
+            called = [(it.max_concurrency, it.rows_per_call) for it in self.branches]
+            return max(calls for calls, _ in called), max(rows for _, rows in called)
+        return self.max_concurrency, self.rows_per_call
+
+    @property
+    def rows_per_call(self) -> int:
+        """How many rows a call takes."""
+        return 1 if self.batch is None else min(self.batch.max_rows, self.capacity)
+
+    @property
+    def operators(self) -> tuple[Plan, ...]:
+        """This call and its branches, as a task has them."""
+        return (self, *self.branches)
 
     def rows(self, input_schema: pa.Schema) -> pa.Schema:
         """Returns the schema of the rows, without hidden columns."""
@@ -345,7 +377,7 @@ class Plan:
         return {"id": name, "key": self.cache_key, "cache": cache}
 
     def _native(self) -> Native | None:
-        if not isinstance(self.function, NativeFunction):
+        if self.branches or not isinstance(self.function, NativeFunction):
             return None
         retry_misses = self.options.retry is not None and self.options.retry.retry_misses
         function = self.function.bounded(self.max_concurrency, self.capacity)

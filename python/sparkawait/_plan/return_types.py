@@ -41,7 +41,7 @@ import pyarrow as pa
 from sparkawait._plan.ddl import parse_type
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = ["schema_of"]
+__all__ = ["returns_list", "schema_of"]
 
 _MANY = (list, tuple, Sequence, Collection, Iterable)
 _SCALARS: dict[Any, pa.DataType] = {
@@ -79,6 +79,18 @@ def schema_of(function: object, name: str, *, batched: bool) -> pa.Schema | None
     if hint is None or hint is Any or _says_nothing(hint):
         return None
     return reader.schema(hint)
+
+
+def returns_list(function: object, name: str, *, batched: bool) -> bool:
+    """Tells whether `function` is annotated to return a list of rows for each row.
+
+    Raises:
+        ConfigurationError: As `schema_of`.
+    """
+    hint = _return_hint(function, name)
+    if batched and hint is not None:
+        hint = _element(hint)
+    return hint is not None and _element(hint) is not None
 
 
 class _Reader:

@@ -62,14 +62,14 @@ class Functions:
 
     def __init__(self, chain: Chain, task: Task | DetachedTask, partition: int) -> None:
         """Opens nothing yet."""
-        self._plans = chain.plans
+        self._plans = chain.operators
         self.contexts = [
             FunctionContext(partition, f"{plan.function_name} ({partition})")
-            for plan in chain.plans
+            for plan in self._plans
         ]
         self._functions = [
             LifeCycle(plan, task, position, context)
-            for position, (plan, context) in enumerate(zip(chain.plans, self.contexts, strict=True))
+            for position, (plan, context) in enumerate(zip(self._plans, self.contexts, strict=True))
         ]
 
     @property

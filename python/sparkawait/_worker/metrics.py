@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["Metrics", "merge", "metrics_of_chain"]
+__all__ = ["Metrics", "merge", "metrics_of_call", "metrics_of_chain"]
 
 Metrics = dict[str, Any]
 """Counters by name, and ``call_latency`` as pairs of a bucket's upper bound in seconds and a
@@ -19,6 +19,23 @@ _COUNTS_OF_CHANNELS = ("calls", "latency", "starved")
 _OTHER_CHANNELS = "other_channels"
 _OPERATORS = "operators"
 _RATE_LIMITS = "rate_limits"
+
+
+def metrics_of_call(operators: Sequence[Mapping[str, Any]]) -> Metrics:
+    """Returns what an operator and its branches have done together.
+
+    Rows came in, were held and left at the operator; all else is the sum of the branches.
+    """
+    rows, *branches = operators
+    if not branches:
+        return dict(rows)
+    merged: Metrics = {}
+    for metrics in branches:
+        merged = merge(merged, metrics)
+    for name in ("admitted", "emitted", "dropped", "queue_size", "oldest_age"):
+        if name in rows:
+            merged[name] = rows[name]
+    return merged
 
 
 def metrics_of_chain(operators: Sequence[Mapping[str, Any]]) -> Metrics:

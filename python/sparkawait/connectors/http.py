@@ -127,6 +127,11 @@ class HttpFunction(NativeFunction):
         """Checks the request and its columns, as far as the driver can know."""
         check_native(self, self._read(left_out), input_schema)
 
+    @property
+    def may_have_several_results(self) -> bool:
+        """Whether an array of the document is the result rows of one row."""
+        return self.options.rows is not None and self.options.items is None
+
     def _native(self, *, retry_misses: bool) -> _core.Native:
         return self._read(looked_up, retry_misses=retry_misses)
 

@@ -111,12 +111,14 @@ class Arguments:
         may_be_row: Whether a single packed argument is the row itself, if it is a struct.
         are_values: Whether the function takes values, so that the row has places for names and a
             struct is a value like any other.
+        hidden: Names of the last arguments, which options were computed into and no function sees.
     """
 
     names: tuple[str, ...] | None
     packed: bool
     may_be_row: bool
     are_values: bool = False
+    hidden: tuple[str, ...] = ()
 
     def to_rows(self, arguments: pa.Array | tuple[pa.Array, ...]) -> pa.RecordBatch:
         """Returns the rows that one batch of arguments stands for.
@@ -129,15 +131,18 @@ class Arguments:
             self._refuse(0)
         first = arrays[0]
         if self.are_values and not self.packed:
-            return _batch(arrays, self.names or [str(index) for index in range(len(arrays))])
+            names = self.names or [str(index) for index in range(len(arrays))]
+            return _batch(arrays, [*names, *self.hidden])
         if len(arrays) == 1 and pa.types.is_struct(first.type):
             members = first.flatten()  # pyright: ignore[reportAttributeAccessIssue]
-            is_row = self.may_be_row and len(members) == 1 and pa.types.is_struct(members[0].type)
-            if is_row:
+            visible = len(members) - len(self.hidden)
+            names = [field.name for field in first.type]
+            if self.may_be_row and visible == 1 and pa.types.is_struct(members[0].type):
                 row = members[0]
-                return _batch(row.flatten(), [field.name for field in row.type])
-            names = self.names if self.packed else None
-            return _batch(members, names or [field.name for field in first.type])
+                names[:1], members[:1] = [field.name for field in row.type], row.flatten()
+            elif self.packed and self.names:
+                names[:visible] = self.names
+            return _batch(members, names)
         if self.names is None or len(self.names) != len(arrays):
             self._refuse(len(arrays))
         return _batch(arrays, self.names or ())
@@ -206,7 +211,7 @@ class ColumnTask(Shipment):
             nonlocal rows
             for batch in batches:
                 lengths.append(batch.num_rows)
-                yield _numbered(batch, rows) if is_native else batch
+                yield _numbered(batch, rows, len(self.arguments.hidden)) if is_native else batch
                 rows += batch.num_rows
 
         output = run_task(Chain.of(self.plan), measured(), [self._accumulator])
@@ -251,11 +256,14 @@ class ColumnTask(Shipment):
 _NUMBER = "sparkawait_number"
 
 
-def _numbered(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-    """Returns `batch` with the number of each of its rows in the task."""
+def _numbered(batch: pa.RecordBatch, first: int, hidden: int) -> pa.RecordBatch:
+    """Returns `batch` with the number of each of its rows in the task, before hidden columns."""
     numbers = pa.array(range(first, first + batch.num_rows), pa.int64())
-    names = [*batch.schema.names, _NUMBER]
-    return pa.RecordBatch.from_arrays([*batch.columns, numbers], names=names)
+    columns, names = list(batch.columns), list(batch.schema.names)
+    place = len(columns) - hidden
+    columns.insert(place, numbers)
+    names.insert(place, _NUMBER)
+    return pa.RecordBatch.from_arrays(columns, names=names)
 
 
 def _one_for_each(

@@ -9,20 +9,16 @@ these leave as they are. To be called on the driver.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType, NumericType, StructType
 
 from sparkawait._plan.checks import refuse
-from sparkawait.cache import Cache
-from sparkawait.columns import ColumnExpression, is_expression
+from sparkawait.columns import ColumnExpression
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.rate_limit import RateLimit
+from sparkawait.spark.expressions import Expressions
 from sparkawait.spark.keys import why_no_key
-from sparkawait.watermark import WatermarkStrategy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,17 +27,14 @@ if TYPE_CHECKING:
 
 __all__ = ["HiddenColumns"]
 
-_CACHE, _CHANNELS = ErrorKind.CACHE_INVALID, ErrorKind.CHANNELS_INVALID
-_WATERMARK = ErrorKind.WATERMARK_INVALID
 _TIMESTAMPS = ("timestamp", "timestamp_ntz")
 
 
-class HiddenColumns:
+class HiddenColumns(Expressions):
     """The columns that the expressions of one call become.
 
     Attributes:
         df: The input of the first call of the chain, with these columns behind all others.
-        names: What they are called.
 
     Args:
         df: That input.
@@ -51,8 +44,8 @@ class HiddenColumns:
 
     def __init__(self, df: DataFrame, rows: StructType, before: Chain | None) -> None:
         """Computes nothing yet."""
+        super().__init__()
         self.df = df
-        self.names: tuple[str, ...] = ()
         self._before = before
         self._taken = {name.lower() for name in (*df.columns, *rows.names)}
 
@@ -60,42 +53,6 @@ class HiddenColumns:
     def schema(self) -> StructType:
         """Their types."""
         return StructType(self.df.schema.fields[-len(self.names) :] if self.names else [])
-
-    def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns options that name a column where `given` had an expression.
-
-        Raises:
-            ConfigurationError: If Spark cannot compute one, or it cannot be used as it is to be.
-        """
-        named = dict(given)
-        cache, watermark = given.get("cache"), given.get("watermark")
-        if isinstance(cache, Cache):
-            named["cache"] = cache.with_key(self.columns(cache.columns, "cache", _CACHE))
-        if isinstance(watermark, WatermarkStrategy):
-            column = self.columns(watermark.column, "watermark", _WATERMARK)
-            named["watermark"] = dataclasses.replace(watermark, column=column)
-        if "rate_limit" in given:
-            named["rate_limit"] = self._limits(given["rate_limit"])
-        if "channel" in given:
-            named["channel"] = self.columns(given["channel"], "channel", _CHANNELS)
-        return named
-
-    def _limits(self, value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return [self._limits(it) for it in cast("list[Any]", value)]
-        if isinstance(value, RateLimit) and is_expression(value.cost):
-            return value.with_cost(self._add(value.cost, "cost", ErrorKind.RATE_LIMIT_INVALID))
-        return value
-
-    def columns(self, value: Any, option: str, kind: ErrorKind = ErrorKind.OPTION_INVALID) -> Any:
-        """Returns `value` with names for its expressions; what is no column is left as it is.
-
-        Raises:
-            ConfigurationError: As `options`.
-        """
-        if isinstance(value, (list, tuple)):
-            return [self.columns(it, option, kind) for it in cast("list[Any]", value)]
-        return self._add(value, option, kind) if is_expression(value) else value
 
     def _add(self, expression: ColumnExpression, option: str, kind: ErrorKind) -> str:
         if self._before is not None:

@@ -30,6 +30,8 @@ def check_keys(plan: Plan, schema: StructType) -> None:
     Raises:
         ConfigurationError: If Spark does not group by one of them, or groups by its collation.
     """
+    for branch in plan.branches:
+        check_keys(branch, schema)
     for option, columns, kind in (
         ("key", plan.key or (), ErrorKind.OPTION_INVALID),
         ("cache", plan.cache_key, ErrorKind.CACHE_INVALID),

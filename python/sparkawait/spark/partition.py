@@ -21,6 +21,7 @@ from pyspark import TaskContext
 import sparkawait.arrow
 from sparkawait._plan.chain import Chain
 from sparkawait._worker.logs import write_to_standard_error
+from sparkawait._worker.metrics import metrics_of_call
 from sparkawait.exceptions import AsyncIOError, ResultError
 from sparkawait.spark.connection import Connection
 from sparkawait.spark.metrics import TaskMetrics, of_one_task, text_of_failed_task
@@ -161,7 +162,7 @@ def _place(context: TaskContext | None) -> str:
 
 def _by_operator(chain: Chain, totals: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     """Returns what each operator has counted, by the name of its function."""
-    names = [plan.function_name for plan in chain.plans]
+    names = [plan.function_name for plan in chain.operators]
     if len(names) == 1:
         return [(names[0], totals)]
     operators = totals.get("operators", {})
@@ -174,11 +175,13 @@ def _metrics(
     accumulators: Sequence[Accumulator[TaskMetrics] | None],
 ) -> Iterator[tuple[Accumulator[TaskMetrics], TaskMetrics]]:
     """Yields what is to be added where."""
-    counted = _by_operator(chain, totals)
-    for (name, counts), accumulator in zip(counted, accumulators, strict=True):
+    counted = dict(_by_operator(chain, totals))
+    for plan, accumulator in zip(chain.plans, accumulators, strict=True):
+        own = {it.function_name: counted[it.function_name] for it in plan.operators}
         if accumulator is not None:
-            shown = {"operators": {name: of_one_task(counts)}} if len(counted) > 1 else {}
-            yield accumulator, {**of_one_task(counts), **shown}
+            each = {name: of_one_task(counts) for name, counts in own.items()}
+            shown = {"operators": each} if len(counted) > 1 else {}
+            yield accumulator, {**of_one_task(metrics_of_call(list(own.values()))), **shown}
 
 
 def keep_cause(error: AsyncIOError) -> None:

@@ -28,6 +28,8 @@ def placed(plan: Plan, spark: SparkSession | None) -> Plan:
     Raises:
         ConfigurationError: If a limit of the job is to be split over cores that nobody knows.
     """
+    if plan.branches:
+        return replace(plan, branches=tuple(placed(branch, spark) for branch in plan.branches))
     scopes = {limit.scope for limit in plan.options.rate_limit}
     if not scopes & {"host", "job"}:
         return plan

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from sparkawait._plan.function_group import joined
 from sparkawait._plan.plan import Plan
 from sparkawait.native_function import NativeFunction
 from sparkawait.spark.schemas import conformed, to_spark, with_zone
@@ -25,6 +26,9 @@ def conform(plan: _PlanT, zone: str = "UTC") -> _PlanT:
     Raises:
         ConfigurationError: If a returned column has a type that Spark does not know.
     """
+    if plan.branches:
+        branches = tuple(conform(branch, zone) for branch in plan.branches)
+        return dataclasses.replace(plan, branches=branches, declared_schema=joined(branches))
     wanted = conformed(plan.declared_schema, zone)
     if isinstance(plan.function, NativeFunction):
         wanted = with_zone(plan.declared_schema, zone)

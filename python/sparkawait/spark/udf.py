@@ -17,25 +17,33 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import ArrayType, DataType, StructType
 
 from sparkawait._plan import options as plans
-from sparkawait._plan.checks import refuse, shown
-from sparkawait._plan.option import documented, refuse_unknown
+from sparkawait._plan.checks import refuse
+from sparkawait._plan.option import documented
 from sparkawait._plan.plan import Plan
-from sparkawait._plan.return_types import schema_of
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike, check_async, describe
 from sparkawait.native_function import NativeFunction
 from sparkawait.spark.columns import FOUND, Arguments, ColumnPlan, ColumnTask
 from sparkawait.spark.drivers_python import run_drivers_python
+from sparkawait.spark.hidden_arguments import HiddenArguments
 from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.placement import placed
 from sparkawait.spark.returned import casts, conform, result_fields
 from sparkawait.spark.schemas import bare
 from sparkawait.spark.texts import OPTIONS as TEXT_OPTIONS
 from sparkawait.spark.texts import PROBE
+from sparkawait.spark.udf_options import (
+    argument_names,
+    check_options,
+    current_zone,
+    is_function,
+    returned_type,
+)
 from sparkawait.spark.values_function import ValuesFunction, with_fallback
 from sparkawait.spark.workers import require_packages
-from sparkawait.types import SchemaLike, to_result, to_schema
-from sparkawait.wait_options import COLUMN_OPTIONS, OPTIONS, ColumnArguments, WaitOptions
+from sparkawait.types import SchemaLike
+from sparkawait.wait_options import COLUMN_OPTIONS, ColumnArguments, WaitOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -124,8 +132,8 @@ def async_udf(
     """
     require_packages()
     every = plans.all_given(options, given)
-    _check_options(every)
-    if not _is_function(function):
+    check_options(every)
+    if not is_function(function):
         if function is not None:
             every["schema"] = function
         return lambda decorated: _column_function(decorated, columns, metrics, every)
@@ -134,24 +142,27 @@ def async_udf(
     return _column_function(function, columns, metrics, every)
 
 
-def _is_function(value: object) -> bool:
-    """Tells a function from what it returns, and from nothing."""
-    is_type = isinstance(value, (str, pa.Schema, pa.DataType, DataType))
-    return value is not None and not is_type and not hasattr(value, "__arrow_c_schema__")
-
-
 def _column_function(
     function: object,
     columns: Sequence[str] | None,
     metrics: Metrics | None,
     given: Mapping[str, Any],
 ) -> AsyncUserDefinedFunction:
-    options, names = dict(given), _names(columns)
+    if isinstance(function, FunctionWithOptions):
+        given, function = {**function.options.given, **given}, function.function
+        check_options(given)
+    if isinstance(function, (list, tuple)):
+        refuse(
+            "a column function calls one function, got a list; use a wait function for several"
+            " side by side, as in sparkawait.ordered_wait(df, [f, g])"
+        )
+    hidden, names = HiddenArguments(), argument_names(columns)
+    options = hidden.options(given)
     called: Any = function
     is_bare = not isinstance(function, (AsyncFunction, NativeFunction))
     if is_bare:
         check_async(function)
-    returns = _returned(function, options.get("schema"))
+    returns = returned_type(function, options.get("schema"))
     if isinstance(returns, pa.DataType):
         name = describe(called) if is_bare else called.name
         options["schema"] = pa.schema([pa.field(name, returns)])
@@ -169,41 +180,12 @@ def _column_function(
     # Spark takes no result before it has all of an input batch, however few rows it wants.
     fixed = {"buffer_timeout": "100ms", "warm_up": False}
     fixed["output"] = "append" if is_native else "replace"
-    plan = plans.resolve("ordered", called, input_schema=None, **{**options, **fixed})
+    options |= fixed
+    plan = plans.resolve("ordered", called, input_schema=None, hidden=hidden.names, **options)
     plan = conform(plan) if is_native else ColumnPlan.of(conform(plan))
-    return AsyncUserDefinedFunction(plan, names, metrics, is_struct=is_struct, wrapped=function)
-
-
-def _returned(function: object, schema: object) -> pa.Schema | pa.DataType | None:
-    """Returns what a function is said to return, or a bare one is annotated with."""
-    if schema is not None:
-        return to_result(schema)
-    if isinstance(function, (AsyncFunction, NativeFunction)):
-        return None
-    name = describe(function)
-    annotated = schema_of(function, name, batched=False)
-    if annotated is None:
-        msg = f"`{name}` has no type; use @async_udf('type'), or annotate what it returns"
-        raise ConfigurationError(msg, ErrorKind.SCHEMA_MISSING)
-    found = to_schema(annotated)
-    return found.field(0).type if found.names == [name] else found
-
-
-def _zone() -> str:
-    """Returns the time zone of the session, in which texts are read."""
-    session = SparkSession.getActiveSession()
-    return (session and session.conf.get("spark.sql.session.timeZone")) or "UTC"
-
-
-def _check_options(given: Mapping[str, object]) -> None:
-    for name, value in given.items():
-        option = OPTIONS.get(name)
-        if option is None:
-            refuse_unknown(name, COLUMN_OPTIONS)
-        if not option.of_columns and value != option.default:
-            refuse(f"`{name}` is no option of a column function; use ordered_wait")
-    if given.get("on_error") == "drop":
-        refuse("`on_error` must not be 'drop' for a column function; use ordered_wait to drop rows")
+    return AsyncUserDefinedFunction(
+        plan, names, metrics, hidden=hidden, is_struct=is_struct, wrapped=function
+    )
 
 
 class AsyncUserDefinedFunction:
@@ -223,6 +205,7 @@ class AsyncUserDefinedFunction:
         names: tuple[str, ...] | None,
         metrics: Metrics | None,
         *,
+        hidden: HiddenArguments,
         is_struct: bool,
         wrapped: object,
     ) -> None:
@@ -231,6 +214,7 @@ class AsyncUserDefinedFunction:
         self.__name__ = plan.function_name
         self._plan = plan
         self._names = names
+        self._hidden = hidden
         self._accumulator = accumulator_of(metrics)
         self._is_struct = is_struct
 
@@ -257,8 +241,10 @@ class AsyncUserDefinedFunction:
             msg = f"`{name}` must be called with {wanted} columns, got {len(columns)}"
             raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
         may_be_row = self._names is None and len(columns) == 1
-        arguments = Arguments(self._names, packed=True, may_be_row=may_be_row)
-        evaluate, row = self._evaluator(self._plan, arguments), F.struct(*columns)
+        hidden = self._hidden
+        arguments = Arguments(self._names, packed=True, may_be_row=may_be_row, hidden=hidden.names)
+        evaluate = self._evaluator(self._plan, arguments)
+        row = F.struct(*columns, *hidden.arguments)
         if _HAS_ARROW_UDF:
             return self._declared(_call(cast("Any", F.arrow_udf)(evaluate, self.returnType), row))
         return self._declared(self._through_pandas(evaluate, row))
@@ -275,15 +261,21 @@ class AsyncUserDefinedFunction:
         if misfit is not None:
             msg = f"`{name}` cannot be called with these {len(columns)} columns: {misfit}"
             raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
-        plan = dataclasses.replace(self._plan, function=called)
+        plan, hidden = dataclasses.replace(self._plan, function=called), self._hidden
         places = tuple(str(index) for index in range(len(columns) - len(keywords))) + keywords
+        arguments = Arguments(
+            places,
+            packed=not _HAS_ARROW_UDF,
+            may_be_row=False,
+            are_values=True,
+            hidden=hidden.names,
+        )
         if _HAS_ARROW_UDF:
-            arguments = Arguments(places, packed=False, may_be_row=False, are_values=True)
             evaluate = self._evaluator(plan, arguments)
             arrow_udf = cast("Any", F.arrow_udf)(evaluate, self.returnType)
-            return self._declared(_call(arrow_udf, *columns))
-        arguments = Arguments(places, packed=True, may_be_row=False, are_values=True)
-        row = F.struct(*(_column(it).alias(at) for it, at in zip(columns, places, strict=True)))
+            return self._declared(_call(arrow_udf, *columns, *hidden.arguments))
+        named = (_column(it).alias(at) for it, at in zip(columns, places, strict=True))
+        row = F.struct(*named, *hidden.arguments)
         result = self._through_pandas(self._evaluator(plan, arguments), row)
         # As a column of Spark's own function is called.
         plain = F.udf(_named(name), self.returnType)(*columns)
@@ -312,6 +304,7 @@ class AsyncUserDefinedFunction:
             ConfigurationError: If a result has a collation, or a struct may be null that cannot be.
         """
         name = self._plan.function_name
+        self._hidden.check_none(name)
         if self.returnType.simpleString() != self._declared_type.simpleString():
             msg = (
                 f"`{name}` returns a string with a collation, which Spark does not take from a"
@@ -351,7 +344,7 @@ class AsyncUserDefinedFunction:
         result_types = None
         if isinstance(plan.function, NativeFunction):
             # That of the session which calls it: the function may be older than both.
-            zone = _zone()
+            zone = current_zone()
             plan = conform(plan, zone)
             result_types = casts(plan, zone)
         task = ColumnTask(
@@ -381,18 +374,3 @@ def _named(name: str) -> Callable[..., None]:
 def _call(function: Any, *arguments: Column | str) -> Column:
     """Calls a user defined function that must not be evaluated twice."""
     return cast("Column", function.asNondeterministic()(*arguments))
-
-
-def _names(columns: object) -> tuple[str, ...] | None:
-    if columns is None:
-        return None
-    names = cast("Sequence[object]", columns)
-    if (
-        not isinstance(columns, (list, tuple))
-        or not names
-        or not all(isinstance(name, str) for name in names)
-        or len(set(names)) < len(names)
-    ):
-        msg = f"`columns` must be a list of distinct names, got {shown(columns)}"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-    return tuple(cast("Sequence[str]", names))

@@ -18,9 +18,10 @@ from sparkawait._plan import options as plans
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.option import documented, refuse_unknown
 from sparkawait._plan.plan import Mode
+from sparkawait._plan.side_by_side import check_carries_one
 from sparkawait.columns import ColumnsLike
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import AsyncFunctionLike
+from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.spark.carry import CarryPlan, check_carry_over, check_same
 from sparkawait.spark.chains import Step, remember, step_of
 from sparkawait.spark.drivers_python import run_drivers_python
@@ -48,7 +49,7 @@ __all__ = ["key_ordered_wait", "ordered_wait", "unordered_wait"]
 @documented(OPTIONS, WaitArguments)
 def ordered_wait(
     df: DataFrame,
-    function: AsyncFunctionLike,
+    function: AsyncFunctionsLike,
     *,
     chain: bool = False,
     metrics: Metrics | None = None,
@@ -63,7 +64,10 @@ def ordered_wait(
     Args:
         df: A batch or streaming DataFrame, of a classic session or of Spark Connect.
         function: What is called: an ``async def`` declared with `sparkawait.async_function`, an
-            `sparkawait.AsyncFunction`, or a native function.
+            `sparkawait.AsyncFunction`, or a native function. Of a list, all are called for a row
+            side by side, and their columns are appended in its order: each has one result a row,
+            and options of its own by ``function.with_options(..)``; the options of this call are
+            those of each function that has no other.
         chain: Whether this call joins the Python worker of the call that returned `df`, which must
             be untouched: one thread drives both operators, rows pass from one to the other without
             Spark, and this one begins with the first row that the other completes. The query then
@@ -85,7 +89,7 @@ def ordered_wait(
 @documented(OPTIONS, WaitArguments)
 def unordered_wait(
     df: DataFrame,
-    function: AsyncFunctionLike,
+    function: AsyncFunctionsLike,
     *,
     chain: bool = False,
     metrics: Metrics | None = None,
@@ -111,7 +115,7 @@ def unordered_wait(
 @documented(OPTIONS, WaitArguments)
 def key_ordered_wait(
     df: DataFrame,
-    function: AsyncFunctionLike,
+    function: AsyncFunctionsLike,
     *,
     key: ColumnsLike,
     chain: bool = False,
@@ -168,6 +172,7 @@ def _wait(
     if "key" in given:
         refuse_unknown("key", (), "it belongs to key_ordered_wait")
     key, given = hidden.columns(key, "key"), hidden.options(given)
+    function = hidden.function(function)
     all_columns = StructType([*input_schema.fields, *hidden.schema.fields])
     resolved = plans.resolve(
         mode,
@@ -190,6 +195,8 @@ def _wait(
         step = Step(hidden.df, Chain.of(plan), (accumulator,), schema, zone, carry)
     else:
         check_same(before.carry, carry_over)
+        if before.carry is not None:
+            check_carries_one(plan)
         step = dataclasses.replace(
             before,
             source=hidden.df,

@@ -57,6 +57,8 @@ pub(crate) struct OperatorArguments {
     max_bytes_per_batch: i64,
     function_name: String,
     seed: u64,
+    is_branch: bool,
+    branches: Vec<OperatorArguments>,
     native: Option<Py<Native>>,
     cache: Option<CacheArguments>,
     channels: Option<ChannelArguments>,
@@ -78,6 +80,8 @@ pub(crate) struct Operator {
     /// The limits in time, as their metrics are shown.
     pub(crate) limits: Vec<ShownLimit>,
     pub(crate) output_schema: SchemaRef,
+    /// The operators of several functions that it calls side by side.
+    pub(crate) branches: Vec<Operator>,
 }
 
 impl OperatorArguments {
@@ -116,6 +120,7 @@ impl OperatorArguments {
             watermark: to_watermark(self.watermark)?,
             function: self.function_name,
             partition,
+            is_branch: self.is_branch,
             timeout: operator.timeout.unwrap_or(Duration::ZERO),
             attempt_timeout: operator.attempt_timeout.unwrap_or(Duration::ZERO),
         };
@@ -124,6 +129,8 @@ impl OperatorArguments {
             .map_err(|error| to_exception(py, &TaskError::Arrow(error)))?;
         let cache = self.cache.map(to_cache).transpose()?;
         let cache_metrics = cache.as_ref().map(|cache| Arc::clone(&cache.metrics));
+        let branches = self.branches.into_iter().map(|it| it.read(py, partition));
+        let branches = branches.collect::<PyResult<Vec<_>>>()?;
         let native = self.native;
         let concurrency = native.as_ref().map(|native| native.get().concurrency_of_function());
         let concurrency = concurrency.transpose()?.unwrap_or_default();
@@ -136,6 +143,7 @@ impl OperatorArguments {
             on_error,
             limits,
             output_schema: Arc::new(emitted),
+            branches,
         })
     }
 

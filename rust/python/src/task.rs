@@ -19,6 +19,7 @@ use sparkawait_runtime::{MetricsReader, OperatorMetrics, Turn};
 use sparkawait_task::channel_share::ChannelShare;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::function::{Replies, TaskFunction};
+use sparkawait_task::layer::MakeFunction;
 use sparkawait_task::layer::cache::CacheMetrics;
 use sparkawait_task::saved::SavedOperator;
 use sparkawait_task::task::{TaskBuilder, TaskDriver, TaskFeeder};
@@ -119,7 +120,8 @@ pub(crate) fn raised(error: PyErr) -> TaskError {
     TaskError::External(Arc::new(PythonCause(error)))
 }
 
-/// Builds a task of operators, each of which gets what the one before it puts out.
+/// Builds a task of operators, each of which gets what the one before it puts out; returns the ports
+/// of all of them, and of their branches.
 ///
 /// With what another one `saved`, an entry for each operator, or nothing.
 pub(crate) fn build(
@@ -129,7 +131,20 @@ pub(crate) fn build(
     let mut saved = Some(VecDeque::from(saved));
     let (mut ports, mut builder) = (Vec::new(), None::<TaskBuilder>);
     for operator in operators {
-        let (config, mut port) = (operator.config.clone(), None);
+        let config = operator.config.clone();
+        if !operator.branches.is_empty() {
+            let mut of_branches: Vec<Option<Port>> =
+                operator.branches.iter().map(|_| None).collect();
+            let branches = operator.branches.iter().zip(&mut of_branches).map(|(branch, port)| {
+                let start: MakeFunction<'_> = Box::new(move |replies| branch.start(replies, port));
+                (branch.config.clone(), start)
+            });
+            builder = Some(TaskBuilder::fan_out(builder, config, branches.collect())?);
+            ports.push(None);
+            ports.append(&mut of_branches);
+            continue;
+        }
+        let mut port = None;
         let start = |replies| operator.start(replies, &mut port);
         builder = Some(match builder {
             None => TaskBuilder::restored(saved.take().unwrap_or_default(), config, start)?,
@@ -140,6 +155,14 @@ pub(crate) fn build(
     let none = || TaskError::Internal("a task without operators cannot be built".to_owned());
     let (driver, feeder) = builder.ok_or_else(none)?.build();
     Ok((driver, feeder, ports))
+}
+
+/// Returns the operators and, behind each one, its branches: as their positions are.
+fn with_branches(operators: Vec<Operator>) -> impl Iterator<Item = Operator> {
+    operators.into_iter().flat_map(|mut operator| {
+        let branches = std::mem::take(&mut operator.branches);
+        std::iter::once(operator).chain(branches)
+    })
 }
 
 #[guarded]
@@ -153,7 +176,7 @@ impl Task {
         let (driver, feeder, ports) =
             build(&operators, Vec::new()).map_err(|error| to_exception(py, &error))?;
         let output_schema = operators.last().map(|it| SchemaRef::clone(&it.output_schema));
-        let states = operators.into_iter().zip(ports).map(|(operator, port)| {
+        let states = with_branches(operators).zip(ports).map(|(operator, port)| {
             let port = port.map(|port| Py::new(py, port)).transpose()?;
             let Operator { cache_metrics, on_error, limits, .. } = operator;
             Ok(OperatorState { port, cache_metrics, on_error, limits })

@@ -47,6 +47,8 @@ pub struct ChainedOperator<X: BatchCodec, F> {
     has_put_out: bool,
     /// How much is held at a time.
     bounds: ByteBounds,
+    /// Bytes of results that others hold for it.
+    held_beside: usize,
     /// Whether few calls are made at first.
     warm_up: WarmUp,
     /// Rows that it may hold while nobody is known to want them; its slots bound them, too.
@@ -80,6 +82,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
             latency: LatencyRecorder::new(),
             channels: ChannelRecorder::default(),
             backlog: BacklogWarning::default(),
+            held_beside: 0,
         }
     }
 
@@ -238,10 +241,16 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         self.permitted = calls;
     }
 
+    /// Counts bytes of results that others hold for it as those that it holds.
+    pub(crate) fn hold_beside(&mut self, bytes: usize) {
+        self.held_beside = bytes;
+    }
+
     /// Lets as many calls be in flight as everybody permits who bounds them: there is room for
     /// what they bring, somebody wants it, and others have their share.
     pub(crate) fn set_window(&mut self, now: ProcessingTime) {
-        let (held, completed) = (self.codec.result_bytes(), self.operator.records_without_slot());
+        let held = self.codec.result_bytes() + self.held_beside;
+        let completed = self.operator.records_without_slot();
         let calls = self.bounds.calls(held, completed, self.max_concurrency, now);
         let calls = calls.min(self.few_calls(now)).min(self.permitted);
         self.operator.set_window(calls, now);
@@ -373,6 +382,18 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         self.emit(room);
         while let Some(batch) = self.take_output()? {
             next.put_input(X::pass_on(batch));
+        }
+        Ok(())
+    }
+
+    /// Admits all that there is room for.
+    ///
+    /// # Errors
+    ///
+    /// As [`BatchCodec::accept`].
+    pub(crate) fn take_in(&mut self, now: ProcessingTime) -> Result<(), X::Error> {
+        if self.can_admit() {
+            self.admit(usize::MAX, now)?;
         }
         Ok(())
     }

@@ -199,6 +199,9 @@ where
         let mut end = begun + TURN;
         loop {
             let now = self.clock.now();
+            if let Err(error) = self.chain.fan(now) {
+                self.fail(error, now);
+            }
             self.emit(now);
             if let Err(error) = self.chain.hand_over(now) {
                 self.fail(error, now);
@@ -216,6 +219,9 @@ where
             self.chain.set_windows(now);
             if let Err(error) = self.chain.make_room() {
                 self.fail(error, now);
+            }
+            if self.chain.has_calls_to_fan() {
+                continue;
             }
             self.resume_default_action();
             match self.next_step() {
@@ -348,6 +354,9 @@ where
         if self.suspension.is_none() && self.chain.head().can_admit() {
             self.process_input(now);
             self.chain.carry_out_actions(now);
+            if let Err(error) = self.chain.fan(now) {
+                self.fail(error, now);
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 
 use sparkawait_core::operator::AttemptId;
 use sparkawait_core::time::ProcessingTime;
@@ -10,6 +11,7 @@ use sparkawait_core::time::ProcessingTime;
 use crate::async_function::AsyncFunction;
 use crate::batch_codec::{BatchCodec, CarryCodec};
 use crate::chained_operator::ChainedOperator;
+use crate::fan_out::FanOut;
 use crate::metrics::OperatorMetrics;
 
 /// One operator or several, the output of each being the input of the next.
@@ -27,22 +29,57 @@ use crate::metrics::OperatorMetrics;
 ///
 /// What fails one of them ends all. The end of the input reaches each one when the one before it
 /// has put out its last row.
+///
+/// An operator may call several functions side by side: then it has branches, which are operators of
+/// their own. They come behind it in the numbering, and before the one that gets its output.
 pub struct OperatorChain<X: BatchCodec, F> {
-    /// At least one.
+    /// All operators by their positions, branches included; at least one.
     operators: Vec<ChainedOperator<X, F>>,
+    /// Positions of those that are after one another.
+    line: Vec<usize>,
+    /// Of the operators that have some.
+    branches: Vec<Branches<X>>,
+}
+
+/// The branches of an operator.
+struct Branches<X> {
+    /// The operator's position.
+    operator: usize,
+    /// Their own.
+    positions: Range<usize>,
+    fan_out: Box<dyn FanOut<X>>,
 }
 
 impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
     /// Makes a chain of one operator.
     pub fn new(head: ChainedOperator<X, F>) -> Self {
-        Self { operators: vec![head] }
+        Self { operators: vec![head], line: vec![0], branches: Vec::new() }
     }
 
     /// Appends an operator, which gets the output of the last one.
     #[must_use]
     pub fn then(mut self, next: ChainedOperator<X, F>) -> Self {
+        self.line.push(self.operators.len());
         self.operators.push(next);
         self
+    }
+
+    /// Gives the last operator branches, whose work is handed out and joined by `fan_out`.
+    #[must_use]
+    pub fn fan_out(
+        mut self,
+        branches: impl IntoIterator<Item = ChainedOperator<X, F>>,
+        fan_out: Box<dyn FanOut<X>>,
+    ) -> Self {
+        let (operator, first) = (self.last_position(), self.operators.len());
+        self.operators.extend(branches);
+        let positions = first..self.operators.len();
+        self.branches.push(Branches { operator, positions, fan_out });
+        self
+    }
+
+    fn last_position(&self) -> usize {
+        self.line[self.line.len() - 1]
     }
 
     pub(crate) fn head(&mut self) -> &mut ChainedOperator<X, F> {
@@ -50,11 +87,11 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
     }
 
     pub(crate) fn last(&self) -> &ChainedOperator<X, F> {
-        &self.operators[self.operators.len() - 1]
+        &self.operators[self.last_position()]
     }
 
     pub(crate) fn last_mut(&mut self) -> &mut ChainedOperator<X, F> {
-        let last = self.operators.len() - 1;
+        let last = self.last_position();
         &mut self.operators[last]
     }
 
@@ -96,9 +133,9 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
     ///
     /// As [`BatchCodec::take_output`] and [`BatchCodec::accept`], or the failure of a record.
     pub(crate) fn hand_over(&mut self, now: ProcessingTime) -> Result<(), X::Error> {
-        for position in (1..self.operators.len()).rev() {
-            let (before, rest) = self.operators.split_at_mut(position);
-            let (operator, next) = (&mut before[position - 1], &mut rest[0]);
+        for pair in self.line.windows(2).rev() {
+            let (before, rest) = self.operators.split_at_mut(pair[1]);
+            let (operator, next) = (&mut before[pair[0]], &mut rest[0]);
             if let Some(error) = operator.take_failure() {
                 return Err(error);
             }
@@ -121,29 +158,80 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
         Ok(())
     }
 
+    /// Hands calls to branches, and what these have completed back, until there is no more of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`FanOut`]'s, [`BatchCodec::accept`] and [`BatchCodec::take_output`], or the failure of a
+    /// record in a branch.
+    pub(crate) fn fan(&mut self, now: ProcessingTime) -> Result<(), X::Error> {
+        for Branches { operator, positions, fan_out } in &mut self.branches {
+            loop {
+                self.operators[*operator].carry_out_actions(now);
+                let calls = fan_out.take_calls()?;
+                let has_calls = !calls.is_empty();
+                for (branch, input) in calls {
+                    self.operators[positions.start + branch].put_input(input);
+                }
+                for (number, branch) in self.operators[positions.clone()].iter_mut().enumerate() {
+                    if let Some(error) = branch.take_failure() {
+                        return Err(fan_out.failure(error));
+                    }
+                    branch.take_in(now)?;
+                    branch.emit(usize::MAX);
+                    while let Some(output) = branch.take_output()? {
+                        fan_out.accept(number, output)?;
+                    }
+                    // What has left made room.
+                    branch.take_in(now)?;
+                }
+                let reply = fan_out.take_reply()?;
+                let has_reply = reply.is_some();
+                let operator = &mut self.operators[*operator];
+                if let Some(reply) = reply {
+                    operator.accept_reply(reply, now)?;
+                }
+                operator.hold_beside(fan_out.held_bytes());
+                if !has_calls && !has_reply {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether [`fan`](Self::fan) has calls to hand out.
+    pub(crate) fn has_calls_to_fan(&self) -> bool {
+        self.branches.iter().any(|it| it.fan_out.has_calls())
+    }
+
     /// Returns the position of the last operator that has no room for rows that wait for it.
     pub(crate) fn full(&self) -> Option<usize> {
-        let mut pairs = self.operators.windows(2).enumerate().rev();
-        let is_full = |pair: &[ChainedOperator<X, F>]| pair[0].has_output() && pair[1].room() == 0;
-        pairs.find(|(_, pair)| is_full(pair)).map(|(index, _)| index + 1)
+        let is_full = |pair: &[usize]| {
+            self.operators[pair[0]].has_output() && self.operators[pair[1]].room() == 0
+        };
+        self.line.windows(2).rev().find(|pair| is_full(pair)).map(|pair| pair[1])
     }
 
     /// Returns whether the input of the last operator waits for room, and nothing but the output
     /// can make some.
     pub(crate) fn waits_for_output(&self) -> bool {
-        let before = self.operators.len().checked_sub(2).map(|index| &self.operators[index]);
+        let before = self.line.iter().rev().nth(1).map(|&position| &self.operators[position]);
         self.last().waits_for_output(before.is_some_and(ChainedOperator::has_output))
     }
 
     /// Sets how many calls of each operator may be in flight.
     pub(crate) fn set_windows(&mut self, now: ProcessingTime) {
-        let (mut behind, is_chain) = (0, self.operators.len() > 1);
-        for operator in self.operators.iter_mut().rev() {
-            operator.set_window(now);
-            if is_chain {
-                operator.bound_held(behind, now);
-                behind += operator.queue_size();
-            }
+        self.operators.iter_mut().rev().for_each(|it| it.set_window(now));
+        if self.line.len() == 1 {
+            return;
+        }
+        let mut behind = 0;
+        // What is in branches waits in the operator that has them, too.
+        for &position in self.line.iter().rev() {
+            let operator = &mut self.operators[position];
+            operator.bound_held(behind, now);
+            behind += operator.queue_size();
         }
     }
 
@@ -254,6 +342,6 @@ impl<X: CarryCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
 
 impl<X: BatchCodec, F> fmt::Debug for OperatorChain<X, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OperatorChain").field("operators", &self.operators).finish()
+        f.debug_struct("OperatorChain").field("operators", &self.operators).finish_non_exhaustive()
     }
 }

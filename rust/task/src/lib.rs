@@ -24,6 +24,7 @@
 //! | [`concurrency`] | how many calls a native function can have on their way |
 //! | [`channel_finder`] | channels that a function finds by itself |
 //! | [`channel_share`] | what one channel may have of what a function spreads over channels |
+//! | [`fan_out`] | several functions for each row, side by side |
 //! | [`layer`] | what stands between the operator and the function: the cache |
 //! | [`worker`] | the tokio task that the calls of a native function live in |
 //! | [`supervision`] | tokio tasks that may panic |
@@ -37,6 +38,7 @@ pub mod channel_finder;
 pub mod channel_share;
 pub mod concurrency;
 pub mod error;
+pub mod fan_out;
 pub mod function;
 pub mod layer;
 pub mod native;

@@ -10,6 +10,12 @@ use sparkawait_arrow::{OnError, OutputColumns, WatermarkStrategy};
 use crate::channel_finder::ChannelFinder;
 use crate::row_prices::PriceSettings;
 
+/// The column that says what became of a row in a branch.
+pub(crate) const OUTCOME: &str = "__sparkawait_outcome";
+
+/// The kind of an outcome without a result.
+pub(crate) const NO_RESULT: &str = "no-result";
+
 /// What the rows of a task look like, and whose they are.
 #[derive(Clone, Debug)]
 pub struct RowConfig {
@@ -43,6 +49,9 @@ pub struct RowConfig {
     pub function: String,
     /// Names the task in errors.
     pub partition: u32,
+    /// Whether each row is put out once, beside what became of it, for the operator that calls
+    /// several functions: see [`fan_out`](crate::fan_out).
+    pub is_branch: bool,
     /// Named in the error of a row whose time has passed.
     pub timeout: Duration,
     /// Named in the error of a row whose last attempt took longer.

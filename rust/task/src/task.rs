@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use sparkawait_core::operator::Config;
-use sparkawait_runtime::clock::MonotonicClock;
+use sparkawait_runtime::clock::{Clock, MonotonicClock};
 use sparkawait_runtime::{
     Carry, ChainedOperator, Driver, DriverConfig, Feeder, Mailbox, OperatorChain,
 };
@@ -13,8 +13,9 @@ use sparkawait_runtime::{
 use crate::call_share::SharingFunction;
 use crate::concurrency::Concurrency;
 use crate::error::TaskError;
+use crate::fan_out::{FanOutCalls, RowFanOut};
 use crate::function::{Replies, TaskFunction};
-use crate::layer::{Layer, stack};
+use crate::layer::{Layer, MakeFunction, stack};
 use crate::row_check::RowCheckedFunction;
 use crate::row_config::RowConfig;
 use crate::saved::SavedOperator;
@@ -113,10 +114,43 @@ impl TaskBuilder {
         Ok(Self { mailbox, chain: chain.then(next), operators: operators + 1, saved })
     }
 
+    /// Appends an operator that calls several functions side by side, each of which `branches` has
+    /// made by an operator of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn fan_out(
+        builder: Option<Self>,
+        config: TaskConfig,
+        branches: Vec<(TaskConfig, MakeFunction<'_>)>,
+    ) -> Result<Self, TaskError> {
+        let (rows, calls) = (config.rows.clone(), FanOutCalls::default());
+        let of_branches: Vec<RowConfig> = branches.iter().map(|(it, _)| it.rows.clone()).collect();
+        let fan_out = RowFanOut::new(&rows, calls.clone(), &of_branches);
+        let function = |_| Ok(Box::new(calls) as TaskFunction);
+        let Self { mailbox, chain, mut operators, saved } = match builder {
+            None => Self::new(config, function)?,
+            Some(builder) => builder.then(config, function)?,
+        };
+        let mut made = Vec::with_capacity(branches.len());
+        for (config, function) in branches {
+            made.push(operator(&mailbox, operators, config, None, function)?);
+            operators += 1;
+        }
+        let chain = chain.fan_out(made, Box::new(fan_out));
+        Ok(Self { mailbox, chain, operators, saved })
+    }
+
     /// Builds the task.
     pub fn build(self) -> (TaskDriver, TaskFeeder) {
+        self.build_on(MonotonicClock::start())
+    }
+
+    /// Builds the task on a clock of its own, such as one that is moved by hand.
+    pub fn build_on<C: Clock>(self, clock: C) -> (Driver<TaskCodec, TaskFunction, C>, TaskFeeder) {
         debug_assert!(self.saved.is_empty(), "all that was saved is of an operator");
-        Driver::new(self.mailbox, self.chain, MonotonicClock::start())
+        Driver::new(self.mailbox, self.chain, clock)
     }
 }
 
@@ -146,8 +180,10 @@ fn operator(
             Box::new(SharingFunction::new(function, connections, calls, mailbox))
         }
     };
+    // What a branch gets has the types of the operator that has it.
+    let is_chained = position > 0 && !config.rows.is_branch;
     let codec = TaskCodec::new(config.rows)?;
-    let codec = if position > 0 { codec.chained() } else { codec };
+    let codec = if is_chained { codec.chained() } else { codec };
     let Some(saved) = saved else {
         return Ok(ChainedOperator::new(config.operator, config.driver, codec, function));
     };

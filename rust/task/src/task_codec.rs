@@ -26,7 +26,7 @@ use sparkawait_runtime::{BatchCodec, ReplySender};
 
 use crate::error::{CallFailure, TaskError, TimeLimit, TimedOut};
 use crate::function::{Call, Calls, ReplyGroup, ReplySink, ResultGroup, SettledCall};
-use crate::row_config::{ChannelSettings, RowConfig};
+use crate::row_config::{ChannelSettings, NO_RESULT, OUTCOME, RowConfig};
 use crate::row_prices::RowPrices;
 
 /// Turns input batches into elements and emitted elements into output batches.
@@ -75,14 +75,14 @@ impl TaskCodec {
             Some(ChannelSettings::Function(_)) | None => None,
         };
         let prices = RowPrices::new(&config.prices, &columns)?;
-        let rows = RowStore::with_error_column(
-            input,
-            results,
-            config.output,
-            config.on_error,
-            &config.error_column,
-        )?
-        .carrying(&config.carried);
+        let (on_error, error_column) = if config.is_branch {
+            (OnError::Capture, OUTCOME)
+        } else {
+            (config.on_error, config.error_column.as_str())
+        };
+        let rows =
+            RowStore::with_error_column(input, results, config.output, on_error, error_column)?
+                .carrying(&config.carried);
         Ok(Self {
             config,
             columns,
@@ -210,12 +210,18 @@ impl TaskCodec {
     ) -> Result<(), TaskError> {
         group.check()?;
         let mut rest = self.rows.accept_results(group.rows)?;
+        let is_branch = self.config.is_branch;
         for (index, attempt) in group.attempts.into_iter().enumerate() {
             let count = group.counts.as_ref().map_or(1, |counts| counts[index]);
             let asks_for_retry = group.retries.as_ref().is_some_and(|retries| retries[index]);
             let retry = if asks_for_retry { Retry::Yes } else { Retry::No };
             let results = rest.split_front(count);
             let sign = group.known.sign(index);
+            if is_branch && count > 1 {
+                self.rows.discard(results);
+                complete(attempt, Completion::failed(Box::new(several(count)), Retry::No, sign));
+                continue;
+            }
             let handled = complete(attempt, Completion { outcome: Ok(results), retry, sign });
             if matches!(handled, Handled::Ignored | Handled::Retried(_)) {
                 self.rows.discard(results);
@@ -264,6 +270,15 @@ impl TaskCodec {
         };
         RowFailure { kind: Cow::Borrowed(kind.as_str()), message, attempts }
     }
+}
+
+/// Describes a call that returned more than what goes into a row beside others.
+fn several(count: u32) -> CallFailure {
+    let summary = format!(
+        "a function that is called beside others must return one result for a row, got {count}"
+    );
+    let kind = ErrorKind::ResultSchemaMismatch;
+    CallFailure { kind, message: summary.clone(), summary, cause: None }
 }
 
 /// Returns the kind of a function's failure after its last permitted attempt.
@@ -404,6 +419,12 @@ impl BatchCodec for TaskCodec {
     fn emit(&mut self, element: StreamElement<Emitted<RowRef, ResultRows, Box<CallFailure>>>) {
         let StreamElement::Record(emitted) = element else { return };
         match emitted.outcome {
+            Ok(results) if results.is_empty() && self.config.is_branch => {
+                self.dropped += 1;
+                let (kind, message) = (Cow::Borrowed(NO_RESULT), String::new());
+                let nothing = RowFailure { kind, message, attempts: emitted.attempts };
+                let _ = self.rows.push_failure(emitted.record.value, nothing);
+            }
             Ok(results) => {
                 self.dropped += u64::from(results.is_empty());
                 self.rows.push(emitted.record.value, results);

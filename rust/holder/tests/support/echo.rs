@@ -118,6 +118,7 @@ pub(crate) fn start(saved: &[u8], input: SchemaRef, capacity: usize) -> Started 
         watermark: None,
         function: "echo".to_owned(),
         partition: 0,
+        is_branch: false,
         timeout: Duration::MAX,
         attempt_timeout: Duration::MAX,
     };

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many calls a task makes at a time, and how many rows it holds for them. Pure functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparkawait._plan.checks import MAX_COUNT, refuse
+from sparkawait.exceptions import ErrorKind
+from sparkawait.functions import AsyncFunction, Batch
+from sparkawait.sizes import Bytes
+
+if TYPE_CHECKING:
+    from sparkawait.native_function import NativeFunction
+    from sparkawait.wait_options import WaitOptions
+
+__all__ = ["batch_of", "bounds", "rows_per_call"]
+
+_CALLS = 100
+"""Calls in flight if nothing is said: Flink's usual capacity."""
+_HELD_PER_CALL = 8
+"""Rows that ordered mode holds for each call in flight: one call may take eight times as long as
+the others before it keeps further ones from being made."""
+
+
+def bounds(
+    mode: str, options: WaitOptions, function: AsyncFunction | NativeFunction
+) -> tuple[int, int, int | None]:
+    """Returns the calls in flight, the rows that are held, and the bytes that completed ones have.
+
+    With these, completed rows are none of the rows that are held.
+
+    Raises:
+        ConfigurationError: If there are more calls than rows.
+    """
+    concurrency, capacity, capacity_bytes = options.max_concurrency, options.capacity, None
+    if isinstance(capacity, Bytes):
+        # Rows that wait are as many as where those that are completed leave at once.
+        mode, capacity, capacity_bytes = "unordered", None, int(capacity)
+    if concurrency is None:
+        # As Flink's `capacity`, which is both.
+        concurrency = _CALLS if capacity is None else capacity
+    if capacity is None:
+        capacity = min(rows_per_call(mode, function) * concurrency, MAX_COUNT)
+    if concurrency > capacity:
+        refuse(
+            f"`max_concurrency` must not be above `capacity`, got {concurrency} and {capacity};"
+            " a call in flight takes a slot",
+            ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE,
+        )
+    return concurrency, capacity, capacity_bytes
+
+
+def rows_per_call(mode: str, function: AsyncFunction | NativeFunction) -> int:
+    """Returns how many rows are held for each call in flight."""
+    batch = batch_of(function)
+    if batch is not None:
+        # Not more: rows that wait to be collected have their timeouts running.
+        return batch.max_rows
+    return _HELD_PER_CALL if mode == "ordered" else 1
+
+
+def batch_of(function: AsyncFunction | NativeFunction) -> Batch | None:
+    """Returns how rows are collected, for a batched function."""
+    return function.batch if isinstance(function, AsyncFunction) else function.batching

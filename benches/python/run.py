@@ -34,6 +34,7 @@ BENCHES = (
     "http_batches",
     "hedging",
     "http_channels",
+    "refusals",
     "postgres_lookup",
     "postgres_channels",
     "worker_memory",

@@ -31,6 +31,7 @@ from sparkawait._worker import address_space  # noqa: F401  # pyright: ignore[re
 from sparkawait import arrow, retry
 from sparkawait._core import VERSION, Row
 from sparkawait.adaptive_limit import AdaptiveLimit
+from sparkawait.adaptive_rate import AdaptiveRate
 from sparkawait.cache import Cache
 from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
@@ -58,8 +59,10 @@ from sparkawait.functions import (
 )
 from sparkawait.hedge import Hedge
 from sparkawait.native_function import NativeFunction
+from sparkawait.pause import Pause
 from sparkawait.rate_limit import RateLimit
 from sparkawait.retry import RetryAfter
+from sparkawait.retry_budget import RetryBudget
 from sparkawait.secrets import secret
 from sparkawait.sizes import Size
 from sparkawait.types import SchemaLike
@@ -78,6 +81,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdaptiveLimit",
+    "AdaptiveRate",
     "AsyncFunction",
     "AsyncFunctionError",
     "AsyncFunctionLike",
@@ -99,9 +103,11 @@ __all__ = [
     "Metrics",
     "NativeFunction",
     "OperatorStateError",
+    "Pause",
     "RateLimit",
     "ResultError",
     "RetryAfter",
+    "RetryBudget",
     "Row",
     "SchemaLike",
     "Size",

@@ -29,14 +29,18 @@ from sparkawait._plan.option_checks import (
     route,
     rows_or_bytes,
     seconds,
+    the_adaptive_rate,
     the_cache,
     the_carry_over,
     the_channels,
     the_hedge,
     the_name,
+    the_pause,
     the_retry,
+    the_retry_budget,
     the_watermark,
 )
+from sparkawait.adaptive_rate import AdaptiveRate
 from sparkawait.cache import Cache
 from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
@@ -45,8 +49,10 @@ from sparkawait.durations import Duration
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import Results, Row
 from sparkawait.hedge import Hedge
+from sparkawait.pause import Pause
 from sparkawait.rate_limit import RateLimits, checked_limits
 from sparkawait.retry import AsyncRetryStrategy
+from sparkawait.retry_budget import RetryBudget
 from sparkawait.sizes import Size
 from sparkawait.types import SchemaLike
 from sparkawait.watermark import WatermarkStrategy
@@ -75,6 +81,7 @@ class FunctionArguments(TypedDict, total=False):
     attempt_timeout: Duration | None
     max_concurrency: int | None
     retry: AsyncRetryStrategy | None
+    retry_budget: RetryBudget | None
     hedge: Hedge | None
     on_error: OnError
     error_column: str
@@ -83,6 +90,8 @@ class FunctionArguments(TypedDict, total=False):
     channel: ColumnsLike | None
     channels: Channels | None
     rate_limit: RateLimits | None
+    adaptive_rate: AdaptiveRate | None
+    pause: Pause | None
     setup_timeout: Duration | None
     blocked_loop_timeout: Duration | None
 
@@ -172,6 +181,12 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         "which failures are tried again, and when: `sa.retry.fixed_delay(..)`,"
         " `sa.retry.exponential_backoff(..)`; a raised `sa.RetryAfter(delay)` sets the delay",
     )
+    retry_budget = Option(
+        None,
+        the_retry_budget,
+        "makes retries a share of the calls of their channel: `sa.RetryBudget(ratio=0.2,"
+        " min_per_second=1)`; one beyond waits in its back-off. Needs `retry`",
+    )
     hedge = Option(
         None,
         the_hedge,
@@ -232,6 +247,18 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         'calls, or what they cost, per time: `sa.RateLimit("100/s", burst=, cost=, scope=,'
         " per_channel=, name=, result_cost=)`, or a list of them. A row's `timeout` begins with its"
         " first permit",
+    )
+    adaptive_rate = Option(
+        None,
+        the_adaptive_rate,
+        "calls per time of each channel that follow what its destination refuses:"
+        " `sa.AdaptiveRate()`",
+    )
+    pause = Option(
+        None,
+        the_pause,
+        "leaves a destination alone that drops all its calls, and probes it now and then:"
+        ' `sa.Pause(after_drops=20, initial="1s", maximum="60s", on_pause="wait")`',
     )
     watermark = Option(
         None,

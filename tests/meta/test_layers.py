@@ -13,7 +13,7 @@ from tests.meta.repository import PACKAGE, ROOT, imported_modules
 # `demo` and `doctor` are programs that use the package, as a user's job would.
 PUBLIC_MODULES = {
     "adaptive_limit",
-    "rate_limit",
+    "adaptive_rate",
     "arrow",
     "cache",
     "carry_over",
@@ -26,7 +26,10 @@ PUBLIC_MODULES = {
     "functions",
     "hedge",
     "native_function",
+    "pause",
+    "rate_limit",
     "retry",
+    "retry_budget",
     "secrets",
     "sizes",
     "types",

@@ -186,6 +186,15 @@ def with_options(**given):
     return wait("ordered", [double.with_options(**given), triple])
 
 
+def with_pause(**given):
+    return wait("ordered", pause=sa.Pause(**given))
+
+
+def with_budget(**given):
+    strategy = retry.fixed_delay(3, "1s")
+    return wait("ordered", retry=strategy, retry_budget=sa.RetryBudget(**given))
+
+
 def with_items(**body):
     with_native(http.post("https://h", "x bigint", batch=sa.Batch(max_rows=3), **body))
 
@@ -258,6 +267,8 @@ CALLS = {
     "Batch": (with_batch, parameters(sa.Batch)),
     "CarryOver": (sa.CarryOver, parameters(sa.CarryOver)),
     "Hedge": (with_hedge, parameters(sa.Hedge)),
+    "Pause": (with_pause, parameters(sa.Pause)),
+    "RetryBudget": (with_budget, parameters(sa.RetryBudget)),
     "retry.fixed_delay": (
         partial(with_retry, retry.fixed_delay, FIXED),
         parameters(retry.fixed_delay),
@@ -328,6 +339,7 @@ def test_every_public_constructor_and_function_is_tried():
     errors = {name for name in public if name.endswith("Error") or name == "ErrorKind"}
     # What is made by others or by users, the pieces of `Options`, and what takes no option.
     made = {
+        "AdaptiveRate",
         "AsyncFunction",
         "AsyncRetryStrategy",
         "FunctionContext",

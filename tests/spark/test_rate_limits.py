@@ -46,6 +46,32 @@ def test_workers_keep_a_limit(spark, mode, channel):
     }
 
 
+@sa.async_function("seen bigint")
+async def see_at_last(row):
+    if row["id"] not in lost:
+        lost.add(row["id"])
+        if row["id"] % 3 == 0:
+            raise sa.RetryAfter("20ms", channel=True)
+        raise ConnectionError
+    return {"seen": row["id"]}
+
+
+lost = set()
+
+
+def test_workers_keep_pauses_budgets_and_rates(spark):
+    out = sa.unordered_wait(
+        spark.range(60, numPartitions=1),
+        see_at_last,
+        retry=sa.retry.fixed_delay(100, "1ms"),
+        retry_budget=sa.RetryBudget(ratio=0.5),
+        pause=sa.Pause(initial="20ms", maximum="50ms"),
+        adaptive_rate=sa.AdaptiveRate(),
+        channel=F.col("id") % 2,
+    )
+    assert sorted(row.seen for row in out.collect()) == list(range(60))
+
+
 def test_a_column_function_keeps_a_limit(spark):
     limits = [sa.RateLimit("500/s", scope="host"), sa.RateLimit("900/s", scope="job")]
     double = sa.async_udf(see, rate_limit=limits)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from sparkawait._plan.checks import MAX_BYTES, MAX_COUNT, choice, flag, refuse, shown
+from sparkawait.adaptive_rate import AdaptiveRate
 from sparkawait.cache import Cache
 from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
@@ -17,7 +18,9 @@ from sparkawait.columns import ColumnLike, columns
 from sparkawait.durations import parse_duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.hedge import Hedge
+from sparkawait.pause import Pause
 from sparkawait.retry import AsyncRetryStrategy
+from sparkawait.retry_budget import RetryBudget
 from sparkawait.sizes import Bytes, parse_size
 from sparkawait.watermark import WatermarkStrategy
 
@@ -32,12 +35,15 @@ __all__ = [
     "route",
     "rows_or_bytes",
     "seconds",
+    "the_adaptive_rate",
     "the_cache",
     "the_carry_over",
     "the_channels",
     "the_hedge",
     "the_name",
+    "the_pause",
     "the_retry",
+    "the_retry_budget",
     "the_watermark",
 ]
 
@@ -133,10 +139,14 @@ def _instance(cls: type[_T], rule: str, kind: ErrorKind) -> Callable[[object, st
     return check
 
 
+_LIMIT = ErrorKind.RATE_LIMIT_INVALID
+the_adaptive_rate = _instance(AdaptiveRate, "a sparkawait.AdaptiveRate", _LIMIT)
 the_cache = _instance(Cache, "a sparkawait.Cache", ErrorKind.CACHE_INVALID)
 the_carry_over = _instance(CarryOver, "a sparkawait.CarryOver", ErrorKind.OPTION_INVALID)
 the_channels = _instance(Channels, "a sparkawait.Channels", ErrorKind.CHANNELS_INVALID)
 the_hedge = _instance(Hedge, "a sparkawait.Hedge", ErrorKind.OPTION_INVALID)
+the_pause = _instance(Pause, "a sparkawait.Pause", _LIMIT)
+the_retry_budget = _instance(RetryBudget, "a sparkawait.RetryBudget", _LIMIT)
 the_retry = _instance(AsyncRetryStrategy, "made by sparkawait.retry", ErrorKind.RETRY_INVALID)
 the_watermark = _instance(
     WatermarkStrategy, "made by sparkawait.WatermarkStrategy", ErrorKind.WATERMARK_INVALID

@@ -164,6 +164,9 @@ def _check_together(options: WaitOptions, function: AsyncFunction | NativeFuncti
     is_native = isinstance(function, NativeFunction)
     if options.retry is not None:
         _check_retry(options.retry, timeout, is_native=is_native)
+    elif options.retry_budget is not None:
+        msg = "`retry_budget` needs `retry`: without it nothing is tried again"
+        _refuse(msg, ErrorKind.RATE_LIMIT_INVALID)
     if options.hedge is not None and not function.idempotent:
         _refuse_hedge(function)
     if options.cache is not None and not options.cache.key:

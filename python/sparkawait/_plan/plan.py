@@ -327,15 +327,23 @@ class Plan:
         return {"route": list(self.route), "credits": self.credits}
 
     def _policy_arguments(self) -> dict[str, Any] | None:
-        limits = self.options.rate_limit
-        if not limits:
+        options = self.options
+        limits, budget, pause = options.rate_limit, options.retry_budget, options.pause
+        if not (limits or budget or pause or options.adaptive_rate):
             return None
         name, application, cores = self.function_name, self.application, self.cores
         terms = [
             limit.terms(name, application, cores)._replace(result_cost=self.result_cost(limit))
             for limit in limits
         ]
-        return {"rate_limits": terms, "application": application}
+        return {
+            "rate_limits": terms,
+            "application": application,
+            "is_rate_adaptive": options.adaptive_rate is not None,
+            "retry_budget": None if budget is None else budget.resolve(),
+            "pause": None if pause is None else pause.resolve(),
+            "seed": int.from_bytes(os.urandom(8), "little"),  # of probes, which are spread
+        }
 
     def result_cost(self, limit: RateLimit) -> list[str] | None:
         """Returns the column of the results that says what a call cost, and fields inside of it.

@@ -33,25 +33,25 @@ def announced_delay(error: BaseException) -> float | None:
 def announced_pause(error: BaseException) -> float | None:
     """Returns the same if no other call is to be made until then either.
 
-    So it is with a status of 429 or 503: the service has too much to do, whoever asks.
+    So it is with a status of 429 or 503: the service has too much to do, whoever asks. It is 0 if
+    the service does not say for how long.
     """
     delay, status = _announced(error)
-    return delay if status in (_TOO_MANY_REQUESTS, _SERVICE_UNAVAILABLE) else None
+    return (delay or 0.0) if status in (_TOO_MANY_REQUESTS, _SERVICE_UNAVAILABLE) else None
 
 
 def _announced(error: BaseException) -> tuple[float | None, object]:
     """Returns the delay, and the status of the response."""
     try:
         response = getattr(error, "response", None)
+        status = _status_of(error, response)
         for headers in (_headers_of(response), _headers_of(error)):
-            if headers is not None:
-                status = _status_of(error, response)
-                delay = _delay_in(headers, status)
-                if delay is not None:
-                    return delay, status
+            delay = None if headers is None else _delay_in(headers, status)
+            if delay is not None:
+                return delay, status
     except Exception:  # noqa: BLE001 - a strange exception is retried like any other
         return None, None
-    return None, None
+    return None, status
 
 
 def encodable(text: str) -> str:

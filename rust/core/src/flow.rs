@@ -45,6 +45,7 @@ mod lines;
 mod listeners;
 mod receiver_channel;
 mod receiver_gate;
+mod retry_line;
 mod sender_channel;
 mod sender_queue;
 

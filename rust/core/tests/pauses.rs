@@ -11,7 +11,12 @@ use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{
     Completion, Config, Failure, NotCalled, OutputMode, Retry, TooLate,
 };
-use sparkawait_core::policy::{CallSign, HedgeAfter, HedgeConfig};
+use sparkawait_core::policy::{
+    AdaptiveLimitConfig, CallSign, Gcra, HedgeAfter, HedgeConfig, PauseConfig, PolicyConfig, Rate,
+    RateLimitConfig, RetryBudgetConfig,
+};
+use sparkawait_core::retry::AsyncRetryStrategy;
+use sparkawait_core::time::ProcessingTime;
 
 use world::{Answer, CALL, Call, World, at, config};
 
@@ -160,4 +165,201 @@ fn a_hedged_task_takes_its_second_calls_along() {
     world.run(300);
     assert_eq!((world.emitted.len(), world.failed()), (300, 0));
     assert_eq!(world.operator.in_flight(), 0);
+}
+
+/// What bounds the calls of a destination, for a task without channels or with them.
+fn bounded(mode: OutputMode, policy: &PolicyConfig, channels: u64) -> Config {
+    let single = ChannelConfig::single(*policy);
+    let several = ChannelConfig {
+        policy: *policy,
+        max_per_channel: 50,
+        ..ChannelConfig::floating(100, 20_000)
+    };
+    Config { channels: Some(if channels == 0 { single } else { several }), ..config(mode) }
+}
+
+fn lost() -> Answer {
+    let failed = Completion::failed((), Retry::Yes, CallSign::Unreachable);
+    Answer { completion: Some(failed), ..Answer::good() }
+}
+
+fn pausing(refuses: bool) -> PolicyConfig {
+    let pause = PauseConfig { refuses, ..PauseConfig::new(Some(20), 100, 7) };
+    PolicyConfig { pause: Some(pause), ..PolicyConfig::NONE }
+}
+
+#[test]
+fn a_dead_destination_is_probed_at_most_twelve_times_in_five_minutes_and_others_are_untouched() {
+    let (dead_for, minutes) = (at(300 * SECOND), 6);
+    let dead = move |call: Call| match call.channel {
+        0 if call.at < dead_for => lost(),
+        _ => Answer::good(),
+    };
+    let patient = Config {
+        timeout: None,
+        retry: Some(AsyncRetryStrategy::fixed_delay(1_000, CALL)),
+        ..bounded(OutputMode::Unordered, &pausing(false), 2)
+    };
+    let mut world = World::new(patient, 2, dead);
+    world.gap = Duration::from_millis(20);
+    let records = minutes * 60 * 50;
+
+    world.run(records);
+
+    assert_eq!((world.emitted.len() as u64, world.failed()), (records, 0));
+    let to_dead = world.made.iter().filter(|it| it.channel == 0 && it.at < dead_for);
+    let first = world.made.iter().filter(|it| it.channel == 0).nth(20).unwrap().at;
+    // Those that were in flight when it was given up, and probes.
+    let probes = to_dead.filter(|it| it.at > first + SECOND / 2).count();
+    assert!((6..=12).contains(&probes), "{probes} probes");
+    let is_late = |it: &&(u64, _, ProcessingTime)| {
+        it.2.saturating_since(at(world.gap * u32::try_from(it.0).unwrap())) > CALL
+    };
+    let late = world.emitted.iter().filter(|it| it.0 % 2 == 1).filter(is_late).count();
+    assert_eq!(late, 0, "others notice nothing");
+}
+
+#[test]
+fn records_of_a_dead_destination_fail_at_once_where_they_are_not_to_wait() {
+    for mode in MODES {
+        for channels in [0, 2] {
+            let dead_for = at(2 * SECOND);
+            let answer = move |call: Call| match call.channel {
+                0 if call.at < dead_for => lost(),
+                _ => Answer::good(),
+            };
+            let config = Config { retry: None, ..bounded(mode, &pausing(true), channels) };
+            let mut world = World::new(config, channels, answer);
+            world.gap = Duration::from_millis(10);
+
+            world.run(4_000);
+
+            assert_eq!(world.emitted.len(), 4_000, "{mode:?} {channels}");
+            let others = world.emitted.iter().filter(|it| channels > 0 && it.0 % 2 == 1);
+            let failed: Vec<_> = others.filter(|it| it.1.is_err()).take(3).collect();
+            assert!(failed.is_empty(), "{mode:?} {channels}: {failed:?}");
+            let refused = world.emitted.iter().filter(|it| {
+                matches!(&it.1,
+                Err(Failure::NotCalled(it)) if matches!(it.0, NotCalled::Refused(_)))
+            });
+            let refused: Vec<_> = refused.collect();
+            assert!(refused.len() > 60, "{} refused, {mode:?} {channels}", refused.len());
+            let came = |value: u64| at(world.gap * u32::try_from(value).unwrap());
+            let waited = refused.iter().map(|it| it.2.saturating_since(came(it.0))).max().unwrap();
+            // Nobody waits for more than the calls that were in flight.
+            assert!(mode != OutputMode::Unordered || waited <= CALL, "{waited:?} {channels}");
+            let is_back =
+                world.emitted.iter().any(|it| it.0 % 2 == 0 && it.0 > 3_500 && it.1.is_ok());
+            assert!(is_back, "{mode:?} {channels}");
+        }
+    }
+}
+
+#[test]
+fn retries_are_a_share_of_the_calls_and_what_waits_for_one_fails_nobody() {
+    for channels in [0, 2] {
+        let (failing_for, ratio) = (at(60 * SECOND), 0.2);
+        let answer = move |call: Call| if call.at < failing_for { lost() } else { Answer::good() };
+        let policy = PolicyConfig {
+            retry_budget: Some(RetryBudgetConfig::new(ratio, 1)),
+            ..PolicyConfig::NONE
+        };
+        let patient = Config {
+            timeout: Some(600 * SECOND),
+            retry: Some(AsyncRetryStrategy::fixed_delay(1_000, CALL)),
+            capacity: NonZeroUsize::new(20_000).unwrap(),
+            ..bounded(OutputMode::Unordered, &policy, channels)
+        };
+        let mut world = World::new(patient, channels, answer);
+        world.gap = Duration::from_millis(20);
+
+        world.run(4_000);
+
+        assert_eq!((world.emitted.len(), world.failed()), (4_000, 0), "{channels}");
+        let during = world.made.iter().filter(|it| it.at < failing_for);
+        let (first, again): (Vec<&Call>, Vec<&Call>) = during.partition(|it| it.attempt == 1);
+        let most = first.len() / 5 + 60 * usize::try_from(channels.max(1)).unwrap();
+        assert!(again.len() <= most, "{} retries of {}", again.len(), first.len());
+        assert!(again.len() * 10 >= most * 9, "{} retries of {most}", again.len());
+    }
+}
+
+#[test]
+fn results_that_are_not_there_yet_and_calls_that_were_told_when_to_come_again_cost_no_token() {
+    let policy =
+        PolicyConfig { retry_budget: Some(RetryBudgetConfig::new(0.01, 0)), ..PolicyConfig::NONE };
+    let mut world = World::new(bounded(OutputMode::Unordered, &policy, 0), 0, |call: Call| {
+        let completion = match (call.attempt, call.value % 2) {
+            (1, 0) => Completion::answered((), Retry::Yes),
+            (1, _) => Completion::failed((), Retry::After(CALL), CallSign::Overloaded),
+            _ => Completion::answered((), Retry::No),
+        };
+        Answer { completion: Some(completion), ..Answer::good() }
+    });
+    world.run(300);
+    assert_eq!((world.failed(), world.made.len()), (0, 600));
+}
+
+#[test]
+fn a_retry_without_a_token_ends_with_its_record() {
+    let policy =
+        PolicyConfig { retry_budget: Some(RetryBudgetConfig::new(0.1, 0)), ..PolicyConfig::NONE };
+    let mut world = World::new(bounded(OutputMode::Unordered, &policy, 0), 0, |_| lost());
+    world.run(100);
+    // The first calls have earned ten, and nobody earns more.
+    assert_eq!((world.failed(), world.made.len()), (100, 110));
+    assert!(world.emitted.iter().all(|it| it.2 <= at(6 * SECOND)));
+}
+
+#[test]
+fn all_that_bounds_calls_holds_together() {
+    let (rate, failing_for) = (100, at(30 * SECOND));
+    let limit =
+        Gcra::new(Rate::new(rate.try_into().unwrap(), SECOND).unwrap(), 10.try_into().unwrap());
+    let adaptive = AdaptiveLimitConfig { initial: 1, min: 1, max: 50, max_latency: None };
+    let policy = PolicyConfig {
+        rate_limits: [
+            Some(RateLimitConfig { limit, cost: 1, is_per_channel: false }),
+            None,
+            None,
+            None,
+        ],
+        retry_budget: Some(RetryBudgetConfig::new(0.2, 1)),
+        adaptive_limit: Some(adaptive),
+        is_rate_adaptive: true,
+        ..pausing(false)
+    };
+    for mode in MODES {
+        let answer = move |call: Call| match call.channel {
+            0 if call.at < failing_for => lost(),
+            // Asks for a pause now and then.
+            1 if call.attempt == 1 && call.value.is_multiple_of(301) => busy(SECOND / 5),
+            _ => Answer::good(),
+        };
+        let patient = Config {
+            timeout: Some(600 * SECOND),
+            retry: Some(AsyncRetryStrategy::fixed_delay(1_000, CALL)),
+            capacity: NonZeroUsize::new(20_000).unwrap(),
+            ..bounded(mode, &policy, 2)
+        };
+        let mut world = World::new(patient, 2, answer);
+        world.gap = Duration::from_millis(20);
+
+        world.run(3_000);
+
+        assert_eq!((world.emitted.len(), world.failed()), (3_000, 0), "{mode:?}");
+        for (index, first) in world.made.iter().enumerate() {
+            let in_second =
+                world.made.iter().skip(index).take_while(|it| it.at < first.at + SECOND);
+            assert!(in_second.count() <= 111, "{mode:?}: more calls than rate and burst");
+        }
+        let asked = world.made.iter().filter(|it| it.channel == 1 && it.value.is_multiple_of(301));
+        for asked in asked.filter(|it| it.attempt == 1) {
+            let pause = asked.at + CALL..asked.at + CALL + SECOND / 5;
+            let is_early = |it: &Call| it.channel == 1 && pause.contains(&it.at);
+            assert!(!world.made.iter().any(is_early), "{mode:?}: a call in a pause");
+        }
+        let to_dead = world.made.iter().filter(|it| it.channel == 0 && it.at < failing_for);
+        assert!(to_dead.count() < 20 + 50 + 12, "{mode:?}: a dead service is left alone");
+    }
 }

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sparkawait_core::element::Key;
 use sparkawait_core::flow::{ChannelConfig, ChannelTotals};
-use sparkawait_core::policy::{AdaptiveLimitConfig, PolicyConfig};
+use sparkawait_core::policy::{AdaptiveLimitConfig, PauseConfig, PolicyConfig};
 use sparkawait_runtime::NamedChannels;
 use sparkawait_task::row_config::ChannelSettings;
 
@@ -52,13 +52,15 @@ pub(crate) fn to_channels(
 ) -> PyResult<(ChannelSettings, ChannelConfig)> {
     let ChannelArguments { route: names, credits } = arguments;
     let limit = credits.limit.map(|it| to_limit(&it, credits.max_per_channel));
+    let most = credits.max_per_channel;
+    let pause = policy.pause.map(|it| PauseConfig { most, ..it });
     let config = ChannelConfig {
         exclusive: credits.exclusive,
         floating: credits.floating,
         max_per_channel: credits.max_per_channel,
         max_backlog: credits.max_backlog,
         max_backlog_per_channel: credits.max_backlog_per_channel,
-        policy: PolicyConfig { adaptive_limit: limit.transpose()?, ..*policy },
+        policy: PolicyConfig { adaptive_limit: limit.transpose()?, pause, ..*policy },
         is_single: false,
     };
     if !names.is_empty() {

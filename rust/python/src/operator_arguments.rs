@@ -91,7 +91,8 @@ impl OperatorArguments {
         let mut operator = self.operator(on_error)?;
         let driver = self.driver()?;
         let input = Arc::new(self.input_schema.0);
-        let policies = self.policies.as_ref().map(to_policies).transpose()?;
+        let calls = u32::try_from(self.max_concurrency).unwrap_or(u32::MAX);
+        let policies = self.policies.as_ref().map(|it| to_policies(it, calls)).transpose()?;
         let (policy, sources) = policies.unwrap_or((PolicyConfig::NONE, None));
         operator.permit_sources = sources;
         let mut channel = None;

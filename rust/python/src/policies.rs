@@ -10,11 +10,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::policy::{
-    Gcra, LimitMetrics, MAX_LIMITS, PermitSources, PolicyConfig, Rate, RateLimitConfig,
+    Gcra, LimitMetrics, MAX_LIMITS, PauseConfig, PermitSources, PolicyConfig, Rate,
+    RateLimitConfig, RetryBudgetConfig,
 };
 use sparkawait_runtime::host_limit::{HostLimits, page_of};
 use sparkawait_task::row_prices::{CostSource, PriceSettings, ResultCost, RowCost};
 
+use crate::convert::to_duration;
 use crate::cost_function::PythonCosts;
 use crate::error::{configuration_error, internal_error};
 use crate::row::Columns;
@@ -26,6 +28,38 @@ pub(crate) struct PolicyArguments {
     rate_limits: Vec<RateLimitArguments>,
     /// Names what shares limits of the host.
     application: String,
+    is_rate_adaptive: bool,
+    retry_budget: Option<BudgetArguments>,
+    pause: Option<PauseArguments>,
+    /// Spreads the probes of many processes.
+    seed: u64,
+}
+
+/// The `BudgetTerms` of Python.
+#[derive(FromPyObject)]
+struct BudgetArguments {
+    ratio: f64,
+    min_per_second: u32,
+}
+
+/// The `PauseTerms` of Python; times are in seconds.
+#[derive(FromPyObject)]
+struct PauseArguments {
+    after_drops: u32,
+    initial: f64,
+    maximum: f64,
+    refuses: bool,
+}
+
+impl PauseArguments {
+    fn read(&self, most: u32, seed: u64) -> PyResult<PauseConfig> {
+        Ok(PauseConfig {
+            initial: to_duration("initial", self.initial)?,
+            maximum: to_duration("maximum", self.maximum)?,
+            refuses: self.refuses,
+            ..PauseConfig::new(Some(self.after_drops), most, seed)
+        })
+    }
 }
 
 /// The `Terms` of Python.
@@ -93,11 +127,19 @@ impl RateLimitArguments {
     }
 }
 
-/// Converts them.
+/// Converts them, for so many calls at a time.
 pub(crate) fn to_policies(
     arguments: &PolicyArguments,
+    max_concurrency: u32,
 ) -> PyResult<(PolicyConfig, Option<Arc<dyn PermitSources>>)> {
-    let mut config = PolicyConfig::NONE;
+    let budget = arguments.retry_budget.as_ref();
+    let pause = arguments.pause.as_ref();
+    let mut config = PolicyConfig {
+        is_rate_adaptive: arguments.is_rate_adaptive,
+        retry_budget: budget.map(|it| RetryBudgetConfig::new(it.ratio, it.min_per_second)),
+        pause: pause.map(|it| it.read(max_concurrency, arguments.seed)).transpose()?,
+        ..PolicyConfig::NONE
+    };
     let mut of_host = [const { None }; MAX_LIMITS];
     for (index, it) in arguments.rate_limits.iter().enumerate() {
         let limit = it.limit()?;

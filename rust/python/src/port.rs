@@ -18,6 +18,7 @@ use pyo3::types::PyList;
 use sparkawait_arrow::InputBatch;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_core::policy::CallSign;
 use sparkawait_macros::guarded;
 
 use crate::error::{PythonCause, call_failure};
@@ -274,7 +275,9 @@ impl Port {
         let failure = Box::new(call_failure(py, PyErr::from_value(error), kind));
         let failed = FailedCall::new(row.get().attempt_id, failure, retry);
         let pause = pause.and_then(|it| Duration::try_from_secs_f64(it).ok());
-        let failed = FailedCall { pause, ..failed };
+        // Be it that nobody said for how long: it has too much to do.
+        let sign = if pause.is_some() { CallSign::Overloaded } else { failed.sign };
+        let failed = FailedCall { sign, pause: pause.filter(|it| !it.is_zero()), ..failed };
         self.replies.send(ReplyGroup { failures: vec![failed], ..ReplyGroup::default() });
         Ok(())
     }

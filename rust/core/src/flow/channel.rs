@@ -60,6 +60,8 @@ pub(super) struct Channel {
     pub(super) is_late: bool,
     /// Whether its policies let none of them start before some time, so that none asks for a credit.
     pub(super) is_held: bool,
+    /// For how long at least what waits is to fail instead, if it is.
+    pub(super) refuses_for: Option<Duration>,
     /// Whether its policies have set its limit to less than before, and not to more since.
     pub(super) is_shrinking: bool,
     /// How long its calls took.
@@ -94,6 +96,7 @@ impl Channel {
             waiting: 0,
             is_late: false,
             is_held: false,
+            refuses_for: None,
             is_shrinking: false,
             times: CallTimes::new(),
             starved_since: ProcessingTime::ZERO,
@@ -201,6 +204,13 @@ impl Channel {
                 nodes.pop(line);
             }
         }
+    }
+
+    /// Removes the record that is likely to be called next.
+    pub(super) fn take_foremost(&mut self, nodes: &mut Backlogs) -> Option<EntryId> {
+        let (retries, first_calls) = (&mut self.retries, &mut self.first_calls);
+        let chosen = self.chosen.take();
+        chosen.or_else(|| nodes.pop(retries)).or_else(|| nodes.pop(first_calls))
     }
 
     /// Counts one record less that waits for a credit.

@@ -4,13 +4,15 @@
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::ChannelId;
+use super::retry_line::RetryLine;
 use crate::element::Key;
 use crate::key_hasher::KeyHasher;
 use crate::policy::{
     CallPolicy, CallSign, ChannelPolicy, Charge, Costs, EndedCall, LimitMetrics, PermitSources,
-    PolicyConfig, Price, RateGate, RateLimits, usual_costs,
+    PolicyConfig, Price, RateGate, RateLimits, RetryBudget, usual_costs,
 };
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
@@ -29,6 +31,8 @@ pub(super) struct ChannelPolicies {
     gate: Option<Gate>,
     /// When channels that are held are to be looked at; entries of others are dropped lazily.
     wakes: DelayedRetries<ChannelId>,
+    /// When records may have tokens that wait for them; entries of others are dropped lazily.
+    tokens: DelayedRetries<ChannelId>,
     /// What records cost that do not cost the usual.
     charges: HashMap<EntryId, Charge, BuildHasherDefault<KeyHasher>>,
     metrics: LimitMetrics,
@@ -43,6 +47,8 @@ struct Policed {
     policy: ChannelPolicy,
     /// Until when it is held, if it is.
     held_until: Option<ProcessingTime>,
+    /// What retries cost, and who waits for that.
+    retries: Option<Box<RetryLine>>,
     /// Calls that could start at the time of the last verdict, one after the other.
     starts: u32,
     closed: Closed,
@@ -75,6 +81,8 @@ pub(super) struct Verdict {
     pub(super) held_until: Option<ProcessingTime>,
     /// Whether the table is to ask before each call.
     pub(super) is_watching: bool,
+    /// For how long at least records fail instead of waiting, if they do.
+    pub(super) refuses_for: Option<Duration>,
 }
 
 impl ChannelPolicies {
@@ -103,6 +111,7 @@ impl ChannelPolicies {
             channels: Vec::new(),
             gate: has_gate.then(gate),
             wakes: DelayedRetries::new(),
+            tokens: DelayedRetries::new(),
             charges: HashMap::default(),
             metrics: LimitMetrics::default(),
             held: 0,
@@ -120,6 +129,7 @@ impl ChannelPolicies {
             channels: Vec::new(),
             gate: None,
             wakes: DelayedRetries::new(),
+            tokens: DelayedRetries::new(),
             charges: HashMap::default(),
             metrics: LimitMetrics::default(),
             held: 0,
@@ -138,7 +148,9 @@ impl ChannelPolicies {
         );
         let policy = ChannelPolicy::with_limits(&self.config, limits, now);
         let closed = Closed { total: 0, own: 0, shared: self.shared_closed(now) };
-        let policed = Policed { policy, held_until: None, starts: 1, closed };
+        let budget = self.config.retry_budget.map(|it| RetryBudget::new(it, now));
+        let retries = budget.map(|it| Box::new(RetryLine::new(it)));
+        let policed = Policed { policy, held_until: None, retries, starts: 1, closed };
         match self.channels.get_mut(id.0 as usize) {
             Some(known) => *known = policed,
             None => self.channels.push(policed),
@@ -270,7 +282,12 @@ impl ChannelPolicies {
     ) -> Verdict {
         self.now = now;
         let Some(policed) = self.channels.get_mut(id.0 as usize) else {
-            return Verdict { window: u32::MAX, held_until: None, is_watching: false };
+            return Verdict {
+                window: u32::MAX,
+                held_until: None,
+                is_watching: false,
+                refuses_for: None,
+            };
         };
         let policy = &mut policed.policy;
         if is_awaited {
@@ -280,7 +297,8 @@ impl ChannelPolicies {
         let ready_at = policy.ready_at(now, costs);
         let is_watching = self.gate.is_some() || policy.is_watching(now);
         policed.starts = if is_watching { policy.calls(now, costs) } else { u32::MAX };
-        Verdict { window, held_until: (ready_at > now).then_some(ready_at), is_watching }
+        let held_until = (ready_at > now).then_some(ready_at);
+        Verdict { window, held_until, is_watching, refuses_for: policy.refuses_for(now) }
     }
 
     /// Asks for what a call of a channel costs, where others may take it meanwhile.
@@ -373,8 +391,9 @@ impl ChannelPolicies {
     pub(super) fn next_wake(&mut self, has_ready: bool) -> Option<ProcessingTime> {
         let channels = &self.channels;
         let wake = self.wakes.next_at(|id, at| is_held_until(channels, id, at));
+        let token = self.tokens.next_at(|id, at| has_tokens_at(channels, id, at));
         let gate = self.gate.as_ref().and_then(|it| it.held_until).filter(|_| has_ready);
-        [wake, gate].into_iter().flatten().min()
+        [wake, token, gate].into_iter().flatten().min()
     }
 
     /// Returns a channel whose time has come.
@@ -382,6 +401,67 @@ impl ChannelPolicies {
         while let Some((at, id)) = self.wakes.pop_due_at(now) {
             if is_held_until(&self.channels, id, at) {
                 return Some(id);
+            }
+        }
+        None
+    }
+
+    // --- what retries cost ---
+
+    /// Notes the end of an attempt with this number, which may earn retries.
+    pub(super) fn earn(
+        &mut self,
+        id: ChannelId,
+        attempt: u32,
+        sign: CallSign,
+        now: ProcessingTime,
+    ) {
+        let line = self.channels.get_mut(id.0 as usize).and_then(|it| it.retries.as_mut());
+        if let Some(line) = line {
+            line.earn(attempt, sign, now);
+            self.schedule_tokens(id, now);
+        }
+    }
+
+    /// Takes a token for the next attempt of a record, which waits in line otherwise.
+    pub(super) fn take_token(
+        &mut self,
+        id: ChannelId,
+        entry: EntryId,
+        now: ProcessingTime,
+    ) -> bool {
+        let line = self.channels.get_mut(id.0 as usize).and_then(|it| it.retries.as_mut());
+        let has_token = line.is_none_or(|it| it.take_or_wait(entry, now));
+        if !has_token {
+            self.schedule_tokens(id, now);
+        }
+        has_token
+    }
+
+    fn schedule_tokens(&mut self, id: ChannelId, now: ProcessingTime) {
+        let line = self.channels.get_mut(id.0 as usize).and_then(|it| it.retries.as_mut());
+        if let Some(at) = line.and_then(|it| it.schedule(now)) {
+            self.tokens.push(at, id);
+        }
+    }
+
+    /// Removes a record that has waited for a token, which is there now.
+    pub(super) fn pop_token(
+        &mut self,
+        now: ProcessingTime,
+        waits: &mut impl FnMut(EntryId) -> bool,
+    ) -> Option<EntryId> {
+        while let Some((at, id)) = self.tokens.pop_due_at(now) {
+            if !has_tokens_at(&self.channels, id, at) {
+                continue;
+            }
+            let line = self.channels.get_mut(id.0 as usize).and_then(|it| it.retries.as_mut());
+            let Some(line) = line else { continue };
+            line.wakes_at = None;
+            let next = line.next(now, waits);
+            self.schedule_tokens(id, now);
+            if next.is_some() {
+                return next;
             }
         }
         None
@@ -402,6 +482,11 @@ impl ChannelPolicies {
     pub(super) const fn metrics(&self) -> &LimitMetrics {
         &self.metrics
     }
+}
+
+fn has_tokens_at(channels: &[Policed], id: ChannelId, at: ProcessingTime) -> bool {
+    let line = channels.get(id.0 as usize).and_then(|it| it.retries.as_ref());
+    line.is_some_and(|it| it.wakes_at == Some(at))
 }
 
 fn is_held_until(channels: &[Policed], id: ChannelId, at: ProcessingTime) -> bool {

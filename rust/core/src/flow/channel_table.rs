@@ -69,6 +69,8 @@ pub struct ChannelTable {
     endowment: Endowment,
     /// Channels that have something waiting and a credit for it, each once.
     ready: VecDeque<ChannelId>,
+    /// Channels whose records fail instead of waiting.
+    refusing: Vec<ChannelId>,
     nodes: Backlogs,
     /// Channels that may be known before it is looked for idle ones.
     known_until_search: usize,
@@ -105,6 +107,7 @@ impl ChannelTable {
             borrowers: Vec::new(),
             endowment: Endowment::new(max_concurrency - config.floating),
             ready: VecDeque::new(),
+            refusing: Vec::new(),
             nodes: Backlogs::new(),
             known_until_search: REMEMBERED,
             idle_until_search: REMEMBERED,
@@ -344,10 +347,10 @@ impl ChannelTable {
         }
     }
 
-    /// Returns whether `next_start` may return a record.
+    /// Returns whether `next_start` or `next_refused` may return a record.
     #[inline]
     pub fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.is_empty() || !self.refusing.is_empty()
     }
 
     /// Takes the next record whose call starts now: it rests no longer, its credit is in use.
@@ -563,6 +566,7 @@ impl ChannelTable {
         let most = 2 * self.channels.len() + REMEMBERED;
         let is_known = |id: &ChannelId| self.channels.is_known(*id);
         self.ready.retain(is_known);
+        self.refusing.retain(is_known);
         self.borrowers.retain(is_known);
         self.borrowers.shrink_to(most);
         self.endowment.strike_off(is_known, most);

@@ -7,6 +7,7 @@
 //! keeps its own calls waiting and no others.
 
 use super::AsyncWaitOperator;
+use super::action::{Failure, Refusal};
 use super::in_flight::Phase;
 use crate::flow::{ChannelId, ChannelReport, ChannelTable, LeastTime};
 use crate::policy::CallSign;
@@ -64,6 +65,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Starts what has a credit now, a record of each channel in turn.
     #[inline(never)]
     pub(super) fn start_ready(&mut self, now: ProcessingTime) {
+        self.fail_refused(now);
         while self.running < self.window {
             let (queue, Some(channels)) = (&mut self.queue, &mut self.channels) else { return };
             let least = LeastTime::new(self.timeout_nanos, now);
@@ -73,6 +75,20 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 channels.resume(in_flight.channel);
             }
             self.start(id, now);
+        }
+    }
+
+    /// Fails what waits for a destination that dropped its calls, where nothing is to wait for that.
+    fn fail_refused(&mut self, now: ProcessingTime) {
+        while !self.is_closed {
+            let (queue, Some(channels)) = (&mut self.queue, &mut self.channels) else { return };
+            let waits = |id| queue.get_mut(id).is_some_and(|it| it.phase == Phase::Waiting);
+            let Some((id, rest)) = channels.next_refused(now, waits) else { return };
+            if let Some(in_flight) = queue.get_mut(id) {
+                channels.resume(in_flight.channel);
+            }
+            let last = self.last_failures.remove(&id);
+            self.finish(id, Err(Failure::refused(Refusal::Paused(rest), last)), now);
         }
     }
 
@@ -90,6 +106,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 let is_late = now.saturating_since(since) >= waited;
                 let sign = if is_late { CallSign::TimedOut } else { CallSign::CutOff };
                 channels.observe_call(channel, id, since, now, sign);
+                channels.earn(channel, in_flight.attempt, sign, now);
                 channels.expire_call(channel, now.nanos_since(since));
             }
             Phase::Blocked | Phase::BackOff => channels.resume(channel),

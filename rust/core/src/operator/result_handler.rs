@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::action::{AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry, TooLate};
 use super::in_flight::{Calls, InFlight, Phase};
 use super::{AsyncWaitOperator, EndOfInput, FailurePolicy, Outcome};
+use crate::policy::CallSign;
 use crate::queue::{EntryId, StreamElementQueue};
 use crate::retry::mix;
 use crate::time::ProcessingTime;
@@ -49,6 +50,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if let Some(channels) = &mut self.channels {
             let (channel, since) = (in_flight.channel, in_flight.since);
             channels.observe_call(channel, attempt.entry, since, now, completion.sign);
+            channels.earn(channel, attempt.attempt, completion.sign, now);
             if retries {
                 channels.finish_call(channel, nanos);
             } else {
@@ -79,7 +81,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if let Err(failure) = ended.outcome {
             self.last_failures.insert(attempt.entry, failure);
         }
-        self.back_off(attempt, ended.retry, now);
+        self.back_off(attempt, ended.retry, ended.sign, now);
         self.start_waiting(now);
     }
 
@@ -94,8 +96,14 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         strategy.is_some_and(|it| it.can_retry(attempt.attempt)) && !self.is_draining()
     }
 
-    /// Moves a record to back-off.
-    pub(super) fn back_off(&mut self, attempt: AttemptId, retry: Retry, now: ProcessingTime) {
+    /// Moves a record to back-off, after an attempt that said `sign` of its destination.
+    pub(super) fn back_off(
+        &mut self,
+        attempt: AttemptId,
+        retry: Retry,
+        sign: CallSign,
+        now: ProcessingTime,
+    ) {
         let Some(strategy) = self.config.retry else { return };
         let random = mix(self.config.seed, attempt.entry.as_u64(), attempt.attempt);
         let delay = match retry {
@@ -110,11 +118,24 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             let left = in_flight.deadline.saturating_since(now);
             return self.run_out(attempt.entry, Some(TooLate::Retry { delay, left }), now);
         }
-        self.back_off_until(attempt, due);
+        // Whoever was told when to come again costs its destination no more than that.
+        let costs_token = retry == Retry::Yes && sign.is_drop();
+        let channel = in_flight.channel;
+        self.rest_until(attempt, due);
+        let channels = self.channels.as_mut().filter(|_| costs_token);
+        if channels.is_none_or(|it| it.take_token(channel, attempt.entry, now)) {
+            self.timers.back_offs.push(due, attempt);
+        }
     }
 
-    /// Lets a record wait for its next attempt.
+    /// Lets a record wait for the time of its next attempt.
     pub(super) fn back_off_until(&mut self, attempt: AttemptId, due: ProcessingTime) {
+        self.rest_until(attempt, due);
+        self.timers.back_offs.push(due, attempt);
+    }
+
+    /// Does so without a timer.
+    fn rest_until(&mut self, attempt: AttemptId, due: ProcessingTime) {
         let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
         if let Some(channels) = self.channels.as_mut().filter(|_| in_flight.phase == Phase::Running)
         {
@@ -122,7 +143,6 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
         in_flight.phase = Phase::BackOff;
         in_flight.since = due;
-        self.timers.back_offs.push(due, attempt);
         self.backing_off += 1;
     }
 

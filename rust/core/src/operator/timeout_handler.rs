@@ -49,6 +49,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             Timer::Channel => {
                 if let Some(channels) = &mut self.channels {
                     channels.handle_time(now);
+                    self.hand_out_tokens(now);
                 }
             }
         }
@@ -169,11 +170,12 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if let Some(channels) = &mut self.channels {
             let (channel, since) = (in_flight.channel, in_flight.since);
             channels.observe_call(channel, attempt.entry, since, now, CallSign::TimedOut);
+            channels.earn(channel, attempt.first().attempt, CallSign::TimedOut, now);
             channels.expire_call(channel, now.nanos_since(since));
         }
         let attempt = attempt.first();
         if self.may_retry(attempt) {
-            self.back_off(attempt, Retry::Yes, now);
+            self.back_off(attempt, Retry::Yes, CallSign::TimedOut, now);
         } else {
             self.metrics.timeouts += 1;
             let last = self.last_failures.remove(&attempt.entry);
@@ -193,6 +195,23 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         match &mut self.channels {
             None => self.waiting.push_back(attempt.entry),
             Some(channels) => channels.wait(in_flight.channel, attempt.entry, true, now),
+        }
+    }
+
+    /// Lets records go on whose next attempts have waited for tokens that are there now.
+    fn hand_out_tokens(&mut self, now: ProcessingTime) {
+        loop {
+            let (queue, Some(channels)) = (&mut self.queue, &mut self.channels) else { return };
+            let waits = |id| queue.get_mut(id).is_some_and(|it| it.phase == Phase::BackOff);
+            let Some(id) = channels.pop_token(now, waits) else { return };
+            let Some(in_flight) = queue.get_mut(id) else { continue };
+            let (due, attempt) = (in_flight.since, in_flight.attempt);
+            let attempt = AttemptId { entry: id, attempt };
+            if due > now {
+                self.timers.back_offs.push(due, attempt);
+            } else {
+                self.retry(attempt, now);
+            }
         }
     }
 

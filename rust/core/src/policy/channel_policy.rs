@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! All that bounds the calls of one channel, taken together.
 
+use std::time::Duration;
+
 use super::adaptive_limit::{AdaptiveLimit, AdaptiveLimitConfig};
 use super::adaptive_rate::AdaptiveRate;
 use super::call_policy::CallPolicy;
@@ -96,6 +98,11 @@ impl ChannelPolicy {
         self.pause
             .get_or_insert_with(only_asked)
             .pause_until(until.min(now + LONGEST_ASKED), started);
+    }
+
+    /// Returns for how long at least records fail instead of waiting, see [`Pause::refuses_for`].
+    pub(crate) fn refuses_for(&self, now: ProcessingTime) -> Option<Duration> {
+        self.pause.as_ref().and_then(|it| it.refuses_for(now))
     }
 
     /// Says what the next call costs, and asks for that where others may take it meanwhile.

@@ -25,13 +25,15 @@ pub struct PauseConfig {
     pub most: u32,
     /// What spreads the probes of many processes.
     pub seed: u64,
+    /// Whether records of a destination that dropped its calls fail at once instead of waiting.
+    pub refuses: bool,
 }
 
 impl PauseConfig {
     /// Pauses after so many drops in a row, from 1 s to 60 s, a destination of up to `most` calls.
     pub const fn new(after_drops: Option<u32>, most: u32, seed: u64) -> Self {
         let (initial, maximum) = (Duration::from_secs(1), Duration::from_secs(60));
-        Self { after_drops, initial, maximum, most, seed }
+        Self { after_drops, initial, maximum, most, seed, refuses: false }
     }
 }
 
@@ -82,14 +84,15 @@ impl Pause {
         Self { config, state, pauses: 0, paused_at: zero, asked_until: zero, asked_at: zero }
     }
 
-    /// Returns whether the destination has dropped its calls, and none may find out whether it is
-    /// back: it is too early, or one does.
-    pub fn has_dropped(&self, now: ProcessingTime) -> bool {
+    /// Returns for how long at least no call will find out whether the destination is back that has
+    /// dropped its calls, if records are not to wait for that: it is too early, or one does.
+    pub fn refuses_for(&self, now: ProcessingTime) -> Option<Duration> {
         match self.state {
-            State::Paused { until } => now < until,
-            State::Probing => true,
-            State::Open { .. } | State::Recovering { .. } => false,
+            State::Paused { until } if now < until => Some(until.saturating_since(now)),
+            State::Probing => Some(Duration::ZERO),
+            State::Paused { .. } | State::Open { .. } | State::Recovering { .. } => None,
         }
+        .filter(|_| self.config.refuses)
     }
 
     /// Makes no call before `until`, because the reply to a call that started at `started` said so.

@@ -44,7 +44,8 @@ impl RetryBudgetConfig {
 ///
 /// A destination that fails everything then sees `1 + ratio` times the calls of
 /// one that does not, instead of as many times as a record may be tried; what is
-/// refused waits in its back-off, and fails no record. Deposits last ten seconds,
+/// refused waits in its back-off, and fails no record. A retry that is answered gives back what it
+/// cost, as in the SDKs of AWS. Deposits last ten seconds,
 /// in slots of a second, so that an hour of good calls buys no storm.
 ///
 /// Differs from Finagle's `RetryBudget` in that its minimum is earned second by
@@ -71,6 +72,13 @@ impl RetryBudget {
     pub fn on_first_attempt(&mut self, now: ProcessingTime) {
         self.turn(now);
         self.deposit(self.config.deposit());
+    }
+
+    /// Gives back what a retry cost that was answered: its destination is well, and what has waited
+    /// comes as fast as it answers.
+    pub fn on_answered_retry(&mut self, now: ProcessingTime) {
+        self.turn(now);
+        self.deposit(u64::from(RETRY));
     }
 
     /// Spends a retry; returns false, and spends nothing, if there is none.
@@ -161,6 +169,16 @@ mod tests {
         assert_eq!(budget.ready_at(at(2)), ProcessingTime::NEVER);
         budget.on_first_attempt(at(3));
         assert_eq!(budget.ready_at(at(3)), at(3));
+    }
+
+    #[test]
+    fn an_answered_retry_gives_back_what_it_cost() {
+        let mut budget = RetryBudget::new(RetryBudgetConfig::new(1.0, 0), at(0));
+        budget.on_first_attempt(at(1));
+        for millis in 2..50 {
+            assert_eq!(retries(&mut budget, at(millis)), 1);
+            budget.on_answered_retry(at(millis));
+        }
     }
 
     #[test]

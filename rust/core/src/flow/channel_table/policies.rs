@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the policies of channels have to say in a [`ChannelTable`].
 
+use std::time::Duration;
+
 use super::ChannelTable;
 use crate::flow::ChannelId;
 use crate::flow::channel_policies::ChannelPolicies;
@@ -18,6 +20,10 @@ impl ChannelTable {
         let free = account.limit().saturating_sub(account.in_use());
         let starts = |it: &ChannelPolicies| it.starts(ChannelId(0));
         let most = self.policies.as_deref().map_or(u32::MAX, starts);
+        if channel.refuses_for.is_some() {
+            // They do not wait.
+            return usize::MAX;
+        }
         let may_start = !channel.is_held && channel.waiting == 0;
         if may_start { free.min(most) as usize } else { 0 }
     }
@@ -74,6 +80,11 @@ impl ChannelTable {
                 channel.account.give_back_free(&mut self.pool);
                 self.serve();
             }
+        }
+        let channel = &mut self.channels[id];
+        channel.refuses_for = verdict.refuses_for;
+        if channel.refuses_for.is_some() && channel.waiting > 0 && !self.refusing.contains(&id) {
+            self.refusing.push(id);
         }
         let limit = verdict.window.min(self.config.max_per_channel);
         if self.channels[id].limit != limit {
@@ -254,6 +265,61 @@ impl ChannelTable {
         });
         policies.pause_until(id, until, started, now);
         self.consult(id, now);
+    }
+
+    // --- what fails instead of waiting ---
+
+    /// Removes the next record that waits for a credit in a channel whose records fail instead, with
+    /// the time for which they do at least; it rests still.
+    ///
+    /// `waits` tells whether a record waits still.
+    pub(crate) fn next_refused(
+        &mut self,
+        now: ProcessingTime,
+        mut waits: impl FnMut(EntryId) -> bool,
+    ) -> Option<(EntryId, Duration)> {
+        while let Some(id) = self.refusing.last().copied() {
+            // Its time may be over.
+            self.consult(id, now);
+            let channel = &mut self.channels[id];
+            channel.prune(&mut self.nodes, &mut waits);
+            let refused = channel
+                .refuses_for
+                .and_then(|rest| Some((channel.take_foremost(&mut self.nodes)?, rest)));
+            let Some(refused) = refused else {
+                self.refusing.pop();
+                continue;
+            };
+            channel.shorten(now, &mut self.pool);
+            return Some(refused);
+        }
+        None
+    }
+
+    // --- what retries cost ---
+
+    /// Notes the end of an attempt with this number, from 1, in a channel: it may earn retries.
+    #[inline]
+    pub fn earn(&mut self, id: ChannelId, attempt: u32, sign: CallSign, now: ProcessingTime) {
+        if let Some(policies) = &mut self.policies {
+            policies.earn(id, attempt, sign, now);
+        }
+    }
+
+    /// Takes a token for the next attempt of a record, which waits for one otherwise; true where
+    /// retries cost none.
+    pub fn take_token(&mut self, id: ChannelId, entry: EntryId, now: ProcessingTime) -> bool {
+        self.policies.as_mut().is_none_or(|it| it.take_token(id, entry, now))
+    }
+
+    /// Removes a record that has waited for a token, which is there now; `waits` tells whether a
+    /// record waits still.
+    pub fn pop_token(
+        &mut self,
+        now: ProcessingTime,
+        mut waits: impl FnMut(EntryId) -> bool,
+    ) -> Option<EntryId> {
+        self.policies.as_mut().and_then(|it| it.pop_token(now, &mut waits))
     }
 
     // --- what records cost ---

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Retry budgets, pauses and rates that follow what is refused: arguments, and a task of each."""
+
+import asyncio
+
+import pyarrow as pa
+import pytest
+
+import sparkawait as sa
+from sparkawait import ConfigurationError, ErrorKind, arrow, async_function, retry
+
+AGAIN = retry.fixed_delay(1000, "1ms")
+
+
+class BusyError(Exception):
+    """As the exceptions of HTTP clients: it tells of a status, and of no time."""
+
+    status = 429
+
+
+def batch(rows, **columns):
+    return pa.record_batch({"x": [*range(rows)], **columns})
+
+
+def values(batches):
+    return pa.Table.from_batches(batches)["y"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (
+            lambda: sa.RetryBudget(ratio=-1),
+            "`ratio` of .* must be a number from 0 to 1000",
+        ),
+        (lambda: sa.RetryBudget(ratio=float("nan")), "`ratio` of RetryBudget must be a number"),
+        (lambda: sa.RetryBudget(ratio=True), "`ratio` of RetryBudget must be .* got True"),
+        (lambda: sa.RetryBudget(min_per_second=-1), "`min_per_second` of .* at least 0, got -1"),
+        (lambda: sa.RetryBudget(min_per_second=0.5), "`min_per_second` of .* must be an int"),
+        (lambda: sa.RetryBudget(0, 0), "neither `ratio` nor `min_per_second`"),
+        (lambda: sa.Pause(after_drops=0), "`after_drops` of Pause must be at least 1, got 0"),
+        (lambda: sa.Pause(after_drops="3"), "`after_drops` of Pause must be an int, got '3'"),
+        (lambda: sa.Pause(on_pause="drop"), "`on_pause` of Pause must be 'wait' or 'fail'"),
+        (lambda: sa.Pause(initial="2s", maximum="1s"), "`maximum` of Pause must not be below"),
+    ],
+)
+def test_wrong_values_are_refused(made, message):
+    with pytest.raises(ConfigurationError, match=message) as info:
+        made()
+    assert info.value.kind is ErrorKind.RATE_LIMIT_INVALID
+
+
+@pytest.mark.parametrize("initial", [0, "-1s", "soon", None])
+def test_a_time_until_the_first_probe_that_is_none_is_refused(initial):
+    with pytest.raises(ConfigurationError, match="`initial`"):
+        sa.Pause(initial=initial)
+
+
+@pytest.mark.parametrize("option", ["retry_budget", "pause", "adaptive_rate"])
+def test_another_thing_is_refused(option):
+    with pytest.raises(ConfigurationError, match=f"`{option}` must be a sparkawait"):
+        sa.WaitOptions(**{option: 5})
+
+
+def test_a_budget_without_retries_is_refused():
+    @async_function("y int")
+    async def same(row):
+        return {"y": row["x"]}
+
+    with pytest.raises(ConfigurationError, match="`retry_budget` needs `retry`"):
+        list(arrow.ordered_wait([batch(1)], same, retry_budget=sa.RetryBudget()))
+
+
+@pytest.mark.parametrize("wait", [arrow.ordered_wait, arrow.unordered_wait])
+def test_retries_are_a_share_of_the_first_calls(wait):
+    calls = []
+
+    @async_function("y int")
+    async def always_lost(row):
+        calls.append(row["x"])
+        raise ConnectionError
+
+    budget = sa.RetryBudget(ratio=0.2, min_per_second=0)
+    out = wait(
+        [batch(100)],
+        always_lost,
+        retry=AGAIN,
+        retry_budget=budget,
+        timeout="500ms",
+        on_error="capture",
+    )
+    errors = pa.Table.from_batches(out)["error"].to_pylist()
+    assert [error["kind"] for error in errors] == ["element-timed-out"] * 100
+    assert len(calls) == 120
+
+
+def test_what_a_destination_lost_comes_as_fast_as_it_answers_once_it_is_well():
+    failed = set()
+
+    @async_function("y int")
+    async def lost_once(row):
+        if row["x"] not in failed:
+            failed.add(row["x"])
+            raise ConnectionError
+        return {"y": row["x"]}
+
+    budget = sa.RetryBudget(ratio=0.01, min_per_second=0)
+    out = arrow.ordered_wait([batch(500)], lost_once, retry=AGAIN, retry_budget=budget)
+    assert values(out) == [*range(500)]
+
+
+@pytest.mark.parametrize("channel", [None, "tenant"])
+def test_rows_of_a_destination_that_drops_its_calls_fail_at_once_if_they_are_not_to_wait(channel):
+    calls = []
+
+    @async_function("y int")
+    async def lost(row):
+        calls.append(row["x"])
+        if row["tenant"] == "well":
+            return {"y": row["x"]}
+        raise ConnectionError
+
+    tenants = ["dead" if channel is None or x % 2 else "well" for x in range(400)]
+    out = arrow.ordered_wait(
+        [batch(400, tenant=tenants)],
+        lost,
+        channel=channel,
+        max_concurrency=20,
+        retry=retry.fixed_delay(2, "1ms"),
+        pause=sa.Pause(after_drops=5, initial="60s", on_pause="fail"),
+        on_error="capture",
+    )
+    rows = pa.Table.from_batches(out).to_pylist()
+    dead = [row["error"] for row in rows if row["tenant"] == "dead"]
+    assert {error["kind"] for error in dead} == {"destination-paused"}
+    assert [row["y"] for row in rows if row["tenant"] == "well"] == [
+        x for x in range(400) if tenants[x] == "well"
+    ]
+    to_dead = [x for x in calls if tenants[x] == "dead"]
+    assert 5 <= len(to_dead) <= 5 + 20
+
+
+def test_rows_wait_for_a_destination_that_comes_back():
+    calls = []
+
+    @async_function("y int")
+    async def lost_at_first(row):
+        calls.append(row["x"])
+        if len(calls) <= 7:
+            raise ConnectionError
+        return {"y": row["x"]}
+
+    out = arrow.ordered_wait(
+        [batch(50)],
+        lost_at_first,
+        max_concurrency=1,
+        retry=AGAIN,
+        pause=sa.Pause(after_drops=3, initial="20ms", maximum="40ms"),
+    )
+    assert values(out) == [*range(50)]
+    assert len(calls) == 57
+
+
+def test_a_rate_is_found_where_a_service_refuses():
+    now, window, refused, calls = 0.0, [], [], []
+
+    @async_function("y int")
+    async def bears_ten_in_50_ms(row):
+        nonlocal now, window
+        time = asyncio.get_running_loop().time()
+        if time > now + 0.05:
+            now, window = time, []
+        calls.append(time)
+        window.append(time)
+        await asyncio.sleep(0)
+        if len(window) > 10:
+            refused.append(time)
+            raise BusyError
+        return {"y": row["x"]}
+
+    options = {"retry": AGAIN, "max_concurrency": 10}
+    rate = sa.AdaptiveRate()
+    out = arrow.ordered_wait([batch(300)], bears_ten_in_50_ms, adaptive_rate=rate, **options)
+    assert values(out) == [*range(300)]
+    # Without it, nearly all are refused many times over.
+    assert 0 < len(refused) < 150

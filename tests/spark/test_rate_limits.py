@@ -126,7 +126,7 @@ class Session:
     [
         ({"spark_master": "local"}, 1),
         ({"spark_master": "local[3]"}, 3),
-        ({"spark_master": "local[3, 4]"}, 12),
+        ({"spark_master": "local[3, 4]"}, 3),
         ({"spark_master": "local-cluster[2,4,1024]"}, 8),
         ({"spark_master": "local[8]", "spark_task_cpus": "2"}, 4),
         ({"spark_master": "spark://a:7077", "spark_cores_max": "20"}, 20),

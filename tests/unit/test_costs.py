@@ -313,7 +313,7 @@ class Column:
     [
         ({"cost": "price"}, "column-missing", "`cost` names column `price`, which the input does"),
         ({"cost": "tenant"}, "rate-limit-invalid", "`cost` names `tenant`, which is no number"),
-        ({"cost": Column()}, "rate-limit-invalid", "`cost` is an expression, which only the wait"),
+        ({"cost": Column()}, "rate-limit-invalid", "`cost` is an expression, which only calls"),
         ({"result_cost": "cost"}, "column-missing", "names `cost`, which `see` does not return"),
         ({"result_cost": "used.it"}, "column-missing", "names `used.it`, which `see` does not"),
     ],

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["cores_of", "placed"]
 
-_LOCAL = re.compile(r"local(?:-cluster)?\[(?P<first>\*|\d+)(?:\s*,\s*(?P<second>\d+))?.*\]|local")
+# Of local[N, F] the second number is how often a task may fail.
+_LOCAL = re.compile(r"local\[(?P<cores>\*|\d+)(?:\s*,.*)?\]|local")
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(?P<workers>\d+)\s*,\s*(?P<cores>\d+)\s*,.*\]")
 
 
 def placed(plan: Plan, spark: SparkSession | None) -> Plan:
@@ -65,18 +67,21 @@ def _refuse(way_out: str) -> NoReturn:
 
 
 def _local_cores(spark: SparkSession) -> int | None:
-    match = _LOCAL.fullmatch((_conf(spark, "spark.master") or "").strip())
+    master = (_conf(spark, "spark.master") or "").strip()
+    if cluster := _LOCAL_CLUSTER.fullmatch(master):
+        return int(cluster["workers"]) * int(cluster["cores"])
+    match = _LOCAL.fullmatch(master)
     if match is None:
         return None
-    if match["first"] is None:
+    if match["cores"] is None:
         return 1
-    if match["first"] == "*":
+    if match["cores"] == "*":
         # The machine of the driver runs all of it, which may be another one with Spark Connect.
         default = _conf(spark, "spark.default.parallelism")
         context = getattr(spark, "_sc", None)
         found = default if context is None else context.defaultParallelism
         return None if found is None else int(found)
-    return int(match["first"]) * int(match["second"] or 1)
+    return int(match["cores"])
 
 
 def _cluster_cores(spark: SparkSession) -> int | None:

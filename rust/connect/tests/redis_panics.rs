@@ -16,6 +16,7 @@ use sparkawait_core::operator::OutputMode;
 use sparkawait_runtime::tokio_runtime;
 use sparkawait_task::function::{Replies, TaskFunction};
 use sparkawait_task::native::{NativeFunction, Start};
+use sparkawait_task::task::TaskConfig;
 
 #[path = "support/panics_once.rs"]
 mod panics_once;
@@ -79,7 +80,7 @@ fn lookup(port: u16, replies: Replies) -> TaskFunction {
     RedisConfig::from_json(&description).unwrap().start(start).unwrap()
 }
 
-fn run(config: sparkawait_task::task::TaskConfig, port: u16, rows: i64) -> Vec<RecordBatch> {
+fn run(config: TaskConfig, port: u16, rows: i64) -> Vec<RecordBatch> {
     TestTask::new(config, |replies| lookup(port, replies)).run(vec![input(0..rows)]).unwrap()
 }
 
@@ -99,6 +100,8 @@ fn rows_of_a_connection_that_panics_are_asked_for_again_over_a_new_one() {
 fn rows_of_a_connection_that_panics_are_told_so() {
     let (port, connections) = server(2 * JOB);
     let config = with_on_error(task_config(OutputMode::Ordered, 2 * JOB), OnError::Capture);
+    // All of them are called before the first is answered, though nobody knows their results.
+    let config = TaskConfig { max_bytes_per_batch: 1 << 30, ..config };
 
     let rows = i64::try_from(2 * JOB).unwrap();
     let output = run(config, port, rows);

@@ -99,9 +99,9 @@ fn rows_of_a_connection_that_panics_are_asked_for_again_over_a_new_one() {
 #[test]
 fn rows_of_a_connection_that_panics_are_told_so() {
     let (port, connections) = server(2 * JOB);
-    let config = with_on_error(task_config(OutputMode::Ordered, 2 * JOB), OnError::Capture);
+    let mut config = with_on_error(task_config(OutputMode::Ordered, 2 * JOB), OnError::Capture);
     // All of them are called before the first is answered, though nobody knows their results.
-    let config = TaskConfig { max_bytes_per_batch: 1 << 30, ..config };
+    config.driver.max_bytes_per_batch = 1 << 30;
 
     let rows = i64::try_from(2 * JOB).unwrap();
     let output = run(config, port, rows);

@@ -44,6 +44,7 @@ impl LatencyRecorder {
         Self { histogram: Histogram::new(SIGNIFICANT_DIGITS).ok(), run: (0, 0) }
     }
 
+    #[inline]
     pub(crate) fn record(&mut self, latency: Duration) {
         let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
         if micros != self.run.0 {
@@ -53,6 +54,7 @@ impl LatencyRecorder {
         self.run.1 += 1;
     }
 
+    #[inline(never)]
     fn flush(&mut self) {
         let (micros, count) = std::mem::take(&mut self.run);
         if let Some(histogram) = self.histogram.as_mut().filter(|_| count > 0) {

@@ -22,7 +22,8 @@ use sparkawait_core::policy::{
 use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 use sparkawait_core::time::ProcessingTime;
 
-use support::operator_model::{Model, Operator, key_of, plain, plain_record, record};
+use support::held_model::{key_of, plain, plain_record, record};
+use support::operator_model::{Model, Operator};
 
 mod support;
 
@@ -166,20 +167,24 @@ fn policies() -> impl Strategy<Value = PolicyConfig> {
         AdaptiveLimitConfig { initial, min, max: max.max(min), max_latency: None }
     });
     let nanos = |range: std::ops::Range<u64>| range.prop_map(Duration::from_nanos);
-    let pause = (1_u32..4, nanos(1..12), nanos(12..30), 1_u32..4).prop_map(
-        |(drops, initial, maximum, most)| {
+    let pause = (1_u32..4, nanos(2..12), nanos(12..30), 1_u32..4, any::<bool>()).prop_map(
+        |(drops, initial, maximum, most, refuses)| {
             let config = PauseConfig::new(Some(drops), most, 7);
-            PauseConfig { initial, maximum, ..config }
+            PauseConfig { initial, maximum, refuses, ..config }
         },
     );
     let (limit, pause) = (prop::option::of(limit), prop::option::of(pause));
     let (first, second) = (prop::option::of(rate_limits()), prop::option::of(rate_limits()));
-    (limit, pause, first, second).prop_map(|(adaptive_limit, pause, first, second)| PolicyConfig {
-        adaptive_limit,
-        pause,
-        rate_limits: [first, second, None, None],
-        ..PolicyConfig::NONE
-    })
+    let is_rate_adaptive = prop::bool::weighted(0.2);
+    (limit, pause, first, second, is_rate_adaptive).prop_map(
+        |(adaptive_limit, pause, first, second, is_rate_adaptive)| PolicyConfig {
+            adaptive_limit,
+            pause,
+            rate_limits: [first, second, None, None],
+            is_rate_adaptive,
+            retry_budget: None,
+        },
+    )
 }
 
 fn channels() -> impl Strategy<Value = ChannelConfig> {
@@ -306,7 +311,10 @@ impl Simulation {
         let actions = std::mem::take(self.operator.actions());
         let started = actions.invoke.iter().chain(&actions.ask_timeout);
         self.calls.extend(started.map(|it| (it.attempt, it.value)));
+        self.model.refuse(&self.operator);
         self.model.learn(actions);
+        // One that started may be what others are not to wait for.
+        self.model.refuse(&self.operator);
         self.model.check(&mut self.operator);
         for &(attempt, value) in &self.calls {
             assert_eq!(self.operator.awaits(attempt), self.model.awaits(attempt, value));
@@ -362,7 +370,11 @@ impl Simulation {
         let output = self.operator.pop_output();
         let plain = |it: Emitted<_, _, _>| Emitted { outcome: it.outcome.map_err(plain), ..it };
         let output = output.map(|element| element.map(plain));
-        assert_eq!(output, self.model.pop());
+        let value = match &output {
+            Some(StreamElement::Record(emitted)) => Some(emitted.record.value),
+            Some(StreamElement::Watermark(_)) | None => None,
+        };
+        assert_eq!(output, self.model.pop(value));
         if let Some(StreamElement::Record(emitted)) = &output {
             assert!(self.emitted.insert(emitted.record.value), "{emitted:?} leaves twice");
         }

@@ -256,6 +256,25 @@ fn records_of_a_dead_destination_fail_at_once_where_they_are_not_to_wait() {
 }
 
 #[test]
+fn beside_a_probe_nobody_waits_who_is_not_to() {
+    let retry = Some(AsyncRetryStrategy::fixed_delay(1, 2 * SECOND));
+    for mode in [OutputMode::Ordered, OutputMode::Unordered] {
+        let slow = Answer { after: SECOND, ..Answer::good() };
+        let answer = move |call: Call| if call.attempt == 1 { lost() } else { slow };
+        let config = Config { retry, ..bounded(mode, &pausing(true), 0) };
+        let mut world = World::new(config, 0, answer);
+
+        // They come back together, when the pause is over.
+        world.run_until(20, at(2 * SECOND + CALL));
+
+        let probes: Vec<_> = world.made.iter().filter(|it| it.attempt > 1).collect();
+        assert_eq!(probes.len(), 1, "{mode:?}");
+        let pending = world.operator.active_timers();
+        assert_eq!(pending, 1, "{mode:?}: the probe is all that has a deadline");
+    }
+}
+
+#[test]
 fn retries_are_a_share_of_the_calls_and_what_waits_for_one_fails_nobody() {
     for channels in [0, 2] {
         let (failing_for, ratio) = (at(60 * SECOND), 0.2);

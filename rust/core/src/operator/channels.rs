@@ -65,8 +65,12 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Starts what has a credit now, a record of each channel in turn.
     #[inline(never)]
     pub(super) fn start_ready(&mut self, now: ProcessingTime) {
-        self.fail_refused(now);
-        while self.running < self.window {
+        loop {
+            // Each one that starts may be a probe, which others are not to wait for.
+            self.fail_refused(now);
+            if self.running >= self.window {
+                return;
+            }
             let (queue, Some(channels)) = (&mut self.queue, &mut self.channels) else { return };
             let least = LeastTime::new(self.timeout_nanos, now);
             let left = |id, closed| queue.get_mut(id).and_then(|it| it.waits_with(closed, now));
@@ -80,8 +84,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
 
     /// Fails what waits for a destination that dropped its calls, where nothing is to wait for that.
     fn fail_refused(&mut self, now: ProcessingTime) {
-        while !self.is_closed {
-            let (queue, Some(channels)) = (&mut self.queue, &mut self.channels) else { return };
+        while !self.is_closed
+            && let (queue, Some(channels)) = (&mut self.queue, &mut self.channels)
+            && channels.has_refused()
+        {
             let waits = |id| queue.get_mut(id).is_some_and(|it| it.phase == Phase::Waiting);
             let Some((id, rest)) = channels.next_refused(now, waits) else { return };
             if let Some(in_flight) = queue.get_mut(id) {

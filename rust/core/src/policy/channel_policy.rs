@@ -101,7 +101,7 @@ impl ChannelPolicy {
     }
 
     /// Returns for how long at least records fail instead of waiting, see [`Pause::refuses_for`].
-    pub(crate) fn refuses_for(&self, now: ProcessingTime) -> Option<Duration> {
+    pub fn refuses_for(&self, now: ProcessingTime) -> Option<Duration> {
         self.pause.as_ref().and_then(|it| it.refuses_for(now))
     }
 

@@ -123,9 +123,8 @@ impl Pause {
                 self.state = State::Open { drops: drops + 1 };
             }
             // Of those that were in flight when it began one is enough.
-            State::Paused { .. } => {}
-            State::Recovering { .. } if started < self.paused_at => {}
-            State::Open { .. } | State::Probing | State::Recovering { .. } => self.pause(now),
+            State::Paused { .. } | State::Recovering { .. } if started <= self.paused_at => {}
+            _ => self.pause(now),
         }
     }
 
@@ -154,6 +153,10 @@ impl CallPolicy for Pause {
             return;
         }
         if !call.sign.is_answer() {
+            if self.state == State::Probing && call.started > self.paused_at {
+                // The probe has found nothing out: the next call is one.
+                self.state = State::Paused { until: call.ended };
+            }
             return;
         }
         // Whatever it answered: it is there.
@@ -290,6 +293,26 @@ mod tests {
         end(&mut pause, GOOD, until, until);
         end(&mut pause, GOOD, until, until);
         assert_eq!(pause.window(until), 2);
+    }
+
+    #[test]
+    fn nothing_is_refused_because_of_a_probe_that_has_ended_without_a_word() {
+        let config = PauseConfig { refuses: true, ..PauseConfig::new(Some(1), 4, 7) };
+        let mut pause = Pause::new(config);
+        end(&mut pause, DROPPED, at(0), at(10));
+        let until = pause.ready_at(at(0), &Costs::NONE);
+        assert_eq!(pause.refuses_for(at(10)), Some(until.saturating_since(at(10))));
+        assert_eq!(pause.refuses_for(until), None, "the next call is the probe");
+        for sign in [CallSign::CutOff, CallSign::NotCalled] {
+            pause.on_start(until, &Costs::NONE);
+            end(&mut pause, sign, at(10), until);
+            assert_eq!(pause.refuses_for(until), Some(Duration::ZERO), "it was another call");
+            end(&mut pause, sign, until, until);
+            assert_eq!((pause.refuses_for(until), pause.window(until)), (None, 1));
+        }
+        pause.on_start(until, &Costs::NONE);
+        end(&mut pause, DROPPED, until, until);
+        assert_eq!(pause.window(until), 0, "a probe that is dropped pauses it again");
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use sparkawait_core::time::ProcessingTime;
 
-use super::operator_model::{Deadlines, Held, Model, State};
+use super::held_model::{Held, State};
+use super::operator_model::{Deadlines, Model};
 
 /// The durations of the last fifteen calls of a channel.
 #[derive(Debug, Default)]
@@ -135,11 +136,16 @@ impl Model {
         self.config.timeout.map_or(u64::MAX, nanos) / 4
     }
 
+    /// Whether a record that waits has time enough that it was not given up.
+    pub(super) fn has_time(&self, held: &Held) -> bool {
+        let needs = self.least(held.value).max(self.little());
+        self.left(held) >= needs && !self.is_vague(held.value)
+    }
+
     /// Whether one of these, which may start as far as permits go, has to.
     pub(super) fn must_start<'a>(&self, waiting: impl Iterator<Item = &'a Held>) -> bool {
         let waiting: Vec<&Held> = waiting.collect();
-        let needs = |it: &Held| self.least(it.value).max(self.little());
-        let has_time = |it: &&Held| self.left(it) >= needs(it) && !self.is_vague(it.value);
+        let has_time = |it: &&Held| self.has_time(it);
         let is_all = !waiting.is_empty() && waiting.iter().all(has_time);
         // Where deadlines grow along the line, its end has most time.
         let is_sorted = self.deadlines == Deadlines::Sorted;

@@ -7,7 +7,8 @@ use sparkawait_core::element::Key;
 use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::policy::CallPolicy;
 
-use super::operator_model::{Held, Model, Operator, State};
+use super::held_model::{Held, State};
+use super::operator_model::{Model, Operator};
 
 /// The channel of the record with the given value; one in four has none.
 fn channel_of(value: u32) -> Option<Key> {

@@ -3,6 +3,7 @@
 
 pub(crate) mod call_times_model;
 pub(crate) mod channel_model;
+pub(crate) mod held_model;
 mod operator_check;
 pub(crate) mod operator_model;
 pub(crate) mod policy_model;

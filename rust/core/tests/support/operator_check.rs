@@ -7,7 +7,8 @@ use sparkawait_core::element::StreamElement;
 use sparkawait_core::operator::{Actions, AttemptId, Emitted, Invocation, Metrics, OutputMode};
 use sparkawait_core::time::ProcessingTime;
 
-use super::operator_model::{Held, Model, Operator, State, key_of, plain};
+use super::held_model::{Held, State, key_of, plain};
+use super::operator_model::{Model, Operator};
 
 impl Model {
     /// Learns which calls started, and checks all that the operator asks for.
@@ -69,7 +70,7 @@ impl Model {
         assert_eq!(operator.in_flight(), self.running());
         self.check_slots(operator);
         assert_eq!(operator.is_replaying(), !self.replay.is_empty());
-        assert_eq!(operator.has_output(), self.next().is_some());
+        assert_eq!(operator.has_output(), self.next(None).is_some());
         assert_eq!(operator.is_finished(), self.is_finished());
         let failed = operator.failure().cloned();
         let failed = failed.map(|it| Emitted { outcome: it.outcome.map_err(plain), ..it });
@@ -119,7 +120,7 @@ impl Model {
 
     fn is_finished(&self) -> bool {
         if self.is_closed {
-            return self.next().is_none();
+            return self.next(None).is_none();
         }
         self.input_ended && self.line.is_empty() && self.replay.is_empty()
     }

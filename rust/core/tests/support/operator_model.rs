@@ -6,145 +6,23 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroUsize;
-use std::time::Duration;
 
-use sparkawait_core::element::{Key, StreamElement, StreamRecord, Timestamp, Watermark};
+use sparkawait_core::element::{Key, StreamElement, Watermark};
 use sparkawait_core::operator::{
     AsyncWaitOperator, AttemptId, Completion, Config, Emitted, EndOfInput, Failure, FailurePolicy,
-    Handled, Metrics, NotCalled, OutputMode, Retry, Snapshot, SnapshotRecord, SnapshotState,
-    TooLate,
+    Handled, Metrics, OutputMode, Retry, Snapshot, SnapshotRecord, SnapshotState, TooLate,
 };
 use sparkawait_core::policy::RateGate;
-use sparkawait_core::queue::EntryId;
 use sparkawait_core::retry::mix;
 use sparkawait_core::time::ProcessingTime;
 
 use super::call_times_model::Times;
 use super::channel_model::Assigned;
+use super::held_model::{Held, Outcome, Reply, State, key_of, plain_record, record};
 use super::policy_model::Policed;
 
-/// What an attempt came to: the record's value and the attempt's number.
-pub(crate) type Reply = (u32, u32);
 pub(crate) type Operator = AsyncWaitOperator<u32, Reply, Reply>;
-pub(crate) type Outcome = Result<Reply, Failure<Reply>>;
 pub(crate) type Output = StreamElement<Emitted<u32, Reply, Reply>>;
-
-/// The record with the given value, which tells its key and its event time.
-pub(crate) fn record(value: u32) -> StreamRecord<u32> {
-    StreamRecord::new(value, value.is_multiple_of(2).then_some(Timestamp(value.into())))
-}
-
-pub(crate) fn key_of(value: u32) -> Option<Key> {
-    (value % 4 != 3).then_some(Key::new(u64::from(value % 4)))
-}
-
-/// The failure without a word about calls that take too long: the model does not know which
-/// records the operator has looked at.
-pub(crate) fn plain(failure: Failure<Reply>) -> Failure<Reply> {
-    match failure {
-        Failure::NotCalled(it) if matches!(it.0, NotCalled::TooLate(TooLate::Call(_))) => {
-            Failure::TimedOut(it.1)
-        }
-        other => other,
-    }
-}
-
-pub(crate) fn plain_record(
-    record: SnapshotRecord<u32, Reply, Reply>,
-) -> SnapshotRecord<u32, Reply, Reply> {
-    let state = match record.state {
-        SnapshotState::Completed(outcome) => SnapshotState::Completed(outcome.map_err(plain)),
-        pending @ SnapshotState::Pending { .. } => pending,
-    };
-    SnapshotRecord { state, ..record }
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum State {
-    /// For a permit or a credit, or for an earlier record of its key.
-    Waiting,
-    Running {
-        since: ProcessingTime,
-        /// Counts the starts of all calls.
-        number: usize,
-    },
-    BackOff {
-        due: ProcessingTime,
-    },
-    /// The function is asked what the timeout shall emit.
-    Asked,
-    Final(Outcome),
-    /// The record that failed the operator.
-    Failed,
-}
-
-#[derive(Debug)]
-pub(super) struct Held {
-    pub(super) value: u32,
-    /// Known since the first action that names it.
-    pub(super) id: Option<EntryId>,
-    pub(super) attempts: u32,
-    pub(super) admitted_at: ProcessingTime,
-    pub(super) deadline: Option<ProcessingTime>,
-    /// When that is looked at, and what tells equal times apart.
-    pub(super) armed: Option<(ProcessingTime, usize)>,
-    /// For how long limits in time had kept its channel closed when it came.
-    pub(super) closed_at: u64,
-    pub(super) state: State,
-    /// Of the last attempt that failed.
-    pub(super) last_failure: Option<Reply>,
-    /// Its place in the order in which records became ready to leave.
-    ready: Option<usize>,
-}
-
-impl Held {
-    pub(super) fn has_deadline(&self) -> bool {
-        matches!(self.state, State::Waiting | State::Running { .. } | State::BackOff { .. })
-    }
-
-    pub(super) fn is_running(&self) -> bool {
-        matches!(self.state, State::Running { .. })
-    }
-
-    fn is_final(&self) -> bool {
-        matches!(self.state, State::Final(_))
-    }
-
-    /// When its attempt has taken too long, with what tells equal times apart.
-    pub(super) fn attempt_deadline(
-        &self,
-        timeout: Option<Duration>,
-    ) -> Option<(ProcessingTime, usize)> {
-        match self.state {
-            State::Running { since, number } => Some((since + timeout?, number)),
-            _ => None,
-        }
-    }
-
-    fn attempt(&self) -> AttemptId {
-        AttemptId { entry: self.id.expect("a call was seen"), attempt: self.attempts }
-    }
-
-    fn snapshot(
-        &self,
-        due: Option<ProcessingTime>,
-        now: ProcessingTime,
-    ) -> SnapshotRecord<u32, Reply, Reply> {
-        let state = match &self.state {
-            State::Final(outcome) => SnapshotState::Completed(outcome.clone()),
-            state => SnapshotState::Pending {
-                time_left: due.map(|due| due.saturating_since(now)),
-                backoff_left: match state {
-                    State::BackOff { due } => Some(due.saturating_since(now)),
-                    _ => None,
-                },
-                was_running: self.is_running(),
-                last_failure: self.last_failure,
-            },
-        };
-        SnapshotRecord { record: record(self.value), attempts: self.attempts, state }
-    }
-}
 
 /// What is known of the deadlines along a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -167,7 +45,7 @@ pub(crate) struct Model {
     pub(super) is_closed: bool,
     pub(super) failed: Option<Emitted<u32, (), Reply>>,
     pub(super) metrics: Metrics,
-    readied: usize,
+    pub(super) readied: usize,
     pub(super) starts: usize,
     /// How long calls took in each channel.
     pub(super) call_times: HashMap<Option<Key>, Times>,
@@ -470,8 +348,9 @@ impl Model {
         }
     }
 
-    /// The index of the element that leaves next.
-    pub(super) fn next(&self) -> Option<usize> {
+    /// The index of the element that leaves next; the record `choice` if it is one of those that
+    /// became ready together.
+    pub(super) fn next(&self, choice: Option<u32>) -> Option<usize> {
         let is_ordered = self.config.mode == OutputMode::Ordered;
         match self.line.first()? {
             StreamElement::Watermark(_) => return Some(0),
@@ -482,12 +361,24 @@ impl Model {
             StreamElement::Record(held) => Some(held),
             StreamElement::Watermark(_) => None,
         });
-        let ready = records.enumerate().filter_map(|(index, held)| Some((held.ready?, index)));
+        let ready = records.enumerate().filter_map(|(index, held)| {
+            let is_first = self.held().take_while(|it| it.value != held.value);
+            let is_first = !is_first.into_iter().any(|it| self.same_key(it.value, held.value));
+            let is_chosen = is_first && choice == Some(held.value);
+            Some(((held.ready?, !is_chosen, !is_first), index))
+        });
         ready.min().map(|(_, index)| index)
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Output> {
-        let element = self.line.remove(self.next()?);
+    /// Lets what became ready since so many had leave in any order.
+    pub(super) fn tie_ready(&mut self, readied: usize) {
+        for held in self.held_mut() {
+            held.ready = held.ready.map(|it| it.min(readied + 1));
+        }
+    }
+
+    pub(crate) fn pop(&mut self, choice: Option<u32>) -> Option<Output> {
+        let element = self.line.remove(self.next(choice)?);
         self.metrics.emitted += u64::from(matches!(element, StreamElement::Record(_)));
         Some(element.map(|held| match held.state {
             State::Final(outcome) => {

@@ -6,16 +6,17 @@
 
 use std::time::Duration;
 
-use sparkawait_core::element::Key;
+use sparkawait_core::element::{Key, StreamElement};
 use sparkawait_core::flow::ChannelConfig;
-use sparkawait_core::operator::AttemptId;
+use sparkawait_core::operator::{AttemptId, Failure, Refusal, SnapshotState};
 use sparkawait_core::policy::{
     CallPolicy, CallSign, ChannelPolicy, Costs, EndedCall, PolicyConfig, RateGate, RateLimits,
     usual_costs,
 };
 use sparkawait_core::time::ProcessingTime;
 
-use super::operator_model::{Held, Model, Operator, State};
+use super::held_model::{Held, State};
+use super::operator_model::{Model, Operator};
 
 /// The policy of a channel, and for how long it was closed.
 #[derive(Debug)]
@@ -66,7 +67,9 @@ impl Model {
         for limit in &mut config.rate_limits {
             *limit = limit.filter(|it| it.is_per_channel || is_single);
         }
-        let (now, shared) = (self.now, self.gate_closed());
+        let shared = self.gate_closed();
+        // The only channel is there from the beginning.
+        let now = if is_single { ProcessingTime::ZERO } else { self.now };
         let new = || Policed { policy: ChannelPolicy::new(&config, now), closed: (0, 0, shared) };
         Some(&mut self.policies.entry(channel).or_insert_with(new).policy)
     }
@@ -114,6 +117,38 @@ impl Model {
         if let Some(policy) = self.policy(channel) {
             policy.pause_until(now + delay, since, now);
         }
+    }
+
+    /// Fails what waits for a destination that dropped its calls, where nothing is to wait for that.
+    pub(crate) fn refuse(&mut self, operator: &Operator) {
+        let readied = self.readied;
+        while let Some((value, rest)) = self.next_refused(operator) {
+            let last = self.get(value).last_failure;
+            self.finish(value, Err(Failure::refused(Refusal::Paused(rest), last)));
+            // The call of a probe, which was not even told of.
+            self.withdraws_calls |= self.is_closed;
+        }
+        // In what order is not said.
+        self.tie_ready(readied);
+    }
+
+    fn next_refused(&self, operator: &Operator) -> Option<(u32, Duration)> {
+        let failed = operator.failure().map(|it| it.record.value);
+        let waits = |it: &&Held| it.state == State::Waiting && !self.is_blocked(it.value);
+        let mut waiting = self.held().filter(|it| !self.is_closed && waits(it));
+        waiting.find_map(|it| {
+            let policy = &self.policies.get(&self.channel(it.value))?.policy;
+            // What failed the operator may have waited for a probe, whose call is withdrawn then.
+            let is_probed = failed.is_some() && policy.window(self.now) == 1;
+            let beside = is_probed.then_some(Duration::ZERO);
+            let rest = policy.refuses_for(self.now).or(beside)?;
+            let is_refused = match failed {
+                Some(failed) => failed == it.value,
+                // What was given up waits for its timeout.
+                None => self.has_time(it) || is_completed(operator, it.value, self.now),
+            };
+            is_refused.then_some((it.value, rest))
+        })
     }
 
     /// Tells the policies of a record that its call starts.
@@ -169,7 +204,8 @@ impl Model {
         let (costs, zero) = (self.costs(), ProcessingTime::ZERO);
         let ready = |it: &Policed| it.policy.ready_at(zero, &costs);
         let gate = self.gate.iter().map(|it| it.ready_at(&costs, zero));
-        let known = self.policies.values().map(ready).chain(gate).any(|it| Some(it) == polled);
+        let known = self.policies.values().map(ready).chain(gate).any(|it| Some(it) == polled)
+            || polled.is_some_and(|it| self.is_time_of_adaptive_rate(it));
         assert!(polled == first || known, "{polled:?} is nobody's time, {first:?} is the first");
         assert!(first.is_none_or(|first| polled.is_some_and(|it| it <= first)));
         for held in self.held().filter(|it| it.state == State::Waiting) {
@@ -177,10 +213,19 @@ impl Model {
             let Some(policed) = self.policies.get(&channel) else { continue };
             let ready_at = policed.policy.ready_at(self.now, &costs);
             if ready_at > self.now && !self.is_blocked(held.value) {
-                let wakes = polled.is_some_and(|it| it <= ready_at);
+                let wakes = polled.is_some_and(|it| it <= ready_at || near(it, ready_at));
                 assert!(wakes, "{} is forgotten at {ready_at:?}", held.value);
             }
         }
+    }
+
+    /// Whether it is when an adaptive rate lets a call start, or was: it counts in parts of seconds,
+    /// so the time depends a little on when it was asked.
+    fn is_time_of_adaptive_rate(&self, time: ProcessingTime) -> bool {
+        let costs = self.costs();
+        let mut times = self.policies.values().map(|it| it.policy.ready_at(self.now, &costs));
+        let is_adaptive = self.policies().is_some_and(|it| it.is_rate_adaptive);
+        is_adaptive && (time <= self.now || times.any(|it| near(it, time)))
     }
 
     /// Checks how many records the operator would take; exactly, where no policy is to be asked.
@@ -194,8 +239,24 @@ impl Model {
         let waits = self.held().any(|it| it.state == State::Waiting && !self.is_blocked(it.value));
         let running = self.running_in(None);
         assert!(!waits || free == 0, "those that wait go first");
-        assert!(free == 0 || !self.is_held(None, running, self.now), "it would have to wait");
+        let refuses = self.policies().and_then(|it| it.pause).is_some_and(|it| it.refuses);
+        let is_held = self.is_held(None, running, self.now);
+        assert!(free == 0 || refuses || !is_held, "it would have to wait");
         let may_start = !waits && !self.is_held(None, running, self.handled_at);
         assert!(!may_start || free > 0 || self.free_slots() == 0, "a call may start");
     }
+}
+
+fn is_completed(operator: &Operator, value: u32, now: ProcessingTime) -> bool {
+    operator.snapshot(now).iter().any(|element| match element {
+        StreamElement::Record(it) => {
+            it.record.value == value && matches!(it.state, SnapshotState::Completed(_))
+        }
+        StreamElement::Watermark(_) => false,
+    })
+}
+
+/// Whether they differ by no more than what rounding does.
+fn near(a: ProcessingTime, b: ProcessingTime) -> bool {
+    a.as_nanos().abs_diff(b.as_nanos()) <= 4
 }

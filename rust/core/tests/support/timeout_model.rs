@@ -5,7 +5,8 @@ use sparkawait_core::operator::{Failure, Retry};
 use sparkawait_core::policy::CallSign;
 use sparkawait_core::time::ProcessingTime;
 
-use super::operator_model::{Held, Model, State};
+use super::held_model::{Held, State};
+use super::operator_model::Model;
 
 impl Model {
     pub(super) fn arm(&mut self, value: u32, deadline: Option<ProcessingTime>) {

@@ -269,6 +269,12 @@ impl ChannelTable {
 
     // --- what fails instead of waiting ---
 
+    /// Returns whether [`next_refused`](Self::next_refused) may return a record.
+    #[inline]
+    pub(crate) const fn has_refused(&self) -> bool {
+        !self.refusing.is_empty()
+    }
+
     /// Removes the next record that waits for a credit in a channel whose records fail instead, with
     /// the time for which they do at least; it rests still.
     ///

@@ -86,8 +86,8 @@ pub struct AsyncWaitOperator<E, R, F> {
     timers: Timers,
     /// Records in back-off.
     backing_off: usize,
-    /// Completed records that take no slot.
-    without_slot: usize,
+    /// Completed records that were not emitted.
+    completed: usize,
     /// Which calls are slow, and have another one beside them.
     hedging: Option<Box<Hedging>>,
     /// The last failure of each pending record that failed and is tried again. Beside the queue,
@@ -103,6 +103,8 @@ pub struct AsyncWaitOperator<E, R, F> {
     failed: Option<Emitted<E, (), F>>,
     /// Whether the operator failed or was closed: completions are ignored.
     is_closed: bool,
+    /// Whether it is open and no record has two calls, so that most completions need one look.
+    has_single_calls: bool,
     metrics: Metrics,
 }
 
@@ -128,13 +130,14 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 .timeout
                 .map_or(u64::MAX, |it| (ProcessingTime::ZERO + it).as_nanos()),
             window: config.max_concurrency.get(),
+            has_single_calls: config.hedge.is_none(),
             config,
             queue,
             running: 0,
             waiting: VecDeque::new(),
             timers: Timers::new(),
             backing_off: 0,
-            without_slot: 0,
+            completed: 0,
             last_failures: HashMap::default(),
             replay: VecDeque::new(),
             actions: Actions::default(),
@@ -175,7 +178,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
 
     /// Returns the number of records that take slots.
     fn taken_slots(&self) -> usize {
-        self.queue.len() - self.without_slot
+        self.queue.len() - self.records_without_slot()
     }
 
     /// Admits a record and starts its first attempt, unless an earlier record of its key is pending.
@@ -212,7 +215,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         key: Option<Key>,
         now: ProcessingTime,
     ) -> Result<(), QueueFull<StreamRecord<E>>> {
-        self.process_element_for(Price::Usual, channel, record, key, now)
+        match self.channels {
+            None => self.admit_to_call(record, key, now),
+            Some(_) => self.admit_to_channel(channel, record, key, now),
+        }
     }
 
     /// Does as [`process_element_on`](Self::process_element_on) for a record of this price, which
@@ -229,10 +235,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         key: Option<Key>,
         now: ProcessingTime,
     ) -> Result<(), QueueFull<StreamRecord<E>>> {
-        match self.channels {
-            None => self.admit_to_call(record, key, now),
-            Some(_) => self.admit_to_channel(price, channel, record, key, now),
+        if price == Price::Usual || self.channels.is_none() {
+            return self.process_element_on(channel, record, key, now);
         }
+        self.admit_to_busy_channel(price, channel, record, key, now)
     }
 
     /// Admits a record if there is a permit for it.
@@ -264,27 +270,29 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     #[inline(never)]
     fn admit_to_channel(
         &mut self,
-        price: Price,
         channel: Option<Key>,
         record: StreamRecord<E>,
         key: Option<Key>,
         now: ProcessingTime,
     ) -> Result<(), QueueFull<StreamRecord<E>>> {
-        let may_start = self.running < self.window && self.config.mode != OutputMode::KeyOrdered;
-        if may_start
+        if self.may_start_new()
             && self.replay.is_empty()
             && let Some(channels) = &mut self.channels
             && let Some(channel) = channels.start_at_once(channel, now)
         {
             let in_flight = InFlight::new(record, true, channel, self.timeout_nanos, now);
             let admitted = self.admit(in_flight, true, key, now);
-            let (id, _) = admitted.map_err(|full| self.turn_away(full.element, true))?;
-            if price != Price::Usual {
-                self.note_price(id, price, true);
-            }
-            return Ok(());
+            return match admitted {
+                Ok(_) => Ok(()),
+                Err(full) => Err(self.turn_away(full.element, true)),
+            };
         }
-        self.admit_to_busy_channel(price, channel, record, key, may_start, now)
+        self.admit_to_busy_channel(Price::Usual, channel, record, key, now)
+    }
+
+    /// Returns whether nothing but its channel keeps a new record from being called; its key may.
+    fn may_start_new(&self) -> bool {
+        self.running < self.window && self.config.mode != OutputMode::KeyOrdered
     }
 
     /// Admits a record of a channel that has to be asked whether it may be called now.
@@ -295,9 +303,9 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         channel: Option<Key>,
         record: StreamRecord<E>,
         key: Option<Key>,
-        may_start: bool,
         now: ProcessingTime,
     ) -> Result<(), QueueFull<StreamRecord<E>>> {
+        let may_start = self.may_start_new();
         let is_single = self.channels.as_ref().is_some_and(|it| it.is_single());
         // Before its channel's policies are told of a call, which is not taken back.
         let is_full = self.is_closed
@@ -411,7 +419,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let element = self.queue.pop_completed()?;
         Some(element.map(|Completed { value, result }| {
             self.metrics.emitted += 1;
-            self.without_slot -= usize::from(!self.config.completed_take_slots);
+            self.completed -= 1;
             Emitted { record: value.record, attempts: value.attempt, outcome: result }
         }))
     }
@@ -462,6 +470,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             return;
         }
         self.is_closed = true;
+        self.has_single_calls = false;
         self.actions.invoke.clear();
         self.actions.ask_timeout.clear();
         for element in self.queue.values() {
@@ -505,7 +514,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
 
     /// Returns the number of completed records that take no slot.
     pub fn records_without_slot(&self) -> usize {
-        self.without_slot
+        if self.config.completed_take_slots { 0 } else { self.completed }
     }
 
     /// Returns the number of attempts that run.

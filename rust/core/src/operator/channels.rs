@@ -111,8 +111,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 let waited = since.saturating_since(in_flight.admitted_at);
                 let is_late = now.saturating_since(since) >= waited;
                 let sign = if is_late { CallSign::TimedOut } else { CallSign::CutOff };
-                channels.observe_call(channel, id, since, now, sign);
-                channels.earn(channel, in_flight.attempt, sign, now);
+                channels.observe_attempt(channel, id, in_flight.attempt, since, now, sign);
                 channels.expire_call(channel, now.nanos_since(since));
             }
             Phase::Blocked | Phase::BackOff => channels.resume(channel),

@@ -35,6 +35,15 @@ pub(super) enum Calls {
     Hedge,
 }
 
+/// The call that an attempt ended with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastCall {
+    pub(super) channel: ChannelId,
+    pub(super) since: ProcessingTime,
+    /// Whether its record ends with it, too.
+    pub(super) is_final: bool,
+}
+
 /// A record with the state of its attempts.
 ///
 /// ```text
@@ -106,6 +115,21 @@ impl<E> InFlight<E> {
     /// Returns the nanoseconds that it has left, if it waits for a permit.
     pub(super) fn waits_with(&self, closed: u64, now: ProcessingTime) -> Option<u64> {
         (self.phase == Phase::Waiting).then(|| self.due(closed).nanos_since(now))
+    }
+
+    /// Ends the call that runs, the only one that is left; with `retries` another attempt follows.
+    #[inline]
+    pub(super) fn end_call(&mut self, retries: bool) -> LastCall {
+        if !retries {
+            self.phase = Phase::Completed;
+        }
+        LastCall { channel: self.channel, since: self.since, is_final: !retries }
+    }
+
+    /// Returns whether `attempt` is its attempt, which runs.
+    #[inline]
+    pub(super) fn runs(&self, attempt: AttemptId) -> bool {
+        self.phase == Phase::Running && self.attempt == attempt.attempt
     }
 
     /// Whether `attempt` is the second one beside its attempt.

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::action::{AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry, TooLate};
-use super::in_flight::{Calls, InFlight, Phase};
+use super::in_flight::{Calls, InFlight, LastCall, Phase};
 use super::{AsyncWaitOperator, EndOfInput, FailurePolicy, Outcome};
 use crate::policy::CallSign;
 use crate::queue::{EntryId, StreamElementQueue};
@@ -19,14 +19,31 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Takes the outcome of an attempt, unless it is no longer awaited.
     pub fn handle_completion(
         &mut self,
-        mut attempt: AttemptId,
+        attempt: AttemptId,
         completion: Completion<R, F>,
         now: ProcessingTime,
     ) -> Handled {
-        let asks_for_retry = completion.retry != Retry::No;
-        let retries = asks_for_retry && self.may_retry(attempt.first());
+        let retries = completion.retry != Retry::No && self.may_retry(attempt);
+        let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.runs(attempt));
+        let Some(in_flight) = in_flight.filter(|_| self.has_single_calls) else {
+            return self.handle_any_completion(attempt, completion, now);
+        };
+        let call = in_flight.end_call(retries);
+        let handled = self.end_attempt(attempt, call, completion, now);
+        self.start_next(now);
+        handled
+    }
+
+    /// Does so where it may be that of one of two calls, of a timeout, or be awaited no longer.
+    #[inline(never)]
+    fn handle_any_completion(
+        &mut self,
+        attempt: AttemptId,
+        completion: Completion<R, F>,
+        now: ProcessingTime,
+    ) -> Handled {
         let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.awaits(attempt));
-        let Some(mut in_flight) = in_flight.filter(|_| !self.is_closed) else {
+        let Some(in_flight) = in_flight.filter(|_| !self.is_closed) else {
             return Handled::Ignored;
         };
         if in_flight.phase == Phase::TimedOut {
@@ -34,44 +51,57 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             self.start_waiting(now);
             return Handled::TimeoutAnswered;
         }
-        if self.hedging.is_some() {
-            if in_flight.calls == Calls::Both && asks_for_retry {
-                return self.leave_to_other(attempt, completion, now);
-            }
-            let is_answer = completion.outcome.is_ok() && !asks_for_retry;
-            self.note_first(attempt, is_answer, now);
-            attempt = attempt.first();
-            let Some(left) = self.queue.get_mut(attempt.entry) else { return Handled::Ignored };
-            in_flight = left;
+        let asks_for_retry = completion.retry != Retry::No;
+        if in_flight.calls == Calls::Both && asks_for_retry {
+            return self.leave_to_other(attempt, completion, now);
         }
-        let nanos = now.nanos_since(in_flight.since);
+        let is_answer = completion.outcome.is_ok() && !asks_for_retry;
+        self.note_first(attempt, is_answer, now);
+        let attempt = attempt.first();
+        let retries = asks_for_retry && self.may_retry(attempt);
+        let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return Handled::Ignored };
+        let call = in_flight.end_call(retries);
+        let handled = self.end_attempt(attempt, call, completion, now);
+        self.start_waiting(now);
+        handled
+    }
+
+    /// Ends an attempt, of which no call runs any more: with its record, or before another one.
+    #[expect(clippy::inline_always, reason = "once per record, from two places")]
+    #[inline(always)]
+    fn end_attempt(
+        &mut self,
+        attempt: AttemptId,
+        call: LastCall,
+        completion: Completion<R, F>,
+        now: ProcessingTime,
+    ) -> Handled {
+        let nanos = now.nanos_since(call.since);
         let latency = Duration::from_nanos(nanos);
         self.running -= 1;
         if let Some(channels) = &mut self.channels {
-            let (channel, since) = (in_flight.channel, in_flight.since);
-            channels.observe_call(channel, attempt.entry, since, now, completion.sign);
-            channels.earn(channel, attempt.attempt, completion.sign, now);
-            if retries {
-                channels.finish_call(channel, nanos);
-            } else {
-                channels.forget_price(attempt.entry);
+            let (channel, AttemptId { entry, attempt }) = (call.channel, attempt);
+            channels.observe_attempt(channel, entry, attempt, call.since, now, completion.sign);
+            if call.is_final {
+                channels.forget_price(entry);
                 channels.end_call(channel, nanos);
+            } else {
+                channels.finish_call(channel, nanos);
             }
         }
-        if retries {
+        if !call.is_final {
             self.try_again(attempt, completion, now);
             return Handled::Retried(latency);
         }
-        in_flight.phase = Phase::Completed;
         if attempt.attempt > 1 {
             self.forget_failure(attempt.entry);
         }
+        let asks_for_retry = completion.retry != Retry::No;
         let outcome = completion.outcome.map_err(|error| match self.config.retry {
             Some(_) if asks_for_retry && attempt.attempt > 1 => Failure::RetriesExhausted(error),
             _ => Failure::Function(error),
         });
         self.conclude(attempt.entry, outcome, now);
-        self.start_waiting(now);
         Handled::Final(latency)
     }
 
@@ -82,7 +112,6 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             self.last_failures.insert(attempt.entry, failure);
         }
         self.back_off(attempt, ended.retry, ended.sign, now);
-        self.start_waiting(now);
     }
 
     #[inline(never)]
@@ -179,7 +208,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 Err(failure)
             }
         };
-        self.without_slot += usize::from(!self.config.completed_take_slots);
+        self.completed += 1;
         if let Ok(Some(successor)) = self.queue.complete_keyed(id, outcome) {
             // A record that asked for the outcome of its timeout is not started.
             let is_blocked = |phase| phase == Phase::Blocked;
@@ -224,16 +253,23 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if self.hedging.as_ref().is_some_and(|it| it.has_slow()) {
             self.start_hedges(now);
         }
+        self.start_next(now);
+    }
+
+    /// Does so where no record may have two calls.
+    #[expect(clippy::inline_always, reason = "once per completion, and mostly nobody waits")]
+    #[inline(always)]
+    fn start_next(&mut self, now: ProcessingTime) {
         match &self.channels {
             None if self.waiting.is_empty() => {}
-            None => self.start_next(now),
+            None => self.start_oldest(now),
             Some(channels) if channels.has_ready() => self.start_ready(now),
             Some(_) => {}
         }
     }
 
     #[inline(never)]
-    fn start_next(&mut self, now: ProcessingTime) {
+    fn start_oldest(&mut self, now: ProcessingTime) {
         while self.running < self.window
             && let Some(id) = self.waiting.pop_front()
         {

@@ -167,13 +167,13 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.actions.cancel.push(attempt);
         self.running -= 1;
         self.metrics.cancelled += 1;
+        let attempt = attempt.first();
         if let Some(channels) = &mut self.channels {
             let (channel, since) = (in_flight.channel, in_flight.since);
-            channels.observe_call(channel, attempt.entry, since, now, CallSign::TimedOut);
-            channels.earn(channel, attempt.first().attempt, CallSign::TimedOut, now);
+            let AttemptId { entry, attempt } = attempt;
+            channels.observe_attempt(channel, entry, attempt, since, now, CallSign::TimedOut);
             channels.expire_call(channel, now.nanos_since(since));
         }
-        let attempt = attempt.first();
         if self.may_retry(attempt) {
             self.back_off(attempt, Retry::Yes, CallSign::TimedOut, now);
         } else {

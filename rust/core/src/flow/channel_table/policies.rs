@@ -170,23 +170,27 @@ impl ChannelTable {
         }
     }
 
-    /// Lets the channel's policies learn from a call that is about to be finished, if it has any.
+    /// Lets the channel's policies learn from an attempt that is about to be finished, if it has any:
+    /// what its last call says, and which retries the attempt with this number, from 1, earns.
     #[inline]
-    pub fn observe_call(
+    pub fn observe_attempt(
         &mut self,
         id: ChannelId,
         entry: EntryId,
+        attempt: u32,
         started: ProcessingTime,
         ended: ProcessingTime,
         sign: CallSign,
     ) {
         if self.policies.is_some() {
-            self.learn(id, entry, started, ended, sign);
+            self.observe_call(id, entry, started, ended, sign);
+            self.earn(id, attempt, sign, ended);
         }
     }
 
+    /// Lets them learn from a call that ends, the attempt of which goes on perhaps.
     #[inline(never)]
-    fn learn(
+    pub fn observe_call(
         &mut self,
         id: ChannelId,
         entry: EntryId,
@@ -304,9 +308,7 @@ impl ChannelTable {
 
     // --- what retries cost ---
 
-    /// Notes the end of an attempt with this number, from 1, in a channel: it may earn retries.
-    #[inline]
-    pub fn earn(&mut self, id: ChannelId, attempt: u32, sign: CallSign, now: ProcessingTime) {
+    fn earn(&mut self, id: ChannelId, attempt: u32, sign: CallSign, now: ProcessingTime) {
         if let Some(policies) = &mut self.policies {
             policies.earn(id, attempt, sign, now);
         }

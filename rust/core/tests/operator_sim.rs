@@ -18,6 +18,7 @@ use sparkawait_core::operator::{
 };
 use sparkawait_core::policy::{
     AdaptiveLimitConfig, CallSign, Gcra, PauseConfig, PolicyConfig, Price, Rate, RateLimitConfig,
+    RetryBudgetConfig,
 };
 use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 use sparkawait_core::time::ProcessingTime;
@@ -176,13 +177,21 @@ fn policies() -> impl Strategy<Value = PolicyConfig> {
     let (limit, pause) = (prop::option::of(limit), prop::option::of(pause));
     let (first, second) = (prop::option::of(rate_limits()), prop::option::of(rate_limits()));
     let is_rate_adaptive = prop::bool::weighted(0.2);
-    (limit, pause, first, second, is_rate_adaptive).prop_map(
-        |(adaptive_limit, pause, first, second, is_rate_adaptive)| PolicyConfig {
+    // Tokens come in time, since there may be no timeout; none is ever too old.
+    let budget = (select(vec![0.0, 0.3, 1.0]), select(vec![10_000_000, 300_000_000])).prop_map(
+        |(ratio, min_per_second)| RetryBudgetConfig {
+            lasts: Duration::from_secs(1_000_000),
+            ..RetryBudgetConfig::new(ratio, min_per_second)
+        },
+    );
+    let budget = prop::option::of(budget);
+    (limit, pause, first, second, is_rate_adaptive, budget).prop_map(
+        |(adaptive_limit, pause, first, second, is_rate_adaptive, retry_budget)| PolicyConfig {
             adaptive_limit,
             pause,
             rate_limits: [first, second, None, None],
             is_rate_adaptive,
-            retry_budget: None,
+            retry_budget,
         },
     )
 }
@@ -330,6 +339,7 @@ impl Simulation {
         } else {
             self.model.accepts()
         };
+        self.model.offer(value);
         let (operator, now) = (&mut self.operator, self.model.now);
         let channel = self.model.channel(value);
         let put = operator.process_element_on(channel, record(value), key_of(value), now);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{
-    Completion, Config, Failure, NotCalled, OutputMode, Retry, TooLate,
+    Completion, Config, EndOfInput, Failure, NotCalled, OutputMode, Retry, TooLate,
 };
 use sparkawait_core::policy::{
     AdaptiveLimitConfig, CallSign, Gcra, HedgeAfter, HedgeConfig, PauseConfig, PolicyConfig, Rate,
@@ -328,6 +328,26 @@ fn a_retry_without_a_token_ends_with_its_record() {
     // The first calls have earned ten, and nobody earns more.
     assert_eq!((world.failed(), world.made.len()), (100, 110));
     assert!(world.emitted.iter().all(|it| it.2 <= at(6 * SECOND)));
+}
+
+#[test]
+fn a_token_that_comes_after_the_end_of_the_input_is_used_at_once() {
+    let policy =
+        PolicyConfig { retry_budget: Some(RetryBudgetConfig::new(0.0, 10)), ..PolicyConfig::NONE };
+    let config = Config {
+        retry: Some(AsyncRetryStrategy::fixed_delay(1, 3 * SECOND)),
+        at_end_of_input: EndOfInput::LastAttempt,
+        ..bounded(OutputMode::Unordered, &policy, 0)
+    };
+    let is_lost = |call: Call| call.value == 0 && call.attempt == 1;
+    let mut world =
+        World::new(config, 0, |call| if is_lost(call) { lost() } else { Answer::good() });
+    world.gap = Duration::from_millis(50);
+
+    world.run(2);
+
+    let again = world.made.iter().find(|it| it.attempt == 2).map(|it| it.at);
+    assert_eq!((world.failed(), again), (0, Some(at(Duration::from_millis(100)))));
 }
 
 #[test]

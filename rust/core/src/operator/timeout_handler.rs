@@ -200,6 +200,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
 
     /// Lets records go on whose next attempts have waited for tokens that are there now.
     fn hand_out_tokens(&mut self, now: ProcessingTime) {
+        let is_last = self.is_draining();
         loop {
             let (queue, Some(channels)) = (&mut self.queue, &mut self.channels) else { return };
             let waits = |id| queue.get_mut(id).is_some_and(|it| it.phase == Phase::BackOff);
@@ -207,7 +208,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             let Some(in_flight) = queue.get_mut(id) else { continue };
             let (due, attempt) = (in_flight.since, in_flight.attempt);
             let attempt = AttemptId { entry: id, attempt };
-            if due > now {
+            if due > now && !is_last {
                 self.timers.back_offs.push(due, attempt);
             } else {
                 self.retry(attempt, now);

@@ -55,6 +55,8 @@ pub(super) enum State {
     },
     BackOff {
         due: ProcessingTime,
+        /// Whether it waits for a token of the retry budget, too.
+        lacks_token: bool,
     },
     /// The function is asked what the timeout shall emit.
     Asked,
@@ -120,7 +122,7 @@ impl Held {
             state => SnapshotState::Pending {
                 time_left: due.map(|due| due.saturating_since(now)),
                 backoff_left: match state {
-                    State::BackOff { due } => Some(due.saturating_since(now)),
+                    State::BackOff { due, .. } => Some(due.saturating_since(now)),
                     _ => None,
                 },
                 was_running: self.is_running(),

@@ -80,7 +80,7 @@ impl Model {
         assert_eq!(operator.pending_retries(), backing_off.count());
         let times = self.times();
         self.check_timeout(operator, &times);
-        assert_eq!(operator.active_timers(), times.len());
+        assert_eq!(operator.active_timers(), times.len() + self.without_token().count());
     }
 
     fn check_permits(&self) {
@@ -131,7 +131,7 @@ impl Model {
         live.flat_map(|held| {
             let attempt = held.attempt_deadline(self.config.attempt_timeout).map(|(time, _)| time);
             let retry = match held.state {
-                State::BackOff { due } => Some(due),
+                State::BackOff { due, lacks_token: false } => Some(due),
                 _ => None,
             };
             [held.armed.map(|it| it.0), attempt, retry].into_iter().flatten()

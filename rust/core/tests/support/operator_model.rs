@@ -12,7 +12,7 @@ use sparkawait_core::operator::{
     AsyncWaitOperator, AttemptId, Completion, Config, Emitted, EndOfInput, Failure, FailurePolicy,
     Handled, Metrics, OutputMode, Retry, Snapshot, SnapshotRecord, SnapshotState, TooLate,
 };
-use sparkawait_core::policy::RateGate;
+use sparkawait_core::policy::{CallSign, RateGate};
 use sparkawait_core::retry::mix;
 use sparkawait_core::time::ProcessingTime;
 
@@ -133,7 +133,7 @@ impl Model {
         self.is_closed
     }
 
-    fn is_draining(&self) -> bool {
+    pub(super) fn is_draining(&self) -> bool {
         self.input_ended && self.config.at_end_of_input == EndOfInput::LastAttempt
     }
 
@@ -230,7 +230,7 @@ impl Model {
         let latency = self.now.saturating_since(since);
         self.tell_end(value, |_| completion.sign);
         self.note_ended(value, latency);
-        if self.back_off(value, completion.retry, completion.outcome.err()) {
+        if self.back_off(value, completion.retry, completion.sign, completion.outcome.err()) {
             return Handled::Retried(latency);
         }
         let may_retry = completion.retry != Retry::No && self.config.retry.is_some();
@@ -240,7 +240,13 @@ impl Model {
         Handled::Final(latency)
     }
 
-    pub(super) fn back_off(&mut self, value: u32, retry: Retry, failure: Option<Reply>) -> bool {
+    pub(super) fn back_off(
+        &mut self,
+        value: u32,
+        retry: Retry,
+        sign: CallSign,
+        failure: Option<Reply>,
+    ) -> bool {
         let (seed, now, attempt) = (self.config.seed, self.now, self.get(value).attempt());
         let Some(strategy) = self.config.retry else { return false };
         let delay = match retry {
@@ -261,7 +267,10 @@ impl Model {
                 let left = deadline.saturating_since(now);
                 self.run_out(value, Some(TooLate::Retry { delay, left }));
             }
-            _ => self.get(value).state = State::BackOff { due: now + delay },
+            _ => {
+                let lacks_token = retry == Retry::Yes && sign.is_drop() && !self.take_token(value);
+                self.get(value).state = State::BackOff { due: now + delay, lacks_token };
+            }
         }
         true
     }
@@ -331,7 +340,7 @@ impl Model {
             return;
         }
         for held in self.held_mut() {
-            if matches!(held.state, State::BackOff { due } if due <= now) {
+            if matches!(held.state, State::BackOff { due, lacks_token: false } if due <= now) {
                 held.state = State::Waiting;
             }
         }
@@ -446,7 +455,7 @@ impl Model {
         if held.deadline.is_some_and(|deadline| deadline <= now) {
             self.handle_time();
         } else if let Some(rest) = backoff_left.filter(|_| is_free) {
-            held.state = State::BackOff { due: now + rest };
+            held.state = State::BackOff { due: now + rest, lacks_token: false };
         }
     }
 }

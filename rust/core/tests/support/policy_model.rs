@@ -4,14 +4,15 @@
 //! The policies are the real ones, which have models of their own: what is modelled is whom they are
 //! told of, and that nobody starts or waits against their word.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use sparkawait_core::element::{Key, StreamElement};
 use sparkawait_core::flow::ChannelConfig;
-use sparkawait_core::operator::{AttemptId, Failure, Refusal, SnapshotState};
+use sparkawait_core::operator::{AttemptId, Failure, OutputMode, Refusal, SnapshotState};
 use sparkawait_core::policy::{
     CallPolicy, CallSign, ChannelPolicy, Costs, EndedCall, PolicyConfig, RateGate, RateLimits,
-    usual_costs,
+    RetryBudget, usual_costs,
 };
 use sparkawait_core::time::ProcessingTime;
 
@@ -24,6 +25,14 @@ pub(super) struct Policed {
     pub(super) policy: ChannelPolicy,
     /// Nanoseconds up to the last call, and those of the policy and of the gate by then.
     closed: (u64, u64, u64),
+    retries: Option<Retries>,
+}
+
+/// What retries cost in a channel, and the records that wait for that.
+#[derive(Debug)]
+struct Retries {
+    budget: RetryBudget,
+    line: VecDeque<u32>,
 }
 
 impl Model {
@@ -54,6 +63,15 @@ impl Model {
         self.gate.as_ref().map_or(0, |it| it.closed_nanos(self.now))
     }
 
+    /// The operator looks at the channel of a record that might start at once.
+    pub(crate) fn offer(&mut self, value: u32) {
+        let is_keyed = self.config.mode == OutputMode::KeyOrdered;
+        let is_open = !self.is_closed && self.replay.is_empty();
+        if is_open && !is_keyed && self.unused_calls() > 0 {
+            self.policy(self.channel(value));
+        }
+    }
+
     /// The policy of a channel that has had a record.
     pub(super) fn policy(&mut self, channel: Option<Key>) -> Option<&mut ChannelPolicy> {
         let mut config = self.policies()?;
@@ -70,13 +88,20 @@ impl Model {
         let shared = self.gate_closed();
         // The only channel is there from the beginning.
         let now = if is_single { ProcessingTime::ZERO } else { self.now };
-        let new = || Policed { policy: ChannelPolicy::new(&config, now), closed: (0, 0, shared) };
+        let new = || Policed {
+            policy: ChannelPolicy::new(&config, now),
+            closed: (0, 0, shared),
+            retries: config
+                .retry_budget
+                .map(|it| Retries { budget: RetryBudget::new(it, now), line: VecDeque::new() }),
+        };
         Some(&mut self.policies.entry(channel).or_insert_with(new).policy)
     }
 
     /// For how long limits in time have let nothing start in a channel.
     pub(super) fn closed(&self, channel: Option<Key>) -> u64 {
-        let Some(Policed { policy, closed: (total, own, shared) }) = self.policies.get(&channel)
+        let Some(Policed { policy, closed: (total, own, shared), .. }) =
+            self.policies.get(&channel)
         else {
             return 0;
         };
@@ -178,6 +203,76 @@ impl Model {
         if let Some(policy) = self.policy(channel) {
             policy.on_end(&EndedCall { started, ended, in_flight, sign, charged, cost });
         }
+        self.earn(value, sign);
+    }
+
+    // --- what retries cost ---
+
+    /// Notes the end of the present attempt of a record.
+    fn earn(&mut self, value: u32, sign: CallSign) {
+        let (now, is_first) = (self.now, self.get_ref(value).attempts == 1);
+        let Some(retries) = self.retries(value) else { return };
+        if is_first && sign != CallSign::NotCalled {
+            retries.budget.on_first_attempt(now);
+        } else if !is_first && sign.is_answer() {
+            retries.budget.on_answered_retry(now);
+        }
+    }
+
+    /// Takes a token for a record, which waits in line otherwise.
+    pub(super) fn take_token(&mut self, value: u32) -> bool {
+        let now = self.now;
+        let Some(retries) = self.retries(value) else { return true };
+        let is_first = retries.line.is_empty();
+        let has_token = is_first && retries.budget.try_retry(now);
+        if !has_token {
+            retries.line.push_back(value);
+        }
+        has_token
+    }
+
+    fn retries(&mut self, value: u32) -> Option<&mut Retries> {
+        let channel = self.channel(value);
+        self.policies.get_mut(&channel).and_then(|it| it.retries.as_mut())
+    }
+
+    /// The records that wait for a token.
+    pub(super) fn without_token(&self) -> impl Iterator<Item = &Held> {
+        let lacks = |it: &&Held| matches!(it.state, State::BackOff { lacks_token: true, .. });
+        self.held().filter(move |it| !self.is_closed && lacks(it))
+    }
+
+    /// Lets records go on for which there are tokens.
+    pub(super) fn hand_out_tokens(&mut self) {
+        let (now, is_draining) = (self.now, self.is_draining());
+        let lacking: Vec<u32> = self.without_token().map(|it| it.value).collect();
+        let mut served = Vec::new();
+        for retries in self.policies.values_mut().filter_map(|it| it.retries.as_mut()) {
+            while retries.ready_at(now) <= now
+                && let Some(value) = retries.line.pop_front()
+            {
+                // Others have timed out since, and leave the token to the next one.
+                if lacking.contains(&value) && retries.budget.try_retry(now) {
+                    served.push(value);
+                }
+            }
+        }
+        for value in served {
+            let held = self.get(value);
+            held.state = match held.state {
+                State::BackOff { due, .. } if due > now && !is_draining => {
+                    State::BackOff { due, lacks_token: false }
+                }
+                _ => State::Waiting,
+            };
+        }
+    }
+
+    /// Whether it is when there are tokens, or was.
+    fn is_time_of_tokens(&self, time: ProcessingTime) -> bool {
+        let retries = self.policies.values().filter_map(|it| it.retries.as_ref());
+        let mut times = retries.map(|it| it.ready_at(self.now));
+        times.any(|it| time <= self.now || time == it)
     }
 
     /// Whether policies let no call of a channel start at `now` beside those that run.
@@ -205,9 +300,16 @@ impl Model {
         let ready = |it: &Policed| it.policy.ready_at(zero, &costs);
         let gate = self.gate.iter().map(|it| it.ready_at(&costs, zero));
         let known = self.policies.values().map(ready).chain(gate).any(|it| Some(it) == polled)
-            || polled.is_some_and(|it| self.is_time_of_adaptive_rate(it));
+            || polled.is_some_and(|it| self.is_time_of_adaptive_rate(it))
+            || polled.is_some_and(|it| self.is_time_of_tokens(it));
         assert!(polled == first || known, "{polled:?} is nobody's time, {first:?} is the first");
         assert!(first.is_none_or(|first| polled.is_some_and(|it| it <= first)));
+        for held in self.without_token() {
+            let retries = self.policies.get(&self.channel(held.value)).unwrap().retries.as_ref();
+            let token_at = retries.unwrap().ready_at(self.now);
+            let wakes = polled.is_some_and(|it| it <= token_at);
+            assert!(wakes, "{} is forgotten at {token_at:?}", held.value);
+        }
         for held in self.held().filter(|it| it.state == State::Waiting) {
             let channel = self.channel(held.value);
             let Some(policed) = self.policies.get(&channel) else { continue };
@@ -244,6 +346,13 @@ impl Model {
         assert!(free == 0 || refuses || !is_held, "it would have to wait");
         let may_start = !waits && !self.is_held(None, running, self.handled_at);
         assert!(!may_start || free > 0 || self.free_slots() == 0, "a call may start");
+    }
+}
+
+impl Retries {
+    fn ready_at(&self, now: ProcessingTime) -> ProcessingTime {
+        let mut budget = self.budget;
+        budget.ready_at(now)
     }
 }
 

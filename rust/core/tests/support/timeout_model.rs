@@ -30,6 +30,7 @@ impl Model {
             self.time_out_attempt(value);
         }
         self.end_back_offs(now);
+        self.hand_out_tokens();
     }
 
     /// The record whose deadline is looked at first, if that is by now.
@@ -75,7 +76,7 @@ impl Model {
         self.tell_end(value, |_| CallSign::TimedOut);
         self.note_if_running(value);
         self.cancel(value);
-        if !self.back_off(value, Retry::Yes, None) {
+        if !self.back_off(value, Retry::Yes, CallSign::TimedOut, None) {
             self.metrics.timeouts += 1;
             let last = self.get(value).last_failure;
             self.finish(value, Err(Failure::AttemptTimedOut(last)));

@@ -320,10 +320,7 @@ impl Simulation {
         let actions = std::mem::take(self.operator.actions());
         let started = actions.invoke.iter().chain(&actions.ask_timeout);
         self.calls.extend(started.map(|it| (it.attempt, it.value)));
-        self.model.refuse(&self.operator);
-        self.model.learn(actions);
-        // One that started may be what others are not to wait for.
-        self.model.refuse(&self.operator);
+        self.model.learn(actions, &self.operator);
         self.model.check(&mut self.operator);
         for &(attempt, value) in &self.calls {
             assert_eq!(self.operator.awaits(attempt), self.model.awaits(attempt, value));

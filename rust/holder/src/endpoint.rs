@@ -22,6 +22,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+mod inbox;
 mod link;
 mod messages;
 mod remote;

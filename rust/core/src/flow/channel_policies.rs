@@ -99,13 +99,26 @@ impl ChannelPolicies {
         if config.is_none() {
             return None;
         }
+        Some(Self::with(&config, sources, is_single))
+    }
+
+    /// Makes policies that bound nothing as long as nothing asks for it.
+    pub(super) fn unbounded() -> Box<Self> {
+        Self::with(&PolicyConfig::NONE, None, true)
+    }
+
+    fn with(
+        config: &PolicyConfig,
+        sources: Option<Arc<dyn PermitSources>>,
+        is_single: bool,
+    ) -> Box<Self> {
         let shared = RateLimits::new(&config.rate_limits, sources.as_deref(), None, |it| {
             !is_single && !it.is_per_channel
         });
         let usual = usual_costs(&config.rate_limits);
         let has_gate = !shared.is_empty();
         let gate = || Gate { gate: RateGate::new(shared, usual), held_until: None };
-        Some(Box::new(Self {
+        Box::new(Self {
             sources,
             usual,
             channels: Vec::new(),
@@ -116,24 +129,7 @@ impl ChannelPolicies {
             metrics: LimitMetrics::default(),
             held: 0,
             now: ProcessingTime::ZERO,
-            config,
-        }))
-    }
-
-    /// Makes policies that bound nothing as long as nothing asks for it.
-    pub(super) fn unbounded() -> Box<Self> {
-        Box::new(Self {
-            config: PolicyConfig::NONE,
-            sources: None,
-            usual: Costs::NONE,
-            channels: Vec::new(),
-            gate: None,
-            wakes: DelayedRetries::new(),
-            tokens: DelayedRetries::new(),
-            charges: HashMap::default(),
-            metrics: LimitMetrics::default(),
-            held: 0,
-            now: ProcessingTime::ZERO,
+            config: *config,
         })
     }
 

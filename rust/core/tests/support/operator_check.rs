@@ -12,9 +12,12 @@ use super::operator_model::{Model, Operator};
 
 impl Model {
     /// Learns which calls started, and checks all that the operator asks for.
-    pub(crate) fn learn(&mut self, actions: Actions<u32>) {
+    pub(crate) fn learn(&mut self, actions: Actions<u32>, operator: &Operator) {
+        self.refuse(operator);
         for invocation in actions.invoke {
             self.start(invocation);
+            // It may be what others are not to wait for.
+            self.refuse(operator);
         }
         assert_eq!(actions.ask_timeout.len(), self.asks.len());
         for (asked, value) in actions.ask_timeout.iter().zip(std::mem::take(&mut self.asks)) {

@@ -145,7 +145,7 @@ impl Model {
     }
 
     /// Fails what waits for a destination that dropped its calls, where nothing is to wait for that.
-    pub(crate) fn refuse(&mut self, operator: &Operator) {
+    pub(super) fn refuse(&mut self, operator: &Operator) {
         let readied = self.readied;
         while let Some((value, rest)) = self.next_refused(operator) {
             let last = self.get(value).last_failure;

@@ -7,7 +7,7 @@
 //!      +----> [ Connection, inboxes ] <-------+        one lock, once per bundle or burst
 //! ```
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, ErrorKind as IoKind};
 use std::os::unix::net::UnixStream;
@@ -23,6 +23,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 
+use super::inbox::{Inbox, Received};
 use super::messages::{Address, GIVEN_UP, Subject};
 
 /// Room for what comes at once.
@@ -43,8 +44,9 @@ type Place = (u32, String);
 /// The connections that this process has made.
 static LINKS: LazyLock<Mutex<HashMap<Place, Arc<Link>>>> = LazyLock::new(Mutex::default);
 
-/// Serves what another process asks for.
-pub(super) type Serve = fn(Arc<Link>, ChannelKey, Subject);
+/// Begins to serve what another process asks for, with the lock of the connection; an error if it
+/// cannot.
+pub(super) type Serve = fn(Arc<Link>, ChannelKey, Subject) -> io::Result<()>;
 
 /// One end of a connection.
 pub(super) struct Link {
@@ -63,30 +65,6 @@ struct State {
     inboxes: HashMap<ChannelKey, Inbox>,
     /// Why the connection is of no use any more.
     lost: Option<String>,
-}
-
-/// What came on a channel and nobody has taken.
-#[derive(Default)]
-struct Inbox {
-    messages: VecDeque<(u32, Bytes)>,
-    end: Option<Received>,
-    /// A channel that the other end wants something on, because of this one.
-    wanted: Option<ChannelKey>,
-}
-
-/// What came on a channel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Received {
-    /// A message, whose credits are to be recycled.
-    Message(u32, Bytes),
-    /// Nothing more comes.
-    Ended,
-    /// Nothing more comes, because the other end says so.
-    Reset(u16, Bytes),
-    /// The other end wants something on this channel.
-    Wanted(ChannelKey),
-    /// Nothing came in time.
-    Nothing,
 }
 
 /// Tells whether the other end is a process of the same user.
@@ -254,9 +232,28 @@ impl Link {
     /// Has another connection made by whoever needs one.
     fn forget(self: &Arc<Self>, place: &Place) {
         let mut links = LINKS.lock().unwrap_or_else(PoisonError::into_inner);
+        self.remove_from(&mut links, place);
+    }
+
+    /// Does so if nobody uses this one; returns whether it did.
+    fn forget_unused(self: &Arc<Self>, place: &Place) -> bool {
+        let mut links = LINKS.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_used = self.is_used();
+        if !is_used {
+            self.remove_from(&mut links, place);
+        }
+        !is_used
+    }
+
+    /// Another one may be at its place since it had as many channels as it may.
+    fn remove_from(self: &Arc<Self>, links: &mut HashMap<Place, Arc<Self>>, place: &Place) {
         if links.get(place).is_some_and(|it| Arc::ptr_eq(it, self)) {
             links.remove(place);
         }
+    }
+
+    fn is_used(&self) -> bool {
+        !self.lock().inboxes.is_empty()
     }
 
     fn lose(&self, reason: &str) {
@@ -303,9 +300,9 @@ impl Link {
         state.connection.handle_read(bytes)?;
         while let Some(event) = state.connection.poll_event() {
             if let Some((channel, subject)) = state.note(event) {
-                match self.serve {
-                    Some(serve) => serve(Arc::clone(self), channel, subject),
-                    None => state.connection.reset(channel, GIVEN_UP, Bytes::new()),
+                let served = self.serve.map(|serve| serve(Arc::clone(self), channel, subject));
+                if !matches!(served, Some(Ok(()))) {
+                    state.connection.reset(channel, GIVEN_UP, Bytes::new());
                 }
             }
         }
@@ -334,7 +331,7 @@ impl Link {
     }
 
     /// Sees to it that the other end says who it is, and that no connection is kept for nobody.
-    async fn watch(&self, greeting: Duration, place: Option<&Place>) -> io::Result<()> {
+    async fn watch(self: &Arc<Self>, greeting: Duration, place: Option<&Place>) -> io::Result<()> {
         tokio::time::sleep(greeting).await;
         if !self.lock().connection.is_greeted() {
             return Err(io::Error::other(ConnectionError::Silent(greeting)));
@@ -343,10 +340,8 @@ impl Link {
         let mut was_used = true;
         loop {
             tokio::time::sleep(IDLE).await;
-            let mut links = LINKS.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_used = !self.lock().inboxes.is_empty();
-            if !is_used && !was_used {
-                links.remove(place);
+            let is_used = self.is_used();
+            if !is_used && !was_used && self.forget_unused(place) {
                 return Err(io::Error::other("nobody used the connection"));
             }
             was_used = is_used;
@@ -393,22 +388,6 @@ impl State {
     }
 }
 
-impl Inbox {
-    fn is_empty(&self) -> bool {
-        self.messages.is_empty() && self.end.is_none() && self.wanted.is_none()
-    }
-
-    fn take(&mut self) -> Received {
-        if let Some(channel) = self.wanted.take() {
-            return Received::Wanted(channel);
-        }
-        if let Some((cost, payload)) = self.messages.pop_front() {
-            return Received::Message(cost, payload);
-        }
-        self.end.clone().unwrap_or(Received::Nothing)
-    }
-}
-
 /// Tells those who wait when the task of a connection ends, also by a panic.
 struct Guard(Arc<Link>);
 
@@ -426,99 +405,4 @@ impl fmt::Debug for Link {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::net::UnixListener;
-
-    use super::*;
-    use crate::random::random;
-
-    const LONG: Duration = Duration::from_secs(60);
-
-    const SUBJECT: Subject =
-        Subject::Part { task: crate::TaskId([1; 16]), run: String::new(), part: 7 };
-
-    /// Sends what was asked for, and then nothing but the end.
-    fn echo(link: Arc<Link>, channel: ChannelKey, subject: Subject) {
-        std::thread::spawn(move || {
-            link.push(channel, subject.to_bytes()).unwrap();
-            link.end(channel);
-        });
-    }
-
-    /// Never answers.
-    fn stall(_link: Arc<Link>, _channel: ChannelKey, _subject: Subject) {}
-
-    /// Listens at a socket of its own; returns where, and the ends that others connect to.
-    fn listen(serve: Serve) -> (Address, Arc<Mutex<Vec<Arc<Link>>>>) {
-        let number = u64::from_le_bytes(random().unwrap());
-        let path = std::env::temp_dir().join(format!("sparkawait-{number:016x}.sock"));
-        let listener = UnixListener::bind(&path).unwrap();
-        let address = Address { path: path.to_str().unwrap().to_owned(), token: [5; 16] };
-        let ends = Arc::new(Mutex::new(Vec::new()));
-        let (of_thread, token) = (Arc::clone(&ends), address.token);
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let end = Link::start(stream.unwrap(), token, Some(serve), None).unwrap();
-                of_thread.lock().unwrap().push(end);
-            }
-        });
-        (address, ends)
-    }
-
-    fn received(link: &Link, channel: ChannelKey) -> Vec<Received> {
-        let mut received = Vec::new();
-        loop {
-            received.push(link.receive(channel, LONG).unwrap());
-            match received.last() {
-                Some(Received::Message(cost, _)) => link.recycle(channel, *cost),
-                Some(Received::Ended) => return received,
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    #[test]
-    fn all_that_a_process_asks_another_for_goes_over_one_connection() {
-        let (address, ends) = listen(echo);
-
-        let asked: Vec<_> = (0..4).map(|_| Link::ask(&address, &SUBJECT).unwrap()).collect();
-
-        for (link, channel) in &asked {
-            let expected = [Received::Message(1, SUBJECT.to_bytes()), Received::Ended];
-            assert_eq!(received(link, *channel), expected);
-            assert!(Arc::ptr_eq(link, &asked[0].0));
-            link.close(*channel);
-        }
-        assert_eq!(ends.lock().unwrap().len(), 1);
-    }
-
-    #[test]
-    fn who_waits_is_told_that_the_connection_is_lost_and_another_one_is_made() {
-        let (address, ends) = listen(stall);
-        let (link, channel) = Link::ask(&address, &SUBJECT).unwrap();
-        while ends.lock().unwrap().is_empty() {
-            std::thread::yield_now();
-        }
-        let waiter = std::thread::spawn({
-            let link = Arc::clone(&link);
-            move || link.receive(channel, LONG)
-        });
-
-        ends.lock().unwrap()[0].lose("for a test");
-
-        assert_eq!(waiter.join().unwrap().unwrap_err().kind(), IoKind::ConnectionAborted);
-        let (other, _) = Link::ask(&address, &SUBJECT).unwrap();
-        assert!(!Arc::ptr_eq(&link, &other));
-    }
-
-    #[test]
-    fn who_does_not_know_the_token_gets_no_answer() {
-        let (address, _) = listen(echo);
-        let asked = Link::ask(&Address { token: [6; 16], ..address }, &SUBJECT);
-
-        // The other end may hang up before anything is asked for.
-        let received = asked.and_then(|(link, channel)| link.receive(channel, LONG));
-
-        assert_eq!(received.unwrap_err().kind(), IoKind::ConnectionAborted);
-    }
-}
+mod tests;

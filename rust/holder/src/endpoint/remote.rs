@@ -10,7 +10,8 @@ use sparkawait_core::ErrorKind;
 use sparkawait_runtime::Patience;
 use sparkawait_wire::ChannelKey;
 
-use super::link::{Link, Received};
+use super::inbox::Received;
+use super::link::Link;
 use super::messages::{ANSWER, Address, FAILED, GIVEN_UP, Subject, TURN, about};
 use crate::detached::{Counts, PartEnd};
 use crate::reader::Reader;

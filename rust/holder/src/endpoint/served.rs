@@ -11,7 +11,8 @@ use sparkawait_runtime::Patience;
 use sparkawait_task::error::TaskError;
 use sparkawait_wire::ChannelKey;
 
-use super::link::{Link, Received};
+use super::inbox::Received;
+use super::link::Link;
 use super::messages::{ANSWER, FAILED, NOT_HERE, Subject, TURN, about};
 use crate::bundles::BundleId;
 use crate::detached::{Begun, Claim, Counts, DetachedTask, PartEnd};
@@ -22,16 +23,11 @@ use crate::reader::{Reader, put_bytes};
 const PIECE: usize = 256 << 10;
 
 /// Carries out what the other end asks for, on a thread of its own.
-pub(super) fn serve(link: Arc<Link>, channel: ChannelKey, subject: Subject) {
-    let of_thread = Arc::clone(&link);
-    let spawned = std::thread::Builder::new()
+pub(super) fn serve(link: Arc<Link>, channel: ChannelKey, subject: Subject) -> io::Result<()> {
+    std::thread::Builder::new()
         .name("sparkawait-holder".to_owned())
-        .spawn(move || serve_step(&of_thread, channel, &subject));
-    if spawned.is_err() {
-        // The lock of the connection is held here. Without an answer, the other end does as if
-        // nobody were here.
-        drop(link);
-    }
+        .spawn(move || serve_step(&link, channel, &subject))
+        .map(drop)
 }
 
 fn serve_step(link: &Link, answers: ChannelKey, subject: &Subject) {

@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Channels without records in a [`ChannelTable`].
 
-use super::ChannelTable;
+use super::{ChannelTable, REMEMBERED};
 use crate::flow::ChannelId;
-
-/// Idle channels that are remembered, beyond as many as are active.
-///
-/// Remembering one saves a removal and an insertion when it comes back; 4096
-/// take about 600 KiB.
-pub(super) const REMEMBERED: usize = 4096;
 
 impl ChannelTable {
     /// Takes what a channel needs no longer, if it has no records.

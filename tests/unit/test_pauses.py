@@ -140,6 +140,25 @@ def test_rows_of_a_destination_that_drops_its_calls_fail_at_once_if_they_are_not
     assert 5 <= len(to_dead) <= 5 + 20
 
 
+def test_a_row_that_fails_the_task_when_it_comes_in_ends_it_whatever_came_with_it():
+    @async_function("y int")
+    async def lost(row):
+        raise ConnectionError
+
+    # The first calls wait for another attempt when the rest of the batch comes in, all at once.
+    out = arrow.ordered_wait(
+        [batch(40)],
+        lost,
+        timeout="5 min",
+        max_concurrency=20,
+        retry=retry.fixed_delay(9, "1 min"),
+        pause=sa.Pause(after_drops=1, initial="60s", on_pause="fail"),
+    )
+    with pytest.raises(sa.AsyncFunctionError, match="is paused") as info:
+        list(out)
+    assert info.value.kind is ErrorKind.DESTINATION_PAUSED
+
+
 def test_rows_wait_for_a_destination_that_comes_back():
     calls = []
 

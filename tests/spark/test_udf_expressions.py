@@ -50,6 +50,23 @@ def test_a_function_of_values_has_an_expression_as_the_key_of_its_cache(spark, b
     assert [of_rest[it] for it in range(7)] == [min(of_rest.values())] * 7
 
 
+async def as_text(number) -> str:
+    return str(number)
+
+
+@pytest.mark.parametrize(
+    ("function", "first"), [(as_text, "0"), (see, "id=0")], ids=["values", "row"]
+)
+def test_rows_are_grouped_by_a_function_that_has_an_expression(spark, function, first):
+    by = async_udf(function, channel=rest())
+
+    rows = numbered(spark).groupBy(by("id").alias("by")).count().collect()
+
+    assert {row["count"] for row in rows} == {1}
+    assert len(rows) == ROWS
+    assert first in {row.by for row in rows}
+
+
 def test_a_function_of_rows_does_not_see_the_column_of_an_expression(spark):
     channels = {"channel": ["id", rest()], "cache": sa.Cache(key=[F.upper("name"), "id"])}
     plain, hidden = async_udf(see), async_udf(see, **channels)

@@ -39,9 +39,14 @@ class HiddenArguments(Expressions):
 
     @property
     def arguments(self) -> list[Column]:
-        """The expressions, by their names."""
-        named = zip(self._expressions, self.names, strict=True)
-        return [expression.alias(name) for expression, name in named]
+        """The expressions. They have no alias, since Spark groups by no function of one."""
+        return list(self._expressions)
+
+    def within(self, row: Column) -> Column:
+        """Returns a struct with the expressions as its last members, by their names."""
+        for expression, name in zip(self._expressions, self.names, strict=True):
+            row = row.withField(name, expression)
+        return row
 
     def check_none(self, function_name: str) -> None:
         """Checks that there are none, for calls in SQL.

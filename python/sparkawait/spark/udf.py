@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
@@ -244,7 +245,7 @@ class AsyncUserDefinedFunction:
         hidden = self._hidden
         arguments = Arguments(self._names, packed=True, may_be_row=may_be_row, hidden=hidden.names)
         evaluate = self._evaluator(self._plan, arguments)
-        row = F.struct(*columns, *hidden.arguments)
+        row = hidden.within(F.struct(*columns))
         if _HAS_ARROW_UDF:
             return self._declared(_call(cast("Any", F.arrow_udf)(evaluate, self.returnType), row))
         return self._declared(self._through_pandas(evaluate, row))
@@ -274,8 +275,8 @@ class AsyncUserDefinedFunction:
             evaluate = self._evaluator(plan, arguments)
             arrow_udf = cast("Any", F.arrow_udf)(evaluate, self.returnType)
             return self._declared(_call(arrow_udf, *columns, *hidden.arguments))
-        named = (_column(it).alias(at) for it, at in zip(columns, places, strict=True))
-        row = F.struct(*named, *hidden.arguments)
+        members = zip(map(F.lit, places), map(_column, columns), strict=True)
+        row = hidden.within(F.named_struct(*itertools.chain.from_iterable(members)))
         result = self._through_pandas(self._evaluator(plan, arguments), row)
         # As a column of Spark's own function is called.
         plain = F.udf(_named(name), self.returnType)(*columns)

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias, cast, overload
 
 from sparkawait._core import Row
-from sparkawait._plan.checks import MAX_BYTES, shown
+from sparkawait._plan.checks import MAX_BYTES, flag, integer, shown
 from sparkawait._plan.signatures import misfit_of
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ElementTimeoutError, ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions, TakesOptions
 from sparkawait.native_function import NativeFunction
-from sparkawait.types import SchemaLike
+from sparkawait.types import SchemaLike, to_schema
 
 __all__ = [
     "AsyncFunction",
@@ -75,13 +75,14 @@ class Batch:
         Raises:
             ConfigurationError: If one of them is wrong.
         """
-        _check_positive_int(self.max_rows, "max_rows")
+        kind = ErrorKind.BATCH_INVALID
+        integer(self.max_rows, "max_rows", 1, MAX_BYTES, kind=kind)
         if self.max_bytes is not None:
-            _check_positive_int(self.max_bytes, "max_bytes")
+            integer(self.max_bytes, "max_bytes", 1, MAX_BYTES, kind=kind)
         object.__setattr__(self, "linger", parse_duration(self.linger, "linger"))
         if not isinstance(cast("object", self.split_on_error), bool):
             msg = f"`split_on_error` must be a bool, got {shown(self.split_on_error)}"
-            raise ConfigurationError(msg, ErrorKind.BATCH_INVALID)
+            raise ConfigurationError(msg, kind)
 
     @property
     def linger_seconds(self) -> float:
@@ -269,7 +270,7 @@ def async_function(
 
     Raises:
         ConfigurationError: From the decorator, if the function is not ``async def`` or cannot be
-            called with a row.
+            called with a row, or if the schema is none.
 
     Examples:
         >>> @async_function("doubled bigint")
@@ -298,12 +299,13 @@ def wrap_coroutine(
     """Wraps an ``async def``, or anything that is called like one.
 
     Raises:
-        ConfigurationError: If `function` is something else, or does not take a row.
+        ConfigurationError: If one of them is something else, or `function` does not take a row.
     """
     name = check_async(function)
     check_call(function, name, "row" if batch is None else "rows")
-    if not isinstance(cast("object", idempotent), bool):
-        _refuse(f"`idempotent` must be a bool, got {shown(idempotent)}", ErrorKind.OPTION_INVALID)
+    if schema is not None:
+        to_schema(schema)
+    flag(idempotent, "idempotent")
     return FunctionFromCoroutine(cast("_Coroutine", function), schema, batch, idempotent=idempotent)
 
 
@@ -388,12 +390,3 @@ def describe(function: object) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__qualname__", None) or type(function).__qualname__
-
-
-def _check_positive_int(value: object, name: str) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        msg = f"`{name}` must be an int of at least 1, got {shown(value)}"
-        raise ConfigurationError(msg, ErrorKind.BATCH_INVALID)
-    if value > MAX_BYTES:
-        msg = f"`{name}` must be at most {MAX_BYTES}, got {shown(value)}"
-        raise ConfigurationError(msg, ErrorKind.BATCH_INVALID)

@@ -107,6 +107,28 @@ def test_what_is_no_coroutine_is_refused_with_the_way_out(function, kind, words)
     assert info.value.kind == kind
 
 
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("name strin", "unknown or unsupported type 'strin'"),
+        ("", "`schema`"),
+        ("a int, a int", "column `a` twice"),
+        (5, "must be a DDL string"),
+    ],
+)
+def test_a_wrong_schema_is_refused_where_it_is_declared(schema, words):
+    with pytest.raises(ConfigurationError, match=words) as info:
+
+        @async_function(schema)
+        async def declared(row):
+            return {"name": "a"}
+
+    assert info.value.kind == "schema-invalid"
+    if schema == "name strin":
+        [text, mark] = next(it for it in info.value.__notes__ if "^" in it).splitlines()
+        assert mark.index("^") == text.index("strin")
+
+
 async def needs_client(row, client):
     return {"y": 1}
 

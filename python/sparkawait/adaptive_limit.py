@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
-from sparkawait._plan.checks import MAX_COUNT, shown
+from sparkawait._plan.checks import integer
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
@@ -78,12 +78,7 @@ class AdaptiveLimit:
 
 
 def _check(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        _refuse(f"`{name}` of AdaptiveLimit must be an int, got {shown(value)}")
-    if value < least:
-        _refuse(f"`{name}` of AdaptiveLimit must be at least {least}, got {shown(value)}")
-    if value > MAX_COUNT:
-        _refuse(f"`{name}` of AdaptiveLimit must be at most {MAX_COUNT}, got {shown(value)}")
+    integer(value, name, least, of=" of AdaptiveLimit", kind=ErrorKind.CHANNELS_INVALID)
 
 
 def _refuse(message: str) -> NoReturn:

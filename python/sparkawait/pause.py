@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, NoReturn, cast
+from typing import Literal, NamedTuple, cast
 
-from sparkawait._plan.checks import MAX_COUNT, shown
+from sparkawait._plan.checks import integer, refuse, shown
 from sparkawait.durations import Duration, positive_duration
-from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.exceptions import ErrorKind
 
 __all__ = ["OnPause", "Pause", "PauseTerms"]
 
 OnPause = Literal["wait", "fail"]
+
+_KIND = ErrorKind.RATE_LIMIT_INVALID
 
 
 class PauseTerms(NamedTuple):
@@ -67,23 +69,16 @@ class Pause:
         Raises:
             ConfigurationError: If one of them is wrong.
         """
-        drops, on_pause = cast("object", self.after_drops), cast("object", self.on_pause)
-        if not isinstance(drops, int) or isinstance(drops, bool):
-            _refuse(f"`after_drops` of Pause must be an int, got {shown(drops)}")
-        if not 1 <= drops <= MAX_COUNT:
-            bounds = "at least 1" if drops < 1 else f"at most {MAX_COUNT}"
-            _refuse(f"`after_drops` of Pause must be {bounds}, got {shown(drops)}")
+        drops = integer(self.after_drops, "after_drops", 1, of=" of Pause", kind=_KIND)
+        on_pause = cast("object", self.on_pause)
         if not isinstance(on_pause, str) or on_pause not in ("wait", "fail"):
-            _refuse(f"`on_pause` of Pause must be 'wait' or 'fail', got {shown(on_pause)}")
+            refuse(f"`on_pause` of Pause must be 'wait' or 'fail', got {shown(on_pause)}", _KIND)
         initial = positive_duration(self.initial, "initial")
         maximum = positive_duration(self.maximum, "maximum")
         if maximum < initial:
-            _refuse(
+            refuse(
                 "`maximum` of Pause must not be below `initial`,"
-                f" got {shown(self.maximum)} and {shown(self.initial)}"
+                f" got {shown(self.maximum)} and {shown(self.initial)}",
+                _KIND,
             )
         return PauseTerms(drops, initial, maximum, on_pause == "fail")
-
-
-def _refuse(message: str) -> NoReturn:
-    raise ConfigurationError(message, ErrorKind.RATE_LIMIT_INVALID)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, cast
 
-from sparkawait._plan.checks import shown
+from sparkawait._plan.checks import integer, shown
 from sparkawait._plan.signatures import misfit_of
 from sparkawait.columns import ColumnLike, is_expression
 from sparkawait.durations import parse_duration
@@ -221,11 +221,7 @@ def _parse_rate(rate: object) -> tuple[int, int]:
 
 
 def _check_count(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        _refuse(f"`{name}` of RateLimit must be an int, got {shown(value)}")
-    if not least <= value <= _MOST:
-        bounds = f"at least {least}" if value < least else f"at most {_MOST}"
-        _refuse(f"`{name}` of RateLimit must be {bounds}, got {shown(value)}")
+    integer(value, name, least, _MOST, of=" of RateLimit", kind=ErrorKind.RATE_LIMIT_INVALID)
 
 
 def _check_cost(cost: object) -> None:

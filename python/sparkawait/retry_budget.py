@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn, cast
+from typing import NamedTuple, cast
 
-from sparkawait._plan.checks import MAX_COUNT, shown
-from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait._plan.checks import integer, refuse, shown
+from sparkawait.exceptions import ErrorKind
 
 __all__ = ["BudgetTerms", "RetryBudget"]
 
+_KIND = ErrorKind.RATE_LIMIT_INVALID
 _MOST = 1000
 
 
@@ -65,21 +66,13 @@ class RetryBudget:
         Raises:
             ConfigurationError: If one of them is wrong.
         """
-        ratio, least = cast("object", self.ratio), cast("object", self.min_per_second)
+        ratio = cast("object", self.ratio)
         is_number = isinstance(ratio, int | float) and not isinstance(ratio, bool)
         if not is_number or not 0 <= self.ratio <= _MOST:
-            _refuse(
-                f"`ratio` of RetryBudget must be a number from 0 to {_MOST}, got {shown(ratio)}"
-            )
-        if not isinstance(least, int) or isinstance(least, bool):
-            _refuse(f"`min_per_second` of RetryBudget must be an int, got {shown(least)}")
-        if not 0 <= least <= MAX_COUNT:
-            bounds = "at least 0" if least < 0 else f"at most {MAX_COUNT}"
-            _refuse(f"`min_per_second` of RetryBudget must be {bounds}, got {shown(least)}")
+            msg = f"`ratio` of RetryBudget must be a number from 0 to {_MOST}, got {shown(ratio)}"
+            refuse(msg, _KIND)
+        least = integer(self.min_per_second, "min_per_second", 0, of=" of RetryBudget", kind=_KIND)
         if self.ratio == 0 and least == 0:
-            _refuse("RetryBudget has neither `ratio` nor `min_per_second`: no row is tried again")
+            msg = "RetryBudget has neither `ratio` nor `min_per_second`: no row is tried again"
+            refuse(msg, _KIND)
         return BudgetTerms(float(self.ratio), least)
-
-
-def _refuse(message: str) -> NoReturn:
-    raise ConfigurationError(message, ErrorKind.RATE_LIMIT_INVALID)

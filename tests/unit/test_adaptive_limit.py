@@ -143,9 +143,18 @@ def test_a_limit_begins_at_its_minimum_by_default(limit, expected):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: sa.AdaptiveLimit(min=0), "`min` of AdaptiveLimit must be at least 1, got 0"),
-        (lambda: sa.AdaptiveLimit(True), "`initial` of AdaptiveLimit must be an int, got True"),
-        (lambda: sa.AdaptiveLimit(1, 2), "`initial` of AdaptiveLimit must be at least 2, got 1"),
+        (
+            lambda: sa.AdaptiveLimit(min=0),
+            "`min` of AdaptiveLimit must be an int of at least 1, got 0",
+        ),
+        (
+            lambda: sa.AdaptiveLimit(True),
+            "`initial` of AdaptiveLimit must be an int of at least 1, got True",
+        ),
+        (
+            lambda: sa.AdaptiveLimit(1, 2),
+            "`initial` of AdaptiveLimit must be an int of at least 2, got 1",
+        ),
         (lambda: sa.Channels(limit=3), "`limit` of Channels must be a sparkawait.AdaptiveLimit"),
         (
             lambda: sa.Channels(limit=sa.AdaptiveLimit(min=11)).resolve(100, 100),

@@ -83,14 +83,28 @@ def integer(
     least: int,
     most: int = MAX_COUNT,
     *,
+    of: str = "",
     other: str = "",
     kind: ErrorKind = ErrorKind.OPTION_INVALID,
 ) -> int:
-    """Returns `value`, an int within bounds; a bool is none."""
+    """Returns `value`, an int within bounds; a bool is none.
+
+    Args:
+        value: What was given.
+        name: The argument it was given for.
+        least: The lower bound.
+        most: The upper bound.
+        of: Whose argument, such as ``" of Pause"``.
+        other: What it may be instead.
+        kind: What is wrong otherwise.
+
+    Raises:
+        ConfigurationError: If it is no such int.
+    """
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        refuse(f"`{name}` must be an int of at least {least}{other}, got {shown(value)}", kind)
+        refuse(f"`{name}`{of} must be an int of at least {least}{other}, got {shown(value)}", kind)
     if value > most:
-        refuse(f"`{name}` must be at most {most}, got {shown(value)}", kind)
+        refuse(f"`{name}`{of} must be at most {most}, got {shown(value)}", kind)
     return value
 
 

@@ -53,6 +53,7 @@ class Stream:
         self.gate = folder / "gate"
         self.batches: dict[int, list[int]] = {}
         self.executed: Counter[int] = Counter()
+        self.actions = 1
         self.query = None
         self._files = 0
         (folder / "source").mkdir()
@@ -79,7 +80,9 @@ class Stream:
         self.query = writer.trigger(processingTime="50 milliseconds").start()
 
     def _keep(self, batch, number: int) -> None:
-        rows = [(row.id, row.doubled) for row in batch.collect()]
+        actions = [batch.collect() for _ in range(self.actions)]
+        rows, *again = ([(row.id, row.doubled) for row in rows] for rows in actions)
+        assert all(sorted(other) == sorted(rows) for other in again)
         assert all(doubled == 2 * id_ for id_, doubled in rows)
         self.executed[number] += 1
         # As a sink does that knows a micro-batch by its number.
@@ -208,6 +211,31 @@ def test_a_task_that_fails_behind_its_step_loses_and_doubles_nothing(stream, tmp
 
     assert not once.take()
     assert sorted(stream.rows) == list(range(20))
+
+
+@pytest.mark.parametrize("emit", ["next_batch", "at_once"])
+def test_a_step_that_is_carried_out_again_calls_nothing_again(stream, tmp_path, emit):
+    """Be it the first of its shard, whose task no state tells of."""
+    once = Once(tmp_path / "failed")
+
+    def fail_once(batches):
+        yield from batches
+        # All that the step has put out was taken.
+        if once.take():
+            message = "the task fails"
+            raise RuntimeError(message)
+
+    stream.actions = 2
+    stream.put(range(10))
+    out = carried(stream, emit=emit)
+    stream.start(out.mapInArrow(fail_once, out.schema))
+    stream.until_out(set(range(10)) - {SLOW})
+    stream.gate.touch()
+    stream.until_out(range(10))
+
+    assert not once.take()
+    assert sorted(stream.rows) == list(range(10))
+    assert [stream.calls_of(id_) for id_ in range(10)] == [1] * 10
 
 
 def test_a_batch_that_is_run_again_emits_the_same_rows(stream):

@@ -98,6 +98,19 @@ class HeldTask:
         """
         return self._task.begin(self._run, part)
 
+    def post(self, step: str, address: str, token: bytes) -> None:
+        """Tells the processes of the host that a step has made the task, until it is closed.
+
+        Args:
+            step: Names the step.
+            address: Where this process listens.
+            token: What it wants to be told there.
+
+        Raises:
+            OSError: If it cannot be told.
+        """
+        self._task.post(step, address, token)
+
     def is_of(self, run: str) -> bool:
         """Tells whether it belongs to this run of its query."""
         return self._run == run
@@ -196,6 +209,16 @@ class _Holder:
                     target=self._retire_tasks, name="sparkawait-holder", daemon=True
                 )
                 address_space.start(self._thread)
+
+    def post(self, task: HeldTask, step: str) -> None:
+        """Tells the processes of the host that a step has made a task."""
+        address, token = self.address
+        if not address:
+            return
+        try:
+            task.post(step, address, token)
+        except OSError as error:
+            _logger.info("a step that is carried out again will call again: %s", error)
 
     def drop(self, task: HeldTask) -> None:
         """Closes a task."""

@@ -89,6 +89,7 @@ def run_step(
     columns: Columns,
     partition: int,
     run: str,
+    batch: int | None,
 ) -> StepEnd | None:
     """Carries out one step.
 
@@ -100,6 +101,8 @@ def run_step(
         columns: The columns of the rows, as `kinds_of` gives them.
         partition: Number of the partition.
         run: The run of the query.
+        batch: Number of the micro-batch; ``None`` if it has none, so that nobody finds a task that
+            is made in it before the state tells of it.
 
     Returns:
         What it came to; ``None`` if there is nothing to keep.
@@ -124,16 +127,25 @@ def run_step(
     schema = (
         carried.schema if carried is not None and (has_rows or not first) else _schema_of(first)
     )
+    redone = 0 if carried is None else carried.rows[0]
+    step = None if batch is None else f"{run} {batch} {partition}"
+    posted = None if step is None else _posted(step, schema)
+    if posted is not None:
+        # An earlier attempt of this step has made a task, which no state tells of.
+        adopted = _adopted(posted, run, carry_over, rows)
+        if adopted is not None:
+            return _end(carry_over, carried, adopted, posted, redone=redone)
     # Nothing at all is saved of a task that was gone already.
     saved = None if carried is None else carried.operators or None
     input_schema = pa.ipc.read_schema(pa.py_buffer(schema))
     task = HeldTask(chain, input_schema, saved, partition=partition, run=run)
     holder().keep(task)
     task.begin(0)
+    if step is not None:
+        holder().post(task, step)
     part_end = _worked_off(task, rows, carry_over)
     address, token = holder().address
     place = _Place(task.id, address, token, schema, part=0)
-    redone = 0 if carried is None else carried.rows[0]
     return _end(carry_over, carried, part_end, place, redone=redone)
 
 
@@ -180,7 +192,10 @@ class _Rows:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a task is that was made in this step; a part of what `Carried` has of others."""
+    """Where a task is that was made in this step, or an earlier attempt of it.
+
+    A part of what `Carried` has of others.
+    """
 
     task: bytes
     address: str
@@ -189,7 +204,19 @@ class _Place:
     part: int
 
 
-def _adopted(carried: Carried, run: str, carry_over: CarryOver, rows: _Rows) -> PartEnd | None:
+def _posted(step: str, schema: bytes) -> _Place | None:
+    from sparkawait._core import find_posted
+
+    found = find_posted(step)
+    if found is None:
+        return None
+    address, token, task = found
+    return _Place(task, address, token, schema, part=0)
+
+
+def _adopted(
+    carried: Carried | _Place, run: str, carry_over: CarryOver, rows: _Rows
+) -> PartEnd | None:
     """Returns what the rows come to in the task that is still there, in whichever process."""
     from sparkawait._core import RemoteTask
 

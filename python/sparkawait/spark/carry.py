@@ -245,6 +245,7 @@ class Step(Shipment):
             _check_version(int(version))
         bundles = iter(()) if state.hasTimedOut else self._bundles(frames)
         context = TaskContext.get()
+        batch = None if context is None else context.getLocalProperty(_BATCH)
         connection = Connection.of_this_worker()
         try:
             with connection.interrupted_by_hang_up():
@@ -256,6 +257,7 @@ class Step(Shipment):
                     columns=self._columns,
                     partition=0 if context is None else context.partitionId(),
                     run="" if context is None else context.getLocalProperty(_RUN) or "",
+                    batch=None if batch is None else int(batch),
                 )
         except AsyncIOError as error:
             keep_cause(error)

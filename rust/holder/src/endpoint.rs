@@ -15,30 +15,30 @@
 //! ```
 //!
 //! Sockets are in a folder that is its owner's alone; both ends look who the other one is, and say
-//! something random that only the state of the stream tells.
+//! something random that only the state of the stream tells, and a notice beside the socket.
 
 use std::io::{self, ErrorKind as IoKind};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+mod folder;
 mod inbox;
 mod link;
 mod messages;
+mod notice;
 mod remote;
 mod served;
 
 pub use messages::Address;
+pub use notice::Notice;
 pub use remote::{Answer, RemoteTask, StepError};
 
 use crate::random::random;
+use folder::folder;
 use link::Link;
 use served::serve;
 
-/// The longest path of a socket, with the zero behind it.
-const MOST_PATH: usize = 107;
-
-/// Old sockets that are looked at.
+/// Old sockets and notices that are looked at.
 const MOST_OLD: usize = 256;
 
 /// Listens for steps of tasks of this process, on a thread of its own.
@@ -64,34 +64,18 @@ pub fn listen() -> io::Result<Address> {
     Ok(Address { path: path.to_string_lossy().into_owned(), token })
 }
 
-/// Returns the folder of all sockets of this user, which nobody else can look into.
-fn folder() -> io::Result<PathBuf> {
-    let uid = rustix::process::getuid().as_raw();
-    let name = format!("sparkawait-{uid}");
-    let mut folder = std::env::temp_dir().join(&name);
-    // `-`, a process, eight digits and `.sock` follow.
-    if folder.as_os_str().len() + 26 > MOST_PATH {
-        folder = Path::new("/tmp").join(name);
-    }
-    match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
-        Err(error) if error.kind() != IoKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let found = std::fs::symlink_metadata(&folder)?;
-    if !found.is_dir() || found.uid() != uid || found.mode() & 0o077 != 0 {
-        let message = format!("{} is not this user's alone", folder.display());
-        return Err(io::Error::new(IoKind::PermissionDenied, message));
-    }
-    Ok(folder)
-}
-
-/// Removes sockets that nobody listens at any more.
+/// Removes sockets that nobody listens at any more, and notices that lead to such.
 fn remove_old(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten().take(MOST_OLD) {
+        let path = entry.path();
+        if path.extension().is_some_and(|it| it == notice::EXTENSION) {
+            notice::remove_old(&path);
+            continue;
+        }
         let is_refused = |error: io::Error| error.kind() == IoKind::ConnectionRefused;
-        if UnixStream::connect(entry.path()).is_err_and(is_refused) {
-            let _ = std::fs::remove_file(entry.path());
+        if UnixStream::connect(&path).is_err_and(is_refused) {
+            let _ = std::fs::remove_file(&path);
         }
     }
 }

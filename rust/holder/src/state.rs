@@ -245,7 +245,7 @@ fn damaged() -> TaskError {
 }
 
 /// FNV-1a over words of eight bytes, the last one filled up with zeros.
-fn checksum(bytes: &[u8]) -> u64 {
+pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     let mut sum = 0xcbf2_9ce4_8422_2325_u64 ^ bytes.len() as u64;
     for chunk in bytes.chunks(8) {
         let mut word = [0; 8];

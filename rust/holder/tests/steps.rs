@@ -13,7 +13,7 @@ use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use echo::{BAD, SLOW, Started, batch, schema};
 use sparkawait_core::ErrorKind;
-use sparkawait_holder::endpoint::{Address, Answer, RemoteTask, StepError, listen};
+use sparkawait_holder::endpoint::{Address, Answer, Notice, RemoteTask, StepError, listen};
 use sparkawait_holder::{Begun, BundleId, Claim, DetachedTask, PartEnd, ipc};
 use sparkawait_runtime::Patience;
 
@@ -230,6 +230,24 @@ fn step_that_is_carried_out_again_gets_the_same_answer_and_calls_nothing_twice()
     assert_eq!(left, [1, SLOW]);
     assert_eq!([&again, &next].iter().map(|it| it.counts[0].attempts).sum::<u64>(), 2);
     assert_eq!(started.task.begin("run", 0), Begun::Stale, "who has gone on needs it no more");
+}
+
+#[test]
+fn step_in_another_process_finds_the_task_that_its_first_attempt_has_made() {
+    let step = format!("run 7 0 of process {}", std::process::id());
+    let started = start(&[]);
+    let notice = Notice::post(&step, started.task.id(), &listen().unwrap()).unwrap();
+    let first = part(&started.task, 0, &[1, SLOW], AT_ONCE);
+
+    let (id, address) = Notice::find(&step).unwrap();
+    let begun = RemoteTask::begin(&address, id, "run", 0).unwrap();
+    let again = remote(begun, &[&[1, SLOW]]).unwrap();
+
+    assert_eq!((&again.outputs, &again.operators), (&first.outputs, &first.operators));
+    started.let_go();
+    assert_eq!(all_rows(&started.task, &again, 1), [1, SLOW]);
+    drop(notice);
+    assert!(Notice::find(&step).is_none());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use sparkawait_core::ErrorKind;
-use sparkawait_holder::endpoint::{self, Address, Answer, StepError};
+use sparkawait_holder::endpoint::{self, Address, Answer, Notice, StepError};
 use sparkawait_holder::{Begun, BundleId, Claim, Counts, TaskId, ipc, state};
 use sparkawait_macros::guarded;
 use sparkawait_runtime::Patience;
@@ -35,6 +35,8 @@ pub(crate) struct DetachedTask {
     task: OnceLock<Arc<sparkawait_holder::DetachedTask>>,
     /// By their positions in the chain; `None` for a native function.
     ports: Vec<Option<Py<Port>>>,
+    /// Tells where the task is, until that is in the state.
+    notice: Mutex<Option<Notice>>,
     process_id: u32,
 }
 
@@ -83,6 +85,7 @@ impl DetachedTask {
             built: Mutex::new(Some((driver, feeder))),
             task: OnceLock::new(),
             ports: ports.collect::<PyResult<_>>()?,
+            notice: Mutex::new(None),
             process_id: process::id(),
         })
     }
@@ -105,6 +108,13 @@ impl DetachedTask {
         let id = PyBytes::new(py, &task.id().0);
         self.task.set(task).map_err(|_| internal_error("a task was started twice"))?;
         Ok(id)
+    }
+
+    /// Tells all processes of the host that a step has made the task, and where this one listens.
+    fn post(&self, step: &str, address: String, token: [u8; 16]) -> PyResult<()> {
+        let posted = Notice::post(step, self.task()?.id(), &Address { path: address, token })?;
+        *self.notice.lock().unwrap_or_else(PoisonError::into_inner) = Some(posted);
+        Ok(())
     }
 
     /// Ends the task if it was not used for `hold` seconds; returns whether it is of no use.
@@ -171,6 +181,7 @@ impl DetachedTask {
         if self.process_id != process::id() {
             return;
         }
+        drop(self.notice.lock().unwrap_or_else(PoisonError::into_inner).take());
         if let Some(task) = self.task.get() {
             py.detach(|| task.close());
         }
@@ -262,6 +273,18 @@ impl RemoteTask {
 pub(crate) fn listen_for_steps(py: Python<'_>) -> PyResult<(String, Bound<'_, PyBytes>)> {
     let Address { path, token } = endpoint::listen()?;
     Ok((path, PyBytes::new(py, &token)))
+}
+
+/// Returns the task that a step has made in an earlier attempt: where, what that process wants to be
+/// told, and which one.
+#[guarded]
+#[pyfunction]
+pub(crate) fn find_posted<'py>(
+    py: Python<'py>,
+    step: &str,
+) -> Option<(String, Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+    let (task, Address { path, token }) = Notice::find(step)?;
+    Some((path, PyBytes::new(py, &token), PyBytes::new(py, &task.0)))
 }
 
 /// What a part of the input came to.

@@ -34,7 +34,9 @@ mod _core {
     #[pymodule_export]
     use crate::debloater::Debloater;
     #[pymodule_export]
-    use crate::detached_task::{Carried, DetachedTask, PartEnd, RemoteTask, listen_for_steps};
+    use crate::detached_task::{
+        Carried, DetachedTask, PartEnd, RemoteTask, find_posted, listen_for_steps,
+    };
     #[pymodule_export]
     use crate::harness::Harness;
     #[pymodule_export]

@@ -44,6 +44,9 @@ JAVA41 := JAVA_HOME="$$(tools/java-home .venv-spark41 17 21)"; export JAVA_HOME;
 BETWEEN := tests/types tests/spark/test_smoke.py tests/spark/test_types.py tests/spark/test_udf.py \
 	tests/spark/test_connect.py tests/spark/test_workers.py
 
+# Legs that run side by side each tell all they have to say when they end, where make can do that.
+TOGETHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+
 # A task that hangs keeps its core of the local Spark, and every test after it waits in vain.
 SPARK_LIMITS := --maxfail=3 --session-timeout=2400
 
@@ -83,11 +86,11 @@ sdist: target/wheel/.packages ## write the source archive into dist/
 check: lint test docs ## all that has to pass before a change lands
 
 .PHONY: test
-test: test-rust loom test-python site test-spark test-install ## all tests: Rust, interleavings, Python, the site, Spark, installation, and older versions where their Pythons are found
-	@for leg in $(OLDER); do \
-		if tools/python-for $$leg $(PYTHON) >/dev/null; then $(MAKE) test-$$leg; \
+test: test-rust loom test-python site ## all tests: Rust, interleavings, Python, the site, Spark, installation, and older versions where their Pythons are found
+	@legs="test-spark"; for leg in $(OLDER); do \
+		if tools/python-for $$leg $(PYTHON) >/dev/null; then legs="$$legs test-$$leg"; \
 		else echo "test-$$leg is left out"; fi; \
-	done
+	done; $(MAKE) --jobs=2 $(TOGETHER) $$legs test-install
 
 .PHONY: test-rust
 test-rust: $(VENV)/.packages ## the tests of the crates, doc tests included

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.meta.test_readme import blocks
+from tests.support.connect_server import only_local_server
 
 # The first test waits for the whole program, and for a server to start.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
@@ -24,14 +25,15 @@ def results(tmp_path_factory):
     """What came out of the program, which is run once for all tests."""
     pytest.importorskip("grpc")
     out = tmp_path_factory.mktemp("connect") / "results.json"
-    program = subprocess.run(
-        [sys.executable, "-m", "tests.spark.connect_program", str(out)],
-        cwd=ROOT,
-        env={**os.environ, "SPARKAWAIT_LOG": "INFO"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with only_local_server():
+        program = subprocess.run(
+            [sys.executable, "-m", "tests.spark.connect_program", str(out)],
+            cwd=ROOT,
+            env={**os.environ, "SPARKAWAIT_LOG": "INFO"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert program.returncode == 0, program.stderr[-5000:]
     return {**json.loads(out.read_text()), "log": program.stderr}
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyspark
@@ -18,6 +19,7 @@ import sparkawait as sa
 from sparkawait.exceptions import ErrorKind
 from sparkawait.spark import shipping
 from sparkawait.spark.wheel import Platform, Wheel
+from tests.support.connect_server import only_local_server
 
 pytestmark = pytest.mark.spark
 
@@ -182,14 +184,15 @@ def shipped(request, tmp_path_factory):
     assert "No module named 'sparkawait'" in lacking.stderr
     out = folder / "results.json"
     arguments = (out, wheel, python, request.param)
-    program = subprocess.run(
-        [sys.executable, "-m", "tests.spark.shipping_program", *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": packages},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with only_local_server() if request.param == "connect" else nullcontext():
+        program = subprocess.run(
+            [sys.executable, "-m", "tests.spark.shipping_program", *map(str, arguments)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": packages},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert program.returncode == 0, program.stderr[-5000:]
     return json.loads(out.read_text()) | {"expected python": str(python)}
 

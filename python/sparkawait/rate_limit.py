@@ -18,12 +18,22 @@ from sparkawait.durations import parse_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import describe, is_async
 
-__all__ = ["MAX_LIMITS", "Cost", "RateLimit", "RateLimits", "Scope", "Terms", "checked_limits"]
+__all__ = [
+    "MAX_LIMITS",
+    "Cost",
+    "Counts",
+    "RateLimit",
+    "RateLimits",
+    "Scope",
+    "Terms",
+    "checked_limits",
+]
 
 Cost: TypeAlias = int | ColumnLike | Callable[[Any], float]
 """What a row costs: a number, a column, or a function of the row."""
 
 Scope = Literal["task", "host", "job"]
+Counts = Literal["requests", "tokens", "other"]
 
 MAX_LIMITS = 4
 """The most limits of one call, as `_core.Task` takes them."""
@@ -45,6 +55,7 @@ class Terms(NamedTuple):
     cost_function: Callable[[Any], float] | None
     result_cost: list[str] | None
     per_channel: bool
+    counts: Counts
     is_of_host: bool
     parts: int
 
@@ -83,6 +94,10 @@ class RateLimit:
         name: What it is called in metrics. With ``scope="host"``, limits of one name are one,
             whichever functions use them, and must have the same rate and burst. By default made of
             the rate, and with ``"host"`` of the function.
+        counts: Which limit of the service it stands for, where replies tell what is left of that
+            (``x-ratelimit-remaining-tokens`` and the like): ``"requests"``, ``"tokens"``, or
+            ``"other"``, of which no reply tells. What is told only ever lowers the limit. By
+            default ``"requests"`` if every call costs 1, else ``"tokens"``.
 
     Raises:
         ConfigurationError: If a value is wrong.
@@ -106,6 +121,7 @@ class RateLimit:
     per_channel: bool = False
     name: str | None = None
     result_cost: str | None = None
+    counts: Counts | None = None
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -127,6 +143,14 @@ class RateLimit:
             _refuse(
                 "`result_cost` of RateLimit must be the name of a column of the results,"
                 f" got {shown(result_cost)}"
+            )
+        counts = cast("object", self.counts)
+        if counts is not None and (
+            not isinstance(counts, str) or counts not in ("requests", "tokens", "other")
+        ):
+            _refuse(
+                "`counts` of RateLimit must be 'requests', 'tokens' or 'other',"
+                f" got {shown(counts)}"
             )
 
     @property
@@ -169,6 +193,7 @@ class RateLimit:
             cost_function=None if isinstance(cost, (int, str)) else cast("Any", cost),
             result_cost=None,
             per_channel=self.per_channel,
+            counts=self.counts or ("tokens" if self.is_settled or cost != 1 else "requests"),
             is_of_host=self.scope == "host",
             parts=parts,
         )

@@ -293,6 +293,7 @@ async def later(row):
         ({"cost": lambda: 1}, "`cost` of RateLimit does not fit"),
         ({"result_cost": ""}, "`result_cost` of RateLimit must be the name of a column"),
         ({"result_cost": 7}, "`result_cost` of RateLimit must be the name of a column"),
+        ({"counts": "calls"}, "`counts` of RateLimit must be 'requests', 'tokens' or 'other'"),
     ],
 )
 def test_a_wrong_cost_is_refused(arguments, message):

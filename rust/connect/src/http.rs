@@ -55,8 +55,8 @@ use crate::reply_budget::ReplyBudget;
 
 impl HttpConfig {
     /// Reads the rules that do not depend on the input.
-    fn rules(&self, has_channels: bool) -> Result<CallRules, StartError> {
-        let hosts = HostColumns::of(&self.url)?;
+    fn rules(&self, has_channels: bool, wants_limits: bool) -> Result<CallRules, StartError> {
+        let pauses = has_channels || !HostColumns::of(&self.url)?.differ();
         Ok(CallRules {
             success: self.success.clone(),
             missing: self.missing.clone(),
@@ -65,7 +65,8 @@ impl HttpConfig {
             response_headers: call::header_names(&self.response_headers)?,
             redirects: self.redirects,
             repeats: repeats(self),
-            pauses: has_channels || !hosts.differ(),
+            pauses,
+            reads_limits: pauses && wants_limits,
             host: host_label(&self.url),
             budget: ReplyBudget::of_task(),
         })
@@ -107,7 +108,7 @@ impl HttpConfig {
         let parts = BatchParts {
             clients: Arc::clone(clients),
             templates,
-            rules: self.rules(start.channel_share.is_some())?,
+            rules: self.rules(start.channel_share.is_some(), start.replies.wants_limits())?,
             answers: self.answers(start)?,
             items,
             requests,
@@ -121,6 +122,8 @@ impl HttpConfig {
             columns: self.columns(&start.results)?,
             host: host_label(&self.url),
             replies: start.replies.clone(),
+            are_of_channel: HostColumns::of(&self.url)?.differ(),
+            left: Vec::new(),
         })
     }
 }
@@ -129,7 +132,7 @@ impl NativeFunction for HttpConfig {
     fn check(&self, input: &SchemaRef, results: &SchemaRef) -> Result<(), StartError> {
         check_address(&self.url)?;
         self.columns(results)?;
-        self.rules(false)?;
+        self.rules(false, false)?;
         RequestTemplates::new(self, input)?;
         BatchTemplates::new(self, input)?;
         ItemReader::new(self)?;
@@ -150,7 +153,7 @@ impl NativeFunction for HttpConfig {
         }
         let answers = self.answers(&start)?;
         let requests = RequestTemplates::new(self, &start.input)?;
-        let rules = self.rules(start.channel_share.is_some())?;
+        let rules = self.rules(start.channel_share.is_some(), start.replies.wants_limits())?;
         Ok(Box::new(Engine::start(clients, requests, rules, answers, start)))
     }
 }

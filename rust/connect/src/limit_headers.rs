@@ -11,31 +11,13 @@
 //! | `RateLimit` | drafts of the IETF | `"name";r=50;t=30`, or `remaining=50, reset=30` |
 //! | `RateLimit-{Remaining,Reset}` | earlier drafts | seconds |
 //!
-//! What cannot be read is left out: headers are advice.
+//! Those of requests and tokens say when a bucket will be full, the others when a window ends. What
+//! cannot be read is left out: headers are advice. So is a limit whose size is sent, and is nothing.
 
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-
-/// What a limit counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
-    /// Calls, or something that the service does not name.
-    Requests,
-    /// Tokens of a language model.
-    Tokens,
-}
-
-/// What is left of a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LimitLeft {
-    /// What it counts.
-    pub counted: Counted,
-    /// How much of that may still be asked for.
-    pub remaining: u64,
-    /// When it counts anew; more than no time.
-    pub resets_in: Duration,
-}
+use sparkawait_core::policy::{Counted, LimitLeft, Renewal};
 
 /// What a response says of the limits of its service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,27 +28,84 @@ pub struct LimitHeaders {
     pub left: Vec<LimitLeft>,
 }
 
-/// Pairs of headers, what is left and when it counts anew, and what they count.
-const PAIRS: [(&str, &str, Counted); 7] = {
+/// What a service sends of one of its limits.
+struct Names {
+    remaining: &'static str,
+    reset: &'static str,
+    /// How much it is at most; a service that has no such limit may send nothing of it, and nothing
+    /// left.
+    limit: &'static str,
+    counted: Counted,
+    renewal: Renewal,
+}
+
+const NAMES: [Names; 8] = {
     use Counted::{Requests, Tokens};
+    use Renewal::{AtOnce, Evenly};
     [
-        ("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests", Requests),
-        ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens", Tokens),
-        ("x-ratelimit-remaining", "x-ratelimit-reset", Requests),
-        ("ratelimit-remaining", "ratelimit-reset", Requests),
-        ("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-reset", Requests),
-        (
-            "anthropic-ratelimit-input-tokens-remaining",
-            "anthropic-ratelimit-input-tokens-reset",
-            Tokens,
-        ),
-        (
-            "anthropic-ratelimit-output-tokens-remaining",
-            "anthropic-ratelimit-output-tokens-reset",
-            Tokens,
-        ),
+        Names {
+            remaining: "x-ratelimit-remaining-requests",
+            reset: "x-ratelimit-reset-requests",
+            limit: "x-ratelimit-limit-requests",
+            counted: Requests,
+            renewal: Evenly,
+        },
+        Names {
+            remaining: "x-ratelimit-remaining-tokens",
+            reset: "x-ratelimit-reset-tokens",
+            limit: "x-ratelimit-limit-tokens",
+            counted: Tokens,
+            renewal: Evenly,
+        },
+        Names {
+            remaining: "x-ratelimit-remaining",
+            reset: "x-ratelimit-reset",
+            limit: "x-ratelimit-limit",
+            counted: Requests,
+            renewal: AtOnce,
+        },
+        Names {
+            remaining: "ratelimit-remaining",
+            reset: "ratelimit-reset",
+            limit: "ratelimit-limit",
+            counted: Requests,
+            renewal: AtOnce,
+        },
+        Names {
+            remaining: "anthropic-ratelimit-requests-remaining",
+            reset: "anthropic-ratelimit-requests-reset",
+            limit: "anthropic-ratelimit-requests-limit",
+            counted: Requests,
+            renewal: Evenly,
+        },
+        Names {
+            remaining: "anthropic-ratelimit-tokens-remaining",
+            reset: "anthropic-ratelimit-tokens-reset",
+            limit: "anthropic-ratelimit-tokens-limit",
+            counted: Tokens,
+            renewal: Evenly,
+        },
+        Names {
+            remaining: "anthropic-ratelimit-input-tokens-remaining",
+            reset: "anthropic-ratelimit-input-tokens-reset",
+            limit: "anthropic-ratelimit-input-tokens-limit",
+            counted: Tokens,
+            renewal: Evenly,
+        },
+        Names {
+            remaining: "anthropic-ratelimit-output-tokens-remaining",
+            reset: "anthropic-ratelimit-output-tokens-reset",
+            limit: "anthropic-ratelimit-output-tokens-limit",
+            counted: Tokens,
+            renewal: Evenly,
+        },
     ]
 };
+
+/// Returns whether a header by this name, in lower case, tells of a limit.
+pub fn tells_of_limit(name: &str) -> bool {
+    name.contains("ratelimit")
+}
 
 impl LimitHeaders {
     /// Reads what there is; `header` returns the value of one by its name in lower case.
@@ -76,27 +115,38 @@ impl LimitHeaders {
             .map(|it| it / 1000)
             .or_else(|| header("retry-after").and_then(|it| retry_after(it, now)));
         let mut left = Vec::new();
-        for (remaining, reset, counted) in PAIRS {
+        for Names { remaining, reset, limit, counted, renewal } in NAMES {
             let told = header(remaining)
                 .and_then(|it| it.trim().parse().ok())
-                .zip(header(reset).and_then(|it| resets_in(it.trim(), now)));
-            left.extend(told.map(|(remaining, resets_in)| LimitLeft {
+                .zip(header(reset).and_then(|it| resets_in(it.trim(), now)))
+                .filter(|_| header(limit).is_none_or(|it| !is_none(it.trim())));
+            left.extend(told.map(|(remaining, renewed_in)| LimitLeft {
                 counted,
                 remaining,
-                resets_in,
+                renewed_in,
+                renewal,
             }));
         }
         if let Some(text) = header("ratelimit") {
             left.extend(draft(text));
         }
         // Some services send no time, and nothing left, for a limit that they do not have.
-        left.retain(|it| !it.resets_in.is_zero());
+        left.retain(|it| !it.renewed_in.is_zero());
         Self { retry_after, left }
+    }
+
+    /// Returns of what counts requests, and of what counts tokens, the limit with the least left.
+    pub fn tightest(&self) -> impl Iterator<Item = LimitLeft> {
+        let of = |counted| {
+            let limits = self.left.iter().filter(move |it| it.counted == counted);
+            limits.min_by_key(|it| it.remaining).copied()
+        };
+        [Counted::Requests, Counted::Tokens].into_iter().filter_map(of)
     }
 
     /// Returns when a call that was refused is worth another attempt, if the response says so.
     pub fn delay(&self) -> Option<Duration> {
-        let used_up = self.left.iter().filter(|it| it.remaining == 0).map(|it| it.resets_in);
+        let used_up = self.left.iter().filter(|it| it.remaining == 0).map(|it| it.renewed_in);
         self.retry_after.or_else(|| used_up.max())
     }
 }
@@ -122,6 +172,11 @@ fn decimal(text: &str) -> Option<Duration> {
     }
     let nanos: u32 = format!("{fraction:0<9.9}").parse().ok()?;
     Some(Duration::new(whole.parse().ok()?, nanos))
+}
+
+/// Returns whether the size of a limit says that there is none.
+fn is_none(size: &str) -> bool {
+    size.parse().is_ok_and(|it: i64| it <= 0)
 }
 
 /// Reads when a limit counts anew: a duration, or a point in time.
@@ -178,8 +233,8 @@ fn draft(text: &str) -> Vec<LimitLeft> {
             values.find(|it| it.0 == name)?.1.parse().ok()
         };
         let (remaining, seconds) = (value(names[0])?, value(names[1])?);
-        let resets_in = Duration::from_secs(seconds);
-        Some(LimitLeft { counted: Counted::Requests, remaining, resets_in })
+        let (renewed_in, renewal) = (Duration::from_secs(seconds), Renewal::AtOnce);
+        Some(LimitLeft { counted: Counted::Requests, remaining, renewed_in, renewal })
     };
     let parts: Vec<&str> = text.split(',').collect();
     if let Some(one) = found(&parts, ["remaining", "reset"]) {
@@ -204,7 +259,7 @@ mod tests {
 
     fn left(headers: &[(&str, &'static str)]) -> Vec<(Counted, u64, Duration)> {
         let left = read(headers).left;
-        left.iter().map(|it| (it.counted, it.remaining, it.resets_in)).collect()
+        left.iter().map(|it| (it.counted, it.remaining, it.renewed_in)).collect()
     }
 
     #[test]
@@ -271,6 +326,32 @@ mod tests {
         let headers = [("x-ratelimit-remaining-tokens", "-1"), ("x-ratelimit-reset-tokens", "10s")];
         assert_eq!(left(&headers), []);
         assert_eq!(read(&headers).delay(), None);
+    }
+
+    #[test]
+    fn a_limit_that_is_nothing_is_none() {
+        for size in ["0", "-1"] {
+            let headers = [
+                ("x-ratelimit-limit-requests", size),
+                ("x-ratelimit-remaining-requests", "0"),
+                ("x-ratelimit-reset-requests", "10s"),
+            ];
+            assert_eq!(left(&headers), []);
+        }
+    }
+
+    #[test]
+    fn of_limits_that_count_alike_the_one_with_the_least_left_is_told() {
+        let headers = read(&[
+            ("ratelimit", r#""minute";r=50;t=30, "day";r=9;t=4000"#),
+            ("anthropic-ratelimit-input-tokens-remaining", "7000"),
+            ("anthropic-ratelimit-input-tokens-reset", "2026-11-21T06:01:00Z"),
+            ("anthropic-ratelimit-output-tokens-remaining", "300"),
+            ("anthropic-ratelimit-output-tokens-reset", "2026-11-21T06:00:10Z"),
+        ]);
+        let told: Vec<_> = headers.tightest().map(|it| (it.counted, it.remaining)).collect();
+        assert_eq!(told, [(Counted::Requests, 9), (Counted::Tokens, 300)]);
+        assert_eq!(headers.tightest().last().map(|it| it.renewal), Some(Renewal::Evenly));
     }
 
     #[test]

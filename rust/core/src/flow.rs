@@ -48,6 +48,7 @@ mod receiver_gate;
 mod retry_line;
 mod sender_channel;
 mod sender_queue;
+mod told_limits;
 
 pub(crate) use least_time::LeastTime;
 

@@ -23,6 +23,7 @@
 
 mod adaptive_limit;
 mod adaptive_rate;
+mod allowance;
 mod call_policy;
 mod channel_policy;
 mod closed_time;
@@ -30,6 +31,7 @@ mod costs;
 mod ended_call;
 mod gcra;
 mod hedge_delay;
+mod limit_left;
 mod limit_metrics;
 mod pause;
 mod permit_source;
@@ -48,6 +50,7 @@ pub use costs::{Costs, MAX_LIMITS, Price};
 pub use ended_call::{CallSign, EndedCall};
 pub use gcra::{Gcra, Rate};
 pub use hedge_delay::{HedgeAfter, HedgeConfig, HedgeDelay};
+pub use limit_left::{Counted, LimitLeft, Renewal};
 pub use limit_metrics::LimitMetrics;
 pub use pause::{Pause, PauseConfig};
 pub use permit_source::PermitSource;

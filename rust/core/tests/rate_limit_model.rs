@@ -9,14 +9,16 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sparkawait_core::ProcessingTime;
-use sparkawait_core::policy::{Gcra, Rate, RateLimit};
+use sparkawait_core::policy::{Gcra, Rate, RateLimit, RateLimitConfig};
 
 /// A call: nanoseconds after the one before when it is wanted, and what it costs.
 type Wish = (u64, u64);
 
 fn limit(permits: u64, period: u64, burst: u64) -> RateLimit {
     let rate = Rate::new(NonZeroU64::new(permits).unwrap(), Duration::from_nanos(period));
-    RateLimit::new(Gcra::new(rate.unwrap(), NonZeroU64::new(burst).unwrap()))
+    let limit = Gcra::new(rate.unwrap(), NonZeroU64::new(burst).unwrap());
+    let config = RateLimitConfig { limit, cost: 1, is_per_channel: false, counted: None };
+    RateLimit::new(&config, None)
 }
 
 /// Starts each call as soon as it is wanted and may; returns when, and what it cost.

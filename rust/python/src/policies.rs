@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::policy::{
-    Gcra, LimitMetrics, MAX_LIMITS, PauseConfig, PermitSources, PolicyConfig, Rate,
+    Counted, Gcra, LimitMetrics, MAX_LIMITS, PauseConfig, PermitSources, PolicyConfig, Rate,
     RateLimitConfig, RetryBudgetConfig,
 };
 use sparkawait_runtime::host_limit::{HostLimits, page_of};
@@ -79,6 +79,8 @@ struct RateLimitArguments {
     /// A column of the results, and fields inside of it.
     result_cost: Option<Vec<String>>,
     per_channel: bool,
+    /// `"requests"`, `"tokens"`, or what no service tells of.
+    counts: String,
     is_of_host: bool,
     /// Tasks among which a limit of the job is split; 1 if it is not.
     parts: u64,
@@ -118,6 +120,15 @@ impl PolicyArguments {
 }
 
 impl RateLimitArguments {
+    fn counted(&self) -> PyResult<Option<Counted>> {
+        match self.counts.as_str() {
+            "requests" => Ok(Some(Counted::Requests)),
+            "tokens" => Ok(Some(Counted::Tokens)),
+            "other" => Ok(None),
+            _ => Err(internal_error("a limit that counts what is not known")),
+        }
+    }
+
     fn limit(&self) -> PyResult<Gcra> {
         let positive =
             |value| NonZeroU64::new(value).ok_or_else(|| internal_error("a rate limit of nothing"));
@@ -147,7 +158,12 @@ pub(crate) fn to_policies(
         let Some((place, shared)) = known else {
             return Err(internal_error("more rate limits than there may be"));
         };
-        *place = Some(RateLimitConfig { limit, cost: it.cost, is_per_channel: it.per_channel });
+        *place = Some(RateLimitConfig {
+            limit,
+            cost: it.cost,
+            is_per_channel: it.per_channel,
+            counted: it.counted()?,
+        });
         *shared = it.is_of_host.then(|| (it.name.clone(), limit));
     }
     if of_host.iter().all(Option::is_none) {

@@ -9,7 +9,7 @@ use arrow::array::RecordBatch;
 use sparkawait_arrow::InputBatch;
 use sparkawait_core::Key;
 use sparkawait_core::operator::{AttemptId, Retry};
-use sparkawait_core::policy::CallSign;
+use sparkawait_core::policy::{CallSign, LimitLeft};
 
 use crate::error::{CallFailure, TaskError};
 
@@ -39,19 +39,31 @@ pub trait ReplySink: fmt::Debug + Send + Sync {
 #[derive(Clone, Debug)]
 pub struct Replies {
     sink: Arc<dyn ReplySink>,
-    /// Whether anybody looks at when calls begin.
-    wants_starts: bool,
+    wants: Wants,
+}
+
+/// What somebody looks at beside the outcomes of calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wants {
+    /// When calls begin.
+    pub(crate) starts: bool,
+    /// What replies say of the limits of their services.
+    pub(crate) limits: bool,
 }
 
 impl Replies {
     /// Makes a way that leads to `sink`.
     pub fn to(sink: impl ReplySink + 'static) -> Self {
-        Self { sink: Arc::new(sink), wants_starts: false }
+        Self { sink: Arc::new(sink), wants: Wants::default() }
     }
 
-    /// Returns the same way, on which it is told when calls begin.
-    pub(crate) fn with_starts(self, wants_starts: bool) -> Self {
-        Self { wants_starts, ..self }
+    /// Returns the same way, on which more is told.
+    pub(crate) fn wanting(self, wants: Wants) -> Self {
+        Self { wants, ..self }
+    }
+
+    pub(crate) const fn wants(&self) -> Wants {
+        self.wants
     }
 
     /// Sends the outcomes of some calls; returns false if the task has ended.
@@ -65,8 +77,21 @@ impl Replies {
     /// For functions whose [`Concurrency`](crate::concurrency::Concurrency) has shared connections,
     /// or later starts.
     pub fn started(&self, attempts: &[AttemptId]) {
-        if self.wants_starts {
+        if self.wants.starts {
             self.sink.started(attempts.to_vec());
+        }
+    }
+
+    /// Returns whether there are limits that replies may tell of, see [`tell`](Self::tell).
+    pub const fn wants_limits(&self) -> bool {
+        self.wants.limits
+    }
+
+    /// Says what is left of limits of the service, before the outcomes of the calls whose replies
+    /// said so.
+    pub fn tell(&self, told: Vec<ToldLimit>) {
+        if self.wants.limits {
+            self.sink.send(ReplyGroup { told, ..ReplyGroup::default() });
         }
     }
 
@@ -122,6 +147,19 @@ pub struct ReplyGroup {
     pub failures: Vec<FailedCall>,
     /// What calls have cost that end with this group, or soon after it.
     pub settled: Vec<SettledCall>,
+    /// What replies say of limits whose calls end with this group, or soon after it.
+    pub told: Vec<ToldLimit>,
+}
+
+/// What the reply to a call says of a limit of its service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ToldLimit {
+    /// The call.
+    pub attempt: AttemptId,
+    /// How much is left.
+    pub left: LimitLeft,
+    /// Whether that tells nothing of the destinations of other channels.
+    pub is_of_channel: bool,
 }
 
 /// What a call has cost of a limit in time.

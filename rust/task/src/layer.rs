@@ -23,7 +23,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::TaskError;
-use crate::function::{Replies, TaskFunction};
+use crate::function::{Replies, TaskFunction, Wants};
 use crate::row_config::RowConfig;
 use conform::ConformingSink;
 
@@ -64,8 +64,11 @@ pub(crate) fn stack<'a>(
         return function(replies);
     }
     let results = &rows.results;
-    let conformed: MakeFunction<'a> =
-        Box::new(move |replies| function(Replies::to(ConformingSink::new(results, replies))));
+    // What a layer answers itself never begins.
+    let wants = Wants { starts: false, ..replies.wants() };
+    let conformed: MakeFunction<'a> = Box::new(move |replies| {
+        function(Replies::to(ConformingSink::new(results, replies)).wanting(wants))
+    });
     let stacked = layers
         .iter()
         .rev()

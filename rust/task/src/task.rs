@@ -14,7 +14,7 @@ use crate::call_share::SharingFunction;
 use crate::concurrency::Concurrency;
 use crate::error::TaskError;
 use crate::fan_out::{FanOutCalls, RowFanOut};
-use crate::function::{Replies, TaskFunction};
+use crate::function::{Replies, TaskFunction, Wants};
 use crate::layer::{Layer, MakeFunction, stack};
 use crate::row_check::RowCheckedFunction;
 use crate::row_config::RowConfig;
@@ -170,7 +170,11 @@ fn operator(
             || config.operator.channels.is_some()
             || config.operator.hedge.is_some());
     config.operator.announces_starts = announces_starts;
-    let replies = Replies::to(mailbox.reply_sender(position)).with_starts(announces_starts);
+    let policy = config.operator.channels.as_ref().map(|it| &it.policy);
+    let limits =
+        policy.is_some_and(|it| it.rate_limits.iter().flatten().any(|it| it.counted.is_some()));
+    let wants = Wants { starts: announces_starts, limits };
+    let replies = Replies::to(mailbox.reply_sender(position)).wanting(wants);
     let function = stack(&config.layers, Box::new(function), replies.clone(), &config.rows)?;
     let function = RowCheckedFunction::wrap(function, replies, &config.rows)?;
     let function: TaskFunction = match config.concurrency.shared() {

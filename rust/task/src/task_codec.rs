@@ -25,7 +25,7 @@ use sparkawait_runtime::batch_codec::InputElement;
 use sparkawait_runtime::{BatchCodec, ReplySender};
 
 use crate::error::{CallFailure, TaskError, TimeLimit, TimedOut};
-use crate::function::{Call, Calls, ReplyGroup, ReplySink, ResultGroup, SettledCall};
+use crate::function::{Call, Calls, ReplyGroup, ReplySink, ResultGroup, SettledCall, ToldLimit};
 use crate::row_config::{ChannelSettings, NO_RESULT, OUTCOME, RowConfig};
 use crate::row_prices::RowPrices;
 
@@ -387,6 +387,9 @@ impl BatchCodec for TaskCodec {
         for SettledCall { attempt, limit, cost } in in_results.iter().chain(&reply.settled).copied()
         {
             remark(attempt, Remark::Cost { limit, cost });
+        }
+        for ToldLimit { attempt, left, is_of_channel } in reply.told.iter().copied() {
+            remark(attempt, Remark::Left { left, is_of_channel });
         }
         for failed in &reply.failures {
             if let Some(delay) = failed.pause {

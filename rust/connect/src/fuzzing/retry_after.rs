@@ -17,7 +17,7 @@ pub fn retry_after(data: &[u8]) {
         // All headers have the same text, whatever they are for.
         let limits =
             LimitHeaders::read(|_| Some(text), SystemTime::UNIX_EPOCH + Duration::from_secs(now));
-        assert!(limits.left.iter().all(|it| !it.resets_in.is_zero()), "{text:?}");
+        assert!(limits.left.iter().all(|it| !it.renewed_in.is_zero()), "{text:?}");
         assert!(told.is_none() || limits.retry_after.is_some(), "{text:?}");
     }
 }

@@ -2,8 +2,9 @@
 //! The way of what calls came to, to their task.
 
 use sparkawait_core::operator::AttemptId;
+use sparkawait_core::policy::LimitLeft;
 use sparkawait_task::error::TaskError;
-use sparkawait_task::function::{GROUP_BYTES, Replies};
+use sparkawait_task::function::{GROUP_BYTES, Replies, ToldLimit};
 
 use super::call::Outcome;
 use super::results::ResponseColumns;
@@ -14,11 +15,25 @@ pub(super) struct Answers {
     /// The server in messages.
     pub(super) host: String,
     pub(super) replies: Replies,
+    /// Whether responses tell of their channel alone.
+    pub(super) are_of_channel: bool,
+    /// What responses say of limits whose calls are to be answered next.
+    pub(super) left: Vec<ToldLimit>,
 }
 
 impl Answers {
+    /// Notes what the response to a call says of limits.
+    pub(super) fn note_left(&mut self, attempt: AttemptId, left: Vec<LimitLeft>) {
+        let is_of_channel = self.are_of_channel;
+        let told = left.into_iter().map(|left| ToldLimit { attempt, left, is_of_channel });
+        self.left.extend(told);
+    }
+
     /// Answers the calls that have ended.
-    pub(super) fn send(&self, ended: Vec<(AttemptId, Outcome)>) -> Result<(), TaskError> {
+    pub(super) fn send(&mut self, ended: Vec<(AttemptId, Outcome)>) -> Result<(), TaskError> {
+        if !self.left.is_empty() {
+            self.replies.tell(std::mem::take(&mut self.left));
+        }
         if ended.is_empty() {
             return Ok(());
         }

@@ -2,15 +2,18 @@
 //! One call: the request goes out, the response comes in.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::{Bytes, BytesMut};
-use reqwest::header::{HeaderName, HeaderValue};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Request, Response, StatusCode, Version};
+use sparkawait_core::policy::LimitLeft;
 use sparkawait_task::error::StartError;
 
 use super::clients::{Clients, Stream};
 use super::failure::{Failed, Repeats, status_failure, too_large, transport_failure};
 use super::redirects::Redirects;
+use crate::limit_headers::{LimitHeaders, tells_of_limit};
 use crate::reply_budget::{ReplyBudget, Share};
 
 /// Bytes of a failed response's body that are kept, for its message.
@@ -31,10 +34,21 @@ pub(super) struct CallRules {
     pub(super) repeats: Repeats,
     /// Whether all rows of a channel call one server, so that none does while that asks for it.
     pub(super) pauses: bool,
+    /// Whether responses are looked at for what they say of the limits of that server.
+    pub(super) reads_limits: bool,
     /// The server in messages.
     pub(super) host: String,
     /// What the bodies that are read come to together.
     pub(super) budget: Arc<ReplyBudget>,
+}
+
+/// The end of a call.
+pub(super) struct EndedCall<T> {
+    /// What the call stands for.
+    pub(super) name: T,
+    pub(super) outcome: Outcome,
+    /// What its response says of the limits of the server.
+    pub(super) left: Vec<LimitLeft>,
 }
 
 /// What a call came to.
@@ -81,12 +95,16 @@ pub(super) async fn call<T>(
     rules: Arc<CallRules>,
     name: T,
     request: Request,
-) -> (T, Outcome) {
-    let outcome = match exchange(&clients, &rules, request).await {
-        Ok((response, _stream)) => receive(&rules, response).await,
-        Err(failed) => Err(failed),
+) -> EndedCall<T> {
+    let (outcome, left) = match exchange(&clients, &rules, request).await {
+        Ok((response, _stream)) => {
+            let left = rules.left(response.headers());
+            (receive(&rules, response).await, left)
+        }
+        Err(failed) => (Err(failed), Vec::new()),
     };
-    (name, outcome.unwrap_or_else(|failed| Outcome::Failed(Box::new(failed))))
+    let outcome = outcome.unwrap_or_else(|failed| Outcome::Failed(Box::new(failed)));
+    EndedCall { name, outcome, left }
 }
 
 /// Sends a request, and those that it is redirected to; returns the last response, and the stream
@@ -134,6 +152,16 @@ async fn receive(rules: &CallRules, response: Response) -> Result<Outcome, Faile
 }
 
 impl CallRules {
+    /// Returns what the headers of a response say of limits, if anybody wants to know.
+    fn left(&self, headers: &HeaderMap) -> Vec<LimitLeft> {
+        let tells = || headers.keys().any(|it| tells_of_limit(it.as_str()));
+        if !self.reads_limits || !tells() {
+            return Vec::new();
+        }
+        let header = |name: &str| headers.get(name).and_then(|it| it.to_str().ok());
+        LimitHeaders::read(header, SystemTime::now()).tightest().collect()
+    }
+
     /// Makes the failure of a call that got no whole response.
     fn broken(&self, error: reqwest::Error) -> Failed {
         transport_failure(&self.host, error, self.repeats)

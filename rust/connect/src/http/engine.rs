@@ -15,7 +15,7 @@ use sparkawait_task::worker::{Command, Commands, Worker};
 use tokio::task::yield_now;
 
 use super::answers::Answers;
-use super::call::{CallRules, Outcome, call};
+use super::call::{CallRules, EndedCall, Outcome, call};
 use super::clients::Clients;
 use super::request::RequestTemplates;
 
@@ -32,7 +32,7 @@ pub(super) struct Engine {
     requests: RequestTemplates,
     rules: Arc<CallRules>,
     answers: Answers,
-    running: FuturesUnordered<Abortable<BoxFuture<'static, (AttemptId, Outcome)>>>,
+    running: FuturesUnordered<Abortable<BoxFuture<'static, EndedCall<AttemptId>>>>,
     /// One for each running call.
     aborts: HashMap<AttemptId, AbortHandle>,
     ended: Vec<(AttemptId, Outcome)>,
@@ -118,9 +118,10 @@ impl Engine {
         Ok(())
     }
 
-    fn end(&mut self, ended: Result<(AttemptId, Outcome), Aborted>) {
-        if let Ok((attempt, outcome)) = ended {
+    fn end(&mut self, ended: Result<EndedCall<AttemptId>, Aborted>) {
+        if let Ok(EndedCall { name: attempt, outcome, left }) = ended {
             self.aborts.remove(&attempt);
+            self.answers.note_left(attempt, left);
             self.ended.push((attempt, outcome));
         }
     }

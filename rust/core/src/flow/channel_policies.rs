@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::ChannelId;
 use super::retry_line::RetryLine;
+use super::told_limits::{ToldLimit, ToldLimits};
 use crate::element::Key;
 use crate::key_hasher::KeyHasher;
 use crate::policy::{
@@ -35,6 +36,8 @@ pub(super) struct ChannelPolicies {
     tokens: DelayedRetries<ChannelId>,
     /// What records cost that do not cost the usual.
     charges: HashMap<EntryId, Charge, BuildHasherDefault<KeyHasher>>,
+    /// What replies have said of limits whose calls end soon.
+    told: ToldLimits,
     metrics: LimitMetrics,
     /// Channels that are held.
     held: u32,
@@ -126,6 +129,7 @@ impl ChannelPolicies {
             wakes: DelayedRetries::new(),
             tokens: DelayedRetries::new(),
             charges: HashMap::default(),
+            told: ToldLimits::default(),
             metrics: LimitMetrics::default(),
             held: 0,
             now: ProcessingTime::ZERO,
@@ -190,8 +194,17 @@ impl ChannelPolicies {
         charge.actual = Some(charge.actual.unwrap_or(charge.charged).with(limit, cost));
     }
 
+    /// Notes what the reply to the present call of a record says of a limit of its service.
+    pub(super) fn note_left(&mut self, entry: EntryId, told: ToldLimit) {
+        let mut limits = self.config.rate_limits.iter().flatten();
+        if limits.any(|it| it.counted == Some(told.left.counted)) {
+            self.told.note(entry, told);
+        }
+    }
+
     /// Forgets what a record cost.
     pub(super) fn forget(&mut self, entry: EntryId) {
+        self.told.forget(entry);
         if !self.charges.is_empty() {
             self.charges.remove(&entry);
         }
@@ -241,8 +254,8 @@ impl ChannelPolicies {
         }
     }
 
-    /// Tells of a call that ended.
-    pub(super) fn on_end(&mut self, id: ChannelId, call: &EndedCall) {
+    /// Tells of a call that ended, and then of what its reply says of limits.
+    pub(super) fn on_end(&mut self, id: ChannelId, entry: EntryId, call: &EndedCall) {
         self.metrics.correct(&call.charged, &call.cost);
         self.count_closed(id, call.ended);
         if let Some(gate) = &mut self.gate {
@@ -250,6 +263,14 @@ impl ChannelPolicies {
         }
         if let Some(it) = self.channels.get_mut(id.0 as usize) {
             it.policy.on_end(call);
+        }
+        for ToldLimit { left, is_of_channel } in self.told.take(entry) {
+            if let Some(gate) = self.gate.as_mut().filter(|_| !is_of_channel) {
+                gate.gate.tell(&left, call.started, call.ended);
+            }
+            if let Some(it) = self.channels.get_mut(id.0 as usize) {
+                it.policy.tell(&left, call.started, call.ended);
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::element::StreamRecord;
-use crate::policy::CallSign;
+use crate::policy::{CallSign, LimitLeft};
 use crate::queue::EntryId;
 
 /// One attempt to call the function for one record.
@@ -139,6 +139,14 @@ pub enum Remark {
         limit: usize,
         /// The permits.
         cost: u64,
+    },
+    /// So much is left of a limit of its service, before what is asked for next. Of those that it
+    /// counts alike the last word counts.
+    Left {
+        /// How much.
+        left: LimitLeft,
+        /// Whether it tells nothing of the destinations of other channels.
+        is_of_channel: bool,
     },
 }
 

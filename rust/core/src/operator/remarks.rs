@@ -37,6 +37,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                     channels.settle(attempt.entry, limit, cost);
                 }
             }
+            Remark::Left { left, is_of_channel } => {
+                if let Some(channels) = &mut self.channels {
+                    channels.note_left(attempt.entry, left, is_of_channel);
+                }
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use super::call_policy::CallPolicy;
 use super::closed_time::ClosedTime;
 use super::costs::Costs;
 use super::ended_call::EndedCall;
+use super::limit_left::LimitLeft;
 use super::pause::{LONGEST_ASKED, Pause, PauseConfig};
 use super::rate_limits::{RateLimitConfigs, RateLimits, usual_costs};
 use super::retry_budget::RetryBudgetConfig;
@@ -98,6 +99,12 @@ impl ChannelPolicy {
         self.pause
             .get_or_insert_with(only_asked)
             .pause_until(until.min(now + LONGEST_ASKED), started);
+    }
+
+    /// Learns what is left of a limit of the service, see [`RateLimit::tell`](super::RateLimit::tell).
+    pub fn tell(&mut self, left: &LimitLeft, started: ProcessingTime, now: ProcessingTime) {
+        self.count_closed(now);
+        self.rate_limits.tell(left, started, now);
     }
 
     /// Returns for how long at least records fail instead of waiting, see [`Pause::refuses_for`].

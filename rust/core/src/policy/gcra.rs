@@ -29,6 +29,27 @@ impl Rate {
         NonZeroU64::new(permits).unwrap_or(NonZeroU64::MIN)
     }
 
+    /// Returns the rate that has so many times the period.
+    #[must_use]
+    pub(super) const fn slower(self, times: u32) -> Self {
+        let period_nanos = self.period_nanos.get().saturating_mul(times as u64);
+        match NonZeroU64::new(period_nanos) {
+            Some(period_nanos) => Self { period_nanos, ..self },
+            None => self,
+        }
+    }
+
+    /// Returns the point after `start` by which `permits` have come.
+    pub(super) fn after(self, start: ProcessingTime, permits: u64) -> ProcessingTime {
+        start.after_nanos(self.whole_nanos_of(permits))
+    }
+
+    /// Returns the whole permits of so many nanoseconds.
+    pub(super) fn permits_of(self, nanos: u64) -> u64 {
+        let permits = u128::from(nanos) * u128::from(self.permits.get());
+        u64::try_from(permits / u128::from(self.period_nanos.get())).unwrap_or(u64::MAX)
+    }
+
     /// Returns the nanoseconds that `permits` take; the part of one is left out.
     fn nanos_of(self, permits: u64) -> u64 {
         let nanos = u128::from(permits) * u128::from(self.period_nanos.get());
@@ -68,6 +89,11 @@ impl Gcra {
     /// Makes the limit.
     pub const fn new(rate: Rate, burst: NonZeroU64) -> Self {
         Self { rate, burst }
+    }
+
+    /// Returns how fast permits come.
+    pub const fn rate(&self) -> Rate {
+        self.rate
     }
 
     /// Returns how many permits may be taken at once.

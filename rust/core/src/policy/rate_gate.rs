@@ -3,6 +3,7 @@
 
 use super::closed_time::ClosedTime;
 use super::costs::Costs;
+use super::limit_left::LimitLeft;
 use super::rate_limits::RateLimits;
 use crate::time::ProcessingTime;
 
@@ -31,6 +32,12 @@ impl RateGate {
     pub fn settle(&mut self, charged: &Costs, actual: &Costs, now: ProcessingTime) {
         self.count_closed(now);
         self.limits.settle(charged, actual);
+    }
+
+    /// Learns what is left of a limit of the service, see [`RateLimit::tell`](super::RateLimit::tell).
+    pub fn tell(&mut self, left: &LimitLeft, started: ProcessingTime, now: ProcessingTime) {
+        self.count_closed(now);
+        self.limits.tell(left, started, now);
     }
 
     /// Says what the next call costs; returns when it may start, see [`RateLimits::ready_at`].

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use super::gcra::Gcra;
+use super::allowance::Allowance;
+use super::gcra::{Gcra, Rate};
+use super::limit_left::{Counted, LimitLeft};
 use super::permit_source::PermitSource;
 use crate::time::ProcessingTime;
 
@@ -16,14 +18,8 @@ pub struct RateLimitConfig {
     pub cost: u64,
     /// Whether each channel has one of its own, instead of all having one together.
     pub is_per_channel: bool,
-}
-
-/// What a service says is left of a limit of its own.
-#[derive(Clone, Copy, Debug)]
-struct Allowance {
-    remaining: u64,
-    /// When it counts anew.
-    until: ProcessingTime,
+    /// Which limits of a service it stands for, that a reply may tell of.
+    pub counted: Option<Counted>,
 }
 
 /// Where permits come from.
@@ -94,12 +90,14 @@ impl Drop for Booking {
 /// A limit in time, which every attempt pays at its start.
 ///
 /// It knows two things: its own count ([`Gcra`]), and what the service says is
-/// left, which only ever lowers it: a limit belongs to an account, and others
-/// may use it up. A call is charged an estimate, and settled when it is known
+/// left ([`LimitLeft`]), which only ever lowers it: a limit belongs to an
+/// account, and others may use it up. A call is charged an estimate, and settled when it is known
 /// what it cost.
 #[derive(Debug)]
 pub struct RateLimit {
     permits: Permits,
+    rate: Rate,
+    counted: Option<Counted>,
     allowance: Option<Allowance>,
     /// Start of the call whose reply told last what remains.
     told_at: ProcessingTime,
@@ -108,18 +106,19 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// Makes a limit of which nothing was taken.
-    pub const fn new(limit: Gcra) -> Self {
-        Self::of(Permits::Own { limit, tat: ProcessingTime::ZERO })
-    }
-
-    /// Makes a limit of which others take, too.
-    pub const fn shared(source: Arc<dyn PermitSource>) -> Self {
-        Self::of(Permits::Shared(Booking { source, booked: None, refused: None }))
-    }
-
-    const fn of(permits: Permits) -> Self {
-        Self { permits, allowance: None, told_at: ProcessingTime::ZERO, in_flight: 0 }
+    /// Makes a limit of which nothing was taken; `source` has its permits if others take of it, too.
+    pub fn new(config: &RateLimitConfig, source: Option<Arc<dyn PermitSource>>) -> Self {
+        let RateLimitConfig { limit, counted, .. } = *config;
+        let own = Permits::Own { limit, tat: ProcessingTime::ZERO };
+        let shared = |source| Permits::Shared(Booking { source, booked: None, refused: None });
+        Self {
+            permits: source.map_or(own, shared),
+            rate: limit.rate(),
+            counted,
+            allowance: None,
+            told_at: ProcessingTime::ZERO,
+            in_flight: 0,
+        }
     }
 
     /// Is told that a call starts which costs `cost`.
@@ -130,7 +129,7 @@ impl RateLimit {
         }
         self.in_flight = self.in_flight.saturating_add(cost);
         if let Some(allowance) = &mut self.allowance {
-            allowance.remaining = allowance.remaining.saturating_sub(cost);
+            allowance.take(cost);
         }
     }
 
@@ -143,30 +142,22 @@ impl RateLimit {
                 Permits::Shared(booking) => booking.settle(charged, actual),
             }
             if let Some(allowance) = &mut self.allowance {
-                let remaining = allowance.remaining.saturating_add(charged);
-                allowance.remaining = remaining.saturating_sub(actual);
+                allowance.settle(charged, actual);
             }
         }
     }
 
-    /// Learns from the reply to a call that started at `started` what is left until `until`.
+    /// Learns from the reply to a call that started at `started` what is left of a limit of the
+    /// service, if it stands for that. It is never more than its own count says.
     ///
     /// To be told after [`settle`](Self::settle) of that call. Replies overtake one another: what
     /// one says is old news once that of a call that started later is known.
-    pub fn tell(
-        &mut self,
-        remaining: u64,
-        until: ProcessingTime,
-        started: ProcessingTime,
-        now: ProcessingTime,
-    ) {
-        if started < self.told_at || until <= now {
-            return;
+    pub fn tell(&mut self, left: &LimitLeft, started: ProcessingTime, now: ProcessingTime) {
+        let is_news = started >= self.told_at && !left.renewed_in.is_zero();
+        if is_news && self.counted == Some(left.counted) {
+            self.told_at = started;
+            self.allowance = Some(Allowance::new(left, self.in_flight, self.rate, now));
         }
-        self.told_at = started;
-        // Calls that are on their way may be counted in it or not.
-        let remaining = remaining.saturating_sub(self.in_flight);
-        self.allowance = Some(Allowance { remaining, until });
     }
 
     /// Asks for what the next call costs, where others may take it meanwhile.
@@ -183,19 +174,15 @@ impl RateLimit {
             Permits::Own { limit, tat } => limit.ready_at(*tat, cost),
             Permits::Shared(booking) => booking.ready_at(cost),
         };
-        match self.allowance {
-            Some(Allowance { remaining, until }) if now < until && remaining < cost => {
-                ready.max(until)
-            }
-            _ => ready,
-        }
+        let told = self.allowance.filter(|it| !it.is_over(now));
+        told.map_or(ready, |it| ready.max(it.ready_at(cost)))
     }
 
     /// Returns whether it may be used as if nothing had been taken; a shared one remembers that
     /// elsewhere.
     pub fn is_full(&self, now: ProcessingTime) -> bool {
         let is_taken = matches!(self.permits, Permits::Own { tat, .. } if tat > now);
-        let is_lowered = self.allowance.is_some_and(|it| now < it.until);
+        let is_lowered = self.allowance.is_some_and(|it| !it.is_over(now));
         !is_taken && !is_lowered && self.in_flight == 0
     }
 
@@ -207,10 +194,7 @@ impl RateLimit {
                 booking.booked.filter(|it| it.1 <= now).map_or(0, |it| it.0)
             }
         };
-        match self.allowance {
-            Some(Allowance { remaining, until }) if now < until => available.min(remaining),
-            _ => available,
-        }
+        self.allowance.map_or(available, |it| available.min(it.available(now)))
     }
 }
 
@@ -220,11 +204,22 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::policy::Rate;
+    use crate::policy::Renewal;
 
     fn limit(permits: u64, burst: u64) -> RateLimit {
         let rate = Rate::new(permits.try_into().unwrap(), Duration::from_secs(1)).unwrap();
-        RateLimit::new(Gcra::new(rate, NonZeroU64::new(burst).unwrap()))
+        let limit = Gcra::new(rate, NonZeroU64::new(burst).unwrap());
+        let counted = Some(Counted::Requests);
+        RateLimit::new(&RateLimitConfig { limit, cost: 1, is_per_channel: false, counted }, None)
+    }
+
+    fn left(remaining: u64, seconds: u64, renewal: Renewal) -> LimitLeft {
+        let renewed_in = Duration::from_secs(seconds);
+        LimitLeft { counted: Counted::Requests, remaining, renewed_in, renewal }
+    }
+
+    fn window(remaining: u64, seconds: u64) -> LimitLeft {
+        left(remaining, seconds, Renewal::AtOnce)
     }
 
     fn at(seconds: u64) -> ProcessingTime {
@@ -236,7 +231,7 @@ mod tests {
         let mut limit = limit(100, 100);
         limit.on_start(at(1), 1);
         limit.settle(1, 1);
-        limit.tell(2, at(9), at(1), at(2));
+        limit.tell(&window(2, 7), at(1), at(2));
         assert_eq!(limit.available(at(2)), 2);
 
         limit.on_start(at(2), 2);
@@ -248,7 +243,7 @@ mod tests {
     fn it_never_raises_it() {
         let mut limit = limit(1, 1);
         limit.on_start(at(1), 1);
-        limit.tell(1_000_000, at(60), at(1), at(1));
+        limit.tell(&window(1_000_000, 59), at(1), at(1));
         assert_eq!(limit.ready_at(at(1), 1), at(2));
     }
 
@@ -257,25 +252,61 @@ mod tests {
         let mut limit = limit(100, 100);
         (0..6).for_each(|_| limit.on_start(at(1), 1));
         limit.settle(1, 1);
-        limit.tell(7, at(9), at(1), at(2));
+        limit.tell(&window(7, 7), at(1), at(2));
         assert_eq!(limit.available(at(2)), 2);
     }
 
     #[test]
     fn old_news_changes_nothing() {
         let mut limit = limit(100, 100);
-        limit.tell(50, at(9), at(3), at(4));
-        limit.tell(1, at(9), at(2), at(4));
+        limit.tell(&window(50, 5), at(3), at(4));
+        limit.tell(&window(1, 5), at(2), at(4));
         assert_eq!(limit.available(at(4)), 50);
-        // That it counts anew was news when it was sent.
-        limit.tell(1, at(4), at(4), at(5));
+        // One that counts anew by now is none.
+        limit.tell(&window(1, 0), at(4), at(5));
         assert_eq!(limit.available(at(5)), 50);
+    }
+
+    #[test]
+    fn it_stands_for_what_it_counts() {
+        let mut limit = limit(100, 100);
+        limit.tell(&LimitLeft { counted: Counted::Tokens, ..window(0, 9) }, at(1), at(1));
+        assert_eq!(limit.available(at(1)), 100);
+    }
+
+    #[test]
+    fn in_a_bucket_some_is_left_and_a_part_of_what_comes_back_is_counted_on() {
+        let mut limit = limit(100, 100);
+        limit.on_start(at(1), 40);
+        limit.tell(&left(150, 10, Renewal::Evenly), at(0), at(1));
+        // The call in flight may not be counted yet, and the permits of a second are left.
+        assert_eq!((limit.available(at(1)), limit.available(at(2))), (10, 35));
+        assert_eq!(limit.ready_at(at(1), 10), at(0) + Duration::from_millis(500));
+        // Or twice what it costs.
+        assert_eq!(limit.ready_at(at(1), 60), at(1) + Duration::from_millis(70 * 40));
+        limit.settle(40, 10);
+        assert_eq!(limit.available(at(1)), 40);
+        assert_eq!(limit.available(at(11)), 100);
+    }
+
+    #[test]
+    fn a_small_bucket_is_used_up_to_an_eighth() {
+        let mut limit = limit(10, 10);
+        limit.tell(&left(8, 1, Renewal::Evenly), at(0), at(0));
+        assert_eq!(limit.available(at(0)), 6);
+    }
+
+    #[test]
+    fn nobody_is_believed_for_more_than_an_hour() {
+        let mut limit = limit(100, 100);
+        limit.tell(&window(0, 1_000_000), at(0), at(0));
+        assert_eq!(limit.ready_at(at(0), 1), at(3_600));
     }
 
     #[test]
     fn a_call_is_settled_by_what_it_cost() {
         let mut limit = limit(100, 100);
-        limit.tell(40, at(9), at(0), at(1));
+        limit.tell(&window(40, 8), at(0), at(1));
         limit.on_start(at(1), 30);
         assert_eq!(limit.available(at(1)), 10);
         limit.settle(30, 5);

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::costs::{Costs, MAX_LIMITS};
+use super::limit_left::LimitLeft;
 use super::permit_source::PermitSource;
 use super::rate_limit::{RateLimit, RateLimitConfig};
 use crate::time::ProcessingTime;
@@ -44,8 +45,7 @@ impl RateLimits {
         let wanted = wanted.filter_map(|(index, it)| Some((index, it.filter(&is_wanted)?)));
         let limits = wanted.map(|(index, config)| {
             let source = sources.and_then(|it| it.open(index, channel));
-            let own = || RateLimit::new(config.limit);
-            (index, source.map_or_else(own, RateLimit::shared))
+            (index, RateLimit::new(&config, source))
         });
         Self { limits: limits.collect() }
     }
@@ -99,8 +99,10 @@ impl RateLimits {
         self.limits.iter().all(|it| it.1.is_full(now))
     }
 
-    /// Returns a limit by its number.
-    pub fn get_mut(&mut self, limit: usize) -> Option<&mut RateLimit> {
-        self.limits.iter_mut().find(|it| it.0 == limit).map(|it| &mut it.1)
+    /// Learns what is left of a limit of the service, see [`RateLimit::tell`].
+    pub fn tell(&mut self, left: &LimitLeft, started: ProcessingTime, now: ProcessingTime) {
+        for (_, limit) in &mut self.limits {
+            limit.tell(left, started, now);
+        }
     }
 }

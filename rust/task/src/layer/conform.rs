@@ -35,9 +35,9 @@ impl ConformingSink {
 
 impl ReplySink for ConformingSink {
     fn send(&self, group: ReplyGroup) -> bool {
-        let ReplyGroup { results, failures, settled } = group;
+        let ReplyGroup { results, .. } = group;
         match results.map(|it| self.conform(it)).transpose() {
-            Ok(results) => self.above.send(ReplyGroup { results, failures, settled }),
+            Ok(results) => self.above.send(ReplyGroup { results, ..group }),
             Err(error) => self.above.fail(error),
         }
     }

@@ -22,14 +22,14 @@ use super::items::ItemReader;
 use super::lines::{Batch, LineId, Lines, Most};
 use super::templates::{BatchTemplates, Head, ItemRows};
 use crate::http::answers::Answers;
-use crate::http::call::{CallRules, Outcome, call};
+use crate::http::call::{CallRules, EndedCall, Outcome, call};
 use crate::http::clients::Clients;
 use crate::http::failure::Failed;
 
 /// Names a request while it is under way.
 type RequestId = u64;
 
-type Running = FuturesUnordered<Abortable<BoxFuture<'static, (RequestId, Outcome)>>>;
+type Running = FuturesUnordered<Abortable<BoxFuture<'static, EndedCall<RequestId>>>>;
 
 /// What a batch engine is made of.
 pub(crate) struct BatchParts {
@@ -182,20 +182,27 @@ impl BatchEngine {
     fn request(&mut self, id: RequestId) {
         let Some(sent) = self.sent.get_mut(&id) else { return };
         let (clients, rules) = (Arc::clone(&self.clients), Arc::clone(&self.rules));
-        let future = match sent.head.request(&sent.items) {
-            Some(request) => call(clients, rules, id, request).boxed(),
-            None => std::future::ready((id, no_request())).boxed(),
+        let future = if let Some(request) = sent.head.request(&sent.items) {
+            call(clients, rules, id, request).boxed()
+        } else {
+            let (name, outcome, left) = (id, no_request(), Vec::new());
+            std::future::ready(EndedCall { name, outcome, left }).boxed()
         };
         let (future, abort) = abortable(future);
         sent.abort = abort;
         self.running.push(future);
     }
 
-    fn end(&mut self, ended: Result<(RequestId, Outcome), Aborted>) -> Result<(), TaskError> {
+    fn end(&mut self, ended: Result<EndedCall<RequestId>, Aborted>) -> Result<(), TaskError> {
         // Of what was aborted nobody waits for anything.
-        let Ok((id, outcome)) = ended else { return Ok(()) };
+        let Ok(EndedCall { name: id, outcome, left }) = ended else { return Ok(()) };
         let Some(sent) = self.sent.get_mut(&id) else { return Ok(()) };
         let items = std::mem::take(&mut sent.items);
+        // Of a request for many rows the last one that is answered tells.
+        let last = items.iter().rev().find(|it| !sent.cancelled.contains(&it.attempt));
+        if let Some(last) = last {
+            self.answers.note_left(last.attempt, left);
+        }
         match outcome {
             Outcome::Failed(failed) if self.splits && failed.is_of_request && items.len() > 1 => {
                 let (one, other) = items.split_at(items.len() / 2);

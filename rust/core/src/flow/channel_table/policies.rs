@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::ChannelTable;
 use crate::flow::ChannelId;
 use crate::flow::channel_policies::ChannelPolicies;
-use crate::policy::{CallSign, Costs, LimitMetrics, Price};
+use crate::flow::told_limits::ToldLimit;
+use crate::policy::{CallSign, Costs, LimitLeft, LimitMetrics, Price};
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
 
@@ -201,7 +202,7 @@ impl ChannelTable {
         let in_flight = self.channels[id].account.in_use();
         if let Some(policies) = &mut self.policies {
             let call = policies.ended(entry, started, ended, in_flight, sign);
-            policies.on_end(id, &call);
+            policies.on_end(id, entry, &call);
             let before = self.channels[id].limit;
             self.consult(id, ended);
             let channel = &mut self.channels[id];
@@ -343,6 +344,14 @@ impl ChannelTable {
     pub fn settle(&mut self, entry: EntryId, limit: usize, cost: u64) {
         if let Some(policies) = &mut self.policies {
             policies.settle(entry, limit, cost);
+        }
+    }
+
+    /// Notes what the reply to the present call of a record says is left of a limit of its service;
+    /// nothing of the destinations of other channels with `is_of_channel`.
+    pub fn note_left(&mut self, entry: EntryId, left: LimitLeft, is_of_channel: bool) {
+        if let Some(policies) = &mut self.policies {
+            policies.note_left(entry, ToldLimit { left, is_of_channel });
         }
     }
 

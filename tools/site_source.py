@@ -33,6 +33,10 @@ ELSEWHERE = {
     "benches/README.md": "benches.md",
 }
 
+# The first page has no others beside it; its code takes their room.
+FIRST = "index.md"
+ALONE = "---\nhide: [navigation]\n---\n\n"
+
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 # What says how the tests run an example is not for readers.
 FENCE = re.compile(r"^```python .*$", re.MULTILINE)
@@ -85,7 +89,8 @@ def _page(source: str, found: dict[str, str], repository: str) -> str:
 
     text = FENCE.sub("```python", LINK.sub(link, text))
     text = PICTURE.sub(lambda match: _picture(match[1], here), text)
-    return HELP.sub(lambda match: _help(match[1]), text)
+    text = HELP.sub(lambda match: _help(match[1]), text)
+    return f"{ALONE}{text}" if found[source] == FIRST else text
 
 
 def _notebook(text: str, name: str) -> str:

@@ -73,6 +73,11 @@ def test_links_between_files_lead_to_pages(pages: Path):
         assert "```python " not in text
 
 
+def test_the_first_page_alone_has_the_room_of_the_navigation(pages: Path):
+    hiding = [path for path in pages.rglob("*.md") if path.read_text().startswith("---\nhide: ")]
+    assert hiding == [pages / "index.md"]
+
+
 def test_a_file_that_is_no_page_is_in_the_repository_or_is_words(monkeypatch, tmp_path):
     (tmp_path / "docs").mkdir()
     text = "[a](../Cargo.toml), [b](b.md#there), ![c](c.svg), [d](#d), [e](https://e.org/x.md)\n"

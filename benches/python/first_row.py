@@ -8,11 +8,11 @@ one in dist/. Goal: less than 60 s.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 from time import perf_counter
 
+from built_wheel import built_wheel
 from figures import Figure, Settings, alternate
 
 from tests.meta.test_readme import blocks
@@ -21,15 +21,6 @@ from tests.support.environments import Environment
 SHOWN = "|  0|customer 0|    10|"
 GOAL_SECONDS = 60.0
 MOST_ROUNDS = 2
-
-
-def _wheel() -> Path:
-    named = os.environ.get("SPARKAWAIT_WHEEL")
-    found = [Path(named)] if named else list(Path("dist").glob("sparkawait-*.whl"))
-    if len(found) != 1:
-        msg = f"{len(found)} wheels in dist/; run `make wheel`, or name one by SPARKAWAIT_WHEEL"
-        raise RuntimeError(msg)
-    return found[0].resolve()
 
 
 def _seconds(wheel: Path) -> tuple[float, float, float]:
@@ -50,7 +41,7 @@ def _seconds(wheel: Path) -> tuple[float, float, float]:
 
 def figures(settings: Settings) -> list[Figure]:
     """Measures it; a first round, which fills pip's cache, is dropped."""
-    wheel = _wheel()
+    wheel = built_wheel()
     [rounds] = alternate(min(MOST_ROUNDS, settings.rounds), lambda: _seconds(wheel))
     return [
         Figure(

@@ -105,6 +105,10 @@ class SparkCluster:
         """Puts the calling thread where the driver has to be, or on another of the hosts."""
         return contextlib.nullcontext() if self._network is None else self._network.inside(host)
 
+    def processes(self) -> list[int]:
+        """Returns the process ids of the master and the workers, which have started the others."""
+        return [process.pid for process in self._processes]
+
     def executors(self) -> list[int]:
         """Returns the process ids of the executors that run."""
         return self._running(_EXECUTOR)

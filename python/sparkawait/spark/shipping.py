@@ -18,6 +18,8 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -30,6 +32,7 @@ from sparkawait.spark.shipment import by_value, folder_name
 from sparkawait.spark.wheel import Platform, Wheel
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 __all__ = ["is_shipped", "ship"]
@@ -68,11 +71,13 @@ def ship(spark: SparkSession, *, wheel: str | os.PathLike[str] | None = None) ->
             f" {sparkawait.__version__}; ship the same version"
         )
         raise ConfigurationError(msg, ErrorKind.VERSION_MISMATCH)
-    # The name of the file has its contents in it: Spark knows the files of a session by name.
-    packed = Path(_folder().name, "sparkawait.zip")
-    found.write_zip(packed)
-    digest = hashlib.sha256(packed.read_bytes()).hexdigest()[:16]
     known = _shipped.get(_owner(spark))
+    # It is packed while an executor is asked.
+    with ThreadPoolExecutor(1) as beside:
+        packing = beside.submit(_pack, found)
+        if known is None:
+            _refuse_misfit(found, _platform_of_executors(spark))
+        packed, digest = packing.result()
     if known == digest:
         return
     if known is not None:
@@ -81,10 +86,17 @@ def ship(spark: SparkSession, *, wheel: str | os.PathLike[str] | None = None) ->
             " start a new session"
         )
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-    _refuse_misfit(found, _platform_of_executors(spark))
+    # The name of the file has its contents in it: Spark knows the files of a session by name.
     archive = packed.rename(packed.with_name(f"{folder_name(found.version)}-{digest}.zip"))
     _add(spark, f"{archive}#{folder_name(found.version)}")
     _shipped[_owner(spark)] = digest
+
+
+def _pack(wheel: Wheel) -> tuple[Path, str]:
+    """Writes the archive and returns its path and the digest of what is in it."""
+    packed = Path(_folder().name, "sparkawait.zip")
+    wheel.write_zip(packed)
+    return packed, hashlib.sha256(packed.read_bytes()).hexdigest()[:16]
 
 
 @functools.cache
@@ -123,20 +135,20 @@ def _refuse_misfit(wheel: Wheel, platform: Platform) -> None:
         return
     msg = (
         f"the wheel of {wheel.source} {misfit}, and the executors run {platform};"
-        " download the one for them (`pip download sparkawait --no-deps --platform ..`) and ship"
-        " it with wheel='..'"
+        " ship the one for them with wheel='..' (`make wheel TARGET=..` in the source builds it)"
     )
     raise ConfigurationError(msg, ErrorKind.WORKERS_UNFIT)
 
 
 def _platform_of_executors(spark: SparkSession) -> Platform:
-    """Asks an executor what it runs on, which needs no sparkawait there."""
-    from pyspark.sql import functions as F  # noqa: N812 - its customary name
+    """Asks an executor what it runs on, which needs no sparkawait there.
 
+    On the way that rows take to a function that waits, so that what Spark has to load for it is
+    loaded once.
+    """
     run_drivers_python(spark)
-    ask = F.udf(by_value(_describe))
-    row = spark.range(1, numPartitions=1).select(ask("id").alias("platform")).first()
-    told = json.loads(row["platform"]) if row else {}
+    [row] = spark.range(1, numPartitions=1).mapInArrow(by_value(_describe), "told string").collect()
+    told = json.loads(row["told"])
     return Platform(
         told["system"],
         told["machine"],
@@ -146,12 +158,14 @@ def _platform_of_executors(spark: SparkSession) -> Platform:
     )
 
 
-def _describe(_: object) -> str:
+def _describe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Describes what this Python runs on; pickled by value, so it imports what it needs."""
     import json
     import os
     import platform
     import sys
+
+    import pyarrow as pa
 
     system = platform.system()
     library, version = "", "0.0"
@@ -165,7 +179,7 @@ def _describe(_: object) -> str:
             # Not glibc; musl does not tell its version, and 1.2 is what all supported images have.
             library, version = "musl", "1.2"
     numbers = [*(int(part) for part in version.split(".") if part.isdigit()), 0, 0]
-    return json.dumps(
+    told = json.dumps(
         {
             "system": system,
             "machine": platform.machine(),
@@ -174,3 +188,5 @@ def _describe(_: object) -> str:
             "python": list(sys.version_info[:2]),
         }
     )
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"told": [told]})

@@ -5,122 +5,29 @@ What a call waits for is a file that a test makes, and what has happened is coun
 at the sink, by row where the calls are made.
 """
 
-import asyncio
 import json
 import os
 import signal
-from collections import Counter
+import subprocess
+import sys
 from pathlib import Path
 
 import pyspark
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
 from sparkawait.exceptions import ConfigurationError
+from sparkawait.spark import carry
 from sparkawait.spark.carry import shard_keys
-from tests.spark.calls import CallLog, Once
+from tests.spark.calls import Once
+from tests.spark.carried import SLOW, Stream, lookup
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
-SLOW = 7
-"""The row whose call waits for the gate."""
-
-
-def lookup(calls: CallLog, gate: Path):
-    """Doubles each row; that of `SLOW` when the gate is open."""
-    path = str(gate)
-
-    @sa.async_function("doubled bigint")
-    async def double(row):
-        calls.add(row["id"])
-        calls.add(f"pid {row['id']} {os.getpid()}")
-        while row["id"] == SLOW and not os.path.exists(path):  # noqa: ASYNC110, ASYNC240, PTH110
-            await asyncio.sleep(0.01)
-        return {"doubled": 2 * row["id"]}
-
-    return double
-
-
-class Stream:
-    """A query over files that a test adds, whose sink keeps the rows of each micro-batch."""
-
-    def __init__(self, spark, folder: Path, calls: CallLog) -> None:
-        self.spark = spark
-        self.folder = folder
-        self.calls = calls
-        self.gate = folder / "gate"
-        self.batches: dict[int, list[int]] = {}
-        self.executed: Counter[int] = Counter()
-        self.actions = 1
-        self.query = None
-        self._files = 0
-        (folder / "source").mkdir()
-        calls.add("none so far")
-
-    def put(self, ids) -> None:
-        """Adds a file, which is read in a micro-batch of its own."""
-        self._files += 1
-        lines = [json.dumps({"id": id_, "key": id_ % 3}) for id_ in ids]
-        path = self.folder / f"{self._files}.json"
-        path.write_text("\n".join(lines))
-        os.utime(path, (self._files, self._files))
-        path.rename(self.folder / "source" / path.name)
-
-    @property
-    def source(self):
-        reader = self.spark.readStream.schema("id bigint, key bigint")
-        return reader.option("maxFilesPerTrigger", 1).json(str(self.folder / "source"))
-
-    def start(self, out) -> None:
-        """Starts the query, from its checkpoint if it has one."""
-        writer = out.writeStream.foreachBatch(self._keep)
-        writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
-        self.query = writer.trigger(processingTime="50 milliseconds").start()
-
-    def _keep(self, batch, number: int) -> None:
-        actions = [batch.collect() for _ in range(self.actions)]
-        rows, *again = ([(row.id, row.doubled) for row in rows] for rows in actions)
-        assert all(sorted(other) == sorted(rows) for other in again)
-        assert all(doubled == 2 * id_ for id_, doubled in rows)
-        self.executed[number] += 1
-        # As a sink does that knows a micro-batch by its number.
-        self.batches.setdefault(number, [id_ for id_, _ in rows])
-
-    @property
-    def rows(self) -> list[int]:
-        """What came out, in order."""
-        return [id_ for number in sorted(self.batches) for id_ in self.batches[number]]
-
-    def until(self, condition) -> None:
-        """Waits for a condition, as long as the query runs."""
-
-        def is_met() -> bool:
-            if self.query.exception() is not None:
-                raise self.query.exception()
-            return condition()
-
-        wait_until(is_met, patience=180)
-
-    def until_out(self, ids) -> None:
-        wanted = set(ids)
-        self.until(lambda: wanted <= set(self.rows))
-
-    def calls_of(self, id_: int) -> int:
-        return self.calls.counts()[str(id_)]
-
-    def numbers(self) -> list[dict]:
-        """What the progress of each micro-batch says of rows in flight."""
-        # Spark 3.5 has them for batches with new rows only.
-        progress = self.query.recentProgress
-        found = [it.get("observedMetrics", {}).get("sparkawait") for it in progress]
-        rows = (row for row in found if row is not None)
-        return [row if isinstance(row, dict) else row.asDict() for row in rows]
-
-    def stop(self) -> None:
-        if self.query is not None:
-            self.query.stop()
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -130,15 +37,10 @@ def stream(spark, tmp_path, calls):
     stream.stop()
 
 
-def carried(stream, **options):
-    function = lookup(stream.calls, stream.gate)
-    return sa.unordered_wait(stream.source, function, carry_over=sa.CarryOver(**options))
-
-
 @pytest.mark.parametrize("emit", ["next_batch", "at_once"])
 def test_a_slow_call_does_not_hold_its_micro_batch_and_is_made_once(stream, emit):
     stream.put(range(10))
-    stream.start(carried(stream, emit=emit))
+    stream.start(stream.carried(emit=emit))
 
     stream.until_out(set(range(10)) - {SLOW})
     stream.put(range(10, 20))
@@ -157,13 +59,13 @@ def test_a_slow_call_does_not_hold_its_micro_batch_and_is_made_once(stream, emit
 
 def test_a_query_goes_on_where_it_was_stopped(stream):
     stream.put(range(10))
-    stream.start(carried(stream))
+    stream.start(stream.carried())
     stream.until_out(set(range(10)) - {SLOW})
     stream.stop()
 
     stream.gate.touch()
     stream.put(range(10, 20))
-    stream.start(carried(stream))
+    stream.start(stream.carried())
     stream.until_out(range(20))
 
     assert sorted(stream.rows) == list(range(20))
@@ -173,7 +75,7 @@ def test_a_query_goes_on_where_it_was_stopped(stream):
 
 def test_a_process_that_is_killed_costs_calls_and_no_row(stream):
     stream.put(range(10))
-    stream.start(carried(stream))
+    stream.start(stream.carried())
     stream.until_out(set(range(10)) - {SLOW})
 
     (line,) = (it for it in stream.calls.counts() if it.startswith(f"pid {SLOW} "))
@@ -200,7 +102,7 @@ def test_a_task_that_fails_behind_its_step_loses_and_doubles_nothing(stream, tmp
             yield batch
 
     stream.put(range(10))
-    out = carried(stream)
+    out = stream.carried()
     stream.start(out.mapInArrow(fail_once, out.schema))
     stream.until_out(set(range(10)) - {SLOW})
 
@@ -227,7 +129,7 @@ def test_a_step_that_is_carried_out_again_calls_nothing_again(stream, tmp_path, 
 
     stream.actions = 2
     stream.put(range(10))
-    out = carried(stream, emit=emit)
+    out = stream.carried(emit=emit)
     stream.start(out.mapInArrow(fail_once, out.schema))
     stream.until_out(set(range(10)) - {SLOW})
     stream.gate.touch()
@@ -238,25 +140,90 @@ def test_a_step_that_is_carried_out_again_calls_nothing_again(stream, tmp_path, 
     assert [stream.calls_of(id_) for id_ in range(10)] == [1] * 10
 
 
-def test_a_batch_that_is_run_again_emits_the_same_rows(stream):
-    """The driver dies after the sink has a batch, and before Spark knows that it has."""
-    for part in range(4):
-        stream.put(range(10 * part, 10 * part + 10))
-    commits = stream.folder / "checkpoint" / "commits"
-    for crashes in range(1, 3):
-        stream.start(carried(stream))
-        stream.until(lambda seen=crashes: len(stream.rows) >= 9 * seen)
-        stream.stop()
-        last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
-        (commits / str(last)).unlink()
-        (commits / f".{last}.crc").unlink(missing_ok=True)
+@pytest.mark.parametrize(
+    ("emit", "lost"),
+    [
+        ("next_batch", set()),
+        # What `docs/streaming.md` says of a sink that runs a batch, then skips it.
+        pytest.param("at_once", {SLOW}, marks=pytest.mark.newest_spark),
+    ],
+)
+def test_a_driver_dies_when_its_sink_has_a_batch_that_spark_runs_again(stream, emit, lost):
+    stream.put(range(10))
+    stream.start(stream.carried(emit=emit))
+    stream.until_out(set(range(10)) - {SLOW})
+    stream.driver_dies = True
+    wait_until(lambda: stream.query.exception() is not None, patience=60)
+
+    stream.driver_dies = False
+    stream.gate.touch()
+    stream.put(range(10, 20))
+    # What was in flight is completed in the batch that is run again.
+    stream.start(stream.carried(emit=emit, linger="60s"))
+    stream.until_out(range(10, 20))
+    stream.until_out(set(range(20)) - lost)
+
+    assert sorted(stream.rows) == sorted(set(range(20)) - lost)
+    assert sum(count > 1 for count in stream.executed.values()) == 1
+
+
+@pytest.mark.newest_spark
+def test_files_have_each_row_once_though_the_driver_dies_when_they_are_written(stream):
+    stream.put(range(10))
+    stream.start_with_files(stream.carried(emit="at_once"))
+    stream.until(lambda: len(stream.calls.counts()) > 10)
+    stream.until(lambda: len(stream.rows_of_files) == 9)
+    stream.stop()
+    stream.lose_last_commit()
 
     stream.gate.touch()
-    stream.start(carried(stream))
-    stream.until_out(range(40))
+    stream.put(range(10, 20))
+    stream.start_with_files(stream.carried(emit="at_once", linger="60s"))
+    stream.until(lambda: len(stream.rows_of_files) == 20)
 
-    assert sorted(stream.rows) == list(range(40))
-    assert sum(count > 1 for count in stream.executed.values()) > 0
+    assert sorted(stream.rows_of_files) == list(range(20))
+
+
+@pytest.mark.newest_spark
+def test_available_now_ends_without_batches_of_no_data_and_the_next_run_goes_on(spark, stream):
+    setting = "spark.sql.streaming.noDataMicroBatches.enabled"
+    spark.conf.set(setting, "false")
+    try:
+        stream.put(range(10))
+        stream.start(stream.carried(emit="at_once"), availableNow=True)
+        stream.query.awaitTermination()
+        assert SLOW not in stream.rows
+
+        stream.gate.touch()
+        stream.put(range(10, 12))
+        stream.start(stream.carried(emit="at_once", linger="60s"), availableNow=True)
+        stream.query.awaitTermination()
+    finally:
+        spark.conf.unset(setting)
+
+    assert sorted(stream.rows) == list(range(12))
+
+
+@pytest.mark.newest_spark
+def test_a_destination_that_stands_still_holds_no_row_of_the_others(stream):
+    still = {id_ for id_ in range(90) if id_ % 3 == 1}
+    function = lookup(stream.calls, stream.gate, frozenset(still))
+    out = sa.unordered_wait(
+        stream.source, function, channel="key", capacity=4, carry_over=sa.CarryOver()
+    )
+    stream.put(range(30))
+    stream.start(out)
+    stream.until_out(set(range(30)) - still)
+    stream.put(range(30, 60))
+    stream.put(range(60, 90))
+    stream.until_out(set(range(90)) - still)
+    assert still.isdisjoint(stream.rows)
+
+    stream.gate.touch()
+    stream.until_out(range(90))
+
+    assert sorted(stream.rows) == list(range(90))
+    assert [stream.calls_of(id_) for id_ in range(90)] == [1] * 90
 
 
 def test_rows_of_a_key_keep_their_order_over_micro_batches(stream):
@@ -306,7 +273,7 @@ def test_a_chain_is_carried_over_as_one(stream):
 
     stream_calls = stream.calls
     stream.put(range(10))
-    doubled = carried(stream)
+    doubled = stream.carried()
     stream.start(sa.unordered_wait(doubled, triple, chain=True).where("tripled = 3 * id"))
 
     stream.until_out(set(range(10)) - {SLOW})
@@ -320,34 +287,85 @@ def test_a_chain_is_carried_over_as_one(stream):
 @pytest.mark.newest_spark
 def test_draining_leaves_nothing_in_flight(stream):
     stream.put(range(10))
-    stream.start(carried(stream))
+    stream.start(stream.carried())
     stream.until_out(set(range(10)) - {SLOW})
     stream.stop()
 
     stream.gate.touch()
     # Spark begins with a micro-batch where the last one had ended when rows come.
     stream.put(range(10, 12))
-    stream.start(carried(stream, drain=True))
+    stream.start(stream.carried(drain=True))
     stream.until_out(range(12))
     stream.until(lambda: stream.numbers() and stream.numbers()[-1]["carried"] == 0)
 
     assert sorted(stream.rows) == list(range(12))
 
 
+class Found:
+    """What Spark has kept of a shard, with something done to it."""
+
+    def __init__(self, state, changed) -> None:
+        self._state = state
+        self._changed = changed
+
+    def __getattr__(self, name):
+        return getattr(self._state, name)
+
+    @property
+    def get(self):
+        version, payload = self._state.get
+        return self._changed(version, bytes(payload))
+
+
+class StepOver(carry.Step):
+    """A step that finds another state than it has left."""
+
+    changed = None
+
+    def __call__(self, key, frames, state):
+        return super().__call__(key, frames, Found(state, type(self).changed))
+
+
+class CutOff(StepOver):
+    @staticmethod
+    def changed(version, payload):
+        return version, payload[:-1]
+
+
+class OfANewerVersion(StepOver):
+    @staticmethod
+    def changed(version, payload):
+        return version + 1, payload
+
+
 @pytest.mark.newest_spark
-def test_rows_with_other_columns_are_not_taken_up(stream):
+def test_a_query_that_cannot_read_its_state_says_so_and_loses_nothing(stream, monkeypatch):
     stream.put(range(10))
-    stream.start(carried(stream))
+    stream.start(stream.carried())
     stream.until_out(set(range(10)) - {SLOW})
     stream.stop()
+    stream.put(range(10, 20))
 
     function = lookup(stream.calls, stream.gate)
-    source = stream.source.withColumn("key", F.col("key").cast("string"))
-    stream.put(range(10, 20))
-    stream.start(sa.unordered_wait(source, function, carry_over=sa.CarryOver()))
+    other = stream.source.withColumn("key", F.col("key").cast("string"))
+    stream.start(sa.unordered_wait(other, function, carry_over=sa.CarryOver()))
+    with pytest.raises(StreamingQueryException, match="carried over by another form of the query"):
+        stream.query.awaitTermination()
+    for step, message in [
+        (CutOff, "is damaged or cut off"),
+        (OfANewerVersion, "has version 2, this sparkawait reads 1"),
+    ]:
+        with monkeypatch.context() as patched:
+            patched.setattr(carry, "Step", step)
+            stream.start(stream.carried())
+        with pytest.raises(StreamingQueryException, match=message):
+            stream.query.awaitTermination()
 
-    with pytest.raises(Exception, match="carried over by another form of the query"):
-        stream.until_out(range(10))
+    stream.gate.touch()
+    stream.start(stream.carried(capacity=2))
+    stream.until_out(range(20))
+
+    assert sorted(stream.rows) == list(range(20))
 
 
 @pytest.mark.newest_spark
@@ -403,7 +421,7 @@ def test_own_watermarks_do_not_go_beyond_a_task(stream):
 
 
 def test_a_chain_says_once_how_it_is_carried_over(stream):
-    out = carried(stream)
+    out = stream.carried()
     function = lookup(stream.calls, stream.gate)
     with pytest.raises(ConfigurationError, match="is said by its first call"):
         sa.unordered_wait(
@@ -413,3 +431,35 @@ def test_a_chain_says_once_how_it_is_carried_over(stream):
             output="replace",
             carry_over=sa.CarryOver(linger="1s"),
         )
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory):
+    """What came of streams on sessions that differ from that of the other tests."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    out = folder / "results.json"
+    program = subprocess.run(
+        [sys.executable, "-m", "tests.spark.carry_over_program", folder, out],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert program.returncode == 0, program.stderr[-5000:]
+    return json.loads(out.read_text())
+
+
+@pytest.mark.newest_spark
+def test_a_shard_that_moves_to_another_executor_finds_its_calls(elsewhere):
+    found = elsewhere["moving"]
+    assert found["moved"]
+    assert found["rows"] == list(range(20))
+    assert found["calls"] == [1] * 20
+
+
+@pytest.mark.newest_spark
+def test_a_row_is_called_again_three_times_at_most_where_workers_end_with_their_tasks(elsewhere):
+    found = elsewhere["without reuse"]
+    assert found["meanwhile"] == [id_ for id_ in range(10) if id_ != SLOW]
+    assert found["rows"] == list(range(20))
+    assert found["calls"] == [1 + 3 * (id_ == SLOW) for id_ in range(20)]

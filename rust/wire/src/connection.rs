@@ -47,6 +47,16 @@ enum Outgoing {
     Reset { code: u16, reason: Bytes },
 }
 
+/// Whether this end closes the connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Closing {
+    No,
+    /// It opens nothing any more.
+    GoingAway,
+    /// The other end has broken the protocol: it is told so, and nothing more.
+    Broken,
+}
+
 /// One end of a connection.
 pub struct Connection {
     config: ConnectionConfig,
@@ -62,7 +72,7 @@ pub struct Connection {
     control: VecDeque<Frame>,
     has_said_hello: bool,
     events: VecDeque<Event>,
-    is_going_away: bool,
+    closing: Closing,
     is_peer_going_away: bool,
 }
 
@@ -88,7 +98,7 @@ impl Connection {
             control: VecDeque::new(),
             has_said_hello: false,
             events: VecDeque::new(),
-            is_going_away: false,
+            closing: Closing::No,
             is_peer_going_away: false,
         }
     }
@@ -203,8 +213,8 @@ impl Connection {
 
     /// Takes no new channels from now on; those that are open go on.
     pub fn go_away(&mut self, code: u16, reason: Bytes) {
-        if !self.is_going_away {
-            self.is_going_away = true;
+        if self.closing == Closing::No {
+            self.closing = Closing::GoingAway;
             self.control.push_back(Frame::GoAway { code, reason });
         }
     }
@@ -235,8 +245,20 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`ConnectionError`]. The connection is of no use any more.
+    /// [`ConnectionError`]. The connection is of no use any more; what is still to be written tells the
+    /// other end why, if it has said who it is.
     pub fn handle_read(&mut self, bytes: &mut BytesMut) -> Result<(), ConnectionError> {
+        let read = self.read(bytes);
+        if let Err(error) = &read {
+            self.closing = Closing::Broken;
+            self.control.clear();
+            let reason = Bytes::from(error.to_string());
+            self.control.push_back(Frame::GoAway { code: BROKEN, reason });
+        }
+        read
+    }
+
+    fn read(&mut self, bytes: &mut BytesMut) -> Result<(), ConnectionError> {
         while let Some(frame) = self.codec.decode(bytes)? {
             if self.is_greeted() {
                 self.handle(frame)?;
@@ -328,7 +350,7 @@ impl Connection {
         subject: Bytes,
     ) -> Result<(), ConnectionError> {
         match self.queue.open(channel, credit) {
-            Ok(()) if self.is_going_away => {
+            Ok(()) if self.closing != Closing::No => {
                 self.reset(channel, REFUSED, Bytes::from_static(b"going away"));
             }
             Ok(()) => self.events.push_back(Event::Opened { channel, subject }),
@@ -385,8 +407,9 @@ impl Connection {
 
     /// Returns whether there is something to be written.
     pub fn has_output(&self) -> bool {
-        let has_more =
-            !self.control.is_empty() || self.gate.has_announcement() || self.queue.has_message();
+        let has_more = !self.control.is_empty()
+            || (self.closing != Closing::Broken
+                && (self.gate.has_announcement() || self.queue.has_message()));
         !self.has_said_hello || (self.is_greeted() && has_more)
     }
 
@@ -431,6 +454,9 @@ impl Connection {
         }
         if let Some(frame) = self.control.pop_front() {
             return Some(frame);
+        }
+        if self.closing == Closing::Broken {
+            return None;
         }
         if let Some((channel, credit)) = self.gate.poll_announcement() {
             return Some(Frame::AddCredit { channel, credit });

@@ -6,13 +6,13 @@ use std::fmt;
 use bytes::Bytes;
 use sparkawait_core::flow::ChannelKey;
 
-/// Codes of [`Event::Reset`] below this are of this crate, the others of whoever uses it.
+/// Codes of [`Event::Reset`] and [`Event::GoneAway`] below this are of this crate, the others of whoever uses it.
 pub const FIRST_CODE: u16 = 16;
 
 /// The other end does not take so many channels, or is going away.
 pub const REFUSED: u16 = 1;
 
-/// What came on a channel was not what it should be.
+/// What came on a channel, or on the whole connection, was not what it should be.
 pub const BROKEN: u16 = 2;
 
 /// What has happened.
@@ -55,7 +55,7 @@ pub enum Event {
         /// Why, in words.
         reason: Bytes,
     },
-    /// The other end takes no new channels.
+    /// The other end takes no new channels. With [`BROKEN`] it ends the connection at once.
     GoneAway {
         /// Why, as a stable number.
         code: u16,

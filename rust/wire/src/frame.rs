@@ -99,7 +99,7 @@ pub enum Frame {
         /// Why, in words.
         reason: Bytes,
     },
-    /// Nothing new will be opened; what is open goes on.
+    /// Nothing new will be opened; what is open goes on, but for a breach of the protocol.
     GoAway {
         /// Why, as a stable number.
         code: u16,

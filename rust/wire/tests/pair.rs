@@ -383,8 +383,20 @@ fn who_names_a_channel_that_never_was_is_not_listened_to() {
         Frame::Resume { channel: never },
     ] {
         let mut pair = Pair::new(CONFIG, 5, 1000);
+        let open = pair.open();
         let error = say(&mut pair, frame).unwrap_err();
         assert!(error.to_string().contains("channel `3.9` was never"), "{error}");
+
+        // It is told why, and nothing else.
+        pair.client.connection.cancel(open);
+        pair.client.connection.push(open, piece(0)).unwrap_err();
+        let Pair { client, server, .. } = &mut pair;
+        client.write(server, 1, 7).unwrap();
+        server.incoming.pass(1);
+        server.read().unwrap();
+        let reason = Bytes::from(error.to_string());
+        assert_eq!(server.happened()[0], Event::GoneAway { code: BROKEN, reason });
+        assert_eq!(server.connection.open(Bytes::new()), Err(Refused::GoingAway));
     }
 }
 

@@ -24,7 +24,7 @@ use tokio::net::unix::{ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 
 use super::inbox::{Inbox, Received};
-use super::messages::{Address, GIVEN_UP, Subject};
+use super::messages::{Address, GIVEN_UP, Subject, UNUSED};
 
 /// Room for what comes at once.
 const READ: usize = 256 << 10;
@@ -34,6 +34,9 @@ const WRITE: usize = 256 << 10;
 
 /// A connection that nobody uses for so long is closed by the process that made it.
 const IDLE: Duration = Duration::from_secs(30);
+
+/// How long the other end may take to read that the connection is closed.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Bytes of a frame behind its header: a bundle is one message.
 const MAX_FRAME: usize = 1 << 30;
@@ -65,6 +68,10 @@ struct State {
     inboxes: HashMap<ChannelKey, Inbox>,
     /// Why the connection is of no use any more.
     lost: Option<String>,
+    /// Whether this end closes it, as soon as the other one is told.
+    is_leaving: bool,
+    /// Why the other end closes it.
+    farewell: Option<String>,
 }
 
 /// Tells whether the other end is a process of the same user.
@@ -112,7 +119,13 @@ impl Link {
         let clock = MonotonicClock::start();
         let config = ConnectionConfig { max_frame: MAX_FRAME, ..ConnectionConfig::of_host() };
         let connection = Connection::new(config, token, clock.now());
-        let state = State { connection, inboxes: HashMap::new(), lost: None };
+        let state = State {
+            connection,
+            inboxes: HashMap::new(),
+            lost: None,
+            is_leaving: false,
+            farewell: None,
+        };
         let link = Arc::new(Self {
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -274,12 +287,32 @@ impl Link {
             Err(error) => return error,
         };
         let (reader, writer) = stream.split();
+        let mut writing = std::pin::pin!(self.write(writer));
+        let mut is_written = false;
         let ended = tokio::select! {
             ended = self.read(reader) => ended,
-            ended = self.write(writer) => ended,
+            ended = &mut writing => {
+                is_written = true;
+                ended
+            }
             ended = self.watch(greeting, place) => ended,
         };
-        ended.err().unwrap_or_else(|| IoKind::UnexpectedEof.into())
+        if !is_written && self.lock().is_leaving {
+            // Whoever does not read it finds out by the end of the stream.
+            let _ = tokio::time::timeout(FAREWELL, writing).await;
+        }
+        let farewell = self.lock().farewell.take();
+        let told = || farewell.map(|it| io::Error::other(format!("closed by the other end: {it}")));
+        ended.err().or_else(told).unwrap_or_else(|| IoKind::UnexpectedEof.into())
+    }
+
+    /// Closes the connection as soon as the other end is told why.
+    fn leave(&self, code: u16, reason: &str) {
+        let mut state = self.lock();
+        state.connection.go_away(code, Bytes::copy_from_slice(reason.as_bytes()));
+        state.is_leaving = true;
+        drop(state);
+        self.has_output.notify_one();
     }
 
     async fn read(self: &Arc<Self>, mut reader: ReadHalf<'_>) -> io::Result<()> {
@@ -297,7 +330,13 @@ impl Link {
 
     fn handle_read(self: &Arc<Self>, bytes: &mut BytesMut) -> Result<(), ConnectionError> {
         let mut state = self.lock();
-        state.connection.handle_read(bytes)?;
+        if let Err(error) = state.connection.handle_read(bytes) {
+            // The connection has something to say of it.
+            state.is_leaving = true;
+            drop(state);
+            self.has_output.notify_one();
+            return Err(error);
+        }
         while let Some(event) = state.connection.poll_event() {
             if let Some((channel, subject)) = state.note(event) {
                 let served = self.serve.map(|serve| serve(Arc::clone(self), channel, subject));
@@ -315,9 +354,11 @@ impl Link {
     async fn write(&self, mut writer: WriteHalf<'_>) -> io::Result<()> {
         let mut chunks = Vec::new();
         loop {
-            let polled = self.lock().connection.poll_write(WRITE, &mut chunks);
-            polled.map_err(io::Error::other)?;
+            let is_leaving = self.poll_write(&mut chunks)?;
             if chunks.is_empty() {
+                if is_leaving {
+                    return Ok(());
+                }
                 self.has_output.notified().await;
                 self.lock().check()?;
                 continue;
@@ -328,6 +369,13 @@ impl Link {
                 writer.write_all(&chunk).await?;
             }
         }
+    }
+
+    /// Takes what is to be written; returns whether this end says why it closes the connection.
+    fn poll_write(&self, chunks: &mut Vec<Bytes>) -> io::Result<bool> {
+        let mut state = self.lock();
+        state.connection.poll_write(WRITE, chunks).map_err(io::Error::other)?;
+        Ok(state.is_leaving)
     }
 
     /// Sees to it that the other end says who it is, and that no connection is kept for nobody.
@@ -342,7 +390,9 @@ impl Link {
             tokio::time::sleep(IDLE).await;
             let is_used = self.is_used();
             if !is_used && !was_used && self.forget_unused(place) {
-                return Err(io::Error::other("nobody used the connection"));
+                let reason = "nobody used the connection";
+                self.leave(UNUSED, reason);
+                return Err(io::Error::other(reason));
             }
             was_used = is_used;
         }
@@ -376,7 +426,10 @@ impl State {
                 Some(subject) => return Some((channel, subject)),
                 None => self.connection.reset(channel, GIVEN_UP, Bytes::new()),
             },
-            Event::Greeted | Event::Cancelled { .. } | Event::GoneAway { .. } => {}
+            Event::GoneAway { reason, .. } => {
+                self.farewell = Some(String::from_utf8_lossy(&reason).into_owned());
+            }
+            Event::Greeted | Event::Cancelled { .. } => {}
         }
         None
     }

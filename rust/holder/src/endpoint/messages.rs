@@ -26,6 +26,9 @@ pub(super) const FAILED: u16 = FIRST_CODE + 1;
 /// The step goes no further.
 pub(super) const GIVEN_UP: u16 = FIRST_CODE + 2;
 
+/// Nobody uses the connection.
+pub(super) const UNUSED: u16 = FIRST_CODE + 3;
+
 /// What a message is about: its first byte.
 pub(super) mod about {
     pub(crate) const ROWS: u8 = 0;

@@ -95,6 +95,21 @@ fn who_waits_is_told_that_the_connection_is_lost_and_another_one_is_made() {
 }
 
 #[test]
+fn who_closes_a_connection_says_why() {
+    let (address, ends) = listen(stall);
+    let (link, channel) = Link::ask(&address, &SUBJECT).unwrap();
+    // Who has not said who he is, is told nothing.
+    while ends.lock().unwrap().first().is_none_or(|it| !it.lock().connection.is_greeted()) {
+        std::thread::yield_now();
+    }
+
+    ends.lock().unwrap()[0].leave(UNUSED, "for a test");
+
+    let error = link.receive(channel, LONG).unwrap_err();
+    assert_eq!(error.to_string(), "closed by the other end: for a test");
+}
+
+#[test]
 fn who_does_not_know_the_token_gets_no_answer() {
     let (address, _) = listen(echo);
     let asked = Link::ask(&Address { token: [6; 16], ..address }, &SUBJECT);

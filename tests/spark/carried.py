@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stream whose rows outlive their micro-batch, as tests drive it and see what comes of it."""
+
+import asyncio
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import sparkawait as sa
+from tests.spark.calls import CallLog
+from tests.support.waiting import wait_until
+
+SLOW = 7
+"""The row whose call waits for the gate."""
+
+
+def lookup(calls: CallLog, gate: Path, slow=frozenset({SLOW})):
+    """Doubles each row; those of `slow` when the gate is open."""
+    path = str(gate)
+
+    @sa.async_function("doubled bigint")
+    async def double(row):
+        calls.add(row["id"])
+        calls.add(f"pid {row['id']} {os.getpid()}")
+        if row["id"] == SLOW:
+            # Each executor of a cluster has its own.
+            calls.add(f"folder {os.getcwd()}")  # noqa: PTH109
+        while row["id"] in slow and not os.path.exists(path):  # noqa: ASYNC110, ASYNC240, PTH110
+            await asyncio.sleep(0.01)
+        return {"doubled": 2 * row["id"]}
+
+    return double
+
+
+class Stream:
+    """A query over files that a test adds, whose sink keeps the rows of each micro-batch."""
+
+    def __init__(self, spark, folder: Path, calls: CallLog) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.calls = calls
+        self.gate = folder / "gate"
+        self.batches: dict[int, list[int]] = {}
+        self.executed: Counter[int] = Counter()
+        self.actions = 1
+        self.driver_dies = False
+        self.query = None
+        self._files = 0
+        (folder / "source").mkdir()
+        calls.add("none so far")
+
+    def put(self, ids) -> None:
+        """Adds a file, which is read in a micro-batch of its own."""
+        self._files += 1
+        lines = [json.dumps({"id": id_, "key": id_ % 3}) for id_ in ids]
+        path = self.folder / f"{self._files}.json"
+        path.write_text("\n".join(lines))
+        os.utime(path, (self._files, self._files))
+        path.rename(self.folder / "source" / path.name)
+
+    @property
+    def source(self):
+        reader = self.spark.readStream.schema("id bigint, key bigint")
+        return reader.option("maxFilesPerTrigger", 1).json(str(self.folder / "source"))
+
+    def carried(self, *, capacity: int = 100, **options):
+        """Returns the rows with their doubles, the call for `SLOW` being carried over."""
+        function = lookup(self.calls, self.gate)
+        carry_over = sa.CarryOver(**options)
+        return sa.unordered_wait(
+            self.source, function, timeout=None, capacity=capacity, carry_over=carry_over
+        )
+
+    def start(self, out, **trigger) -> None:
+        """Starts the query, from its checkpoint if it has one."""
+        self.query = self._started(out.writeStream.foreachBatch(self._keep), trigger)
+
+    def start_with_files(self, out) -> None:
+        """Starts the query with a sink of Spark's own, see `rows_of_files`."""
+        writer = out.writeStream.format("parquet").option("path", str(self.folder / "out"))
+        self.query = self._started(writer, {})
+
+    def _started(self, writer, trigger):
+        writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
+        return writer.trigger(**(trigger or {"processingTime": "50 milliseconds"})).start()
+
+    def _keep(self, batch, number: int) -> None:
+        actions = [batch.collect() for _ in range(self.actions)]
+        rows, *again = ([(row.id, row.doubled) for row in rows] for rows in actions)
+        assert all(sorted(other) == sorted(rows) for other in again)
+        assert all(doubled == 2 * id_ for id_, doubled in rows)
+        self.executed[number] += 1
+        # As a sink does that knows a micro-batch by its number.
+        self.batches.setdefault(number, [id_ for id_, _ in rows])
+        if self.driver_dies:
+            message = "the driver dies"
+            raise RuntimeError(message)
+
+    @property
+    def rows(self) -> list[int]:
+        """What came out, in order."""
+        return [id_ for number in sorted(self.batches) for id_ in self.batches[number]]
+
+    @property
+    def rows_of_files(self) -> list[int]:
+        found = self.spark.read.schema("id bigint").parquet(str(self.folder / "out"))
+        return [row.id for row in found.collect()]
+
+    def lose_last_commit(self) -> None:
+        """Does as if the driver had died after the sink had a batch, before Spark noted that."""
+        offsets, commits = (self.folder / "checkpoint" / name for name in ("offsets", "commits"))
+        last = max(int(path.name) for path in offsets.iterdir() if path.name.isdigit())
+        for name in (str(last), f".{last}.crc"):
+            (commits / name).unlink(missing_ok=True)
+
+    def until(self, condition) -> None:
+        """Waits for a condition, as long as the query runs."""
+
+        def is_met() -> bool:
+            if self.query.exception() is not None:
+                raise self.query.exception()
+            return condition()
+
+        wait_until(is_met, patience=90)
+
+    def until_out(self, ids) -> None:
+        wanted = set(ids)
+        self.until(lambda: wanted <= set(self.rows))
+
+    def calls_of(self, id_: int) -> int:
+        return self.calls.counts()[str(id_)]
+
+    def numbers(self) -> list[dict]:
+        """What the progress of each micro-batch says of rows in flight."""
+        # Spark 3.5 has them for batches with new rows only.
+        progress = self.query.recentProgress
+        found = [it.get("observedMetrics", {}).get("sparkawait") for it in progress]
+        rows = (row for row in found if row is not None)
+        return [row if isinstance(row, dict) else row.asDict() for row in rows]
+
+    def stop(self) -> None:
+        if self.query is not None:
+            self.query.stop()

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams on Spark sessions of their own; writes what came of them, as JSON.
+
+``python -m tests.spark.carry_over_program FOLDER OUT``, a session after the other:
+
+* two executors, and no waiting for the one that has the state of a shard, so that a shard moves
+  when its executor is busy;
+* workers that end with each task.
+"""
+
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from tests.spark.calls import CallLog
+from tests.spark.carried import SLOW, Stream
+from tests.support.waiting import wait_until
+
+
+def session(master: str, **settings: str) -> SparkSession:
+    builder = SparkSession.builder.master(master)
+    fixed = {
+        "spark.ui.enabled": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    for name, value in (fixed | settings).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def stream_in(spark: SparkSession, folder: Path) -> Stream:
+    folder.mkdir()
+    return Stream(spark, folder, CallLog(folder / "calls"))
+
+
+def ended(stream: Stream) -> dict[str, Any]:
+    """Returns what a stream of 20 rows has come to."""
+    stream.stop()
+    return {"rows": sorted(stream.rows), "calls": [stream.calls_of(id_) for id_ in range(20)]}
+
+
+def moving(folder: Path) -> dict[str, Any]:
+    """A shard whose executor gets busy while one of its calls is in flight."""
+    spark = session(
+        "local-cluster[2,1,1024]",
+        **{"spark.locality.wait": "0", "spark.executor.memory": "512m"},
+    )
+    stream = stream_in(spark, folder)
+    places, busy, free = (CallLog(folder / name) for name in ("places", "busy", "free"))
+    places.add("shard executor")
+
+    def note(batches):
+        places.add(f"{TaskContext.get().partitionId()} {Path.cwd()}")
+        yield from batches
+
+    stream.put(range(10))
+    out = stream.carried()
+    stream.start(out.mapInArrow(note, out.schema))
+    stream.until_out(set(range(10)) - {SLOW})
+    (holder,) = (it.split()[1] for it in stream.calls.counts() if it.startswith("folder "))
+
+    def keep_busy(_):
+        if str(Path.cwd()) == holder:
+            busy.add("yes")
+            wait_until((folder / "free").exists, patience=120)
+            yield True
+
+    def until_busy() -> None:
+        while not spark.sparkContext.parallelize([0], 1).mapPartitions(keep_busy).collect():
+            pass
+
+    blocker = threading.Thread(target=until_busy, daemon=True)
+    blocker.start()
+    stream.until((folder / "busy").exists)
+    stream.put(range(10, 20))
+    stream.until_out(set(range(20)) - {SLOW})
+    stream.gate.touch()
+    stream.until_out(range(20))
+    free.add("yes")
+    blocker.join()
+    shards = [line.split()[0] for line in places.counts()]
+    found = ended(stream)
+    spark.stop()
+    return {**found, "moved": any(shards.count(shard) == 2 for shard in ("0", "1"))}
+
+
+def without_reuse(folder: Path) -> dict[str, Any]:
+    """A call in flight whose worker ends with each micro-batch."""
+    spark = session("local[2]", **{"spark.python.worker.reuse": "false"})
+    stream = stream_in(spark, folder)
+    stream.put(range(10))
+    stream.start(stream.carried())
+    # Its micro-batch waits for it then.
+    stream.until(lambda: stream.calls_of(SLOW) == 4)
+    meanwhile = sorted(stream.rows)
+    stream.gate.touch()
+    stream.put(range(10, 20))
+    stream.until_out(range(20))
+    found = ended(stream)
+    spark.stop()
+    return {**found, "meanwhile": meanwhile}
+
+
+def main(folder: str, out: str) -> None:
+    results = {
+        "moving": moving(Path(folder, "moving")),
+        "without reuse": without_reuse(Path(folder, "without-reuse")),
+    }
+    Path(out).write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -9,6 +9,7 @@
 """
 
 import json
+import shutil
 import sys
 import threading
 from pathlib import Path
@@ -88,6 +89,8 @@ def moving(folder: Path) -> dict[str, Any]:
     shards = [line.split()[0] for line in places.counts()]
     found = ended(stream)
     spark.stop()
+    # Spark leaves it where it is installed.
+    shutil.rmtree(Path(holder).parent, ignore_errors=True)
     return {**found, "moved": any(shards.count(shard) == 2 for shard in ("0", "1"))}
 
 

@@ -450,6 +450,7 @@ def elsewhere(tmp_path_factory):
 
 
 @pytest.mark.newest_spark
+@pytest.mark.timeout(600)
 def test_a_shard_that_moves_to_another_executor_finds_its_calls(elsewhere):
     found = elsewhere["moving"]
     assert found["moved"]
@@ -458,6 +459,7 @@ def test_a_shard_that_moves_to_another_executor_finds_its_calls(elsewhere):
 
 
 @pytest.mark.newest_spark
+@pytest.mark.timeout(600)
 def test_a_row_is_called_again_three_times_at_most_where_workers_end_with_their_tasks(elsewhere):
     found = elsewhere["without reuse"]
     assert found["meanwhile"] == [id_ for id_ in range(10) if id_ != SLOW]

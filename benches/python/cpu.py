@@ -17,7 +17,7 @@ from session import write_rate
 
 from tests.support.servers import Server
 
-__all__ = ["CpuMeter"]
+__all__ = ["CpuMeter", "client_seconds"]
 
 _PARENT = 1
 _TICKS = slice(11, 15)
@@ -60,24 +60,32 @@ class CpuMeter:
         return {"cpu_seconds_per_million_rows": seconds}
 
     def _now(self) -> float:
-        parents: dict[int, int] = {}
-        ticks: dict[int, int] = {}
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                fields = stat.read_text().rpartition(")")[2].split()
-            except OSError:  # it has ended
-                continue
-            pid = int(stat.parent.name)
-            parents[pid], ticks[pid] = int(fields[_PARENT]), sum(map(int, fields[_TICKS]))
         process = self._server.process if self._server else None
-        server = process.pid if process else 0
+        return client_seconds(process.pid if process else 0)
 
-        def is_client(pid: int) -> bool:
-            while pid in parents and pid != server:
-                if pid == os.getpid():
-                    return True
-                pid = parents[pid]
-            return False
 
-        own = sum(spent for pid, spent in ticks.items() if is_client(pid))
-        return own / os.sysconf("SC_CLK_TCK")
+def client_seconds(server: int = 0) -> float:
+    """Returns the CPU seconds of this process and of all that it has started.
+
+    Args:
+        server: The process that is not counted, with what it has started.
+    """
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        pid = int(stat.parent.name)
+        parents[pid], ticks[pid] = int(fields[_PARENT]), sum(map(int, fields[_TICKS]))
+
+    def is_client(pid: int) -> bool:
+        while pid in parents and pid != server:
+            if pid == os.getpid():
+                return True
+            pid = parents[pid]
+        return False
+
+    own = sum(spent for pid, spent in ticks.items() if is_client(pid))
+    return own / os.sysconf("SC_CLK_TCK")

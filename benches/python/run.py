@@ -27,6 +27,7 @@ BENCHES = (
     "chained",
     "spark_kill",
     "stream_stragglers",
+    "stream_cost",
     "few_rows",
     "warm_up",
     "redis_lookup",

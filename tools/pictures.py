@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from contextlib import redirect_stdout
 from io import StringIO
@@ -105,8 +106,13 @@ def notebook(path: Path) -> None:
 def main(names: list[str]) -> None:
     """Draws the pictures that are named, or all."""
     known = {"demo": demo} | {path.stem: lambda path=path: notebook(path) for path in NOTEBOOKS}
+    if len(names) == 1:
+        known[names[0]]()
+        return
     for name in names or known:
-        known[name]()
+        # Each has a Spark of its own, whose workers see what the notebook has set before.
+        command = [sys.executable, "-m", "tools.pictures", name]
+        subprocess.run(command, cwd=ROOT, check=True)  # noqa: S603 - itself
 
 
 if __name__ == "__main__":

@@ -36,6 +36,8 @@ BENCHES = (
     "hedging",
     "http_channels",
     "refusals",
+    "told_limits",
+    "host_rate",
     "postgres_lookup",
     "postgres_channels",
     "worker_memory",

@@ -22,6 +22,7 @@ __all__ = [
     "MAX_LIMITS",
     "Cost",
     "Counts",
+    "Per",
     "RateLimit",
     "RateLimits",
     "Scope",
@@ -34,6 +35,7 @@ Cost: TypeAlias = int | ColumnLike | Callable[[Any], float]
 
 Scope = Literal["task", "host", "job"]
 Counts = Literal["requests", "tokens", "other"]
+Per = Literal["row", "request"]
 
 MAX_LIMITS = 4
 """The most limits of one call, as `_core.Task` takes them."""
@@ -56,6 +58,7 @@ class Terms(NamedTuple):
     result_cost: list[str] | None
     per_channel: bool
     counts: Counts
+    per_request: bool
     is_of_host: bool
     parts: int
 
@@ -97,7 +100,10 @@ class RateLimit:
         counts: Which limit of the service it stands for, where replies tell what is left of that
             (``x-ratelimit-remaining-tokens`` and the like): ``"requests"``, ``"tokens"``, or
             ``"other"``, of which no reply tells. What is told only ever lowers the limit. By
-            default ``"requests"`` if every call costs 1, else ``"tokens"``.
+            default ``"requests"`` if every call costs 1 or requests pay (`per`), else ``"tokens"``.
+        per: What pays where one call is made for many rows (`sparkawait.Batch`): ``"row"``, each of
+            them, or ``"request"``, the call. Then the rows of a request wait for its permit before
+            they are admitted, and `cost` is an int.
 
     Raises:
         ConfigurationError: If a value is wrong.
@@ -122,6 +128,7 @@ class RateLimit:
     name: str | None = None
     result_cost: str | None = None
     counts: Counts | None = None
+    per: Per = "row"
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -152,6 +159,11 @@ class RateLimit:
                 "`counts` of RateLimit must be 'requests', 'tokens' or 'other',"
                 f" got {shown(counts)}"
             )
+        per = cast("object", self.per)
+        if not isinstance(per, str) or per not in ("row", "request"):
+            _refuse(f"`per` of RateLimit must be 'row' or 'request', got {shown(per)}")
+        if per == "request" and self.is_settled:
+            _refuse("`per='request'` of RateLimit needs an int as its `cost`, and no `result_cost`")
 
     @property
     def label(self) -> str:
@@ -162,6 +174,11 @@ class RateLimit:
     def is_settled(self) -> bool:
         """Whether what a row is charged is a guess at what its call costs."""
         return self.result_cost is not None or not isinstance(self.cost, int)
+
+    @property
+    def counts_calls(self) -> bool:
+        """Whether all calls cost the same, and that is one each."""
+        return self.per == "request" or not (self.is_settled or self.cost != 1)
 
     def with_cost(self, column: str) -> RateLimit:
         """Returns the same limit with its cost in a column of this name."""
@@ -193,7 +210,8 @@ class RateLimit:
             cost_function=None if isinstance(cost, (int, str)) else cast("Any", cost),
             result_cost=None,
             per_channel=self.per_channel,
-            counts=self.counts or ("tokens" if self.is_settled or cost != 1 else "requests"),
+            counts=self.counts or ("requests" if self.counts_calls else "tokens"),
+            per_request=False,
             is_of_host=self.scope == "host",
             parts=parts,
         )

@@ -245,8 +245,8 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         None,
         checked_limits,
         'calls, or what they cost, per time: `sa.RateLimit("100/s", burst=, cost=, scope=,'
-        " per_channel=, name=, result_cost=, counts=)`, or a list of them. A row's `timeout`"
-        " begins with its first permit",
+        " per_channel=, name=, result_cost=, counts=, per=)`, or a list of them. A row's"
+        " `timeout` begins with its first permit",
     )
     adaptive_rate = Option(
         None,

@@ -16,7 +16,9 @@ import pytest
 import sparkawait as sa
 from sparkawait import arrow
 from sparkawait._plan.options import resolve_unpickled
-from tests.support.scripted_server import Answer, ScriptedServer
+from tests.support.batches import doubled, inputs, lookup, ok
+from tests.support.batches import serve as serve_batches
+from tests.support.scripted_server import Answer, Request, ScriptedServer
 
 PROMPTS = pa.record_batch({"id": range(40), "most": [100 + 10 * (it % 5) for it in range(40)]})
 
@@ -104,3 +106,34 @@ def test_both_limits_end_at_what_the_service_has_counted(make, cost, scope):
     guessed = sum(PROMPTS["most"][it].as_py() for it in (7, 17, 27, 37)) if is_native else 0
     permits = {name: it["permits"] for name, it in totals["rate_limits"].items()}
     assert permits == {"requests": 40, "tokens": counting.tokens + guessed}
+
+
+@pytest.mark.parametrize("channel", [None, "x"])
+@pytest.mark.parametrize("scope", ["task", "host"])
+def test_a_limit_counts_requests_for_many_rows_if_asked_to(scope, channel):
+    totals = {}
+
+    def reply(request: Request, _: int) -> Answer:
+        # The request is divided until the row at fault is alone.
+        return (400, {}, b"{}") if 7 in inputs(request) else ok(doubled(inputs(request)))
+
+    with serve_batches(reply) as server:
+        limit = sa.RateLimit(
+            "2000/s", burst=2, scope=scope, name=f"requests {channel}", per="request"
+        )
+        plan = resolve_unpickled(
+            "unordered",
+            lookup(server, batch=sa.Batch(max_rows=8, split_on_error=True)),
+            input_schema=None,
+            rate_limit=limit,
+            channel=channel,
+            on_error="drop",
+            timeout="20s",
+        )
+        batch = pa.record_batch({"x": range(50)})
+        out = arrow.run(plan, iter([batch]), on_metrics=totals.update)
+        found = [row for part in out for row in part.to_pylist()]
+
+        assert len(found) == 49
+        permits = {name: it["permits"] for name, it in totals["rate_limits"].items()}
+        assert permits == {limit.label: len(server.requests)}

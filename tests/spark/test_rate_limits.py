@@ -21,6 +21,11 @@ async def see_again(row):
     return {"again": row["seen"]}
 
 
+@sa.async_function("rows int", batch=sa.Batch(max_rows=8))
+async def see_many(rows):
+    return [{"rows": len(rows)} for _ in rows]
+
+
 @pytest.mark.parametrize("mode", ["ordered_wait", "unordered_wait", "key_ordered_wait"])
 @pytest.mark.parametrize("channel", [None, "id"])
 def test_workers_keep_a_limit(spark, mode, channel):
@@ -95,6 +100,17 @@ def test_a_row_pays_what_a_column_an_expression_or_a_function_says(spark):
     assert out.columns == ["id", "name", "seen"]
     permits = {name: it["permits"] for name, it in metrics.snapshot()["rate_limits"].items()}
     assert permits == {"column": 190, "expression": 60, "function": 570, "settled": 190}
+
+
+def test_a_request_for_many_rows_pays_once(spark):
+    metrics = sa.spark.Metrics(spark)
+    limit = sa.RateLimit("900/s", cost=3, per="request")
+    out = sa.unordered_wait(
+        spark.range(40, numPartitions=2), see_many, rate_limit=limit, metrics=metrics
+    )
+    requests = round(sum(1 / row.rows for row in out.collect()))
+    assert requests < 40
+    assert metrics.snapshot()["rate_limits"]["900/s"]["permits"] == 3 * requests
 
 
 def test_a_later_call_of_a_chain_pays_what_an_expression_says(spark):

@@ -279,6 +279,49 @@ def test_settle_needs_a_limit_where_several_may_be_meant_and_the_row():
     assert not settlements
 
 
+@pytest.mark.parametrize("channel", [None, "tenant"])
+@pytest.mark.parametrize("scope", ["task", "host"])
+@pytest.mark.parametrize("burst", [1, 1000])
+def test_a_limit_counts_the_calls_of_a_batched_function_if_asked_to(channel, scope, burst):
+    calls = []
+
+    @sa.async_function("seen bigint", batch=sa.Batch(max_rows=4, split_on_error=True))
+    async def see_many(rows):
+        calls.append(len(rows))
+        if len(rows) > 1 and any(row["id"] == 7 for row in rows):
+            raise ValueError
+        return [{"seen": row["id"]} for row in rows]
+
+    name = f"requests {channel} {burst}"
+    limits = [
+        RateLimit("1000/s", burst, 5, scope, name=name, per="request"),
+        RateLimit("1001/s", cost="tokens", name="tokens"),
+    ]
+    rows, permits = run(see_many, channel=channel, rate_limit=limits, timeout="5s")
+
+    assert sorted(row["seen"] for row in rows) == IDS
+    assert permits == {name: 5 * len(calls), "tokens": TOKENS}
+    assert max(calls) > 1
+
+
+def test_rows_wait_for_the_permit_of_their_request_and_do_not_age():
+    calls = []
+
+    @sa.async_function("seen bigint", batch=sa.Batch(max_rows=5, linger="1ms"))
+    async def see_many(rows):
+        calls.append(len(rows))
+        return [{"seen": row["id"]} for row in rows]
+
+    limit = RateLimit("1/s", 1, per="request")
+    rows, permits = run(see_many, rate_limit=limit, timeout="900ms")
+    assert (len(rows), permits) == (10, {"1/s": len(calls)})
+
+
+def test_a_function_for_single_rows_has_a_request_for_each():
+    _, permits = run(see, rate_limit=RateLimit("1000/s", per="request"))
+    assert permits == {"1000/s": 10}
+
+
 async def later(row):
     return row
 
@@ -292,6 +335,9 @@ async def later(row):
         ({"cost": later}, "must be a plain function, which returns at once, got `later`"),
         ({"cost": lambda: 1}, "`cost` of RateLimit does not fit"),
         ({"result_cost": ""}, "`result_cost` of RateLimit must be the name of a column"),
+        ({"per": "batch"}, "`per` of RateLimit must be 'row' or 'request', got 'batch'"),
+        ({"per": "request", "cost": "tokens"}, "needs an int as its `cost`, and no `result_cost`"),
+        ({"per": "request", "result_cost": "n"}, "needs an int as its `cost`, and no `result_c"),
         ({"result_cost": 7}, "`result_cost` of RateLimit must be the name of a column"),
         ({"counts": "calls"}, "`counts` of RateLimit must be 'requests', 'tokens' or 'other'"),
     ],

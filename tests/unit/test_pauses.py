@@ -8,6 +8,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import ConfigurationError, ErrorKind, arrow, async_function, retry
+from sparkawait._plan.options import resolve_unpickled
 
 AGAIN = retry.fixed_delay(1000, "1ms")
 
@@ -107,9 +108,15 @@ def test_what_a_destination_lost_comes_as_fast_as_it_answers_once_it_is_well():
             raise ConnectionError
         return {"y": row["x"]}
 
-    budget = sa.RetryBudget(ratio=0.01, min_per_second=0)
-    out = arrow.ordered_wait([batch(500)], lost_once, retry=AGAIN, retry_budget=budget)
+    budget, totals = sa.RetryBudget(ratio=0.01, min_per_second=0), {}
+    plan = resolve_unpickled(
+        "ordered", lost_once, input_schema=None, retry=AGAIN, retry_budget=budget, timeout="60s"
+    )
+    out = arrow.run(plan, iter([batch(500)]), on_metrics=totals.update)
     assert values(out) == [*range(500)]
+    assert 0 < totals["retries_held"] <= 500
+    assert totals["retries_waited"] > 0
+    assert totals["retries_waiting"] == 0
 
 
 @pytest.mark.parametrize("channel", [None, "tenant"])

@@ -26,6 +26,7 @@ from sparkawait._plan.column_checks import (
     require_timestamp,
 )
 from sparkawait._plan.function_group import SLOT
+from sparkawait._plan.policies import policy_arguments
 from sparkawait._worker.results import ResultBuilder
 from sparkawait.channels import Credits
 from sparkawait.exceptions import ConfigurationError, ErrorKind
@@ -327,23 +328,12 @@ class Plan:
         return {"route": list(self.route), "credits": self.credits}
 
     def _policy_arguments(self) -> dict[str, Any] | None:
-        options = self.options
-        limits, budget, pause = options.rate_limit, options.retry_budget, options.pause
-        if not (limits or budget or pause or options.adaptive_rate):
-            return None
         name, application, cores = self.function_name, self.application, self.cores
-        terms = [
+        limits = [
             limit.terms(name, application, cores)._replace(result_cost=self.result_cost(limit))
-            for limit in limits
+            for limit in self.options.rate_limit
         ]
-        return {
-            "rate_limits": terms,
-            "application": application,
-            "is_rate_adaptive": options.adaptive_rate is not None,
-            "retry_budget": None if budget is None else budget.resolve(),
-            "pause": None if pause is None else pause.resolve(),
-            "seed": int.from_bytes(os.urandom(8), "little"),  # of probes, which are spread
-        }
+        return policy_arguments(self.options, limits, application, self.batch, self.capacity)
 
     def result_cost(self, limit: RateLimit) -> list[str] | None:
         """Returns the column of the results that says what a call cost, and fields inside of it.

@@ -46,6 +46,8 @@ class BatchRunner(Runner):
         self._max_bytes = batch.max_bytes
         self._linger = batch.linger_seconds
         self.splits = batch.split_on_error
+        self.port = port
+        self.counts_requests = any(it.per == "request" for it in plan.options.rate_limit)
         self._max_calls = plan.max_concurrency
         self._max_calls_of_line = _max_calls_of_channel(plan)
         self._has_channels = plan.credits is not None
@@ -206,6 +208,8 @@ class BatchCall:
                 if not part:
                     continue
                 self._part = part
+                if runner.counts_requests:
+                    runner.port.request(part[0])
                 has_waited: list[bool] = []
                 # In the next turn, which comes before the outcome if the function waits.
                 mark = self._loop.call_soon(has_waited.append, True)  # noqa: FBT003

@@ -158,7 +158,7 @@ fn rate_limits() -> impl Strategy<Value = RateLimitConfig> {
         |(permits, period, burst, cost, is_per_channel)| {
             let rate = Rate::new(permits.try_into().unwrap(), period).unwrap();
             let limit = Gcra::new(rate, burst.try_into().unwrap());
-            RateLimitConfig { limit, cost, is_per_channel, counted: None }
+            RateLimitConfig { limit, cost, is_per_channel, counted: None, is_per_request: false }
         },
     )
 }
@@ -192,6 +192,7 @@ fn policies() -> impl Strategy<Value = PolicyConfig> {
             rate_limits: [first, second, None, None],
             is_rate_adaptive,
             retry_budget,
+            requests: None,
         },
     )
 }

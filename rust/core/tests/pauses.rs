@@ -358,7 +358,13 @@ fn all_that_bounds_calls_holds_together() {
     let adaptive = AdaptiveLimitConfig { initial: 1, min: 1, max: 50, max_latency: None };
     let policy = PolicyConfig {
         rate_limits: [
-            Some(RateLimitConfig { limit, cost: 1, is_per_channel: false, counted: None }),
+            Some(RateLimitConfig {
+                limit,
+                cost: 1,
+                is_per_channel: false,
+                counted: None,
+                is_per_request: false,
+            }),
             None,
             None,
             None,

@@ -5,7 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::VecDeque;
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
@@ -16,6 +16,7 @@ use sparkawait_core::operator::{
 };
 use sparkawait_core::policy::{
     CallSign, Costs, Gcra, HedgeAfter, HedgeConfig, PolicyConfig, Price, Rate, RateLimitConfig,
+    RequestConfig,
 };
 use sparkawait_core::retry::AsyncRetryStrategy;
 use sparkawait_core::time::ProcessingTime;
@@ -27,7 +28,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn limit(permits: u64, period: Duration, burst: u64) -> RateLimitConfig {
     let rate = Rate::new(NonZeroU64::new(permits).unwrap(), period).unwrap();
     let limit = Gcra::new(rate, NonZeroU64::new(burst).unwrap());
-    RateLimitConfig { limit, cost: 1, is_per_channel: false, counted: None }
+    RateLimitConfig { limit, cost: 1, is_per_channel: false, counted: None, is_per_request: false }
 }
 
 fn policy(limits: &[RateLimitConfig]) -> PolicyConfig {
@@ -55,6 +56,8 @@ struct World {
     /// What was taken of it and did not come back, and the most that may be at the start of a call.
     ledger: u64,
     most: fn(Duration) -> u64,
+    /// Whether a request begins with a record, if somebody says so.
+    requests_of: Option<IsFirst>,
     /// What a call comes to, by record and attempt.
     answer: fn(u64, u32) -> Completion<(), ()>,
 }
@@ -101,6 +104,7 @@ impl World {
             price: |_| Price::Usual,
             channels,
             actual: None,
+            requests_of: None,
             ledger: 0,
             most: |_| u64::MAX,
             answer: good,
@@ -108,7 +112,11 @@ impl World {
     }
 
     fn start(&mut self) {
-        for call in self.operator.actions().invoke.drain(..) {
+        let invoked = std::mem::take(&mut self.operator.actions().invoke);
+        for call in invoked {
+            if self.requests_of.is_some_and(|it| it(call.value)) {
+                self.operator.remark(call.attempt, Remark::Request, self.now);
+            }
             let since = self.now.saturating_since(ProcessingTime::ZERO);
             self.made.push((since, call.value));
             self.ledger += estimate_of((self.price)(call.value));
@@ -290,6 +298,77 @@ fn a_call_is_settled_by_what_it_really_cost() {
     }
     assert_eq!(operator.free_slots(), 1, "10 permits less 9");
     assert_eq!(operator.limit_metrics(now).unwrap().permits[0], 9);
+}
+
+/// Has a world put its records together as their requests are: by ten, or after 5 ms.
+fn by_request(bucket: RateLimitConfig, channels: u64) -> World {
+    let mut policy = policy(&[RateLimitConfig { is_per_request: true, ..bucket }]);
+    let records = NonZeroU32::new(10).unwrap();
+    policy.requests = Some(RequestConfig { records, linger: Duration::from_millis(5) });
+    World::new(OutputMode::Unordered, &policy, channels)
+}
+
+/// Whether a request begins with a record.
+type IsFirst = fn(u64) -> bool;
+
+#[test]
+fn records_go_along_with_a_request_that_one_of_them_has_paid_for() {
+    // Every tenth record of each channel.
+    let cases: [(u64, IsFirst); 2] =
+        [(0, |it| it.is_multiple_of(10)), (4, |it| (it / 4).is_multiple_of(10))];
+    for (channels, is_first) in cases {
+        let mut world = by_request(limit(100, SECOND, 2), channels);
+        world.requests_of = Some(is_first);
+
+        world.run(200);
+
+        assert_eq!((world.emitted.len(), world.failed()), (200, 0));
+        let all = world.operator.limit_metrics(world.now).unwrap().permits[0];
+        // 50 records of a channel make five requests.
+        assert_eq!(all, 20, "{channels} channels");
+        // Two at once, and then one each 10 ms.
+        let last = world.made.last().unwrap().0;
+        assert!(last >= Duration::from_millis(10) * 17, "{last:?}");
+        let most = world.most_in(Duration::from_millis(10), |_| 1);
+        assert!(most <= 30, "{most} of {channels} channels, {:?}", &world.made[..60]);
+    }
+}
+
+#[test]
+fn records_go_along_with_a_request_that_costs_more_than_the_burst() {
+    let dear = RateLimitConfig { cost: 5, ..limit(100, SECOND, 1) };
+    for channels in [0, 4] {
+        let mut world = by_request(dear, channels);
+        world.requests_of = Some(if channels == 0 {
+            |it| it.is_multiple_of(10)
+        } else {
+            |it| (it / 4).is_multiple_of(10)
+        });
+
+        world.run(80);
+
+        assert_eq!((world.emitted.len(), world.failed()), (80, 0));
+        assert_eq!(world.operator.limit_metrics(world.now).unwrap().permits[0], 40);
+    }
+}
+
+#[test]
+fn requests_that_are_made_beyond_those_paid_for_are_charged_and_others_come_back() {
+    // Twice as many as were guessed.
+    let mut world = by_request(limit(100, SECOND, 2), 0);
+    world.requests_of = Some(|it| it % 5 == 0);
+    world.run(200);
+    assert_eq!(world.operator.limit_metrics(world.now).unwrap().permits[0], 40);
+    assert!(world.made.last().unwrap().0 >= Duration::from_millis(10) * 34);
+
+    // None at all: nobody was called.
+    let mut world = by_request(limit(100, SECOND, 2), 0);
+    world.requests_of = Some(|_| false);
+    world.run(200);
+    assert_eq!(
+        (world.failed(), world.operator.limit_metrics(world.now).unwrap().permits[0]),
+        (0, 0)
+    );
 }
 
 type Amount = fn(u64) -> u64;

@@ -161,7 +161,13 @@ impl Case {
             let period = Duration::from_nanos(MINUTE);
             let rate = Rate::new(NonZeroU64::new(per_minute).unwrap(), period).unwrap();
             let limit = Gcra::new(rate, rate.permits_in(Duration::from_secs(1)));
-            Some(RateLimitConfig { limit, cost: 1, is_per_channel: false, counted: Some(counted) })
+            Some(RateLimitConfig {
+                limit,
+                cost: 1,
+                is_per_channel: false,
+                counted: Some(counted),
+                is_per_request: false,
+            })
         };
         let policy = PolicyConfig {
             rate_limits: [

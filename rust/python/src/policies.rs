@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What bounds calls in time, as Python describes it.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use pyo3::types::PyDict;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::policy::{
     Counted, Gcra, LimitMetrics, MAX_LIMITS, PauseConfig, PermitSources, PolicyConfig, Rate,
-    RateLimitConfig, RetryBudgetConfig,
+    RateLimitConfig, RequestConfig, RetryBudgetConfig,
 };
 use sparkawait_runtime::host_limit::{HostLimits, page_of};
 use sparkawait_task::row_prices::{CostSource, PriceSettings, ResultCost, RowCost};
@@ -26,6 +26,9 @@ use crate::row::Columns;
 #[pyo3(from_item_all)]
 pub(crate) struct PolicyArguments {
     rate_limits: Vec<RateLimitArguments>,
+    /// Rows of a request at most, and the seconds that it waits for them; of a function that makes
+    /// one for many rows.
+    requests: Option<(u32, f64)>,
     /// Names what shares limits of the host.
     application: String,
     is_rate_adaptive: bool,
@@ -81,6 +84,7 @@ struct RateLimitArguments {
     per_channel: bool,
     /// `"requests"`, `"tokens"`, or what no service tells of.
     counts: String,
+    per_request: bool,
     is_of_host: bool,
     /// Tasks among which a limit of the job is split; 1 if it is not.
     parts: u64,
@@ -97,7 +101,10 @@ impl PolicyArguments {
     pub(crate) fn prices(&self, py: Python<'_>, columns: &Arc<Columns>) -> PriceSettings {
         let mut prices = PriceSettings::default();
         for (limit, it) in self.rate_limits.iter().enumerate() {
-            prices.usual = prices.usual.with(limit, it.cost);
+            // What a request costs is not of its rows.
+            let cost = if it.per_request { 0 } else { it.cost };
+            prices.usual = prices.usual.with(limit, cost);
+            prices.counts_requests |= it.per_request;
             let function = it.cost_function.as_ref().map(|function| {
                 let (function, label) = (function.clone_ref(py), it.label.clone());
                 let columns = Arc::clone(columns);
@@ -151,6 +158,11 @@ pub(crate) fn to_policies(
         pause: pause.map(|it| it.read(max_concurrency, arguments.seed)).transpose()?,
         ..PolicyConfig::NONE
     };
+    if let Some((records, linger)) = arguments.requests {
+        let none = || internal_error("requests of no rows");
+        let records = NonZeroU32::new(records).ok_or_else(none)?;
+        config.requests = Some(RequestConfig { records, linger: to_duration("linger", linger)? });
+    }
     let mut of_host = [const { None }; MAX_LIMITS];
     for (index, it) in arguments.rate_limits.iter().enumerate() {
         let limit = it.limit()?;
@@ -163,6 +175,7 @@ pub(crate) fn to_policies(
             cost: it.cost,
             is_per_channel: it.per_channel,
             counted: it.counted()?,
+            is_per_request: it.per_request,
         });
         *shared = it.is_of_host.then(|| (it.name.clone(), limit));
     }
@@ -191,5 +204,8 @@ pub(crate) fn set_limits(
         by_label.set_item(label, counts)?;
     }
     metrics.set_item("rate_limits", by_label)?;
-    metrics.set_item("held", limits.waited.as_secs_f64())
+    metrics.set_item("held", limits.waited.as_secs_f64())?;
+    metrics.set_item("retries_held", limits.retries_held)?;
+    metrics.set_item("retries_waiting", limits.retries_waiting)?;
+    metrics.set_item("retries_waited", limits.retries_waited.as_secs_f64())
 }

@@ -243,6 +243,11 @@ impl Port {
         Ok(true)
     }
 
+    /// Notes that a request is made for many rows, of which this is the first.
+    fn request(&self, row: &Bound<'_, Row>) {
+        self.replies.requested(row.get().attempt_id);
+    }
+
     /// Notes what calls have cost of limits, by their numbers.
     fn settle(
         &self,

@@ -62,7 +62,13 @@ fn a_policy_that_is_asked_before_each_call_lets_in_all_that_it_has_permits_for()
     let (mut operator, driver) = config();
     let rate = Rate::new(NonZeroU64::MIN, Duration::from_secs(3_600)).unwrap();
     let limit = Gcra::new(rate, NonZeroU64::new(3).unwrap());
-    let limit = RateLimitConfig { limit, cost: 1, is_per_channel: false, counted: None };
+    let limit = RateLimitConfig {
+        limit,
+        cost: 1,
+        is_per_channel: false,
+        counted: None,
+        is_per_request: false,
+    };
     let rate_limits = [Some(limit), None, None, None];
     operator.channels =
         Some(ChannelConfig::single(PolicyConfig { rate_limits, ..PolicyConfig::NONE }));

@@ -49,6 +49,8 @@ pub(crate) struct Wants {
     pub(crate) starts: bool,
     /// What replies say of the limits of their services.
     pub(crate) limits: bool,
+    /// Whether limits count requests, and so look at when these are made.
+    pub(crate) requests: bool,
 }
 
 impl Replies {
@@ -92,6 +94,14 @@ impl Replies {
     pub fn tell(&self, told: Vec<ToldLimit>) {
         if self.wants.limits {
             self.sink.send(ReplyGroup { told, ..ReplyGroup::default() });
+        }
+    }
+
+    /// Says that a request is made which begins with this call, of a function that makes one for many
+    /// calls: limits may count requests.
+    pub fn requested(&self, attempt: AttemptId) {
+        if self.wants.requests {
+            self.sink.send(ReplyGroup { requests: vec![attempt], ..ReplyGroup::default() });
         }
     }
 
@@ -145,6 +155,8 @@ pub struct ReplyGroup {
     pub results: Option<ResultGroup>,
     /// Calls that failed.
     pub failures: Vec<FailedCall>,
+    /// Calls that requests begin with, which have been made for many calls each.
+    pub requests: Vec<AttemptId>,
     /// What calls have cost that end with this group, or soon after it.
     pub settled: Vec<SettledCall>,
     /// What replies say of limits whose calls end with this group, or soon after it.

@@ -67,6 +67,8 @@ pub struct PriceSettings {
     pub rows: Vec<RowCost>,
     /// What calls turn out to have cost.
     pub results: Vec<ResultCost>,
+    /// Whether limits count the requests of a function that makes one for many calls.
+    pub counts_requests: bool,
 }
 
 impl RowCost {

@@ -173,7 +173,8 @@ fn operator(
     let policy = config.operator.channels.as_ref().map(|it| &it.policy);
     let limits =
         policy.is_some_and(|it| it.rate_limits.iter().flatten().any(|it| it.counted.is_some()));
-    let wants = Wants { starts: announces_starts, limits };
+    let requests = config.rows.prices.counts_requests;
+    let wants = Wants { starts: announces_starts, limits, requests };
     let replies = Replies::to(mailbox.reply_sender(position)).wanting(wants);
     let function = stack(&config.layers, Box::new(function), replies.clone(), &config.rows)?;
     let function = RowCheckedFunction::wrap(function, replies, &config.rows)?;

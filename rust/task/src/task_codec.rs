@@ -383,6 +383,9 @@ impl BatchCodec for TaskCodec {
     fn remarks(&self, reply: &ReplyGroup, mut remark: impl FnMut(AttemptId, Remark)) {
         let results = reply.results.as_ref().filter(|_| self.prices.are_in_results());
         let in_results = results.map(|it| self.prices.settle(it)).unwrap_or_default();
+        for attempt in &reply.requests {
+            remark(*attempt, Remark::Request);
+        }
         // What a function says itself is nearer to what it was asked for.
         for SettledCall { attempt, limit, cost } in in_results.iter().chain(&reply.settled).copied()
         {

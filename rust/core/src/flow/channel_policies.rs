@@ -12,8 +12,9 @@ use super::told_limits::{ToldLimit, ToldLimits};
 use crate::element::Key;
 use crate::key_hasher::KeyHasher;
 use crate::policy::{
-    CallPolicy, CallSign, ChannelPolicy, Charge, Costs, EndedCall, LimitMetrics, PermitSources,
-    PolicyConfig, Price, RateGate, RateLimits, RetryBudget, usual_costs,
+    CallPolicy, CallSign, ChannelPolicy, Charge, Costs, EndedCall, LimitMetrics, OpenRequest,
+    PermitSources, PolicyConfig, Price, RateGate, RateLimits, RetryBudget, record_costs,
+    request_costs, usual_costs,
 };
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
@@ -25,8 +26,14 @@ pub(super) struct ChannelPolicies {
     config: PolicyConfig,
     /// Permits of limits that others share.
     sources: Option<Arc<dyn PermitSources>>,
-    /// What a call costs of whose record nothing else is known.
+    /// What a call costs of whose record nothing else is known, beside its request.
     usual: Costs,
+    /// What a request costs.
+    of_request: Costs,
+    /// What the record was charged that has started another request, and has no place yet.
+    opened: Option<Costs>,
+    /// Until when the request that was started last may be filled.
+    open_until: Option<ProcessingTime>,
     channels: Vec<Policed>,
     /// Limits that all channels share; with a single channel they are its own.
     gate: Option<Gate>,
@@ -55,6 +62,7 @@ struct Policed {
     /// Calls that could start at the time of the last verdict, one after the other.
     starts: u32,
     closed: Closed,
+    request: OpenRequest,
 }
 
 /// For how long a channel and what it shares with others let nothing start.
@@ -118,12 +126,16 @@ impl ChannelPolicies {
         let shared = RateLimits::new(&config.rate_limits, sources.as_deref(), None, |it| {
             !is_single && !it.is_per_channel
         });
-        let usual = usual_costs(&config.rate_limits);
+        let usual = record_costs(&config.rate_limits);
+        let asked = usual_costs(&config.rate_limits);
         let has_gate = !shared.is_empty();
-        let gate = || Gate { gate: RateGate::new(shared, usual), held_until: None };
+        let gate = || Gate { gate: RateGate::new(shared, asked), held_until: None };
         Box::new(Self {
             sources,
             usual,
+            of_request: request_costs(&config.rate_limits),
+            opened: None,
+            open_until: None,
             channels: Vec::new(),
             gate: has_gate.then(gate),
             wakes: DelayedRetries::new(),
@@ -150,40 +162,107 @@ impl ChannelPolicies {
         let closed = Closed { total: 0, own: 0, shared: self.shared_closed(now) };
         let budget = self.config.retry_budget.map(|it| RetryBudget::new(it, now));
         let retries = budget.map(|it| Box::new(RetryLine::new(it)));
-        let policed = Policed { policy, held_until: None, retries, starts: 1, closed };
+        let request = OpenRequest::default();
+        let policed = Policed { policy, held_until: None, retries, starts: 1, closed, request };
         match self.channels.get_mut(id.0 as usize) {
-            Some(known) => *known = policed,
+            Some(known) => {
+                // Nobody who waited there does still, or it would not begin anew.
+                let line = known.retries.as_ref().map_or(0, |it| it.waiting());
+                self.metrics.release_retries(line as u64, now);
+                *known = policed;
+            }
             None => self.channels.push(policed),
         }
     }
 
     // --- what records cost ---
 
-    /// Returns what the next call of a record costs.
-    pub(super) fn costs(&self, entry: Option<EntryId>) -> Costs {
-        if self.charges.is_empty() {
-            return self.usual;
-        }
-        entry.and_then(|it| self.charges.get(&it)).map_or(self.usual, |it| it.estimate)
+    /// Returns what the next call of a record of a channel costs.
+    #[inline]
+    pub(super) fn costs(
+        &self,
+        id: ChannelId,
+        entry: Option<EntryId>,
+        now: ProcessingTime,
+    ) -> Costs {
+        let entry = entry.filter(|_| !self.charges.is_empty());
+        let charge = entry.and_then(|it| self.charges.get(&it));
+        self.with_request(id, charge.map_or(self.usual, |it| it.estimate), now)
     }
 
-    /// Returns what the first call of a record costs.
-    pub(super) fn first_costs(&self, price: Price) -> Costs {
-        match price {
+    /// Returns what the first call of a record of a channel costs.
+    pub(super) fn first_costs(&self, id: ChannelId, price: Price, now: ProcessingTime) -> Costs {
+        let costs = match price {
             Price::Usual => self.usual,
             Price::Of(costs) => costs,
+        };
+        self.with_request(id, costs, now)
+    }
+
+    /// Adds what a request costs, unless there is one that a record may go along with.
+    fn with_request(&self, id: ChannelId, costs: Costs, now: ProcessingTime) -> Costs {
+        if self.config.requests.is_none() {
+            return costs;
+        }
+        let places = self.channels.get(id.0 as usize).map_or(0, |it| it.request.places(now));
+        if places > 0 { costs } else { costs.and(&self.of_request) }
+    }
+
+    /// Takes a record that is called with its request, which it may be the first of.
+    fn note_request(
+        &mut self,
+        id: ChannelId,
+        entry: Option<EntryId>,
+        costs: Costs,
+        now: ProcessingTime,
+    ) {
+        let Some(config) = self.config.requests else { return };
+        let channel = self.channels.get_mut(id.0 as usize);
+        if !channel.is_some_and(|it| it.request.on_start(&config, now)) {
+            return;
+        }
+        self.open_until = Some(now + config.linger);
+        let usual = self.usual;
+        match entry {
+            None => self.opened = Some(costs),
+            Some(entry) => {
+                let charge = self.charges.entry(entry).or_insert_with(|| Charge::new(usual));
+                charge.charged = costs;
+            }
+        }
+    }
+
+    /// Charges a record in flight for the request that was made, which it is the first of.
+    pub(super) fn charge_request(&mut self, id: ChannelId, entry: EntryId, now: ProcessingTime) {
+        let usual = self.usual;
+        let charge = self.charges.entry(entry).or_insert_with(|| Charge::new(usual));
+        let charged = charge.charged;
+        // One that was divided begins with the same record more than once.
+        let known = if charge.leads_request { charged } else { charged.without(&self.of_request) };
+        let anew = known.and(&self.of_request);
+        (charge.charged, charge.leads_request) = (anew, true);
+        if anew == charged {
+            return;
+        }
+        self.metrics.correct(&charged, &anew);
+        self.count_closed(id, now);
+        if let Some(gate) = &mut self.gate {
+            gate.gate.recharge(&charged, &anew, now);
+        }
+        if let Some(it) = self.channels.get_mut(id.0 as usize) {
+            it.policy.recharge(&charged, &anew, now);
         }
     }
 
     /// Remembers what a record costs whose first call has started, or not.
     pub(super) fn note_price(&mut self, entry: EntryId, price: Price, has_started: bool) {
+        let opened = self.opened.take().filter(|_| has_started);
         let mut charge = match price {
-            Price::Usual => return,
+            Price::Usual if opened.is_none() => return,
+            Price::Usual => Charge::new(self.usual),
             Price::Of(costs) => Charge::new(costs),
         };
-        if has_started {
-            charge.begin();
-        }
+        charge.charged = opened.unwrap_or(charge.charged);
         self.charges.insert(entry, charge);
     }
 
@@ -228,6 +307,11 @@ impl ChannelPolicies {
             (CallSign::CutOff, _) | (_, None) => charged,
             (_, Some(charge)) => charge.actual.take().unwrap_or(charged),
         };
+        // Requests are paid for by the records that they were made with.
+        let leads = |it: &Charge| it.leads_request;
+        let is_free =
+            self.config.requests.is_some() && !self.charges.get(&entry).is_some_and(leads);
+        let cost = if is_free { cost.without(&self.of_request) } else { cost };
         EndedCall { started, ended, in_flight, sign, charged, cost }
     }
 
@@ -244,6 +328,7 @@ impl ChannelPolicies {
         if let Some(charge) = entry.and_then(|it| self.charges.get_mut(&it)) {
             charge.begin();
         }
+        self.note_request(id, entry, costs, now);
         self.metrics.count(&costs);
         self.count_closed(id, now);
         if let Some(gate) = &mut self.gate {
@@ -314,6 +399,10 @@ impl ChannelPolicies {
         let ready_at = policy.ready_at(now, costs);
         let is_watching = self.gate.is_some() || policy.is_watching(now);
         policed.starts = if is_watching { policy.calls(now, costs) } else { u32::MAX };
+        if self.config.requests.is_some() {
+            // Those that go along with a request, or else the first one of another.
+            policed.starts = policed.starts.min(policed.request.places(now).max(1));
+        }
         let held_until = (ready_at > now).then_some(ready_at);
         Verdict { window, held_until, is_watching, refuses_for: policy.refuses_for(now) }
     }
@@ -341,15 +430,24 @@ impl ChannelPolicies {
         self.channels.get(id.0 as usize).map_or(u32::MAX, |it| it.starts)
     }
 
-    /// Returns whether channels share limits in time.
-    pub(super) const fn has_gate(&self) -> bool {
-        self.gate.is_some()
+    /// Returns whether a call that costs as much passes the limits that channels share, whoever
+    /// waits for them.
+    pub(super) fn is_free(&self, costs: &Costs) -> bool {
+        self.gate.as_ref().is_none_or(|it| it.gate.is_free(costs))
+    }
+
+    /// Returns whether records of some channels may go along with a request that was paid for.
+    pub(super) fn may_go_along(&self, now: ProcessingTime) -> bool {
+        self.open_until.is_some_and(|it| now <= it)
     }
 
     /// Returns whether the limits that channels share let a call start now; if not they are asked
     /// again in time.
     pub(super) fn is_open(&mut self, costs: &Costs, now: ProcessingTime) -> bool {
-        let Some(gate) = &mut self.gate else { return true };
+        // Others may wait for what this call does not need.
+        let Some(gate) = self.gate.as_mut().filter(|it| !it.gate.is_free(costs)) else {
+            return true;
+        };
         let ready_at = gate.gate.ask(costs, now);
         let was_shut = gate.held_until.is_some();
         gate.held_until = (ready_at > now).then_some(ready_at);
@@ -450,6 +548,7 @@ impl ChannelPolicies {
         let line = self.channels.get_mut(id.0 as usize).and_then(|it| it.retries.as_mut());
         let has_token = line.is_none_or(|it| it.take_or_wait(entry, now));
         if !has_token {
+            self.metrics.hold_retry(now);
             self.schedule_tokens(id, now);
         }
         has_token
@@ -475,7 +574,10 @@ impl ChannelPolicies {
             let line = self.channels.get_mut(id.0 as usize).and_then(|it| it.retries.as_mut());
             let Some(line) = line else { continue };
             line.wakes_at = None;
+            let before = line.waiting();
             let next = line.next(now, waits);
+            let released = before - line.waiting();
+            self.metrics.release_retries(released as u64, now);
             self.schedule_tokens(id, now);
             if next.is_some() {
                 return next;

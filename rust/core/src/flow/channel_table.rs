@@ -191,7 +191,7 @@ impl ChannelTable {
                 self.endow(id);
             }
         }
-        let costs = self.policies.as_ref().map_or(Costs::NONE, |it| it.first_costs(price));
+        let costs = self.policies.as_ref().map_or(Costs::NONE, |it| it.first_costs(id, price, now));
         (id, starts && self.start_new(id, None, &costs, now))
     }
 
@@ -236,7 +236,7 @@ impl ChannelTable {
 
     /// Uses a credit for a record that rests and was never called, unless earlier ones wait for it.
     pub fn try_start(&mut self, id: ChannelId, entry: EntryId, now: ProcessingTime) -> bool {
-        let costs = self.policies.as_ref().map_or(Costs::NONE, |it| it.costs(Some(entry)));
+        let costs = self.policies.as_ref().map_or(Costs::NONE, |it| it.costs(id, Some(entry), now));
         self.start_new(id, Some(entry), &costs, now)
     }
 
@@ -363,7 +363,11 @@ impl ChannelTable {
         least: LeastTime,
         mut left: impl FnMut(EntryId, u64) -> Option<u64>,
     ) -> Option<EntryId> {
-        while let Some(id) = self.ready.pop_front() {
+        // Channels in front that wait for the limits that all share.
+        let mut waiting = 0;
+        while let Some(id) =
+            if waiting == 0 { self.ready.pop_front() } else { self.ready.remove(waiting) }
+        {
             let closed = self.closed_nanos(id, least.now);
             let mut left = |entry| left(entry, closed);
             let channel = &mut self.channels[id];
@@ -381,12 +385,16 @@ impl ChannelTable {
             };
             let mut costs = Costs::NONE;
             if let Some(policies) = &self.policies {
-                costs = policies.costs(Some(entry));
-                if !self.passes(id, entry, &costs, least.now) {
+                costs = policies.costs(id, Some(entry), least.now);
+                if !self.passes(id, entry, &costs, waiting, least.now) {
                     if self.channels[id].is_held {
                         continue;
                     }
-                    return None;
+                    if !self.may_go_along(least.now) {
+                        return None;
+                    }
+                    waiting += 1;
+                    continue;
                 }
             }
             let channel = &mut self.channels[id];

@@ -40,6 +40,11 @@ impl RetryLine {
         has_token
     }
 
+    /// Returns how many records wait; those that wait no longer are removed lazily.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Removes the record that a token is there for, which is spent.
     pub(super) fn next(
         &mut self,

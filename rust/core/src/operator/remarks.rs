@@ -32,6 +32,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                     channels.pause_until(channel, now + delay, started, now);
                 }
             }
+            Remark::Request => {
+                if let Some(channels) = &mut self.channels {
+                    channels.charge_request(channel, attempt.entry, now);
+                }
+            }
             Remark::Cost { limit, cost } => {
                 if let Some(channels) = &mut self.channels {
                     channels.settle(attempt.entry, limit, cost);

@@ -10,6 +10,7 @@ use super::closed_time::ClosedTime;
 use super::costs::Costs;
 use super::ended_call::EndedCall;
 use super::limit_left::LimitLeft;
+use super::open_request::RequestConfig;
 use super::pause::{LONGEST_ASKED, Pause, PauseConfig};
 use super::rate_limits::{RateLimitConfigs, RateLimits, usual_costs};
 use super::retry_budget::RetryBudgetConfig;
@@ -28,6 +29,8 @@ pub struct PolicyConfig {
     pub is_rate_adaptive: bool,
     /// How many retries calls earn.
     pub retry_budget: Option<RetryBudgetConfig>,
+    /// How requests are made, for limits that count those.
+    pub requests: Option<RequestConfig>,
 }
 
 impl PolicyConfig {
@@ -38,6 +41,7 @@ impl PolicyConfig {
         rate_limits: [None; super::costs::MAX_LIMITS],
         is_rate_adaptive: false,
         retry_budget: None,
+        requests: None,
     };
 
     /// Returns whether it bounds nothing.
@@ -110,6 +114,12 @@ impl ChannelPolicy {
     /// Returns for how long at least records fail instead of waiting, see [`Pause::refuses_for`].
     pub fn refuses_for(&self, now: ProcessingTime) -> Option<Duration> {
         self.pause.as_ref().and_then(|it| it.refuses_for(now))
+    }
+
+    /// Sets right what a call in flight was charged.
+    pub(crate) fn recharge(&mut self, charged: &Costs, anew: &Costs, now: ProcessingTime) {
+        self.count_closed(now);
+        self.rate_limits.recharge(charged, anew);
     }
 
     /// Says what the next call costs, and asks for that where others may take it meanwhile.

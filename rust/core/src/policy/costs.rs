@@ -18,6 +18,21 @@ impl Costs {
         self.0.get(limit).copied().unwrap_or_default()
     }
 
+    /// Returns the same, and `more`.
+    #[must_use]
+    pub(crate) fn and(self, more: &Self) -> Self {
+        (0..MAX_LIMITS).fold(self, |costs, limit| {
+            costs.with(limit, costs.of(limit).saturating_add(more.of(limit)))
+        })
+    }
+
+    /// Returns what it costs those limits that `others` cost nothing.
+    #[must_use]
+    pub(crate) fn without(self, others: &Self) -> Self {
+        let free = (0..MAX_LIMITS).filter(|limit| others.of(*limit) > 0);
+        free.fold(self, |costs, limit| costs.with(limit, 0))
+    }
+
     /// Returns the same but for one limit.
     #[must_use]
     pub fn with(mut self, limit: usize, cost: u64) -> Self {
@@ -47,16 +62,19 @@ pub(crate) struct Charge {
     pub(crate) charged: Costs,
     /// What its present call has cost, if somebody said so.
     pub(crate) actual: Option<Costs>,
+    /// Whether a request was made that began with it.
+    pub(crate) leads_request: bool,
 }
 
 impl Charge {
     pub(crate) const fn new(estimate: Costs) -> Self {
-        Self { estimate, charged: estimate, actual: None }
+        Self { estimate, charged: estimate, actual: None, leads_request: false }
     }
 
     /// Charges a call that starts; returns what it pays.
     pub(crate) const fn begin(&mut self) -> Costs {
         (self.charged, self.actual) = (self.estimate, None);
+        self.leads_request = false;
         self.charged
     }
 }

@@ -40,12 +40,23 @@ impl RateGate {
         self.limits.tell(left, started, now);
     }
 
+    /// Sets right what a call in flight was charged.
+    pub(crate) fn recharge(&mut self, charged: &Costs, anew: &Costs, now: ProcessingTime) {
+        self.count_closed(now);
+        self.limits.recharge(charged, anew);
+    }
+
     /// Says what the next call costs; returns when it may start, see [`RateLimits::ready_at`].
     pub fn ask(&mut self, costs: &Costs, now: ProcessingTime) -> ProcessingTime {
         self.count_closed(now);
         self.asked = *costs;
         self.limits.prepare(now, costs);
         self.limits.ready_at(now, costs)
+    }
+
+    /// Returns whether a call that costs as much has nothing to pay here.
+    pub fn is_free(&self, costs: &Costs) -> bool {
+        self.limits.is_free(costs)
     }
 
     /// Returns when a call may start that costs as much.

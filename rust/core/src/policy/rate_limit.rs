@@ -20,6 +20,10 @@ pub struct RateLimitConfig {
     pub is_per_channel: bool,
     /// Which limits of a service it stands for, that a reply may tell of.
     pub counted: Option<Counted>,
+    /// Whether a request pays, and not each record of it; see [`RequestConfig`].
+    ///
+    /// [`RequestConfig`]: super::RequestConfig
+    pub is_per_request: bool,
 }
 
 /// Where permits come from.
@@ -147,6 +151,12 @@ impl RateLimit {
         }
     }
 
+    /// Sets right what a call in flight was charged.
+    pub fn recharge(&mut self, charged: u64, anew: u64) {
+        self.settle(charged, anew);
+        self.in_flight = self.in_flight.saturating_add(anew);
+    }
+
     /// Learns from the reply to a call that started at `started` what is left of a limit of the
     /// service, if it stands for that. It is never more than its own count says.
     ///
@@ -210,7 +220,16 @@ mod tests {
         let rate = Rate::new(permits.try_into().unwrap(), Duration::from_secs(1)).unwrap();
         let limit = Gcra::new(rate, NonZeroU64::new(burst).unwrap());
         let counted = Some(Counted::Requests);
-        RateLimit::new(&RateLimitConfig { limit, cost: 1, is_per_channel: false, counted }, None)
+        RateLimit::new(
+            &RateLimitConfig {
+                limit,
+                cost: 1,
+                is_per_channel: false,
+                counted,
+                is_per_request: false,
+            },
+            None,
+        )
     }
 
     fn left(remaining: u64, seconds: u64, renewal: Renewal) -> LimitLeft {

@@ -22,8 +22,23 @@ pub trait PermitSources: std::fmt::Debug + Send + Sync {
 
 /// Returns what a call costs each limit if nothing else is known of it.
 pub fn usual_costs(configs: &RateLimitConfigs) -> Costs {
-    let limits = configs.iter().enumerate();
-    limits
+    costs_of(configs, |_| true)
+}
+
+/// Returns what a request costs those limits that count requests.
+pub(crate) fn request_costs(configs: &RateLimitConfigs) -> Costs {
+    costs_of(configs, |it| it.is_per_request)
+}
+
+/// Returns what a record costs the others.
+pub(crate) fn record_costs(configs: &RateLimitConfigs) -> Costs {
+    costs_of(configs, |it| !it.is_per_request)
+}
+
+fn costs_of(configs: &RateLimitConfigs, is_meant: fn(&RateLimitConfig) -> bool) -> Costs {
+    let meant = configs.iter().map(|it| it.filter(is_meant));
+    meant
+        .enumerate()
         .fold(Costs::NONE, |costs, (index, it)| costs.with(index, it.map_or(0, |limit| limit.cost)))
 }
 
@@ -55,6 +70,11 @@ impl RateLimits {
         self.limits.is_empty()
     }
 
+    /// Returns whether a call that costs as much has nothing to pay.
+    pub fn is_free(&self, costs: &Costs) -> bool {
+        self.limits.iter().all(|it| costs.of(it.0) == 0)
+    }
+
     /// Is told that a call starts.
     pub fn on_start(&mut self, now: ProcessingTime, costs: &Costs) {
         for (index, limit) in &mut self.limits {
@@ -66,6 +86,13 @@ impl RateLimits {
     pub fn settle(&mut self, charged: &Costs, actual: &Costs) {
         for (index, limit) in &mut self.limits {
             limit.settle(charged.of(*index), actual.of(*index));
+        }
+    }
+
+    /// Sets right what a call in flight was charged.
+    pub(crate) fn recharge(&mut self, charged: &Costs, anew: &Costs) {
+        for (index, limit) in &mut self.limits {
+            limit.recharge(charged.of(*index), anew.of(*index));
         }
     }
 
@@ -87,11 +114,12 @@ impl RateLimits {
     pub fn calls(&self, now: ProcessingTime, costs: &Costs) -> u64 {
         let calls = |(index, it): &(usize, RateLimit)| {
             let is_late = it.ready_at(now, costs.of(*index)) > now;
-            let calls = it.available(now).checked_div(costs.of(*index)).unwrap_or(u64::MAX);
+            let calls = it.available(now) / costs.of(*index);
             // What costs more than the burst may start when that is whole.
             if is_late { 0 } else { calls.max(1) }
         };
-        self.limits.iter().map(calls).min().unwrap_or(u64::MAX)
+        let limits = self.limits.iter().filter(|it| costs.of(it.0) > 0);
+        limits.map(calls).min().unwrap_or(u64::MAX)
     }
 
     /// Returns whether each may be used as if nothing had been taken.

@@ -181,6 +181,9 @@ impl BatchEngine {
     /// Makes the request of the rows that are to be asked for.
     fn request(&mut self, id: RequestId) {
         let Some(sent) = self.sent.get_mut(&id) else { return };
+        if let Some(first) = sent.items.first() {
+            self.answers.replies.requested(first.attempt);
+        }
         let (clients, rules) = (Arc::clone(&self.clients), Arc::clone(&self.rules));
         let future = if let Some(request) = sent.head.request(&sent.items) {
             call(clients, rules, id, request).boxed()

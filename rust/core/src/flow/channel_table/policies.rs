@@ -59,7 +59,7 @@ impl ChannelTable {
     pub(super) fn consult(&mut self, id: ChannelId, now: ProcessingTime) {
         let Some(policies) = &self.policies else { return };
         let foremost = self.channels[id].foremost(&self.nodes);
-        let costs = policies.costs(foremost);
+        let costs = policies.costs(id, foremost, now);
         self.consult_for(id, &costs, now);
     }
 
@@ -112,8 +112,8 @@ impl ChannelTable {
         if !self.consult_for(id, costs, now) {
             return false;
         }
-        let shares_limits = self.policies.as_ref().is_some_and(|it| it.has_gate());
-        !shares_limits || (self.ready.is_empty() && self.is_open(costs, now))
+        let is_free = self.policies.as_ref().is_none_or(|it| it.is_free(costs));
+        is_free || (self.ready.is_empty() && self.is_open(costs, now))
     }
 
     /// Returns whether the limits that channels share let a call start that costs as much.
@@ -122,25 +122,33 @@ impl ChannelTable {
     }
 
     /// Returns whether the record may start that is next in its channel; else that waits, and so do
-    /// all channels unless it is held.
+    /// all channels unless it is held, but for records that have nothing to pay there. `before` is how
+    /// many channels wait in front of it.
     pub(super) fn passes(
         &mut self,
         id: ChannelId,
         entry: EntryId,
         costs: &Costs,
+        before: usize,
         now: ProcessingTime,
     ) -> bool {
         let is_late = !self.consult_for(id, costs, now);
-        if !is_late && self.is_open(costs, now) {
+        let is_free = || self.policies.as_ref().is_none_or(|it| it.is_free(costs));
+        if !is_late && (is_free() || before == 0 && self.is_open(costs, now)) {
             return true;
         }
         let channel = &mut self.channels[id];
         channel.chosen = Some(entry);
         if !is_late && !channel.is_ready {
             channel.is_ready = true;
-            self.ready.push_front(id);
+            self.ready.insert(before, id);
         }
         false
+    }
+
+    /// Returns whether records of other channels may start while one waits for what they share.
+    pub(super) fn may_go_along(&self, now: ProcessingTime) -> bool {
+        self.policies.as_ref().is_some_and(|it| it.may_go_along(now))
     }
 
     /// Tells the policies of a channel that a call starts.
@@ -222,7 +230,7 @@ impl ChannelTable {
         leaves_one: impl FnOnce(usize) -> bool,
         now: ProcessingTime,
     ) -> bool {
-        let costs = self.policies.as_ref().map_or(Costs::NONE, |it| it.costs(Some(entry)));
+        let costs = self.policies.as_ref().map_or(Costs::NONE, |it| it.costs(id, Some(entry), now));
         if self.policies.is_some() && !self.may_start_beside(id, &costs, now) {
             return false;
         }
@@ -352,6 +360,14 @@ impl ChannelTable {
     pub fn note_left(&mut self, entry: EntryId, left: LimitLeft, is_of_channel: bool) {
         if let Some(policies) = &mut self.policies {
             policies.note_left(entry, ToldLimit { left, is_of_channel });
+        }
+    }
+
+    /// Charges a record in flight for the request that was made, which it is the first of.
+    pub fn charge_request(&mut self, id: ChannelId, entry: EntryId, now: ProcessingTime) {
+        if let Some(policies) = &mut self.policies {
+            policies.charge_request(id, entry, now);
+            self.consult(id, now);
         }
     }
 

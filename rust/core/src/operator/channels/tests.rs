@@ -286,7 +286,13 @@ fn a_row_that_waited_longer_than_its_call_took_lowers_no_limit() {
 fn one_in_ten() -> PolicyConfig {
     let rate = Rate::new(NonZeroU64::MIN, Duration::from_nanos(10)).unwrap();
     let limit = Gcra::new(rate, NonZeroU64::MIN);
-    let limit = RateLimitConfig { limit, cost: 1, is_per_channel: true, counted: None };
+    let limit = RateLimitConfig {
+        limit,
+        cost: 1,
+        is_per_channel: true,
+        counted: None,
+        is_per_request: false,
+    };
     PolicyConfig { rate_limits: [Some(limit), None, None, None], ..PolicyConfig::NONE }
 }
 

@@ -64,7 +64,7 @@ def _handler(
                 lines = [f"HTTP/1.1 {status} X", f"content-length: {len(body)}"]
                 lines += [f"{name}: {value}" for name, value in headers.items()]
                 writer.write("\r\n".join([*lines, "", ""]).encode() + body)
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             writer.close()
 
     return handle

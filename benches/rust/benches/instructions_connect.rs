@@ -38,9 +38,7 @@ use sparkawait_runtime::{
     AsyncFunction, BufferTimeout, ChainedOperator, Driver, DriverConfig, Feeder, Mailbox,
     OperatorChain, Turn,
 };
-use sparkawait_task::function::{
-    Call, Calls, Known, Replies, ReplyGroup, ResultGroup, TaskFunction,
-};
+use sparkawait_task::function::{Call, Calls, Replies, ResultGroup, TaskFunction};
 use sparkawait_task::layer::Layer;
 use sparkawait_task::layer::cache::{CacheConfig, CacheMetrics, CacheSettings};
 use sparkawait_task::row_config::RowConfig;
@@ -143,15 +141,8 @@ impl AsyncFunction<Calls> for AtOnce {
     fn invoke(&mut self, calls: Calls) {
         let attempts: Vec<AttemptId> = calls.calls.iter().map(|call| call.attempt).collect();
         let rows = self.rows.slice(0, attempts.len());
-        let results = ResultGroup {
-            attempts,
-            counts: None,
-            retries: None,
-            misses: None,
-            known: Known::None,
-            rows,
-        };
-        self.replies.send(ReplyGroup { results: Some(results), ..ReplyGroup::default() });
+        let results = ResultGroup::one_each(attempts, rows);
+        self.replies.send(results.into());
     }
 
     fn ask_timeout(&mut self, _: Calls) {}

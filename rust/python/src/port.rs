@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sparkawait_task::error::TaskError;
 use sparkawait_task::function::{
-    Call, Calls, FailedCall, Known, Replies, ReplyGroup, ResultGroup, SettledCall,
+    Call, Calls, FailedCall, Replies, ReplyGroup, ResultGroup, SettledCall,
 };
 
 use crate::guard::FromArrow;
@@ -138,9 +138,8 @@ impl Port {
         counts: Option<Vec<u32>>,
         retries: Option<Vec<bool>>,
     ) {
-        let group =
-            ResultGroup { attempts, counts, retries, misses: None, known: Known::None, rows };
-        self.replies.send(ReplyGroup { results: Some(group), ..ReplyGroup::default() });
+        let group = ResultGroup { counts, retries, ..ResultGroup::one_each(attempts, rows) };
+        self.replies.send(group.into());
     }
 
     /// Makes a row for each call.

@@ -45,17 +45,11 @@ pub trait BatchCodec {
     /// Returns the next element of the input taken so far.
     fn next_element(&mut self) -> Option<InputElement<Self::Element>>;
 
-    /// Returns the channel of the record that [`next_element`](Self::next_element) gave last.
+    /// Returns the channel of the record that [`next_element`](Self::next_element) gave last, and what
+    /// it costs where there are limits in time.
     #[inline]
-    fn channel(&self) -> Option<Key> {
-        None
-    }
-
-    /// Returns what the record costs that [`next_element`](Self::next_element) gave last, where there
-    /// are limits in time.
-    #[inline]
-    fn price(&self) -> Price {
-        Price::Usual
+    fn place(&self) -> (Option<Key>, Price) {
+        (None, Price::Usual)
     }
 
     /// Returns whether records may have other prices than the usual one.

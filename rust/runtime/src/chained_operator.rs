@@ -145,7 +145,25 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         accepted: &mut usize,
         now: ProcessingTime,
     ) -> Result<bool, X::Error> {
-        if !self.codec.has_element() {
+        loop {
+            match self.codec.next_element() {
+                Some(StreamElement::Record((record, key))) => {
+                    // A slot was free, and nothing else takes one; but the record before it may have
+                    // failed the operator when it was admitted, and then no slot is.
+                    let (channel, price) = self.codec.place();
+                    let put = self.operator.process_element_for(price, channel, record, key, now);
+                    debug_assert!(
+                        put.is_ok() || self.operator.failure().is_some(),
+                        "a record found no slot although one was free"
+                    );
+                    return Ok(true);
+                }
+                Some(StreamElement::Watermark(watermark)) => {
+                    self.operator.process_watermark(watermark);
+                    return Ok(true);
+                }
+                None => {}
+            }
             if self.lacks_room() {
                 return Ok(false);
             }
@@ -153,23 +171,6 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
             *accepted += 1;
             self.codec.accept(input)?;
         }
-        match self.codec.next_element() {
-            None => {}
-            Some(StreamElement::Watermark(watermark)) => {
-                self.operator.process_watermark(watermark);
-            }
-            Some(StreamElement::Record((record, key))) => {
-                // A slot was free, and nothing else takes one; but the record before it may have failed
-                // the operator when it was admitted, and then no slot is.
-                let (channel, price) = (self.codec.channel(), self.codec.price());
-                let put = self.operator.process_element_for(price, channel, record, key, now);
-                debug_assert!(
-                    put.is_ok() || self.operator.failure().is_some(),
-                    "a record found no slot although one was free"
-                );
-            }
-        }
-        Ok(true)
     }
 
     /// Returns whether [`admit`](Self::admit) would do something.
@@ -320,8 +321,8 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         let accepted = self.codec.accept_reply(reply, |attempt, completion| {
             calls += 1;
             let handled = operator.handle_completion(attempt, completion, now);
-            if let Handled::Final(took) | Handled::Retried(took) = handled {
-                latency.record(took);
+            if let Handled::Final(nanos) | Handled::Retried(nanos) = handled {
+                latency.record(nanos);
             }
             handled
         });

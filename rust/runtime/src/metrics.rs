@@ -35,7 +35,7 @@ pub struct OperatorMetrics {
 pub(crate) struct LatencyRecorder {
     /// In microseconds.
     histogram: Option<Histogram<u64>>,
-    /// Latency and number of the attempts not recorded yet.
+    /// Latency in nanoseconds and number of the attempts not recorded yet.
     run: (u64, u64),
 }
 
@@ -45,21 +45,20 @@ impl LatencyRecorder {
     }
 
     #[inline]
-    pub(crate) fn record(&mut self, latency: Duration) {
-        let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-        if micros != self.run.0 {
+    pub(crate) fn record(&mut self, nanos: u64) {
+        if nanos != self.run.0 {
             self.flush();
-            self.run.0 = micros;
+            self.run.0 = nanos;
         }
         self.run.1 += 1;
     }
 
     #[inline(never)]
     fn flush(&mut self) {
-        let (micros, count) = std::mem::take(&mut self.run);
+        let (nanos, count) = std::mem::take(&mut self.run);
         if let Some(histogram) = self.histogram.as_mut().filter(|_| count > 0) {
             // An auto-resizing histogram refuses nothing below 2^64.
-            let _ = histogram.record_n(micros, count);
+            let _ = histogram.record_n(nanos / 1_000, count);
         }
     }
 
@@ -103,8 +102,8 @@ mod tests {
     #[test]
     fn equal_latencies_of_a_burst_are_counted_together() {
         let mut recorder = LatencyRecorder::new();
-        for micros in [10, 10, 20, 10] {
-            recorder.record(Duration::from_micros(micros));
+        for nanos in [10_000, 10_000, 20_000, 10_999] {
+            recorder.record(nanos);
         }
 
         let buckets = recorder.buckets();

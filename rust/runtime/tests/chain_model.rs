@@ -16,32 +16,12 @@ use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::clock::Clock;
 use sparkawait_runtime::{BufferTimeout, DriverConfig, Turn};
 use support::chain::{Chain, Script};
+use support::random::Random;
 use support::{ManualClock, Seen, TaskFeeder, Told, World, nanos};
 
 mod support;
 
 const CASES: u64 = 200;
-
-/// Numbers that depend on the seed alone (splitmix64).
-#[derive(Clone, Debug)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound as u64).unwrap()
-    }
-
-    fn in_a_hundred(&mut self, cases: usize) -> bool {
-        self.below(100) < cases
-    }
-}
 
 /// A call that was not answered.
 #[derive(Clone, Copy, Debug)]

@@ -42,6 +42,15 @@ impl CallFailure {
         let with = |last: &str| format!("{refused}; the last failure was: {last}");
         Self { kind, message: with(&last.message), summary: with(&last.summary), cause: last.cause }
     }
+
+    /// Describes a call that returned more than what goes into a row beside others.
+    pub(crate) fn several(count: u32) -> Self {
+        let summary = format!(
+            "a function that is called beside others must return one result for a row, got {count}"
+        );
+        let kind = ErrorKind::ResultSchemaMismatch;
+        Self { kind, message: summary.clone(), summary, cause: None }
+    }
 }
 
 /// Shows nothing of the message and the cause, which may quote a value.

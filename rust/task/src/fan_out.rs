@@ -12,6 +12,8 @@
 //! the branches a burst at a time, as a slice of their batch where they are neighbours, and come
 //! back in bursts, too: what is done for a row is a few steps in arrays.
 
+mod branch;
+
 use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,15 +22,16 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UI
 use arrow::compute::interleave;
 use arrow::datatypes::{Field, Schema, SchemaRef, UInt32Type};
 use arrow::error::ArrowError;
-use sparkawait_arrow::{InputBatch, OnError, bytes_of_rows};
+use sparkawait_arrow::{InputBatch, OnError};
 use sparkawait_core::operator::AttemptId;
 use sparkawait_core::slab::Slab;
 use sparkawait_runtime::{AsyncFunction, FanOut};
 
 use crate::error::TaskError;
-use crate::function::{Call, Calls, Known, ReplyGroup, ResultGroup};
+use crate::function::{Call, Calls, ReplyGroup, ResultGroup};
 use crate::row_config::{NO_RESULT, RowConfig};
 use crate::task_codec::TaskCodec;
+use branch::{Branch, neighbours};
 
 /// The column of a row's slot.
 pub const SLOT: &str = "__sparkawait_slot";
@@ -91,26 +94,6 @@ struct Slot {
     is_dropped: bool,
 }
 
-/// What comes from one branch.
-struct Branch {
-    /// Columns of its results.
-    results: usize,
-    on_error: OnError,
-    chunks: Slab<Chunk>,
-    /// Bytes of all chunks.
-    bytes: usize,
-    /// Positions of chunks among those of a reply, by handle; kept for its memory.
-    positions: Vec<usize>,
-}
-
-/// What a branch has put out at a time.
-struct Chunk {
-    columns: RecordBatch,
-    /// Rows of it that were not joined.
-    rows: usize,
-    bytes: usize,
-}
-
 /// Shows sizes only: row contents do not belong in logs.
 impl fmt::Debug for RowFanOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -129,18 +112,11 @@ impl RowFanOut {
         let hidden = rows.hidden.fields();
         let slot = Arc::new(Field::new(SLOT, arrow::datatypes::DataType::UInt32, false));
         let input = rows.input.fields().iter().chain(hidden).map(Arc::clone);
-        let branch = |it: &RowConfig| Branch {
-            results: it.results.fields().len(),
-            on_error: it.on_error,
-            chunks: Slab::new(),
-            bytes: 0,
-            positions: Vec::new(),
-        };
         Self {
             calls,
             input: Arc::new(Schema::new(input.chain([slot]).collect::<Vec<_>>())),
             results: SchemaRef::clone(&rows.results),
-            branches: branches.into_iter().map(branch).collect(),
+            branches: branches.into_iter().map(Branch::new).collect(),
             slots: Slab::new(),
             handed_out: 0,
             places: Vec::new(),
@@ -216,8 +192,7 @@ impl RowFanOut {
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let rows = RecordBatch::try_new_with_options(schema, columns, &options)?;
         let counts = (kept.len() < attempts.len()).then_some(counts);
-        let known = Known::None;
-        Ok(ResultGroup { attempts, counts, retries: None, misses: None, known, rows })
+        Ok(ResultGroup { counts, ..ResultGroup::one_each(attempts, rows) })
     }
 }
 
@@ -273,8 +248,8 @@ impl FanOut<TaskCodec> for RowFanOut {
         if self.complete.is_empty() {
             return Ok(None);
         }
-        let results = Some(self.join().map_err(|error| kernel(&error))?);
-        Ok(Some(ReplyGroup { results, ..ReplyGroup::default() }))
+        let results = self.join().map_err(|error| kernel(&error))?;
+        Ok(Some(results.into()))
     }
 
     fn failure(&self, mut error: TaskError) -> TaskError {
@@ -288,78 +263,6 @@ impl FanOut<TaskCodec> for RowFanOut {
 
     fn held_bytes(&self) -> usize {
         self.branches.iter().map(|it| it.bytes).sum()
-    }
-}
-
-impl Branch {
-    /// Holds what was put out, but for the slots; returns its handle.
-    fn hold(&mut self, output: &RecordBatch) -> Result<u32, ArrowError> {
-        let kept = self.results + usize::from(self.on_error == OnError::Capture);
-        let columns = output.project(&(0..kept).collect::<Vec<_>>())?;
-        let (rows, bytes) = (columns.num_rows(), bytes_of_rows(&columns, 0, columns.num_rows()));
-        self.bytes += bytes;
-        Ok(self.chunks.insert(Chunk { columns, rows, bytes }))
-    }
-
-    /// Lets go of a row of a chunk.
-    fn release(&mut self, chunk: u32) {
-        let Some(found) = self.chunks.get_mut(chunk) else { return };
-        found.rows -= 1;
-        if found.rows == 0 {
-            self.bytes -= found.bytes;
-            self.chunks.remove(chunk);
-        }
-    }
-
-    /// Appends the columns of these rows, each a chunk and a row of it.
-    fn gather(
-        &mut self,
-        rows: impl Iterator<Item = (u32, u32)>,
-        columns: &mut Vec<ArrayRef>,
-    ) -> Result<(), ArrowError> {
-        const UNUSED: usize = usize::MAX;
-        self.positions.resize(self.chunks.places(), UNUSED);
-        let mut handles: Vec<u32> = Vec::new();
-        let mut indices = Vec::with_capacity(rows.size_hint().0);
-        for (chunk, row) in rows {
-            let position = &mut self.positions[chunk as usize];
-            if *position == UNUSED {
-                *position = handles.len();
-                handles.push(chunk);
-            }
-            indices.push((*position, row as usize));
-        }
-        for handle in &handles {
-            self.positions[*handle as usize] = UNUSED;
-        }
-        let sources = handles.iter().filter_map(|it| self.chunks.get(*it));
-        let sources: Vec<&RecordBatch> = sources.map(|it| &it.columns).collect();
-        let width = self.results + usize::from(self.on_error == OnError::Capture);
-        if let [source] = sources.as_slice()
-            && let Some(start) = neighbours(indices.iter().map(|(_, row)| *row))
-        {
-            columns.extend(source.columns().iter().map(|it| it.slice(start, indices.len())));
-            return Ok(());
-        }
-        for index in 0..width {
-            let of = sources.iter().map(|it| it.column(index).as_ref()).collect::<Vec<_>>();
-            columns.push(if of.is_empty() {
-                // Of no row; there was a chunk of all that are dropped.
-                return self.no_rows(columns);
-            } else {
-                interleave(&of, &indices)?
-            });
-        }
-        Ok(())
-    }
-
-    /// Appends columns without rows.
-    fn no_rows(&self, columns: &mut Vec<ArrayRef>) -> Result<(), ArrowError> {
-        let Some((_, chunk)) = self.chunks.iter().next() else {
-            return Err(ArrowError::ComputeError("rows of no chunk were joined".to_owned()));
-        };
-        columns.extend(chunk.columns.columns().iter().map(|it| it.slice(0, 0)));
-        Ok(())
     }
 }
 
@@ -377,12 +280,6 @@ fn gathered<'a>(
     let arrays: Vec<&dyn Array> = sources.iter().map(|it| column(it).as_ref()).collect();
     let rows: Vec<_> = calls.iter().map(|it| (it.batch as usize, it.row as usize)).collect();
     interleave(&arrays, &rows)
-}
-
-/// Returns the first of some rows, if each is the one behind the one before it.
-fn neighbours(mut rows: impl Iterator<Item = usize>) -> Option<usize> {
-    let first = rows.next()?;
-    rows.enumerate().all(|(index, row)| row == first + index + 1).then_some(first)
 }
 
 fn kernel(error: &ArrowError) -> TaskError {

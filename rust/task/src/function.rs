@@ -185,6 +185,12 @@ pub struct SettledCall {
     pub cost: u64,
 }
 
+impl From<ResultGroup> for ReplyGroup {
+    fn from(results: ResultGroup) -> Self {
+        Self { results: Some(results), ..Self::default() }
+    }
+}
+
 /// The results of some calls, concatenated in the order of `attempts`.
 pub struct ResultGroup {
     /// The calls.
@@ -238,6 +244,17 @@ impl fmt::Debug for ResultGroup {
 }
 
 impl ResultGroup {
+    /// Makes the results of calls each of which has brought one row, and of which nothing more is to
+    /// be said.
+    pub fn one_each(attempts: Vec<AttemptId>, rows: RecordBatch) -> Self {
+        Self { attempts, counts: None, retries: None, misses: None, known: Known::None, rows }
+    }
+
+    /// Returns whether nothing more is to be said of any call, as with [`one_each`](Self::one_each).
+    pub(crate) fn is_one_each(&self) -> bool {
+        self.counts.is_none() && self.retries.is_none() && self.known == Known::None
+    }
+
     /// Checks that each call has a count and each result row a call.
     ///
     /// # Errors

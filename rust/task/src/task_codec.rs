@@ -2,6 +2,8 @@
 //! Rows of record batches as elements of the operator.
 
 pub mod carry;
+mod failures;
+mod places;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -15,19 +17,19 @@ use sparkawait_arrow::{
     BatchRows, ChannelColumns, Error, KeyColumns, Keys, OnError, ResultRows, RowFailure, RowRef,
     RowStore, Side, WatermarkAfter, WatermarkGenerator, has_bytes_for_texts, with_own_memory,
 };
-use sparkawait_core::ErrorKind;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::operator::{
-    AttemptId, Completion, Emitted, Failure, Handled, Invocation, NotCalled, Remark, Retry,
+    AttemptId, Completion, Emitted, Handled, Invocation, Remark, Retry,
 };
-use sparkawait_core::policy::{Costs, Price};
+use sparkawait_core::policy::{CallSign, Price};
 use sparkawait_runtime::batch_codec::InputElement;
 use sparkawait_runtime::{BatchCodec, ReplySender};
 
-use crate::error::{CallFailure, TaskError, TimeLimit, TimedOut};
+use crate::error::{CallFailure, TaskError};
 use crate::function::{Call, Calls, ReplyGroup, ReplySink, ResultGroup, SettledCall, ToldLimit};
 use crate::row_config::{ChannelSettings, NO_RESULT, OUTCOME, RowConfig};
 use crate::row_prices::RowPrices;
+use places::Places;
 
 /// Turns input batches into elements and emitted elements into output batches.
 #[derive(Debug)]
@@ -38,18 +40,13 @@ pub struct TaskCodec {
     rows: RowStore,
     /// Rows of the last input batch that were not handed out.
     pending: Option<BatchRows>,
-    /// The keys and the channels of all rows of that batch; empty without any.
-    batch_keys: Keys,
-    batch_channels: Keys,
-    /// What they cost; empty if all cost the usual.
-    batch_prices: Arc<[Costs]>,
+    /// Of all rows of that batch.
+    places: Places,
     prices: RowPrices,
     /// Watermarks of pending rows, and the rows that come before the first of them.
     pending_watermarks: VecDeque<WatermarkAfter>,
     before_watermark: usize,
     keys: Option<KeyColumns>,
-    /// Channel of the row handed out last.
-    channel: Option<Key>,
     channels: Option<ChannelColumns>,
     generator: Option<WatermarkGenerator>,
     /// Records that left without a result row although their call returned.
@@ -88,14 +85,11 @@ impl TaskCodec {
             columns,
             rows,
             pending: None,
-            batch_keys: Keys::default(),
-            batch_channels: Keys::default(),
-            batch_prices: Arc::default(),
+            places: Places::default(),
             prices,
             pending_watermarks: VecDeque::new(),
             before_watermark: usize::MAX,
             keys,
-            channel: None,
             channels,
             generator,
             dropped: 0,
@@ -180,18 +174,18 @@ impl TaskCodec {
     fn accept_restored(&mut self, input: RecordBatch, restarts: u32) -> Result<(), TaskError> {
         let input = if self.is_chained { with_own_memory(self.cast(input)?)? } else { input };
         let (rows, hidden) = self.split(&input)?;
-        self.batch_channels = self.find_channels(&input)?;
+        self.places.channels = self.find_channels(&input)?;
         if let Some(generator) = &mut self.generator {
             generator.observe(&input, &mut self.pending_watermarks);
             self.before_watermark = self.rows_before_watermark();
         }
         if let Some(keys) = &mut self.keys {
-            self.batch_keys = keys.keys(&input)?;
+            self.places.keys = keys.keys(&input)?;
         }
-        let channels = Arc::clone(&self.batch_channels);
+        let channels = Arc::clone(&self.places.channels);
         let rows = self.rows.accept_input_with(rows, hidden, channels, restarts)?;
         if !rows.is_empty() {
-            self.batch_prices = self.prices.read(self.rows.inputs().batch(rows.batch()))?.into();
+            self.places.costs = self.prices.read(self.rows.inputs().batch(rows.batch()))?.into();
         }
         self.pending = Some(rows);
         Ok(())
@@ -209,17 +203,23 @@ impl TaskCodec {
         complete: &mut impl FnMut(AttemptId, Completion<ResultRows, Box<CallFailure>>) -> Handled,
     ) -> Result<(), TaskError> {
         group.check()?;
-        let mut rest = self.rows.accept_results(group.rows)?;
-        let is_branch = self.config.is_branch;
-        for (index, attempt) in group.attempts.into_iter().enumerate() {
-            let count = group.counts.as_ref().map_or(1, |counts| counts[index]);
-            let asks_for_retry = group.retries.as_ref().is_some_and(|retries| retries[index]);
+        let (is_one_each, is_branch) = (group.is_one_each(), self.config.is_branch);
+        let ResultGroup { attempts, counts, retries, known, rows, .. } = group;
+        let mut rest = self.rows.accept_results(rows)?;
+        // Looked at for each call only where there is something to be seen.
+        let of_call = |index: usize| {
+            let asks_for_retry = retries.as_ref().is_some_and(|retries| retries[index]);
             let retry = if asks_for_retry { Retry::Yes } else { Retry::No };
+            (counts.as_ref().map_or(1, |counts| counts[index]), retry, known.sign(index))
+        };
+        for (index, attempt) in attempts.into_iter().enumerate() {
+            let (count, retry, sign) =
+                if is_one_each { (1, Retry::No, CallSign::Good) } else { of_call(index) };
             let results = rest.split_front(count);
-            let sign = group.known.sign(index);
-            if is_branch && count > 1 {
+            if count > 1 && is_branch {
                 self.rows.discard(results);
-                complete(attempt, Completion::failed(Box::new(several(count)), Retry::No, sign));
+                let several = Box::new(CallFailure::several(count));
+                complete(attempt, Completion::failed(several, Retry::No, sign));
                 continue;
             }
             let handled = complete(attempt, Completion { outcome: Ok(results), retry, sign });
@@ -228,64 +228,6 @@ impl TaskCodec {
             }
         }
         Ok(())
-    }
-
-    /// Describes how a record ran out of time.
-    fn timed_out(
-        &self,
-        limit: TimeLimit,
-        attempts: u32,
-        last: Option<Box<CallFailure>>,
-    ) -> TimedOut {
-        let after = match limit {
-            TimeLimit::Row | TimeLimit::TooLate(_) => self.config.timeout,
-            TimeLimit::Attempt => self.config.attempt_timeout,
-        };
-        TimedOut { limit, after, attempts, last }
-    }
-
-    /// Describes the final failure of a record.
-    fn row_failure(&self, failure: Failure<Box<CallFailure>>, attempts: u32) -> RowFailure {
-        let (kind, message) = match failure {
-            Failure::Function(failure) => (failure.kind, failure.message),
-            Failure::RetriesExhausted(failure) => (exhausted(failure.kind), failure.message),
-            Failure::TimedOut(last) => {
-                let timed_out = self.timed_out(TimeLimit::Row, attempts, last);
-                (ErrorKind::ElementTimedOut, timed_out.message())
-            }
-            Failure::AttemptTimedOut(last) => {
-                let timed_out = self.timed_out(TimeLimit::Attempt, attempts, last);
-                (ErrorKind::ElementTimedOut, timed_out.message())
-            }
-            Failure::NotCalled(failure) => match *failure {
-                (NotCalled::TooLate(too_late), last) => {
-                    let timed_out = self.timed_out(TimeLimit::TooLate(too_late), attempts, last);
-                    (ErrorKind::ElementTimedOut, timed_out.message())
-                }
-                (NotCalled::Refused(refusal), last) => {
-                    let refused = CallFailure::refused(refusal, last);
-                    (refused.kind, refused.message)
-                }
-            },
-        };
-        RowFailure { kind: Cow::Borrowed(kind.as_str()), message, attempts }
-    }
-}
-
-/// Describes a call that returned more than what goes into a row beside others.
-fn several(count: u32) -> CallFailure {
-    let summary = format!(
-        "a function that is called beside others must return one result for a row, got {count}"
-    );
-    let kind = ErrorKind::ResultSchemaMismatch;
-    CallFailure { kind, message: summary.clone(), summary, cause: None }
-}
-
-/// Returns the kind of a function's failure after its last permitted attempt.
-fn exhausted(kind: ErrorKind) -> ErrorKind {
-    match kind {
-        ErrorKind::UserFunctionFailed => ErrorKind::RetriesExhausted,
-        kind => kind,
     }
 }
 
@@ -313,26 +255,15 @@ impl BatchCodec for TaskCodec {
         }
         let row = self.pending.as_mut().and_then(Iterator::next)?;
         self.before_watermark -= 1;
-        let key_in = |keys: &Keys| keys.get(row.row as usize).copied().flatten();
-        let key = key_in(&self.batch_keys);
-        self.channel = key_in(&self.batch_channels);
+        let key = self.places.key(row.row);
         Some(StreamElement::Record((StreamRecord::new(row, None), key)))
     }
 
     #[inline]
-    fn channel(&self) -> Option<Key> {
-        self.channel
-    }
-
-    #[inline]
-    fn price(&self) -> Price {
-        if self.batch_prices.is_empty() {
-            return Price::Usual;
-        }
+    fn place(&self) -> (Option<Key>, Price) {
         // The row before those that are left.
         let row = self.pending.as_ref().and_then(|it| it.rest().start.checked_sub(1));
-        let costs = row.and_then(|it| self.batch_prices.get(it as usize));
-        costs.map_or(Price::Usual, |it| Price::Of(*it))
+        row.map(|it| self.places.place(it)).unwrap_or_default()
     }
 
     fn has_prices(&self) -> bool {
@@ -484,32 +415,7 @@ impl BatchCodec for TaskCodec {
     }
 
     fn failure(&mut self, failed: Emitted<RowRef, (), Box<CallFailure>>) -> TaskError {
-        let function = self.config.function.clone();
-        let row = self.rows.inputs().ordinal(failed.record.value);
-        let (partition, attempts) = (self.config.partition, failed.attempts);
-        let timed_out = |limit, last| {
-            let timed_out = self.timed_out(limit, attempts, last);
-            TaskError::TimedOut { function: function.clone(), row, partition, timed_out }
-        };
-        let failure = match failed.outcome {
-            Err(Failure::Function(failure)) => failure,
-            Err(Failure::RetriesExhausted(mut failure)) => {
-                failure.kind = exhausted(failure.kind);
-                failure
-            }
-            Err(Failure::TimedOut(last)) => return timed_out(TimeLimit::Row, last),
-            Err(Failure::AttemptTimedOut(last)) => return timed_out(TimeLimit::Attempt, last),
-            Err(Failure::NotCalled(failure)) => match *failure {
-                (NotCalled::TooLate(too_late), last) => {
-                    return timed_out(TimeLimit::TooLate(too_late), last);
-                }
-                (NotCalled::Refused(refusal), last) => {
-                    Box::new(CallFailure::refused(refusal, last))
-                }
-            },
-            Ok(()) => return timed_out(TimeLimit::Row, None),
-        };
-        TaskError::Row { function, row, partition, attempts, failure }
+        self.task_failure(failed)
     }
 }
 

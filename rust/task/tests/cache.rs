@@ -14,7 +14,7 @@ use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, OutputMode, Retry};
 use sparkawait_runtime::AsyncFunction;
 use sparkawait_task::error::CallFailure;
-use sparkawait_task::function::{Calls, FailedCall, Known, Replies, ReplyGroup, ResultGroup};
+use sparkawait_task::function::{Calls, FailedCall, Replies, ReplyGroup, ResultGroup};
 use sparkawait_task::layer::Layer;
 use sparkawait_task::layer::cache::{CacheConfig, CacheMetrics, CacheSettings};
 use sparkawait_task::task::TaskConfig;
@@ -208,15 +208,11 @@ fn started_with(
 
 fn answer(hand: &Hand, calls: &Calls, value: i64) {
     let values = Int64Array::from(vec![value; calls.calls.len()]);
-    let results = ResultGroup {
-        attempts: calls.calls.iter().map(|call| call.attempt).collect(),
-        counts: None,
-        retries: None,
-        misses: None,
-        known: Known::None,
-        rows: RecordBatch::try_new(schema(&["result"]), vec![Arc::new(values)]).unwrap(),
-    };
-    hand.replies.send(ReplyGroup { results: Some(results), ..ReplyGroup::default() });
+    let results = ResultGroup::one_each(
+        calls.calls.iter().map(|call| call.attempt).collect(),
+        RecordBatch::try_new(schema(&["result"]), vec![Arc::new(values)]).unwrap(),
+    );
+    hand.replies.send(results.into());
 }
 
 /// Waits until the calls of a task have come to its cache.

@@ -9,7 +9,7 @@ use arrow::array::{Int64Array, RecordBatch};
 use sparkawait_core::operator::{AttemptId, OutputMode};
 use sparkawait_runtime::{AsyncFunction, Turn};
 use sparkawait_task::concurrency::Concurrency;
-use sparkawait_task::function::{Calls, Known, Replies, ReplyGroup, ResultGroup};
+use sparkawait_task::function::{Calls, Replies, ResultGroup};
 
 mod support;
 
@@ -67,15 +67,8 @@ impl Sharing {
         let attempts = std::mem::take(&mut *self.held.lock().unwrap());
         let values = Arc::new(Int64Array::from(vec![7; attempts.len()]));
         let rows = RecordBatch::try_new(schema(&["result"]), vec![values]).unwrap();
-        let results = ResultGroup {
-            attempts,
-            counts: None,
-            retries: None,
-            misses: None,
-            known: Known::None,
-            rows,
-        };
-        self.replies.send(ReplyGroup { results: Some(results), ..ReplyGroup::default() });
+        let results = ResultGroup::one_each(attempts, rows);
+        self.replies.send(results.into());
     }
 }
 

@@ -13,34 +13,14 @@ use std::time::Duration;
 use arrow::array::{Int64Array, RecordBatch};
 use sparkawait_core::operator::{AttemptId, OutputMode};
 use sparkawait_runtime::{AsyncFunction, Patience, Turn};
-use sparkawait_task::function::{Calls, Known, Replies, ReplyGroup, ResultGroup};
+use sparkawait_task::function::{Calls, Replies, ResultGroup};
 use sparkawait_task::saved::SavedOperator;
 use sparkawait_task::task::{TaskBuilder, TaskCarry, TaskDriver, TaskFeeder};
 
+use support::random::Random;
 use support::{KEYS, column, input, schema, task_config};
 
 mod support;
-
-/// Numbers that depend on the seed alone (splitmix64).
-#[derive(Clone, Debug)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound as u64).unwrap()
-    }
-
-    fn in_a_hundred(&mut self, cases: usize) -> bool {
-        self.below(100) < cases
-    }
-}
 
 /// Calls that were not answered, by their rows, and how often each row was called.
 #[derive(Default)]
@@ -68,15 +48,8 @@ impl Answering {
         let values = Int64Array::from_iter_values(calls.iter().map(|(_, row)| *row));
         let rows = RecordBatch::try_new(schema(&["result"]), vec![Arc::new(values)]).unwrap();
         let attempts = calls.iter().map(|(attempt, _)| *attempt).collect();
-        let group = ResultGroup {
-            attempts,
-            counts: None,
-            retries: None,
-            misses: None,
-            known: Known::None,
-            rows,
-        };
-        replies.send(ReplyGroup { results: Some(group), ..ReplyGroup::default() });
+        let group = ResultGroup::one_each(attempts, rows);
+        replies.send(group.into());
     }
 }
 

@@ -12,7 +12,7 @@ use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, OutputMode, Retry};
 use sparkawait_runtime::{AsyncFunction, BufferTimeout, Turn};
 use sparkawait_task::error::CallFailure;
-use sparkawait_task::function::{Calls, FailedCall, Known, Replies, ReplyGroup, ResultGroup};
+use sparkawait_task::function::{Calls, FailedCall, Replies, ReplyGroup, ResultGroup};
 
 use support::{TestTask, column, input, schema, task_config, with_retries};
 
@@ -37,14 +37,10 @@ struct Slow {
 impl Slow {
     fn answer(&self, answered: &[(AttemptId, i64)], failed: &[(AttemptId, i64)]) {
         let values = Int64Array::from_iter_values(answered.iter().map(|(_, row)| *row));
-        let results = ResultGroup {
-            attempts: answered.iter().map(|(attempt, _)| *attempt).collect(),
-            counts: None,
-            retries: None,
-            misses: None,
-            known: Known::None,
-            rows: RecordBatch::try_new(schema(&["result"]), vec![Arc::new(values)]).unwrap(),
-        };
+        let results = ResultGroup::one_each(
+            answered.iter().map(|(attempt, _)| *attempt).collect(),
+            RecordBatch::try_new(schema(&["result"]), vec![Arc::new(values)]).unwrap(),
+        );
         let failures = failed.iter().map(|(attempt, _)| {
             let (kind, text) = (ErrorKind::UserFunctionFailed, "once more".to_owned());
             let failure = CallFailure { kind, message: text.clone(), summary: text, cause: None };

@@ -10,9 +10,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use sparkawait_core::operator::{AttemptId, OutputMode};
 use sparkawait_runtime::AsyncFunction;
 use sparkawait_task::error::TaskError;
-use sparkawait_task::function::{
-    Calls, Known, Replies, ReplyGroup, ReplySink, ResultGroup, TaskFunction,
-};
+use sparkawait_task::function::{Calls, Replies, ReplyGroup, ReplySink, ResultGroup, TaskFunction};
 use sparkawait_task::layer::cache::{CacheConfig, CacheSettings};
 use sparkawait_task::layer::{Layer, MakeFunction};
 use sparkawait_task::row_config::RowConfig;
@@ -185,15 +183,8 @@ impl AsyncFunction<Calls> for Narrow {
         let fields = vec![Field::new("result", DataType::Int32, true)];
         let values = Arc::new(Int32Array::from(vec![7; attempts.len()]));
         let rows = RecordBatch::try_new(Arc::new(Schema::new(fields)), vec![values]).unwrap();
-        let results = ResultGroup {
-            attempts,
-            counts: None,
-            retries: None,
-            misses: None,
-            known: Known::None,
-            rows,
-        };
-        self.replies.send(ReplyGroup { results: Some(results), ..ReplyGroup::default() });
+        let results = ResultGroup::one_each(attempts, rows);
+        self.replies.send(results.into());
     }
 
     fn ask_timeout(&mut self, _calls: Calls) {}

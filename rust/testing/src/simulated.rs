@@ -16,7 +16,7 @@ use sparkawait_core::operator::{AttemptId, Retry};
 use sparkawait_runtime::AsyncFunction;
 use sparkawait_task::error::{CallFailure, StartError};
 use sparkawait_task::function::{
-    Calls, FailedCall, Known, Replies, ReplyGroup, ResultGroup, TaskFunction,
+    Calls, FailedCall, Replies, ReplyGroup, ResultGroup, TaskFunction,
 };
 use sparkawait_task::native::{NativeFunction, Start};
 use sparkawait_task::worker::{Command, Commands, Worker};
@@ -272,14 +272,9 @@ impl Answers {
         }
         // Nullable int64 columns of one length always fit their schema.
         let rows = RecordBatch::try_new(SchemaRef::clone(&self.schema), columns).ok();
-        group.results = rows.filter(|rows| rows.num_rows() > 0).map(|rows| ResultGroup {
-            attempts: ended.attempts,
-            counts: None,
-            retries: None,
-            misses: None,
-            known: Known::None,
-            rows,
-        });
+        group.results = rows
+            .filter(|rows| rows.num_rows() > 0)
+            .map(|rows| ResultGroup::one_each(ended.attempts, rows));
         self.replies.send(group);
     }
 }

@@ -158,10 +158,10 @@ pub enum Handled {
     /// Nothing: the attempt was completed before, replaced, timed out or cancelled.
     Ignored,
     /// The outcome is forgotten: the record is in back-off, or has no time left for one. The attempt
-    /// ran this long.
-    Retried(Duration),
-    /// The outcome is the record's. The attempt ran this long.
-    Final(Duration),
+    /// ran for so many nanoseconds.
+    Retried(u64),
+    /// The outcome is the record's. The attempt ran for so many nanoseconds.
+    Final(u64),
     /// The outcome, which the function gave for a timeout, is the record's.
     TimeoutAnswered,
 }

@@ -12,8 +12,6 @@
 //! one, since in a busy job none is ever left over. But records that have two calls never hold all
 //! credits, of the operator or of a channel: one is left for others.
 
-use std::time::Duration;
-
 use super::AsyncWaitOperator;
 use super::action::{AttemptId, Completion, Handled, Invocation};
 use super::in_flight::{Calls, Phase};
@@ -130,12 +128,13 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         Handled::Retried(took)
     }
 
-    /// Gives the permit of one of the two calls of a record back; returns how long it ran.
-    fn end_one(&mut self, attempt: AttemptId, sign: CallSign, now: ProcessingTime) -> Duration {
+    /// Gives the permit of one of the two calls of a record back; returns the nanoseconds
+    /// that it ran for.
+    fn end_one(&mut self, attempt: AttemptId, sign: CallSign, now: ProcessingTime) -> u64 {
         let second = self.hedging.as_mut().and_then(|it| it.pairs.remove(&attempt.entry));
         let (Some(in_flight), Some((second, _))) = (self.queue.get_mut(attempt.entry), second)
         else {
-            return Duration::ZERO;
+            return 0;
         };
         let started = if attempt.is_hedge() {
             in_flight.calls = Calls::First;
@@ -150,7 +149,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             channels.observe_call(channel, attempt.entry, started, now, sign);
             channels.end_hedge(channel);
         }
-        now.saturating_since(started)
+        now.nanos_since(started)
     }
 }
 

@@ -5,8 +5,6 @@
 //! Flink's `AsyncWaitOperator`. Every path to a final outcome ends in `conclude`,
 //! so "first completion wins" is decided in one place.
 
-use std::time::Duration;
-
 use super::action::{AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry, TooLate};
 use super::in_flight::{Calls, InFlight, LastCall, Phase};
 use super::{AsyncWaitOperator, EndOfInput, FailurePolicy, Outcome};
@@ -77,7 +75,6 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         now: ProcessingTime,
     ) -> Handled {
         let nanos = now.nanos_since(call.since);
-        let latency = Duration::from_nanos(nanos);
         self.running -= 1;
         if let Some(channels) = &mut self.channels {
             let (channel, AttemptId { entry, attempt }) = (call.channel, attempt);
@@ -91,7 +88,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
         if !call.is_final {
             self.try_again(attempt, completion, now);
-            return Handled::Retried(latency);
+            return Handled::Retried(nanos);
         }
         if attempt.attempt > 1 {
             self.forget_failure(attempt.entry);
@@ -102,7 +99,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             _ => Failure::Function(error),
         });
         self.conclude(attempt.entry, outcome, now);
-        Handled::Final(latency)
+        Handled::Final(nanos)
     }
 
     /// Lets a record wait for another attempt, after one whose permit was given back.

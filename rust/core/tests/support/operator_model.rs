@@ -227,17 +227,17 @@ impl Model {
             self.finish(value, completion.outcome.map_err(Failure::Function));
             return Handled::TimeoutAnswered;
         };
-        let latency = self.now.saturating_since(since);
+        let nanos = self.now.as_nanos() - since.as_nanos();
         self.tell_end(value, |_| completion.sign);
-        self.note_ended(value, latency);
+        self.note_ended(value, self.now.saturating_since(since));
         if self.back_off(value, completion.retry, completion.sign, completion.outcome.err()) {
-            return Handled::Retried(latency);
+            return Handled::Retried(nanos);
         }
         let may_retry = completion.retry != Retry::No && self.config.retry.is_some();
         let is_exhausted = may_retry && attempt.attempt > 1;
         let failure = if is_exhausted { Failure::RetriesExhausted } else { Failure::Function };
         self.finish(value, completion.outcome.map_err(failure));
-        Handled::Final(latency)
+        Handled::Final(nanos)
     }
 
     pub(super) fn back_off(

@@ -14,7 +14,7 @@ use sparkawait_holder::{DetachedTask, state};
 use sparkawait_runtime::{AsyncFunction, BufferTimeout, DriverConfig};
 use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::error::CallFailure;
-use sparkawait_task::function::{Calls, FailedCall, Known, Replies, ReplyGroup, ResultGroup};
+use sparkawait_task::function::{Calls, FailedCall, Replies, ReplyGroup, ResultGroup};
 use sparkawait_task::row_config::RowConfig;
 use sparkawait_task::row_prices::PriceSettings;
 use sparkawait_task::task::{TaskBuilder, TaskConfig};
@@ -46,15 +46,8 @@ fn answer(replies: &Replies, calls: &[(AttemptId, i64)]) {
     let values: Vec<i64> = calls.iter().map(|(_, row)| *row).collect();
     let attempts = calls.iter().map(|(attempt, _)| *attempt).collect();
     let rows = batch("result", &values);
-    let group = ResultGroup {
-        attempts,
-        counts: None,
-        retries: None,
-        misses: None,
-        known: Known::None,
-        rows,
-    };
-    replies.send(ReplyGroup { results: Some(group), ..ReplyGroup::default() });
+    let group = ResultGroup::one_each(attempts, rows);
+    replies.send(group.into());
 }
 
 impl AsyncFunction<Calls> for Echo {

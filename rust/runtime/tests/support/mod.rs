@@ -9,6 +9,7 @@
 #![allow(dead_code, clippy::allow_attributes, reason = "shared by several test binaries")]
 
 pub(crate) mod chain;
+pub(crate) mod random;
 mod turns;
 
 use std::collections::VecDeque;
@@ -22,7 +23,7 @@ use sparkawait_core::operator::{
     AttemptId, Completion, Config, Emitted, Failure, Handled, Invocation, NotCalled, OutputMode,
     Retry,
 };
-use sparkawait_core::policy::CallSign;
+use sparkawait_core::policy::{CallSign, Price};
 use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::batch_codec::InputElement;
 use sparkawait_runtime::clock::Clock;
@@ -163,8 +164,9 @@ impl BatchCodec for Numbers {
         })
     }
 
-    fn channel(&self) -> Option<Key> {
-        (self.last < WITHOUT_CHANNEL).then_some(Key::new(u64::from(self.last % 10)))
+    fn place(&self) -> (Option<Key>, Price) {
+        let digit = Key::new(u64::from(self.last % 10));
+        ((self.last < WITHOUT_CHANNEL).then_some(digit), Price::Usual)
     }
 
     fn channel_name(&self, _channel: Key, record: Option<&u32>) -> Option<String> {

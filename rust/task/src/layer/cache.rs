@@ -44,9 +44,7 @@ use self::row_format::{converter, not_kept};
 use self::store::CacheStore;
 use super::{Layer, MakeFunction};
 use crate::error::TaskError;
-use crate::function::{
-    Call, Calls, GROUP_BYTES, Known, Replies, ReplyGroup, ResultGroup, TaskFunction,
-};
+use crate::function::{Call, Calls, GROUP_BYTES, Known, Replies, ResultGroup, TaskFunction};
 use crate::row_config::RowConfig;
 
 /// Calls that were answered from the cache.
@@ -170,8 +168,8 @@ impl CachedFunction {
         let is_one_each = counts.iter().all(|count| *count == 1);
         let counts = (!is_one_each).then_some(counts);
         let known = Known::All;
-        let results = ResultGroup { attempts, counts, retries: None, misses: None, known, rows };
-        self.caller.replies.send(ReplyGroup { results: Some(results), ..ReplyGroup::default() });
+        let results = ResultGroup { counts, known, ..ResultGroup::one_each(attempts, rows) };
+        self.caller.replies.send(results.into());
         Ok(())
     }
 }

@@ -7,17 +7,17 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::compute::interleave;
 use arrow::datatypes::{FieldRef, Schema};
-use sparkawait_arrow::{Keys, ResultRows, RowRef};
+use sparkawait_arrow::{ResultRows, RowRef};
 use sparkawait_core::ErrorKind;
-use sparkawait_core::element::{Key, StreamElement, StreamRecord};
+use sparkawait_core::element::{StreamElement, StreamRecord};
 use sparkawait_core::operator::{
     Failure, Snapshot, SnapshotError, SnapshotRecord, SnapshotState, decode_snapshot,
     encode_snapshot,
 };
-use sparkawait_core::policy::{Costs, Price};
 use sparkawait_runtime::{CarryCodec, Restored};
 
 use super::TaskCodec;
+use super::places::Places;
 use crate::error::{CallFailure, TaskError};
 use crate::saved::{SavedBatch, SavedOperator, SavedRows};
 
@@ -76,18 +76,7 @@ struct TakenUp {
     /// Its rows.
     count: usize,
     handle: u32,
-    keys: Keys,
-    channels: Keys,
-    costs: Arc<[Costs]>,
-}
-
-impl TakenUp {
-    /// Returns the key of a row, its channel, and its price.
-    fn place_of(&self, row: u32) -> (Option<Key>, Option<Key>, Price) {
-        let of = |keys: &Keys| keys.get(row as usize).copied().flatten();
-        let costs = self.costs.get(row as usize);
-        (of(&self.keys), of(&self.channels), costs.map_or(Price::Usual, |it| Price::Of(*it)))
-    }
+    places: Places,
 }
 
 impl TaskCodec {
@@ -114,9 +103,7 @@ impl TaskCodec {
         Ok(TakenUp {
             count,
             handle: self.pending.take().map_or(0, |rows| rows.batch()),
-            keys: Arc::clone(&self.batch_keys),
-            channels: Arc::clone(&self.batch_channels),
-            costs: Arc::clone(&self.batch_prices),
+            places: self.places.clone(),
         })
     }
 }
@@ -204,7 +191,8 @@ impl CarryCodec for TaskCodec {
                 numbers_of(&record.value).ok_or_else(|| damaged("a row is missing"))?;
             let batch = batches.get(batch as usize).filter(|it| (row as usize) < it.count);
             let batch = batch.ok_or_else(|| damaged("a row is missing"))?;
-            keys.push(batch.place_of(row));
+            let (channel, price) = batch.places.place(row);
+            keys.push((batch.places.key(row), channel, price));
             let value = RowRef { batch: batch.handle, row };
             let state =
                 read_state(state, results).ok_or_else(|| damaged("an outcome is missing"))?;

@@ -21,11 +21,14 @@ use sparkawait_runtime::{AsyncFunction, BufferTimeout, DriverConfig, Turn};
 use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::error::{CallFailure, TaskError};
 use sparkawait_task::function::{
-    Call, Calls, FailedCall, Known, Replies, ReplyGroup, ResultGroup, TaskFunction,
+    Call, Calls, FailedCall, Replies, ReplyGroup, ResultGroup, TaskFunction,
 };
 use sparkawait_task::row_config::RowConfig;
 use sparkawait_task::row_prices::PriceSettings;
 use sparkawait_task::task::{TaskConfig, TaskDriver, TaskFeeder, build};
+
+#[path = "../../../runtime/tests/support/random.rs"]
+pub(crate) mod random;
 
 /// Number of keys in the column `key`.
 pub(crate) const KEYS: i64 = 5;
@@ -203,14 +206,9 @@ impl Answering {
         let values = Int64Array::from_iter_values(values);
         self.answers.given.lock().unwrap().push(values.clone());
         let schema = schema(&[self.answers.column]);
-        ResultGroup {
-            attempts: answered.iter().map(|call| call.attempt).collect(),
-            counts: Some(counts),
-            retries: None,
-            misses: None,
-            known: Known::None,
-            rows: RecordBatch::try_new(schema, vec![Arc::new(values)]).unwrap(),
-        }
+        let attempts = answered.iter().map(|call| call.attempt).collect();
+        let rows = RecordBatch::try_new(schema, vec![Arc::new(values)]).unwrap();
+        ResultGroup { counts: Some(counts), ..ResultGroup::one_each(attempts, rows) }
     }
 }
 

@@ -2,6 +2,7 @@
 //! Tests of second calls, on a manual clock.
 
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use proptest::prelude::*;
 
@@ -100,7 +101,7 @@ fn the_first_answer_wins_and_the_other_call_is_cancelled() {
         assert!(operator.awaits(first) && operator.awaits(hedge));
 
         let (winner, loser) = if hedge_wins { (hedge, first) } else { (first, hedge) };
-        let took = Duration::from_nanos(if hedge_wins { 5 } else { AFTER + 5 });
+        let took = if hedge_wins { 5 } else { AFTER + 5 };
         assert_eq!(answer(&mut operator, winner, 7, AFTER + 5), Handled::Final(took));
         assert_eq!(cancelled(&mut operator), [loser]);
         assert_eq!(answer(&mut operator, loser, 8, AFTER + 6), Handled::Ignored);
@@ -241,8 +242,7 @@ fn a_call_counts_from_when_it_says_that_it_begins() {
     assert_eq!(operator.poll_timeout(), Some(at(100 + AFTER)));
     let hedge = hedges(&mut operator, 100 + AFTER)[0].1;
     operator.handle_started(hedge, at(115));
-    let took = Duration::from_nanos(5);
-    assert_eq!(answer(&mut operator, hedge, 1, 120), Handled::Final(took));
+    assert_eq!(answer(&mut operator, hedge, 1, 120), Handled::Final(5));
 }
 
 fn with_channels(max_per_channel: u32, policy: &PolicyConfig) -> Config {

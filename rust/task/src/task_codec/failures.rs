@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the failures of records say, in their rows and of their task.
+
+use std::borrow::Cow;
+
+use sparkawait_arrow::{RowFailure, RowRef};
+use sparkawait_core::ErrorKind;
+use sparkawait_core::operator::{Emitted, Failure, NotCalled};
+
+use super::TaskCodec;
+use crate::error::{CallFailure, TaskError, TimeLimit, TimedOut};
+
+/// A limit in time, and the failure of the last call before it had passed.
+type TimePassed = (TimeLimit, Option<Box<CallFailure>>);
+
+impl TaskCodec {
+    /// Describes how a record ran out of time.
+    fn timed_out(
+        &self,
+        limit: TimeLimit,
+        attempts: u32,
+        last: Option<Box<CallFailure>>,
+    ) -> TimedOut {
+        let after = match limit {
+            TimeLimit::Row | TimeLimit::TooLate(_) => self.config.timeout,
+            TimeLimit::Attempt => self.config.attempt_timeout,
+        };
+        TimedOut { limit, after, attempts, last }
+    }
+
+    /// Describes the final failure of a record.
+    pub(super) fn row_failure(
+        &self,
+        failure: Failure<Box<CallFailure>>,
+        attempts: u32,
+    ) -> RowFailure {
+        let (kind, message) = match cause_of(failure) {
+            Ok(failure) => (failure.kind, failure.message),
+            Err((limit, last)) => {
+                (ErrorKind::ElementTimedOut, self.timed_out(limit, attempts, last).message())
+            }
+        };
+        RowFailure { kind: Cow::Borrowed(kind.as_str()), message, attempts }
+    }
+
+    /// Describes the failure of a record that fails the task.
+    pub(super) fn task_failure(&self, failed: Emitted<RowRef, (), Box<CallFailure>>) -> TaskError {
+        let function = self.config.function.clone();
+        let row = self.rows.inputs().ordinal(failed.record.value);
+        let (partition, attempts) = (self.config.partition, failed.attempts);
+        // Only what has failed is asked about.
+        let failure = failed.outcome.err().unwrap_or(Failure::TimedOut(None));
+        match cause_of(failure) {
+            Ok(failure) => TaskError::Row { function, row, partition, attempts, failure },
+            Err((limit, last)) => {
+                let timed_out = self.timed_out(limit, attempts, last);
+                TaskError::TimedOut { function, row, partition, timed_out }
+            }
+        }
+    }
+}
+
+/// Returns the failure of a call, or the limit in time that has passed and the failure of the last
+/// call before.
+fn cause_of(failure: Failure<Box<CallFailure>>) -> Result<Box<CallFailure>, TimePassed> {
+    match failure {
+        Failure::Function(failure) => Ok(failure),
+        Failure::RetriesExhausted(mut failure) => {
+            failure.kind = exhausted(failure.kind);
+            Ok(failure)
+        }
+        Failure::TimedOut(last) => Err((TimeLimit::Row, last)),
+        Failure::AttemptTimedOut(last) => Err((TimeLimit::Attempt, last)),
+        Failure::NotCalled(failure) => match *failure {
+            (NotCalled::TooLate(too_late), last) => Err((TimeLimit::TooLate(too_late), last)),
+            (NotCalled::Refused(refusal), last) => {
+                Ok(Box::new(CallFailure::refused(refusal, last)))
+            }
+        },
+    }
+}
+
+/// Returns the kind of a function's failure after its last permitted attempt.
+fn exhausted(kind: ErrorKind) -> ErrorKind {
+    match kind {
+        ErrorKind::UserFunctionFailed => ErrorKind::RetriesExhausted,
+        kind => kind,
+    }
+}

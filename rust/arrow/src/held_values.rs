@@ -98,23 +98,23 @@ impl<T> HeldValues<T> {
             return;
         };
         debug_assert!(rows <= held.unreleased, "released {rows} of {} rows", held.unreleased);
-        let before = held.unreleased;
-        held.unreleased = before.saturating_sub(rows);
-        let few = held.few();
-        if held.unreleased > few {
-            return;
-        }
-        if before > few {
-            self.sparse.bytes += held.bytes;
-            self.sparse.rows += held.unreleased as usize;
-        } else {
-            self.sparse.rows -= (before - held.unreleased) as usize;
-        }
-        if held.unreleased == 0 {
+        let (before, few) = (held.unreleased, held.few());
+        if rows >= before {
+            if before <= few {
+                self.sparse.bytes -= held.bytes;
+                self.sparse.rows -= before as usize;
+            }
             self.bytes -= held.bytes;
-            self.sparse.bytes -= held.bytes;
             self.len -= 1;
             self.values.remove(id);
+            return;
+        }
+        held.unreleased = before - rows;
+        if before <= few {
+            self.sparse.rows -= rows as usize;
+        } else if held.unreleased <= few {
+            self.sparse.bytes += held.bytes;
+            self.sparse.rows += held.unreleased as usize;
         }
     }
 

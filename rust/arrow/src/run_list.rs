@@ -102,7 +102,8 @@ impl RunList {
     /// The list has at least as many rows.
     pub(crate) fn take(&mut self, rows: usize) -> Window {
         self.weighed = Weighed::default();
-        let mut window = Window { runs: Vec::new(), rows, open_repeat: false };
+        let runs = Vec::with_capacity(rows.min(self.runs.len()));
+        let mut window = Window { runs, rows, open_repeat: false };
         let mut missing = rows;
         while missing > 0
             && let Some(first) = self.runs.front_mut()
@@ -110,10 +111,11 @@ impl RunList {
             let len = u32::try_from(missing).unwrap_or(u32::MAX).min(first.len);
             window.runs.push(Run { len, ..*first });
             missing -= len as usize;
-            if first.skip(len) {
+            if len == first.len {
                 self.repeats -= usize::from(first.step == 0 && !first.is_nulls());
                 self.runs.pop_front();
             } else {
+                first.skip(len);
                 window.open_repeat = first.step == 0;
             }
         }

@@ -44,7 +44,7 @@ impl ProcessingTime {
 
     /// Returns the nanoseconds passed since `earlier`, zero if that lies ahead.
     #[inline]
-    pub(crate) const fn nanos_since(self, earlier: Self) -> u64 {
+    pub const fn nanos_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 }

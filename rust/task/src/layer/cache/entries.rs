@@ -12,6 +12,7 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use quick_cache::unsync::Cache;
 use quick_cache::{Lifecycle, Weighter};
+use sparkawait_core::ProcessingTime;
 
 use super::config::CacheConfig;
 
@@ -36,13 +37,16 @@ pub(super) struct Entry {
     ends: Box<[u32]>,
     /// Whether there is no row at all.
     is_empty: bool,
-    written: Duration,
-    used: Cell<Duration>,
+    written: ProcessingTime,
+    used: Cell<ProcessingTime>,
 }
 
 impl Entry {
     /// Makes the entry of `rows`, loaded at `now`.
-    pub(super) fn new<'a>(rows: impl ExactSizeIterator<Item = &'a [u8]>, now: Duration) -> Self {
+    pub(super) fn new<'a>(
+        rows: impl ExactSizeIterator<Item = &'a [u8]>,
+        now: ProcessingTime,
+    ) -> Self {
         let count = rows.len();
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());
         for row in rows {
@@ -120,8 +124,9 @@ struct Evicted(u64);
 /// The entries of a cache.
 pub(super) struct Entries {
     cache: Cache<CacheKey, Entry, Weight, RandomState, CountEvictions>,
-    expire_after_write: Duration,
-    expire_after_access: Duration,
+    /// In nanoseconds.
+    expire_after_write: u64,
+    expire_after_access: u64,
 }
 
 impl Entries {
@@ -134,17 +139,17 @@ impl Entries {
         };
         Self {
             cache: Cache::with(FIRST_ROOM, FULL, weight, RandomState::default(), CountEvictions),
-            expire_after_write: config.expire_after_write.unwrap_or(Duration::MAX),
-            expire_after_access: config.expire_after_access.unwrap_or(Duration::MAX),
+            expire_after_write: nanos(config.expire_after_write),
+            expire_after_access: nanos(config.expire_after_access),
         }
     }
 
     /// Returns the entry of `key`, if it is fresh at `now`.
     #[inline]
-    pub(super) fn get(&self, key: &[u8], now: Duration) -> Option<&Entry> {
+    pub(super) fn get(&self, key: &[u8], now: ProcessingTime) -> Option<&Entry> {
         let entry = self.cache.get(key)?;
-        let is_fresh = now.saturating_sub(entry.written) < self.expire_after_write
-            && now.saturating_sub(entry.used.get()) < self.expire_after_access;
+        let is_fresh = now.nanos_since(entry.written) < self.expire_after_write
+            && now.nanos_since(entry.used.get()) < self.expire_after_access;
         is_fresh.then(|| {
             entry.used.set(now);
             entry
@@ -159,6 +164,11 @@ impl Entries {
     }
 }
 
+/// Returns how long an entry lasts; without a bound, longer than any clock runs.
+fn nanos(bound: Option<Duration>) -> u64 {
+    bound.map_or(u64::MAX, |it| (ProcessingTime::ZERO + it).as_nanos())
+}
+
 impl fmt::Debug for Entries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Entries").field("keys", &self.cache.len()).finish_non_exhaustive()
@@ -171,8 +181,13 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    /// A point so long after the cache was made.
+    fn at(time: Duration) -> ProcessingTime {
+        ProcessingTime::ZERO + time
+    }
+
     fn entry(rows: &[&[u8]], now: Duration) -> Entry {
-        Entry::new(rows.iter().copied(), now)
+        Entry::new(rows.iter().copied(), at(now))
     }
 
     fn key(name: &str) -> CacheKey {
@@ -180,7 +195,7 @@ mod tests {
     }
 
     fn is_there(entries: &Entries, name: &str, now: Duration) -> bool {
-        entries.get(name.as_bytes(), now).is_some()
+        entries.get(name.as_bytes(), at(now)).is_some()
     }
 
     #[test]

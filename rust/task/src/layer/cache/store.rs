@@ -4,7 +4,9 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use sparkawait_core::ProcessingTime;
 
 use super::config::CacheConfig;
 use super::entries::Entries;
@@ -63,8 +65,8 @@ impl CacheStore {
     }
 
     /// Does `work` with the state, which it gets together with the time.
-    pub(super) fn with<R>(&self, work: impl FnOnce(&mut CacheState, Duration) -> R) -> R {
-        let now = self.origin.elapsed();
+    pub(super) fn with<R>(&self, work: impl FnOnce(&mut CacheState, ProcessingTime) -> R) -> R {
+        let now = ProcessingTime::ZERO + self.origin.elapsed();
         work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner), now)
     }
 }

@@ -4,13 +4,21 @@
 /// Trims what Spark's casts trim: white space and control characters of ASCII.
 #[inline]
 pub(crate) fn trim(text: &str) -> &str {
-    text.trim_matches(|it: char| it <= ' ' || it == '\x7f')
+    trim_bytes(text, |it| it <= b' ' || it == b'\x7f')
 }
 
 /// Trims what Java's `String.trim` does, which some of the casts use.
 #[inline]
 fn trim_java(text: &str) -> &str {
-    text.trim_matches(|it: char| it <= ' ')
+    trim_bytes(text, |it| it <= b' ')
+}
+
+/// Trims bytes of ASCII, which no other character has any of.
+#[inline]
+fn trim_bytes(text: &str, is_trimmed: impl Fn(u8) -> bool) -> &str {
+    let start = text.bytes().position(|it| !is_trimmed(it)).unwrap_or(text.len());
+    let end = text.bytes().rposition(|it| !is_trimmed(it)).map_or(start, |last| last + 1);
+    &text[start..end]
 }
 
 /// Reads a boolean in one of Spark's spellings.

@@ -7,4 +7,5 @@ pub(crate) mod held_model;
 mod operator_check;
 pub(crate) mod operator_model;
 pub(crate) mod policy_model;
+mod snapshot_model;
 mod timeout_model;

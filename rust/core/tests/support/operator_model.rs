@@ -10,7 +10,7 @@ use std::num::NonZeroUsize;
 use sparkawait_core::element::{Key, StreamElement, Watermark};
 use sparkawait_core::operator::{
     AsyncWaitOperator, AttemptId, Completion, Config, Emitted, EndOfInput, Failure, FailurePolicy,
-    Handled, Metrics, OutputMode, Retry, Snapshot, SnapshotRecord, SnapshotState, TooLate,
+    Handled, Metrics, OutputMode, Retry, SnapshotRecord, TooLate,
 };
 use sparkawait_core::policy::{CallSign, RateGate};
 use sparkawait_core::retry::mix;
@@ -18,7 +18,7 @@ use sparkawait_core::time::ProcessingTime;
 
 use super::call_times_model::Times;
 use super::channel_model::Assigned;
-use super::held_model::{Held, Outcome, Reply, State, key_of, plain_record, record};
+use super::held_model::{Held, Outcome, Reply, State, key_of, record};
 use super::policy_model::Policed;
 
 pub(crate) type Operator = AsyncWaitOperator<u32, Reply, Reply>;
@@ -167,7 +167,7 @@ impl Model {
         self.push(value, 0, deadline);
     }
 
-    fn push(&mut self, value: u32, attempts: u32, deadline: Option<ProcessingTime>) {
+    pub(super) fn push(&mut self, value: u32, attempts: u32, deadline: Option<ProcessingTime>) {
         let (admitted_at, state) = (self.now, State::Waiting);
         let (id, last_failure, ready, armed) = (None, None, None, None);
         self.line.push(StreamElement::Record(Held {
@@ -197,7 +197,7 @@ impl Model {
         self.append_watermark(watermark);
     }
 
-    fn append_watermark(&mut self, watermark: Watermark) {
+    pub(super) fn append_watermark(&mut self, watermark: Watermark) {
         match self.line.last_mut() {
             Some(StreamElement::Watermark(last)) => *last = watermark.max(*last),
             _ => self.line.push(StreamElement::Watermark(watermark)),
@@ -395,67 +395,5 @@ impl Model {
             }
             state => unreachable!("a record in {state:?} leaves"),
         }))
-    }
-
-    pub(crate) fn snapshot(&self) -> Snapshot<u32, Reply, Reply> {
-        let held = self
-            .line
-            .iter()
-            .map(|element| element.as_ref().map(|held| held.snapshot(self.due(held), self.now)));
-        held.chain(self.replay.iter().cloned()).collect()
-    }
-
-    pub(crate) fn restore(
-        config: Config,
-        snapshot: Snapshot<u32, Reply, Reply>,
-        now: ProcessingTime,
-    ) -> Self {
-        let mut model = Self::new(config, now);
-        model.deadlines = Deadlines::Mixed;
-        model.replay = snapshot.into_iter().map(|it| it.map(plain_record)).collect();
-        model.admit_replayed();
-        model
-    }
-
-    /// Admits restored elements while slots are free.
-    pub(crate) fn admit_replayed(&mut self) {
-        while !self.is_closed {
-            let is_full = self.slots() == 0;
-            if is_full && matches!(self.replay.front(), Some(StreamElement::Record(_))) {
-                return;
-            }
-            match self.replay.pop_front() {
-                None => return,
-                Some(StreamElement::Record(restored)) => self.admit(&restored),
-                Some(StreamElement::Watermark(watermark)) => self.append_watermark(watermark),
-            }
-        }
-        self.withdraws_calls = true;
-    }
-
-    fn admit(&mut self, restored: &SnapshotRecord<u32, Reply, Reply>) {
-        let value = restored.record.value;
-        self.metrics.admitted += 1;
-        self.push(value, restored.attempts, None);
-        let (time_left, backoff_left, was_running) = match restored.state.clone() {
-            SnapshotState::Completed(outcome) => return self.finish(value, outcome),
-            SnapshotState::Pending { time_left, backoff_left, was_running, last_failure } => {
-                self.get(value).last_failure = last_failure;
-                (time_left, backoff_left, was_running)
-            }
-        };
-        let (now, timeout) = (self.now, self.config.timeout);
-        let is_free = !self.is_blocked(value) && !self.is_draining();
-        let held = self.get(value);
-        held.attempts -= u32::from(was_running);
-        held.deadline = timeout.map(|timeout| now + time_left.unwrap_or(timeout).min(timeout));
-        let deadline = held.deadline;
-        self.arm(value, deadline);
-        let held = self.get(value);
-        if held.deadline.is_some_and(|deadline| deadline <= now) {
-            self.handle_time();
-        } else if let Some(rest) = backoff_left.filter(|_| is_free) {
-            held.state = State::BackOff { due: now + rest, lacks_token: false };
-        }
     }
 }

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the model of the operator saves and is restored from.
+
+use sparkawait_core::element::StreamElement;
+use sparkawait_core::operator::{Config, Snapshot, SnapshotRecord, SnapshotState};
+use sparkawait_core::time::ProcessingTime;
+
+use super::held_model::{Reply, State, plain_record};
+use super::operator_model::{Deadlines, Model};
+
+impl Model {
+    pub(crate) fn snapshot(&self) -> Snapshot<u32, Reply, Reply> {
+        let held = self
+            .line
+            .iter()
+            .map(|element| element.as_ref().map(|held| held.snapshot(self.due(held), self.now)));
+        held.chain(self.replay.iter().cloned()).collect()
+    }
+
+    pub(crate) fn restore(
+        config: Config,
+        snapshot: Snapshot<u32, Reply, Reply>,
+        now: ProcessingTime,
+    ) -> Self {
+        let mut model = Self::new(config, now);
+        model.deadlines = Deadlines::Mixed;
+        model.replay = snapshot.into_iter().map(|it| it.map(plain_record)).collect();
+        model.admit_replayed();
+        model
+    }
+
+    /// Admits restored elements while slots are free.
+    pub(crate) fn admit_replayed(&mut self) {
+        while !self.is_closed {
+            let is_full = self.slots() == 0;
+            if is_full && matches!(self.replay.front(), Some(StreamElement::Record(_))) {
+                return;
+            }
+            match self.replay.pop_front() {
+                None => return,
+                Some(StreamElement::Record(restored)) => self.admit(&restored),
+                Some(StreamElement::Watermark(watermark)) => self.append_watermark(watermark),
+            }
+        }
+        self.withdraws_calls = true;
+    }
+
+    fn admit(&mut self, restored: &SnapshotRecord<u32, Reply, Reply>) {
+        let value = restored.record.value;
+        self.metrics.admitted += 1;
+        self.push(value, restored.attempts, None);
+        let (time_left, backoff_left, was_running) = match restored.state.clone() {
+            SnapshotState::Completed(outcome) => return self.finish(value, outcome),
+            SnapshotState::Pending { time_left, backoff_left, was_running, last_failure } => {
+                self.get(value).last_failure = last_failure;
+                (time_left, backoff_left, was_running)
+            }
+        };
+        let (now, timeout) = (self.now, self.config.timeout);
+        let is_free = !self.is_blocked(value) && !self.is_draining();
+        let held = self.get(value);
+        held.attempts -= u32::from(was_running);
+        held.deadline = timeout.map(|timeout| now + time_left.unwrap_or(timeout).min(timeout));
+        let deadline = held.deadline;
+        self.arm(value, deadline);
+        let held = self.get(value);
+        if held.deadline.is_some_and(|deadline| deadline <= now) {
+            self.handle_time();
+        } else if let Some(rest) = backoff_left.filter(|_| is_free) {
+            held.state = State::BackOff { due: now + rest, lacks_token: false };
+        }
+    }
+}

@@ -31,6 +31,10 @@ COMPARED := $(shell sed -n 's/^\(compare-[a-z]*\) = .*/\1/p' pyproject.toml)
 TIMED := $(filter-out instructions_%,$(basename $(notdir $(wildcard benches/rust/benches/*.rs))))
 COUNTS := target/instructions
 
+# The crates that have tests. What benches are made with gives other crates more features, and those
+# would be compiled once for the tests and once more for the extension module.
+TESTED := --workspace --exclude sparkawait-benches
+
 # What tests run on beside the newest Spark, each in a virtual environment of its own.
 OLDER := spark35 spark40 spark41 pyarrow-oldest
 
@@ -94,7 +98,7 @@ test: test-rust loom test-python site ## all tests: Rust, interleavings, Python,
 
 .PHONY: test-rust
 test-rust: $(VENV)/.packages ## the tests of the crates, doc tests included
-	cargo test --workspace --locked --quiet
+	cargo test $(TESTED) --locked --quiet
 
 .PHONY: test-python
 test-python: dev $(VENV)/.servers ## the Python tests that need no Spark, and the examples in docstrings
@@ -190,7 +194,7 @@ fmt: $(VENV)/.packages ## rewrite files into the project's format
 .PHONY: docs
 docs: dev $(VENV)/.servers site ## build the documentation of both languages and run every example
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
-	cargo test --workspace --doc --locked --quiet
+	cargo test $(TESTED) --doc --locked --quiet
 	$(PY) -m pytest --quiet --doctest-modules python
 	$(JAVA) $(PY) -m pytest --quiet tests/meta/test_readme.py
 

@@ -74,6 +74,11 @@ struct State {
     farewell: Option<String>,
 }
 
+/// Tells whether nothing could be written because the other end has closed the connection.
+fn has_hung_up(error: &io::Error) -> bool {
+    matches!(error.kind(), IoKind::BrokenPipe | IoKind::ConnectionReset)
+}
+
 /// Tells whether the other end is a process of the same user.
 #[cfg(target_os = "linux")]
 fn is_ours(stream: &UnixStream) -> bool {
@@ -287,10 +292,11 @@ impl Link {
             Err(error) => return error,
         };
         let (reader, writer) = stream.split();
+        let mut reading = std::pin::pin!(self.read(reader));
         let mut writing = std::pin::pin!(self.write(writer));
         let mut is_written = false;
         let ended = tokio::select! {
-            ended = self.read(reader) => ended,
+            ended = &mut reading => ended,
             ended = &mut writing => {
                 is_written = true;
                 ended
@@ -300,10 +306,13 @@ impl Link {
         if !is_written && self.lock().is_leaving {
             // Whoever does not read it finds out by the end of the stream.
             let _ = tokio::time::timeout(FAREWELL, writing).await;
+        } else if is_written && ended.as_ref().is_err_and(has_hung_up) {
+            // Whatever the other end has said before is still to be read.
+            let _ = tokio::time::timeout(FAREWELL, reading).await;
         }
         let farewell = self.lock().farewell.take();
-        let told = || farewell.map(|it| io::Error::other(format!("closed by the other end: {it}")));
-        ended.err().or_else(told).unwrap_or_else(|| IoKind::UnexpectedEof.into())
+        let told = farewell.map(|it| io::Error::other(format!("closed by the other end: {it}")));
+        told.or(ended.err()).unwrap_or_else(|| IoKind::UnexpectedEof.into())
     }
 
     /// Closes the connection as soon as the other end is told why.

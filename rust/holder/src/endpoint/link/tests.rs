@@ -20,6 +20,12 @@ fn echo(link: Arc<Link>, channel: ChannelKey, subject: Subject) -> io::Result<()
     std::thread::Builder::new().spawn(answer).map(drop)
 }
 
+/// Sends what was asked for, and never an end.
+fn begin(link: Arc<Link>, channel: ChannelKey, subject: Subject) -> io::Result<()> {
+    let answer = move || link.push(channel, subject.to_bytes()).unwrap();
+    std::thread::Builder::new().spawn(answer).map(drop)
+}
+
 /// Never answers.
 #[expect(clippy::unnecessary_wraps, reason = "as `Serve` wants it")]
 fn stall(_link: Arc<Link>, _channel: ChannelKey, _subject: Subject) -> io::Result<()> {
@@ -31,8 +37,20 @@ fn fail(_link: Arc<Link>, _channel: ChannelKey, _subject: Subject) -> io::Result
     Err(IoKind::OutOfMemory.into())
 }
 
-/// Listens at a socket of its own; returns where, and the ends that others connect to.
-fn listen(serve: Serve) -> (Address, Arc<Mutex<Vec<Arc<Link>>>>) {
+/// A socket that is listened at until the end of a test.
+struct Listener {
+    address: Address,
+    /// The ends that others connect to.
+    ends: Arc<Mutex<Vec<Arc<Link>>>>,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.address.path);
+    }
+}
+
+fn listen(serve: Serve) -> Listener {
     let number = u64::from_le_bytes(random().unwrap());
     let path = std::env::temp_dir().join(format!("sparkawait-{number:016x}.sock"));
     let listener = UnixListener::bind(&path).unwrap();
@@ -45,7 +63,7 @@ fn listen(serve: Serve) -> (Address, Arc<Mutex<Vec<Arc<Link>>>>) {
             of_thread.lock().unwrap().push(end);
         }
     });
-    (address, ends)
+    Listener { address, ends }
 }
 
 fn received(link: &Link, channel: ChannelKey) -> Vec<Received> {
@@ -62,9 +80,9 @@ fn received(link: &Link, channel: ChannelKey) -> Vec<Received> {
 
 #[test]
 fn all_that_a_process_asks_another_for_goes_over_one_connection() {
-    let (address, ends) = listen(echo);
+    let Listener { address, ends } = &listen(echo);
 
-    let asked: Vec<_> = (0..4).map(|_| Link::ask(&address, &SUBJECT).unwrap()).collect();
+    let asked: Vec<_> = (0..4).map(|_| Link::ask(address, &SUBJECT).unwrap()).collect();
 
     for (link, channel) in &asked {
         let expected = [Received::Message(1, SUBJECT.to_bytes()), Received::Ended];
@@ -77,8 +95,8 @@ fn all_that_a_process_asks_another_for_goes_over_one_connection() {
 
 #[test]
 fn who_waits_is_told_that_the_connection_is_lost_and_another_one_is_made() {
-    let (address, ends) = listen(stall);
-    let (link, channel) = Link::ask(&address, &SUBJECT).unwrap();
+    let Listener { address, ends } = &listen(stall);
+    let (link, channel) = Link::ask(address, &SUBJECT).unwrap();
     while ends.lock().unwrap().is_empty() {
         std::thread::yield_now();
     }
@@ -90,18 +108,17 @@ fn who_waits_is_told_that_the_connection_is_lost_and_another_one_is_made() {
     ends.lock().unwrap()[0].lose("for a test");
 
     assert_eq!(waiter.join().unwrap().unwrap_err().kind(), IoKind::ConnectionAborted);
-    let (other, _) = Link::ask(&address, &SUBJECT).unwrap();
+    let (other, _) = Link::ask(address, &SUBJECT).unwrap();
     assert!(!Arc::ptr_eq(&link, &other));
 }
 
 #[test]
 fn who_closes_a_connection_says_why() {
-    let (address, ends) = listen(stall);
-    let (link, channel) = Link::ask(&address, &SUBJECT).unwrap();
-    // Who has not said who he is, is told nothing.
-    while ends.lock().unwrap().first().is_none_or(|it| !it.lock().connection.is_greeted()) {
-        std::thread::yield_now();
-    }
+    let Listener { address, ends } = &listen(begin);
+    let (link, channel) = Link::ask(address, &SUBJECT).unwrap();
+    // What is asked for behind the farewell would be refused.
+    let begun = link.receive(channel, LONG).unwrap();
+    assert_eq!(begun, Received::Message(1, SUBJECT.to_bytes()));
 
     ends.lock().unwrap()[0].leave(UNUSED, "for a test");
 
@@ -111,8 +128,8 @@ fn who_closes_a_connection_says_why() {
 
 #[test]
 fn who_does_not_know_the_token_gets_no_answer() {
-    let (address, _) = listen(echo);
-    let asked = Link::ask(&Address { token: [6; 16], ..address }, &SUBJECT);
+    let Listener { address, .. } = &listen(echo);
+    let asked = Link::ask(&Address { token: [6; 16], ..address.clone() }, &SUBJECT);
 
     // The other end may hang up before anything is asked for.
     let received = asked.and_then(|(link, channel)| link.receive(channel, LONG));
@@ -122,27 +139,27 @@ fn who_does_not_know_the_token_gets_no_answer() {
 
 #[test]
 fn what_cannot_be_served_is_refused_at_once() {
-    let (address, _) = listen(fail);
+    let Listener { address, .. } = &listen(fail);
 
-    let (link, channel) = Link::ask(&address, &SUBJECT).unwrap();
+    let (link, channel) = Link::ask(address, &SUBJECT).unwrap();
 
     assert_eq!(link.receive(channel, LONG).unwrap(), Received::Reset(GIVEN_UP, Bytes::new()));
 }
 
 #[test]
 fn a_connection_without_use_leaves_the_one_that_has_taken_its_place() {
-    let (address, _) = listen(stall);
+    let Listener { address, .. } = &listen(stall);
     let place = (std::process::id(), address.path.clone());
-    let (full, first) = Link::ask(&address, &SUBJECT).unwrap();
+    let (full, first) = Link::ask(address, &SUBJECT).unwrap();
     assert!(!full.forget_unused(&place), "it is in use");
     let most = ConnectionConfig::of_host().max_channels;
     let channels: Vec<_> = (1..most).map(|_| full.open(&SUBJECT).unwrap()).collect();
-    let (other, _) = Link::ask(&address, &SUBJECT).unwrap();
+    let (other, _) = Link::ask(address, &SUBJECT).unwrap();
     assert!(!Arc::ptr_eq(&full, &other));
     channels.into_iter().chain([first]).for_each(|channel| full.close(channel));
 
     assert!(full.forget_unused(&place));
 
-    let (same, _) = Link::ask(&address, &SUBJECT).unwrap();
+    let (same, _) = Link::ask(address, &SUBJECT).unwrap();
     assert!(Arc::ptr_eq(&same, &other));
 }

@@ -48,13 +48,13 @@ from sparkawait.exceptions import (
     ResultError,
     SnapshotError,
 )
+from sparkawait.function_context import FunctionContext
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.functions import (
     AsyncFunction,
     AsyncFunctionLike,
     AsyncFunctionsLike,
     Batch,
-    FunctionContext,
     async_function,
 )
 from sparkawait.hedge import Hedge

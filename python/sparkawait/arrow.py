@@ -28,7 +28,8 @@ from sparkawait._worker.invalid_texts import with_texts
 from sparkawait._worker.life_cycle import Functions
 from sparkawait._worker.metrics import Metrics, metrics_of_call, metrics_of_chain
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import AsyncFunctionsLike, FunctionContext
+from sparkawait.function_context import FunctionContext
+from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.wait_options import OPTIONS, WaitArguments, WaitOptions
 
 if TYPE_CHECKING:

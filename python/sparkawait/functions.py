@@ -12,7 +12,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias, cast, overload
 
 from sparkawait._core import Row
@@ -20,6 +20,7 @@ from sparkawait._plan.checks import MAX_BYTES, flag, integer, shown
 from sparkawait._plan.signatures import misfit_of
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ElementTimeoutError, ErrorKind
+from sparkawait.function_context import FunctionContext
 from sparkawait.function_with_options import FunctionWithOptions, TakesOptions
 from sparkawait.native_function import NativeFunction
 from sparkawait.types import SchemaLike, to_schema
@@ -29,7 +30,6 @@ __all__ = [
     "AsyncFunctionLike",
     "AsyncFunctionsLike",
     "Batch",
-    "FunctionContext",
     "Row",
     "async_function",
 ]
@@ -88,47 +88,6 @@ class Batch:
     def linger_seconds(self) -> float:
         """The linger in seconds."""
         return parse_duration(self.linger, "linger")
-
-
-@dataclass
-class FunctionContext:
-    """What `AsyncFunction.open` is told about the task.
-
-    Attributes:
-        partition: Number of the partition that the task works on.
-        task_name: Name of the function and the partition, for logs.
-        metrics: Numbers counted by the function; reported with the operator's own when the task
-            ends.
-    """
-
-    partition: int
-    task_name: str
-    metrics: dict[str, float] = field(default_factory=dict[str, float])
-    on_settle: Callable[[Row, float, str | None], None] | None = field(default=None, repr=False)
-    """Takes what `settle` is told; ``None`` where nothing does."""
-
-    def settle(self, row: Row, cost: float, limit: str | None = None) -> None:
-        """Says what the call for `row` has cost of a limit of ``rate_limit=``.
-
-        What was taken before the call is corrected when it ends, also if it raises: what was too
-        much comes back, and what was too little is taken. Without limits it does nothing. To be
-        called on the loop thread, before the call ends.
-
-        Args:
-            row: The row that the function was called with.
-            cost: What it has cost, from 0; part of a permit counts as one.
-            limit: The name of the limit, or its rate if it has none. By default the only one there
-                is, or the only one whose `cost` or `result_cost` is of the row.
-
-        Raises:
-            ConfigurationError: If the cost is none, or the limit is not told.
-        """
-        if self.on_settle is not None:
-            self.on_settle(row, cost, limit)
-
-    def add_metric(self, name: str, amount: float = 1) -> None:
-        """Adds `amount` to the function's own metric `name`. To be called on the loop thread."""
-        self.metrics[name] = self.metrics.get(name, 0) + amount
 
 
 class AsyncFunction(TakesOptions):

@@ -23,6 +23,7 @@ PUBLIC_MODULES = {
     "durations",
     "exceptions",
     "function_with_options",
+    "function_context",
     "functions",
     "hedge",
     "native_function",

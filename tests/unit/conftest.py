@@ -10,7 +10,7 @@ import pytest
 
 from sparkawait._plan.options import resolve_unpickled
 from sparkawait._worker.life_cycle import runner_class
-from sparkawait.functions import FunctionContext
+from sparkawait.function_context import FunctionContext
 
 
 class FakeRow(dict):

@@ -9,9 +9,9 @@ import pytest
 import sparkawait as sa
 from sparkawait import arrow
 from sparkawait._plan.options import resolve_unpickled
-from sparkawait._worker.settlements import Settlements
+from sparkawait._worker.remarks import Remarks
 from sparkawait.exceptions import ErrorKind
-from sparkawait.functions import FunctionContext
+from sparkawait.function_context import FunctionContext
 from sparkawait.rate_limit import RateLimit
 from sparkawait.testing import simulated
 
@@ -273,10 +273,10 @@ def test_what_is_no_cost_of_a_limit_is_refused(cost, limit, message):
 
 
 def test_settle_needs_a_limit_where_several_may_be_meant_and_the_row():
-    settlements = Settlements([RateLimit("1/s"), RateLimit("2/s")])
+    remarks = Remarks([RateLimit("1/s"), RateLimit("2/s")])
     with pytest.raises(sa.ConfigurationError, match="takes the row of the call, got `dict`"):
-        settlements.note({}, 1, None)
-    assert not settlements
+        remarks.settle({}, 1, None)
+    assert not remarks
 
 
 @pytest.mark.parametrize("channel", [None, "tenant"])

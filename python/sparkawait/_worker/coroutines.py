@@ -23,7 +23,7 @@ from sparkawait._worker.runner import Runner
 if TYPE_CHECKING:
     from sparkawait._core import Port, Row
     from sparkawait._plan.plan import Plan
-    from sparkawait.functions import FunctionContext
+    from sparkawait.function_context import FunctionContext
 
 __all__ = ["CoroutineRunner"]
 

@@ -20,7 +20,7 @@ from sparkawait._worker.phases import PhaseExpiredError
 from sparkawait._worker.runner import CANCEL_SECONDS
 from sparkawait._worker.watchdog import BLOCKED_SECONDS, WAY_OUT, Watch
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind
-from sparkawait.functions import FunctionContext
+from sparkawait.function_context import FunctionContext
 from sparkawait.native_function import NativeFunction
 
 if TYPE_CHECKING:

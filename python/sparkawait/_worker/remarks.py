@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What calls of a function say they have cost, on its way to the operator.
+"""What calls of a function say beside their outcomes, on its way to the operator.
 
 Runs on the event loop thread only.
 """
@@ -7,10 +7,11 @@ Runs on the event loop thread only.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from sparkawait._plan.checks import shown
+from sparkawait._worker.retry_after import plain_headers
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import Row
 
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
     from sparkawait._core import Port
     from sparkawait.rate_limit import RateLimit
 
-__all__ = ["Settlements"]
+__all__ = ["Remarks"]
 
 _MOST = 2**53
+_OF_LIMITS = "ratelimit"
+"""What names of headers have in them that tell of limits."""
 
 
-class Settlements:
-    """Collects costs of calls until the outcomes of calls are sent.
+class Remarks:
+    """Collects what calls have cost, and what replies say of limits, until outcomes are sent.
 
     Args:
         limits: Those that calls pay.
@@ -40,25 +43,42 @@ class Settlements:
         self._rows: list[Row] = []
         self._limits: list[int] = []
         self._costs: list[int] = []
+        self._told: list[tuple[Row, dict[str, str]]] = []
 
     def __bool__(self) -> bool:
         """Whether something is to be sent."""
-        return bool(self._rows)
+        return bool(self._rows or self._told)
 
-    def note(self, row: Row, cost: float, limit: str | None) -> None:
+    def settle(self, row: Row, cost: float, limit: str | None) -> None:
         """Takes what a call has cost, see `FunctionContext.settle`."""
-        if not isinstance(cast("object", row), Row):
-            _refuse(f"`settle` takes the row of the call, got `{type(row).__name__}`")
+        _check_row("settle", row)
         index, amount = self._index(limit), _amount(cost)
         self._rows.append(row)
         self._limits.append(index)
         self._costs.append(amount)
 
+    def read_limits(self, row: Row, headers: Mapping[str, str]) -> None:
+        """Takes the headers of a reply, see `FunctionContext.read_limits`."""
+        _check_row("read_limits", row)
+        try:
+            read = plain_headers(headers)
+        except (AttributeError, TypeError, ValueError):
+            read = None
+        if read is None:
+            got = type(headers).__name__
+            _refuse(f"`headers` of `read_limits` must map names to values, got `{got}`")
+        told = {name: value for name, value in read.items() if _OF_LIMITS in name}
+        if told:
+            self._told.append((row, told))
+
     def send(self, port: Port) -> None:
         """Sends all of them, before the outcomes of these calls."""
-        rows, limits, costs = self._rows, self._limits, self._costs
-        self._rows, self._limits, self._costs = [], [], []
-        port.settle(rows, limits, costs)
+        rows, limits, costs, told = self._rows, self._limits, self._costs, self._told
+        self._rows, self._limits, self._costs, self._told = [], [], [], []
+        if rows:
+            port.settle(rows, limits, costs)
+        if told:
+            port.tell([row for row, _ in told], [headers for _, headers in told])
 
     def _index(self, limit: str | None) -> int:
         if limit is None and self._usual is not None:
@@ -67,6 +87,11 @@ class Settlements:
             names = ", ".join(map(shown, self._labels))
             _refuse(f"`limit` of `settle` must be one of {names}, got {shown(limit)}")
         return self._labels.index(limit)
+
+
+def _check_row(method: str, row: object) -> None:
+    if not isinstance(row, Row):
+        _refuse(f"`{method}` takes the row of the call, got `{type(row).__name__}`")
 
 
 def _amount(cost: object) -> int:

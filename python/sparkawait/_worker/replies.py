@@ -12,7 +12,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from sparkawait._worker.pauses import pause_after
-from sparkawait._worker.settlements import Settlements
+from sparkawait._worker.remarks import Remarks
 from sparkawait.exceptions import AsyncIOError, ErrorKind, ResultError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Replies:
         """Finished rows, in order of completion; always the same list."""
         self.results: list[object] = []
         """What the function returned for each of `rows`; always the same list."""
-        self.settlements = Settlements(plan.options.rate_limit)
+        self.remarks = Remarks(plan.options.rate_limit)
         self._port = port
         self._loop = loop
         self._retry = plan.options.retry
@@ -84,13 +84,13 @@ class Replies:
                 error = raised
             if wants_retry:
                 delay = self._retry.delay_after(error)
-        if self.settlements:
-            self.settlements.send(self._port)
+        if self.remarks:
+            self.remarks.send(self._port)
         self._port.fail(row, error, kind.value, wants_retry, delay, pause)
 
     def _flush(self) -> None:
-        if self.settlements:
-            self.settlements.send(self._port)
+        if self.remarks:
+            self.remarks.send(self._port)
         rows, results = self.rows[:], self.results[:]
         self.rows.clear()
         self.results.clear()

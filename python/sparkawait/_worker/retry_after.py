@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from sparkawait import _core
 
-__all__ = ["announced_delay", "announced_pause", "encodable"]
+__all__ = ["announced_delay", "announced_pause", "encodable", "plain_headers"]
 
 _TOO_MANY_REQUESTS = 429
 _SERVICE_UNAVAILABLE = 503
@@ -59,6 +59,11 @@ def encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def plain_headers(headers: Any) -> dict[str, str]:
+    """Returns headers of any client, by their names in lower case."""
+    return {encodable(str(name)).lower(): encodable(str(it)) for name, it in headers.items()}
+
+
 def _headers_of(owner: object) -> Any:
     if isinstance(owner, Mapping):  # botocore
         metadata = cast("Mapping[str, Any]", owner).get("ResponseMetadata")
@@ -76,5 +81,4 @@ def _status_of(error: BaseException, response: object) -> object:
 
 
 def _delay_in(headers: Any, status: object) -> float | None:
-    found = {encodable(str(name)).lower(): encodable(str(it)) for name, it in headers.items()}
-    return _core.announced_delay(found, status == _TOO_MANY_REQUESTS)
+    return _core.announced_delay(plain_headers(headers), status == _TOO_MANY_REQUESTS)

@@ -22,7 +22,8 @@ from sparkawait._worker.replies import Replies
 if TYPE_CHECKING:
     from sparkawait._core import Port, Row
     from sparkawait._plan.plan import Plan
-    from sparkawait.functions import AsyncFunction, FunctionContext
+    from sparkawait.function_context import FunctionContext
+    from sparkawait.functions import AsyncFunction
 
 __all__ = ["Runner"]
 
@@ -69,7 +70,8 @@ class Runner(ABC):
         self._function_context = context
         self._replies = Replies(plan, port, loop)
         if plan.options.rate_limit:
-            context.on_settle = self._replies.settlements.note
+            remarks = self._replies.remarks
+            context.on_settle, context.on_limits = remarks.settle, remarks.read_limits
         self.context = copy_context()
         self._reading = False
         self._closed = False

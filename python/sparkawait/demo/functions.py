@@ -17,7 +17,8 @@ import pyarrow as pa
 
 import sparkawait as sa
 from sparkawait.demo.data import AIRCRAFT, WEATHER
-from sparkawait.functions import FunctionContext, Row
+from sparkawait.function_context import FunctionContext
+from sparkawait.functions import Row
 from sparkawait.native_function import NativeFunction
 from sparkawait.secrets import Secret
 

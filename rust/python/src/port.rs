@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The connection of a task to the event loop thread.
 
+use std::collections::HashMap;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use sparkawait_task::error::TaskError;
 use sparkawait_task::function::{
-    Call, Calls, FailedCall, Replies, ReplyGroup, ResultGroup, SettledCall,
+    Call, Calls, FailedCall, Replies, ReplyGroup, ResultGroup, SettledCall, ToldLimit,
 };
 
 use crate::guard::FromArrow;
@@ -23,6 +24,7 @@ use sparkawait_macros::guarded;
 
 use crate::error::{PythonCause, call_failure};
 use crate::guard;
+use crate::limit_headers;
 use crate::result_columns::ResultColumns;
 use crate::row::{BatchView, Columns, Row};
 
@@ -257,6 +259,23 @@ impl Port {
         let settled = attempts(rows)?.into_iter().zip(limits).zip(costs);
         let settled = settled.map(|((attempt, limit), cost)| SettledCall { attempt, limit, cost });
         self.replies.send(ReplyGroup { settled: settled.collect(), ..ReplyGroup::default() });
+        Ok(())
+    }
+
+    /// Notes what the headers of replies say of limits.
+    fn tell(
+        &self,
+        rows: &Bound<'_, PyList>,
+        headers: Vec<HashMap<String, String>>,
+    ) -> PyResult<()> {
+        let mut told = Vec::new();
+        for (attempt, headers) in attempts(rows)?.into_iter().zip(headers) {
+            let left = limit_headers::read(&headers).tightest().collect::<Vec<_>>();
+            // Whoever has one limit for all channels has one at the service.
+            let is_of_channel = false;
+            told.extend(left.into_iter().map(|left| ToldLimit { attempt, left, is_of_channel }));
+        }
+        self.replies.tell(told);
         Ok(())
     }
 

@@ -127,7 +127,8 @@ impl Connection {
         if self.is_peer_going_away {
             return Err(Refused::GoingAway);
         }
-        if self.receiving >= self.config.max_channels {
+        // The other end counts places, and so those of channels that are over here but not recycled.
+        if self.gate.next_channel().index >= self.config.max_channels {
             return Err(Refused::TooMany(self.config.max_channels));
         }
         self.receiving += 1;

@@ -316,6 +316,26 @@ fn no_more_channels_are_open_than_may_be() {
 }
 
 #[test]
+fn the_place_of_a_channel_is_free_when_all_that_came_on_it_is_recycled() {
+    let mut pair = Pair::new(CONFIG, 5, 1000);
+    let opened: Vec<_> = (0..CONFIG.max_channels).map(|_| pair.open()).collect();
+    pair.server.connection.push(opened[3], piece(0)).unwrap();
+    pair.settle().unwrap();
+    let data = Event::Data { channel: opened[3], cost: 1, payload: piece(0) };
+    assert_eq!(pair.client.happened(), [data]);
+
+    pair.client.connection.cancel(opened[3]);
+    assert_eq!(pair.client.connection.open(Bytes::new()), Err(Refused::TooMany(8)));
+
+    pair.client.connection.recycle(opened[3], 1);
+    let channel = pair.client.connection.open(Bytes::new()).unwrap();
+    pair.settle().unwrap();
+    let opened = Event::Opened { channel, subject: Bytes::new() };
+    assert_eq!(pair.server.happened().pop(), Some(opened));
+    assert_eq!(pair.client.happened(), []);
+}
+
+#[test]
 fn nobody_hears_more_than_a_greeting_who_does_not_know_the_token() {
     let mut pair = Pair::new(CONFIG, 5, 1000);
     pair.client = End::new(CONFIG, [8; 16]);

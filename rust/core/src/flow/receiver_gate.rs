@@ -40,9 +40,15 @@ impl ReceiverGate {
         self.channels.get(channel)
     }
 
+    /// Returns what the next channel will be called. The place of one that is over is free when all that
+    /// it has received is recycled.
+    pub fn next_channel(&self) -> ChannelKey {
+        self.channels.next_handle()
+    }
+
     /// Adds a channel with `exclusive` credits of its own and at most `limit` in all.
     pub fn open(&mut self, exclusive: u32, limit: u32) -> ChannelKey {
-        let key = self.channels.next_handle();
+        let key = self.next_channel();
         self.channels.insert(ReceiverChannel::new(key, exclusive, limit));
         key
     }

@@ -12,9 +12,8 @@ use super::told_limits::{ToldLimit, ToldLimits};
 use crate::element::Key;
 use crate::key_hasher::KeyHasher;
 use crate::policy::{
-    CallPolicy, CallSign, ChannelPolicy, Charge, Costs, EndedCall, LimitMetrics, OpenRequest,
-    PermitSources, PolicyConfig, Price, RateGate, RateLimits, RetryBudget, record_costs,
-    request_costs, usual_costs,
+    CallPolicy, ChannelPolicy, Charge, Costs, EndedCall, LimitMetrics, OpenRequest, PermitSources,
+    PolicyConfig, RateGate, RateLimits, RetryBudget, record_costs, request_costs, usual_costs,
 };
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
@@ -175,146 +174,6 @@ impl ChannelPolicies {
         }
     }
 
-    // --- what records cost ---
-
-    /// Returns what the next call of a record of a channel costs.
-    #[inline]
-    pub(super) fn costs(
-        &self,
-        id: ChannelId,
-        entry: Option<EntryId>,
-        now: ProcessingTime,
-    ) -> Costs {
-        let entry = entry.filter(|_| !self.charges.is_empty());
-        let charge = entry.and_then(|it| self.charges.get(&it));
-        self.with_request(id, charge.map_or(self.usual, |it| it.estimate), now)
-    }
-
-    /// Returns what the first call of a record of a channel costs.
-    pub(super) fn first_costs(&self, id: ChannelId, price: Price, now: ProcessingTime) -> Costs {
-        let costs = match price {
-            Price::Usual => self.usual,
-            Price::Of(costs) => costs,
-        };
-        self.with_request(id, costs, now)
-    }
-
-    /// Adds what a request costs, unless there is one that a record may go along with.
-    fn with_request(&self, id: ChannelId, costs: Costs, now: ProcessingTime) -> Costs {
-        if self.config.requests.is_none() {
-            return costs;
-        }
-        let places = self.channels.get(id.0 as usize).map_or(0, |it| it.request.places(now));
-        if places > 0 { costs } else { costs.and(&self.of_request) }
-    }
-
-    /// Takes a record that is called with its request, which it may be the first of.
-    fn note_request(
-        &mut self,
-        id: ChannelId,
-        entry: Option<EntryId>,
-        costs: Costs,
-        now: ProcessingTime,
-    ) {
-        let Some(config) = self.config.requests else { return };
-        let channel = self.channels.get_mut(id.0 as usize);
-        if !channel.is_some_and(|it| it.request.on_start(&config, now)) {
-            return;
-        }
-        self.open_until = Some(now + config.linger);
-        let usual = self.usual;
-        match entry {
-            None => self.opened = Some(costs),
-            Some(entry) => {
-                let charge = self.charges.entry(entry).or_insert_with(|| Charge::new(usual));
-                charge.charged = costs;
-            }
-        }
-    }
-
-    /// Charges a record in flight for the request that was made, which it is the first of.
-    pub(super) fn charge_request(&mut self, id: ChannelId, entry: EntryId, now: ProcessingTime) {
-        let usual = self.usual;
-        let charge = self.charges.entry(entry).or_insert_with(|| Charge::new(usual));
-        let charged = charge.charged;
-        // One that was divided begins with the same record more than once.
-        let known = if charge.leads_request { charged } else { charged.without(&self.of_request) };
-        let anew = known.and(&self.of_request);
-        (charge.charged, charge.leads_request) = (anew, true);
-        if anew == charged {
-            return;
-        }
-        self.metrics.correct(&charged, &anew);
-        self.count_closed(id, now);
-        if let Some(gate) = &mut self.gate {
-            gate.gate.recharge(&charged, &anew, now);
-        }
-        if let Some(it) = self.channels.get_mut(id.0 as usize) {
-            it.policy.recharge(&charged, &anew, now);
-        }
-    }
-
-    /// Remembers what a record costs whose first call has started, or not.
-    pub(super) fn note_price(&mut self, entry: EntryId, price: Price, has_started: bool) {
-        let opened = self.opened.take().filter(|_| has_started);
-        let mut charge = match price {
-            Price::Usual if opened.is_none() => return,
-            Price::Usual => Charge::new(self.usual),
-            Price::Of(costs) => Charge::new(costs),
-        };
-        charge.charged = opened.unwrap_or(charge.charged);
-        self.charges.insert(entry, charge);
-    }
-
-    /// Notes what the present call of a record has cost of one limit.
-    pub(super) fn settle(&mut self, entry: EntryId, limit: usize, cost: u64) {
-        let usual = self.usual;
-        let charge = self.charges.entry(entry).or_insert_with(|| Charge::new(usual));
-        charge.actual = Some(charge.actual.unwrap_or(charge.charged).with(limit, cost));
-    }
-
-    /// Notes what the reply to the present call of a record says of a limit of its service.
-    pub(super) fn note_left(&mut self, entry: EntryId, told: ToldLimit) {
-        let mut limits = self.config.rate_limits.iter().flatten();
-        if limits.any(|it| it.counted == Some(told.left.counted)) {
-            self.told.note(entry, told);
-        }
-    }
-
-    /// Forgets what a record cost.
-    pub(super) fn forget(&mut self, entry: EntryId) {
-        self.told.forget(entry);
-        if !self.charges.is_empty() {
-            self.charges.remove(&entry);
-        }
-    }
-
-    /// Makes what policies are told of a call that ended; what it was noted to have cost counts once.
-    pub(super) fn ended(
-        &mut self,
-        entry: EntryId,
-        started: ProcessingTime,
-        ended: ProcessingTime,
-        in_flight: u32,
-        sign: CallSign,
-    ) -> EndedCall {
-        let is_usual = self.charges.is_empty();
-        let charge = if is_usual { None } else { self.charges.get_mut(&entry) };
-        let charged = charge.as_ref().map_or(self.usual, |it| it.charged);
-        let cost = match (sign, charge) {
-            (CallSign::NotCalled, _) => Costs::NONE,
-            // Nobody has seen what it came to; the other call of its record may tell of itself.
-            (CallSign::CutOff, _) | (_, None) => charged,
-            (_, Some(charge)) => charge.actual.take().unwrap_or(charged),
-        };
-        // Requests are paid for by the records that they were made with.
-        let leads = |it: &Charge| it.leads_request;
-        let is_free =
-            self.config.requests.is_some() && !self.charges.get(&entry).is_some_and(leads);
-        let cost = if is_free { cost.without(&self.of_request) } else { cost };
-        EndedCall { started, ended, in_flight, sign, charged, cost }
-    }
-
     // --- calls ---
 
     /// Tells of a call that starts.
@@ -437,8 +296,13 @@ impl ChannelPolicies {
     }
 
     /// Returns whether records of some channels may go along with a request that was paid for.
-    pub(super) fn may_go_along(&self, now: ProcessingTime) -> bool {
+    pub(super) fn has_open_request(&self, now: ProcessingTime) -> bool {
         self.open_until.is_some_and(|it| now <= it)
+    }
+
+    /// Returns whether those of this one may.
+    pub(super) fn may_go_along(&self, id: ChannelId, now: ProcessingTime) -> bool {
+        self.channels.get(id.0 as usize).is_some_and(|it| it.request.places(now) > 0)
     }
 
     /// Returns whether the limits that channels share let a call start now; if not they are asked
@@ -521,71 +385,6 @@ impl ChannelPolicies {
         None
     }
 
-    // --- what retries cost ---
-
-    /// Notes the end of an attempt with this number, which may earn retries.
-    pub(super) fn earn(
-        &mut self,
-        id: ChannelId,
-        attempt: u32,
-        sign: CallSign,
-        now: ProcessingTime,
-    ) {
-        let line = self.channels.get_mut(id.0 as usize).and_then(|it| it.retries.as_mut());
-        if let Some(line) = line {
-            line.earn(attempt, sign, now);
-            self.schedule_tokens(id, now);
-        }
-    }
-
-    /// Takes a token for the next attempt of a record, which waits in line otherwise.
-    pub(super) fn take_token(
-        &mut self,
-        id: ChannelId,
-        entry: EntryId,
-        now: ProcessingTime,
-    ) -> bool {
-        let line = self.channels.get_mut(id.0 as usize).and_then(|it| it.retries.as_mut());
-        let has_token = line.is_none_or(|it| it.take_or_wait(entry, now));
-        if !has_token {
-            self.metrics.hold_retry(now);
-            self.schedule_tokens(id, now);
-        }
-        has_token
-    }
-
-    fn schedule_tokens(&mut self, id: ChannelId, now: ProcessingTime) {
-        let line = self.channels.get_mut(id.0 as usize).and_then(|it| it.retries.as_mut());
-        if let Some(at) = line.and_then(|it| it.schedule(now)) {
-            self.tokens.push(at, id);
-        }
-    }
-
-    /// Removes a record that has waited for a token, which is there now.
-    pub(super) fn pop_token(
-        &mut self,
-        now: ProcessingTime,
-        waits: &mut impl FnMut(EntryId) -> bool,
-    ) -> Option<EntryId> {
-        while let Some((at, id)) = self.tokens.pop_due_at(now) {
-            if !has_tokens_at(&self.channels, id, at) {
-                continue;
-            }
-            let line = self.channels.get_mut(id.0 as usize).and_then(|it| it.retries.as_mut());
-            let Some(line) = line else { continue };
-            line.wakes_at = None;
-            let before = line.waiting();
-            let next = line.next(now, waits);
-            let released = before - line.waiting();
-            self.metrics.release_retries(released as u64, now);
-            self.schedule_tokens(id, now);
-            if next.is_some() {
-                return next;
-            }
-        }
-        None
-    }
-
     /// Returns whether a channel has nothing to remember but what it found out about its destination.
     pub(super) fn may_forget(&self, id: ChannelId) -> bool {
         self.channels.get(id.0 as usize).is_none_or(|it| it.policy.is_settled(self.now))
@@ -611,3 +410,6 @@ fn has_tokens_at(channels: &[Policed], id: ChannelId, at: ProcessingTime) -> boo
 fn is_held_until(channels: &[Policed], id: ChannelId, at: ProcessingTime) -> bool {
     channels.get(id.0 as usize).is_some_and(|it| it.held_until == Some(at))
 }
+
+mod record_costs;
+mod retry_tokens;

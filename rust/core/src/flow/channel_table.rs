@@ -356,14 +356,15 @@ impl ChannelTable {
     /// Takes the next record whose call starts now: it rests no longer, its credit is in use.
     ///
     /// `left` tells how many nanoseconds a record has left in whose channel limits in time have let
-    /// nothing start for so many, and nothing of one that waits no longer, which is passed over. A channel none of whose records would be answered within
-    /// that gives its credits to others until one of its calls ends, or another record comes.
+    /// nothing start for so many, and nothing of one that waits no longer, which is passed over. A
+    /// channel none of whose records would be answered within that gives its credits to others until
+    /// one of its calls ends, or another record comes.
     pub(crate) fn next_start(
         &mut self,
         least: LeastTime,
         mut left: impl FnMut(EntryId, u64) -> Option<u64>,
     ) -> Option<EntryId> {
-        // Channels in front that wait for the limits that all share.
+        // Channels in front that wait for the limits that all share, or behind one that does.
         let mut waiting = 0;
         while let Some(id) =
             if waiting == 0 { self.ready.pop_front() } else { self.ready.remove(waiting) }
@@ -390,10 +391,7 @@ impl ChannelTable {
                     if self.channels[id].is_held {
                         continue;
                     }
-                    if !self.may_go_along(least.now) {
-                        return None;
-                    }
-                    waiting += 1;
+                    waiting = self.next_to_go_along(waiting + 1, least.now)?;
                     continue;
                 }
             }

@@ -146,9 +146,12 @@ impl ChannelTable {
         false
     }
 
-    /// Returns whether records of other channels may start while one waits for what they share.
-    pub(super) fn may_go_along(&self, now: ProcessingTime) -> bool {
-        self.policies.as_ref().is_some_and(|it| it.may_go_along(now))
+    /// Returns the place in line of the next channel, from `first` on, whose record may go along with
+    /// a request that is paid for, while others wait for what all share.
+    pub(super) fn next_to_go_along(&self, first: usize, now: ProcessingTime) -> Option<usize> {
+        let policies = self.policies.as_ref().filter(|it| it.has_open_request(now))?;
+        let rest = self.ready.range(first.min(self.ready.len())..);
+        Some(first + rest.take_while(|id| !policies.may_go_along(**id, now)).count())
     }
 
     /// Tells the policies of a channel that a call starts.

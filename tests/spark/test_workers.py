@@ -16,6 +16,7 @@ from pyspark import cloudpickle
 import sparkawait as sa
 from sparkawait.exceptions import ErrorKind
 from sparkawait.spark import shipment, workers
+from sparkawait.spark.build import fingerprint
 from sparkawait.spark.drivers_python import run_drivers_python
 from sparkawait.spark.shipment import Shipment
 
@@ -95,12 +96,51 @@ def test_the_version_is_checked_before_classes_are_looked_for(monkeypatch):
         unpickle(sent)
 
 
-def test_another_format_of_the_same_version_says_so(monkeypatch):
+def test_another_build_of_the_same_version_says_so(monkeypatch):
     sent = cloudpickle.dumps(Parcel(1))
-    monkeypatch.setattr(shipment, "FORMAT", 2)
+    monkeypatch.setattr(shipment, "BUILD", shipment.BUILD + 1)
+    monkeypatch.delattr(sys.modules[__name__], "Parcel")
 
-    with pytest.raises(sa.ConfigurationError, match="but from different builds"):
+    with pytest.raises(sa.ConfigurationError) as raised:
         unpickle(sent)
+
+    assert raised.value.kind is ErrorKind.VERSION_MISMATCH
+    assert str(raised.value) == (
+        f"the driver and this executor have sparkawait {sa._core.VERSION}, but from different"
+        " builds; install the same wheel on both, and start the driver again if that was done"
+        " while it ran"
+    )
+
+
+@pytest.mark.parametrize("unknown", ["driver", "executor"])
+def test_a_build_that_cannot_be_told_is_taken(monkeypatch, unknown):
+    if unknown == "driver":
+        monkeypatch.setattr(shipment, "BUILD", 0)
+    sent = cloudpickle.dumps(Parcel(1))
+    monkeypatch.undo()
+    if unknown == "executor":
+        monkeypatch.setattr(shipment, "BUILD", 0)
+
+    assert unpickle(sent).value == 1
+
+
+def test_builds_are_told_by_the_python_files_of_the_package(tmp_path):
+    def built(name, files):
+        package = tmp_path / name
+        for file, text in files.items():
+            (package / file).parent.mkdir(parents=True, exist_ok=True)
+            (package / file).write_text(text)
+        return fingerprint(package)
+
+    files = {"plan.py": "a = 1", "spark/carry.py": "b = 2"}
+    one = built("one", files)
+
+    assert one == built("elsewhere", dict(reversed(files.items())))
+    assert one == built("other_machine", {**files, "_core.abi3.so": "machine code", "a.pyc": ""})
+    assert one != built("longer", {**files, "plan.py": "a = 10"})
+    assert one != built("moved", {"plan.py": "a = 1", "carry.py": "b = 2"})
+    assert built("compiled", {"plan.pyc": "a = 1"}) == 0
+    assert shipment.BUILD == fingerprint(Path(sa.__file__).parent) != 0
 
 
 def test_a_module_that_is_not_on_the_executor_is_named(tmp_path, monkeypatch):

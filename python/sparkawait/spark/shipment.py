@@ -2,10 +2,10 @@
 """What is sent to the executors, in an envelope that can be opened by any version of sparkawait.
 
 ```text
-  opener, by value | format | version | Python, pyarrow | contents, pickled
-     |                           |               |            `-- read last, when they can be
-     |                           |               `-- of the driver, for messages
-     |                           `-- compared by the sparkawait of the executor
+  opener, by value | build, version | Python, pyarrow | contents, pickled
+     |                     |                 |            `-- read last, when they can be
+     |                     |                 `-- of the driver, for messages
+     |                     `-- compared by the sparkawait of the executor
      `-- needs no sparkawait: takes the one that was shipped, or says so where there is none
 ```
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 import builtins
 import pickle
 import sys
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -26,11 +27,12 @@ from pyspark.sql.pandas.utils import require_minimum_pyarrow_version
 
 import sparkawait
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.spark.build import fingerprint
 
 __all__ = ["Shipment", "by_value", "folder_name", "unpack"]
 
-FORMAT = 1
-"""How `Shipment` and `unpack` agree; the format and the version come first in all of them."""
+BUILD = fingerprint(Path(sparkawait.__file__).parent)
+"""Of the running sparkawait, as it was when it was loaded; the build and the version come first."""
 
 
 class Shipment:
@@ -40,26 +42,28 @@ class Shipment:
         """Seals the class and the attributes."""
         contents = cloudpickle.dumps((type(self), self.__dict__))
         driver = (sys.executable, pa.__version__)
-        return _OPENER, (FORMAT, sparkawait.__version__, *driver, contents)
+        return _OPENER, (BUILD, sparkawait.__version__, *driver, contents)
 
 
-def unpack(format_: int, version: str, *sealed: Any) -> object:
+def unpack(build: int, version: str, *sealed: Any) -> object:
     """Opens an envelope. Its name, place and first two arguments stay what they are for ever.
 
     Raises:
-        ConfigurationError: If another version of sparkawait has sealed it, pyarrow is too old
-            here, or the contents need a module that is not here.
+        ConfigurationError: If another version or build of sparkawait has sealed it, pyarrow is
+            too old here, or the contents need a module that is not here.
     """
-    if (format_, version) != (FORMAT, sparkawait.__version__):
+    if version != sparkawait.__version__:
         msg = (
             f"the driver has sparkawait {version}, this executor {sparkawait.__version__};"
             " install the same version on both"
         )
-        if version == sparkawait.__version__:
-            msg = (
-                f"the driver and this executor have sparkawait {version}, but from different"
-                " builds; install the same wheel on both"
-            )
+        raise ConfigurationError(msg, ErrorKind.VERSION_MISMATCH)
+    if build and BUILD and build != BUILD:
+        msg = (
+            f"the driver and this executor have sparkawait {version}, but from different builds;"
+            " install the same wheel on both, and start the driver again if that was done while"
+            " it ran"
+        )
         raise ConfigurationError(msg, ErrorKind.VERSION_MISMATCH)
     python, arrow, contents = sealed
     _require_pyarrow(python, arrow)
@@ -107,7 +111,7 @@ def folder_name(version: str) -> str:
     return f"sparkawait-{version}"
 
 
-def _open(format_: int, version: str, python: str, arrow: str, contents: bytes) -> object:
+def _open(build: int, version: str, python: str, arrow: str, contents: bytes) -> object:
     """Opens an envelope where there may be no sparkawait at all."""
     import os
     import sys
@@ -130,7 +134,7 @@ def _open(format_: int, version: str, python: str, arrow: str, contents: bytes) 
             " spark.sql.execution.pyspark.python"
         )
         raise ImportError(message) from None
-    return unpack(format_, version, python, arrow, contents)
+    return unpack(build, version, python, arrow, contents)
 
 
 def by_value(function: FunctionType) -> FunctionType:

@@ -178,6 +178,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     }
 
     /// Ends a record that does not run, see [`conclude`](Self::conclude).
+    #[inline(never)]
     pub(super) fn finish(&mut self, id: EntryId, outcome: Outcome<R, F>, now: ProcessingTime) {
         let Some(in_flight) = self.queue.get_mut(id) else { return };
         in_flight.phase = Phase::Completed;
@@ -194,6 +195,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// The record's phase is set. A record that it unblocks waits for a permit like any other;
     /// `start_waiting` follows when everything that is due has taken effect, so no call starts
     /// for a record without time.
+    #[expect(clippy::inline_always, reason = "once per record, where its attempt ends")]
+    #[inline(always)]
     fn conclude(&mut self, id: EntryId, outcome: Outcome<R, F>, now: ProcessingTime) {
         let outcome = match outcome {
             Ok(results) => Ok(results),

@@ -61,6 +61,8 @@ impl<T, R> AnyStreamElementQueue<T, R> {
     /// # Errors
     ///
     /// As [`StreamElementQueue::complete`].
+    #[expect(clippy::inline_always, reason = "once per record")]
+    #[inline(always)]
     pub fn complete_keyed(
         &mut self,
         id: EntryId,

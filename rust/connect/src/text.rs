@@ -126,6 +126,13 @@ impl TextColumn {
 /// Appends a value; says what is wrong, having appended parts of it perhaps.
 #[inline]
 fn push(column: &mut Column, value: &[u8]) -> Result<(), String> {
+    if let Values::Integer { values, least, most } = &mut column.values
+        && let Some(value) = number::integer(value).filter(|it| (*least..=*most).contains(it))
+    {
+        values.push(value);
+        column.advance();
+        return Ok(());
+    }
     let text = from_utf8(value);
     let text = match (&column.values, text) {
         // The only reason why it is not there already.
@@ -134,9 +141,8 @@ fn push(column: &mut Column, value: &[u8]) -> Result<(), String> {
         (_, Ok(text)) => text,
     };
     let pushed = match &mut column.values {
-        Values::Integer { values, least, most } => number::integer(text)
-            .filter(|value| (*least..=*most).contains(value))
-            .map(|value| values.push(value)),
+        // It was none above.
+        Values::Integer { .. } => None,
         Values::Unsigned(values) => number::trim(text).parse().ok().map(|value| values.push(value)),
         Values::Boolean(values) => number::boolean(text).map(|value| values.append(value)),
         Values::Float(values) => number::float(text).map(|value| values.push(value)),

@@ -1,24 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Booleans and numbers out of texts, by the rules of Spark's casts.
 
+use std::ops::Range;
+
 /// Trims what Spark's casts trim: white space and control characters of ASCII.
 #[inline]
 pub(crate) fn trim(text: &str) -> &str {
-    trim_bytes(text, |it| it <= b' ' || it == b'\x7f')
+    &text[inner(text.as_bytes(), is_blank)]
 }
 
 /// Trims what Java's `String.trim` does, which some of the casts use.
 #[inline]
 fn trim_java(text: &str) -> &str {
-    trim_bytes(text, |it| it <= b' ')
+    &text[inner(text.as_bytes(), |it| it <= b' ')]
 }
 
-/// Trims bytes of ASCII, which no other character has any of.
 #[inline]
-fn trim_bytes(text: &str, is_trimmed: impl Fn(u8) -> bool) -> &str {
-    let start = text.bytes().position(|it| !is_trimmed(it)).unwrap_or(text.len());
-    let end = text.bytes().rposition(|it| !is_trimmed(it)).map_or(start, |last| last + 1);
-    &text[start..end]
+const fn is_blank(byte: u8) -> bool {
+    byte <= b' ' || byte == b'\x7f'
+}
+
+/// Returns where the text is without bytes around it; they are of ASCII, which no other character has
+/// any of.
+#[inline]
+fn inner(text: &[u8], is_trimmed: impl Fn(u8) -> bool) -> Range<usize> {
+    let start = text.iter().position(|it| !is_trimmed(*it)).unwrap_or(text.len());
+    let end = text.iter().rposition(|it| !is_trimmed(*it)).map_or(start, |last| last + 1);
+    start..end
 }
 
 /// Reads a boolean in one of Spark's spellings.
@@ -34,8 +42,8 @@ pub(crate) fn boolean(text: &str) -> Option<bool> {
 
 /// Reads a whole number: digits, which may have a sign.
 #[inline]
-pub(crate) fn integer(text: &str) -> Option<i64> {
-    trim(text).parse().ok()
+pub(crate) fn integer(text: &[u8]) -> Option<i64> {
+    lexical_core::parse(&text[inner(text, is_blank)]).ok()
 }
 
 /// Reads a number as Java does, and the names of those that are none as Spark does.
@@ -115,6 +123,8 @@ pub(crate) fn plain_decimal(text: &str, precision: u8, scale: i8) -> Option<i128
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -130,12 +140,21 @@ mod tests {
         }
     }
 
+    proptest! {
+        #[test]
+        fn whole_numbers_are_those_of_rust(
+            text in prop_oneof!["[-+]?[0-9]{0,21}", "[ \t\\x00\\x7f]?[-+0-9_.eE ]{0,8}\n?", ".{0,4}"],
+        ) {
+            prop_assert_eq!(integer(text.as_bytes()), trim(&text).parse().ok());
+        }
+    }
+
     #[test]
     fn whole_numbers_have_digits_only() {
-        assert_eq!(integer(" +1\n"), Some(1));
-        assert_eq!(integer("-9223372036854775808"), Some(i64::MIN));
+        assert_eq!(integer(b" +1\n"), Some(1));
+        assert_eq!(integer(b"-9223372036854775808"), Some(i64::MIN));
         for text in ["", "+", "1.0", "1.", "1e2", "0x1", "1_0", "- 1", "9223372036854775808"] {
-            assert_eq!(integer(text), None, "{text:?}");
+            assert_eq!(integer(text.as_bytes()), None, "{text:?}");
         }
     }
 

@@ -61,7 +61,7 @@ class FunctionContext:
         on the loop thread, before the call ends.
 
         Args:
-            row: The row that the function was called with.
+            row: The row that the function was called with; of several, any of them.
             headers: Those of the response, as clients have them: ``response.headers``.
 
         Raises:

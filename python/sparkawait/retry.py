@@ -38,8 +38,8 @@ class RetryAfter(Exception):  # noqa: N818 - reads as an instruction: `raise Ret
 
     With ``channel=True`` no other row of its channel (``channel=``; without it, of the task) is
     called before `delay` has passed, or an hour: the service has too much to do, whoever asks. An
-    exception of an HTTP client that tells of a status of 429 or 503 and of such a delay does the
-    same, without being wrapped.
+    exception of an HTTP client that tells of a status of 429, 403 or 503 and of such a delay does
+    the same, without being wrapped.
 
     Args:
         delay: A duration (str with unit, timedelta, seconds) or the value of an HTTP

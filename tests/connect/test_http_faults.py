@@ -74,8 +74,20 @@ def test_a_date_of_retry_after_is_waited_for(status):
     assert server.targets == ["/numbers/7"] * 2
 
 
-@pytest.mark.parametrize("headers", [{"Retry-After": "1"}, {"retry-after-ms": "1000"}], ids=str)
-@pytest.mark.parametrize("status", [429, 503])
+USED_UP = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1"}
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (429, {"Retry-After": "1"}),
+        (503, {"retry-after-ms": "1000"}),
+        (429, USED_UP),
+        (403, USED_UP),
+        (403, {"Retry-After": "1"}),
+    ],
+    ids=str,
+)
 def test_no_row_is_called_while_the_service_asks_for_a_pause(status, headers):
     came = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -137,3 +138,78 @@ def test_a_limit_counts_requests_for_many_rows_if_asked_to(scope, channel):
         assert len(found) == 49
         permits = {name: it["permits"] for name, it in totals["rate_limits"].items()}
         assert permits == {limit.label: len(server.requests)}
+
+
+class AskMany(sa.AsyncFunction):
+    """Asks for some rows from Python, with the client of somebody else."""
+
+    schema = "v bigint"
+
+    def __init__(self, url: str, batch: sa.Batch) -> None:
+        self.url, self.batch = url, batch
+
+    async def async_invoke_batch(self, rows):
+        return await asyncio.to_thread(self.ask, [row["x"] for row in rows])
+
+    def ask(self, items):
+        body = json.dumps({"input": items}).encode()
+        with urllib.request.urlopen(self.url, body) as reply:  # noqa: S310 - of this test
+            return json.load(reply)
+
+
+class Moody:
+    """A service that refuses some rows for good, and others once."""
+
+    def __init__(self, refused: set[int], busy: set[int]) -> None:
+        self.refused, self.busy = refused, busy
+        self._seen: set[int] = set()
+        self._lock = threading.Lock()
+
+    def reply(self, request: Request, _: int) -> Answer:
+        items = set(inputs(request))
+        with self._lock:
+            new = items - self._seen
+            self._seen |= items
+        if items & self.refused:
+            return 400, {}, b"{}"
+        if new & self.busy:
+            return 503, {}, b"{}"
+        return ok(doubled(inputs(request)))
+
+
+@pytest.mark.parametrize("is_native", [True, False])
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_charged_for_requests_is_what_has_come(seed, is_native):
+    pick, totals, ids = random.Random(seed), {}, range(60)  # noqa: S311 - of a test
+    chosen = pick.sample(ids, 5)
+    moody = Moody({*chosen[:2]}, {*chosen[2:]})
+    batch = sa.Batch(
+        max_rows=pick.choice([2, 5, 16]), linger=pick.choice(["0ms", "3ms"]), split_on_error=True
+    )
+    limit = sa.RateLimit(
+        "3000/s",
+        burst=pick.choice([1, 4, 100]),
+        cost=pick.choice([1, 3]),
+        scope=pick.choice(["task", "host"]),
+        per_channel=pick.random() < 0.3,
+        name=f"moody {seed} {is_native}",
+        per="request",
+    )
+    with serve_batches(moody.reply) as server:
+        many = AskMany(f"{server.url}/b", batch)
+        plan = resolve_unpickled(
+            "unordered",
+            lookup(server, batch=batch, idempotency_key="{x}") if is_native else many,
+            input_schema=None,
+            rate_limit=limit,
+            channel=None if limit.scope == "task" and not limit.per_channel else "tenant",
+            retry=sa.retry.fixed_delay(20, "1ms"),
+            on_error="drop",
+            timeout="60s",
+        )
+        rows = pa.record_batch({"x": ids, "tenant": [it % 2 for it in ids]})
+        out = arrow.run(plan, iter([rows]), on_metrics=totals.update)
+        found = sorted(row["x"] for part in out for row in part.to_pylist())
+
+    assert found == [it for it in ids if it not in moody.refused]
+    assert totals["rate_limits"][limit.label]["permits"] == limit.cost * len(server.requests)

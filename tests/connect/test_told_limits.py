@@ -3,47 +3,26 @@
 
 from __future__ import annotations
 
-import threading
-import time
+import asyncio
+import urllib.error
+import urllib.request
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
 
+import aiohttp
+import httpx
 import pyarrow as pa
 import pytest
+import requests
 
 import sparkawait as sa
 from sparkawait import arrow
 from sparkawait._plan.options import resolve_unpickled
 from sparkawait.function_context import FunctionContext
 from tests.support.scripted_server import Answer, ScriptedServer
+from tests.support.windows import MOST, Windows
 
-MOST = 6
 ROWS = MOST + 2
-WINDOW = 1.0
-
-
-class Windows:
-    """A service that takes a rest after so many requests, or tokens, and says so."""
-
-    def __init__(self, counted: str, cost: int) -> None:
-        self._suffix = counted
-        self._cost = cost
-        self._left = MOST * cost
-        self._ends = float("inf")
-        self._lock = threading.Lock()
-
-    def answer(self, _: str, __: int) -> Answer:
-        with self._lock:
-            now = time.monotonic()
-            if now >= self._ends:
-                self._left, self._ends = MOST * self._cost, float("inf")
-            is_refused = self._left < self._cost
-            self._left -= 0 if is_refused else self._cost
-            if self._left < self._cost:
-                self._ends = min(self._ends, now + WINDOW)
-            headers = {
-                f"x-ratelimit-remaining{self._suffix}": str(self._left),
-                f"x-ratelimit-reset{self._suffix}": f"{min(self._ends - now, WINDOW):.6f}",
-            }
-        return (429, headers, b"{}") if is_refused else (200, headers, b'{"seen": 1}')
 
 
 class Client(sa.AsyncFunction):
@@ -78,6 +57,62 @@ class ManyClient(Client):
         return [await self.async_invoke(row) for row in rows]
 
 
+async def ask_httpx(url):
+    async with httpx.AsyncClient(trust_env=False) as client:
+        response = await client.get(url)
+    return response.status_code, response.headers
+
+
+async def ask_aiohttp(url):
+    async with aiohttp.ClientSession() as client, client.get(url) as response:
+        return response.status, response.headers
+
+
+async def ask_requests(url):
+    response = await asyncio.to_thread(requests.get, url, timeout=20)
+    return response.status_code, response.headers
+
+
+async def ask_urllib(url):
+    def ask():
+        try:
+            with urllib.request.urlopen(url, timeout=20) as response:  # noqa: S310 - of this test
+                return response.status, response.headers
+        except urllib.error.HTTPError as error:
+            return error.code, error.headers
+
+    return await asyncio.to_thread(ask)
+
+
+class HttpClient(sa.AsyncFunction):
+    """Calls it with the client of somebody else, and hands on its headers as they are."""
+
+    schema = "seen int"
+
+    def __init__(self, url: str, ask: object, *, reads: bool = True) -> None:
+        self.url, self.ask, self.reads = url, ask, reads
+
+    def open(self, context):
+        self.context = context
+
+    async def async_invoke(self, row):
+        status, headers = await self.ask(f"{self.url}/{row['id']}")
+        if self.reads:
+            self.context.read_limits(row, headers)
+        if status == 429:
+            raise ConnectionError
+        return {"seen": 1}
+
+
+class ManyHttpClient(HttpClient):
+    """Calls it once for some rows, of which it names the last."""
+
+    batch = sa.Batch(max_rows=2, linger="5ms")
+
+    async def async_invoke_batch(self, rows):
+        return [await self.async_invoke(rows[-1])] * len(rows)
+
+
 def run(windows: Windows, limit: sa.RateLimit, **options: object) -> tuple[int, int]:
     """Returns the rows that were answered, and the requests that this took."""
     with ScriptedServer(windows.answer) as server:
@@ -85,13 +120,15 @@ def run(windows: Windows, limit: sa.RateLimit, **options: object) -> tuple[int, 
         return answered(function, limit, **options), len(server.requests)
 
 
-def answered(function: object, limit: sa.RateLimit, **options: object) -> int:
+def answered(
+    function: object, limit: sa.RateLimit, ids: object = range(ROWS), **options: object
+) -> int:
     """Returns how many rows were answered."""
     options = {"retry": sa.retry.fixed_delay(50, "20ms"), "timeout": "60s", **options}
     # Replies to calls that overlap may be served in another order than they were made.
-    options |= {"max_concurrency": 1, "rate_limit": limit}
+    options = {"max_concurrency": 1, **options, "rate_limit": limit}
     plan = resolve_unpickled("unordered", function, input_schema=None, **options)
-    out = arrow.run(plan, iter([pa.record_batch({"id": range(ROWS)})]))
+    out = arrow.run(plan, iter([pa.record_batch({"id": ids})]))
     return sum(part.num_rows for part in out)
 
 
@@ -136,6 +173,52 @@ def test_a_function_that_does_not_is_refused():
     function = Client(Windows("", 1), reads=False)
     assert answered(function, sa.RateLimit("20/s", 100_000)) == ROWS
     assert function.requests > ROWS
+
+
+@pytest.mark.parametrize("ask", [ask_httpx, ask_aiohttp, ask_requests, ask_urllib])
+def test_the_headers_of_clients_are_read_as_they_are(ask):
+    with ScriptedServer(Windows("", 1).answer) as server:
+        assert answered(HttpClient(server.url, ask), sa.RateLimit("20/s", 100_000)) == ROWS
+        assert len(server.requests) == ROWS
+
+
+@pytest.mark.parametrize("reads", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "rows_each", "options"),
+    [
+        (HttpClient, 2, {"cache": sa.Cache(key="id")}),
+        (HttpClient, 1, {"timeout": "60s", "attempt_timeout": "30s"}),
+        (ManyHttpClient, 2, {"rate_limit": {"per": "request"}, "max_concurrency": 2}),
+    ],
+)
+def test_no_remark_is_lost_on_its_way(kind, rows_each, options, reads):
+    options = dict(options)
+    limit = sa.RateLimit("20/s", 100_000, **options.pop("rate_limit", {}))
+    ids = [it // rows_each if "cache" in options else it for it in range(rows_each * ROWS)]
+    with ScriptedServer(Windows("", 1).answer) as server:
+        function = kind(server.url, ask_aiohttp, reads=reads)
+        assert answered(function, limit, ids, **options) == len(ids)
+        assert (len(server.requests) == ROWS) == reads
+
+
+def test_points_in_time_are_those_of_the_clock_of_the_service():
+    windows, late = Windows("", 1), timedelta(hours=1)
+
+    def answer(target: str, before: int) -> Answer:
+        status, headers, body = windows.answer(target, before)
+        clock = datetime.now(timezone.utc).replace(microsecond=0) - late
+        reset = clock + timedelta(seconds=1 + float(headers["x-ratelimit-reset"]))
+        told = {"x-ratelimit-reset": reset.isoformat(), "Date": format_datetime(clock, usegmt=True)}
+        return status, headers | told, body
+
+    for make in (
+        lambda url: sa.http.get(f"{url}/{{id}}", "seen int", proxy=False),
+        lambda url: HttpClient(url, ask_aiohttp),
+    ):
+        with ScriptedServer(answer) as server:
+            assert answered(make(server.url), sa.RateLimit("20/s", 100_000)) == ROWS
+            assert len(server.requests) == ROWS
+        windows = Windows("", 1)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits in time over DataFrames: of tasks, of the workers of a host, of all cores of a job."""
 
+import asyncio
+import urllib.error
+import urllib.request
+from contextlib import ExitStack
+
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
 from sparkawait.exceptions import ErrorKind
 from sparkawait.spark import placement
+from tests.support.scripted_server import ScriptedServer
+from tests.support.windows import MOST, Windows
 
 pytestmark = pytest.mark.spark
 
@@ -24,6 +31,50 @@ async def see_again(row):
 @sa.async_function("rows int", batch=sa.Batch(max_rows=8))
 async def see_many(rows):
     return [{"rows": len(rows)} for _ in rows]
+
+
+class Asking(sa.AsyncFunction):
+    """Asks a service in a thread, and hands on the headers of its reply."""
+
+    def __init__(self, url, name):
+        self.schema, self.url, self.column = f"{name} int", url, name
+
+    def open(self, context):
+        self.context = context
+
+    async def async_invoke(self, row):
+        response = await asyncio.to_thread(self.ask)
+        self.context.read_limits(row, response.headers)
+        if response.status != 200:
+            raise ConnectionError
+        return {self.column: 1}
+
+    def ask(self):
+        try:
+            return urllib.request.urlopen(self.url, timeout=20)  # noqa: S310 - of a test
+        except urllib.error.HTTPError as error:
+            return error
+
+
+def test_what_services_say_is_left_lowers_limits_wherever_they_are_called(spark):
+    options = {
+        # It comes back too slowly to be counted on.
+        "rate_limit": sa.RateLimit("20/s", 100_000),
+        "max_concurrency": 1,
+        "timeout": "60s",
+        "retry": sa.retry.fixed_delay(50, "20ms"),
+    }
+    names = ["first", "chained", "beside", "others", "udf"]
+    with ExitStack() as stack:
+        servers = [stack.enter_context(ScriptedServer(Windows("", 1).answer)) for _ in names]
+        asking = [Asking(it.url, name) for it, name in zip(servers, names, strict=True)]
+        df = sa.unordered_wait(spark.range(MOST + 2, numPartitions=1), asking[0], **options)
+        df = sa.ordered_wait(df, asking[1], chain=True, **options)
+        df = sa.unordered_wait(df, asking[2:4], **options)
+        rows = df.withColumn("udf", sa.async_udf(asking[4], **options)("id")).collect()
+        asked = {name: len(it.requests) for it, name in zip(servers, names, strict=True)}
+    assert len(rows) == MOST + 2
+    assert asked == dict.fromkeys(names, MOST + 2)
 
 
 @pytest.mark.parametrize("mode", ["ordered_wait", "unordered_wait", "key_ordered_wait"])

@@ -3,6 +3,7 @@
 
 import asyncio
 import email.message
+import http.client
 import time
 import urllib.error
 from datetime import datetime, timedelta, timezone
@@ -13,10 +14,11 @@ import aiohttp
 import pyarrow as pa
 import pytest
 from aiohttp import web
+from multidict import CIMultiDict
 
 from sparkawait import RetryAfter, arrow, async_function, retry
 from sparkawait._core import header_seconds
-from sparkawait._worker.retry_after import announced_delay, announced_pause
+from sparkawait._worker.retry_after import announced_delay, announced_pause, plain_headers
 
 
 class HTTPStatusError(Exception):
@@ -89,6 +91,27 @@ def test_a_limit_that_is_used_up_is_no_reason_to_wait_after_another_failure():
     error = HTTPStatusError(headers)
     error.response.status_code = 500
     assert announced_delay(error) is None
+
+
+@pytest.mark.parametrize("left", ["0", "1"])
+def test_who_has_used_up_a_limit_may_be_forbidden_to_call(left):
+    error = HTTPStatusError({"X-RateLimit-Remaining": left, "X-RateLimit-Reset": "30"})
+    error.response.status_code = 403
+    told = None if left == "1" else 30
+    assert (announced_delay(error), announced_pause(error)) == (told, told)
+
+
+@pytest.mark.parametrize("parts", [http.client.HTTPMessage, CIMultiDict])
+def test_what_comes_in_parts_is_put_together(parts):
+    headers = parts()
+    for name, part in (
+        ("RateLimit", '"m";r=50;t=30'),
+        ("Date", "now"),
+        ("ratelimit", '"d";r=0;t=9'),
+    ):
+        headers.add(name, part) if parts is CIMultiDict else headers.add_header(name, part)
+    assert plain_headers(headers) == {"ratelimit": '"m";r=50;t=30, "d";r=0;t=9', "date": "now"}
+    assert announced_delay(HTTPStatusError(headers)) == 9
 
 
 class NoResponseError(Exception):

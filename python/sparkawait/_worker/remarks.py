@@ -69,7 +69,9 @@ class Remarks:
             _refuse(f"`headers` of `read_limits` must map names to values, got `{got}`")
         told = {name: value for name, value in read.items() if _OF_LIMITS in name}
         if told:
-            self._told.append((row, told))
+            # Points in time are those of the clock of the service.
+            clock = {name: read[name] for name in ("date",) if name in read}
+            self._told.append((row, told | clock))
 
     def send(self, port: Port) -> None:
         """Sends all of them, before the outcomes of these calls."""

@@ -14,6 +14,7 @@ from sparkawait import _core
 
 __all__ = ["announced_delay", "announced_pause", "encodable", "plain_headers"]
 
+_FORBIDDEN = 403
 _TOO_MANY_REQUESTS = 429
 _SERVICE_UNAVAILABLE = 503
 
@@ -22,7 +23,7 @@ def announced_delay(error: BaseException) -> float | None:
     """Returns the seconds after which the response that `error` tells of wants to be asked again.
 
     Read are the headers in ``error.response.headers`` and ``error.headers``: ``Retry-After``,
-    ``retry-after-ms``, and if the status is 429 those of limits that are used up.
+    ``retry-after-ms``, and if the status is 429 or 403 those of limits that are used up.
 
     Returns:
         ``None`` if it does not say so.
@@ -34,9 +35,11 @@ def announced_pause(error: BaseException) -> float | None:
     """Returns the same if no other call is to be made until then either.
 
     So it is with a status of 429 or 503: the service has too much to do, whoever asks. It is 0 if
-    the service does not say for how long.
+    the service does not say for how long. With 403 it is so only if it does.
     """
     delay, status = _announced(error)
+    if status == _FORBIDDEN:
+        return delay
     return (delay or 0.0) if status in (_TOO_MANY_REQUESTS, _SERVICE_UNAVAILABLE) else None
 
 
@@ -60,8 +63,15 @@ def encodable(text: str) -> str:
 
 
 def plain_headers(headers: Any) -> dict[str, str]:
-    """Returns headers of any client, by their names in lower case."""
-    return {encodable(str(name)).lower(): encodable(str(it)) for name, it in headers.items()}
+    """Returns headers of any client, by their names in lower case.
+
+    What comes in parts is put together as HTTP says; most clients do so, but aiohttp and urllib.
+    """
+    plain: dict[str, str] = {}
+    for key, value in headers.items():
+        name, text = encodable(str(key)).lower(), encodable(str(value))
+        plain[name] = f"{plain[name]}, {text}" if name in plain else text
+    return plain
 
 
 def _headers_of(owner: object) -> Any:
@@ -81,4 +91,5 @@ def _status_of(error: BaseException, response: object) -> object:
 
 
 def _delay_in(headers: Any, status: object) -> float | None:
-    return _core.announced_delay(plain_headers(headers), status == _TOO_MANY_REQUESTS)
+    is_refused = status in (_FORBIDDEN, _TOO_MANY_REQUESTS)
+    return _core.announced_delay(plain_headers(headers), is_refused)

@@ -19,10 +19,11 @@ A miss gives nulls with ``how="left"`` and drops the row with ``how="inner"``. M
 with a status of ``missing``, those without content (204, 205), and JSON without a row.
 
 An attempt is worth a retry after 408, 425, 429, a status from 500, and whatever goes wrong with a
-connection; ``Retry-After`` sets the delay. All other failures are final. A request that may have
-been carried out, because no whole answer came (``read_timeout``, a connection that broke, 504), is
-sent again only where twice is harmless: with GET, HEAD, PUT, DELETE, OPTIONS and TRACE, and with
-``idempotency_key``; with it 409 is worth a retry, too.
+connection; ``Retry-After`` sets the delay. So it is after a 403 that says when to come again. All
+other failures are final. A request that may have been carried out, because no whole answer came
+(``read_timeout``, a connection that broke, 504), is sent again only where twice is harmless: with
+GET, HEAD, PUT, DELETE, OPTIONS and TRACE, and with ``idempotency_key``; with it 409 is worth a
+retry, too.
 
 A redirection to another scheme, host or port takes no header along that was given here, and no
 body: where one would have to go along the row fails.

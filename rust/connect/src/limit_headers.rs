@@ -6,17 +6,21 @@
 //! | `Retry-After` | RFC 9110 | seconds, some with a fraction, or a date |
 //! | `retry-after-ms` | `OpenAI`, Azure | milliseconds |
 //! | `x-ratelimit-{remaining,reset}-{requests,tokens}` | `OpenAI` and many after it | `6m0s`, `120ms`, `7.5` |
+//! | `x-ratelimit-{remaining,reset}-{requests-day,tokens-minute}` | Cerebras | seconds |
 //! | `x-ratelimit-{remaining,reset}` | GitHub and many others | seconds, or seconds since 1970 |
 //! | `anthropic-ratelimit-..-{remaining,reset}` | Anthropic | RFC 3339 |
 //! | `RateLimit` | drafts of the IETF | `"name";r=50;t=30`, or `remaining=50, reset=30` |
 //! | `RateLimit-{Remaining,Reset}` | earlier drafts | seconds |
 //!
-//! Those of requests and tokens say when a bucket will be full, the others when a window ends. What
-//! cannot be read is left out: headers are advice. So is a limit whose size is sent, and is nothing.
+//! Those of requests and tokens say when a bucket will be full, the others when a window ends. Points
+//! in time are those of the service's clock, which its `Date` tells. What cannot be read is left out:
+//! headers are advice. So is a limit whose size is sent, and is nothing.
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
+use reqwest::header::HeaderMap;
 use sparkawait_core::policy::{Counted, LimitLeft, Renewal};
 
 /// What a response says of the limits of its service.
@@ -39,7 +43,7 @@ struct Names {
     renewal: Renewal,
 }
 
-const NAMES: [Names; 8] = {
+const NAMES: [Names; 10] = {
     use Counted::{Requests, Tokens};
     use Renewal::{AtOnce, Evenly};
     [
@@ -56,6 +60,20 @@ const NAMES: [Names; 8] = {
             limit: "x-ratelimit-limit-tokens",
             counted: Tokens,
             renewal: Evenly,
+        },
+        Names {
+            remaining: "x-ratelimit-remaining-requests-day",
+            reset: "x-ratelimit-reset-requests-day",
+            limit: "x-ratelimit-limit-requests-day",
+            counted: Requests,
+            renewal: AtOnce,
+        },
+        Names {
+            remaining: "x-ratelimit-remaining-tokens-minute",
+            reset: "x-ratelimit-reset-tokens-minute",
+            limit: "x-ratelimit-limit-tokens-minute",
+            counted: Tokens,
+            renewal: AtOnce,
         },
         Names {
             remaining: "x-ratelimit-remaining",
@@ -102,18 +120,36 @@ const NAMES: [Names; 8] = {
     ]
 };
 
+/// The only one that is a list, which may come in parts.
+const LIST: &str = "ratelimit";
+
 /// Returns whether a header by this name, in lower case, tells of a limit.
 pub fn tells_of_limit(name: &str) -> bool {
     name.contains("ratelimit")
 }
 
 impl LimitHeaders {
+    /// Reads those of a response that came just now.
+    pub fn of_response(headers: &HeaderMap) -> Self {
+        let header = |name: &str| {
+            let mut values = headers.get_all(name).iter().filter_map(|it| it.to_str().ok());
+            let first = Cow::Borrowed(values.next()?);
+            let rest = values.filter(|_| name == LIST);
+            Some(rest.fold(first, |all, it| Cow::Owned(format!("{all}, {it}"))))
+        };
+        Self::read(header, SystemTime::now())
+    }
+
     /// Reads what there is; `header` returns the value of one by its name in lower case.
-    pub fn read<'a>(header: impl Fn(&str) -> Option<&'a str>, now: SystemTime) -> Self {
+    ///
+    /// The present is what the service says it is, or else `now`: it has told points in time by the
+    /// same clock.
+    pub fn read<'a>(header: impl Fn(&str) -> Option<Cow<'a, str>>, now: SystemTime) -> Self {
+        let now = header("date").and_then(|it| date(it.trim())).unwrap_or(now);
         let millis = header("retry-after-ms").and_then(|it| decimal(it.trim()));
         let retry_after = millis
             .map(|it| it / 1000)
-            .or_else(|| header("retry-after").and_then(|it| retry_after(it, now)));
+            .or_else(|| header("retry-after").and_then(|it| retry_after(&it, now)));
         let mut left = Vec::new();
         for Names { remaining, reset, limit, counted, renewal } in NAMES {
             let told = header(remaining)
@@ -127,8 +163,8 @@ impl LimitHeaders {
                 renewal,
             }));
         }
-        if let Some(text) = header("ratelimit") {
-            left.extend(draft(text));
+        if let Some(text) = header(LIST) {
+            left.extend(draft(&text));
         }
         // Some services send no time, and nothing left, for a limit that they do not have.
         left.retain(|it| !it.renewed_in.is_zero());
@@ -157,10 +193,14 @@ pub fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     if let Some(seconds) = decimal(text) {
         return Some(seconds);
     }
+    Some(date(text)?.duration_since(now).unwrap_or_default())
+}
+
+/// Reads a date as HTTP writes it.
+fn date(text: &str) -> Option<SystemTime> {
     // Its reader takes anything for the blank in front of the time.
     let words = text.split(' ').count();
-    let date = httpdate::parse_http_date(text).ok().filter(|_| words >= 4)?;
-    Some(date.duration_since(now).unwrap_or_default())
+    httpdate::parse_http_date(text).ok().filter(|_| words >= 4)
 }
 
 /// Reads a number of seconds, without a sign, as digits with a point among them at most.
@@ -253,7 +293,7 @@ mod tests {
     }
 
     fn read(headers: &[(&str, &'static str)]) -> LimitHeaders {
-        let find = |name: &str| headers.iter().find(|it| it.0 == name).map(|it| it.1);
+        let find = |name: &str| headers.iter().find(|it| it.0 == name).map(|it| it.1.into());
         LimitHeaders::read(find, now())
     }
 
@@ -319,6 +359,56 @@ mod tests {
         for text in ["0", "2020-01-01T00:00:00Z", "1400000000", "-1", "soon", "5x", "s", "1.2.3"] {
             assert_eq!(reset(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn points_in_time_are_those_of_the_clock_of_the_service() {
+        // It is an hour late.
+        let reset = |told| {
+            let headers = [
+                ("date", "Sat, 21 Nov 2026 05:00:00 GMT"),
+                ("x-ratelimit-remaining", "0"),
+                ("x-ratelimit-reset", told),
+            ];
+            read(&headers).delay().map(|it| it.as_secs())
+        };
+        assert_eq!(reset("1795237220"), Some(20));
+        assert_eq!(reset("2026-11-21T05:00:20Z"), Some(20));
+        assert_eq!(reset("20"), Some(20));
+        assert_eq!(reset("2026-11-21T04:59:59Z"), None);
+        let retry = [
+            ("date", "Sat, 21 Nov 2026 05:00:00 GMT"),
+            ("retry-after", "Sat, 21 Nov 2026 05:00:20 GMT"),
+        ];
+        assert_eq!(read(&retry).delay(), Some(Duration::from_secs(20)));
+    }
+
+    #[test]
+    fn limits_of_a_day_and_of_a_minute_end_with_them() {
+        let headers = [
+            ("x-ratelimit-limit-requests-day", "14400"),
+            ("x-ratelimit-remaining-requests-day", "14350"),
+            ("x-ratelimit-reset-requests-day", "33011.382867097855"),
+            ("x-ratelimit-remaining-tokens-minute", "62000"),
+            ("x-ratelimit-reset-tokens-minute", "11.382867097854614"),
+        ];
+        let left = read(&headers).left;
+        let told: Vec<_> = left.iter().map(|it| (it.counted, it.remaining, it.renewal)).collect();
+        let (requests, tokens) = (Counted::Requests, Counted::Tokens);
+        assert_eq!(told, [(requests, 14_350, Renewal::AtOnce), (tokens, 62_000, Renewal::AtOnce)]);
+        assert_eq!(left[1].renewed_in.as_millis(), 11_382);
+    }
+
+    #[test]
+    fn a_list_may_come_in_parts() {
+        let mut headers = HeaderMap::new();
+        for part in [r#""minute";r=50;t=30"#, r#""day";r=9;t=4000"#] {
+            headers.append("ratelimit", part.parse().unwrap());
+            headers.append("x-ratelimit-remaining", "7".parse().unwrap());
+            headers.append("x-ratelimit-reset", "30".parse().unwrap());
+        }
+        let left = LimitHeaders::of_response(&headers).left;
+        assert_eq!(left.iter().map(|it| it.remaining).collect::<Vec<_>>(), [7, 50, 9]);
     }
 
     #[test]

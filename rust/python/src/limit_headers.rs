@@ -10,7 +10,7 @@ use sparkawait_macros::guarded;
 
 /// Reads headers, by their names in lower case.
 pub(crate) fn read(headers: &HashMap<String, String>) -> LimitHeaders {
-    let header = |name: &str| headers.get(name).map(String::as_str);
+    let header = |name: &str| headers.get(name).map(|it| it.as_str().into());
     LimitHeaders::read(header, SystemTime::now())
 }
 

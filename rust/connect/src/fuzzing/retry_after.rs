@@ -15,8 +15,10 @@ pub fn retry_after(data: &[u8]) {
             limit_headers::retry_after(text, SystemTime::UNIX_EPOCH + Duration::from_secs(now));
         assert_eq!(told, reference(text.trim(), now), "{text:?}");
         // All headers have the same text, whatever they are for.
-        let limits =
-            LimitHeaders::read(|_| Some(text), SystemTime::UNIX_EPOCH + Duration::from_secs(now));
+        let limits = LimitHeaders::read(
+            |_| Some(text.into()),
+            SystemTime::UNIX_EPOCH + Duration::from_secs(now),
+        );
         assert!(limits.left.iter().all(|it| !it.renewed_in.is_zero()), "{text:?}");
         assert!(told.is_none() || limits.retry_after.is_some(), "{text:?}");
     }

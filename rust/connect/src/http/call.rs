@@ -2,7 +2,6 @@
 //! One call: the request goes out, the response comes in.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
@@ -158,8 +157,7 @@ impl CallRules {
         if !self.reads_limits || !tells() {
             return Vec::new();
         }
-        let header = |name: &str| headers.get(name).and_then(|it| it.to_str().ok());
-        LimitHeaders::read(header, SystemTime::now()).tightest().collect()
+        LimitHeaders::of_response(headers).tightest().collect()
     }
 
     /// Makes the failure of a call that got no whole response.

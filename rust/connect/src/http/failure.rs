@@ -2,7 +2,7 @@
 //! What failed calls say, and whether they are worth another attempt.
 
 use std::error::Error as StdError;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use h2::Reason;
 use reqwest::StatusCode;
@@ -93,6 +93,9 @@ pub(super) fn status_failure(
     let quoted: String = text.trim().chars().take(QUOTED).collect();
     let mut message =
         if quoted.is_empty() { summary.clone() } else { format!("{summary}: {quoted}") };
+    let limits = LimitHeaders::of_response(headers);
+    // Some refuse so who has used up a limit.
+    let is_forbidden = status == StatusCode::FORBIDDEN && limits.delay().is_some();
     let is_worth_it = match status {
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => true,
         // A request with the same key is under way, the attempt before this one perhaps.
@@ -103,16 +106,15 @@ pub(super) fn status_failure(
             message.push_str(NOT_REPEATED);
             false
         }
-        status => status.is_server_error(),
+        status => is_forbidden || status.is_server_error(),
     };
-    let header = |name: &str| headers.get(name).and_then(|it| it.to_str().ok());
-    let limits = LimitHeaders::read(header, SystemTime::now());
     // Limits that are used up are why calls are refused, but not why they fail.
-    let is_refused = status == StatusCode::TOO_MANY_REQUESTS;
+    let is_refused = is_forbidden || status == StatusCode::TOO_MANY_REQUESTS;
+    let is_busy = is_refused || status == StatusCode::SERVICE_UNAVAILABLE;
     let delay = if is_refused { limits.delay() } else { limits.retry_after };
     let retry = if is_worth_it { delay.map_or(Retry::Yes, Retry::After) } else { Retry::No };
     let sign = match status {
-        status if is_busy(status) => CallSign::Overloaded,
+        _ if is_busy => CallSign::Overloaded,
         StatusCode::GATEWAY_TIMEOUT => CallSign::TimedOut,
         // The server is well: the request before is under way.
         StatusCode::CONFLICT => CallSign::Neutral,
@@ -122,13 +124,8 @@ pub(super) fn status_failure(
     let asks_to_wait = matches!(retry, Retry::After(_));
     let failed = Failed::new(service_failure(message, summary), retry, sign);
     // Of others it says when that one call is worth another attempt.
-    let pause = delay.filter(|_| is_busy(status));
+    let pause = delay.filter(|_| is_busy);
     Failed { pause, is_of_request: is_of_request && !asks_to_wait, ..failed }
-}
-
-/// Whether a status says that the server has too much to do, whoever asks.
-fn is_busy(status: StatusCode) -> bool {
-    matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
 }
 
 /// Makes the failure of a call that got no whole response.
@@ -220,6 +217,8 @@ fn causes(error: &dyn StdError) -> String {
 
 #[cfg(test)]
 mod tests {
+    use reqwest::header::HeaderValue;
+
     use super::*;
 
     #[test]
@@ -243,5 +242,22 @@ mod tests {
         assert_eq!(sign(504, Repeats::Unsafe), (Retry::No, CallSign::TimedOut));
         assert_eq!(sign(409, Repeats::Keyed), (Retry::Yes, CallSign::Neutral));
         assert_eq!(sign(404, Repeats::Harmless), (Retry::No, CallSign::Neutral));
+        assert_eq!(sign(403, Repeats::Harmless), (Retry::No, CallSign::Neutral));
+    }
+
+    #[test]
+    fn who_has_used_up_a_limit_may_be_forbidden_to_call() {
+        let failed = |left: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-ratelimit-remaining", HeaderValue::from_static(left));
+            headers.insert("x-ratelimit-reset", HeaderValue::from_static("30"));
+            let forbidden = StatusCode::FORBIDDEN;
+            let failed = status_failure("host", forbidden, &headers, b"", Repeats::Unsafe);
+            (failed.retry, failed.sign, failed.pause)
+        };
+
+        let wait = Duration::from_secs(30);
+        assert_eq!(failed("0"), (Retry::After(wait), CallSign::Overloaded, Some(wait)));
+        assert_eq!(failed("1"), (Retry::No, CallSign::Neutral, None));
     }
 }

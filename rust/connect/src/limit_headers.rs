@@ -19,8 +19,8 @@
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
+use http::HeaderMap;
 use jiff::Timestamp;
-use reqwest::header::HeaderMap;
 use sparkawait_core::policy::{Counted, LimitLeft, Renewal};
 
 /// What a response says of the limits of its service.

@@ -158,10 +158,16 @@ class AskMany(sa.AsyncFunction):
 
 
 class Moody:
-    """A service that refuses some rows for good, and others once."""
+    """A service that refuses some rows for good, others once, and keeps some until they come again.
 
-    def __init__(self, refused: set[int], busy: set[int]) -> None:
-        self.refused, self.busy = refused, busy
+    What it keeps is answered when the test is over: the second calls of the rows beside them are
+    answered, too, and so none is given up before it has come.
+    """
+
+    def __init__(self, refused: set[int], busy: set[int], slow: set[int]) -> None:
+        self.refused, self.busy, self.slow = refused, busy, slow
+        self.kept = 0
+        self.over = threading.Event()
         self._seen: set[int] = set()
         self._lock = threading.Lock()
 
@@ -170,10 +176,14 @@ class Moody:
         with self._lock:
             new = items - self._seen
             self._seen |= items
-        if items & self.refused:
-            return 400, {}, b"{}"
-        if new & self.busy:
-            return 503, {}, b"{}"
+            if items & self.refused:
+                return 400, {}, b"{}"
+            if new & self.busy:
+                return 503, {}, b"{}"
+            keeps = new == items and bool(new & self.slow)
+            self.kept += keeps
+        if keeps:
+            self.over.wait(60)
         return ok(doubled(inputs(request)))
 
 
@@ -181,8 +191,8 @@ class Moody:
 @pytest.mark.parametrize("seed", range(6))
 def test_what_is_charged_for_requests_is_what_has_come(seed, is_native):
     pick, totals, ids = random.Random(seed), {}, range(60)  # noqa: S311 - of a test
-    chosen = pick.sample(ids, 5)
-    moody = Moody({*chosen[:2]}, {*chosen[2:]})
+    chosen = pick.sample(ids, 7)
+    moody = Moody({*chosen[:2]}, {*chosen[2:5]}, set(chosen[5:]) if seed % 2 else set())
     batch = sa.Batch(
         max_rows=pick.choice([2, 5, 16]), linger=pick.choice(["0ms", "3ms"]), split_on_error=True
     )
@@ -195,8 +205,10 @@ def test_what_is_charged_for_requests_is_what_has_come(seed, is_native):
         name=f"moody {seed} {is_native}",
         per="request",
     )
+    hedge = {"hedge": sa.Hedge(after="1s", max_extra=1.0)} if moody.slow else {}
     with serve_batches(moody.reply) as server:
         many = AskMany(f"{server.url}/b", batch)
+        many.idempotent = True
         plan = resolve_unpickled(
             "unordered",
             lookup(server, batch=batch, idempotency_key="{x}") if is_native else many,
@@ -206,10 +218,13 @@ def test_what_is_charged_for_requests_is_what_has_come(seed, is_native):
             retry=sa.retry.fixed_delay(20, "1ms"),
             on_error="drop",
             timeout="60s",
+            **hedge,
         )
         rows = pa.record_batch({"x": ids, "tenant": [it % 2 for it in ids]})
         out = arrow.run(plan, iter([rows]), on_metrics=totals.update)
         found = sorted(row["x"] for part in out for row in part.to_pylist())
+        moody.over.set()
 
     assert found == [it for it in ids if it not in moody.refused]
+    assert totals["hedged"] >= moody.kept
     assert totals["rate_limits"][limit.label]["permits"] == limit.cost * len(server.requests)

@@ -305,21 +305,23 @@ impl ChannelPolicies {
         self.channels.get(id.0 as usize).is_some_and(|it| it.request.places(now) > 0)
     }
 
-    /// Returns whether the limits that channels share let a call start now; if not they are asked
-    /// again in time.
-    pub(super) fn is_open(&mut self, costs: &Costs, now: ProcessingTime) -> bool {
+    /// Returns when the limits that channels share let a call start, if not now; they are asked
+    /// again then if something waits.
+    pub(super) fn opens_at(
+        &mut self,
+        costs: &Costs,
+        now: ProcessingTime,
+    ) -> Option<ProcessingTime> {
         // Others may wait for what this call does not need.
-        let Some(gate) = self.gate.as_mut().filter(|it| !it.gate.is_free(costs)) else {
-            return true;
-        };
+        let gate = self.gate.as_mut().filter(|it| !it.gate.is_free(costs))?;
         let ready_at = gate.gate.ask(costs, now);
         let was_shut = gate.held_until.is_some();
         gate.held_until = (ready_at > now).then_some(ready_at);
-        let is_shut = gate.held_until.is_some();
-        if is_shut != was_shut {
+        let held_until = gate.held_until;
+        if held_until.is_some() != was_shut {
             self.note_wait(now);
         }
-        !is_shut
+        held_until
     }
 
     /// Ends the wait for the limits that channels share once its time has come. Whoever starts next

@@ -10,7 +10,8 @@
 //! The two are one attempt of the record, with the same number but for a mark, so that a hedge takes
 //! none of its retries. A hedge takes a credit like any call, and goes before records that wait for
 //! one, since in a busy job none is ever left over. But records that have two calls never hold all
-//! credits, of the operator or of a channel: one is left for others.
+//! credits, of the operator or of a channel: one is left for others. One that limits in time let not
+//! start is tried again when they do.
 
 use super::AsyncWaitOperator;
 use super::action::{AttemptId, Completion, Handled, Invocation};
@@ -35,6 +36,9 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
 
     /// Puts the calls that count as slow now behind those that wait for a second one.
     pub(super) fn note_slow(&mut self, now: ProcessingTime) {
+        if let Some(hedging) = &mut self.hedging {
+            hedging.end_wait(now);
+        }
         while let Some(attempt) = self.timers.hedges.pop_due(now) {
             if let Some(hedging) = self.hedging.as_mut().filter(|_| !self.is_closed) {
                 hedging.slow.push_back(attempt);
@@ -60,8 +64,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             }
             if let Some(channels) = &mut self.channels {
                 let leaves_one = |calls| hedging.leaves_one(calls, |it| it == channel);
-                if !channels.try_hedge(channel, attempt.entry, leaves_one, now) {
-                    hedging.slow.push_back(attempt);
+                if let Err(again) = channels.try_hedge(channel, attempt.entry, leaves_one, now) {
+                    hedging.put_back(attempt, again);
                     looked_at += 1;
                     continue;
                 }

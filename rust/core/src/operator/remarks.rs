@@ -63,7 +63,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             in_flight.channel = channels.admit(None, runs, now).0;
             match in_flight.phase {
                 Phase::Running if in_flight.calls == Calls::Both => {
-                    channels.try_hedge(in_flight.channel, id, |_| true, now);
+                    let hedged = channels.try_hedge(in_flight.channel, id, |_| true, now);
+                    debug_assert!(hedged.is_ok(), "nothing bounds the calls of this channel yet");
                 }
                 Phase::Blocked | Phase::Waiting | Phase::BackOff => {
                     channels.suspend(in_flight.channel);

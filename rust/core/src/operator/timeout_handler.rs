@@ -71,7 +71,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             Timer::Record => timers.records.next(held, |id| can_time_out(queue, id)),
             Timer::Attempt => timers.attempts.next(held, |attempt| runs(queue, attempt)),
             Timer::BackOff => timers.back_offs.next(|attempt| backs_off(queue, attempt)),
-            Timer::Hedge => timers.hedges.next(held, |attempt| runs_alone(queue, attempt)),
+            Timer::Hedge => {
+                let slow = timers.hedges.next(held, |attempt| runs_alone(queue, attempt));
+                let again = self.hedging.as_ref().and_then(|it| it.next_look());
+                slow.into_iter().chain(again).min()
+            }
             Timer::Channel => self.channels.as_mut().and_then(|it| it.poll_timeout()),
         }
     }

@@ -63,10 +63,15 @@ impl ChannelTable {
         self.consult_for(id, &costs, now);
     }
 
-    /// Does as [`consult`](Self::consult) for a call that costs as much; returns whether it may
-    /// start now as far as time goes.
-    fn consult_for(&mut self, id: ChannelId, costs: &Costs, now: ProcessingTime) -> bool {
-        let Some(policies) = &mut self.policies else { return true };
+    /// Does as [`consult`](Self::consult) for a call that costs as much; returns when it may start
+    /// as far as time goes, if not now.
+    fn consult_for(
+        &mut self,
+        id: ChannelId,
+        costs: &Costs,
+        now: ProcessingTime,
+    ) -> Option<ProcessingTime> {
+        let policies = self.policies.as_mut()?;
         let channel = &mut self.channels[id];
         // What waits for nothing needs no look at the clock, unless others wait outside for it.
         let is_awaited = channel.waiting > 0 || self.config.is_single;
@@ -91,7 +96,7 @@ impl ChannelTable {
         if self.channels[id].limit != limit {
             self.set_limit_of(id, limit);
         }
-        verdict.held_until.is_none()
+        verdict.held_until
     }
 
     /// Returns whether a record that was never called and costs as much may start at once: no
@@ -109,16 +114,16 @@ impl ChannelTable {
         if let Some(policies) = &mut self.policies {
             policies.prepare(id, costs, now);
         }
-        if !self.consult_for(id, costs, now) {
+        if self.consult_for(id, costs, now).is_some() {
             return false;
         }
         let is_free = self.policies.as_ref().is_none_or(|it| it.is_free(costs));
-        is_free || (self.ready.is_empty() && self.is_open(costs, now))
+        is_free || (self.ready.is_empty() && self.opens_at(costs, now).is_none())
     }
 
-    /// Returns whether the limits that channels share let a call start that costs as much.
-    fn is_open(&mut self, costs: &Costs, now: ProcessingTime) -> bool {
-        self.policies.as_mut().is_none_or(|it| it.is_open(costs, now))
+    /// Returns when the limits that channels share let a call start that costs as much, if not now.
+    fn opens_at(&mut self, costs: &Costs, now: ProcessingTime) -> Option<ProcessingTime> {
+        self.policies.as_mut()?.opens_at(costs, now)
     }
 
     /// Returns whether the record may start that is next in its channel; else that waits, and so do
@@ -132,9 +137,9 @@ impl ChannelTable {
         before: usize,
         now: ProcessingTime,
     ) -> bool {
-        let is_late = !self.consult_for(id, costs, now);
+        let is_late = self.consult_for(id, costs, now).is_some();
         let is_free = || self.policies.as_ref().is_none_or(|it| it.is_free(costs));
-        if !is_late && (is_free() || before == 0 && self.is_open(costs, now)) {
+        if !is_late && (is_free() || before == 0 && self.opens_at(costs, now).is_none()) {
             return true;
         }
         let channel = &mut self.channels[id];
@@ -226,32 +231,33 @@ impl ChannelTable {
 
     /// Uses a credit for a second call of a record of the channel, ahead of those that wait for
     /// one; none while its limit shrinks, or if `leaves_one` says so of the calls that it may have.
+    ///
+    /// Else returns when to ask again: never, where a call has to end first or a channel is held,
+    /// whose records are looked at in time.
     pub(crate) fn try_hedge(
         &mut self,
         id: ChannelId,
         entry: EntryId,
         leaves_one: impl FnOnce(usize) -> bool,
         now: ProcessingTime,
-    ) -> bool {
+    ) -> Result<(), ProcessingTime> {
         let costs = self.policies.as_ref().map_or(Costs::NONE, |it| it.costs(id, Some(entry), now));
-        if self.policies.is_some() && !self.may_start_beside(id, &costs, now) {
-            return false;
-        }
+        self.may_start_beside(id, &costs, now)?;
         let channel = &self.channels[id];
         if channel.is_shrinking || !leaves_one(channel.account.limit() as usize) {
-            return false;
+            return Err(ProcessingTime::NEVER);
         }
         if channel.account.free() == 0 && self.pool.free() == 0 {
             self.collect();
         }
         if !self.channels[id].account.take(&mut self.pool) {
-            return false;
+            return Err(ProcessingTime::NEVER);
         }
         self.note_loan(id);
         self.note_start(id, Some(entry), &costs, now);
         // It may have been meant for one that waits.
         self.ask(id);
-        true
+        Ok(())
     }
 
     /// Ends the use of a credit by one of two calls of a record, of which the other goes on.
@@ -259,9 +265,21 @@ impl ChannelTable {
         self.recycle(id);
     }
 
-    /// Returns whether policies let a second call start that costs as much, ahead of what waits.
-    fn may_start_beside(&mut self, id: ChannelId, costs: &Costs, now: ProcessingTime) -> bool {
-        !self.channels[id].is_held && self.consult_for(id, costs, now) && self.is_open(costs, now)
+    /// Returns whether policies let a second call start that costs as much, ahead of what waits, or
+    /// when to ask again.
+    fn may_start_beside(
+        &mut self,
+        id: ChannelId,
+        costs: &Costs,
+        now: ProcessingTime,
+    ) -> Result<(), ProcessingTime> {
+        let Some(policies) = &mut self.policies else { return Ok(()) };
+        if self.channels[id].is_held {
+            return Err(ProcessingTime::NEVER);
+        }
+        policies.prepare(id, costs, now);
+        let opens_at = self.consult_for(id, costs, now).or_else(|| self.opens_at(costs, now));
+        opens_at.map_or(Ok(()), Err)
     }
 
     /// Makes no call of a channel before `until`, because the reply to a call that started at

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of second calls, on a manual clock.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -10,7 +10,9 @@ use super::*;
 use crate::element::{Key, StreamElement, StreamRecord};
 use crate::flow::ChannelConfig;
 use crate::operator::{Config, EndOfInput, Failure, FailurePolicy, Metrics, OutputMode, Retry};
-use crate::policy::{AdaptiveLimitConfig, HedgeAfter, HedgeConfig, PolicyConfig};
+use crate::policy::{
+    AdaptiveLimitConfig, Gcra, HedgeAfter, HedgeConfig, PolicyConfig, Rate, RateLimitConfig,
+};
 use crate::retry::AsyncRetryStrategy;
 
 type Operator = AsyncWaitOperator<u32, u32, &'static str>;
@@ -42,7 +44,8 @@ fn operator(config: Config, records: u32) -> Operator {
 }
 
 fn put(operator: &mut Operator, value: u32, now: u64) {
-    let channel = Some(Key::new(u64::from(value % 2) + 1));
+    let is_single = operator.config.channels.is_some_and(|it| it.is_single);
+    let channel = Some(Key::new(u64::from(value % 2) + 1)).filter(|_| !is_single);
     let record = StreamRecord::new(value, None);
     operator.process_element_on(channel, record, None, at(now)).unwrap();
 }
@@ -267,6 +270,40 @@ fn a_hedge_takes_a_credit_of_its_channel_before_those_that_wait() {
     answer(&mut operator, calls[4].1, 0, 12);
     let [(value, next)] = started(&mut operator)[..] else { panic!("one call") };
     assert!(!next.is_hedge() && value % 2 == 0);
+}
+
+#[test]
+fn a_hedge_that_waits_for_a_limit_starts_when_that_lets_it() {
+    for (is_per_channel, is_single) in [(false, false), (true, false), (false, true)] {
+        let rate = Rate::new(NonZeroU64::MIN, Duration::from_nanos(100)).unwrap();
+        let burst = NonZeroU64::new(if is_per_channel { 1 } else { 2 }).unwrap();
+        let limit = RateLimitConfig {
+            limit: Gcra::new(rate, burst),
+            cost: 1,
+            is_per_channel,
+            is_per_request: false,
+            counted: None,
+        };
+        let policy =
+            PolicyConfig { rate_limits: [Some(limit), None, None, None], ..PolicyConfig::NONE };
+        let mut config = with_channels(4, &policy);
+        if is_single {
+            config.channels = Some(ChannelConfig::single(policy));
+        }
+        let mut operator = operator(config, 2);
+        assert_eq!(started(&mut operator).len(), 2);
+
+        assert_eq!(hedges(&mut operator, AFTER), []);
+
+        let mut begun = 0;
+        while begun < 2 {
+            let next = operator.poll_timeout().expect("a second call waits").as_nanos();
+            assert!(next > AFTER && next <= 200, "per channel: {is_per_channel}, at {next}");
+            begun += hedges(&mut operator, next).len();
+        }
+        // Whoever hands records to a single channel waits for its limit outside.
+        assert!(is_single || operator.poll_timeout().is_none());
+    }
 }
 
 #[test]

@@ -193,7 +193,7 @@ def test_what_is_charged_for_requests_is_what_has_come(seed, is_native):
     pick, totals, ids = random.Random(seed), {}, range(60)  # noqa: S311 - of a test
     chosen = pick.sample(ids, 7)
     moody = Moody({*chosen[:2]}, {*chosen[2:5]}, set(chosen[5:]) if seed % 2 else set())
-    # Two requests that are kept have no more rows than may have a second call at once, which are 10.
+    # No more rows are kept than may have a second call at once, which are 10.
     max_rows = pick.choice([2, 5]) if moody.slow else pick.choice([2, 5, 16])
     batch = sa.Batch(max_rows=max_rows, linger=pick.choice(["0ms", "3ms"]), split_on_error=True)
     limit = sa.RateLimit(

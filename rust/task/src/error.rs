@@ -32,7 +32,8 @@ impl CallFailure {
             Refusal::Paused(rest) => (
                 ErrorKind::DestinationPaused,
                 format!(
-                    "its destination dropped the last calls and is paused, for {rest:?} at least"
+                    "its destination dropped the last calls and is paused, for {:?} at least",
+                    whole_millis(rest)
                 ),
             ),
         };
@@ -199,13 +200,19 @@ fn plural(attempts: u32) -> String {
     format!("{attempts} attempt{}", if attempts == 1 { "" } else { "s" })
 }
 
+/// Rounds up to milliseconds: nobody reads the rest.
+fn whole_millis(duration: Duration) -> Duration {
+    let millis = duration.as_nanos().div_ceil(1_000_000);
+    Duration::from_millis(millis.try_into().unwrap_or(u64::MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_refused_call_tells_why_and_what_failed_before() {
-        let refusal = Refusal::Paused(Duration::from_secs(8));
+        let refusal = Refusal::Paused(Duration::from_nanos(7_998_907_724));
         let last = CallFailure {
             kind: ErrorKind::UserFunctionFailed,
             message: "ConnectionError: 7".to_owned(),
@@ -216,7 +223,7 @@ mod tests {
         let first = CallFailure::refused(refusal, None);
         let later = CallFailure::refused(refusal, Some(Box::new(last)));
 
-        let paused = "its destination dropped the last calls and is paused, for 8s at least";
+        let paused = "its destination dropped the last calls and is paused, for 7.999s at least";
         assert_eq!((first.kind, first.summary.as_str()), (ErrorKind::DestinationPaused, paused));
         assert_eq!(later.message, format!("{paused}; the last failure was: ConnectionError: 7"));
         assert_eq!(later.summary, format!("{paused}; the last failure was: ConnectionError"));

@@ -23,6 +23,9 @@ const LEAST: f64 = 0.5;
 /// Calls are counted over so many seconds.
 const COUNTED: f64 = 0.5;
 
+/// Calls that are refused before that are counted over so many seconds at least.
+const COUNTED_AT_LEAST: f64 = 0.05;
+
 /// The weight of the last count.
 const SMOOTHING: f64 = 0.8;
 
@@ -33,8 +36,10 @@ const SMOOTHING: f64 = 0.8;
 /// refused, slowly there, quickly beyond; never to more than twice what is sent.
 /// Counterpart of the adaptive retry mode of the AWS SDKs, whose curve is that of
 /// TCP CUBIC; differs in that calls which were in flight at a refusal lower it no
-/// further, or those that are refused together would bring it down to its least.
-/// Fits services that answer 429: they limit a rate, not the calls at a time.
+/// further, or those that are refused together would bring it down to its least,
+/// and in that what was sent is counted from the first call on, without the time
+/// for which the service asked for a pause: in that no permits come either, or they
+/// would be used, and refused, all at once. Fits services that answer 429: they limit a rate, not the calls at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct AdaptiveRate {
     /// Calls per second that may be made; `None` before the first refusal.
@@ -47,11 +52,13 @@ pub struct AdaptiveRate {
     /// Permits that are there.
     tokens: f64,
     filled_at: ProcessingTime,
-    /// Replies since the count began, and when.
+    /// Replies since the count began, and when; not before the first call.
     count: f64,
-    counted_at: ProcessingTime,
-    /// Replies per second.
-    measured: f64,
+    counted_at: Option<ProcessingTime>,
+    /// Replies per second; `None` before the end of the first count.
+    measured: Option<f64>,
+    /// Until when the service wants to be left alone.
+    paused_until: ProcessingTime,
 }
 
 impl AdaptiveRate {
@@ -65,8 +72,9 @@ impl AdaptiveRate {
             tokens: 0.0,
             filled_at: now,
             count: 0.0,
-            counted_at: now,
-            measured: 0.0,
+            counted_at: None,
+            measured: None,
+            paused_until: now,
         }
     }
 
@@ -91,26 +99,37 @@ impl AdaptiveRate {
         (self.tokens + since * rate).min(rate.max(1.0))
     }
 
-    fn measure(&mut self, now: ProcessingTime) {
+    /// Notes that no call is made before `until`.
+    pub fn pause_until(&mut self, until: ProcessingTime, now: ProcessingTime) {
+        let rests = until.saturating_since(self.paused_until.max(now));
+        self.paused_until = self.paused_until.max(until);
+        self.counted_at = self.counted_at.map(|it| it + rests);
+        self.tokens = 0.0;
+        self.filled_at = self.filled_at.max(until);
+    }
+
+    /// Counts a reply; returns how many there are per second.
+    fn measure(&mut self, now: ProcessingTime) -> f64 {
         self.count += 1.0;
-        let since = now.saturating_since(self.counted_at).as_secs_f64();
-        if since >= COUNTED {
-            let current = self.count / since;
-            self.measured = current * SMOOTHING + self.measured * (1.0 - SMOOTHING);
-            (self.count, self.counted_at) = (0.0, now);
-        } else if self.measured == 0.0 && since > 0.0 {
-            // Refused in its first half second, it has to begin somewhere.
-            self.measured = self.count / since.max(0.1);
-            (self.count, self.counted_at) = (0.0, now);
+        let since = self.counted_at.map_or(0.0, |it| now.saturating_since(it).as_secs_f64());
+        let current = self.count / since.max(COUNTED_AT_LEAST);
+        if since < COUNTED {
+            return self.measured.unwrap_or(current);
         }
+        (self.count, self.counted_at) = (0.0, Some(now));
+        let smoothed = |before| current * SMOOTHING + before * (1.0 - SMOOTHING);
+        *self.measured.insert(self.measured.map_or(current, smoothed))
     }
 }
 
 impl CallPolicy for AdaptiveRate {
     fn on_start(&mut self, now: ProcessingTime, _costs: &Costs) {
+        if self.counted_at.is_none() {
+            self.counted_at = Some(now);
+        }
         if let Some(rate) = self.rate {
             self.tokens = self.tokens_at(rate, now) - 1.0;
-            self.filled_at = now;
+            self.filled_at = self.filled_at.max(now);
         }
     }
 
@@ -121,13 +140,13 @@ impl CallPolicy for AdaptiveRate {
             return;
         }
         let (now, is_refused) = (call.ended, call.sign == CallSign::Overloaded);
-        self.measure(now);
+        let measured = self.measure(now);
         // It was sent at the rate that was too high, and says nothing of the lower one.
         if is_refused && self.rate.is_some() && call.started < self.refused_at {
             return;
         }
         let aimed = if is_refused {
-            let sent = self.rate.map_or(self.measured, |rate| rate.min(self.measured));
+            let sent = self.rate.map_or(measured, |rate| rate.min(measured));
             self.refused = sent.max(LEAST);
             self.refused_at = now;
             self.back_after = (self.refused * (1.0 - BETA) / SCALE).cbrt();
@@ -139,8 +158,8 @@ impl CallPolicy for AdaptiveRate {
             return;
         };
         self.tokens = self.rate.map_or(0.0, |rate| self.tokens_at(rate, now));
-        self.filled_at = now;
-        let rate = aimed.min(2.0 * self.measured.max(LEAST)).max(LEAST);
+        self.filled_at = self.filled_at.max(now);
+        let rate = aimed.min(2.0 * measured.max(LEAST)).max(LEAST);
         self.tokens = self.tokens.min(rate.max(1.0));
         self.rate = Some(rate);
     }
@@ -157,7 +176,7 @@ impl CallPolicy for AdaptiveRate {
         }
         // A nanosecond more than the float says, so that it is there by then.
         let wait = Duration::try_from_secs_f64(lacks / rate).unwrap_or(Duration::MAX);
-        (now + wait).after_nanos(1)
+        (now.max(self.filled_at) + wait).after_nanos(1)
     }
 
     fn is_watching(&self, _now: ProcessingTime) -> bool {
@@ -167,6 +186,8 @@ impl CallPolicy for AdaptiveRate {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
 
     /// A service that bears `bears` calls per second, counted in tenths of a second, and answers
@@ -217,6 +238,62 @@ mod tests {
             charged: Costs::NONE,
             cost: Costs::NONE,
         });
+    }
+
+    /// A service of `bears` calls a second, out of a bucket of `burst`, that asks for a pause where it
+    /// refuses; 100 calls of 5 ms are in flight. Returns the answers and refusals of `seconds`.
+    fn serve(bears: f64, burst: f64, pause: Duration, seconds: u64) -> (u32, u32) {
+        let mut limit = AdaptiveRate::new(ProcessingTime::ZERO);
+        let (mut now, mut paused_until) = (ProcessingTime::ZERO, ProcessingTime::ZERO);
+        let (mut bucket, mut filled_at) = (burst, now);
+        let mut in_flight = VecDeque::new();
+        let (mut answers, mut refusals) = (0, 0);
+        while now < ProcessingTime::ZERO + Duration::from_secs(seconds) {
+            let starts_at = paused_until.max(limit.ready_at(now, &Costs::NONE)).max(now);
+            let ends_at = in_flight.front().map(|(started, _)| *started + Duration::from_millis(5));
+            if in_flight.len() < 100 && ends_at.is_none_or(|it| starts_at < it) {
+                now = starts_at;
+                limit.on_start(now, &Costs::NONE);
+                let since = now.saturating_since(filled_at).as_secs_f64();
+                (bucket, filled_at) = (burst.min(bucket + since * bears), now);
+                in_flight.push_back((now, bucket < 1.0));
+                bucket -= f64::from(u8::from(bucket >= 1.0));
+                continue;
+            }
+            now = ends_at.unwrap();
+            let Some((started, is_refused)) = in_flight.pop_front() else { continue };
+            (answers, refusals) =
+                if is_refused { (answers, refusals + 1) } else { (answers + 1, refusals) };
+            end(&mut limit, is_refused, started, now);
+            if is_refused && now + pause > paused_until {
+                paused_until = now + pause;
+                limit.pause_until(paused_until, now);
+            }
+        }
+        (answers, refusals)
+    }
+
+    #[test]
+    fn a_rate_that_is_a_tenth_of_what_is_sent_at_first_is_used() {
+        for (pause, burst) in [(0, 2000.0), (0, 100.0), (1, 2000.0), (1, 100.0)] {
+            let (answers, refusals) = serve(2000.0, burst, Duration::from_secs(pause), 17);
+            let used = (f64::from(answers) - burst) / (17.0 * 2000.0);
+            assert!(used > 0.75, "{used} of the rate, a burst of {burst}, pauses of {pause} s");
+            assert!(refusals * 50 < answers, "{refusals} of {answers} refused");
+        }
+    }
+
+    #[test]
+    fn no_permits_come_in_a_pause() {
+        let mut limit = AdaptiveRate::new(ProcessingTime::ZERO);
+        let at = |millis| ProcessingTime::ZERO + Duration::from_millis(millis);
+        (0..100).for_each(|call| end(&mut limit, false, at(call * 10), at(call * 10)));
+        end(&mut limit, true, at(990), at(1000));
+
+        limit.pause_until(at(60_000), at(1000));
+
+        assert_eq!(limit.calls(at(60_000)), 0);
+        assert!(limit.ready_at(at(60_000), &Costs::NONE) > at(60_000));
     }
 
     #[test]

@@ -99,10 +99,12 @@ impl ChannelPolicy {
         now: ProcessingTime,
     ) {
         self.count_closed(now);
+        let until = until.min(now + LONGEST_ASKED);
         let only_asked = || Pause::new(PauseConfig::new(None, u32::MAX, 0));
-        self.pause
-            .get_or_insert_with(only_asked)
-            .pause_until(until.min(now + LONGEST_ASKED), started);
+        self.pause.get_or_insert_with(only_asked).pause_until(until, started);
+        if let Some(rate) = &mut self.adaptive_rate {
+            rate.pause_until(until, now);
+        }
     }
 
     /// Learns what is left of a limit of the service, see [`RateLimit::tell`](super::RateLimit::tell).

@@ -10,11 +10,16 @@ Pure functions, for any thread.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NoReturn
+
 import pyarrow as pa
 
+from sparkawait._plan.suggestions import suggestion
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 __all__ = [
+    "refuse_column",
     "require_column",
     "require_key",
     "require_number",
@@ -26,8 +31,14 @@ __all__ = [
 def require_column(schema: pa.Schema, column: str, option: str) -> None:
     """Checks that the input has a column."""
     if column not in schema.names:
-        msg = f"`{option}` names column `{column}`, which the input does not have"
-        raise ConfigurationError(msg, ErrorKind.COLUMN_MISSING)
+        refuse_column(schema.names, column, option)
+
+
+def refuse_column(columns: Iterable[str], column: str, option: str) -> NoReturn:
+    """Raises a `ConfigurationError` about a column that is none of those of the input."""
+    hint = suggestion(column, columns)
+    msg = f"`{option}` names column `{column}`, which the input does not have; {hint}"
+    raise ConfigurationError(msg, ErrorKind.COLUMN_MISSING)
 
 
 def require_key(schema: pa.Schema, column: str, option: str, kind: ErrorKind) -> None:

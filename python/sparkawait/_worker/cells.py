@@ -6,7 +6,6 @@ Pure functions, for any thread.
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 from collections.abc import Iterable
@@ -14,12 +13,12 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any, NoReturn, cast
 from zoneinfo import ZoneInfo
 
+from sparkawait._plan.suggestions import suggestion
+
 __all__ = ["Struct", "instant", "no_column", "variant", "zone"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
-_FEW = 8
-"""Most columns that a message names."""
 
 
 class Struct(dict[str, Any]):
@@ -98,11 +97,7 @@ def no_column(name: str, names: Iterable[str], what: str = "row") -> NoReturn:
     part = "column" if what == "row" else "field"
     msg = f"the {what} has no {part} `{name}`"
     if not name.startswith("__"):
-        names = list(names)
-        close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
-        shown = ", ".join(f"`{one}`" for one in close or names[:_FEW])
-        more = ", .." if not close and len(names) > _FEW else ""
-        msg += f"; did you mean {shown}?" if close else f"; it has {shown or 'none'}{more}"
+        msg += f"; {suggestion(name, names)}"
     raise AttributeError(msg)
 
 

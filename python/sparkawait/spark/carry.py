@@ -25,6 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import StructField, StructType
 
 from sparkawait._plan.chain import Chain
+from sparkawait._plan.column_checks import refuse_column
 from sparkawait._plan.plan import Plan
 from sparkawait._worker.bundles import pack, unpack
 from sparkawait._worker.logs import write_to_standard_error
@@ -98,8 +99,7 @@ def check_carry_over(df: DataFrame, plan: Plan) -> CarryOver | None:
         _refuse(f"`order_by` belongs to ordered_wait, got it for {plan.mode}_wait: {instead}")
     for column in carry_over.order_by or ():
         if column not in df.columns:
-            msg = f"`order_by` names column `{column}`, which the input does not have"
-            raise ConfigurationError(msg, ErrorKind.COLUMN_MISSING)
+            refuse_column(df.columns, column, "order_by")
     return carry_over
 
 

@@ -78,14 +78,26 @@ pub struct Start {
     pub channel_share: Option<ChannelShare>,
 }
 
+/// Columns that a message tells of.
+const SHOWN_COLUMNS: usize = 8;
+
 /// Finds the column `name` that `option` names.
 ///
 /// # Errors
 ///
 /// There is none.
 pub fn column_index(schema: &Schema, name: &str, option: &str) -> Result<usize, StartError> {
-    schema.index_of(name).map_err(|_| StartError {
-        kind: ErrorKind::ColumnMissing,
-        message: format!("`{option}` names column `{name}`, which the input does not have"),
+    schema.index_of(name).map_err(|_| {
+        let fields = schema.fields().iter().take(SHOWN_COLUMNS);
+        let mut known: Vec<String> = fields.map(|it| format!("`{}`", it.name())).collect();
+        if schema.fields().len() > SHOWN_COLUMNS {
+            known.push("..".to_owned());
+        }
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let rule = "which the input does not have";
+        StartError {
+            kind: ErrorKind::ColumnMissing,
+            message: format!("`{option}` names column `{name}`, {rule}; it has {known}"),
+        }
     })
 }

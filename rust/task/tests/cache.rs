@@ -155,7 +155,10 @@ fn a_key_column_that_does_not_exist_is_refused() {
     })
     .unwrap_err();
 
-    assert_eq!(error.to_string(), "`cache` names column `nope`, which the input does not have");
+    assert_eq!(
+        error.to_string(),
+        "`cache` names column `nope`, which the input does not have; it has `row`, `key`"
+    );
 }
 
 /// A function whose calls a test answers, and the test's end of it.

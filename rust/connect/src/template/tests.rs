@@ -65,7 +65,10 @@ fn an_unknown_column_is_refused_by_name() {
     let error = Template::parse("{nope}", "key").unwrap().bind(batch.schema_ref()).unwrap_err();
 
     assert_eq!(error.kind, ErrorKind::ColumnMissing);
-    assert_eq!(error.message, "`key` names column `nope`, which the input does not have");
+    assert_eq!(
+        error.message,
+        "`key` names column `nope`, which the input does not have; it has `id`"
+    );
 }
 
 #[test]

@@ -9,8 +9,8 @@ ARGS ?=
 # Seconds that `make fuzz` takes for each target, and which they are.
 T ?= 60
 TARGETS ?= $(basename $(notdir $(wildcard rust/fuzz/fuzz_targets/*.rs)))
-SHELL := bash
-.SHELLFLAGS := -euo pipefail -c
+SHELL := $(if $(CI),tools/timed-shell,bash)
+.SHELLFLAGS = $(if $(CI),$@) -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
@@ -48,8 +48,9 @@ JAVA41 := JAVA_HOME="$$(tools/java-home .venv-spark41 17 21)"; export JAVA_HOME;
 BETWEEN := tests/types tests/spark/test_smoke.py tests/spark/test_types.py tests/spark/test_udf.py \
 	tests/spark/test_connect.py tests/spark/test_workers.py
 
-# Legs that run side by side each tell all they have to say when they end, where make can do that.
-TOGETHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+# Legs run two at a time, the long ones first. Each tells all that it has to say when it ends, where
+# make can do that.
+TOGETHER := --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 # A task that hangs keeps its core of the local Spark, and every test after it waits in vain.
 SPARK_LIMITS := --maxfail=3 --session-timeout=2400
@@ -90,11 +91,11 @@ sdist: target/wheel/.packages ## write the source archive into dist/
 check: lint test docs ## all that has to pass before a change lands
 
 .PHONY: test
-test: test-rust loom test-python site ## all tests: Rust, interleavings, Python, the site, Spark, installation, and older versions where their Pythons are found
-	@legs="test-spark"; for leg in $(OLDER); do \
+test: ## all tests: Rust, interleavings, Python, the site, Spark, installation, and older versions where their Pythons are found
+	@legs="test-rust test-spark"; for leg in $(OLDER); do \
 		if tools/python-for $$leg $(PYTHON) >/dev/null; then legs="$$legs test-$$leg"; \
 		else echo "test-$$leg is left out"; fi; \
-	done; $(MAKE) --jobs=2 $(TOGETHER) $$legs test-install
+	done; $(MAKE) $(TOGETHER) $$legs test-python test-install loom site
 
 .PHONY: test-rust
 test-rust: $(VENV)/.packages ## the tests of the crates, doc tests included
@@ -159,7 +160,8 @@ fuzz: | need-rust ## fuzz every parser for T seconds each (nightly Rust and carg
 	done
 
 .PHONY: lint
-lint: lint-rust lint-python lint-repository lint-workflows ## format, clippy, ruff, types, stubs, layers, licences, workflows
+lint: ## format, clippy, ruff, types, stubs, layers, licences, workflows
+	@$(MAKE) $(TOGETHER) lint-rust lint-workflows lint-python lint-repository
 
 .PHONY: lint-rust
 lint-rust: | need-rust
@@ -184,6 +186,8 @@ lint-repository: dev
 .PHONY: lint-workflows
 lint-workflows: target/workflows/.packages
 	target/workflows/bin/zizmor --offline --quiet .github
+	target/workflows/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	target/workflows/bin/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 
 .PHONY: fmt
 fmt: $(VENV)/.packages ## rewrite files into the project's format

@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_service_that_panics_fails_what_it_owes_and_runs_again() {
         let (orders, taken) = unbounded_channel();
         let (news, mut told) = unbounded_channel();

@@ -25,9 +25,8 @@ const TICK: Duration = Duration::from_millis(1);
 const MEMORY: u32 = 32;
 
 thread_local! {
-    /// How late the timer of this thread usually is. Begins with what rounding
-    /// up costs.
-    static LATENESS: Cell<Duration> = const { Cell::new(Duration::from_micros(500)) };
+    /// How late the timer of this thread usually is.
+    static LATENESS: Cell<Lateness> = const { Cell::new(Lateness::OF_ROUNDING) };
 }
 
 /// A distribution of delays.
@@ -205,15 +204,35 @@ pub async fn sleep(delay: Duration) {
     if delay.is_zero() {
         return;
     }
-    let now = Instant::now();
-    let deadline = (now + delay).checked_sub(LATENESS.get()).unwrap_or(now);
+    let deadline = LATENESS.get().deadline(Instant::now(), delay);
     tokio::time::sleep_until(deadline).await;
-    let late = deadline.elapsed().min(2 * TICK);
-    LATENESS.set(((LATENESS.get() * (MEMORY - 1) + late) / MEMORY).min(TICK));
+    LATENESS.set(LATENESS.get().followed_by(deadline.elapsed()));
+}
+
+/// How late a timer usually is.
+#[derive(Clone, Copy, Debug)]
+struct Lateness(Duration);
+
+impl Lateness {
+    /// What rounding up costs.
+    const OF_ROUNDING: Self = Self(Duration::from_micros(500));
+
+    /// Returns what the timer is to be set to, for `delay` on average.
+    fn deadline(self, now: Instant, delay: Duration) -> Instant {
+        (now + delay).checked_sub(self.0).unwrap_or(now)
+    }
+
+    /// Returns the mean after a sleep that ended `late`.
+    fn followed_by(self, late: Duration) -> Self {
+        Self(((self.0 * (MEMORY - 1) + late.min(2 * TICK)) / MEMORY).min(TICK))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
     use super::*;
 
     const MILLISECOND: Duration = Duration::from_millis(1);
@@ -310,30 +329,36 @@ mod tests {
         assert_eq!(sampler.sample(), MILLISECOND);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn sleep_is_not_longer_on_average_than_asked_for() {
+    #[test]
+    fn sleep_is_not_longer_on_average_than_asked_for() {
         let mut sampler =
             LatencySampler::new(Latency::Uniform { min: MILLISECOND, max: 9 * MILLISECOND }, 1)
                 .unwrap();
         let started = Instant::now();
-        let mut asked = Duration::ZERO;
+        let (mut now, mut asked, mut lateness) = (started, Duration::ZERO, Lateness::OF_ROUNDING);
 
         for _ in 0..1_000 {
             let delay = sampler.sample();
             asked += delay;
-            sleep(delay).await;
+            let deadline = lateness.deadline(now, delay);
+            now = now.max(at_the_next_tick(started, deadline));
+            lateness = lateness.followed_by(now - deadline);
         }
 
-        let off = started.elapsed().as_secs_f64() / asked.as_secs_f64() - 1.0;
+        let off = (now - started).as_secs_f64() / asked.as_secs_f64() - 1.0;
         assert!(off.abs() < 0.01, "off by {off}");
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn no_delay_does_not_wait() {
-        let started = Instant::now();
+    /// When a timer goes off that has ticks since it was started.
+    fn at_the_next_tick(started: Instant, deadline: Instant) -> Instant {
+        let ticks = (deadline - started).as_nanos().div_ceil(TICK.as_nanos());
+        started + TICK * u32::try_from(ticks).unwrap()
+    }
 
-        sleep(Duration::ZERO).await;
+    #[test]
+    fn no_delay_does_not_wait() {
+        let slept = pin!(sleep(Duration::ZERO)).poll(&mut Context::from_waker(Waker::noop()));
 
-        assert_eq!(started.elapsed(), Duration::ZERO);
+        assert!(slept.is_ready());
     }
 }

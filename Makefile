@@ -67,7 +67,7 @@ SITE := PYTHONPATH="python:$$($(PY) -c 'import sysconfig; print(sysconfig.get_pa
 .PHONY: help
 help: ## list the targets
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' Makefile | \
-		while IFS=$$'\t' read -r target text; do printf '%-14s %s\n' "$$target" "$$text"; done
+		while IFS=$$'\t' read -r target text; do printf '%-20s %s\n' "$$target" "$$text"; done
 
 .PHONY: demo
 demo: $(or $(wildcard $(VENV)/.release),$(VENV)/.demo) ## enrich 336,776 flights over HTTP, check the output and print what was measured
@@ -164,7 +164,7 @@ lint: ## format, clippy, ruff, types, stubs, layers, licences, workflows
 	@$(MAKE) $(TOGETHER) lint-rust lint-workflows lint-python lint-repository
 
 .PHONY: lint-rust
-lint-rust: | need-rust
+lint-rust: | need-rust ## format and clippy, each connector compiled without the others, the documentation of the crates
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	for connector in http postgres redis; do \
@@ -173,18 +173,18 @@ lint-rust: | need-rust
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 
 .PHONY: lint-python
-lint-python: dev
+lint-python: dev ## ruff, types, stubs
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/basedpyright --project pyproject.toml
 	$(PY) -m mypy.stubtest sparkawait._core
 
 .PHONY: lint-repository
-lint-repository: dev
+lint-repository: dev ## layers, sizes, licences, what the documents name
 	$(PY) -m pytest --quiet -m "not spark" tests/meta
 
 .PHONY: lint-workflows
-lint-workflows: target/workflows/.packages
+lint-workflows: target/workflows/.packages ## holes and unknown words in .github
 	target/workflows/bin/zizmor --offline --quiet .github
 	target/workflows/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	target/workflows/bin/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml

@@ -44,7 +44,7 @@ class Stream:
         self.batches: dict[int, list[int]] = {}
         self.executed: Counter[int] = Counter()
         self.actions = 1
-        self.driver_dies = False
+        self.sink_fails = False
         self.query = None
         self._files = 0
         (folder / "source").mkdir()
@@ -76,11 +76,6 @@ class Stream:
         """Starts the query, from its checkpoint if it has one."""
         self.query = self._started(out.writeStream.foreachBatch(self._keep), trigger)
 
-    def start_with_files(self, out) -> None:
-        """Starts the query with a sink of Spark's own, see `rows_of_files`."""
-        writer = out.writeStream.format("parquet").option("path", str(self.folder / "out"))
-        self.query = self._started(writer, {})
-
     def _started(self, writer, trigger):
         writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
         return writer.trigger(**(trigger or {"processingTime": "50 milliseconds"})).start()
@@ -93,26 +88,14 @@ class Stream:
         self.executed[number] += 1
         # As a sink does that knows a micro-batch by its number.
         self.batches.setdefault(number, [id_ for id_, _ in rows])
-        if self.driver_dies:
-            message = "the driver dies"
+        if self.sink_fails:
+            message = "the sink fails"
             raise RuntimeError(message)
 
     @property
     def rows(self) -> list[int]:
         """What came out, in order."""
         return [id_ for number in sorted(self.batches) for id_ in self.batches[number]]
-
-    @property
-    def rows_of_files(self) -> list[int]:
-        found = self.spark.read.schema("id bigint").parquet(str(self.folder / "out"))
-        return [row.id for row in found.collect()]
-
-    def lose_last_commit(self) -> None:
-        """Does as if the driver had died after the sink had a batch, before Spark noted that."""
-        offsets, commits = (self.folder / "checkpoint" / name for name in ("offsets", "commits"))
-        last = max(int(path.name) for path in offsets.iterdir() if path.name.isdigit())
-        for name in (str(last), f".{last}.crc"):
-            (commits / name).unlink(missing_ok=True)
 
     def until(self, condition) -> None:
         """Waits for a condition, as long as the query runs."""

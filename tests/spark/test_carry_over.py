@@ -140,48 +140,23 @@ def test_a_step_that_is_carried_out_again_calls_nothing_again(stream, tmp_path, 
     assert [stream.calls_of(id_) for id_ in range(10)] == [1] * 10
 
 
-@pytest.mark.parametrize(
-    ("emit", "lost"),
-    [
-        ("next_batch", set()),
-        # What `docs/streaming.md` says of a sink that runs a batch, then skips it.
-        pytest.param("at_once", {SLOW}, marks=pytest.mark.newest_spark),
-    ],
-)
-def test_a_driver_dies_when_its_sink_has_a_batch_that_spark_runs_again(stream, emit, lost):
+def test_a_batch_whose_sink_has_failed_is_run_again(stream):
+    """What `test_carry_over_driver` does to whole drivers, on each Spark."""
     stream.put(range(10))
-    stream.start(stream.carried(emit=emit))
+    stream.start(stream.carried())
     stream.until_out(set(range(10)) - {SLOW})
-    stream.driver_dies = True
+    stream.sink_fails = True
     wait_until(lambda: stream.query.exception() is not None, patience=60)
 
-    stream.driver_dies = False
+    stream.sink_fails = False
     stream.gate.touch()
     stream.put(range(10, 20))
     # What was in flight is completed in the batch that is run again.
-    stream.start(stream.carried(emit=emit, linger="60s"))
-    stream.until_out(range(10, 20))
-    stream.until_out(set(range(20)) - lost)
+    stream.start(stream.carried(linger="60s"))
+    stream.until_out(range(20))
 
-    assert sorted(stream.rows) == sorted(set(range(20)) - lost)
+    assert sorted(stream.rows) == list(range(20))
     assert sum(count > 1 for count in stream.executed.values()) == 1
-
-
-@pytest.mark.newest_spark
-def test_files_have_each_row_once_though_the_driver_dies_when_they_are_written(stream):
-    stream.put(range(10))
-    stream.start_with_files(stream.carried(emit="at_once"))
-    stream.until(lambda: len(stream.calls.counts()) > 10)
-    stream.until(lambda: len(stream.rows_of_files) == 9)
-    stream.stop()
-    stream.lose_last_commit()
-
-    stream.gate.touch()
-    stream.put(range(10, 20))
-    stream.start_with_files(stream.carried(emit="at_once", linger="60s"))
-    stream.until(lambda: len(stream.rows_of_files) == 20)
-
-    assert sorted(stream.rows_of_files) == list(range(20))
 
 
 @pytest.mark.newest_spark

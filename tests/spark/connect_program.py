@@ -135,6 +135,13 @@ def carried_over(spark: SparkSession, folder: Path) -> dict[str, Any]:
     }
 
 
+def carried_over_twice(spark: SparkSession) -> str:
+    carry_over = sa.CarryOver()
+    source = spark.readStream.format("rate").load().selectExpr("value as id")
+    first = sa.unordered_wait(source, double, carry_over=carry_over).where("doubled > 2")
+    return message_of(lambda: sa.unordered_wait(first, same, carry_over=carry_over))
+
+
 def instants(spark: SparkSession) -> list[Any]:
     """What Spark and a native function, as a column and in a wait, make of one text."""
     spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
@@ -221,6 +228,7 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
         "dots": sa.ordered_wait(odd, double, schema="seen string").columns,
         "stream": stream(spark, folder),
         "carried over": carried_over(spark, folder),
+        "carried over twice": carried_over_twice(spark),
         "wrong capacity": message_of(lambda: sa.ordered_wait(numbers, double, capacity=0)),
         "metrics": message_of(lambda: Metrics(spark)),
         "failed task": failure_of_a_task(spark),

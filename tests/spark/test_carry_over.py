@@ -395,6 +395,34 @@ def test_own_watermarks_do_not_go_beyond_a_task(stream):
         sa.unordered_wait(source, function, watermark=watermark, carry_over=sa.CarryOver())
 
 
+def test_calls_behind_one_another_are_carried_over_as_a_chain_or_refused(spark, stream):
+    @sa.async_function("tripled bigint")
+    async def triple(row):
+        return {"tripled": 3 * row["id"]}
+
+    def count(key, frames, state):
+        yield from frames
+
+    first = stream.carried()
+    first.createOrReplaceTempView("carried")
+    others = stream.source.select("id").union(first.where("id > 3").select("id"))
+    own = stream.source.groupBy("key").applyInPandasWithState(
+        count, "id bigint", "rows bigint", "append", "NoTimeout"
+    )
+    for before, name in [
+        (first, "double"),
+        (others, "double"),
+        (spark.table("carried"), "double"),
+        (own, "count"),
+    ]:
+        message = f"triple` comes behind `.*{name}`, .* chain=True"
+        with pytest.raises(ConfigurationError, match=message):
+            sa.unordered_wait(before, triple, carry_over=sa.CarryOver())
+        assert "tripled" in sa.unordered_wait(before, triple).columns
+    again = sa.unordered_wait(first, triple, chain=True, carry_over=sa.CarryOver())
+    assert "tripled" in again.columns
+
+
 def test_a_chain_says_once_how_it_is_carried_over(stream):
     out = stream.carried()
     function = lookup(stream.calls, stream.gate)

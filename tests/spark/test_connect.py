@@ -113,6 +113,10 @@ def test_wrong_options_are_refused_by_the_call(results):
     assert results["wrong capacity"] == "`capacity` must be at least 1, got 0"
 
 
+def test_a_second_call_that_is_carried_over_is_refused(results):
+    assert "`carry_over` of `same` comes behind `double`" in results["carried over twice"]
+
+
 def test_metrics_are_refused(results):
     assert "Spark Connect has no accumulators" in results["metrics"]
 

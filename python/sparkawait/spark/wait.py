@@ -36,6 +36,7 @@ from sparkawait.spark.schemas import (
     session_zone,
     to_arrow,
 )
+from sparkawait.spark.stateful import check_only
 from sparkawait.spark.workers import check_workers, require_packages
 from sparkawait.wait_options import OPTIONS, WaitArguments, WaitOptions
 
@@ -191,7 +192,10 @@ def _wait(
     accumulator = accumulator_of(metrics)
     carry_over = check_carry_over(df, plan)
     if before is None:
-        carry = None if carry_over is None else CarryPlan.of(plan, carry_over)
+        carry = None
+        if carry_over is not None:
+            check_only(df, plan)
+            carry = CarryPlan.of(plan, carry_over)
         step = Step(hidden.df, Chain.of(plan), (accumulator,), schema, zone, carry)
     else:
         check_same(before.carry, carry_over)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
+# A Spark that lives for minutes is done before what its better compiler works on is of use.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
 # The first test of a session that uses Spark also waits for the JVM.
 SPARK_TIMEOUT_SECONDS = 180
 

@@ -8,7 +8,7 @@
         v                     v                             v
      tasks of the process, by their ids       (each drives itself, in Rust)
         |
-        +--> closed, if no step has come for `hold` seconds
+        +--> closed, if no step has come for `hold` seconds, or twice the time between two
 ```
 
 What a task holds is in the state of the stream, too: to lose it costs calls, never rows. To be used
@@ -55,6 +55,7 @@ class HeldTask:
         saved: What an earlier task held, to go on with.
         partition: Number of the partition.
         run: The run of the query: another one may have other functions.
+        gap: How long ago the state was written that it goes on with, in seconds.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class HeldTask:
         *,
         partition: int,
         run: str,
+        gap: float = 0.0,
     ) -> None:
         """Opens the functions and starts the task."""
         from sparkawait._core import DetachedTask
@@ -82,7 +84,7 @@ class HeldTask:
         self._stack.enter_context(collecting_less_often(self._functions.python_calls))
         try:
             self._functions.open()
-            self.id = self._task.start(run)
+            self.id = self._task.start(run, gap)
         except BaseException:
             self.close()
             raise

@@ -138,7 +138,8 @@ def run_step(
     # Nothing at all is saved of a task that was gone already.
     saved = None if carried is None else carried.operators or None
     input_schema = pa.ipc.read_schema(pa.py_buffer(schema))
-    task = HeldTask(chain, input_schema, saved, partition=partition, run=run)
+    gap = 0.0 if carried is None else max(0.0, time.time() - carried.written_at / 1e6)
+    task = HeldTask(chain, input_schema, saved, partition=partition, run=run, gap=gap)
     holder().keep(task)
     task.begin(0)
     if step is not None:

@@ -14,6 +14,7 @@ use sparkawait_task::error::TaskError;
 use sparkawait_task::task::{TaskDriver, TaskFeeder};
 
 use crate::bundles::{BundleId, Bundles};
+use crate::idle::Idle;
 use crate::ipc;
 use crate::random::random;
 use crate::state::{TaskId, count_rows, write_operators};
@@ -165,8 +166,8 @@ struct State {
     has_ended: bool,
     /// Whether nobody can go on with it.
     is_abandoned: bool,
-    /// When the last part ended.
-    last_used: Option<Instant>,
+    /// Since when nobody brings a part.
+    idle: Idle,
 }
 
 /// What becomes of the beginning of a part.
@@ -232,6 +233,8 @@ impl fmt::Debug for DetachedTask {
 impl DetachedTask {
     /// Starts the thread that drives the task, which [`find`](Self::find) finds from now on.
     ///
+    /// `gap` is how long ago the part ended whose rows it goes on with; zero if there was none.
+    ///
     /// # Errors
     ///
     /// No thread can be started.
@@ -239,8 +242,10 @@ impl DetachedTask {
         driver: TaskDriver,
         feeder: TaskFeeder,
         run: String,
+        gap: Duration,
     ) -> std::io::Result<Arc<Self>> {
-        let shared = Arc::new(Shared::default());
+        let state = State { idle: Idle::new(gap), ..State::default() };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("sparkawait-detached".to_owned())
@@ -286,6 +291,7 @@ impl DetachedTask {
             return Begun::Stale;
         }
         state.is_begun = true;
+        state.idle.begin(Instant::now());
         Begun::Yes
     }
 
@@ -303,7 +309,7 @@ impl DetachedTask {
     pub fn leave(&self) {
         let mut state = self.shared.lock();
         state.is_begun = false;
-        state.last_used = Some(Instant::now());
+        state.idle.end(Instant::now());
         drop(state);
         self.shared.changed.notify_all();
     }
@@ -325,13 +331,11 @@ impl DetachedTask {
         self.shared.lock().bundles.add(bundle);
     }
 
-    /// Ends the task if nobody has brought a part for `hold`, or it has failed; returns whether it
-    /// is of no use any more.
+    /// Ends the task if nobody has brought a part for `hold`, or for longer if its parts are further
+    /// apart than that, or if it has failed; returns whether it is of no use any more.
     pub fn retire(&self, hold: Duration) -> bool {
         let mut state = self.shared.lock();
-        let is_idle = !state.is_begun;
-        let is_old = state.last_used.is_some_and(|it| it.elapsed() >= hold);
-        if is_idle && is_old {
+        if !state.is_begun && state.idle.is_over(Instant::now(), hold) {
             state.is_abandoned = true;
         }
         state.is_retired()
@@ -396,7 +400,7 @@ impl DetachedTask {
         let state = &mut *state;
         if let Some(answer) = state.answer.clone() {
             state.is_begun = false;
-            state.last_used = Some(Instant::now());
+            state.idle.end(Instant::now());
             if answer.bytes() > MOST_KEPT {
                 state.answer = None;
             }
@@ -503,7 +507,7 @@ fn end_part(
     let before = std::mem::replace(&mut state.counted, counts.clone());
     let before = before.into_iter().chain(std::iter::repeat(Counts::default()));
     state.part += 1;
-    state.last_used = Some(Instant::now());
+    state.idle.end(Instant::now());
     state.progress = Progress::None;
     state.answer = Some(Arc::new(PartEnd {
         outputs: std::mem::take(&mut state.outputs),

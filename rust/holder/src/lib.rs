@@ -24,6 +24,7 @@
 mod bundles;
 pub mod detached;
 pub mod endpoint;
+mod idle;
 pub mod ipc;
 mod random;
 mod reader;

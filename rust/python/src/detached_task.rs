@@ -96,12 +96,14 @@ impl DetachedTask {
         port.ok_or_else(|| closed_error("a native function has no port"))
     }
 
-    /// Lets the task work, on a thread of its own; returns what it is called.
-    fn start<'py>(&self, py: Python<'py>, run: String) -> PyResult<Bound<'py, PyBytes>> {
+    /// Lets the task work, on a thread of its own; returns what it is called. The part that it goes
+    /// on with has ended `gap` seconds ago.
+    fn start<'py>(&self, py: Python<'py>, run: String, gap: f64) -> PyResult<Bound<'py, PyBytes>> {
+        let gap = to_duration("gap", gap)?;
         let built = self.built.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (driver, feeder) = built.ok_or_else(|| closed_error("the task was started before"))?;
         let task =
-            sparkawait_holder::DetachedTask::start(driver, feeder, run).map_err(|error| {
+            sparkawait_holder::DetachedTask::start(driver, feeder, run, gap).map_err(|error| {
                 let message = format!("no thread could be started for a task: {error}");
                 AsyncIOError::new_err((message, ErrorKind::ThreadNotStarted.as_str()))
             })?;
@@ -117,7 +119,7 @@ impl DetachedTask {
         Ok(())
     }
 
-    /// Ends the task if it was not used for `hold` seconds; returns whether it is of no use.
+    /// Ends the task if it was not used for `hold` seconds, or longer if it is used so seldom; returns whether it is of no use.
     fn retire(&self, hold: f64) -> PyResult<bool> {
         let hold = to_duration("hold", hold)?;
         Ok(self.task.get().is_none_or(|task| task.retire(hold)))

@@ -133,6 +133,6 @@ pub(crate) fn start(saved: &[u8], input: SchemaRef, capacity: usize) -> Started 
         Ok(Box::new(Echo { waiting: Arc::clone(&waiting), replies }) as Box<_>)
     });
     let (driver, feeder) = builder.unwrap().build();
-    let task = DetachedTask::start(driver, feeder, "run".to_owned()).unwrap();
+    let task = DetachedTask::start(driver, feeder, "run".to_owned(), Duration::ZERO).unwrap();
     Started { task, waiting, replies: kept.unwrap() }
 }

@@ -184,7 +184,7 @@ def test_a_document_that_is_no_json_fails_its_row_alone(nginx):
 
     assert row == {"id": "a", "name": None}
     assert "no JSON" in error_of(get(nginx, "/garbage"))
-    assert "`name` should be `Int64`" in error_of(get(nginx, "/customers/{id}", "name bigint"))
+    assert "`name` should be `bigint`" in error_of(get(nginx, "/customers/{id}", "name bigint"))
 
 
 def test_no_content_is_a_miss(nginx):

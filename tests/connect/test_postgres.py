@@ -275,8 +275,8 @@ def test_a_value_that_arrow_does_not_have_fails_its_row_alone(server: PostgresSe
     first, nan, infinite, last = errors_of(function, [1, 3, 4, 2])
 
     assert (first, last) == (None, None)
-    assert "`n` should be `Decimal128" in str(nan)
-    assert "`d` should be `Date32`" in str(infinite)
+    assert "`n` should be `decimal" in str(nan)
+    assert "`d` should be `date`" in str(infinite)
 
 
 def test_a_value_that_the_parameter_does_not_take_fails_its_row_alone(

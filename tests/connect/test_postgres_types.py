@@ -187,7 +187,7 @@ def test_an_element_that_does_not_fit_fails_its_row(server: PostgresServer) -> N
 
     assert found["v"] == [[0, 0, 100], None, None, [0, 0, -100]]
     (error,) = [it["message"] for it in found["error"] if it]
-    assert error.startswith("an element of `v`: `element` should be `Int8`")
+    assert error.startswith("an element of `v`: `element` should be `tinyint`")
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_all_fields_of_a_hash_are_a_map(server):
     missed, found, misfit, wrong = lookup(left, keys, on_error="capture")
     assert (missed["c"], missed["error"]) == (None, None)
     assert found["c"] == [("a", 1), ("b", 2)]
-    assert "`value` should be `Int64`" in misfit["error"]["message"]
+    assert "`value` should be `bigint`" in misfit["error"]["message"]
     assert "WRONGTYPE" in wrong["error"]["message"]
 
 
@@ -202,7 +202,7 @@ def test_the_wrong_type_fails_its_row_alone_and_is_not_retried(server):
 
 def test_text_that_is_no_number_fails_its_row_without_being_quoted(server):
     function = redis.get(server.url, "{key}", schema="v bigint")
-    with pytest.raises(sa.AsyncFunctionError, match="`v` should be `Int64`") as raised:
+    with pytest.raises(sa.AsyncFunctionError, match="`v` should be `bigint`") as raised:
         lookup(function, [{"key": "text"}])
     assert "no number" not in str(raised.value)
 

@@ -21,7 +21,7 @@ __all__ = ["LOOPBACK", "START_SECONDS", "Server", "find_program", "free_port"]
 
 LOOPBACK = "127.0.0.1"
 
-START_SECONDS = 15.0
+START_SECONDS = 25.0
 """A server that does not accept connections by then does not start at all."""
 
 STOP_SECONDS = 10.0

@@ -445,7 +445,7 @@ def test_a_single_column_may_be_returned_as_its_value():
     assert (built.failures, built.counts) == ([], [1, 1, 2, 0, 1])
     assert built.batch.column("n").to_pylist() == [5, None, 6, 7, 8]
     assert message("n int not null", None, required=["n"]).endswith("not null, got None")
-    assert message("n int", "x") == "column `n` is declared as int32, got a value of type `str`"
+    assert message("n int", "x") == "column `n` is declared as int, got a value of type `str`"
     assert message("n int", Promise()).endswith("a value of type `Promise`; await it")
     assert build("v array<double>", [np.array([1.5])]).batch.to_pylist() == [{"v": [1.5]}]
 

@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import pyarrow as pa
 
+from sparkawait._core import simple_string
 from sparkawait._worker.conversion import Misfit, conversion_to
 from sparkawait._worker.shapes import rows_of
 from sparkawait.exceptions import ErrorKind, ResultError
@@ -277,7 +278,7 @@ def _explain_cell(
         return _null_error(name) if required and array.null_count else None
     where = f" (in `{name}{path}`)" if path else ""
     hint = "; await it" if isawaitable(value) else ""
-    msg = f"column `{name}` is declared as {field.type}, got {got}{where}{hint}"
+    msg = f"column `{name}` is declared as {simple_string(field.type)}, got {got}{where}{hint}"
     return ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
 
 

@@ -39,6 +39,7 @@ mod row_bytes;
 mod row_failure;
 mod row_store;
 mod run_list;
+pub mod simple_string;
 
 pub use amounts::{MOST_AMOUNT, NoAmount, amount_of, amount_of_whole, amounts};
 pub use channel_columns::ChannelColumns;

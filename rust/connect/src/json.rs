@@ -18,7 +18,7 @@ use crate::column::Column;
 use crate::json_path::JsonPath;
 
 use self::places::{Place, Rows};
-use self::value::{Misfit, Read, read};
+use self::value::{Misfit, Read, json_text, read};
 
 /// Reads documents as rows of a schema.
 ///
@@ -135,9 +135,7 @@ impl JsonRows {
 
     /// Appends the rows of a document; what is left behind by a failure must be cut off.
     fn read_document(&self, document: &[u8], rows: &mut Rows) -> Read {
-        if std::str::from_utf8(document).is_err() {
-            return Err(Misfit::document("the document is no UTF-8 text"));
-        }
+        let document = json_text(document)?;
         let mut jiter = Jiter::new(document).with_allow_inf_nan();
         let peek = jiter.peek().map_err(|error| Misfit::syntax(&jiter, &error))?;
         let (row, is_object) = (&self.row, self.is_object);

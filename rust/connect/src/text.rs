@@ -12,6 +12,7 @@ use std::str::from_utf8;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{FieldRef, Fields};
+use sparkawait_arrow::simple_string::simple_string;
 use sparkawait_task::error::{StartError, TaskError};
 
 use crate::column::{Column, Full, Values};
@@ -89,7 +90,7 @@ impl TextColumn {
     }
 
     fn refuse(&mut self, row: usize, what: &str) {
-        let (name, wanted) = (self.field.name(), self.field.data_type());
+        let (name, wanted) = (self.field.name(), simple_string(self.field.data_type()));
         self.bad.push((row, format!("`{name}` should be `{wanted}`, but {what}")));
     }
 

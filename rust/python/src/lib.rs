@@ -28,8 +28,11 @@ mod task;
 /// What Python sees.
 #[pyo3::pymodule]
 mod _core {
+    use arrow::datatypes::DataType;
     use pyo3::prelude::*;
     use sparkawait_macros::guarded;
+
+    use crate::guard::FromArrow;
 
     #[pymodule_export]
     use crate::debloater::Debloater;
@@ -61,6 +64,13 @@ mod _core {
     #[pyfunction]
     fn error_kinds() -> Vec<&'static str> {
         sparkawait_core::ErrorKind::ALL.iter().map(|kind| kind.as_str()).collect()
+    }
+
+    /// Returns the name that Spark has for a type of Arrow.
+    #[guarded]
+    #[pyfunction]
+    fn simple_string(data_type: FromArrow<DataType>) -> String {
+        sparkawait_arrow::simple_string::simple_string(&data_type.0)
     }
 
     /// Panics, as an invariant that breaks would; tests see what becomes of it.

@@ -4,7 +4,7 @@
 use jiter::{Jiter, Peek};
 
 use super::places::{each_element, each_member, skip};
-use super::value::{Misfit, Read};
+use super::value::{Misfit, Read, json_text};
 use crate::json_path::{JsonPath, Step};
 
 /// Returns the elements of the array at the end of `path`, or of the document, which is one then;
@@ -14,9 +14,7 @@ pub(crate) fn elements<'a>(
     path: Option<&JsonPath>,
 ) -> Result<Vec<&'a [u8]>, String> {
     let read = || {
-        if std::str::from_utf8(document).is_err() {
-            return Err(Misfit::document("the document is no UTF-8 text"));
-        }
+        let document = json_text(document)?;
         let mut jiter = Jiter::new(document).with_allow_inf_nan();
         let peek = jiter.peek().map_err(|error| Misfit::syntax(&jiter, &error))?;
         let mut found = None;

@@ -56,7 +56,7 @@ fn a_bad_document_spoils_no_other() {
     let ids = decoded.batch.column(0).as_primitive::<Int64Type>();
     assert_eq!(ids.values(), &[1, 5]);
     let message = decoded.documents[1].as_ref().unwrap_err();
-    assert_eq!(message, "`id` should be `Int64`, but the document has an object");
+    assert_eq!(message, "`id` should be `bigint`, but the document has an object");
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_missing_value_of_a_column_without_nulls_is_named() {
 
     assert_eq!(
         decoded.documents[0].as_ref().unwrap_err(),
-        "`id` should be `Int64`, but is declared as not null, and the document has none"
+        "`id` should be `bigint`, but is declared as not null, and the document has none"
     );
 }
 
@@ -192,6 +192,17 @@ fn a_document_that_is_nested_too_deep_fails_alone() {
 }
 
 #[test]
+fn a_byte_order_mark_is_no_part_of_a_document() {
+    let schema = Arc::new(Schema::new(vec![Field::new("x", DataType::Int32, true)]));
+    let reader = JsonRows::new(schema, None, &[]).unwrap();
+
+    let decoded = decode(&reader, &["\u{feff}{\"x\": 1}", "{\"x\": \u{feff}1}"]);
+
+    assert!(decoded.documents[0].is_ok());
+    assert!(decoded.documents[1].is_err());
+}
+
+#[test]
 fn what_is_wrong_is_named_without_the_contents() {
     let item = Fields::from(vec![Field::new("x", DataType::Int32, false)]);
     let list = DataType::List(Arc::new(Field::new("element", DataType::Struct(item), false)));
@@ -200,15 +211,15 @@ fn what_is_wrong_is_named_without_the_contents() {
     for (document, message) in [
         (
             r#"{"items": [{"x": "secret"}]}"#,
-            "`items.x` should be `Int32`, but the document has a text",
+            "`items.x` should be `int`, but the document has a text",
         ),
         (
             r#"{"items": [{"x": 1.5}]}"#,
-            "`items.x` should be `Int32`, but the document has a number that is none or too large",
+            "`items.x` should be `int`, but the document has a number that is no such value, or too large",
         ),
         (
             r#"{"items": [{}]}"#,
-            "`items.x` should be `Int32`, but is declared as not null, and the document has none",
+            "`items.x` should be `int`, but is declared as not null, and the document has none",
         ),
         (
             r#"{"items": [{"x": 1}"#,

@@ -14,6 +14,7 @@
 //! | array, struct, map | an array, an object; a struct takes the last of equal members |
 
 use jiter::{Jiter, JiterError, Peek};
+use sparkawait_arrow::simple_string::simple_string;
 
 use super::base64;
 use crate::column::{Column, Full, Member, Values, push_end};
@@ -33,6 +34,14 @@ pub(super) enum Misfit {
     },
 }
 
+/// Returns the text of a document without the byte order mark that some send, as browsers do.
+pub(super) fn json_text(document: &[u8]) -> Read<&[u8]> {
+    match std::str::from_utf8(document) {
+        Ok(text) => Ok(text.strip_prefix('\u{feff}').unwrap_or(text).as_bytes()),
+        Err(_) => Err(Misfit::document("the document is no UTF-8 text")),
+    }
+}
+
 pub(super) type Read<T = ()> = Result<T, Misfit>;
 
 impl Misfit {
@@ -47,7 +56,7 @@ impl Misfit {
     }
 
     fn value(column: &Column, found: &str) -> Self {
-        let text = format!("should be `{}`, but {found}", column.data_type());
+        let text = format!("should be `{}`, but {found}", simple_string(column.data_type()));
         Self::Value { path: Vec::new(), text }
     }
 
@@ -185,7 +194,7 @@ fn read_text(jiter: &mut Jiter<'_>, column: &mut Column) -> Read {
         | Values::Time { .. }) => push_time(times, text, false),
         _ => return Err(Misfit::value(column, "the document has a text")),
     };
-    pushed.ok_or_else(|| Misfit::value(column, "the document has a text that is none"))
+    pushed.ok_or_else(|| Misfit::value(column, "the document has a text that is no such value"))
 }
 
 /// Reads the numbers that JSON has no tokens for.
@@ -225,8 +234,9 @@ fn read_number(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
             .map(|micros| values.push(micros)),
         _ => return Err(Misfit::value(column, "the document has a number")),
     };
-    pushed
-        .ok_or_else(|| Misfit::value(column, "the document has a number that is none or too large"))
+    pushed.ok_or_else(|| {
+        Misfit::value(column, "the document has a number that is no such value, or too large")
+    })
 }
 
 fn read_list(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {

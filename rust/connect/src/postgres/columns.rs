@@ -11,6 +11,7 @@ use arrow::array::{
     TimestampMicrosecondBuilder,
 };
 use arrow::datatypes::{DataType, FieldRef, SchemaRef};
+use sparkawait_arrow::simple_string::simple_string;
 use sparkawait_task::error::{CallFailure, TaskError};
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
@@ -187,7 +188,7 @@ impl Elements for Column {
 
 /// Says what is wrong with a value of a column.
 fn describe(field: &FieldRef, what: &str) -> String {
-    format!("`{}` should be `{}`, but {what}", field.name(), field.data_type())
+    format!("`{}` should be `{}`, but {what}", field.name(), simple_string(field.data_type()))
 }
 
 impl Values {

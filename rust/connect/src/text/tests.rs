@@ -26,7 +26,7 @@ fn numbers_are_parsed_and_what_is_none_is_named_without_its_text() {
 
     let values = column.array.as_primitive::<Int64Type>();
     assert_eq!(values.iter().collect::<Vec<_>>(), [Some(7), None, None, Some(-1)]);
-    let message = "`c` should be `Int64`, but the text does not parse as one".to_owned();
+    let message = "`c` should be `bigint`, but the text does not parse as one".to_owned();
     assert_eq!(column.bad, [(2, message)]);
 }
 

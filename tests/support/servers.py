@@ -28,11 +28,18 @@ STOP_SECONDS = 10.0
 """A server that is asked to stop and has not ended by then is killed."""
 
 
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """Returns a port of the loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return probe.getsockname()[1]
+    """Returns a port of the loopback interface that nobody listens on, another one each time."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind((LOOPBACK, 0))
+            port = probe.getsockname()[1]
+        if port not in _given:
+            _given.add(port)
+            return port
 
 
 def find_program(name: str) -> str:

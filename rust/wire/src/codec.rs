@@ -231,8 +231,8 @@ fn read(kind: u8, channel: ChannelKey, mut rest: Bytes) -> Result<Frame, FrameEr
         }
         kind::BACKLOG => Frame::Backlog { channel, backlog: head.get_u32_le() },
         kind::END => Frame::End { channel, sequence: head.get_u32_le() },
-        kind::RESET => Frame::Reset { channel, code: head.get_u16_le(), reason: rest },
-        kind::GO_AWAY => Frame::GoAway { code: head.get_u16_le(), reason: rest },
+        kind::RESET => Frame::Reset { channel, code: head.get_u16_le(), reason: short(rest) },
+        kind::GO_AWAY => Frame::GoAway { code: head.get_u16_le(), reason: short(rest) },
         unknown => return Err(FrameError::UnknownKind(unknown)),
     })
 }

@@ -99,7 +99,7 @@ test: ## all tests: Rust, interleavings, Python, the site, Spark, installation, 
 
 .PHONY: test-rust
 test-rust: $(VENV)/.packages ## the tests of the crates, doc tests included
-	cargo test $(TESTED) --locked --quiet
+	MAKEFLAGS= cargo test $(TESTED) --locked --quiet
 
 .PHONY: test-python
 test-python: dev $(VENV)/.servers ## the Python tests that need no Spark, and the examples in docstrings

@@ -48,9 +48,8 @@ JAVA41 := JAVA_HOME="$$(tools/java-home .venv-spark41 17 21)"; export JAVA_HOME;
 BETWEEN := tests/types tests/spark/test_smoke.py tests/spark/test_types.py tests/spark/test_udf.py \
 	tests/spark/test_connect.py tests/spark/test_workers.py
 
-# Legs run two at a time, the long ones first. Each tells all that it has to say when it ends, where
-# make can do that.
-TOGETHER := --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+# Legs run some at a time. Each tells all that it has to say when it ends, where make can do that.
+TOGETHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) --jobs
 
 # A task that hangs keeps its core of the local Spark, and every test after it waits in vain.
 SPARK_LIMITS := --maxfail=3 --session-timeout=2400
@@ -90,12 +89,17 @@ sdist: target/wheel/.packages ## write the source archive into dist/
 .PHONY: check
 check: lint test docs ## all that has to pass before a change lands
 
+# What the legs need comes first, or a long one would wait for what a short one needs; the longest is the
+# first. Three at a time take as long: two keep two cores busy.
 .PHONY: test
 test: ## all tests: Rust, interleavings, Python, the site, Spark, installation, and older versions where their Pythons are found
-	@legs="test-rust test-spark"; for leg in $(OLDER); do \
-		if tools/python-for $$leg $(PYTHON) >/dev/null; then legs="$$legs test-$$leg"; \
+	@legs= needs=; for leg in $(OLDER); do \
+		if tools/python-for $$leg $(PYTHON) >/dev/null; then \
+			legs="$$legs test-$$leg"; needs="$$needs .venv-$$leg/.packages"; \
 		else echo "test-$$leg is left out"; fi; \
-	done; $(MAKE) $(TOGETHER) $$legs test-python test-install loom site
+	done; \
+	$(MAKE) $(TOGETHER)=2 dev $(VENV)/.servers target/docs/.packages $$needs; \
+	$(MAKE) $(TOGETHER)=2 test-spark $$legs test-python test-install test-rust loom site
 
 .PHONY: test-rust
 test-rust: $(VENV)/.packages ## the tests of the crates, doc tests included
@@ -161,7 +165,7 @@ fuzz: | need-rust ## fuzz every parser for T seconds each (nightly Rust and carg
 
 .PHONY: lint
 lint: ## format, clippy, ruff, types, stubs, layers, licences, workflows
-	@$(MAKE) $(TOGETHER) lint-rust lint-workflows lint-python lint-repository
+	@$(MAKE) $(TOGETHER)=2 lint-rust lint-workflows lint-python lint-repository
 
 .PHONY: lint-rust
 lint-rust: | need-rust ## format and clippy, each connector compiled without the others, the documentation of the crates

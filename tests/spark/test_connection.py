@@ -6,6 +6,7 @@ import select
 import socket
 import threading
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import FunctionType
 
 import pytest
@@ -123,3 +124,33 @@ def test_flushing_sends_what_was_written(sockets):
         outfile.write(b"rows")
         Connection(outfile).flush()
         assert theirs.recv(10) == b"rows"
+
+
+def test_what_is_flushed_waits_for_no_acknowledgement(sockets):
+    ours, theirs = sockets
+    # A socket that is made out of a descriptor takes it, and its mode is that of all copies.
+    socket.setdefaulttimeout(5)
+    try:
+        ours.setblocking(True)
+        with ours.makefile("wb") as outfile:
+            stream = Connection(outfile)
+            outfile.write(b"rows")
+            stream.flush()
+    finally:
+        socket.setdefaulttimeout(None)
+
+    assert theirs.recv(4) == b"rows"
+    assert os.get_blocking(ours.fileno())
+    if ours.family != socket.AF_UNIX:
+        assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+
+
+def test_a_stream_that_is_no_socket_is_left_as_it_is():
+    reader, writer = os.pipe()
+    known = len([*Path("/proc/self/fd").iterdir()])
+    with os.fdopen(reader, "rb") as rows, os.fdopen(writer, "wb") as outfile:
+        Connection(outfile)
+        outfile.write(b"rows")
+        outfile.flush()
+        assert rows.read(4) == b"rows"
+        assert len([*Path("/proc/self/fd").iterdir()]) == known

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The worker's connection to the JVM, through which PySpark passes batches.
 
-Results must not lie in its buffer, nor in that of TCP, while calls are awaited. And when a task is killed, or a
-``LIMIT`` has enough rows, the JVM closes its end: a worker that neither reads nor writes, since all
-of its calls are in flight, would not notice before the next call ends. So a thread waits for the
-hang-up and interrupts the task thread, as Ctrl-C would. To be used on the task thread.
+Results must not lie in its buffer, nor in that of TCP, while calls are awaited. And when a task is
+killed, or a ``LIMIT`` has enough rows, the JVM closes its end: a worker that neither reads nor
+writes, since all of its calls are in flight, would not notice before the next call ends. So a
+thread waits for the hang-up and interrupts the task thread, as Ctrl-C would. To be used on the task
+thread.
 """
 
 from __future__ import annotations

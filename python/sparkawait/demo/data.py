@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import csv
 
+from sparkawait._core import simple_string
 from sparkawait.demo.errors import DemoError
 
 __all__ = ["AIRCRAFT", "FLIGHT_ID", "WEATHER", "Dataset", "ddl", "load"]
@@ -43,8 +44,6 @@ AIRCRAFT = pa.schema(
     ]
 )
 """What is looked up by tail number."""
-
-_SQL_TYPES = {pa.float64(): "double", pa.int64(): "bigint", pa.string(): "string"}
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class Dataset:
 
 def ddl(schema: pa.Schema) -> str:
     """Returns the columns as Spark SQL declares them."""
-    return ", ".join(f"{field.name} {_SQL_TYPES[field.type]}" for field in schema)
+    return ", ".join(f"{field.name} {simple_string(field.type)}" for field in schema)
 
 
 def load() -> Dataset:

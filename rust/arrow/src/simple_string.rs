@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The names that Spark has for types, for messages.
 
-use arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
+use arrow::datatypes::{DataType, Field, Fields, IntervalUnit, TimeUnit};
 
 /// Returns the name that Spark has for a type, as its `simpleString`; that of Arrow if it has none.
 pub fn simple_string(data_type: &DataType) -> String {
@@ -40,9 +40,7 @@ fn map_name(entries: &Field) -> String {
     format!("map<{}>", types.join(","))
 }
 
-fn members<'a>(fields: impl IntoIterator<Item = &'a std::sync::Arc<Field>>) -> String {
-    let member =
-        |it: &std::sync::Arc<Field>| format!("{}:{}", it.name(), simple_string(it.data_type()));
-    let members: Vec<String> = fields.into_iter().map(member).collect();
-    members.join(",")
+fn members(fields: &Fields) -> String {
+    let named = fields.iter().map(|it| format!("{}:{}", it.name(), simple_string(it.data_type())));
+    named.collect::<Vec<String>>().join(",")
 }

@@ -119,7 +119,8 @@ impl DetachedTask {
         Ok(())
     }
 
-    /// Ends the task if it was not used for `hold` seconds, or longer if it is used so seldom; returns whether it is of no use.
+    /// Ends the task if it was not used for `hold` seconds, or longer if it is used so seldom; returns
+    /// whether it is of no use.
     fn retire(&self, hold: f64) -> PyResult<bool> {
         let hold = to_duration("hold", hold)?;
         Ok(self.task.get().is_none_or(|task| task.retire(hold)))

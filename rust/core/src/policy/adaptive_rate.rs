@@ -39,7 +39,8 @@ const SMOOTHING: f64 = 0.8;
 /// further, or those that are refused together would bring it down to its least,
 /// and in that what was sent is counted from the first call on, without the time
 /// for which the service asked for a pause: in that no permits come either, or they
-/// would be used, and refused, all at once. Fits services that answer 429: they limit a rate, not the calls at a time.
+/// would be used, and refused, all at once. Fits services that answer 429: they
+/// limit a rate, not the calls at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct AdaptiveRate {
     /// Calls per second that may be made; `None` before the first refusal.
@@ -101,6 +102,9 @@ impl AdaptiveRate {
 
     /// Notes that no call is made before `until`.
     pub fn pause_until(&mut self, until: ProcessingTime, now: ProcessingTime) {
+        if until <= now {
+            return;
+        }
         let rests = until.saturating_since(self.paused_until.max(now));
         self.paused_until = self.paused_until.max(until);
         self.counted_at = self.counted_at.map(|it| it + rests);

@@ -101,9 +101,10 @@ impl ChannelPolicy {
         self.count_closed(now);
         let until = until.min(now + LONGEST_ASKED);
         let only_asked = || Pause::new(PauseConfig::new(None, u32::MAX, 0));
-        self.pause.get_or_insert_with(only_asked).pause_until(until, started);
+        let pause = self.pause.get_or_insert_with(only_asked);
+        pause.pause_until(until, started);
         if let Some(rate) = &mut self.adaptive_rate {
-            rate.pause_until(until, now);
+            rate.pause_until(pause.asked_until(), now);
         }
     }
 

@@ -5,6 +5,7 @@ import asyncio
 import json
 import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import sparkawait as sa
@@ -45,6 +46,8 @@ class Stream:
         self.executed: Counter[int] = Counter()
         self.actions = 1
         self.sink_fails = False
+        self.between: Callable[[], None] | None = None
+        """What happens when the tasks of a micro-batch with results have ended, and none runs."""
         self.query = None
         self._files = 0
         (folder / "source").mkdir()
@@ -88,6 +91,8 @@ class Stream:
         self.executed[number] += 1
         # As a sink does that knows a micro-batch by its number.
         self.batches.setdefault(number, [id_ for id_, _ in rows])
+        if rows and self.between is not None:
+            self.between()
         if self.sink_fails:
             message = "the sink fails"
             raise RuntimeError(message)

@@ -74,19 +74,27 @@ def test_a_query_goes_on_where_it_was_stopped(stream):
 
 
 def test_a_process_that_is_killed_costs_calls_and_no_row(stream):
+    def kill():
+        stream.between = None
+        (line,) = (it for it in stream.calls.counts() if it.startswith(f"pid {SLOW} "))
+        os.kill(int(line.split()[-1]), signal.SIGKILL)
+
+    # A worker that is killed while a task uses it takes the others of that task with it.
+    stream.between = kill
     stream.put(range(10))
     stream.start(stream.carried())
     stream.until_out(set(range(10)) - {SLOW})
-
-    (line,) = (it for it in stream.calls.counts() if it.startswith(f"pid {SLOW} "))
-    os.kill(int(line.split()[-1]), signal.SIGKILL)
     stream.until(lambda: stream.calls_of(SLOW) == 2)
     stream.gate.touch()
     stream.put(range(10, 20))
     stream.until_out(range(20))
 
     assert sorted(stream.rows) == list(range(20))
-    assert max(stream.calls_of(id_) for id_ in range(20)) == 2
+    # Spark 3.5 may give a task the dead worker, and ends the others of that task with it, the one
+    # that has called again among them.
+    most = 3 if pyspark.__version__.startswith("3.") else 2
+    assert all(stream.calls_of(id_) == 1 for id_ in range(20) if id_ != SLOW)
+    assert 2 <= stream.calls_of(SLOW) <= most
     if not pyspark.__version__.startswith("3."):
         stream.until(lambda: any(it["redone"] for it in stream.numbers()))
 

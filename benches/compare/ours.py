@@ -33,9 +33,8 @@ def options(job: Job) -> dict[str, Any]:
         given["retry"] = sa.retry.fixed_delay(1_000, "100ms")
         given["on_timeout"] = _without_result(workload.timeout)
         if workload.service.rate_limit is not None:
-            # A small burst, as for any service that counts: what is refused costs its time, too.
             rate = round(workload.service.rate_limit)
-            given["rate_limit"] = sa.RateLimit(f"{rate}/s", burst=rate // 20)
+            given["rate_limit"] = sa.RateLimit(f"{rate}/s")
         if workload.service.destinations > 1:
             given["channel"] = "destination"
     return given

@@ -167,6 +167,57 @@ fn a_hedged_task_takes_its_second_calls_along() {
     assert_eq!(world.operator.in_flight(), 0);
 }
 
+/// A service that lets 100 calls a second pass, of which it saves up as many.
+struct Service {
+    /// What others have left of it.
+    saved: f64,
+    as_of: ProcessingTime,
+    refused: u64,
+}
+
+impl Service {
+    fn answer(&mut self, call: Call) -> Answer {
+        let come = call.at.saturating_since(self.as_of).as_secs_f64() * 100.0;
+        (self.saved, self.as_of) = ((self.saved + come).min(100.0), call.at);
+        if self.saved < 1.0 {
+            self.refused += 1;
+            return busy(SECOND / 2);
+        }
+        self.saved -= 1.0;
+        Answer::good()
+    }
+}
+
+#[test]
+fn what_a_limit_has_saved_is_given_up_when_its_service_has_nothing_left() {
+    let rate = Rate::new(100.try_into().unwrap(), SECOND).unwrap();
+    let limit = Gcra::new(rate, 100.try_into().unwrap());
+    for (channels, is_per_channel) in [(0, false), (0, true), (1, true)] {
+        let mut policy = PolicyConfig::NONE;
+        policy.rate_limits[0] = Some(RateLimitConfig {
+            limit,
+            cost: 1,
+            is_per_channel,
+            counted: None,
+            is_per_request: false,
+        });
+        let few = Config {
+            max_concurrency: NonZeroUsize::new(10).unwrap(),
+            ..bounded(OutputMode::Unordered, &policy, channels)
+        };
+        let mut service = Service { saved: 0.0, as_of: at(Duration::ZERO), refused: 0 };
+        let mut world = World::new(few, channels, |call| service.answer(call));
+
+        world.run(600);
+
+        let took = world.now;
+        assert_eq!((world.emitted.len(), world.failed()), (600, 0));
+        // Those that were on their way when the first one was refused, and no more of them.
+        assert_eq!(service.refused, 10, "{channels} {is_per_channel}");
+        assert!(took <= at(6 * SECOND + SECOND / 4), "{took:?}");
+    }
+}
+
 /// What bounds the calls of a destination, for a task without channels or with them.
 fn bounded(mode: OutputMode, policy: &PolicyConfig, channels: u64) -> Config {
     let single = ChannelConfig::single(*policy);

@@ -118,6 +118,12 @@ impl HostLimit {
         let _ =
             self.page.value(self.slot).fetch_update(Ordering::Relaxed, Ordering::Relaxed, settle);
     }
+
+    /// Takes everything that could be taken now, and `owed` of what comes.
+    pub fn drain(&self, owed: u64, now: ProcessingTime) {
+        let drained = self.limit.drain(ProcessingTime::ZERO, owed, now).as_nanos();
+        self.page.value(self.slot).fetch_max(drained, Ordering::Relaxed);
+    }
 }
 
 /// How far ahead a permit may be reserved, so that a process does not take all that there will be.
@@ -136,6 +142,10 @@ impl PermitSource for HostPermits {
 
     fn settle(&self, taken: u64, actual: u64) {
         self.0.settle(taken, actual);
+    }
+
+    fn drain(&self, owed: u64, _now: ProcessingTime) {
+        self.0.drain(owed, HostClock.now());
     }
 }
 

@@ -93,6 +93,25 @@ fn whoever_opens_the_page_shares_its_limits() {
 }
 
 #[test]
+fn what_one_process_gives_up_no_other_has() {
+    let directory = Directory::new("drained");
+    let now = ProcessingTime::from_nanos(5);
+    let first = open(&directory.page(), "api", limit(10, 8));
+    let second = open(&directory.page(), "api", limit(10, 8));
+    let other = open(&directory.page(), "other", limit(10, 8));
+
+    first.drain(0, now);
+    let after = |millis| now + Duration::from_millis(millis);
+    assert_eq!(second.reserve(1, now, Duration::ZERO), Err(after(100)));
+    assert_eq!(second.reserve(3, after(300), Duration::ZERO), Ok(after(300)));
+    // What somebody has reserved already is not taken back.
+    assert_eq!(second.reserve(1, after(300), Duration::from_millis(100)), Ok(after(400)));
+    first.drain(1, after(300));
+    assert_eq!(second.reserve(1, after(300), Duration::ZERO), Err(after(500)));
+    assert_eq!(other.reserve(8, now, Duration::ZERO), Ok(now));
+}
+
+#[test]
 fn threads_never_take_more_than_there_is() {
     let directory = Directory::new("threads");
     let path = directory.page();

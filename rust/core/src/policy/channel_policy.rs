@@ -92,6 +92,7 @@ impl ChannelPolicy {
     }
 
     /// Makes no call before `until`, see [`Pause::pause_until`]; after an hour one is made anyway.
+    /// The service counts otherwise than its limits here, so what these have saved is given up.
     pub fn pause_until(
         &mut self,
         until: ProcessingTime,
@@ -103,6 +104,7 @@ impl ChannelPolicy {
         let only_asked = || Pause::new(PauseConfig::new(None, u32::MAX, 0));
         let pause = self.pause.get_or_insert_with(only_asked);
         pause.pause_until(until, started);
+        self.rate_limits.drain(started, now);
         if let Some(rate) = &mut self.adaptive_rate {
             rate.pause_until(pause.asked_until(), now);
         }

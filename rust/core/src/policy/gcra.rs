@@ -121,6 +121,12 @@ impl Gcra {
         ProcessingTime::from_nanos(tat.as_nanos().saturating_sub(less))
     }
 
+    /// Returns the word after everything was taken that could be, and `owed` permits of what comes.
+    pub fn drain(&self, tat: ProcessingTime, owed: u64, now: ProcessingTime) -> ProcessingTime {
+        let taken = self.burst.get().saturating_add(owed);
+        tat.max(now.after_nanos(self.rate.whole_nanos_of(taken)))
+    }
+
     /// Returns how many permits can be taken now.
     pub fn available(&self, tat: ProcessingTime, now: ProcessingTime) -> u64 {
         let taken = Duration::from_nanos(tat.nanos_since(now)).as_nanos()
@@ -190,9 +196,24 @@ mod tests {
     }
 
     #[test]
+    fn draining_leaves_nothing_and_takes_only_what_is_owed_of_what_comes() {
+        let limit = gcra(10, 1, 5);
+        let now = at(7 * SECOND);
+        let tat = limit.drain(ProcessingTime::ZERO, 0, now);
+        assert_eq!(limit.available(tat, now), 0);
+        assert_eq!(limit.available(tat, at(7 * SECOND + SECOND / 5)), 2);
+        assert_eq!(limit.drain(tat, 0, now), tat);
+        // What is owed is owed once.
+        let owed = limit.take(tat, 30, now);
+        assert_eq!(limit.drain(tat, 30, now), owed);
+        assert_eq!(limit.drain(owed, 20, now), owed);
+    }
+
+    #[test]
     fn numbers_beyond_every_range_end_at_never() {
         let limit = gcra(1, 1, 1);
         assert_eq!(limit.take(at(7), u64::MAX, at(9)), ProcessingTime::NEVER);
+        assert_eq!(limit.drain(at(7), u64::MAX, at(9)), ProcessingTime::NEVER);
         assert_eq!(limit.settle(at(7), 0, u64::MAX), ProcessingTime::NEVER);
         assert_eq!(Rate::new(NonZeroU64::MIN, Duration::ZERO), None);
         assert_eq!(Rate::new(NonZeroU64::MIN, Duration::MAX), None);

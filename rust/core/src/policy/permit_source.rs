@@ -18,4 +18,7 @@ pub trait PermitSource: fmt::Debug + Send + Sync {
 
     /// Corrects the cost of a call that had taken `taken`: what was too much comes back.
     fn settle(&self, taken: u64, actual: u64);
+
+    /// Takes everything that could be taken now, and `owed` of what comes.
+    fn drain(&self, owed: u64, now: ProcessingTime);
 }

@@ -105,6 +105,8 @@ pub struct RateLimit {
     allowance: Option<Allowance>,
     /// Start of the call whose reply told last what remains.
     told_at: ProcessingTime,
+    /// When it was drained last.
+    drained_at: ProcessingTime,
     /// What the calls in flight were charged: the service may not have counted them yet.
     in_flight: u64,
 }
@@ -121,6 +123,7 @@ impl RateLimit {
             counted,
             allowance: None,
             told_at: ProcessingTime::ZERO,
+            drained_at: ProcessingTime::ZERO,
             in_flight: 0,
         }
     }
@@ -167,6 +170,22 @@ impl RateLimit {
         if is_news && self.counted == Some(left.counted) {
             self.told_at = started;
             self.allowance = Some(Allowance::new(left, self.in_flight, self.rate, now));
+        }
+    }
+
+    /// Gives up what was saved, since the service has refused a call that started at `started`: it
+    /// counts otherwise, or others have taken it. What comes from now on is first for the calls in
+    /// flight, which the service may not have counted yet.
+    ///
+    /// Calls that started before are refused for the same reason, and change nothing.
+    pub fn drain(&mut self, started: ProcessingTime, now: ProcessingTime) {
+        if started < self.drained_at {
+            return;
+        }
+        self.drained_at = now;
+        match &mut self.permits {
+            Permits::Own { limit, tat } => *tat = limit.drain(*tat, self.in_flight, now),
+            Permits::Shared(booking) => booking.source.drain(self.in_flight, now),
         }
     }
 
@@ -284,6 +303,20 @@ mod tests {
         // One that counts anew by now is none.
         limit.tell(&window(1, 0), at(4), at(5));
         assert_eq!(limit.available(at(5)), 50);
+    }
+
+    #[test]
+    fn a_refusal_leaves_nothing_that_was_saved() {
+        let mut limit = limit(100, 100);
+        (0..3).for_each(|_| limit.on_start(at(1), 10));
+        limit.drain(at(1), at(2));
+        assert_eq!((limit.available(at(2)), limit.available(at(3))), (0, 70));
+        // Those that started before it was known are refused as well, and later.
+        limit.settle(10, 10);
+        limit.drain(at(1), at(3));
+        assert_eq!(limit.available(at(3)), 70);
+        limit.drain(at(3), at(3));
+        assert_eq!((limit.available(at(3)), limit.available(at(4))), (0, 80));
     }
 
     #[test]

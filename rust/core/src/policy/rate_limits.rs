@@ -127,6 +127,13 @@ impl RateLimits {
         self.limits.iter().all(|it| it.1.is_full(now))
     }
 
+    /// Gives up what was saved, see [`RateLimit::drain`].
+    pub fn drain(&mut self, started: ProcessingTime, now: ProcessingTime) {
+        for (_, limit) in &mut self.limits {
+            limit.drain(started, now);
+        }
+    }
+
     /// Learns what is left of a limit of the service, see [`RateLimit::tell`].
     pub fn tell(&mut self, left: &LimitLeft, started: ProcessingTime, now: ProcessingTime) {
         for (_, limit) in &mut self.limits {

@@ -301,6 +301,21 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_that_is_over_takes_no_permits() {
+        let mut limit = AdaptiveRate::new(ProcessingTime::ZERO);
+        let at = |millis| ProcessingTime::ZERO + Duration::from_millis(millis);
+        (0..100).for_each(|call| end(&mut limit, false, at(call * 10), at(call * 10)));
+        end(&mut limit, true, at(990), at(1000));
+        let saved = limit.calls(at(1500));
+
+        // As a reply may ask that was overtaken by another one.
+        limit.pause_until(at(1500), at(1500));
+
+        assert!(saved > 10, "{saved} permits in half a second");
+        assert_eq!(limit.calls(at(1500)), saved);
+    }
+
+    #[test]
     fn calls_that_are_refused_together_lower_the_rate_once() {
         let mut limit = AdaptiveRate::new(ProcessingTime::ZERO);
         let at = |millis| ProcessingTime::ZERO + Duration::from_millis(millis);

@@ -59,7 +59,7 @@ class Terms(NamedTuple):
     per_channel: bool
     counts: Counts
     per_request: bool
-    is_of_host: bool
+    is_shared: bool
     parts: int
 
 
@@ -89,9 +89,10 @@ class RateLimit:
         scope: Who shares the limit. ``"task"``: each task has its own, and a job as many times the
             rate as it runs tasks at once. ``"host"``: all Python workers of a Spark application on
             a host have one together; without Spark, all processes of this user that say the same.
-            ``"job"``: the tasks of a job stay below it together: each has the part of one core of
-            those that may run it, so what idle cores do not use is lost. Streams and several jobs
-            at once each count for themselves.
+            ``"job"``: the tasks of a function stay below it together, on all hosts: each has the
+            part of one core of those that may run it, and leaves what is left of it to the next
+            one, so what idle cores do not use is lost. The burst of a part is at least 1. Without
+            Spark it is that of the call.
         per_channel: Whether each channel (``channel=``) has a limit of its own, instead of all
             having one together.
         name: What it is called in metrics. With ``scope="host"``, limits of one name are one,
@@ -195,9 +196,12 @@ class RateLimit:
         permits, nanos = _parse_rate(self.rate)
         burst = self.burst or max(permits * _NANOS // nanos, 1)
         name = self.name or f"{function_name} {self.rate} {burst}"
+        is_of_job = self.scope == "job" and bool(application)
         if not application:
             # Nobody keeps programs of a user that have nothing to do with one another apart.
             name = f"{name} {permits}/{nanos} {burst}"
+        elif is_of_job:
+            name = f"{function_name} {name} {permits}/{nanos} {burst}, of the job"
         parts, cost = cores if self.scope == "job" else 1, self.cost
         return Terms(
             label=self.label,
@@ -212,7 +216,7 @@ class RateLimit:
             per_channel=self.per_channel,
             counts=self.counts or ("requests" if self.counts_calls else "tokens"),
             per_request=False,
-            is_of_host=self.scope == "host",
+            is_shared=self.scope == "host" or is_of_job,
             parts=parts,
         )
 

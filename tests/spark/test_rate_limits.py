@@ -2,6 +2,7 @@
 """Limits in time over DataFrames: of tasks, of the workers of a host, of all cores of a job."""
 
 import asyncio
+import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack
@@ -100,6 +101,21 @@ def test_workers_keep_a_limit(spark, mode, channel):
         "job": {"permits": 100, "parts": placement.cores_of(spark)},
         "task": {"permits": 200, "parts": 1},
     }
+
+
+@sa.async_function("at double")
+async def at(row):
+    return {"at": time.monotonic()}
+
+
+def test_a_task_that_begins_brings_no_permits_of_the_job(spark):
+    limit = sa.RateLimit("25/s", burst=4, scope="job")
+    rows = spark.range(60, numPartitions=30)
+
+    times = sorted(row.at for row in sa.unordered_wait(rows, at, rate_limit=limit).collect())
+
+    # It takes 2.2 seconds to get them, less what the first call was late.
+    assert times[-1] - times[0] >= 1.5
 
 
 @sa.async_function("seen bigint")

@@ -102,6 +102,16 @@ def test_a_limit_of_the_job_is_split_over_the_cores_that_may_run_it():
     assert terms(RateLimit("100/s"), cores=8).parts == 1
 
 
+def test_a_limit_of_the_job_is_shared_by_the_tasks_of_an_application():
+    named = RateLimit("5/s", scope="job", name="api")
+    assert terms(named, "app-1", cores=2).is_shared
+    assert not terms(named).is_shared
+    # A limit that was edited is another one, and so is that of a host.
+    others = [RateLimit("6/s", scope="job", name="api"), RateLimit("5/s", scope="host", name="api")]
+    names = {terms(limit, "app-1", cores=2).name for limit in [named, *others]}
+    assert len(names) == 3
+
+
 def test_limits_of_a_host_are_told_apart_by_name_or_function():
     names = [
         terms(limit, application).name

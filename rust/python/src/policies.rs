@@ -13,7 +13,7 @@ use sparkawait_core::policy::{
     Counted, Gcra, LimitMetrics, MAX_LIMITS, PauseConfig, PermitSources, PolicyConfig, Rate,
     RateLimitConfig, RequestConfig, RetryBudgetConfig,
 };
-use sparkawait_runtime::host_limit::{HostLimits, page_of};
+use sparkawait_runtime::host_limit::{HostLimits, SharedTerms, page_of};
 use sparkawait_task::row_prices::{CostSource, PriceSettings, ResultCost, RowCost};
 
 use crate::convert::to_duration;
@@ -29,7 +29,7 @@ pub(crate) struct PolicyArguments {
     /// Rows of a request at most, and the seconds that it waits for them; of a function that makes
     /// one for many rows.
     requests: Option<(u32, f64)>,
-    /// Names what shares limits of the host.
+    /// Names what shares limits of the host and of the job.
     application: String,
     is_rate_adaptive: bool,
     retry_budget: Option<BudgetArguments>,
@@ -85,7 +85,8 @@ struct RateLimitArguments {
     /// `"requests"`, `"tokens"`, or what no service tells of.
     counts: String,
     per_request: bool,
-    is_of_host: bool,
+    /// Whether others have it, too: the whole of it, or a part when they hold it.
+    is_shared: bool,
     /// Tasks among which a limit of the job is split; 1 if it is not.
     parts: u64,
 }
@@ -136,13 +137,21 @@ impl RateLimitArguments {
         }
     }
 
+    fn shared(&self) -> PyResult<Option<SharedTerms>> {
+        let (name, limit) = (self.name.clone(), self.limit()?);
+        let terms = SharedTerms { name, limit, parts: positive(self.parts)? };
+        Ok(self.is_shared.then_some(terms))
+    }
+
     fn limit(&self) -> PyResult<Gcra> {
-        let positive =
-            |value| NonZeroU64::new(value).ok_or_else(|| internal_error("a rate limit of nothing"));
         let rate = Rate::new(positive(self.permits)?, Duration::from_nanos(self.period_nanos));
         let rate = rate.ok_or_else(|| internal_error("a rate limit for no time"))?;
         Ok(Gcra::new(rate, positive(self.burst)?))
     }
+}
+
+fn positive(value: u64) -> PyResult<NonZeroU64> {
+    NonZeroU64::new(value).ok_or_else(|| internal_error("a rate limit of nothing"))
 }
 
 /// Converts them, for so many calls at a time.
@@ -163,28 +172,27 @@ pub(crate) fn to_policies(
         let records = NonZeroU32::new(records).ok_or_else(none)?;
         config.requests = Some(RequestConfig { records, linger: to_duration("linger", linger)? });
     }
-    let mut of_host = [const { None }; MAX_LIMITS];
+    let mut shared = [const { None }; MAX_LIMITS];
     for (index, it) in arguments.rate_limits.iter().enumerate() {
-        let limit = it.limit()?;
-        let known = config.rate_limits.get_mut(index).zip(of_host.get_mut(index));
-        let Some((place, shared)) = known else {
+        let known = config.rate_limits.get_mut(index).zip(shared.get_mut(index));
+        let Some((place, terms)) = known else {
             return Err(internal_error("more rate limits than there may be"));
         };
         *place = Some(RateLimitConfig {
-            limit,
+            limit: it.limit()?,
             cost: it.cost,
             is_per_channel: it.per_channel,
             counted: it.counted()?,
             is_per_request: it.per_request,
         });
-        *shared = it.is_of_host.then(|| (it.name.clone(), limit));
+        *terms = it.shared()?;
     }
-    if of_host.iter().all(Option::is_none) {
+    if shared.iter().all(Option::is_none) {
         return Ok((config, None));
     }
     let page = page_of(Path::new(&std::env::temp_dir()), &arguments.application);
-    let limits = HostLimits::open(&page, of_host).map_err(|error| {
-        let message = format!("`rate_limit` of scope 'host': {error}");
+    let limits = HostLimits::open(&page, shared).map_err(|error| {
+        let message = format!("`rate_limit` of scope 'host' or 'job': {error}");
         configuration_error(&message, ErrorKind::RateLimitInvalid)
     })?;
     Ok((config, Some(Arc::new(limits))))

@@ -13,6 +13,7 @@ use sparkawait_core::ProcessingTime;
 use sparkawait_core::policy::{Gcra, MAX_LIMITS, PermitSource, PermitSources};
 
 use crate::clock::Clock;
+use crate::held_part::HeldPart;
 use crate::shared_page::{PageError, SharedPage, Slot};
 
 /// Returns where an application keeps its limits: in a directory of this user, in `temporary`.
@@ -149,35 +150,55 @@ impl PermitSource for HostPermits {
     }
 }
 
-/// The limits of an operator that the processes of a host keep together.
+/// A limit that processes share, as an operator takes part in it.
 #[derive(Clone, Debug)]
+pub struct SharedTerms {
+    /// Those that say the same share it.
+    pub name: String,
+    /// Of a part, if it is split.
+    pub limit: Gcra,
+    /// Into how many it is split, of which an operator has one while it runs; 1: it is not.
+    pub parts: NonZeroU64,
+}
+
+/// The limits of an operator that the processes of a host keep together.
+#[derive(Debug)]
 pub struct HostLimits {
     page: Arc<SharedPage>,
-    /// Name and terms, by the number of the limit.
+    /// What they are called in the page and their terms, by the number of the limit.
     limits: [Option<(String, Gcra)>; MAX_LIMITS],
     /// What all channels share, and those for which the page has no place.
     whole: [Option<Arc<HostPermits>>; MAX_LIMITS],
+    /// The parts that are this operator's until it is dropped.
+    _parts: Vec<HeldPart>,
 }
 
 impl HostLimits {
     /// Takes part in limits of the page at `path` by their names.
     ///
+    /// Of one that is split it takes the first part that nobody holds. The part has what the one
+    /// before has left of it, so operators that follow one another keep to it together.
+    ///
     /// # Errors
     ///
-    /// As [`SharedPage::open`] and [`HostLimit::new`].
-    pub fn open(
-        path: &Path,
-        limits: [Option<(String, Gcra)>; MAX_LIMITS],
-    ) -> Result<Self, PageError> {
+    /// As [`SharedPage::open`], [`HostLimit::new`] and [`HeldPart::take`].
+    pub fn open(path: &Path, terms: [Option<SharedTerms>; MAX_LIMITS]) -> Result<Self, PageError> {
         let page = Arc::new(SharedPage::open(path)?);
+        let mut limits = [const { None }; MAX_LIMITS];
         let mut whole = [const { None }; MAX_LIMITS];
-        for (place, known) in whole.iter_mut().zip(&limits) {
-            if let Some((name, limit)) = known {
-                let limit = HostLimit::new(Arc::clone(&page), name, *limit)?;
-                *place = Some(Arc::new(HostPermits(limit)));
+        let mut parts = Vec::new();
+        for (index, it) in terms.into_iter().enumerate() {
+            let Some(SharedTerms { mut name, limit, parts: count }) = it else { continue };
+            if count > NonZeroU64::MIN {
+                let part = HeldPart::take(path, number_of(&name), count)?;
+                name = format!("{name} of {count}, {}", part.number());
+                parts.push(part);
             }
+            let shared = HostLimit::new(Arc::clone(&page), &name, limit)?;
+            whole[index] = Some(Arc::new(HostPermits(shared)));
+            limits[index] = Some((name, limit));
         }
-        Ok(Self { page, limits, whole })
+        Ok(Self { page, limits, whole, _parts: parts })
     }
 
     fn of_channel(&self, limit: usize, channel: u64) -> Option<HostPermits> {

@@ -10,7 +10,7 @@
 //! | [`part`] | input that comes in parts, whose rows outlive them |
 //! | [`feeder`] | the bounded hand-over of input from another thread |
 //! | [`clock`], [`parker`] | the monotonic clock, and waiting for a wake-up |
-//! | [`shared_page`], [`host_limit`] | limits that the processes of a host share |
+//! | [`shared_page`], [`host_limit`], [`held_part`] | limits that the processes of a host share |
 //! | [`log`] | what the process has to say |
 //! | [`metrics`] | what a task publishes |
 //! | [`tokio_runtime`] | one tokio runtime per process |
@@ -28,6 +28,7 @@ pub mod driver;
 mod driver_config;
 pub mod fan_out;
 pub mod feeder;
+pub mod held_part;
 pub mod host_limit;
 pub mod log;
 pub mod mail;

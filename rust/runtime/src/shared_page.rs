@@ -62,7 +62,10 @@ pub enum PageError {
     )]
     OtherVersion(PathBuf),
     /// The slot means something else.
-    #[error("another limit of this application has the same name with another rate or burst")]
+    #[error(
+        "another limit of this application has the same name with another rate or burst; \
+         give it another `name`"
+    )]
     OtherTerms,
     /// There are too many names.
     #[error("no more than {SLOTS} limits can be shared by the processes of a host")]

@@ -13,9 +13,10 @@ use std::time::Duration;
 use std::{env, fs, thread};
 
 use sparkawait_core::ProcessingTime;
-use sparkawait_core::policy::{Gcra, Rate};
+use sparkawait_core::policy::{Gcra, PermitSources, Rate};
 use sparkawait_runtime::clock::Clock;
-use sparkawait_runtime::host_limit::{HostClock, HostLimit, page_of};
+use sparkawait_runtime::held_part::HeldPart;
+use sparkawait_runtime::host_limit::{HostClock, HostLimit, HostLimits, SharedTerms, page_of};
 use sparkawait_runtime::shared_page::{PageError, SharedPage};
 
 /// Where a child finds the page.
@@ -148,9 +149,9 @@ fn child() {
     }
 }
 
-fn start_child(path: &Path) -> Child {
+fn start_child(name: &str, path: &Path) -> Child {
     Command::new(env::current_exe().unwrap())
-        .args(["--exact", "child", "--ignored", "--nocapture"])
+        .args(["--exact", name, "--ignored", "--nocapture"])
         .env(PATH, path)
         .stdout(Stdio::piped())
         .spawn()
@@ -165,8 +166,9 @@ fn told_by(child: &mut Child) -> impl Iterator<Item = u64> {
 #[test]
 fn processes_keep_a_limit_together_and_one_that_is_killed_leaves_it_whole() {
     let directory = Directory::new("processes");
-    let mut children: Vec<Child> = (0..3).map(|_| start_child(&directory.page())).collect();
-    let mut killed = start_child(&directory.page());
+    let mut children: Vec<Child> =
+        (0..3).map(|_| start_child("child", &directory.page())).collect();
+    let mut killed = start_child("child", &directory.page());
     let mut taken: Vec<u64> = told_by(&mut killed).take(500).collect();
     assert_eq!(taken.len(), 500);
     killed.kill().unwrap();
@@ -182,6 +184,63 @@ fn processes_keep_a_limit_together_and_one_that_is_killed_leaves_it_whole() {
     let limit = open(&directory.page(), "api", limit(20_000, 100));
     let later = HostClock.now() + Duration::from_secs(1);
     assert_eq!(limit.reserve(100, later, Duration::ZERO), Ok(later));
+}
+
+/// Takes part in a limit of a permit an hour, of whose two parts each has two at once.
+fn join(path: &Path) -> HostLimits {
+    let rate = Rate::new(NonZeroU64::MIN, Duration::from_secs(3600)).unwrap();
+    let two = NonZeroU64::new(2).unwrap();
+    let terms = SharedTerms { name: "api".to_owned(), limit: Gcra::new(rate, two), parts: two };
+    HostLimits::open(path, [Some(terms), None, None, None]).unwrap()
+}
+
+fn takes(limits: &HostLimits, cost: u64) -> bool {
+    limits.open(0, None).unwrap().reserve(cost, ProcessingTime::ZERO).is_ok()
+}
+
+#[test]
+fn who_holds_a_part_finds_what_the_one_before_has_left() {
+    let directory = Directory::new("parts");
+    let first = join(&directory.page());
+    let second = join(&directory.page());
+    assert!(takes(&first, 2));
+    assert!(takes(&second, 1));
+    // All parts are held, so it has one together with another.
+    assert!(!takes(&join(&directory.page()), 2));
+
+    drop(first);
+    assert!(!takes(&join(&directory.page()), 1));
+    drop(second);
+    let first = join(&directory.page());
+    assert!(!takes(&first, 1));
+    assert!(takes(&join(&directory.page()), 1));
+}
+
+/// Holds a part until it is killed.
+#[test]
+#[ignore = "run by another test, in a process of its own"]
+#[expect(clippy::print_stdout, reason = "what it tells its parent")]
+fn holder() {
+    let part = take_part(Path::new(&env::var_os(PATH).unwrap()));
+    println!("took {}", part.number());
+    thread::park();
+}
+
+fn take_part(page: &Path) -> HeldPart {
+    drop(SharedPage::open(page).unwrap());
+    HeldPart::take(page, NonZeroU64::MIN, NonZeroU64::new(3).unwrap()).unwrap()
+}
+
+#[test]
+fn a_part_of_a_process_that_is_killed_is_free() {
+    let directory = Directory::new("holder");
+    let mut holder = start_child("holder", &directory.page());
+    assert_eq!(told_by(&mut holder).next(), Some(0));
+    let second = take_part(&directory.page());
+    assert_eq!(second.number(), 1);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    assert_eq!(take_part(&directory.page()).number(), 0);
 }
 
 #[test]

@@ -260,6 +260,7 @@ def test_an_expression_behind_a_call_that_replaces_its_input_is_refused(spark):
             "`cache` is a map<string,bigint>, whose values cannot be compared",
         ),
         ("cache", lambda: sa.Cache(key=F.col("absent")), "`cache` cannot be computed: "),
+        ("channel", lambda: F.lit(None), "`channel` is a void, whose values are all null"),
         (
             "watermark",
             lambda: sa.WatermarkStrategy.for_bounded_out_of_orderness(F.col("id"), 0),
@@ -274,6 +275,16 @@ def test_an_expression_that_is_of_no_use_is_refused_at_once(spark, option, given
         sa.key_ordered_wait(numbered(spark), see, **options)
 
     assert str(info.value).startswith(message)
+
+
+@pytest.mark.parametrize("option", ["key", "channel"])
+def test_an_expression_that_makes_several_rows_of_one_is_refused(spark, option):
+    options = {"key": "id", option: F.explode(F.array("id", "id"))}
+
+    with pytest.raises(sa.ConfigurationError, match=r"cannot be computed: .*GENERATOR") as info:
+        sa.key_ordered_wait(numbered(spark), see, **options)
+
+    assert "__sparkawait" not in str(info.value)
 
 
 def test_where_nobody_computes_expressions_they_are_refused(spark):

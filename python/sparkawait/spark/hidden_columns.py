@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.errors import PySparkException
-from pyspark.sql.types import DataType, NumericType, StructType
+from pyspark.sql import functions as F  # noqa: N812 - its customary name
+from pyspark.sql.types import DataType, NullType, NumericType, StructType
 
 from sparkawait._plan.checks import refuse
 from sparkawait.columns import ColumnExpression
@@ -61,6 +62,8 @@ class HiddenColumns(Expressions):
         while name in self._taken:
             name += "_"
         try:
+            # Within a struct Spark refuses what makes several rows of one, such as `explode`.
+            _ = self.df.select(F.struct(cast("Any", expression))).schema
             df = self.df.withColumn(name, cast("Any", expression))
             found = df.schema[name].dataType
         except PySparkException as error:
@@ -99,4 +102,6 @@ def _why_unfit(found: DataType, option: str) -> str | None:
         return None if found.simpleString() in _TIMESTAMPS else "not a timestamp"
     if option == "cost":
         return None if isinstance(found, NumericType) else "not a number"
+    if isinstance(found, NullType):
+        return "whose values are all null"
     return why_no_key(found)

@@ -14,9 +14,10 @@ from sparkawait._plan.checks import choice, refuse, shown
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ErrorKind
 
-__all__ = ["CarryOver", "Emit"]
+__all__ = ["CarryOver", "Emit", "Vehicle"]
 
 Emit = Literal["next_batch", "at_once"]
+Vehicle = Literal["apply_in_pandas_with_state", "transform_with_state"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,14 @@ class CarryOver:
             `sparkawait.ordered_wait`, which needs it.
         drain: Whether each micro-batch waits for all calls, as without `CarryOver`: what is in the
             state leaves it. To be set in the last run of a query that is given up or changed.
+        vehicle: The operator of Spark that keeps the rows. ``"apply_in_pandas_with_state"``, the
+            default, is there on each Spark, and once in a query. ``"transform_with_state"`` lets a
+            query have several, and an ``applyInPandasWithState`` of your own; it needs Spark 4.0,
+            over Spark Connect 4.1, the RocksDB state store and protobuf. The checkpoint of a query
+            keeps its vehicle.
+        name: What tells the numbers of this call from those of others in the progress of the query:
+            ``sparkawait_<name>``. Needed where two such calls come together behind themselves, as
+            in a join; one that comes behind another is named by its function.
 
     Raises:
         ConfigurationError: If a value is wrong.
@@ -57,6 +66,8 @@ class CarryOver:
     linger: Duration = "50ms"
     order_by: str | Sequence[str] | None = None
     drain: bool = False
+    vehicle: Vehicle | None = None
+    name: str | None = None
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -65,6 +76,12 @@ class CarryOver:
         object.__setattr__(self, "order_by", _columns(self.order_by))
         if not isinstance(cast("object", self.drain), bool):
             refuse(f"`drain` must be a bool, got {shown(self.drain)}", ErrorKind.OPTION_INVALID)
+        if self.vehicle is not None:
+            choice(self.vehicle, "vehicle", "apply_in_pandas_with_state", "transform_with_state")
+        if self.name is not None and (
+            not isinstance(cast("object", self.name), str) or not self.name
+        ):
+            refuse(f"`name` must be a text, got {shown(self.name)}", ErrorKind.OPTION_INVALID)
 
     @property
     def patience(self) -> float | None:

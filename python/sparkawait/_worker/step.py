@@ -87,6 +87,7 @@ def run_step(
     bundles: Iterator[bytes],
     *,
     columns: Columns,
+    step: str,
     partition: int,
     run: str,
     batch: int | None,
@@ -99,6 +100,7 @@ def run_step(
         before: What the stream has kept; ``None`` for a shard that is new.
         bundles: The rows that came, as Arrow IPC.
         columns: The columns of the rows, as `kinds_of` gives them.
+        step: Tells the steps of a query apart: the same in each of its micro-batches.
         partition: Number of the partition.
         run: The run of the query.
         batch: Number of the micro-batch; ``None`` if it has none, so that nobody finds a task that
@@ -128,8 +130,8 @@ def run_step(
         carried.schema if carried is not None and (has_rows or not first) else _schema_of(first)
     )
     redone = 0 if carried is None else carried.rows[0]
-    step = None if batch is None else f"{run} {batch} {partition}"
-    posted = None if step is None else _posted(step, schema)
+    name = None if batch is None else f"{run} {batch} {step} {partition}"
+    posted = None if name is None else _posted(name, schema)
     if posted is not None:
         # An earlier attempt of this step has made a task, which no state tells of.
         adopted = _adopted(posted, run, carry_over, rows)
@@ -142,8 +144,8 @@ def run_step(
     task = HeldTask(chain, input_schema, saved, partition=partition, run=run, gap=gap)
     holder().keep(task)
     task.begin(0)
-    if step is not None:
-        holder().post(task, step)
+    if name is not None:
+        holder().post(task, name)
     part_end = _worked_off(task, rows, carry_over)
     address, token = holder().address
     place = _Place(task.id, address, token, schema, part=0)

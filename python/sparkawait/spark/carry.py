@@ -3,7 +3,7 @@
 
 ```text
   rows --mapInArrow--> bundles --groupBy(shard)--> one step of each shard --mapInArrow--> rows
-          Pack         by hash     one key each,     Step: applyInPandasWithState  Unpack
+          Pack         by hash     one key each,     Step, by the vehicle          Unpack
                                    none empty
 ```
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -28,25 +28,24 @@ from sparkawait._plan.chain import Chain
 from sparkawait._plan.column_checks import refuse_column
 from sparkawait._plan.plan import Plan
 from sparkawait._worker.bundles import pack, unpack
-from sparkawait._worker.logs import write_to_standard_error
-from sparkawait._worker.step import Columns, StepEnd, kinds_of, run_step
+from sparkawait._worker.step import kinds_of
 from sparkawait.carry_over import CarryOver
-from sparkawait.exceptions import AsyncIOError, ConfigurationError, ErrorKind
-from sparkawait.spark.connection import Connection
-from sparkawait.spark.metrics import is_connect, of_one_task
-from sparkawait.spark.partition import keep_cause, renamed, with_types
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.spark.metrics import is_connect
+from sparkawait.spark.partition import renamed, with_types
 from sparkawait.spark.schemas import to_arrow
 from sparkawait.spark.shipment import Shipment
+from sparkawait.spark.stateful import observed_as
+from sparkawait.spark.step import BATCH, NUMBERS, Step
+from sparkawait.spark.vehicle import stepped_by
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
     from sparkawait.spark.metrics import TaskMetrics
 
 __all__ = [
-    "OBSERVED",
     "CarryPlan",
     "check_carry_over",
     "check_same",
@@ -54,16 +53,8 @@ __all__ = [
     "without_watermark",
 ]
 
-OBSERVED = "sparkawait"
-"""What a query's progress calls the numbers of its rows in flight."""
-
 _SHARD = "__sparkawait_shard"
 _BUNDLE_TYPES = "shard int, part int, seq bigint, payload binary"
-_STATE_TYPES = "version int, payload binary"
-_STEP_TYPES = (
-    "payload binary, carried bigint, held bigint, adopted bigint, redone bigint, oldest double"
-)
-_STATE_VERSION = 1
 _CORES_FACTOR = 2
 _WATERMARK = "spark.watermarkDelayMs"
 
@@ -164,19 +155,14 @@ class CarryPlan:
             index = F.pmod(F.hash(*map(F.col, by)), F.lit(len(shards)))
             source = source.withColumn(_SHARD, index)
         packed = source.mapInArrow(Pack(shards, names, is_sorted=bool(self.by)), _BUNDLE_TYPES)
-        stepped = packed.groupBy("shard").applyInPandasWithState(
+        stepped = stepped_by(
+            self.carry_over.vehicle,
+            packed.groupBy("shard"),
             Step(chain, self.carry_over, columns, accumulators),
-            _STEP_TYPES,
-            _STATE_TYPES,
-            "append",
-            "ProcessingTimeTimeout",
         )
         observed = stepped.observe(
-            OBSERVED,
-            *(
-                F.coalesce(F.sum(name), F.lit(0)).alias(name)
-                for name in ("carried", "held", "adopted", "redone")
-            ),
+            observed_as(source, chain.plans[0].function_name, self.carry_over.name),
+            *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in NUMBERS),
             F.max("oldest").alias("oldest"),
         )
         unpacked = Unpack(result_types)
@@ -199,7 +185,7 @@ class Pack(Shipment):
         """Yields the bundles of a partition."""
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
-        turn = 0 if context is None else int(context.getLocalProperty(_BATCH) or 0)
+        turn = 0 if context is None else int(context.getLocalProperty(BATCH) or 0)
         if self._names is not None:
             names = [*self._names, *([_SHARD] if self._is_sorted else [])]
             batches = (self._renamed(batch, names) for batch in batches)
@@ -212,89 +198,6 @@ class Pack(Shipment):
             columns = [*batch.columns[: len(names) - 1], batch.columns[-1]]
             return pa.RecordBatch.from_arrays(columns, names=list(names))
         return renamed(batch, names)
-
-
-class Step(Shipment):
-    """Carries out a micro-batch of a shard; given to ``applyInPandasWithState``."""
-
-    def __init__(
-        self,
-        chain: Chain,
-        carry_over: CarryOver,
-        columns: Columns,
-        accumulators: Sequence[Accumulator[TaskMetrics] | None],
-    ) -> None:
-        """Starts nothing: this is the driver."""
-        self.__name__ = chain.name
-        self._chain = chain
-        self._carry_over = carry_over
-        self._columns = columns
-        self._is_ordered = any(plan.mode != "unordered" for plan in chain.plans)
-        self._accumulators = tuple(accumulators)
-
-    def __call__(
-        self, _key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: Any
-    ) -> Iterator[pd.DataFrame]:
-        """Yields what leaves in this micro-batch, and a row of numbers."""
-        import pandas as pd
-
-        write_to_standard_error()
-        before: bytes | None = None
-        if state.exists:
-            version, before = state.get
-            _check_version(int(version))
-        bundles = iter(()) if state.hasTimedOut else self._bundles(frames)
-        context = TaskContext.get()
-        batch = None if context is None else context.getLocalProperty(_BATCH)
-        connection = Connection.of_this_worker()
-        try:
-            with connection.interrupted_by_hang_up():
-                end = run_step(
-                    self._chain,
-                    self._carry_over,
-                    None if before is None else bytes(before),
-                    bundles,
-                    columns=self._columns,
-                    partition=0 if context is None else context.partitionId(),
-                    run="" if context is None else context.getLocalProperty(_RUN) or "",
-                    batch=None if batch is None else int(batch),
-                )
-        except AsyncIOError as error:
-            keep_cause(error)
-            raise
-        if end is None:
-            return
-        state.update((_STATE_VERSION, end.state))
-        if end.waits:
-            # In the next micro-batch, whether rows come for this shard or not.
-            state.setTimeoutDuration(1)
-        self._report(end)
-        numbers = [end.carried, end.held, end.adopted, end.redone, end.oldest]
-        rows = [(payload, 0, 0, 0, 0, 0.0) for payload in end.outputs]
-        yield pd.DataFrame([*rows, (None, *numbers)], columns=_STEP_COLUMNS)
-
-    def _bundles(self, frames: Iterator[pd.DataFrame]) -> Iterator[bytes]:
-        if not self._is_ordered:
-            return (payload for frame in frames for payload in frame["payload"])
-        # As they stood in each partition of the source, whatever the shuffle has made of it.
-        bundles = [
-            bundle
-            for frame in frames
-            for bundle in zip(frame["part"], frame["seq"], frame["payload"], strict=True)
-        ]
-        bundles.sort(key=lambda bundle: bundle[:2])
-        return (payload for _, _, payload in bundles)
-
-    def _report(self, end: StepEnd) -> None:
-        is_chain = len(self._chain.plans) > 1
-        for plan, accumulator, counts in zip(
-            self._chain.plans, self._accumulators, end.counts, strict=False
-        ):
-            _logger.info("%s: %s", plan.function_name, counts)
-            if accumulator is not None:
-                own = of_one_task(counts)
-                shown = {"operators": {plan.function_name: own}} if is_chain else {}
-                accumulator.add({**own, **shown})
 
 
 class Unpack(Shipment):
@@ -312,11 +215,6 @@ class Unpack(Shipment):
             payloads = [it.as_buffer() for it in batch.column(0) if it.is_valid]
             for rows in unpack(payloads):
                 yield with_types(rows, self._result_types)
-
-
-_BATCH = "streaming.sql.batchId"
-_RUN = "spark.jobGroup.id"
-_STEP_COLUMNS = ["payload", "carried", "held", "adopted", "redone", "oldest"]
 
 
 def shard_keys(shards: int) -> list[int]:
@@ -373,15 +271,6 @@ def _shards(spark: SparkSession) -> int:
             cores,
         )
     return shards
-
-
-def _check_version(version: int) -> None:
-    if version != _STATE_VERSION:
-        msg = (
-            f"the state of the query has version {version}, this sparkawait reads {_STATE_VERSION};"
-            " go on with the version that wrote it"
-        )
-        raise ConfigurationError(msg, ErrorKind.SNAPSHOT_VERSION_UNKNOWN)
 
 
 def _refuse(message: str) -> None:

@@ -37,6 +37,7 @@ from sparkawait.spark.schemas import (
     to_arrow,
 )
 from sparkawait.spark.stateful import check_only
+from sparkawait.spark.vehicle import check_vehicle
 from sparkawait.spark.workers import check_workers, require_packages
 from sparkawait.wait_options import OPTIONS, WaitArguments, WaitOptions
 
@@ -194,7 +195,8 @@ def _wait(
     if before is None:
         carry = None
         if carry_over is not None:
-            check_only(df, plan)
+            check_vehicle(df.sparkSession, carry_over.vehicle)
+            check_only(df, plan, carry_over)
             carry = CarryPlan.of(plan, carry_over)
         step = Step(hidden.df, Chain.of(plan), (accumulator,), schema, zone, carry)
     else:

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One micro-batch of one shard, whichever operator of Spark brings its rows and keeps its state.
+
+Made on the driver, carried out on the task thread of an executor. `StateFunction` and
+`StateProcessor` are what Spark calls; they say only where the state is and when to come again.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.types import (
+    BinaryType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StructField,
+    StructType,
+)
+
+from sparkawait._plan.chain import Chain
+from sparkawait._worker.logs import write_to_standard_error
+from sparkawait._worker.step import Columns, StepEnd, run_step
+from sparkawait.carry_over import CarryOver
+from sparkawait.exceptions import AsyncIOError, ConfigurationError, ErrorKind
+from sparkawait.spark.connection import Connection
+from sparkawait.spark.metrics import of_one_task
+from sparkawait.spark.partition import keep_cause
+from sparkawait.spark.shipment import Shipment
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.accumulators import Accumulator
+
+    from sparkawait.spark.metrics import TaskMetrics
+
+__all__ = ["BATCH", "NUMBERS", "STATE_TYPES", "STATE_VERSION", "STEP_TYPES", "Step"]
+
+BATCH = "streaming.sql.batchId"
+"""What Spark calls the number of the micro-batch of a task."""
+
+STATE_VERSION = 1
+STATE_TYPES = StructType(
+    [StructField("version", IntegerType()), StructField("payload", BinaryType())]
+)
+"""What Spark keeps of a shard."""
+
+NUMBERS = ("carried", "held", "adopted", "redone")
+STEP_TYPES = StructType(
+    [
+        StructField("payload", BinaryType()),
+        *(StructField(name, LongType()) for name in NUMBERS),
+        StructField("oldest", DoubleType()),
+    ]
+)
+"""What a step puts out: rows as Arrow IPC, and one row of numbers."""
+
+_RUN = "spark.jobGroup.id"
+
+_logger = logging.getLogger("sparkawait")
+
+
+class Step(Shipment):
+    """Carries out a micro-batch of a shard."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        carry_over: CarryOver,
+        columns: Columns,
+        accumulators: Sequence[Accumulator[TaskMetrics] | None],
+    ) -> None:
+        """Starts nothing: this is the driver."""
+        self.name = chain.name
+        # A query may have several, of the same run, micro-batches and shards.
+        self._id = uuid.uuid4().hex
+        self._chain = chain
+        self._carry_over = carry_over
+        self._columns = columns
+        self._is_ordered = any(plan.mode != "unordered" for plan in chain.plans)
+        self._accumulators = tuple(accumulators)
+
+    def run(self, state: Sequence[Any] | None, frames: Iterable[pd.DataFrame]) -> StepEnd | None:
+        """Returns what the rows of this micro-batch come to; ``None``: there is nothing to keep.
+
+        Args:
+            state: What Spark has kept, of `STATE_TYPES`; ``None`` for a shard that is new.
+            frames: The bundles that came.
+
+        Raises:
+            AsyncIOError: If a row fails the task, or the state cannot be read.
+        """
+        write_to_standard_error()
+        before: bytes | None = None
+        if state is not None:
+            version, before = state
+            _check_version(int(version))
+        context = TaskContext.get()
+        batch = None if context is None else context.getLocalProperty(BATCH)
+        connection = Connection.of_this_worker()
+        try:
+            with connection.interrupted_by_hang_up():
+                return run_step(
+                    self._chain,
+                    self._carry_over,
+                    None if before is None else bytes(before),
+                    self._bundles(frames),
+                    columns=self._columns,
+                    step=self._id,
+                    partition=0 if context is None else context.partitionId(),
+                    run="" if context is None else context.getLocalProperty(_RUN) or "",
+                    batch=None if batch is None else int(batch),
+                )
+        except AsyncIOError as error:
+            keep_cause(error)
+            raise
+
+    def rows(self, end: StepEnd) -> pd.DataFrame:
+        """Returns what leaves in this micro-batch, and a row of numbers, which are reported."""
+        import pandas as pd
+
+        self._report(end)
+        numbers = [*(getattr(end, name) for name in NUMBERS), end.oldest]
+        rows = [(payload, 0, 0, 0, 0, 0.0) for payload in end.outputs]
+        return pd.DataFrame([*rows, (None, *numbers)], columns=STEP_TYPES.names)
+
+    def _bundles(self, frames: Iterable[pd.DataFrame]) -> Iterator[bytes]:
+        if not self._is_ordered:
+            return (payload for frame in frames for payload in frame["payload"])
+        # As they stood in each partition of the source, whatever the shuffle has made of it.
+        bundles = [
+            bundle
+            for frame in frames
+            for bundle in zip(frame["part"], frame["seq"], frame["payload"], strict=True)
+        ]
+        bundles.sort(key=lambda bundle: bundle[:2])
+        return (payload for _, _, payload in bundles)
+
+    def _report(self, end: StepEnd) -> None:
+        is_chain = len(self._chain.plans) > 1
+        for plan, accumulator, counts in zip(
+            self._chain.plans, self._accumulators, end.counts, strict=False
+        ):
+            _logger.info("%s: %s", plan.function_name, counts)
+            if accumulator is not None:
+                own = of_one_task(counts)
+                shown = {"operators": {plan.function_name: own}} if is_chain else {}
+                accumulator.add({**own, **shown})
+
+
+def _check_version(version: int) -> None:
+    if version != STATE_VERSION:
+        msg = (
+            f"the state of the query has version {version}, this sparkawait reads {STATE_VERSION};"
+            " go on with the version that wrote it"
+        )
+        raise ConfigurationError(msg, ErrorKind.SNAPSHOT_VERSION_UNKNOWN)

@@ -5,8 +5,11 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 import sparkawait as sa
 from tests.spark.calls import CallLog
@@ -14,6 +17,28 @@ from tests.support.waiting import wait_until
 
 SLOW = 7
 """The row whose call waits for the gate."""
+
+STORE = "spark.sql.streaming.stateStore.providerClass"
+ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+OFTEN = "transform_with_state"
+"""The vehicle that a query may have several of."""
+
+often = pytest.param(OFTEN, marks=pytest.mark.since_spark(4, 0))
+of_each_vehicle = pytest.mark.parametrize("stream", [None, often], indirect=True)
+with_several = pytest.mark.parametrize("stream", [often], indirect=True)
+
+
+@contextmanager
+def session_for(vehicle: str | None, spark) -> Iterator[None]:
+    """Sets what a vehicle needs, for a while."""
+    if vehicle != OFTEN:
+        yield
+        return
+    spark.conf.set(STORE, ROCKS)
+    try:
+        yield
+    finally:
+        spark.conf.unset(STORE)
 
 
 def lookup(calls: CallLog, gate: Path, slow=frozenset({SLOW})):
@@ -37,8 +62,9 @@ def lookup(calls: CallLog, gate: Path, slow=frozenset({SLOW})):
 class Stream:
     """A query over files that a test adds, whose sink keeps the rows of each micro-batch."""
 
-    def __init__(self, spark, folder: Path, calls: CallLog) -> None:
+    def __init__(self, spark, folder: Path, calls: CallLog, vehicle=None) -> None:
         self.spark = spark
+        self.vehicle = vehicle
         self.folder = folder
         self.calls = calls
         self.gate = folder / "gate"
@@ -70,7 +96,7 @@ class Stream:
     def carried(self, *, capacity: int = 100, **options):
         """Returns the rows with their doubles, the call for `SLOW` being carried over."""
         function = lookup(self.calls, self.gate)
-        carry_over = sa.CarryOver(**options)
+        carry_over = sa.CarryOver(vehicle=self.vehicle, **options)
         return sa.unordered_wait(
             self.source, function, timeout=None, capacity=capacity, carry_over=carry_over
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.calls import CallLog, Once, Presence, Watch
+from tests.spark.carried import Stream, session_for
 
 
 @pytest.fixture
@@ -29,3 +30,13 @@ def watch(presence: Presence) -> Iterator[Watch]:
     watch = presence.watch()
     yield watch
     watch.close()
+
+
+@pytest.fixture
+def stream(request, spark, tmp_path: Path, calls: CallLog) -> Iterator[Stream]:
+    """A stream with calls that are carried over; its parameter is the vehicle."""
+    vehicle = getattr(request, "param", None)
+    with session_for(vehicle, spark):
+        stream = Stream(spark, tmp_path, calls, vehicle)
+        yield stream
+        stream.stop()

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 import sparkawait as sa
 from sparkawait.spark import Metrics
 from sparkawait.testing import LookupServer, simulated
+from tests.spark.carried import ROCKS, STORE
 from tests.support.waiting import wait_until
 
 # Since Spark 4.0 the server comes with the package; before, Spark fetches it from Maven Central.
@@ -93,8 +94,42 @@ def stream(spark: SparkSession, folder: Path) -> list[Any]:
     return sorted(rows(spark.read.parquet(str(folder / "out"))))
 
 
-def carried_over(spark: SparkSession, folder: Path) -> dict[str, Any]:
-    """What comes out of a stream while one of its calls is in flight, and when that has ended."""
+Behind = Callable[[DataFrame], DataFrame]
+
+
+def as_it_is(df: DataFrame) -> DataFrame:
+    return df
+
+
+def called_again(df: DataFrame) -> DataFrame:
+    """Calls for each row once more, with the vehicle of which a query may have several."""
+    again = sa.unordered_wait(
+        df.repartition(2), same, carry_over=sa.CarryOver(vehicle="transform_with_state")
+    )
+    return again.where("id = same").drop("same")
+
+
+def carried_over_by_two(spark: SparkSession, folder: Path) -> dict[str, Any]:
+    """What comes of a query with two calls that are carried over, or why it is refused."""
+    spark.conf.set(STORE, ROCKS)
+    try:
+        return carried_over(spark, folder, called_again)
+    except sa.ConfigurationError as error:
+        return {"refused": str(error)}
+    finally:
+        spark.conf.unset(STORE)
+
+
+def carried_over(spark: SparkSession, folder: Path, behind: Behind = as_it_is) -> dict[str, Any]:
+    """What comes out of a stream while one of its calls is in flight, and when that has ended.
+
+    Args:
+        spark: The session.
+        folder: A folder with the rows in it.
+        behind: What is done with what the call returns.
+    """
+    folder = folder / behind.__name__
+    folder.mkdir()
     gate, out, called = (folder / name for name in ("gate", "carried", "called"))
 
     @sa.async_function("doubled bigint, name string")
@@ -110,9 +145,10 @@ def carried_over(spark: SparkSession, folder: Path) -> dict[str, Any]:
         return sorted(rows(spark.read.schema(columns).parquet(str(out))))
 
     out.mkdir()
-    source = spark.readStream.schema("id bigint").parquet(str(folder / "source"))
+    source = spark.readStream.schema("id bigint").parquet(str(folder.parent / "source"))
+    carried = sa.unordered_wait(source, wait_at_the_gate, carry_over=sa.CarryOver())
     query = (
-        sa.unordered_wait(source, wait_at_the_gate, carry_over=sa.CarryOver())
+        behind(carried)
         .writeStream.format("parquet")
         .option("path", str(out))
         .option("checkpointLocation", str(folder / "carried checkpoint"))
@@ -228,6 +264,7 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
         "dots": sa.ordered_wait(odd, double, schema="seen string").columns,
         "stream": stream(spark, folder),
         "carried over": carried_over(spark, folder),
+        "carried over by two": carried_over_by_two(spark, folder),
         "carried over twice": carried_over_twice(spark),
         "wrong capacity": message_of(lambda: sa.ordered_wait(numbers, double, capacity=0)),
         "metrics": message_of(lambda: Metrics(spark)),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from tests.meta.test_readme import blocks
@@ -55,6 +56,20 @@ def test_rows_outlive_their_micro_batch(results):
     assert carried["in the end"] == EXPECTED
     assert carried["calls"] == list(range(20))
     assert carried["carried"] == 1
+
+
+@pytest.mark.since_spark(4, 1)
+def test_two_calls_of_a_query_are_carried_over(results):
+    carried = results["carried over by two"]
+    assert carried["meanwhile"] == [number for number in range(20) if number != 7]
+    assert carried["in the end"] == EXPECTED
+    assert carried["calls"] == list(range(20))
+
+
+def test_two_calls_of_a_query_are_refused_where_spark_cannot_carry_them(results):
+    refused = results["carried over by two"].get("refused", "")
+    is_old = pyspark.__version__ < "4.1"
+    assert ("needs Spark 4.0, over Spark Connect 4.1" in refused) == is_old
 
 
 @pytest.mark.parametrize("call", ["values", "sql with values"])

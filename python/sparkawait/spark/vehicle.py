@@ -58,8 +58,8 @@ def check_vehicle(spark: SparkSession, vehicle: Vehicle | None) -> None:
     if found is not None:
         msg = (
             f"{what} needs Spark 4.0, over Spark Connect 4.1 on both sides; {found}. Leave"
-            " `vehicle` out: a query then has one call with `carry_over`, or one chain of calls, and"
-            " no applyInPandasWithState of its own"
+            " `vehicle` out: a query then has one call with `carry_over`, or one chain of calls,"
+            " and no applyInPandasWithState of its own"
         )
         refuse(msg, ErrorKind.OPTION_INVALID)
     store = str(spark.conf.get(_STORE))
@@ -84,8 +84,11 @@ def way_to_a_second(spark: SparkSession) -> str:
     """Returns what to do for a second operator with state in a query; empty on an old Spark."""
     if _too_old(spark) is not None:
         return ""
-    store = "" if _WORD in str(spark.conf.get(_STORE)) else f", with {_STORE} {_ROCKS},"
-    return f'say CarryOver(vehicle="transform_with_state"){store} which Spark admits often; or '
+    store = "" if _WORD in str(spark.conf.get(_STORE)) else f" and set {_STORE} to {_ROCKS}"
+    return (
+        f'give this one CarryOver(vehicle="transform_with_state"){store}, of which a query may have'
+        " several; or "
+    )
 
 
 def _too_old(spark: SparkSession) -> str | None:

@@ -48,9 +48,9 @@ class CarryOver:
             query have several, and an ``applyInPandasWithState`` of your own; it needs Spark 4.0,
             over Spark Connect 4.1, the RocksDB state store and protobuf. The checkpoint of a query
             keeps its vehicle.
-        name: What tells the numbers of this call from those of others in the progress of the query:
-            ``sparkawait_<name>``. Needed where two such calls come together behind themselves, as
-            in a join; one that comes behind another is named by its function.
+        name: Names the numbers of this call in the progress of the query, as ``sparkawait_<name>``.
+            For calls in branches that come together, as in a join; one that comes behind another
+            has the name of its function.
 
     Raises:
         ConfigurationError: If a value is wrong.

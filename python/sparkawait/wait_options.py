@@ -322,8 +322,9 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     carry_over = Option(
         None,
         the_carry_over,
-        "`sa.CarryOver(emit=, linger=, order_by=, drain=)`: a micro-batch of a stream ends while"
-        " calls are in flight, and a later one emits their results. Streaming DataFrames only",
+        "`sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=, name=)`: a micro-batch of a"
+        " stream ends while calls are in flight, and a later one emits their results. Streaming"
+        " DataFrames only",
         of_columns=False,
     )
 

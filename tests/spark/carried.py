@@ -25,6 +25,15 @@ OFTEN = "transform_with_state"
 
 often = pytest.param(OFTEN, marks=pytest.mark.since_spark(4, 0))
 of_each_vehicle = pytest.mark.parametrize("stream", [None, often], indirect=True)
+of_each_emit = pytest.mark.parametrize(
+    ("stream", "emit"),
+    [
+        (None, "next_batch"),
+        (None, "at_once"),
+        pytest.param(OFTEN, "next_batch", marks=pytest.mark.since_spark(4, 0)),
+    ],
+    indirect=["stream"],
+)
 with_several = pytest.mark.parametrize("stream", [often], indirect=True)
 
 

@@ -23,7 +23,7 @@ from sparkawait.spark import carry
 from sparkawait.spark.carry import shard_keys
 from sparkawait.spark.step import Step
 from tests.spark.calls import Once
-from tests.spark.carried import SLOW, STORE, lookup, of_each_vehicle
+from tests.spark.carried import SLOW, STORE, lookup, of_each_emit, of_each_vehicle
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark
@@ -31,8 +31,7 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[2]
 
 
-@of_each_vehicle
-@pytest.mark.parametrize("emit", ["next_batch", "at_once"])
+@of_each_emit
 def test_a_slow_call_does_not_hold_its_micro_batch_and_is_made_once(stream, emit):
     stream.put(range(10))
     stream.start(stream.carried(emit=emit))
@@ -120,7 +119,7 @@ def test_a_task_that_fails_behind_its_step_loses_and_doubles_nothing(stream, tmp
     assert sorted(stream.rows) == list(range(20))
 
 
-@pytest.mark.parametrize("emit", ["next_batch", "at_once"])
+@of_each_emit
 def test_a_step_that_is_carried_out_again_calls_nothing_again(stream, tmp_path, emit):
     """Be it the first of its shard, whose task no state tells of."""
     once = Once(tmp_path / "failed")

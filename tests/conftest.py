@@ -18,7 +18,7 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 # A Spark that lives for minutes is done before what its better compiler works on is of use.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # The first test of a session that uses Spark also waits for the JVM.
 SPARK_TIMEOUT_SECONDS = 180
@@ -68,6 +68,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
         .config("spark.driver.memory", "2g")
         .config("spark.sql.ui.retainedExecutions", "1")
         .config("spark.sql.maxPlanStringLength", "10000")
+        .config("spark.python.daemon.module", "tests.support.warm_daemon")
         # What ends in time must not need Spark to end the worker.
         .config("spark.python.task.killTimeout", "1h")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))

@@ -16,13 +16,16 @@ MAKEFLAGS += --no-print-directory
 
 VENV := .venv
 PY := $(VENV)/bin/python
-PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --require-hashes
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --require-hashes --no-compile
 EXTENSION := python/sparkawait/_core.abi3.so
 RUST_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 	$(shell find rust \( -name '*.rs' -o -name '*.toml' \) -not -path '*/tests/*' -not -path 'rust/fuzz/*')
 
 # Workers of Spark find the same Python and the modules of tests.
 export PYTHONPATH := $(CURDIR)
+
+# Hundreds of Pythons import the package and what it needs: what one has compiled, the others find.
+export PYTHONDONTWRITEBYTECODE :=
 
 # What `make bench-compare` measures beside sparkawait, each with packages of its own.
 COMPARED := $(shell sed -n 's/^\(compare-[a-z]*\) = .*/\1/p' pyproject.toml)

@@ -371,6 +371,12 @@ def test_columns_that_have_no_costs_are_refused_where_they_are_known(arguments, 
     assert (caught.value.kind, message in str(caught.value)) == (kind, True)
 
 
+def test_what_is_no_number_is_named_as_spark_names_it():
+    rows = pa.record_batch({"used": [{"tokens": 7}]})
+    with pytest.raises(sa.ConfigurationError, match="no number but struct<tokens:bigint>"):
+        list(arrow.ordered_wait([rows], see, rate_limit=RateLimit("5/s", cost="used")))
+
+
 def test_a_column_of_results_that_has_no_numbers_is_refused():
     @sa.async_function("used string")
     async def ask(row):

@@ -142,7 +142,7 @@ def test_what_options_mean_together_is_checked_with_the_call():
         ({"output": "both"}, "option-invalid", "'append', 'replace', got 'both'"),
         ({"watermark": "ts"}, "watermark-invalid", "got `str`"),
         ({"watermark": watermark("nope")}, "column-missing", "column `nope`"),
-        ({"watermark": watermark("id")}, "column-not-a-timestamp", "no timestamp but int64"),
+        ({"watermark": watermark("id")}, "column-not-a-timestamp", "no timestamp but bigint"),
         ({"buffer_timeout": -1}, "duration-invalid", "`buffer_timeout`"),
         ({"buffer_timeout": "automatic"}, "duration-invalid", "`buffer_timeout`"),
         ({"warm_up": 0}, "option-invalid", "`warm_up`"),

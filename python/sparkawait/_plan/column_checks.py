@@ -15,6 +15,7 @@ from typing import NoReturn
 
 import pyarrow as pa
 
+from sparkawait._core import simple_string
 from sparkawait._plan.suggestions import suggestion
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
@@ -60,7 +61,7 @@ def require_number(field: pa.Field, option: str) -> None:
     """Checks that a column has numbers."""
     found, of = field.type, pa.types
     if not (of.is_integer(found) or of.is_floating(found) or of.is_decimal(found)):
-        msg = f"`{option}` names `{field.name}`, which is no number but {found}"
+        msg = f"`{option}` names `{field.name}`, which is no number but {simple_string(found)}"
         raise ConfigurationError(msg, ErrorKind.RATE_LIMIT_INVALID)
 
 
@@ -69,7 +70,8 @@ def require_timestamp(schema: pa.Schema, column: str) -> None:
     require_column(schema, column, "watermark")
     found = schema.field(column).type
     if not pa.types.is_timestamp(found):
-        msg = f"`watermark` names column `{column}`, which is no timestamp but {found}"
+        name = simple_string(found)
+        msg = f"`watermark` names column `{column}`, which is no timestamp but {name}"
         raise ConfigurationError(msg, ErrorKind.COLUMN_NOT_A_TIMESTAMP)
 
 

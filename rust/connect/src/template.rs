@@ -16,6 +16,7 @@ use arrow::datatypes::Schema;
 pub use cells::Cells;
 pub(crate) use cells::{local, timestamps};
 
+use sparkawait_arrow::simple_string::simple_string;
 use sparkawait_task::error::StartError;
 
 use sparkawait_task::native::column_index;
@@ -197,6 +198,7 @@ impl Template {
                 let field = schema.field(*index);
                 let (option, name, found) = (&self.option, field.name(), field.data_type());
                 if found.is_nested() {
+                    let found = simple_string(found);
                     return Err(StartError::option(format!(
                         "`{option}` names column `{name}`, which is `{found}`; a template takes plain values"
                     )));

@@ -161,7 +161,7 @@ fuzz: | need-rust ## fuzz every parser for T seconds each (nightly Rust and carg
 		echo "error: cargo-fuzz is not installed; run \`rustup toolchain install nightly\` and \`cargo install cargo-fuzz\`" >&2; exit 1; }
 	for target in $(TARGETS); do \
 		mkdir -p target/fuzz/found/$$target; \
-		cargo +nightly fuzz run --fuzz-dir rust/fuzz --target-dir target/fuzz $$target \
+		cargo +nightly fuzz run --fuzz-dir rust/fuzz --target-dir target/fuzz --features "$(TARGETS)" $$target \
 			target/fuzz/found/$$target rust/fuzz/corpus/$$target -- \
 			-max_total_time=$(T) -rss_limit_mb=2048 -timeout=10; \
 	done

@@ -7,25 +7,31 @@
 
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a rule that is broken is a panic")]
 
+#[cfg(feature = "redis")]
 mod cluster;
 mod json;
 mod json_path;
+#[cfg(feature = "postgres")]
 mod placeholders;
+#[cfg(feature = "redis")]
 mod resp;
 mod retry_after;
 mod template;
 mod text;
 
+#[cfg(feature = "redis")]
 pub use cluster::cluster;
 pub use json::json;
 pub use json_path::json_path;
+#[cfg(feature = "postgres")]
 pub use placeholders::placeholders;
+#[cfg(feature = "redis")]
 pub use resp::resp;
 pub use retry_after::retry_after;
 pub use template::template;
 pub use text::text;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "postgres", feature = "redis"))]
 mod tests {
     use std::fs;
     use std::path::Path;

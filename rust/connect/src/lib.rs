@@ -40,7 +40,7 @@
 )]
 
 mod column;
-#[cfg(all(any(test, fuzzing), feature = "http", feature = "postgres", feature = "redis"))]
+#[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
 #[cfg(feature = "http")]

@@ -114,7 +114,8 @@ def test_an_unknown_column_is_refused_at_once(spark):
 def test_an_expression_that_fails_on_a_row_fails_the_query(spark):
     rows = spark.range(20, numPartitions=1)
 
-    out = sa.ordered_wait(rows, see, channel=F.raise_error(F.lit("no host in row")))
+    host = F.raise_error(F.lit("no host in row")).cast("string")
+    out = sa.ordered_wait(rows, see, channel=host)
 
     with pytest.raises(Exception, match="no host in row"):
         out.collect()

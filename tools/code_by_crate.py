@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Says which crate the machine code of the extension module is of, where its symbols were kept.
+
+usage: cargo build --release --locked --package sparkawait-python
+       target/wheel/bin/python tools/code_by_crate.py target/release/lib_core.so
+
+Prints a table of all crates that have at least a hundredth of the code, not compressed. Code is
+counted where it ended up: what was inlined is of the function that it was inlined into, and what
+the standard library has for a type of a crate is of that crate where the symbol names the type.
+Needs pyelftools, which comes with auditwheel.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+LEAST = 0.01
+STANDARD = frozenset({"alloc", "core", "hashbrown", "std"})
+LIBRARY = "standard library"
+OTHER = "C and assembly"
+
+_ESCAPES = {
+    "$LT$": "<",
+    "$GT$": ">",
+    "$RF$": "&",
+    "$BP$": "*",
+    "$LP$": "(",
+    "$RP$": ")",
+    "$C$": ",",
+    "$u20$": " ",
+    "$u7b$": "{",
+    "$u7d$": "}",
+    "$u5b$": "[",
+    "$u5d$": "]",
+    "$u27$": "'",
+    "$u3b$": ";",
+    "$u2b$": "+",
+    "$u22$": '"',
+    "..": "::",
+}
+_ESCAPE = re.compile("|".join(map(re.escape, _ESCAPES)))
+_ROOT = re.compile(r"(?<![\w:])(?:r#)?([a-z_][a-z0-9_]*)::")
+
+
+def path_of(symbol: str) -> str | None:
+    """Returns the path that a symbol of Rust stands for, and None for those of other languages."""
+    if not (symbol.startswith("_ZN") and re.search(r"17h[0-9a-f]{16}E", symbol)):
+        return None
+    parts, rest = [], symbol[3:]
+    while (length := re.match(r"\d+", rest)) is not None:
+        start, end = length.end(), length.end() + int(length[0])
+        parts.append(rest[start:end])
+        rest = rest[end:]
+    names = (_ESCAPE.sub(lambda it: _ESCAPES[it[0]], part) for part in parts[:-1])
+    return "::".join(name.removeprefix("_") if "<" in name else name for name in names)
+
+
+def crate_of(symbol: str) -> str:
+    """Returns the first crate that a symbol names, or what it is of where it names none."""
+    if (path := path_of(symbol)) is None:
+        return OTHER
+    named = [name for name in _ROOT.findall(path) if name not in STANDARD]
+    return named[0] if named else LIBRARY
+
+
+def by_crate(functions: Iterable[tuple[str, int]]) -> Counter[str]:
+    """Returns the bytes of each crate out of symbols and their sizes."""
+    found: Counter[str] = Counter()
+    for symbol, size in functions:
+        found[crate_of(symbol)] += size
+    return found
+
+
+def functions_of(module: Path) -> tuple[list[tuple[str, int]], int]:
+    """Returns the functions of a module, each address once, and the bytes of all of its code."""
+    from elftools.elf.elffile import ELFFile
+
+    with module.open("rb") as file:
+        elf = ELFFile(file)
+        symbols, text = elf.get_section_by_name(".symtab"), elf.get_section_by_name(".text")
+        if symbols is None:
+            message = f"{module} has no symbols; build it by `cargo build`, as maturin leaves none"
+            raise SystemExit(message)
+        start, end = text["sh_addr"], text["sh_addr"] + text["sh_size"]
+        found = {
+            it["st_value"]: (it.name, it["st_size"])
+            for it in symbols.iter_symbols()
+            if it["st_info"]["type"] == "STT_FUNC" and start <= it["st_value"] < end
+        }
+        return list(found.values()), text["sh_size"]
+
+
+def table(found: Counter[str], size: int) -> str:
+    """Returns the crates as a table of Markdown, the largest first."""
+    lines = ["| crate | kB | of the code |", "|---|---:|---:|"]
+    rest = size
+    for name, taken in found.most_common():
+        if taken >= LEAST * size:
+            lines.append(f"| {name} | {taken // 1000} | {taken / size:.1%} |")
+            rest -= taken
+    return "\n".join([*lines, f"| all else | {rest // 1000} | {rest / size:.1%} |"])
+
+
+if __name__ == "__main__":
+    functions, text_size = functions_of(Path(sys.argv[1]))
+    print(table(by_crate(functions), text_size))  # noqa: T201 - a program

@@ -44,10 +44,11 @@ _ESCAPES = {
 }
 _ESCAPE = re.compile("|".join(map(re.escape, _ESCAPES)))
 _ROOT = re.compile(r"(?<![\w:])(?:r#)?([a-z_][a-z0-9_]*)::")
+_ROOT_OF_V0 = re.compile(r"Cs[0-9A-Za-z]*_(\d+)_?([a-z_][a-z0-9_]*)")
 
 
 def path_of(symbol: str) -> str | None:
-    """Returns the path that a symbol of Rust stands for, and None for those of other languages."""
+    """Returns the path that a symbol stands for, None where it is not of the older form of Rust."""
     if not (symbol.startswith("_ZN") and re.search(r"17h[0-9a-f]{16}E", symbol)):
         return None
     parts, rest = [], symbol[3:]
@@ -59,12 +60,19 @@ def path_of(symbol: str) -> str | None:
     return "::".join(name.removeprefix("_") if "<" in name else name for name in names)
 
 
+def crates_in(symbol: str) -> list[str] | None:
+    """Returns the crates that a symbol of Rust names, and None for those of other languages."""
+    if symbol.startswith("_R"):
+        return [name[: int(length)] for length, name in _ROOT_OF_V0.findall(symbol)]
+    path = path_of(symbol)
+    return None if path is None else _ROOT.findall(path)
+
+
 def crate_of(symbol: str) -> str:
     """Returns the first crate that a symbol names, or what it is of where it names none."""
-    if (path := path_of(symbol)) is None:
+    if (crates := crates_in(symbol)) is None:
         return OTHER
-    named = [name for name in _ROOT.findall(path) if name not in STANDARD]
-    return named[0] if named else LIBRARY
+    return next((name for name in crates if name not in STANDARD), LIBRARY)
 
 
 def by_crate(functions: Iterable[tuple[str, int]]) -> Counter[str]:

@@ -20,6 +20,9 @@ def mangled(*path):
         (mangled("core", "ptr", "drop_in_place$LT$tokio..runtime..Runtime$GT$"), "tokio"),
         (mangled("_$LT$alloc..string..String$u20$as$u20$x$GT$", "y"), "standard library"),
         (mangled("std", "io", "Write", "write_fmt"), "standard library"),
+        # The standard library comes compiled, with symbols of the newer form.
+        ("_RNvNtNtCs4vhPdRjlYlo_4core3fmt9formatter3pad", "standard library"),
+        ("_RNvXs_NtCsi4oS1vHUkQ5_9addr2line4lineNtB4_5Lines4next", "addr2line"),
         ("ring_core_0_17_14__aes_nohw_encrypt", "C and assembly"),
     ],
 )

@@ -2,7 +2,7 @@
 """Says which crate the machine code of the extension module is of, where its symbols were kept.
 
 usage: cargo build --release --locked --package sparkawait-python
-       target/wheel/bin/python tools/code_by_crate.py target/release/lib_core.so
+       target/wheel/bin/python -m tools.code_by_crate target/release/lib_core.so
 
 Prints a table of all crates that have at least a hundredth of the code, not compressed. Code is
 counted where it ended up: what was inlined is of the function that it was inlined into, and what
@@ -18,7 +18,8 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-LEAST = 0.01
+from tools.shares import shares
+
 STANDARD = frozenset({"alloc", "core", "hashbrown", "std"})
 LIBRARY = "standard library"
 OTHER = "C and assembly"
@@ -102,17 +103,6 @@ def functions_of(module: Path) -> tuple[list[tuple[str, int]], int]:
         return list(found.values()), text["sh_size"]
 
 
-def table(found: Counter[str], size: int) -> str:
-    """Returns the crates as a table of Markdown, the largest first."""
-    lines = ["| crate | kB | of the code |", "|---|---:|---:|"]
-    rest = size
-    for name, taken in found.most_common():
-        if taken >= LEAST * size:
-            lines.append(f"| {name} | {taken // 1000} | {taken / size:.1%} |")
-            rest -= taken
-    return "\n".join([*lines, f"| all else | {rest // 1000} | {rest / size:.1%} |"])
-
-
 if __name__ == "__main__":
     functions, text_size = functions_of(Path(sys.argv[1]))
-    print(table(by_crate(functions), text_size))  # noqa: T201 - a program
+    print(shares(by_crate(functions), text_size, "crate", "code"))  # noqa: T201 - a program

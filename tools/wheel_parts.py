@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Says what a wheel is made of: each file, and each section of the extension module, compressed.
 
-usage: python tools/wheel_parts.py WHEEL
+usage: python -m tools.wheel_parts WHEEL
 
 Prints a table of all that is at least a hundredth of the wheel. A section is compressed by itself,
 as the archive would; together that is the module to within a hundredth. Needs pyelftools where the
@@ -17,9 +17,10 @@ import zlib
 from collections import Counter
 from pathlib import Path
 
+from tools.shares import shares
+
 MODULE = "_core.abi3.so"
 ELF = b"\x7fELF"
-LEAST = 0.01
 WHAT = {
     ".text": "machine code",
     ".rodata": "constants: texts, tables, time zones",
@@ -61,14 +62,7 @@ def parts(wheel: Path) -> Counter[str]:
 
 def table(wheel: Path) -> str:
     """Returns the parts as a table of Markdown, the largest first."""
-    found, size = parts(wheel), wheel.stat().st_size
-    lines = ["| part | kB | of the wheel |", "|---|---:|---:|"]
-    rest = size
-    for name, taken in found.most_common():
-        if taken >= LEAST * size:
-            lines.append(f"| {name} | {taken // 1000} | {taken / size:.1%} |")
-            rest -= taken
-    return "\n".join([*lines, f"| all else | {rest // 1000} | {rest / size:.1%} |"])
+    return shares(parts(wheel), wheel.stat().st_size, "part", "wheel")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 
 import pytest
 
-from tools.code_by_crate import by_crate, crate_of, table
+from tools.code_by_crate import by_crate, crate_of
+from tools.shares import shares
 
 
 def mangled(*path):
@@ -33,7 +34,7 @@ def test_code_is_of_the_crate_that_its_symbol_names(symbol, crate):
 def test_the_crates_are_all_of_the_code():
     found = by_crate([(mangled("a", "b"), 600), ("memcpy", 300), ("memset", 95)])
 
-    _, _, *rows = table(found, 1000).splitlines()
+    _, _, *rows = shares(found, 1000, "crate", "code").splitlines()
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
     assert found == {"a": 600, "C and assembly": 395}

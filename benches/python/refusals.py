@@ -30,7 +30,7 @@ FIRST = 2.0
 RETRY = sa.retry.exponential_backoff(1_000, "50ms", "1s")
 VARIANTS: dict[str, dict[str, Any]] = {
     "nothing known": {},
-    "RateLimit": {"rate_limit": sa.RateLimit(f"{LIMIT}/s", burst=LIMIT // 20)},
+    "RateLimit": {"rate_limit": sa.RateLimit(f"{LIMIT}/s")},
     "AdaptiveRate": {"adaptive_rate": sa.AdaptiveRate()},
 }
 

@@ -188,19 +188,21 @@ impl Service {
     }
 }
 
+/// So many calls a second, of which a second's worth is saved.
+fn limited(permits: u64, is_per_channel: bool) -> PolicyConfig {
+    let permits = permits.try_into().unwrap();
+    let limit = Gcra::new(Rate::new(permits, SECOND).unwrap(), permits);
+    let config =
+        RateLimitConfig { limit, cost: 1, is_per_channel, counted: None, is_per_request: false };
+    let mut policy = PolicyConfig::NONE;
+    policy.rate_limits[0] = Some(config);
+    policy
+}
+
 #[test]
 fn what_a_limit_has_saved_is_given_up_when_its_service_has_nothing_left() {
-    let rate = Rate::new(100.try_into().unwrap(), SECOND).unwrap();
-    let limit = Gcra::new(rate, 100.try_into().unwrap());
     for (channels, is_per_channel) in [(0, false), (0, true), (1, true)] {
-        let mut policy = PolicyConfig::NONE;
-        policy.rate_limits[0] = Some(RateLimitConfig {
-            limit,
-            cost: 1,
-            is_per_channel,
-            counted: None,
-            is_per_request: false,
-        });
+        let policy = limited(100, is_per_channel);
         let few = Config {
             max_concurrency: NonZeroUsize::new(10).unwrap(),
             ..bounded(OutputMode::Unordered, &policy, channels)
@@ -216,6 +218,31 @@ fn what_a_limit_has_saved_is_given_up_when_its_service_has_nothing_left() {
         assert_eq!(service.refused, 10, "{channels} {is_per_channel}");
         assert!(took <= at(6 * SECOND + SECOND / 4), "{took:?}");
     }
+}
+
+#[test]
+fn slow_calls_that_are_answered_still_are_not_paid_for_again_when_another_one_is_refused() {
+    let refused_at = at(20 * SECOND);
+    let slow = |call: Call| match call.value {
+        200 if call.attempt == 1 => busy(SECOND),
+        _ => Answer { after: 30 * SECOND, ..Answer::good() },
+    };
+    let patient = Config {
+        timeout: None,
+        max_concurrency: NonZeroUsize::new(400).unwrap(),
+        ..bounded(OutputMode::Unordered, &limited(10, false), 0)
+    };
+    let mut world = World::new(patient, 0, slow);
+    // Two hundred are in flight when the next one is refused.
+    world.gap = SECOND / 10;
+
+    world.run(300);
+
+    assert_eq!((world.emitted.len(), world.failed()), (300, 0));
+    let refused = world.made.iter().find(|it| it.value == 200).unwrap().at;
+    assert!(refused >= refused_at && refused < refused_at + SECOND, "{refused:?}");
+    let next = world.made.iter().find(|it| it.at > refused + CALL).unwrap().at;
+    assert!(next >= refused + CALL + SECOND && next <= refused + CALL + 2 * SECOND, "{next:?}");
 }
 
 /// What bounds the calls of a destination, for a task without channels or with them.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::allowance::Allowance;
-use super::gcra::{Gcra, Rate};
+use super::gcra::Gcra;
 use super::limit_left::{Counted, LimitLeft};
 use super::permit_source::PermitSource;
 use crate::time::ProcessingTime;
@@ -30,7 +30,7 @@ pub struct RateLimitConfig {
 #[derive(Debug)]
 enum Permits {
     /// Nobody else takes them.
-    Own { limit: Gcra, tat: ProcessingTime },
+    Own { tat: ProcessingTime },
     /// Others do.
     Shared(Booking),
 }
@@ -100,7 +100,7 @@ impl Drop for Booking {
 #[derive(Debug)]
 pub struct RateLimit {
     permits: Permits,
-    rate: Rate,
+    limit: Gcra,
     counted: Option<Counted>,
     allowance: Option<Allowance>,
     /// Start of the call whose reply told last what remains.
@@ -115,11 +115,11 @@ impl RateLimit {
     /// Makes a limit of which nothing was taken; `source` has its permits if others take of it, too.
     pub fn new(config: &RateLimitConfig, source: Option<Arc<dyn PermitSource>>) -> Self {
         let RateLimitConfig { limit, counted, .. } = *config;
-        let own = Permits::Own { limit, tat: ProcessingTime::ZERO };
+        let own = Permits::Own { tat: ProcessingTime::ZERO };
         let shared = |source| Permits::Shared(Booking { source, booked: None, refused: None });
         Self {
             permits: source.map_or(own, shared),
-            rate: limit.rate(),
+            limit,
             counted,
             allowance: None,
             told_at: ProcessingTime::ZERO,
@@ -131,7 +131,7 @@ impl RateLimit {
     /// Is told that a call starts which costs `cost`.
     pub fn on_start(&mut self, now: ProcessingTime, cost: u64) {
         match &mut self.permits {
-            Permits::Own { limit, tat } => *tat = limit.take(*tat, cost, now),
+            Permits::Own { tat } => *tat = self.limit.take(*tat, cost, now),
             Permits::Shared(booking) => booking.take(cost),
         }
         self.in_flight = self.in_flight.saturating_add(cost);
@@ -145,7 +145,7 @@ impl RateLimit {
         self.in_flight = self.in_flight.saturating_sub(charged);
         if actual != charged {
             match &mut self.permits {
-                Permits::Own { limit, tat } => *tat = limit.settle(*tat, charged, actual),
+                Permits::Own { tat } => *tat = self.limit.settle(*tat, charged, actual),
                 Permits::Shared(booking) => booking.settle(charged, actual),
             }
             if let Some(allowance) = &mut self.allowance {
@@ -169,23 +169,25 @@ impl RateLimit {
         let is_news = started >= self.told_at && !left.renewed_in.is_zero();
         if is_news && self.counted == Some(left.counted) {
             self.told_at = started;
-            self.allowance = Some(Allowance::new(left, self.in_flight, self.rate, now));
+            self.allowance = Some(Allowance::new(left, self.in_flight, self.limit.rate(), now));
         }
     }
 
     /// Gives up what was saved, since the service has refused a call that started at `started`: it
-    /// counts otherwise, or others have taken it. What comes from now on is first for the calls in
-    /// flight, which the service may not have counted yet.
+    /// counts otherwise, or others have taken it. What comes from now on is first for the calls
+    /// that may have started after that one, which the service had not counted then.
     ///
-    /// Calls that started before are refused for the same reason, and change nothing.
+    /// Calls that started before this was known are refused for the same reason, and change nothing.
     pub fn drain(&mut self, started: ProcessingTime, now: ProcessingTime) {
         if started < self.drained_at {
             return;
         }
         self.drained_at = now;
+        let since = self.limit.rate().permits_of(now.nanos_since(started));
+        let owed = self.in_flight.min(since.saturating_add(self.limit.burst().get()));
         match &mut self.permits {
-            Permits::Own { limit, tat } => *tat = limit.drain(*tat, self.in_flight, now),
-            Permits::Shared(booking) => booking.source.drain(self.in_flight, now),
+            Permits::Own { tat } => *tat = self.limit.drain(*tat, owed, now),
+            Permits::Shared(booking) => booking.source.drain(owed, now),
         }
     }
 
@@ -200,7 +202,7 @@ impl RateLimit {
     /// point before it: at once.
     pub fn ready_at(&self, now: ProcessingTime, cost: u64) -> ProcessingTime {
         let ready = match &self.permits {
-            Permits::Own { limit, tat } => limit.ready_at(*tat, cost),
+            Permits::Own { tat } => self.limit.ready_at(*tat, cost),
             Permits::Shared(booking) => booking.ready_at(cost),
         };
         let told = self.allowance.filter(|it| !it.is_over(now));
@@ -210,7 +212,7 @@ impl RateLimit {
     /// Returns whether it may be used as if nothing had been taken; a shared one remembers that
     /// elsewhere.
     pub fn is_full(&self, now: ProcessingTime) -> bool {
-        let is_taken = matches!(self.permits, Permits::Own { tat, .. } if tat > now);
+        let is_taken = matches!(self.permits, Permits::Own { tat } if tat > now);
         let is_lowered = self.allowance.is_some_and(|it| !it.is_over(now));
         !is_taken && !is_lowered && self.in_flight == 0
     }
@@ -218,7 +220,7 @@ impl RateLimit {
     /// Returns how many permits can be taken now; of a shared limit those that are booked.
     pub fn available(&self, now: ProcessingTime) -> u64 {
         let available = match &self.permits {
-            Permits::Own { limit, tat } => limit.available(*tat, now),
+            Permits::Own { tat } => self.limit.available(*tat, now),
             Permits::Shared(booking) => {
                 booking.booked.filter(|it| it.1 <= now).map_or(0, |it| it.0)
             }
@@ -233,7 +235,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::policy::Renewal;
+    use crate::policy::{Rate, Renewal};
 
     fn limit(permits: u64, burst: u64) -> RateLimit {
         let rate = Rate::new(permits.try_into().unwrap(), Duration::from_secs(1)).unwrap();

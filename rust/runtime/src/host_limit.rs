@@ -202,9 +202,10 @@ impl HostLimits {
     }
 
     fn of_channel(&self, limit: usize, channel: u64) -> Option<HostPermits> {
-        let (name, terms) = self.limits.get(limit)?.as_ref()?;
+        let (name, limit) = self.limits.get(limit)?.as_ref()?;
         let name = format!("{name}#{channel:016x}");
-        HostLimit::new(Arc::clone(&self.page), &name, *terms).ok().map(HostPermits)
+        let slot = self.page.spare_slot(number_of(&name), number_of(limit)).ok()?;
+        Some(HostPermits(HostLimit { page: Arc::clone(&self.page), slot, limit: *limit }))
     }
 }
 

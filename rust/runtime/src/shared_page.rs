@@ -38,6 +38,9 @@ const SLOT: usize = 4;
 /// Slots of a page.
 const SLOTS: usize = (WORDS - HEADER) / SLOT;
 
+/// The first slots, which are not for names that can do without one.
+const RESERVED: usize = SLOTS / 4;
+
 /// The bits of a mode that permit something to others than the owner.
 const OTHERS: u32 = 0o077;
 
@@ -68,7 +71,10 @@ pub enum PageError {
     )]
     OtherTerms,
     /// There are too many names.
-    #[error("no more than {SLOTS} limits can be shared by the processes of a host")]
+    #[error(
+        "no more than {SLOTS} limits can be shared by the processes of a host while a Spark \
+         application lives: start another one, or share limits by the same `name`"
+    )]
     Full,
 }
 
@@ -121,10 +127,29 @@ impl SharedPage {
     /// [`PageError::OtherTerms`] if it was taken with others, [`PageError::Full`] without a free
     /// one.
     pub fn slot(&self, name: NonZeroU64, terms: NonZeroU64) -> Result<Slot, PageError> {
+        self.slot_from(0, name, terms)
+    }
+
+    /// Returns the slot of a name that can do without one: there may be thousands of them, which
+    /// leave a quarter of the page to others.
+    ///
+    /// # Errors
+    ///
+    /// As [`slot`](Self::slot).
+    pub fn spare_slot(&self, name: NonZeroU64, terms: NonZeroU64) -> Result<Slot, PageError> {
+        self.slot_from(RESERVED, name, terms)
+    }
+
+    fn slot_from(
+        &self,
+        least: usize,
+        name: NonZeroU64,
+        terms: NonZeroU64,
+    ) -> Result<Slot, PageError> {
         #[expect(clippy::cast_possible_truncation, reason = "less than the slots")]
-        let first = (name.get() % SLOTS as u64) as usize;
+        let first = least + (name.get() % (SLOTS - least) as u64) as usize;
         let words = self.words();
-        for place in (first..SLOTS).chain(0..first) {
+        for place in (first..SLOTS).chain(least..first) {
             let at = HEADER + place * SLOT;
             if claim(&words[at], name) == name.get() {
                 let is_same = claim(&words[at + 1], terms) == terms.get();

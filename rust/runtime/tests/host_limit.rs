@@ -264,6 +264,22 @@ fn a_page_has_so_many_names() {
 }
 
 #[test]
+fn channels_leave_room_for_limits_of_others() {
+    let directory = Directory::new("channels");
+    let terms = |name: &str| {
+        let one = SharedTerms { name: name.into(), limit: limit(10, 2), parts: NonZeroU64::MIN };
+        [Some(one), None, None, None]
+    };
+    let of_tenants = HostLimits::open(&directory.page(), terms("tenants")).unwrap();
+    for tenant in 0..3000 {
+        assert!(of_tenants.open(0, Some(tenant)).is_some());
+    }
+    for number in 0..500 {
+        assert!(HostLimits::open(&directory.page(), terms(&format!("api {number}"))).is_ok());
+    }
+}
+
+#[test]
 fn a_file_that_is_something_else_is_refused() {
     let directory = Directory::new("version");
     let path = directory.page();

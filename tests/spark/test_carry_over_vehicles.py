@@ -108,6 +108,25 @@ def test_two_calls_of_a_query_keep_their_tasks_apart(stream):
     assert second.startswith("sparkawait_triple")
 
 
+@of_each_vehicle
+def test_a_shard_is_one_step_in_however_many_chunks_its_bundles_come(stream):
+    records = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    stream.spark.conf.set(records, 1)
+    try:
+        stream.put(range(10))
+        stream.start(stream.carried(emit="at_once"))
+        stream.until_out(set(range(10)) - {SLOW})
+        stream.put(range(10, 20))
+        stream.until_out(set(range(20)) - {SLOW})
+        stream.gate.touch()
+        stream.until_out(range(20))
+    finally:
+        stream.spark.conf.unset(records)
+
+    assert sorted(stream.rows) == list(range(20))
+    assert [stream.calls_of(id_) for id_ in range(20)] == [1] * 20
+
+
 @with_several
 def test_operators_of_the_user_stand_before_and_behind(stream):
     before = counted_by_function(stream.source)

@@ -19,6 +19,7 @@ import sparkawait as sa
 from sparkawait.exceptions import ErrorKind
 from sparkawait.spark import shipping
 from sparkawait.spark.wheel import Platform, Wheel
+from tests.spark.shipping_program import VEHICLES
 from tests.support.connect_server import only_local_server
 
 pytestmark = pytest.mark.spark
@@ -152,6 +153,21 @@ def test_a_wheel_is_named_by_its_path(spark, wheel):
         shipping.ship(spark, wheel=wheel)
 
 
+def bare_python(folder: Path) -> Path:
+    """Makes an environment without packages, and returns its Python.
+
+    Those of the tests are named by PYTHONPATH, whose folders are not searched for the file by which
+    the sparkawait under test is found.
+    """
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    # Nor are they for the one by which setuptools brings distutils, which Spark 3.5 needs on
+    # Python 3.12.
+    brings_distutils = Path(sysconfig.get_path("purelib"), "distutils-precedence.pth")
+    if brings_distutils.exists():
+        shutil.copy(brings_distutils, sysconfig.get_path("purelib", vars={"base": str(folder)}))
+    return folder / "bin" / "python"
+
+
 @pytest.fixture(scope="module", params=["classic", "connect"])
 def shipped(request, tmp_path_factory):
     """What came of shipping to workers with a Python that has everything but sparkawait."""
@@ -160,20 +176,12 @@ def shipped(request, tmp_path_factory):
         if int(pyspark.__version__.partition(".")[0]) < 4:
             pytest.skip("before Spark 4.0 the server is not in the package")
     folder = tmp_path_factory.mktemp("shipping")
-    # An environment without packages; those of the tests are named by PYTHONPATH, whose folders
-    # are not searched for the file by which the sparkawait under test is found.
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "bare"], check=True)
+    python, servers = bare_python(folder / "bare"), bare_python(folder / "server")
     tag = f"cp310-abi3-{platform.system().lower()}_{MACHINE}"
     wheel = wheel_of(folder / "sparkawait-linux.whl", tag)
     wheel_of(folder / "sparkawait-win.whl", "cp310-abi3-win_amd64")
     wheel_of(folder / "sparkawait-linux.whl.other", tag, extra="Summary: another build\n")
-    python = folder / "bare" / "bin" / "python"
     packages = sysconfig.get_path("purelib")
-    # Nor is the one by which setuptools brings distutils, which Spark 3.5 needs on Python 3.12.
-    brings_distutils = Path(packages, "distutils-precedence.pth")
-    if brings_distutils.exists():
-        site = sysconfig.get_path("purelib", vars={"base": str(folder / "bare")})
-        shutil.copy(brings_distutils, site)
     lacking = subprocess.run(
         [python, "-c", "import pyarrow, pyspark; import sparkawait"],
         env={**os.environ, "PYTHONPATH": packages},
@@ -183,7 +191,7 @@ def shipped(request, tmp_path_factory):
     )
     assert "No module named 'sparkawait'" in lacking.stderr
     out = folder / "results.json"
-    arguments = (out, wheel, python, request.param)
+    arguments = (out, wheel, python, servers, request.param)
     with only_local_server() if request.param == "connect" else nullcontext():
         program = subprocess.run(
             [sys.executable, "-m", "tests.spark.shipping_program", *map(str, arguments)],
@@ -194,7 +202,9 @@ def shipped(request, tmp_path_factory):
             check=False,
         )
     assert program.returncode == 0, program.stderr[-5000:]
-    return json.loads(out.read_text()) | {"expected python": str(python)}
+    results = json.loads(out.read_text())
+    by_server = str(servers if request.param == "connect" else python)
+    return results | {"expected python": str(python), "expected of the server": by_server}
 
 
 def test_functions_run_on_workers_that_have_only_what_was_shipped(shipped):
@@ -202,6 +212,16 @@ def test_functions_run_on_workers_that_have_only_what_was_shipped(shipped):
     for found in [*shipped["rows"], shipped["column"]]:
         assert found["python"] == shipped["expected python"]
         assert f"sparkawait-{sa.__version__}/sparkawait/__init__.py" in found["module"]
+
+
+def test_streams_run_there_too(shipped):
+    """Spark has a Python unpickle what carries rows over, on the driver, too.
+
+    The second vehicle it always carries out by that of its server.
+    """
+    pythons = (shipped["expected python"], shipped["expected of the server"])
+    rows = [[[id_, python] for id_ in range(3)] for python in pythons]
+    assert shipped["carried over"] == [list(it) for it in zip(VEHICLES, rows, strict=False)]
 
 
 def test_a_wheel_for_something_else_is_refused_on_the_driver(shipped):

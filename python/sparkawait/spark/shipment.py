@@ -113,16 +113,20 @@ def folder_name(version: str) -> str:
 
 def _open(build: int, version: str, python: str, arrow: str, contents: bytes) -> object:
     """Opens an envelope where there may be no sparkawait at all."""
-    import os
     import sys
+    from pathlib import Path
 
     from pyspark import SparkFiles
 
     # Set in a worker before it reads what was sent to it.
     root = getattr(SparkFiles, "_root_directory", None)
-    folder = f"{root}/sparkawait-{version}"
-    if root and "sparkawait" not in sys.modules and os.path.isdir(folder):  # noqa: PTH112 - a text
-        sys.path.insert(0, folder)
+    if root and "sparkawait" not in sys.modules:
+        name = f"sparkawait-{version}"
+        # A worker of a stream over Spark Connect is told of the folder that has one for each
+        # session, and not of its own; Spark fetches the files of that one all the same.
+        of_sessions = sorted(Path(root).glob(f"*/{name}"), key=lambda it: it.stat().st_mtime)
+        found = [it for it in (Path(root, name), *reversed(of_sessions)) if it.is_dir()]
+        sys.path[:0] = [str(it.resolve()) for it in found[:1]]
     try:
         from sparkawait.spark.shipment import unpack
     except ImportError as error:

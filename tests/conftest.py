@@ -4,11 +4,13 @@
 import importlib.metadata
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+from tests.support.sql_conf import ZONE, all_settings, sql_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,3 +80,22 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def in_zone(spark: "SparkSession") -> Iterator[Callable[[str], None]]:
+    """Sets the zone of the session."""
+    with sql_conf(spark, {ZONE: spark.conf.get(ZONE)}):
+        yield lambda zone: spark.conf.set(ZONE, zone)
+
+
+@pytest.fixture(autouse=True)
+def _settings_are_kept(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Other tests have the same session."""
+    if "spark" not in request.fixturenames:
+        yield
+        return
+    session = request.getfixturevalue("spark")
+    before = all_settings(session)
+    yield
+    assert all_settings(session) == before, "a test left a setting of the session changed"

@@ -13,6 +13,7 @@ import pytest
 
 import sparkawait as sa
 from tests.spark.calls import CallLog
+from tests.support.sql_conf import sql_conf
 from tests.support.waiting import wait_until
 
 SLOW = 7
@@ -43,11 +44,8 @@ def session_for(vehicle: str | None, spark) -> Iterator[None]:
     if vehicle != OFTEN:
         yield
         return
-    spark.conf.set(STORE, ROCKS)
-    try:
+    with sql_conf(spark, {STORE: ROCKS}):
         yield
-    finally:
-        spark.conf.unset(STORE)
 
 
 def lookup(calls: CallLog, gate: Path, slow=frozenset({SLOW})):

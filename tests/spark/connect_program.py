@@ -19,6 +19,7 @@ import sparkawait as sa
 from sparkawait.spark import Metrics
 from sparkawait.testing import LookupServer, simulated
 from tests.spark.carried import ROCKS, STORE
+from tests.support.sql_conf import ZONE, sql_conf
 from tests.support.waiting import wait_until
 
 # Since Spark 4.0 the server comes with the package; before, Spark fetches it from Maven Central.
@@ -111,13 +112,11 @@ def called_again(df: DataFrame) -> DataFrame:
 
 def carried_over_by_two(spark: SparkSession, folder: Path) -> dict[str, Any]:
     """What comes of a query with two calls that are carried over, or why it is refused."""
-    spark.conf.set(STORE, ROCKS)
-    try:
-        return carried_over(spark, folder, called_again)
-    except sa.ConfigurationError as error:
-        return {"refused": str(error)}
-    finally:
-        spark.conf.unset(STORE)
+    with sql_conf(spark, {STORE: ROCKS}):
+        try:
+            return carried_over(spark, folder, called_again)
+        except sa.ConfigurationError as error:
+            return {"refused": str(error)}
 
 
 def carried_over(spark: SparkSession, folder: Path, behind: Behind = as_it_is) -> dict[str, Any]:
@@ -180,9 +179,11 @@ def carried_over_twice(spark: SparkSession) -> str:
 
 def instants(spark: SparkSession) -> list[Any]:
     """What Spark and a native function, as a column and in a wait, make of one text."""
-    spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
     text = "2024-01-01 00:00:00"
-    with LookupServer({"t": {"0": {"at": text}}}) as server:
+    with (
+        sql_conf(spark, {ZONE: "Asia/Kolkata"}),
+        LookupServer({"t": {"0": {"at": text}}}) as server,
+    ):
         get = sa.http.get(server.url + "/t/{id}", "at timestamp", proxy=False)
         row = spark.range(1)
         found = [
@@ -190,9 +191,7 @@ def instants(spark: SparkSession) -> list[Any]:
             row.select(sa.async_udf(get)("id").alias("at")),
             sa.ordered_wait(row, get),
         ]
-        seconds = [it.select(F.unix_timestamp("at")).collect()[0][0] for it in found]
-    spark.conf.unset("spark.sql.session.timeZone")
-    return seconds
+        return [it.select(F.unix_timestamp("at")).collect()[0][0] for it in found]
 
 
 def results(spark: SparkSession, folder: Path) -> dict[str, Any]:

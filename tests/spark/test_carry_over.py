@@ -24,6 +24,7 @@ from sparkawait.spark.carry import shard_keys
 from sparkawait.spark.step import Step
 from tests.spark.calls import Once
 from tests.spark.carried import SLOW, STORE, lookup, of_each_emit, of_each_vehicle
+from tests.support.sql_conf import sql_conf
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark
@@ -165,9 +166,7 @@ def test_a_batch_whose_sink_has_failed_is_run_again(stream):
 
 @pytest.mark.newest_spark
 def test_available_now_ends_without_batches_of_no_data_and_the_next_run_goes_on(spark, stream):
-    setting = "spark.sql.streaming.noDataMicroBatches.enabled"
-    spark.conf.set(setting, "false")
-    try:
+    with sql_conf(spark, {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}):
         stream.put(range(10))
         stream.start(stream.carried(emit="at_once"), availableNow=True)
         stream.query.awaitTermination()
@@ -177,8 +176,6 @@ def test_available_now_ends_without_batches_of_no_data_and_the_next_run_goes_on(
         stream.put(range(10, 12))
         stream.start(stream.carried(emit="at_once", linger="60s"), availableNow=True)
         stream.query.awaitTermination()
-    finally:
-        spark.conf.unset(setting)
 
     assert sorted(stream.rows) == list(range(12))
 

@@ -22,6 +22,7 @@ from sparkawait.exceptions import ConfigurationError
 from sparkawait.spark import vehicle
 from sparkawait.spark.state_processor import StateProcessor
 from tests.spark.carried import OFTEN, ROCKS, SLOW, STORE, lookup, of_each_vehicle, with_several
+from tests.support.sql_conf import sql_conf
 
 pytestmark = pytest.mark.spark
 
@@ -110,9 +111,7 @@ def test_two_calls_of_a_query_keep_their_tasks_apart(stream):
 
 @of_each_vehicle
 def test_a_shard_is_one_step_in_however_many_chunks_its_bundles_come(stream):
-    records = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    stream.spark.conf.set(records, 1)
-    try:
+    with sql_conf(stream.spark, {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"}):
         stream.put(range(10))
         stream.start(stream.carried(emit="at_once"))
         stream.until_out(set(range(10)) - {SLOW})
@@ -120,8 +119,6 @@ def test_a_shard_is_one_step_in_however_many_chunks_its_bundles_come(stream):
         stream.until_out(set(range(20)) - {SLOW})
         stream.gate.touch()
         stream.until_out(range(20))
-    finally:
-        stream.spark.conf.unset(records)
 
     assert sorted(stream.rows) == list(range(20))
     assert [stream.calls_of(id_) for id_ in range(20)] == [1] * 20

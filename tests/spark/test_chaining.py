@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 import sparkawait as sa
 from sparkawait.spark import Metrics
 from sparkawait.testing import simulated
+from tests.support.sql_conf import ZONE, sql_conf
 
 pytestmark = pytest.mark.spark
 
@@ -134,9 +135,7 @@ async def look_at_all(row):
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
 @pytest.mark.parametrize("mode", MODES)
 def test_values_between_calls_are_those_of_two_workers(spark, mode, zone):
-    before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", zone)
-    try:
+    with sql_conf(spark, {ZONE: zone}):
         source = spark.range(20, numPartitions=1).withColumn("key", F.col("id") % 3)
         first = wait(mode, source, all_types)
         chained = wait("ordered", first, look_at_all, chain=True)
@@ -146,8 +145,6 @@ def test_values_between_calls_are_those_of_two_workers(spark, mode, zone):
         assert sorted(chained.collect(), key=lambda row: row.id) == sorted(
             apart.collect(), key=lambda row: row.id
         )
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", before)
 
 
 def test_types_of_a_native_function_become_those_of_spark_in_between(spark, lookups):
@@ -296,10 +293,8 @@ def test_column_names_and_expressions_of_the_first_call_are_channels(spark):
 
 def test_another_time_zone_between_calls_is_refused(spark):
     first = sa.ordered_wait(numbered(spark), double)
-    before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
-    try:
-        with pytest.raises(sa.ConfigurationError, match="one session time zone for all calls"):
-            sa.ordered_wait(first, add_one, chain=True)
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", before)
+    with (
+        sql_conf(spark, {ZONE: "Asia/Tokyo"}),
+        pytest.raises(sa.ConfigurationError, match="one session time zone for all calls"),
+    ):
+        sa.ordered_wait(first, add_one, chain=True)

@@ -7,6 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 import sparkawait as sa
 from sparkawait.exceptions import ErrorKind
 from sparkawait.testing import simulated
+from tests.support.sql_conf import sql_conf
 
 pytestmark = pytest.mark.spark
 
@@ -25,9 +26,8 @@ async def halve(row):
 
 @pytest.fixture
 def case_sensitive(spark):
-    spark.conf.set("spark.sql.caseSensitive", "true")
-    yield
-    spark.conf.unset("spark.sql.caseSensitive")
+    with sql_conf(spark, {"spark.sql.caseSensitive": "true"}):
+        yield
 
 
 CLASHES = [

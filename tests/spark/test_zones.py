@@ -20,14 +20,6 @@ NESTED = (
 )
 
 
-@pytest.fixture
-def in_zone(spark):
-    """Sets the zone of the session."""
-    before = spark.conf.get("spark.sql.session.timeZone")
-    yield lambda zone: spark.conf.set("spark.sql.session.timeZone", zone)
-    spark.conf.set("spark.sql.session.timeZone", before)
-
-
 def test_nested_timestamps_get_the_zone_and_local_ones_do_not():
     at, wall = pa.timestamp("us", "Asia/Kolkata"), pa.timestamp("us")
     schema = pa.schema(

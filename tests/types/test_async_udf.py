@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import StructType
 
 import sparkawait as sa
+from tests.support.sql_conf import sql_conf
 from tests.types.cases import CASES, cases_of
 from tests.types.paths import Path, Refused, Rule
 
@@ -83,13 +84,6 @@ PATHS = (
         text="Registered by `spark.udf.register`.",
     ),
 )
-
-
-@pytest.fixture
-def in_zone(spark):
-    before = spark.conf.get("spark.sql.session.timeZone")
-    yield lambda zone: spark.conf.set("spark.sql.session.timeZone", zone)
-    spark.conf.set("spark.sql.session.timeZone", before)
 
 
 def echo_of(schema, zone):
@@ -321,9 +315,8 @@ def test_times_need_the_parser_of_today(spark):
         return
     df = spark.sql("select timestamp'2024-01-01' as at")
     echo = echo_of("at timestamp", "UTC")
-    spark.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
-    try:
-        with pytest.raises(PySparkException, match="timeParserPolicy"):
-            df.select(echo("at")).collect()
-    finally:
-        spark.conf.unset("spark.sql.legacy.timeParserPolicy")
+    with (
+        sql_conf(spark, {"spark.sql.legacy.timeParserPolicy": "LEGACY"}),
+        pytest.raises(PySparkException, match="timeParserPolicy"),
+    ):
+        df.select(echo("at")).collect()

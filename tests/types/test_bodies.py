@@ -15,9 +15,10 @@ from pyspark.errors import PySparkException
 
 import sparkawait as sa
 from tests.support.scripted_server import ScriptedServer
+from tests.support.sql_conf import ZONE, sql_conf
 from tests.types.cases import CASES, NOT_UTF8, Case
 from tests.types.paths import Cell, Path, Refused, Rule
-from tests.types.test_templates import VERSION, ZONES, refusal, settings
+from tests.types.test_templates import VERSION, ZONES, refusal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -242,7 +243,7 @@ def test_columns_are_written_as_to_json_writes_them(spark, zone):
     cases = [case for case in VALUES if in_body(case)]
     if zone == "UTC":
         cases = [case for case in cases if (case.type, case.name) not in ELSEWHERE]
-    with settings(spark, spark_sql_session_timeZone=zone):
+    with sql_conf(spark, {ZONE: zone}):
         ours, theirs = bodies(spark, cases), oracles(spark, cases)
         refused = dict(refusals(spark))
     outcomes = [(cell, (ours[cell], theirs[cell])) for cell in ours]

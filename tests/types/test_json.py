@@ -12,6 +12,7 @@ import sparkawait as sa
 from sparkawait.exceptions import ConfigurationError
 from tests.support.redis_server import RedisServer
 from tests.support.scripted_server import Answer, ScriptedServer
+from tests.support.sql_conf import ZONE, sql_conf
 from tests.types.json_texts import JSON
 from tests.types.paths import Path, Refused, Rule
 
@@ -111,16 +112,9 @@ def redis() -> Iterator[RedisServer]:
 @pytest.fixture
 def zone(spark, request) -> Iterator[str]:
     # Until Spark 4 a date that other versions read in another way fails the job.
-    settings = {
-        "spark.sql.session.timeZone": request.param,
-        "spark.sql.legacy.timeParserPolicy": "CORRECTED",
-    }
-    before = {name: spark.conf.get(name) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield request.param
-    for name, value in before.items():
-        spark.conf.set(name, value)
+    policy = {"spark.sql.legacy.timeParserPolicy": "CORRECTED"}
+    with sql_conf(spark, {ZONE: request.param, **policy}):
+        yield request.param
 
 
 def _shown(prefix: str) -> str:

@@ -72,13 +72,6 @@ def every_case(spark):
     return cases, spark.sql(f"select {columns}").coalesce(1).localCheckpoint()
 
 
-@pytest.fixture
-def in_zone(spark):
-    before = spark.conf.get("spark.sql.session.timeZone")
-    yield lambda zone: spark.conf.set("spark.sql.session.timeZone", zone)
-    spark.conf.set("spark.sql.session.timeZone", before)
-
-
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("wait", WAITS)
 def test_values_and_types_of_columns_that_pass(spark, in_zone, zone, wait):

@@ -21,6 +21,7 @@ import pytest
 
 import sparkawait as sa
 from tests.support.postgres_server import PostgresServer
+from tests.support.sql_conf import ZONE, sql_conf
 from tests.types.paths import Cell, Path, Refused, Rule
 
 pytestmark = pytest.mark.spark
@@ -371,15 +372,11 @@ def values_in_spark(spark: Any, server: PostgresServer, groups: Any) -> dict[Cel
 def test_what_is_found_is_what_psycopg_finds(spark, server, oracle):
     accepted = [group for group in GROUPS if not _is_refused(*group)]
     zoned = [group for group in accepted if "timestamp" in " ".join(map(str, group))]
-    before = spark.conf.get("spark.sql.session.timeZone")
     outcomes = []
-    try:
-        for zone, groups in ZONES.items():
-            spark.conf.set("spark.sql.session.timeZone", zone)
+    for zone, groups in ZONES.items():
+        with sql_conf(spark, {ZONE: zone}):
             ours = values_in_spark(spark, server, accepted if groups is None else zoned)
-            outcomes += ours.items()
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", before)
+        outcomes += ours.items()
     refused = [group for group in GROUPS if group not in accepted]
     for name, schema in refused:
         message = Refused(refused_type(server, name, schema))

@@ -18,6 +18,7 @@ import pytest
 
 import sparkawait as sa
 from tests.support.postgres_server import PostgresServer
+from tests.support.sql_conf import ZONE, sql_conf
 from tests.types.cases import CASES, NOT_UTF8, Case
 from tests.types.paths import Cell, Path, Refused, Rule
 
@@ -177,22 +178,15 @@ def version_of(spark: Any) -> tuple[int, int]:
 
 def test_an_argument_is_what_psycopg_sends(spark, server):
     version = version_of(spark)
-    names = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled")
-    before = {name: spark.conf.get(name) for name in names}
     outcomes: list[tuple[Cell, tuple[Any, Any]]] = []
-    try:
-        # Without, small decimals have an exponent as texts.
-        spark.conf.set("spark.sql.ansi.enabled", "true")
-        with psycopg.connect(server.dsn, autocommit=True) as connection:
-            for zone in ZONES:
-                is_first = zone == ZONES[0]
-                cases = [it for it in SENT if it.since <= version]
-                cases = [it for it in cases if is_first or "timestamp" in it.type]
-                spark.conf.set("spark.sql.session.timeZone", zone)
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        for zone in ZONES:
+            is_first = zone == ZONES[0]
+            cases = [it for it in SENT if it.since <= version]
+            cases = [it for it in cases if is_first or "timestamp" in it.type]
+            # Without ANSI, small decimals have an exponent as texts.
+            with sql_conf(spark, {ZONE: zone, "spark.sql.ansi.enabled": "true"}):
                 outcomes += outcomes_of(spark, server, connection, cases)
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
     PATHS[0].check(outcomes, version, same=same)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import sparkawait as sa
 from tests.support.redis_server import RedisServer
+from tests.support.sql_conf import ZONE, sql_conf
 from tests.types.paths import Path, Refused, Rule
 from tests.types.redis_texts import TEXTS
 
@@ -48,11 +49,8 @@ def redis() -> Iterator[RedisServer]:
 
 @pytest.fixture(params=ZONES)
 def zone(spark, request) -> Iterator[str]:
-    name = "spark.sql.session.timeZone"
-    before = spark.conf.get(name)
-    spark.conf.set(name, request.param)
-    yield request.param
-    spark.conf.set(name, before)
+    with sql_conf(spark, {ZONE: request.param}):
+        yield request.param
 
 
 def _shown(value: str, data_type: str) -> str:

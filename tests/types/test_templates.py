@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
@@ -17,6 +16,7 @@ import pytest
 import sparkawait as sa
 from tests.support.resp_server import RespServer, bulk
 from tests.support.scripted_server import ScriptedServer
+from tests.support.sql_conf import ZONE, sql_conf
 from tests.types.cases import CASES, NOT_UTF8, Case
 from tests.types.paths import Cell, Path, Refused, Rule
 
@@ -141,17 +141,6 @@ def expression(column: Column, version: tuple[int, int]) -> str:
     return f"if(id = {column.row}, {column.case.sql}, {plain}) as {column.name}"
 
 
-@contextmanager
-def settings(spark: SparkSession, **values: str) -> Iterator[None]:
-    names = {name: name.replace("_", ".") for name in values}
-    before = {name: spark.conf.get(names[name]) for name in values}
-    for name, value in values.items():
-        spark.conf.set(names[name], value)
-    yield
-    for name, value in before.items():
-        spark.conf.set(names[name], str(value))
-
-
 def sent(spark: SparkSession, columns: list[Column]) -> dict[Column, object]:
     """Returns what a server saw of each column: bytes, `Refused`, or nothing for no call."""
     version = VERSION
@@ -213,7 +202,7 @@ def sent(spark: SparkSession, columns: list[Column]) -> dict[Column, object]:
 def test_columns_are_written_as_spark_casts_them(spark, zone):
     columns = list(columns_of(VERSION))
     cases = {it.cell: it.case for it in columns}
-    with settings(spark, spark_sql_session_timeZone=zone, spark_sql_ansi_enabled="true"):
+    with sql_conf(spark, {ZONE: zone, "spark.sql.ansi.enabled": "true"}):
         casts = (f"cast(cast({case.sql} as string) as binary)" for case in cases.values())
         (row,) = spark.range(1).selectExpr(*casts).collect()
         found = sent(spark, columns)

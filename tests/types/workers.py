@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+from tests.support.sql_conf import ZONE, sql_conf
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -30,15 +32,13 @@ ZONES = [
 def zones(spark: SparkSession, session: str, worker: str) -> Iterator[None]:
     """Sets both zones; new workers are started for the second."""
     environment = cast("dict[str, Any]", spark.sparkContext.environment)
-    before = spark.conf.get("spark.sql.session.timeZone")
     mine = os.environ.get("TZ")
-    spark.conf.set("spark.sql.session.timeZone", session)
     environment["TZ"] = os.environ["TZ"] = worker
     time.tzset()
     try:
-        yield
+        with sql_conf(spark, {ZONE: session}):
+            yield
     finally:
-        spark.conf.set("spark.sql.session.timeZone", before)
         del environment["TZ"], os.environ["TZ"]
         if mine is not None:
             os.environ["TZ"] = mine

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
-# A Spark that lives for minutes is done before what its better compiler works on is of use.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# A Spark that lives for minutes is done before what its better compiler works on is of use. Java 8
+# looks at the first only; the second is for executors, launchers and masters too.
+for name in ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS"):
+    os.environ.setdefault(name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # The first test of a session that uses Spark also waits for the JVM.
 SPARK_TIMEOUT_SECONDS = 180
@@ -92,7 +94,8 @@ def in_zone(spark: "SparkSession") -> Iterator[Callable[[str], None]]:
 @pytest.fixture(autouse=True)
 def _settings_are_kept(request: pytest.FixtureRequest) -> Iterator[None]:
     """Other tests have the same session."""
-    if "spark" not in request.fixturenames:
+    is_marked = request.node.get_closest_marker("spark") is not None
+    if not is_marked or "spark" not in request.fixturenames:
         yield
         return
     session = request.getfixturevalue("spark")

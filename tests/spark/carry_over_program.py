@@ -30,6 +30,7 @@ def session(master: str, **settings: str) -> SparkSession:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
+        "spark.python.daemon.module": "tests.support.warm_daemon",
     }
     for name, value in (fixed | settings).items():
         builder = builder.config(name, value)

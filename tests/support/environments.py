@@ -14,7 +14,7 @@ from tests.support.servers import LOOPBACK
 
 __all__ = ["Environment"]
 
-_FOUND = ("PATH", "HOME", "JAVA_HOME", "LANG", "TMPDIR", "SSL_CERT_FILE")
+_FOUND = ("PATH", "HOME", "JAVA_HOME", "JDK_JAVA_OPTIONS", "LANG", "TMPDIR", "SSL_CERT_FILE")
 """What a shell without settings of Python and Spark has."""
 
 

@@ -26,6 +26,7 @@ _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 _DAEMON = "pyspark.daemon"
+_KEPT = ("PATH", "JAVA_HOME", "JDK_JAVA_OPTIONS")
 _ADDRESS = re.compile(r"Starting Spark master at (spark://\S+)")
 START_SECONDS = 120.0
 """JVMs that have not started by then never will."""
@@ -129,7 +130,7 @@ class SparkCluster:
         self._logs.append(log)
         command = ["bash", str(self._home / "bin" / "spark-class"), role, "--webui-port", "0"]
         command += ["--host", self._hosts[host]]
-        kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ}
+        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
         local = LOOPBACK if self._network is None else self._hosts[host]
         with log.open("wb") as written, self.inside(host):
             process = subprocess.Popen(

@@ -232,7 +232,7 @@ def run(
     from sparkawait._core import Task
 
     check_may_wait()
-    address_space.fit()
+    address_space.load_what_arrays_need()
     feeder = Feeder(batches)
     first = feeder.pull_first()
     if first is None:

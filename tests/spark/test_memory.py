@@ -29,8 +29,9 @@ def test_a_function_runs_with_400_megabytes_and_with_less_the_error_says_what_is
     done = run("400m")
     assert done.stdout.split(maxsplit=1) == ["1000", "{400}\n"], done.stderr[-5000:]
 
-    done = run("250m")
+    # The library of the tests is not optimised: it has 25 MB more of code than that of a wheel.
+    done = run("300m")
     assert done.returncode != 0
-    assert "bounded to 250 MB" in done.stderr
+    assert "bounded to 300 MB" in done.stderr
     assert "raise spark.executor.pyspark.memory" in done.stderr
     assert "cannot join thread" not in done.stderr

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from sparkawait.exceptions import AsyncIOError, ErrorKind
 
-__all__ = ["bound_mb", "fit", "load", "start"]
+__all__ = ["bound_mb", "fit", "load", "load_what_arrays_need", "start"]
 
 _ARENA_MAX = -8
 """M_ARENA_MAX of glibc's mallopt: each thread maps 64 MB for itself otherwise."""
@@ -77,6 +77,18 @@ def load(*names: str) -> None:
             raise ImportError(_lack_of(f"`{name}` cannot be loaded")) from error
 
 
+def load_what_arrays_need() -> None:
+    """Imports pandas, if the address space is bounded: PyArrow would with its first array.
+
+    Raises:
+        ImportError: As `load`; nothing if there is no pandas.
+    """
+    fit()
+    if bound_mb() is not None:
+        with suppress(ModuleNotFoundError):
+            load("pandas")
+
+
 def start(thread: threading.Thread, *, runs_foreign_code: bool = True) -> threading.Thread:
     """Starts `thread` and returns it.
 
@@ -123,4 +135,4 @@ def _mapped_mb() -> int | None:
     return pages * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
-load("pyarrow", "sparkawait._core")
+load("pyarrow", "pyarrow.compute", "sparkawait._core")

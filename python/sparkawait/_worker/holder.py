@@ -71,7 +71,7 @@ class HeldTask:
         """Opens the functions and starts the task."""
         from sparkawait._core import DetachedTask
 
-        address_space.fit()
+        address_space.load_what_arrays_need()
         self.name = chain.name
         self._run = run
         self._carried = 0

@@ -57,7 +57,9 @@ def test_a_thread_that_cannot_be_started_names_the_setting():
 
 
 def test_a_library_that_does_not_fit_names_the_setting():
-    code, _, error = python(f"{BOUND}\nimport pyarrow\nbound(mapped() + 5)\nimport sparkawait")
+    code, _, error = python(
+        f"{BOUND}\nimport pyarrow.compute\nbound(mapped() + 5)\nimport sparkawait"
+    )
     assert code == 1
     last = error.strip().splitlines()[-1]
     assert "`sparkawait._core` cannot be loaded" in last

@@ -232,7 +232,7 @@ def run(
     from sparkawait._core import Task
 
     check_may_wait()
-    address_space.load_what_arrays_need()
+    address_space.fit()
     feeder = Feeder(batches)
     first = feeder.pull_first()
     if first is None:
@@ -250,7 +250,7 @@ def run(
     passed = chain.passed_schema(first.schema)
     metrics = _MetricsReport(chain, task.metrics, functions.contexts, on_metrics)
     finished = False
-    with collecting_less_often(functions.python_calls):
+    with address_space.named(), collecting_less_often(functions.python_calls):
         try:
             functions.open()
             feeder.start(task)

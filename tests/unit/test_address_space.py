@@ -71,3 +71,23 @@ def test_nothing_is_changed_without_a_bound():
         f"{TASK}\nimport os\nrun()\nprint(os.environ.get('ARROW_DEFAULT_MEMORY_POOL'))"
     )
     assert (code, out.strip()) == (0, "None"), error
+
+
+LATE = """
+def batches():
+    yield pa.record_batch([pa.array([1])], ["x"])
+    raise MemoryError
+list(sa.arrow.ordered_wait(batches(), double))
+"""
+
+
+def test_memory_that_is_missing_later_names_the_setting_where_there_is_a_bound():
+    code, _, error = python(f"{BOUND}{TASK}\nbound(4000){LATE}")
+    assert code == 1
+    last = error.strip().splitlines()[-1]
+    assert last.startswith("MemoryError: the task lacks memory: the address space of this Python")
+    assert "bounded to 4000 MB" in last
+    assert "raise spark.executor.pyspark.memory" in last
+
+    code, _, error = python(f"{TASK}{LATE}")
+    assert (code, error.strip().splitlines()[-1]) == (1, "MemoryError")

@@ -16,12 +16,13 @@ import os
 import resource
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sparkawait.exceptions import AsyncIOError, ErrorKind
 
-__all__ = ["bound_mb", "fit", "load", "load_what_arrays_need", "start"]
+__all__ = ["bound_mb", "fit", "load", "named", "start"]
 
 _ARENA_MAX = -8
 """M_ARENA_MAX of glibc's mallopt: each thread maps 64 MB for itself otherwise."""
@@ -77,16 +78,21 @@ def load(*names: str) -> None:
             raise ImportError(_lack_of(f"`{name}` cannot be loaded")) from error
 
 
-def load_what_arrays_need() -> None:
-    """Imports pandas, if the address space is bounded: PyArrow would with its first array.
+@contextmanager
+def named() -> Generator[None, None, None]:
+    """Has the error say what bounds the address space, where that is exhausted.
+
+    Whatever is imported late may be what does not fit, such as pandas, by PyArrow's first array.
 
     Raises:
-        ImportError: As `load`; nothing if there is no pandas.
+        MemoryError: With the name of the setting, in the place of one without it.
     """
-    fit()
-    if bound_mb() is not None:
-        with suppress(ModuleNotFoundError):
-            load("pandas")
+    try:
+        yield
+    except MemoryError as error:
+        if bound_mb() is None:
+            raise
+        raise MemoryError(_lack_of("the task lacks memory")) from error
 
 
 def start(thread: threading.Thread, *, runs_foreign_code: bool = True) -> threading.Thread:

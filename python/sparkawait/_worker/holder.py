@@ -71,7 +71,7 @@ class HeldTask:
         """Opens the functions and starts the task."""
         from sparkawait._core import DetachedTask
 
-        address_space.load_what_arrays_need()
+        address_space.fit()
         self.name = chain.name
         self._run = run
         self._carried = 0
@@ -83,7 +83,8 @@ class HeldTask:
         self._stack = ExitStack()
         self._stack.enter_context(collecting_less_often(self._functions.python_calls))
         try:
-            self._functions.open()
+            with address_space.named():
+                self._functions.open()
             self.id = self._task.start(run, gap)
         except BaseException:
             self.close()

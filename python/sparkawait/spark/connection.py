@@ -23,6 +23,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import BinaryIO, cast
 
+from sparkawait._worker import address_space
+
 __all__ = ["Connection"]
 
 _logger = logging.getLogger("sparkawait")
@@ -71,12 +73,18 @@ class Connection:
             yield
             return
         wake_reader, wake_writer = os.pipe()
-        threading.Thread(
+        watcher = threading.Thread(
             target=_watch,
             args=(descriptor, wake_reader),
             name="sparkawait-connection",
             daemon=True,
-        ).start()
+        )
+        try:
+            address_space.start(watcher, runs_foreign_code=False)
+        except BaseException:
+            os.close(wake_reader)
+            os.close(wake_writer)
+            raise
         try:
             yield
         finally:

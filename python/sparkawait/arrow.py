@@ -232,49 +232,49 @@ def run(
     from sparkawait._core import Task
 
     check_may_wait()
-    address_space.fit()
-    feeder = Feeder(batches)
-    first = feeder.pull_first()
-    if first is None:
-        return
-    chain = plan if isinstance(plan, Chain) else Chain.of(plan)
-    arguments = chain.task_arguments(
-        first.schema,
-        partition,
-        consumer_seconds=consumer_seconds,
-        are_wanted=all(map(warm_up.is_known, chain.operators)),
-        result_bytes=[warm_up.result_bytes(known) for known in chain.operators],
-    )
-    task = Task(**arguments)
-    functions = Functions(chain, task, partition)
-    passed = chain.passed_schema(first.schema)
-    metrics = _MetricsReport(chain, task.metrics, functions.contexts, on_metrics)
-    finished = False
-    with address_space.named(), collecting_less_often(functions.python_calls):
-        try:
-            functions.open()
-            feeder.start(task)
-            while (batch := task.next(heartbeat)) is not None:
-                yield with_texts(batch, passed) if feeder.has_bytes_for_texts else batch
-                metrics.report_now_and_then()
-                # Whoever takes the next batch may be another.
-                check_may_wait()
-            finished = True
-        finally:
-            if finished or task.is_open:
-                brought = task.result_bytes or [None] * len(chain.operators)
-                for known, result_bytes in zip(chain.operators, brought, strict=True):
-                    warm_up.remember(known, result_bytes)
-            if not finished:
+    with address_space.fitted():
+        feeder = Feeder(batches)
+        first = feeder.pull_first()
+        if first is None:
+            return
+        chain = plan if isinstance(plan, Chain) else Chain.of(plan)
+        arguments = chain.task_arguments(
+            first.schema,
+            partition,
+            consumer_seconds=consumer_seconds,
+            are_wanted=all(map(warm_up.is_known, chain.operators)),
+            result_bytes=[warm_up.result_bytes(known) for known in chain.operators],
+        )
+        task = Task(**arguments)
+        functions = Functions(chain, task, partition)
+        passed = chain.passed_schema(first.schema)
+        metrics = _MetricsReport(chain, task.metrics, functions.contexts, on_metrics)
+        finished = False
+        with collecting_less_often(functions.python_calls):
+            try:
+                functions.open()
+                feeder.start(task)
+                while (batch := task.next(heartbeat)) is not None:
+                    yield with_texts(batch, passed) if feeder.has_bytes_for_texts else batch
+                    metrics.report_now_and_then()
+                    # Whoever takes the next batch may be another.
+                    check_may_wait()
+                finished = True
+            finally:
+                if finished or task.is_open:
+                    brought = task.result_bytes or [None] * len(chain.operators)
+                    for known, result_bytes in zip(chain.operators, brought, strict=True):
+                        warm_up.remember(known, result_bytes)
+                if not finished:
+                    task.close()
+                error = functions.close(finished=finished)
                 task.close()
-            error = functions.close(finished=finished)
-            task.close()
-            feeder.join()
-            metrics.report()
-            if error is not None:
-                if finished:
-                    raise error
-                _logger.warning("after the task had ended: %s", error, exc_info=error.__cause__)
+                feeder.join()
+                metrics.report()
+                if error is not None:
+                    if finished:
+                        raise error
+                    _logger.warning("after the task had ended: %s", error, exc_info=error.__cause__)
 
 
 class _MetricsReport:

@@ -58,7 +58,7 @@ def test_a_thread_that_cannot_be_started_names_the_setting():
 
 def test_a_library_that_does_not_fit_names_the_setting():
     code, _, error = python(
-        f"{BOUND}\nimport pyarrow.compute\nbound(mapped() + 5)\nimport sparkawait"
+        f"{BOUND}\nimport pyarrow.compute\nbound(mapped() + 20)\nimport sparkawait"
     )
     assert code == 1
     last = error.strip().splitlines()[-1]
@@ -91,3 +91,63 @@ def test_memory_that_is_missing_later_names_the_setting_where_there_is_a_bound()
 
     code, _, error = python(f"{TASK}{LATE}")
     assert (code, error.strip().splitlines()[-1]) == (1, "MemoryError")
+
+
+EXHAUSTED = """
+import traceback
+kept = []
+def batches():
+    yield pa.record_batch([pa.array([1])], ["x"])
+    for size in (1 << 20, 1 << 12, 1 << 8):
+        try:
+            while True:
+                kept.append(bytearray(size))
+        except MemoryError:
+            pass
+    {fails}
+bound(mapped() + 150)
+try:
+    list(sa.arrow.ordered_wait(batches(), double))
+except BaseException:
+    # What Spark does, and waits for ever if it fails.
+    said = traceback.format_exc()
+print(said.strip().splitlines()[-1])
+"""
+
+
+@pytest.mark.parametrize(
+    "error",
+    ["MemoryError()", "SystemError('NULL')", "ImportError('failed to map')", "OSError(12)"],
+)
+def test_an_error_of_exhausted_memory_can_still_be_told(error):
+    code, out, told = python(f"{BOUND}{TASK}{EXHAUSTED.format(fails=f'raise {error}')}")
+    assert code == 0, told
+    assert out.startswith("MemoryError: the task lacks memory: the address space of this Python")
+    assert "raise spark.executor.pyspark.memory" in out
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="notes are printed since 3.11")
+def test_another_error_keeps_its_class_and_says_what_is_missing_beside():
+    code, out, told = python(f"{BOUND}{TASK}{EXHAUSTED.format(fails='raise KeyError(7)')}")
+    assert code == 0, told
+    assert out.startswith("the task lacks memory: the address space of this Python worker is")
+
+
+def test_an_error_where_nothing_is_missing_stays_as_it_is():
+    late = LATE.replace("MemoryError", "OSError(12)")
+    code, _, error = python(f"{BOUND}{TASK}\nbound(4000){late}")
+    assert (code, error.strip().splitlines()[-1]) == (1, "OSError: 12")
+
+
+def test_a_thread_is_not_started_that_could_not_say_so():
+    # Python would wait for it for ever: it lacks memory before it tells that it runs.
+    code, out, error = python(
+        f"{BOUND}import threading\nfrom sparkawait._worker import address_space\n"
+        "from sparkawait.exceptions import AsyncIOError\n"
+        "threading.stack_size(1 << 20)\nbound(mapped() + 6)\naddress_space.fit()\n"
+        "began = []\nthread = threading.Thread(target=began.append, args=(1,), name='late')\n"
+        "try:\n    address_space.start(thread)\n"
+        "except AsyncIOError as error:\n    print(began, thread.ident, error)"
+    )
+    assert code == 0, error
+    assert out.startswith("[] None no thread could be started for `late`: the address space")

@@ -4,14 +4,15 @@
 ``spark.executor.pyspark.memory`` bounds what is mapped, not what is used (RLIMIT_AS). Allocators
 that map much more than they use, so that they need to ask less often, are told not to, and what
 cannot be had is said with the name of the setting. The first module to be imported,
-it loads the libraries that all others need.
-State: the processes whose allocators were told.
+it loads the libraries that all others need. Spark sets the bound in each worker after the fork.
+State, by process: whether its allocators were told, and the address space reserved for errors.
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib
+import mmap
 import os
 import resource
 import sys
@@ -20,15 +21,26 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sparkawait.exceptions import AsyncIOError, ErrorKind
+from sparkawait.exceptions import AsyncIOError, ErrorKind, add_note
 
-__all__ = ["bound_mb", "fit", "load", "named", "start"]
+__all__ = ["bound_mb", "fit", "fitted", "load", "start"]
 
 _ARENA_MAX = -8
 """M_ARENA_MAX of glibc's mallopt: each thread maps 64 MB for itself otherwise."""
 _STACK_BYTES = 256 * 1024
 """Enough for a thread that runs a loop of our own, instead of the 8 MB that are usual."""
-_fitted: set[int] = set()
+_USUAL_STACK_BYTES = 8 << 20
+"""What a thread has where the system names no number."""
+_THREAD_BYTES = 2 << 20
+"""What a thread may map before it has told that it runs, besides its stack."""
+_RESERVE_BYTES = 4 << 20
+"""What an error needs to be made, formatted with its lines of source, and sent."""
+_ROOM_BYTES = 16 << 20
+"""Where less than this is left, whatever fails may fail for it."""
+_OF_EXHAUSTION = (MemoryError, ImportError, OSError, SystemError)
+"""What it may come out as: the last where somebody forgot to say what had happened."""
+_told: set[int] = set()
+_reserves: dict[int, mmap.mmap] = {}
 
 
 def bound_mb() -> int | None:
@@ -42,15 +54,23 @@ def fit() -> None:
 
     To be called before PyArrow is imported, and again before it makes its first array in a worker
     that was forked with it. Does nothing without a bound.
+
+    Raises:
+        MemoryError: If so little is left that not even the error could be told later.
     """
     if bound_mb() is None:
         return
     # The pools that PyArrow prefers map up to a gigabyte with the first array.
     if "pyarrow" not in sys.modules:
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    if os.getpid() in _fitted:
+    if os.getpid() not in _reserves:
+        reserve = _mapping(_RESERVE_BYTES)
+        if reserve is None:
+            raise MemoryError(_lack_of("a function cannot begin"))
+        _reserves[os.getpid()] = reserve
+    if os.getpid() in _told:
         return
-    _fitted.add(os.getpid())
+    _told.add(os.getpid())
     # Other C libraries than glibc have no arenas.
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_ARENA_MAX, 1)
@@ -72,27 +92,43 @@ def load(*names: str) -> None:
             importlib.import_module(name)
         except ModuleNotFoundError:
             raise
-        except (ImportError, MemoryError) as error:
+        except _OF_EXHAUSTION as error:
             if bound_mb() is None:
                 raise
             raise ImportError(_lack_of(f"`{name}` cannot be loaded")) from error
+    if bound_mb() is not None and not _has_room(_ROOM_BYTES):
+        raise ImportError(_lack_of("a function cannot begin"))
 
 
 @contextmanager
-def named() -> Generator[None, None, None]:
-    """Has the error say what bounds the address space, where that is exhausted.
+def fitted() -> Generator[None, None, None]:
+    """Does what `fit` does, and has errors of the body say what bounds the address space.
 
     Whatever is imported late may be what does not fit, such as pandas, by PyArrow's first array.
+    What was reserved is given back with the first error: Spark 3.5 to 4.3 wait for ever for a
+    worker that has no memory left to write its error down.
 
     Raises:
-        MemoryError: With the name of the setting, in the place of one without it.
+        MemoryError: With the name of the setting, where memory is exhausted, in the place of one
+            without it and of what libraries raise instead. Other errors have it in a note.
     """
+    if bound_mb() is None:
+        yield
+        return
+    fit()
     try:
         yield
-    except MemoryError as error:
-        if bound_mb() is None:
+    except Exception as error:
+        lacks = isinstance(error, MemoryError) or not _has_room(_ROOM_BYTES)
+        lack = _lack_of("the task lacks memory") if lacks else None
+        _give_back()
+        if lack is None:
             raise
-        raise MemoryError(_lack_of("the task lacks memory")) from error
+        if isinstance(error, _OF_EXHAUSTION):
+            raise MemoryError(lack) from error  # noqa: TRY004
+        if getattr(error, "kind", None) != ErrorKind.THREAD_NOT_STARTED:
+            add_note(error, lack)
+        raise
 
 
 def start(thread: threading.Thread, *, runs_foreign_code: bool = True) -> threading.Thread:
@@ -105,27 +141,65 @@ def start(thread: threading.Thread, *, runs_foreign_code: bool = True) -> thread
     Raises:
         AsyncIOError: If the system refuses it; names the setting that is in the way.
     """
-    is_small = not runs_foreign_code and bound_mb() is not None
+    is_bounded = bound_mb() is not None
+    is_small = not runs_foreign_code and is_bounded
+    stack = _STACK_BYTES if is_small else _usual_stack_bytes()
+    # Python waits until the thread runs, and for ever if it lacks the memory to say so.
+    if is_bounded and not _has_room(stack + _THREAD_BYTES):
+        raise _not_started(thread)
     # Of the whole process, but for the moment of the start, and in bounded workers only.
     before = threading.stack_size(_STACK_BYTES) if is_small else 0
     try:
         thread.start()
     except (RuntimeError, MemoryError) as error:
-        message = _lack_of(f"no thread could be started for `{thread.name}`")
-        raise AsyncIOError(message, ErrorKind.THREAD_NOT_STARTED) from error
+        raise _not_started(thread) from error
     finally:
         if is_small:
             threading.stack_size(before)
     return thread
 
 
+def _not_started(thread: threading.Thread) -> AsyncIOError:
+    message = _lack_of(f"no thread could be started for `{thread.name}`")
+    return AsyncIOError(message, ErrorKind.THREAD_NOT_STARTED)
+
+
+def _usual_stack_bytes() -> int:
+    bound, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    is_unknown = bound == resource.RLIM_INFINITY
+    return threading.stack_size() or (_USUAL_STACK_BYTES if is_unknown else bound)
+
+
+def _mapping(size: int) -> mmap.mmap | None:
+    """Returns so many bytes of address space, which use no memory; ``None`` if there are none."""
+    try:
+        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, MemoryError):
+        return None
+
+
+def _has_room(size: int) -> bool:
+    mapping = _mapping(size)
+    if mapping is None:
+        return False
+    mapping.close()
+    return True
+
+
+def _give_back() -> None:
+    """Frees what was reserved for errors, until the next `fit`."""
+    reserve = _reserves.pop(os.getpid(), None)
+    if reserve is not None:
+        reserve.close()
+
+
 def _lack_of(what: str) -> str:
-    """Says which bound is in the way of `what`, and what raises it."""
+    """Says which bound is in the way of `what`, and what raises it, with what was reserved."""
+    has = _mapped()
+    _give_back()
     bound = bound_mb()
     if bound is None:
         return f"{what}: the system permits no more of them; raise its limit (ulimit -u, or pids)"
-    mapped = _mapped_mb()
-    has = "" if mapped is None else f", and {mapped} MB are mapped"
     return (
         f"{what}: the address space of this Python worker is bounded to {bound} MB{has};"
         " raise spark.executor.pyspark.memory, of which each core of the executor has a share:"
@@ -133,12 +207,12 @@ def _lack_of(what: str) -> str:
     )
 
 
-def _mapped_mb() -> int | None:
+def _mapped() -> str:
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    except (OSError, ValueError):
-        return None
-    return pages * os.sysconf("SC_PAGE_SIZE") >> 20
+    except (OSError, ValueError, MemoryError):
+        return ""
+    return f", and {pages * os.sysconf('SC_PAGE_SIZE') >> 20} MB are mapped"
 
 
 load("pyarrow", "pyarrow.compute", "sparkawait._core")

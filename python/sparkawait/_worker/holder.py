@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from sparkawait._worker import address_space
 from sparkawait._worker.collector import collecting_less_often
 from sparkawait._worker.life_cycle import Functions
+from sparkawait.exceptions import AsyncIOError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +72,6 @@ class HeldTask:
         """Opens the functions and starts the task."""
         from sparkawait._core import DetachedTask
 
-        address_space.fit()
         self.name = chain.name
         self._run = run
         self._carried = 0
@@ -83,8 +83,7 @@ class HeldTask:
         self._stack = ExitStack()
         self._stack.enter_context(collecting_less_often(self._functions.python_calls))
         try:
-            with address_space.named():
-                self._functions.open()
+            self._functions.open()
             self.id = self._task.start(run, gap)
         except BaseException:
             self.close()
@@ -206,12 +205,16 @@ class _Holder:
     def keep(self, task: HeldTask) -> None:
         """Keeps a task for the next micro-batches."""
         with self._lock:
-            self._tasks[task.id] = task
             if self._thread is None:
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=self._retire_tasks, name="sparkawait-holder", daemon=True
                 )
-                address_space.start(self._thread)
+                try:
+                    self._thread = address_space.start(thread)
+                except AsyncIOError:
+                    task.close()
+                    raise
+            self._tasks[task.id] = task
 
     def post(self, task: HeldTask, step: str) -> None:
         """Tells the processes of the host that a step has made a task."""

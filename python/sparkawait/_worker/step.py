@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from sparkawait._worker import address_space
 from sparkawait._worker.holder import HeldTask, holder
 from sparkawait._worker.metrics import Metrics
 from sparkawait.carry_over import CarryOver
@@ -80,6 +81,7 @@ class StepEnd:
     counts: Sequence[Metrics] = ()
 
 
+@address_space.fitted()
 def run_step(
     chain: Chain,
     carry_over: CarryOver,

@@ -74,13 +74,13 @@ class Watchdog:
         """Looks after one more open task."""
         with self._lock:
             self._entries |= watch.entries
-            self._watches.append(watch)
-            if len(self._watches) == 1:
+            if not self._watches:
                 self._stopped = threading.Event()
                 thread = threading.Thread(
                     target=self._run, args=(self._stopped,), name="sparkawait-watchdog", daemon=True
                 )
                 address_space.start(thread, runs_foreign_code=False)
+            self._watches.append(watch)
 
     def unwatch(self, watch: Watch) -> None:
         """Looks after one open task less, if it did; the thread ends with the last."""

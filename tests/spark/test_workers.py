@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyspark
 import pytest
+from py4j.java_gateway import GatewayClient
 from pyspark import cloudpickle
 
 import sparkawait as sa
@@ -318,3 +319,22 @@ def test_tasks_find_the_connection_to_the_jvm(spark, calls, flavour):
         found = sa.ordered_wait(numbers, look, output="replace")
 
     assert found.first()[0] is True
+
+
+def test_a_call_asks_the_jvm_as_little_as_mapping_does(spark, monkeypatch):
+    numbers = spark.range(3)
+    sa.ordered_wait(numbers, double)  # what is asked once
+    send, sent = GatewayClient.send_command, []
+
+    def counted(client, command, *arguments, **options):
+        if not command.startswith("m"):  # whenever Python finds garbage
+            sent.append(command)
+        return send(client, command, *arguments, **options)
+
+    monkeypatch.setattr(GatewayClient, "send_command", counted)
+    numbers.mapInArrow(lambda batches: batches, "id bigint, doubled bigint")
+    mapping = len(sent)
+    sa.ordered_wait(numbers, double)
+
+    # The schema, the master and the like; to copy the settings of the context were 600 more.
+    assert 0 < mapping < len(sent) < 3 * mapping, (mapping, len(sent))

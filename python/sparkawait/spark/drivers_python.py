@@ -40,6 +40,6 @@ def run_drivers_python(spark: SparkSession | None) -> None:
             spark.conf.set(_CHOICE_OF_CONNECT, sys.executable)
         return
     context: Any = spark.sparkContext
-    is_chosen = context.pythonExec != _UNCHOSEN or context.getConf().contains(_CHOICE_OF_SUBMIT)
+    is_chosen = context.pythonExec != _UNCHOSEN or spark.conf.get(_CHOICE_OF_SUBMIT, None)
     if context.master.startswith("local") and not is_chosen:
         context.pythonExec = sys.executable

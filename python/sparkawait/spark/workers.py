@@ -70,8 +70,10 @@ def check_workers(df: DataFrame) -> None:
         return
     python = shutil.which(str(context.pythonExec))
     is_own = python is not None and os.path.abspath(python) == os.path.abspath(sys.executable)  # noqa: PTH100 - a link of a virtual environment is not its target
-    brought = any(context.getConf().get(name) for name in _MAY_BRING_PACKAGES)
-    if python is None or is_own or brought or context._python_includes:  # noqa: SLF001
+    if python is None or is_own or context._python_includes:  # noqa: SLF001
+        return
+    # The session has those of the context, whose `getConf` copies all, in 600 messages to the JVM.
+    if any(df.sparkSession.conf.get(name, None) for name in _MAY_BRING_PACKAGES):
         return
     problem = _problem_of(python, needs_package=not is_shipped(df.sparkSession))
     if problem is not None:

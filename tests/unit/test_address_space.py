@@ -62,8 +62,18 @@ def test_a_library_that_does_not_fit_names_the_setting():
     )
     assert code == 1
     last = error.strip().splitlines()[-1]
-    assert "`sparkawait._core` cannot be loaded" in last
+    # Not an ImportError, which says that sparkawait is missing there.
+    assert last.startswith("MemoryError: `sparkawait._core` cannot be loaded")
     assert "raise spark.executor.pyspark.memory" in last
+
+
+def test_a_library_that_is_missing_where_there_is_room_is_told_as_it_is(tmp_path):
+    (tmp_path / "broken.py").write_text("raise ImportError('wrong platform')")
+    code, _, error = python(
+        f"{BOUND}\nbound(4000)\nimport sys\nsys.path.insert(0, {str(tmp_path)!r})\n"
+        "from sparkawait._worker import address_space\naddress_space.load('broken')"
+    )
+    assert (code, error.strip().splitlines()[-1]) == (1, "ImportError: wrong platform")
 
 
 def test_nothing_is_changed_without_a_bound():

@@ -37,6 +37,8 @@ _RESERVE_BYTES = 4 << 20
 """What an error needs to be made, formatted with its lines of source, and sent."""
 _ROOM_BYTES = 16 << 20
 """Where less than this is left, whatever fails may fail for it."""
+_LIBRARY_BYTES = 128 << 20
+"""More than the largest library that is loaded maps."""
 _OF_EXHAUSTION = (MemoryError, ImportError, OSError, SystemError)
 """What it may come out as: the last where somebody forgot to say what had happened."""
 _told: set[int] = set()
@@ -83,7 +85,7 @@ def load(*names: str) -> None:
     """Imports modules.
 
     Raises:
-        ImportError: If one of them does not fit into a bounded address space; names the setting
+        MemoryError: If one of them does not fit into a bounded address space; names the setting
             that bounds it. Otherwise whatever the import raised.
     """
     fit()
@@ -93,11 +95,11 @@ def load(*names: str) -> None:
         except ModuleNotFoundError:
             raise
         except _OF_EXHAUSTION as error:
-            if bound_mb() is None:
+            if bound_mb() is None or _has_room(_LIBRARY_BYTES):
                 raise
-            raise ImportError(_lack_of(f"`{name}` cannot be loaded")) from error
+            raise MemoryError(_lack_of(f"`{name}` cannot be loaded")) from error
     if bound_mb() is not None and not _has_room(_ROOM_BYTES):
-        raise ImportError(_lack_of("a function cannot begin"))
+        raise MemoryError(_lack_of("a function cannot begin"))
 
 
 @contextmanager

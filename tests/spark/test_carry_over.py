@@ -435,6 +435,7 @@ def elsewhere(tmp_path_factory):
     program = subprocess.run(
         [sys.executable, "-m", "tests.spark.carry_over_program", folder, out],
         cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,

@@ -118,16 +118,17 @@ def batches():
 bound(mapped() + 150)
 try:
     list(sa.arrow.ordered_wait(batches(), double))
-except BaseException:
+except BaseException as error:
     # What Spark does, and waits for ever if it fails.
-    said = traceback.format_exc()
+    said, kind = traceback.format_exc(), type(error).__name__
 print(said.strip().splitlines()[-1])
+print(kind)
 """
 
 
 @pytest.mark.parametrize(
     "error",
-    ["MemoryError()", "SystemError('NULL')", "ImportError('failed to map')", "OSError(12)"],
+    ["MemoryError()", "SystemError('NULL')", "ImportError('failed to map')", "OSError(12, 'x')"],
 )
 def test_an_error_of_exhausted_memory_can_still_be_told(error):
     code, out, told = python(f"{BOUND}{TASK}{EXHAUSTED.format(fails=f'raise {error}')}")
@@ -140,7 +141,22 @@ def test_an_error_of_exhausted_memory_can_still_be_told(error):
 def test_another_error_keeps_its_class_and_says_what_is_missing_beside():
     code, out, told = python(f"{BOUND}{TASK}{EXHAUSTED.format(fails='raise KeyError(7)')}")
     assert code == 0, told
-    assert out.startswith("the task lacks memory: the address space of this Python worker is")
+    assert out.startswith("little memory is left, which may be why: the address space of this")
+    assert out.splitlines()[-1] == "KeyError"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ("sa.ElementTimeoutError('late', 'element-timed-out')", "ElementTimeoutError"),
+        ("ConnectionResetError(104, 'reset')", "ConnectionResetError"),
+    ],
+)
+def test_an_error_of_the_system_that_is_not_about_memory_keeps_its_class(error, kind):
+    little = EXHAUSTED.replace("(1 << 20, 1 << 12, 1 << 8)", "(1 << 20,)")
+    code, out, told = python(f"{BOUND}{TASK}\nmade = {error}{little.format(fails='raise made')}")
+    assert code == 0, told
+    assert out.splitlines()[-1] == kind
 
 
 def test_an_error_where_nothing_is_missing_stays_as_it_is():

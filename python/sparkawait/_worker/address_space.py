@@ -11,6 +11,7 @@ State, by process: whether its allocators were told, and the address space reser
 from __future__ import annotations
 
 import ctypes
+import errno
 import importlib
 import mmap
 import os
@@ -39,8 +40,6 @@ _ROOM_BYTES = 16 << 20
 """Where less than this is left, whatever fails may fail for it."""
 _LIBRARY_BYTES = 128 << 20
 """More than the largest library that is loaded maps."""
-_OF_EXHAUSTION = (MemoryError, ImportError, OSError, SystemError)
-"""What it may come out as: the last where somebody forgot to say what had happened."""
 _told: set[int] = set()
 _reserves: dict[int, mmap.mmap] = {}
 
@@ -94,8 +93,8 @@ def load(*names: str) -> None:
             importlib.import_module(name)
         except ModuleNotFoundError:
             raise
-        except _OF_EXHAUSTION as error:
-            if bound_mb() is None or _has_room(_LIBRARY_BYTES):
+        except Exception as error:
+            if bound_mb() is None or _has_room(_LIBRARY_BYTES) or not _is_of_exhaustion(error):
                 raise
             raise MemoryError(_lack_of(f"`{name}` cannot be loaded")) from error
     if bound_mb() is not None and not _has_room(_ROOM_BYTES):
@@ -121,15 +120,12 @@ def fitted() -> Generator[None, None, None]:
     try:
         yield
     except Exception as error:
-        lacks = isinstance(error, MemoryError) or not _has_room(_ROOM_BYTES)
-        lack = _lack_of("the task lacks memory") if lacks else None
+        is_little = not _has_room(_ROOM_BYTES)
         _give_back()
-        if lack is None:
-            raise
-        if isinstance(error, _OF_EXHAUSTION):
-            raise MemoryError(lack) from error  # noqa: TRY004
-        if getattr(error, "kind", None) != ErrorKind.THREAD_NOT_STARTED:
-            add_note(error, lack)
+        if isinstance(error, MemoryError) or (is_little and _is_of_exhaustion(error)):
+            raise MemoryError(_lack_of("the task lacks memory")) from error
+        if is_little and getattr(error, "kind", None) != ErrorKind.THREAD_NOT_STARTED:
+            add_note(error, _lack_of("little memory is left, which may be why"))
         raise
 
 
@@ -159,6 +155,13 @@ def start(thread: threading.Thread, *, runs_foreign_code: bool = True) -> thread
         if is_small:
             threading.stack_size(before)
     return thread
+
+
+def _is_of_exhaustion(error: Exception) -> bool:
+    """Tells whether memory may be missing: a SystemError is where somebody forgot to say so."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError | ImportError | SystemError)
 
 
 def _not_started(thread: threading.Thread) -> AsyncIOError:

@@ -51,6 +51,9 @@ JAVA41 := JAVA_HOME="$$(tools/java-home .venv-spark41 17 21)"; export JAVA_HOME;
 BETWEEN := tests/types tests/spark/test_smoke.py tests/spark/test_types.py tests/spark/test_udf.py \
 	tests/spark/test_connect.py tests/spark/test_workers.py
 
+# What a JVM of the tests maps instead of loading classes one by one.
+CLASS_DATA := target/class-data/$(VENV).jsa
+
 # Legs run some at a time. Each tells all that it has to say when it ends, where make can do that.
 TOGETHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) --jobs
 
@@ -101,7 +104,7 @@ test: ## all tests: Rust, interleavings, Python, the site, Spark, installation, 
 			legs="$$legs test-$$leg"; needs="$$needs .venv-$$leg/.packages"; \
 		else echo "test-$$leg is left out"; fi; \
 	done; \
-	$(MAKE) $(TOGETHER)=2 dev $(VENV)/.servers target/docs/.packages $$needs; \
+	$(MAKE) $(TOGETHER)=2 dev $(VENV)/.servers $(CLASS_DATA) target/docs/.packages $$needs; \
 	$(MAKE) $(TOGETHER)=2 test-spark $$legs test-python test-install test-rust loom site
 
 .PHONY: test-rust
@@ -113,11 +116,11 @@ test-python: dev $(VENV)/.servers ## the Python tests that need no Spark, and th
 	$(PY) -m pytest --quiet -m "not spark and not install"
 
 .PHONY: test-spark
-test-spark: dev $(VENV)/.servers ## the tests on the newest Spark
+test-spark: dev $(VENV)/.servers $(CLASS_DATA) ## the tests on the newest Spark
 	$(JAVA) $(PY) -m pytest --quiet $(SPARK_LIMITS) -m spark
 
 .PHONY: test-cluster
-test-cluster: dev ## the part of them that runs on a cluster of real processes, some of which are killed
+test-cluster: dev $(CLASS_DATA) ## the part of them that runs on a cluster of real processes, some of which are killed
 	$(JAVA) $(PY) -m pytest --quiet $(SPARK_LIMITS) tests/cluster
 
 .PHONY: test-install
@@ -306,6 +309,9 @@ target/wheel/.packages target/docs/.packages target/workflows/.packages: target/
 	test -x target/$*/bin/python || $(PYTHON) -m venv target/$*
 	target/$*/bin/python $(PIP_INSTALL) --requirement requirements/$*.lock
 	@touch $@
+
+$(CLASS_DATA): tools/class_data.py | $(VENV)/.packages
+	$(JAVA) $(PY) -m tools.class_data $@
 
 # Tests start Redis, nginx and PostgreSQL themselves.
 $(VENV)/.servers: tools/install-servers | $(VENV)/.packages

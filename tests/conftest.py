@@ -5,6 +5,7 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,6 +24,12 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 # looks at the first only; the second is for executors, launchers and masters too.
 for name in ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS"):
     os.environ.setdefault(name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# Half of what a Spark does as it starts is to load classes: those that `make` has archived for this
+# environment are mapped instead. An archive that does not fit is ignored, and would be told of.
+CLASS_DATA = Path(__file__).parents[1] / "target" / "class-data" / f"{Path(sys.prefix).name}.jsa"
+if CLASS_DATA.exists():
+    os.environ["JDK_JAVA_OPTIONS"] += f" -XX:SharedArchiveFile={CLASS_DATA} -Xlog:disable"
 
 # The first test of a session that uses Spark also waits for the JVM.
 SPARK_TIMEOUT_SECONDS = 180

@@ -126,6 +126,16 @@ impl BatchRows {
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
+
+    /// Takes the row back that was handed out last; returns false if that was another one.
+    #[must_use]
+    pub fn put_back(&mut self, row: RowRef) -> bool {
+        let is_last = row.batch == self.batch && self.rows.start.checked_sub(1) == Some(row.row);
+        if is_last {
+            self.rows.start = row.row;
+        }
+        is_last
+    }
 }
 
 impl Iterator for BatchRows {

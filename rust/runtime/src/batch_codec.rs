@@ -45,6 +45,14 @@ pub trait BatchCodec {
     /// Returns the next element of the input taken so far.
     fn next_element(&mut self) -> Option<InputElement<Self::Element>>;
 
+    /// Takes the record back that [`next_element`](Self::next_element) gave last, which gives it once
+    /// more: nobody had a place for it.
+    ///
+    /// # Errors
+    ///
+    /// It is another record, which would be lost; the task fails.
+    fn put_back(&mut self, record: StreamRecord<Self::Element>) -> Result<(), Self::Error>;
+
     /// Returns the channel of the record that [`next_element`](Self::next_element) gave last, and what
     /// it costs where there are limits in time.
     #[inline]

@@ -137,7 +137,9 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         Ok(accepted)
     }
 
-    /// Takes the next element of the input, for which there is a slot; returns false if there is none.
+    /// Takes the next element of the input; returns false if there is none, or if the operator has no
+    /// place for it: the number of free slots is a hint, and whoever was admitted before may have taken
+    /// more than one, or have failed the operator. Then the codec has the record again.
     #[expect(clippy::inline_always, reason = "once per record")]
     #[inline(always)]
     fn take_element(
@@ -148,14 +150,11 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         loop {
             match self.codec.next_element() {
                 Some(StreamElement::Record((record, key))) => {
-                    // A slot was free, and nothing else takes one; but the record before it may have
-                    // failed the operator when it was admitted, and then no slot is.
                     let (channel, price) = self.codec.place();
                     let put = self.operator.process_element_for(price, channel, record, key, now);
-                    debug_assert!(
-                        put.is_ok() || self.operator.failure().is_some(),
-                        "a record found no slot although one was free"
-                    );
+                    if let Err(refused) = put {
+                        return self.codec.put_back(refused.element).map(|()| false);
+                    }
                     return Ok(true);
                 }
                 Some(StreamElement::Watermark(watermark)) => {

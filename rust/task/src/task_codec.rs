@@ -259,6 +259,16 @@ impl BatchCodec for TaskCodec {
         Some(StreamElement::Record((StreamRecord::new(row, None), key)))
     }
 
+    #[cold]
+    fn put_back(&mut self, record: StreamRecord<RowRef>) -> Result<(), TaskError> {
+        if !self.pending.as_mut().is_some_and(|rows| rows.put_back(record.value)) {
+            let message = "a row was refused that is not the last one that was handed out";
+            return Err(TaskError::Internal(message.to_owned()));
+        }
+        self.before_watermark += 1;
+        Ok(())
+    }
+
     #[inline]
     fn place(&self) -> (Option<Key>, Price) {
         // The row before those that are left.

@@ -93,17 +93,17 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     }
 
     fn replay_until_full(&mut self, now: ProcessingTime) {
-        while !self.is_closed {
-            let is_full = self.slots() == 0;
-            match self.replay.front() {
-                Some(StreamElement::Record(_)) if is_full => return,
-                None => return,
-                Some(_) => {}
-            }
-            match self.replay.pop_front() {
-                Some(StreamElement::Watermark(watermark)) => self.queue.put_watermark(watermark),
-                Some(StreamElement::Record(replayed)) => self.replay_record(replayed, now),
-                None => return,
+        while !self.is_closed
+            && let Some(element) = self.replay.pop_front()
+        {
+            match element {
+                StreamElement::Watermark(watermark) => self.queue.put_watermark(watermark),
+                StreamElement::Record(replayed) => {
+                    if let Err(refused) = self.replay_record(replayed, now) {
+                        self.replay.push_front(StreamElement::Record(refused));
+                        return;
+                    }
+                }
             }
         }
     }
@@ -113,11 +113,18 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         !self.replay.is_empty()
     }
 
-    /// Admits one restored record; a slot is free.
-    fn replay_record(&mut self, replayed: Replayed<E, R, F>, now: ProcessingTime) {
+    /// Admits one restored record, or gives it back where there is no slot.
+    fn replay_record(
+        &mut self,
+        replayed: Replayed<E, R, F>,
+        now: ProcessingTime,
+    ) -> Result<(), Replayed<E, R, F>> {
+        if self.slots() == 0 {
+            return Err(replayed);
+        }
         let Replayed { record: SnapshotRecord { record, attempts, state }, key, channel, price } =
             replayed;
-        let channel = self.channels.as_mut().map(|channels| channels.admit(channel, false, now).0);
+        let id = self.channels.as_mut().map(|channels| channels.admit(channel, false, now).0);
         let closed = |id| self.channels.as_ref().map_or(0, |it| it.closed_nanos(id, now));
         let in_flight = InFlight {
             record,
@@ -126,10 +133,17 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             attempt: attempts,
             admitted_at: now,
             deadline: ProcessingTime::NEVER,
-            channel: channel.unwrap_or(ChannelId(0)),
-            since: channel.map_or(now, |id| ProcessingTime::from_nanos(closed(id))),
+            channel: id.unwrap_or(ChannelId(0)),
+            since: id.map_or(now, |id| ProcessingTime::from_nanos(closed(id))),
         };
-        let Ok((id, start)) = self.queue.try_put_keyed(in_flight, key) else { return };
+        let (id, start) = match self.queue.try_put_keyed(in_flight, key) {
+            Ok(admitted) => admitted,
+            Err(full) => {
+                let record = self.turn_away(full.element, false).element;
+                let record = SnapshotRecord { record, attempts, state };
+                return Err(Replayed { record, key, channel, price });
+            }
+        };
         self.metrics.admitted += 1;
         match state {
             SnapshotState::Completed(outcome) => self.finish(id, outcome, now),
@@ -152,6 +166,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 }
             }
         }
+        Ok(())
     }
 
     /// Restores the attempt number of a pending record and what is left of its timeout.

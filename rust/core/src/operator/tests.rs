@@ -511,3 +511,25 @@ fn completed_records_hold_no_slots_where_others_bound_them() {
         assert_eq!(operator.free_slots(), 2);
     }
 }
+
+#[test]
+fn a_restored_record_that_finds_no_place_waits_for_one() {
+    let mut before = operator(OutputMode::Ordered, 3, |_| {});
+    put(&mut before, "abc", 0);
+    let snapshot = before.snapshot(at(1));
+    let config = operator(OutputMode::Ordered, 1, |_| {}).config;
+    let mut restored = Operator::restore(config, snapshot, |_| None, at(1));
+    // As if slots were counted otherwise than the queue counts them.
+    restored.config.capacity = NonZeroUsize::new(3).unwrap();
+
+    let mut results = String::new();
+    for nanos in 2..9 {
+        restored.replay(at(nanos));
+        for attempt in started(&mut restored) {
+            reply(&mut restored, attempt, 'A', nanos);
+        }
+        results.push_str(&output(&mut restored));
+    }
+
+    assert_eq!(results, "AAA");
+}

@@ -21,9 +21,9 @@ use std::time::Duration;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord, Timestamp, Watermark};
 use sparkawait_core::operator::{
     AttemptId, Completion, Config, Emitted, Failure, Handled, Invocation, NotCalled, OutputMode,
-    Retry,
+    Remark, Retry,
 };
-use sparkawait_core::policy::{CallSign, Price};
+use sparkawait_core::policy::{CallSign, Costs, LimitLeft, Price};
 use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::batch_codec::InputElement;
 use sparkawait_runtime::clock::Clock;
@@ -106,6 +106,15 @@ pub(crate) struct Seen {
     pub(crate) emitted: Vec<u32>,
     /// Rows that it took and did not hand out.
     pub(crate) waiting: usize,
+    /// What each reply says is left of a limit.
+    pub(crate) tells: Option<LimitLeft>,
+    /// Whether a row costs what [`cost_of`] says.
+    pub(crate) has_prices: bool,
+}
+
+/// What a row costs, where rows have prices.
+pub(crate) fn cost_of(row: u32) -> u64 {
+    u64::from(row % 5)
 }
 
 /// Rows are numbers, and so are results; output rows are texts.
@@ -164,9 +173,27 @@ impl BatchCodec for Numbers {
         })
     }
 
+    fn put_back(&mut self, record: StreamRecord<u32>) -> Result<(), String> {
+        let mut seen = self.seen.lock().unwrap();
+        seen.elements -= 1;
+        seen.waiting += 1;
+        assert_eq!(seen.admitted.pop(), Some(record.value), "another row than the last one");
+        self.input.push_front(record.value);
+        Ok(())
+    }
+
     fn place(&self) -> (Option<Key>, Price) {
         let digit = Key::new(u64::from(self.last % 10));
-        ((self.last < WITHOUT_CHANNEL).then_some(digit), Price::Usual)
+        let price = if self.has_prices() {
+            Price::Of(Costs::NONE.with(0, cost_of(self.last)))
+        } else {
+            Price::Usual
+        };
+        ((self.last < WITHOUT_CHANNEL).then_some(digit), price)
+    }
+
+    fn has_prices(&self) -> bool {
+        self.seen.lock().unwrap().has_prices
     }
 
     fn channel_name(&self, _channel: Key, record: Option<&u32>) -> Option<String> {
@@ -179,6 +206,13 @@ impl BatchCodec for Numbers {
 
     fn calls(&mut self, invocations: Vec<Invocation<u32>>) -> Vec<Invocation<u32>> {
         invocations
+    }
+
+    fn remarks(&self, reply: &Reply, mut remark: impl FnMut(AttemptId, Remark)) {
+        let tells = self.seen.lock().unwrap().tells;
+        for ((attempt, _), left) in reply.iter().zip(tells.into_iter().cycle()) {
+            remark(*attempt, Remark::Left { left, is_of_channel: false });
+        }
     }
 
     fn accept_reply(

@@ -147,6 +147,43 @@ def test_a_call_is_cancelled_when_all_its_rows_are(session, rows):
     assert port.failures == {}
 
 
+def test_a_call_that_is_cancelled_before_its_first_step_makes_room_for_the_next(session, rows):
+    function, calls = recording(Batch(max_rows=1))
+    one = session(function, max_concurrency=1)
+    one.port.send(rows(1))
+    one.port.send(cancelled=[0])
+    # In one turn of the loop: the task of the call has not begun.
+    one.runner._on_readable()
+    one.runner._on_readable()
+    one.turn()
+    assert calls == []
+
+    port = one.run(*rows(3, first=1))
+
+    assert calls == [[1], [2], [3]]
+    assert sorted(port.results) == [1, 2, 3]
+
+
+def test_calls_of_a_channel_that_are_cancelled_before_their_first_step_leave_it_free(session, rows):
+    function, calls = recording(Batch(max_rows=1))
+    sent = rows(8)
+    for row in sent:
+        row.__sparkawait_channel__ = row["x"] % 2
+    channels = Channels(exclusive=0, floating=4, max_per_channel=1)
+    one = session(function, channel="x", capacity=4, max_concurrency=4, channels=channels)
+    for first in range(0, 6, 2):
+        one.port.send(sent[first : first + 2])
+        one.port.send(cancelled=[first, first + 1])
+        one.runner._on_readable()
+        one.runner._on_readable()
+        one.turn()
+
+    one.run(*sent[6:])
+
+    assert calls == [[6], [7]]
+    assert one.runner._lines == {}
+
+
 def test_a_cancelled_row_that_waits_is_taken_out(session, rows):
     function, calls = recording(Batch(max_rows=3, linger="1h"))
     one = session(function)

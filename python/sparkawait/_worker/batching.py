@@ -61,7 +61,7 @@ class BatchRunner(Runner):
         self._timer: asyncio.TimerHandle | None = None
 
     def call_done(self, call: BatchCall) -> None:
-        """Makes room for the next call."""
+        """Makes room for the next call; called in the context of `open`."""
         self._calls.discard(call)
         line = call.line
         line.calls -= 1
@@ -71,8 +71,7 @@ class BatchRunner(Runner):
         elif line.calls == 0 and self._lines.get(line.key) is line:
             del self._lines[line.key]
         if not self._closed:
-            # In the context of `open`, not the one that the ended call may have changed.
-            self._loop.call_soon(self._send_due, context=self.context)
+            self._send_due()
 
     def _start(self, calls: list[Row]) -> None:
         due = self._loop.time() + self._linger
@@ -181,6 +180,8 @@ class BatchCall:
         self._wanted = {row.__sparkawait_attempt__ for row in rows}
         self._leaves_part = False
         self.task = asyncio.Task(self._run(), loop=loop, name="sparkawait-batch")
+        # Not in `_run`, which never begins if the task is cancelled before its first step.
+        self.task.add_done_callback(lambda _: runner.call_done(self), context=runner.context)
 
     def cancel_rows(self, ids: set[int]) -> None:
         """Forgets these rows; the call is cancelled when nobody waits for it any more."""
@@ -201,28 +202,25 @@ class BatchCall:
         runner = self._runner
         # Read by the watchdog.
         function_name = runner.function_name  # noqa: F841  # pyright: ignore[reportUnusedVariable]
-        try:
-            while self._parts:
-                part = self._parts.popleft()
-                if len(self._wanted) < self.size:
-                    part = self._wanted_of(part)
-                if not part:
-                    continue
-                self._part = part
-                if runner.counts_requests:
-                    runner.port.request(part[0])
-                has_waited: list[bool] = []
-                # In the next turn, which comes before the outcome if the function waits.
-                mark = self._loop.call_soon(has_waited.append, True)  # noqa: FBT003
-                try:
-                    results = await runner.invoke(part)
-                    self._finish(part, results)
-                except BaseException as error:  # noqa: BLE001 - it is the outcome of the rows
-                    self._fail(part, error, has_waited=bool(has_waited))
-                mark.cancel()
-                self._leaves_part = False
-        finally:
-            runner.call_done(self)
+        while self._parts:
+            part = self._parts.popleft()
+            if len(self._wanted) < self.size:
+                part = self._wanted_of(part)
+            if not part:
+                continue
+            self._part = part
+            if runner.counts_requests:
+                runner.port.request(part[0])
+            has_waited: list[bool] = []
+            # In the next turn, which comes before the outcome if the function waits.
+            mark = self._loop.call_soon(has_waited.append, True)  # noqa: FBT003
+            try:
+                results = await runner.invoke(part)
+                self._finish(part, results)
+            except BaseException as error:  # noqa: BLE001 - it is the outcome of the rows
+                self._fail(part, error, has_waited=bool(has_waited))
+            mark.cancel()
+            self._leaves_part = False
 
     def _fail(self, part: list[Row], error: BaseException, *, has_waited: bool) -> None:
         if self._leaves_part and isinstance(error, asyncio.CancelledError):

@@ -206,6 +206,15 @@ def test_the_result_predicate_is_asked_about_each_row(session, rows):
     assert port.retries == {0: False, 1: True, 2: False}
 
 
+def test_a_miss_is_tried_again_where_the_strategy_says_so(session, rows):
+    @async_function("y bigint")
+    async def odd_is_empty(row):
+        return [] if row["x"] % 2 else {"y": row["x"]}
+
+    port = session(odd_is_empty, retry=retry.fixed_delay(2, "1s").if_miss()).run(*rows(3))
+    assert port.retries == {0: False, 1: True, 2: False}
+
+
 def test_a_result_predicate_that_raises_fails_its_row_alone(session, rows):
     def broken(results):
         if results[0]["y"] == 2:

@@ -99,11 +99,14 @@ class Replies:
     def _complete(self, rows: list[Row], results: list[object], *, final: bool = False) -> None:
         try:
             retry_of: dict[Row, bool] | None = None
-            if self._retry is None or self._retry.if_result is None or final:
-                if self._columns and self._port.try_complete(self._columns, rows, results):
-                    return
-                asked, asked_results = rows, results
-            else:
+            retry = None if final else self._retry
+            has_predicate = retry is not None and retry.if_result is not None
+            # It takes results of one row each only, so none of them is a miss.
+            takes_rows = self._columns if not has_predicate else None
+            if takes_rows and self._port.try_complete(takes_rows, rows, results):
+                return
+            asked, asked_results = rows, results
+            if has_predicate or (retry is not None and retry.retry_misses):
                 asked, asked_results, retry_of = self._ask(rows, results)
             for built in self._builder.groups(asked, asked_results):
                 for row, error in built.failures:

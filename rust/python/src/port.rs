@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The connection of a task to the event loop thread.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,6 +40,23 @@ struct Waiting {
     is_signalled: bool,
 }
 
+impl Waiting {
+    /// Leaves out those of the calls that wait; what the loop has already is to be cancelled.
+    ///
+    /// Groups of calls stay, be they empty: their batches may be Python's, and are not to be dropped
+    /// under a lock.
+    fn cancel(&mut self, mut attempts: Vec<AttemptId>) {
+        if !self.calls.is_empty() {
+            let mut wanted: HashSet<AttemptId> = attempts.iter().copied().collect();
+            for group in &mut self.calls {
+                group.calls.retain(|call| !wanted.remove(&call.attempt));
+            }
+            attempts.retain(|attempt| wanted.contains(attempt));
+        }
+        self.cancelled.extend(attempts);
+    }
+}
+
 /// The side of a port that the task thread uses, without the GIL.
 ///
 /// A byte in a pipe wakes the event loop: a thread that holds the GIL may keep
@@ -65,8 +82,9 @@ impl Mouth {
         self.change(|waiting| waiting.timeouts.push(calls));
     }
 
+    /// Takes calls back that wait here, and has the others cancelled.
     pub(crate) fn cancel(&self, attempts: Vec<AttemptId>) {
-        self.change(|waiting| waiting.cancelled.extend(attempts));
+        self.change(|waiting| waiting.cancel(attempts));
     }
 
     pub(crate) fn close(&self) {
@@ -147,7 +165,7 @@ impl Port {
     /// Makes a row for each call.
     fn rows(&self, py: Python<'_>, groups: &[Calls]) -> PyResult<Vec<Py<Row>>> {
         let mut rows = Vec::with_capacity(groups.iter().map(|group| group.calls.len()).sum());
-        for group in groups {
+        for group in groups.iter().filter(|group| !group.calls.is_empty()) {
             let views: Vec<_> = group.batches.iter().map(|batch| self.view(py, batch)).collect();
             for call in &group.calls {
                 let Call { attempt, batch, row } = *call;

@@ -6,7 +6,7 @@ use std::fmt;
 use std::num::NonZeroUsize;
 
 use sparkawait_core::element::StreamElement;
-use sparkawait_core::operator::{AsyncWaitOperator, AttemptId, Config, Handled};
+use sparkawait_core::operator::{Actions, AsyncWaitOperator, AttemptId, Config, Handled};
 use sparkawait_core::policy::{CallPolicy, Costs, WarmUp};
 use sparkawait_core::time::ProcessingTime;
 
@@ -286,9 +286,10 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         if actions.is_empty() {
             return;
         }
-        let invoke = std::mem::take(&mut actions.invoke);
-        let ask_timeout = std::mem::take(&mut actions.ask_timeout);
-        let cancel = std::mem::take(&mut actions.cancel);
+        let Actions { invoke, ask_timeout, cancel } = actions.take();
+        if !cancel.is_empty() {
+            self.function.cancel(cancel);
+        }
         if !invoke.is_empty() {
             self.bounds.start(now);
             if self.warm_up.is_watching(now) {
@@ -298,9 +299,6 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         }
         if !ask_timeout.is_empty() {
             self.function.ask_timeout(self.codec.calls(ask_timeout));
-        }
-        if !cancel.is_empty() {
-            self.function.cancel(cancel);
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
-use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy, Handled, Retry};
+use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy, Handled, OutputMode, Retry};
 use sparkawait_core::retry::AsyncRetryStrategy;
 use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::DriverConfig;
@@ -95,6 +95,24 @@ fn timeout_ends_a_row_and_cancels_its_call() {
 
     assert_eq!(task.run(), ["1 timed out"]);
     assert_eq!(task.told(), ["call 1.1", "cancel", "close"]);
+}
+
+#[test]
+fn a_call_that_waited_for_another_begins_after_that_is_cancelled() {
+    let config = with_timeout(|it| {
+        it.mode = OutputMode::KeyOrdered;
+        (it.timeout, it.attempt_timeout) = (None, it.timeout);
+    });
+    let mut task = Task::new(config, |world: &World, told| match told {
+        Told::Call(1, _) => world.clock.advance(1000),
+        told => echo(world, told),
+    });
+    // Of one key.
+    task.feed(&[1, 4]);
+    task.feeder.put_end();
+
+    assert_eq!(task.run(), ["1 timed out", "4=40"]);
+    assert_eq!(task.told(), ["call 1.1", "cancel", "call 4.1", "close"]);
 }
 
 #[test]
@@ -213,7 +231,7 @@ fn function_is_asked_what_a_timeout_emits() {
     task.feeder.put_end();
 
     assert_eq!(task.run(), ["1=7"]);
-    assert_eq!(task.told(), ["call 1.1", "ask 1", "cancel", "close"]);
+    assert_eq!(task.told(), ["call 1.1", "cancel", "ask 1", "close"]);
 }
 
 #[test]

@@ -62,7 +62,8 @@ pub struct Actions<E> {
     pub invoke: Vec<Invocation<E>>,
     /// Timed-out records whose outcome the function is asked for.
     pub ask_timeout: Vec<Invocation<E>>,
-    /// Calls whose outcome no longer matters. Carried out after `invoke`.
+    /// Calls whose outcome no longer matters. Carried out first, so that a call which waited for
+    /// one of them to end does not begin before that.
     pub cancel: Vec<AttemptId>,
 }
 
@@ -70,6 +71,28 @@ impl<E> Actions<E> {
     /// Returns whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.invoke.is_empty() && self.ask_timeout.is_empty() && self.cancel.is_empty()
+    }
+
+    /// Takes all of it, without the calls that were cancelled before they were carried out.
+    #[must_use]
+    pub fn take(&mut self) -> Self {
+        let mut taken = std::mem::take(self);
+        if taken.invoke.is_empty() || taken.cancel.is_empty() {
+            return taken;
+        }
+        let mut cancelled = taken.cancel.clone();
+        cancelled.sort_unstable();
+        let mut never_made = Vec::new();
+        taken.invoke.retain(|it| {
+            let is_cancelled = cancelled.binary_search(&it.attempt).is_ok();
+            never_made.extend(is_cancelled.then_some(it.attempt));
+            !is_cancelled
+        });
+        if !never_made.is_empty() {
+            never_made.sort_unstable();
+            taken.cancel.retain(|it| never_made.binary_search(it).is_err());
+        }
+        taken
     }
 }
 

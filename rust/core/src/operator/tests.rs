@@ -533,3 +533,22 @@ fn a_restored_record_that_finds_no_place_waits_for_one() {
 
     assert_eq!(results, "AAA");
 }
+
+#[test]
+fn call_that_is_cancelled_before_it_is_carried_out_is_left_out() {
+    let mut operator = operator(OutputMode::Unordered, 7, |config| {
+        config.on_failure = FailurePolicy::Emit;
+    });
+    let first = put(&mut operator, "ab", 0);
+    for letter in "cde".chars() {
+        let nanos = if letter == 'd' { 5 } else { 1 };
+        operator.process_element(StreamRecord::new(letter, None), None, at(nanos)).unwrap();
+    }
+
+    operator.handle_time(at(12));
+
+    let taken = operator.actions().take();
+    assert_eq!(taken.invoke.iter().map(|it| it.value).collect::<String>(), "d");
+    assert_eq!(taken.cancel, first);
+    assert!(operator.actions().is_empty());
+}

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that are started and given up again while the event loop is busy with something else."""
+
+import asyncio
+import threading
+
+import pyarrow as pa
+import pytest
+
+import sparkawait as sa
+
+ROWS = 41
+CALLS = 3
+BLOCKING = 0
+"""The row whose call keeps the loop until the test has seen enough rows time out."""
+OPTIONS = {"timeout": "30ms", "max_concurrency": CALLS, "capacity": CALLS, "warm_up": False}
+OPTIONS |= {"on_error": "null", "buffer_timeout": 0}
+
+
+def input_of(rows):
+    return [pa.record_batch({"x": pa.array(range(rows), pa.int64())})]
+
+
+def late(goes_on, calls, batch=None):
+    """A function whose call for one row blocks the loop; notes the rows that it is called for."""
+
+    def answer(row):
+        calls.append(row.x)
+        if row.x == BLOCKING:
+            assert goes_on.wait(20)
+        return {"y": row.x}
+
+    if batch is not None:
+
+        @sa.async_function("y bigint", batch=batch)
+        async def of_many(rows):
+            return [answer(row) for row in rows]
+
+        return of_many
+
+    @sa.async_function("y bigint")
+    async def of_one(row):
+        return answer(row)
+
+    return of_one
+
+
+@pytest.mark.parametrize("batch", [None, sa.Batch(max_rows=1, linger=0)], ids=["row", "batch"])
+def test_a_call_that_was_given_up_before_the_loop_saw_it_is_not_made(batch):
+    goes_on, calls = threading.Event(), []
+    function = late(goes_on, calls, batch)
+    given_up, answers = [], {}
+    for out in sa.arrow.unordered_wait(input_of(ROWS), function, **OPTIONS):
+        for row in out.to_pylist():
+            answers[row["x"]] = row["y"]
+            if not goes_on.is_set():
+                given_up.append(row["x"])
+        if len(given_up) >= 13:
+            goes_on.set()
+
+    assert sorted(answers) == list(range(ROWS))
+    assert len(calls) == len(set(calls))
+    # The loop had the first ones before it was blocked.
+    assert set(calls).intersection(given_up) <= set(range(CALLS))
+
+
+def test_calls_that_were_given_up_do_not_add_to_those_at_a_time():
+    goes_on, running, most = threading.Event(), set(), []
+
+    @sa.async_function("y bigint")
+    async def hang(row):
+        running.add(row.x)
+        most.append(len(running))
+        try:
+            if row.x == BLOCKING:
+                assert goes_on.wait(20)
+            await asyncio.Event().wait()
+        finally:
+            running.discard(row.x)
+
+    given_up = []
+    for out in sa.arrow.unordered_wait(input_of(ROWS), hang, **OPTIONS):
+        given_up += out.column("x").to_pylist()
+        if len(given_up) >= 13:
+            goes_on.set()
+
+    assert sorted(given_up) == list(range(ROWS))
+    assert max(most) <= CALLS

@@ -25,6 +25,8 @@ pytestmark = pytest.mark.spark
 NEW_YORK = ZoneInfo("America/New_York")
 UTC = dt.timezone.utc
 WALL = dt.datetime.fromisoformat
+NAN = float("nan")
+ROUNDED = {0.1: 1, 0.10000000149011612: 2}
 
 VALUES: dict[str, dict[str, Any]] = {
     "boolean": {"True": True, "None": None, "1": 1, "a string": "true"},
@@ -112,6 +114,31 @@ VALUES: dict[str, dict[str, Any]] = {
     "array<array<int>>": {"lists": [[1], [], None]},
     "map<string,int>": {"dict": {"a": 1, "b": None}, "empty": {}, "1.5 inside": {"a": 1.5}},
     "map<int,string>": {"dict": {1: "a"}, "1.5 as key": {1.5: "a"}},
+    # Keys that Python tells apart, and the column does not.
+    "map<date,int>": {"a day and its midnight": {dt.date(2024, 7, 1): 1, WALL("2024-07-01"): 2}},
+    "array<map<date,int>>": {
+        "a day and its midnight": [{WALL("2024-07-01"): 1, dt.date(2024, 7, 1): 2}, None]
+    },
+    "map<struct<d: date>,int>": {
+        "a day and its midnight": {(dt.date(2024, 7, 1),): 1, (WALL("2024-07-01"),): 2}
+    },
+    "map<timestamp,int>": {
+        "one instant in two zones": {
+            dt.datetime(2024, 11, 3, 1, 30, tzinfo=NEW_YORK, fold=1): 1,
+            dt.datetime(2024, 11, 3, 6, 30, tzinfo=UTC): 2,
+        },
+        "two instants of one clock": {
+            dt.datetime(2024, 11, 3, 5, 30, tzinfo=UTC): 1,
+            dt.datetime(2024, 11, 3, 6, 30, tzinfo=UTC): 2,
+        },
+    },
+    "map<timestamp_ntz,int>": {
+        "aware and naive": {WALL("2024-07-01T12:00:00"): 1, WALL("2024-07-01T12:00:00+05:30"): 2}
+    },
+    "map<double,int>": {"NaN twice": {NAN: 1, -NAN: 2}},
+    "map<float,int>": {"NaN twice": {NAN: 1, -NAN: 2}, "equal when rounded": ROUNDED},
+    "map<struct<x: double>,int>": {"NaN inside twice": {(NAN,): 1, (-NAN,): 2}},
+    "map<binary,int>": {"text and bytes": {"a": 1, b"a": 2}},
     "struct<x: int, y: string>": {
         "dict": {"x": 1, "y": "a"},
         "dict in another order": {"y": "a", "x": 1},
@@ -146,6 +173,12 @@ def _cells(values: dict[str, dict[str, Any]]) -> tuple[Cell, ...]:
 
 def _is_number(ours: str | None, oracle: str | None) -> bool:
     return oracle is None and ours in {"1", "2", "5.0", "5.00"}
+
+
+def _is_last_entry(ours: str, oracle: str) -> bool:
+    """Whether `oracle` has one key, be it twice, and `ours` the second of two entries."""
+    keys = {entry.split(" -> ")[0] for entry in oracle[1:-1].split(", ")}
+    return len(keys) == 1 and ours == f"{{{keys.pop()} -> 2}}"
 
 
 SILENT = "`udf` makes it null in silence"
@@ -185,6 +218,20 @@ PATHS = (
             Rule("binary", "5", "refused", SILENT),
             Rule("date", "with a time", "refused", "`udf` drops the time of day"),
             Rule("array<int>", "a string|a dict", "refused", SILENT),
+            Rule(
+                "map<(float|binary|struct<x: double>),int>",
+                "equal when rounded|text and bytes|NaN inside twice",
+                "differs",
+                "of equal keys the last one counts; `udf` makes a map that has a key twice",
+                _is_last_entry,
+            ),
+            Rule(
+                "map<(float|double),int>",
+                "NaN twice",
+                "differs",
+                "of equal keys the last one counts, as elsewhere; `udf` has the first",
+                _is_last_entry,
+            ),
             Rule("array<int>", "bytes", "refused", "`udf` makes an array of numbers of it"),
             Rule(
                 "array.*|map.*|struct.*",

@@ -11,12 +11,19 @@ No state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
 
-from sparkawait._worker.leaf_values import LEAVES, Conversion, Misfit, Rules, refuse
+from sparkawait._worker.leaf_values import (
+    LEAVES,
+    Conversion,
+    Misfit,
+    Rules,
+    identity_of_leaf,
+    refuse,
+)
 from sparkawait._worker.shapes import fields_of
 
 __all__ = ["Conversion", "Misfit", "conversion_to"]
@@ -49,34 +56,69 @@ def _list_conversion(data_type: pa.ListType) -> Conversion:
 
 def _map_conversion(data_type: pa.MapType) -> Conversion:
     key, item = conversion_to(data_type.key_type), conversion_to(data_type.item_type)
+    identity = _identity_of(data_type.key_type)
     required = not data_type.item_field.nullable
 
     def one(value: Any) -> Any:
+        is_mapping = True
         if isinstance(value, Mapping):
             pairs = list(value.items())
         elif isinstance(value, (list, tuple)):
-            pairs = cast("list[tuple[Any, Any]]", _pairs(value))
+            is_mapping, pairs = False, cast("list[tuple[Any, Any]]", _pairs(value))
         else:
             pairs = list((fields_of(value) or refuse(value)).items())
         keys = _part(key, [k for k, _ in pairs], "key", required=True)
         items = _part(item, [v for _, v in pairs], "value", required=required)
-        return list(zip(keys, items, strict=True))
+        found = _entries(keys, items, identity)
+        return found if is_mapping or len(found) == len(pairs) else refuse(value, _TWICE)
 
     def parts(values: Sequence[dict[Any, Any] | None]) -> Iterable[_Part]:
         yield key, [k for value in values if value is not None for k in value], True
         yield item, [v for value in values if value is not None for v in value.values()], required
 
+    def stored(value: dict[Any, Any]) -> list[tuple[Any, Any]]:
+        if identity is None:  # a dict tells them apart
+            return list(value.items())
+        return _entries(value.keys(), value.values(), identity)
+
     # Some versions of PyArrow do not take a dict for a map.
-    return _Dicts(one, parts, lambda value: list(value.items()))
+    return _Dicts(one, parts, stored)
+
+
+_TWICE = " with a key twice"
+_Identity = Callable[[Any], Hashable]
+
+
+def _entries(
+    keys: Iterable[Any], items: Iterable[Any], identity: _Identity | None
+) -> list[tuple[Any, Any]]:
+    """Returns the entries of a map: of keys that are one in the column the last counts."""
+    pairs = list(zip(keys, items, strict=True))
+    return list(
+        {(key if identity is None else identity(key)): (key, it) for key, it in pairs}.values()
+    )
+
+
+def _identity_of(data_type: Any) -> _Identity | None:
+    """Returns what makes equal things of keys that are one in the column; ``None``: they are."""
+    if pa.types.is_struct(data_type):
+        parts = [(field.name, _identity_of(field.type)) for field in data_type]
+        return lambda value: tuple(_identity(value.get(name), part) for name, part in parts)
+    if any(matches(data_type) for matches, make in _RULES if make is _list_conversion):
+        element = _identity_of(data_type.value_type)
+        return lambda values: tuple(_identity(value, element) for value in values)
+    return identity_of_leaf(data_type)
+
+
+def _identity(value: Any, identity: _Identity | None) -> Hashable:
+    """Returns the identity of a value inside of a key, which may be null."""
+    return value if value is None or identity is None else identity(value)
 
 
 def _pairs(value: Sequence[Any]) -> Sequence[Any]:
     """Returns the pairs of a map that is written as such."""
     if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in value):  # noqa: PLR2004
         refuse(value)
-    keys = [pair[0] for pair in value]
-    if any(one in keys[:at] for at, one in enumerate(keys)):
-        refuse(value, " with a key twice")
     return value
 
 

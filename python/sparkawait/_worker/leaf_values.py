@@ -12,7 +12,8 @@ values that need nothing done, and prepares or refuses all others. No state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from ctypes import c_float
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from operator import index
@@ -21,11 +22,13 @@ from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
-__all__ = ["LEAVES", "Conversion", "Misfit", "Rules", "refuse"]
+__all__ = ["LEAVES", "Conversion", "Misfit", "Rules", "identity_of_leaf", "refuse"]
 
 _NONE = type(None)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
+_NAN = "NaN"
+"""Stands for NaN, which Python takes for another value each time; no float is equal to it."""
 _UNITS = {"s": 1_000_000, "ms": 1_000}
 """Microseconds of the units that are coarser."""
 
@@ -74,6 +77,22 @@ class Conversion:
 def refuse(value: object, what: str = "") -> NoReturn:
     """Raises the `Misfit` of `value`, whose type it names, and `what` about it."""
     raise Misfit(f"a value of type `{type(value).__name__}`{what}")
+
+
+def identity_of_leaf(data_type: pa.DataType) -> Callable[[Any], Hashable] | None:
+    """Returns what makes equal things of values that a column of `data_type` takes for one.
+
+    Returns:
+        ``None`` where those are the values that are equal in Python.
+    """
+    if pa.types.is_float64(data_type):
+        return lambda value: _NAN if value != value else value  # noqa: PLR0124
+    if pa.types.is_floating(data_type):
+        return lambda value: _NAN if value != value else c_float(value).value  # noqa: PLR0124
+    if pa.types.is_timestamp(data_type) and data_type.tz is not None:  # pyright: ignore[reportAttributeAccessIssue]
+        # In the hour that is there twice an aware time is equal to none of another zone.
+        return lambda value: value - _EPOCH
+    return None
 
 
 def _native(value: Any) -> Any:

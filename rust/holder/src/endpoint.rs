@@ -34,7 +34,7 @@ pub use notice::Notice;
 pub use remote::{Answer, RemoteTask, StepError};
 
 use crate::random::random;
-use folder::folder;
+use folder::{SOCKET, folder};
 use link::Link;
 use served::serve;
 
@@ -50,7 +50,7 @@ pub fn listen() -> io::Result<Address> {
     let folder = folder()?;
     remove_old(&folder);
     let number = u32::from_le_bytes(random()?);
-    let name = format!("{}-{number:08x}.sock", std::process::id());
+    let name = format!("{}-{number:08x}.{SOCKET}", std::process::id());
     let path = folder.join(name);
     let listener = UnixListener::bind(&path)?;
     let token = random()?;
@@ -64,17 +64,21 @@ pub fn listen() -> io::Result<Address> {
     Ok(Address { path: path.to_string_lossy().into_owned(), token })
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "for `is_err_and`")]
+fn is_refused(error: io::Error) -> bool {
+    error.kind() == IoKind::ConnectionRefused
+}
+
 /// Removes sockets that nobody listens at any more, and notices that lead to such.
 fn remove_old(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten().take(MOST_OLD) {
         let path = entry.path();
-        if path.extension().is_some_and(|it| it == notice::EXTENSION) {
+        let ends_with = |ending: &str| path.extension().is_some_and(|it| it == ending);
+        // A file that is something else refuses connections, too.
+        if ends_with(notice::EXTENSION) {
             notice::remove_old(&path);
-            continue;
-        }
-        let is_refused = |error: io::Error| error.kind() == IoKind::ConnectionRefused;
-        if UnixStream::connect(&path).is_err_and(is_refused) {
+        } else if ends_with(SOCKET) && UnixStream::connect(&path).is_err_and(is_refused) {
             let _ = std::fs::remove_file(&path);
         }
     }

@@ -6,6 +6,7 @@
 #[path = "support/echo.rs"]
 mod echo;
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,10 @@ use sparkawait_core::ErrorKind;
 use sparkawait_holder::endpoint::{Address, Answer, Notice, RemoteTask, StepError, listen};
 use sparkawait_holder::{Begun, BundleId, Claim, DetachedTask, PartEnd, ipc};
 use sparkawait_runtime::Patience;
+use sparkawait_runtime::held_part::HeldPart;
+use sparkawait_runtime::host_limit::page_of;
+use sparkawait_runtime::private_folder::private_folder;
+use sparkawait_runtime::shared_page::SharedPage;
 
 const AT_ONCE: Patience = Patience::Linger(Duration::ZERO);
 const LONG: Duration = Duration::from_secs(60);
@@ -299,4 +304,26 @@ fn sockets_are_their_owners_alone() {
     assert_eq!(std::fs::metadata(folder).unwrap().mode() & 0o777, 0o700);
     assert!(address.path.len() < 108, "{}", address.path);
     assert!(!format!("{address:?}").contains(&format!("{:?}", address.token)));
+}
+
+#[test]
+fn limits_of_the_host_stay_when_a_process_listens_for_steps() {
+    let folder = private_folder(&std::env::temp_dir()).unwrap();
+    let page = page_of(&folder, &format!("holder test {}", std::process::id()));
+    let limit = NonZeroU64::new(7).unwrap();
+    let opened = SharedPage::open(&page).unwrap();
+    let part = HeldPart::take(&page, limit, NonZeroU64::new(2).unwrap()).unwrap();
+
+    listen().unwrap();
+
+    assert!(page.exists(), "whoever opens it again gets the same words");
+    let other = HeldPart::take(&page, limit, NonZeroU64::new(2).unwrap()).unwrap();
+    assert_eq!((part.number(), other.number()), (0, 1), "each part is held once");
+    drop((opened, part, other));
+    let is_ours = |name: &str| name.starts_with(page.file_name().unwrap().to_str().unwrap());
+    for entry in std::fs::read_dir(&folder).unwrap().flatten() {
+        if entry.file_name().to_str().is_some_and(is_ours) {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
 }

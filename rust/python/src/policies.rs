@@ -2,7 +2,6 @@
 //! What bounds calls in time, as Python describes it.
 
 use std::num::{NonZeroU32, NonZeroU64};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +13,8 @@ use sparkawait_core::policy::{
     RateLimitConfig, RequestConfig, RetryBudgetConfig,
 };
 use sparkawait_runtime::host_limit::{HostLimits, SharedTerms, page_of};
+use sparkawait_runtime::private_folder::private_folder;
+use sparkawait_runtime::shared_page::PageError;
 use sparkawait_task::row_prices::{CostSource, PriceSettings, ResultCost, RowCost};
 
 use crate::convert::to_duration;
@@ -190,8 +191,10 @@ pub(crate) fn to_policies(
     if shared.iter().all(Option::is_none) {
         return Ok((config, None));
     }
-    let page = page_of(Path::new(&std::env::temp_dir()), &arguments.application);
-    let limits = HostLimits::open(&page, shared).map_err(|error| {
+    let folder = private_folder(&std::env::temp_dir()).map_err(PageError::from);
+    let limits =
+        folder.and_then(|it| HostLimits::open(&page_of(&it, &arguments.application), shared));
+    let limits = limits.map_err(|error| {
         let message = format!("`rate_limit` of scope 'host' or 'job': {error}");
         configuration_error(&message, ErrorKind::RateLimitInvalid)
     })?;

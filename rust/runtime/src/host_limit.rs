@@ -16,15 +16,14 @@ use crate::clock::Clock;
 use crate::held_part::HeldPart;
 use crate::shared_page::{PageError, SharedPage, Slot};
 
-/// Returns where an application keeps its limits: in a directory of this user, in `temporary`.
+/// Returns where an application keeps its limits in a [private folder](crate::private_folder).
 ///
 /// `application` names what shares them, such as the id of a Spark application.
-pub fn page_of(temporary: &Path, application: &str) -> PathBuf {
-    let user = rustix::process::geteuid().as_raw();
+pub fn page_of(folder: &Path, application: &str) -> PathBuf {
     // Clocks begin anew with the host, so pages do, too.
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let name = number_of(&(application, boot));
-    temporary.join(format!("sparkawait-{user}")).join(format!("limits-{name:016x}"))
+    folder.join(format!("limits-{name:016x}"))
 }
 
 /// Returns the same number for the same thing in all processes of a version.

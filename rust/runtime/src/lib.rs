@@ -11,6 +11,7 @@
 //! | [`feeder`] | the bounded hand-over of input from another thread |
 //! | [`clock`], [`parker`] | the monotonic clock, and waiting for a wake-up |
 //! | [`shared_page`], [`host_limit`], [`held_part`] | limits that the processes of a host share |
+//! | [`private_folder`] | where these processes find one another |
 //! | [`log`] | what the process has to say |
 //! | [`metrics`] | what a task publishes |
 //! | [`tokio_runtime`] | one tokio runtime per process |
@@ -38,6 +39,7 @@ mod output_flusher;
 mod output_size;
 pub mod parker;
 pub mod part;
+pub mod private_folder;
 pub mod shared_page;
 pub mod tokio_runtime;
 

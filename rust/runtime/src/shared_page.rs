@@ -13,15 +13,17 @@
 //! A slot belongs to the name that was first written into it, for good. Its
 //! *terms* say what the value means, and whoever comes with others is refused.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fmt, process};
 
 use memmap2::MmapRaw;
+
+use crate::private_folder::{FolderError, make_private};
 
 /// `spkawait` and the version of the layout below.
 const MAGIC: u64 = u64::from_be_bytes(*b"spkawai\x01");
@@ -41,9 +43,6 @@ const SLOTS: usize = (WORDS - HEADER) / SLOT;
 /// The first slots, which are not for names that can do without one.
 const RESERVED: usize = SLOTS / 4;
 
-/// The bits of a mode that permit something to others than the owner.
-const OTHERS: u32 = 0o077;
-
 /// Why a page, or a slot of it, cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
@@ -55,9 +54,9 @@ pub enum PageError {
         /// Why.
         error: io::Error,
     },
-    /// The directory could be written by others.
-    #[error("`{0}` must belong to this user alone; remove it, or set TMPDIR to another directory")]
-    NotPrivate(PathBuf),
+    /// Its directory.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
     /// The file is no page, or one of another version.
     #[error(
         "`{0}` was not written by this version of sparkawait; \
@@ -218,20 +217,4 @@ fn make_page(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }
-}
-
-/// Makes a directory that nobody else can write to, or checks that it is one.
-fn make_private(directory: &Path) -> Result<(), PageError> {
-    let io = |error| PageError::Io { path: directory.to_owned(), error };
-    match DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io(error)),
-        _ => {}
-    }
-    // Not followed if it is a link: whoever made that may lead it elsewhere.
-    let found = fs::symlink_metadata(directory).map_err(io)?;
-    let is_own = found.uid() == rustix::process::geteuid().as_raw();
-    if found.is_dir() && is_own && found.mode() & OTHERS == 0 {
-        return Ok(());
-    }
-    Err(PageError::NotPrivate(directory.to_owned()))
 }

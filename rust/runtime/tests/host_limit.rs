@@ -17,6 +17,7 @@ use sparkawait_core::policy::{Gcra, PermitSources, Rate};
 use sparkawait_runtime::clock::Clock;
 use sparkawait_runtime::held_part::HeldPart;
 use sparkawait_runtime::host_limit::{HostClock, HostLimit, HostLimits, SharedTerms, page_of};
+use sparkawait_runtime::private_folder::FolderError;
 use sparkawait_runtime::shared_page::{PageError, SharedPage};
 
 /// Where a child finds the page.
@@ -34,7 +35,7 @@ impl Directory {
     }
 
     fn page(&self) -> PathBuf {
-        page_of(&self.0, "application-1")
+        page_of(&self.0.join("own"), "application-1")
     }
 }
 
@@ -302,13 +303,13 @@ fn a_directory_that_others_could_write_to_is_refused() {
     let own = path.parent().unwrap();
     fs::DirBuilder::new().mode(0o700).create(own).unwrap();
     fs::set_permissions(own, fs::Permissions::from_mode(0o777)).unwrap();
-    assert!(matches!(SharedPage::open(&path), Err(PageError::NotPrivate(_))));
+    assert!(matches!(SharedPage::open(&path), Err(PageError::Folder(FolderError::NotPrivate(_)))));
 
     fs::remove_dir(own).unwrap();
     let elsewhere = directory.0.join("elsewhere");
     fs::DirBuilder::new().mode(0o700).create(&elsewhere).unwrap();
     symlink(&elsewhere, own).unwrap();
-    assert!(matches!(SharedPage::open(&path), Err(PageError::NotPrivate(_))));
+    assert!(matches!(SharedPage::open(&path), Err(PageError::Folder(FolderError::NotPrivate(_)))));
 }
 
 #[test]

@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The folder in which processes of a user find one another.
+//! Where sockets and notices are.
 
-use std::io::{self, ErrorKind as IoKind};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::io;
 use std::path::{Path, PathBuf};
+
+use sparkawait_runtime::private_folder::{MOST_NAME, make_private, private_folder};
+
+/// In the private folder of this user, in which others keep other things.
+const NAME: &str = "steps";
 
 /// The longest path of a socket, with the zero behind it.
 const MOST_PATH: usize = 107;
 
+/// What names of sockets end with.
+pub(super) const SOCKET: &str = "sock";
+
+/// The most characters of a temporary folder: the others are `/`, the private folder, `/steps/`, a
+/// process, `-`, eight digits and `.sock`.
+const MOST_TEMPORARY: usize = MOST_PATH - (1 + MOST_NAME + 7 + 25);
+
 /// Returns the folder of all sockets and notices of this user, which nobody else can look into.
 pub(super) fn folder() -> io::Result<PathBuf> {
-    let uid = rustix::process::getuid().as_raw();
-    let name = format!("sparkawait-{uid}");
-    let mut folder = std::env::temp_dir().join(&name);
-    // `-`, a process, eight digits and `.sock` follow.
-    if folder.as_os_str().len() + 26 > MOST_PATH {
-        folder = Path::new("/tmp").join(name);
+    let mut temporary = std::env::temp_dir();
+    if temporary.as_os_str().len() > MOST_TEMPORARY {
+        Path::new("/tmp").clone_into(&mut temporary);
     }
-    match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
-        Err(error) if error.kind() != IoKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let found = std::fs::symlink_metadata(&folder)?;
-    if !found.is_dir() || found.uid() != uid || found.mode() & 0o077 != 0 {
-        let message = format!("{} is not this user's alone", folder.display());
-        return Err(io::Error::new(IoKind::PermissionDenied, message));
-    }
+    let folder = private_folder(&temporary).map_err(io::Error::other)?.join(NAME);
+    make_private(&folder).map_err(io::Error::other)?;
     Ok(folder)
 }

@@ -83,7 +83,7 @@ fn has_hung_up(error: &io::Error) -> bool {
 #[cfg(target_os = "linux")]
 fn is_ours(stream: &UnixStream) -> bool {
     rustix::net::sockopt::socket_peercred(stream)
-        .is_ok_and(|peer| peer.uid == rustix::process::getuid())
+        .is_ok_and(|peer| peer.uid == rustix::process::geteuid())
 }
 
 /// The folder sees to it.

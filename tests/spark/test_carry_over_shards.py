@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows are spread over as many shards as a shuffle of the query has partitions, whatever the
+session says where the call is written, where the query starts, and where it goes on.
+
+Three keys over five shards and two partitions: two of the keys meet in one partition.
+"""
+
+import pytest
+
+import sparkawait as sa
+from tests.spark.carried import lookup
+from tests.support.sql_conf import sql_conf
+
+pytestmark = pytest.mark.spark
+
+PARTITIONS = "spark.sql.shuffle.partitions"
+SLOW = frozenset({3, 4, 5})
+"""The second row of each key."""
+
+
+def by_key(stream):
+    function = lookup(stream.calls, stream.gate, SLOW)
+    carry_over = sa.CarryOver(vehicle=stream.vehicle)
+    return sa.key_ordered_wait(
+        stream.source, function, key="key", timeout=None, carry_over=carry_over
+    )
+
+
+def check(stream) -> None:
+    """Checks that all of twelve rows came out once, in the order of their keys."""
+    assert sorted(stream.rows) == list(range(12))
+    for key in range(3):
+        assert [id_ for id_ in stream.rows if id_ % 3 == key] == list(range(key, 12, 3))
+    # Another run of the query calls again for what was in flight.
+    assert [stream.calls_of(id_) for id_ in range(12)] == [1 + (id_ in SLOW) for id_ in range(12)]
+
+
+def test_a_query_keeps_its_shards_whatever_the_session_says_later(spark, stream):
+    with sql_conf(spark, {PARTITIONS: "5"}):
+        out = by_key(stream)
+    stream.put(range(9))
+    stream.start(out)
+    stream.until_out(range(3))
+    stream.stop()
+
+    with sql_conf(spark, {PARTITIONS: "3"}):
+        out = by_key(stream)
+        stream.put([11])
+        stream.start(out)
+        stream.until(lambda: all(stream.calls_of(id_) == 2 for id_ in SLOW))
+        assert stream.calls_of(11) == 0
+        stream.gate.touch()
+        stream.put([9, 10])
+        stream.until_out(range(12))
+
+    check(stream)

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sparkawait_core::ProcessingTime;
-use sparkawait_core::policy::{Gcra, Rate, RateLimit, RateLimitConfig};
+use sparkawait_core::policy::{
+    Counted, Gcra, LimitLeft, Rate, RateLimit, RateLimitConfig, Renewal,
+};
 
 /// A call: nanoseconds after the one before when it is wanted, and what it costs.
 type Wish = (u64, u64);
@@ -21,7 +23,7 @@ fn limit(permits: u64, period: u64, burst: u64) -> RateLimit {
         limit,
         cost: 1,
         is_per_channel: false,
-        counted: None,
+        counted: Some(Counted::Requests),
         is_per_request: false,
     };
     RateLimit::new(&config, None)
@@ -63,34 +65,90 @@ proptest! {
 
     #[test]
     fn whoever_takes_all_there_is_has_the_whole_rate(
-        permits in 1_u64..1000, period in 1_u64..1_000_000, burst in 1_u64..50,
-        costs in prop::collection::vec(1_u64..50, 10..60),
+        permits in 1_u64..1000, interval in 256_u64..10_000, rest in 0_u64..1000,
+        burst in 1_u64..50, costs in prop::collection::vec(1_u64..50, 10..60),
     ) {
         let wishes: Vec<Wish> = costs.iter().map(|cost| (0, (*cost).min(burst))).collect();
+        // Of the nanoseconds between permits a part is left over, mostly.
+        let period = interval * permits + rest % permits;
         let starts = starts(&mut limit(permits, period, burst), &wishes);
         let (end, last) = *starts.last().unwrap();
         let taken: u64 = starts.iter().map(|it| it.1).sum();
-        // All but what is free at once was paid with time; each start rounds up by two
-        // nanoseconds at most.
-        let owed = u128::from((taken - last).saturating_sub(burst - last)) * u128::from(period);
-        let most = owed.div_ceil(u128::from(permits)) + 2 * starts.len() as u128;
-        prop_assert!(u128::from(end) <= most, "{end} ns, {most} are enough");
+        // All but what is free at once was paid with time, in whole nanoseconds for each permit.
+        let owed = (taken - last).saturating_sub(burst - last);
+        prop_assert!(end <= owed * period.div_ceil(permits), "{end} ns for {owed} permits");
     }
 
     #[test]
-    fn the_count_of_what_is_left_is_true(
+    fn as_many_may_start_as_start_one_after_the_other(
         permits in 1_u64..1000, period in 1_u64..1_000_000, burst in 1_u64..50,
-        wishes in prop::collection::vec((0_u64..100_000, 1_u64..50), 1..60),
+        wishes in prop::collection::vec((0_u64..100_000, 0_u64..50), 1..60),
+        told in prop::option::of((0_u64..50, 1_u64..100_000, any::<bool>())),
     ) {
         let mut limit = limit(permits, period, burst);
         let mut now = ProcessingTime::ZERO;
+        if let Some((remaining, renewed_in, is_even)) = told {
+            let renewal = if is_even { Renewal::Evenly } else { Renewal::AtOnce };
+            let renewed_in = Duration::from_nanos(renewed_in);
+            let left = LimitLeft { counted: Counted::Requests, remaining, renewed_in, renewal };
+            limit.tell(&left, now, now);
+        }
         for (pause, cost) in wishes {
             now = ProcessingTime::from_nanos(now.as_nanos() + pause);
-            let left = limit.available(now);
-            prop_assert!(left == 0 || limit.ready_at(now, left) <= now);
-            prop_assert!(left >= burst || limit.ready_at(now, left + 1) > now);
-            now = now.max(limit.ready_at(now, cost));
-            limit.on_start(now, cost);
+            let said = limit.calls(now, cost);
+            if cost == 0 {
+                prop_assert_eq!(said, u64::MAX);
+                continue;
+            }
+            let mut calls = 0;
+            while limit.ready_at(now, cost) <= now {
+                prop_assert_eq!(limit.calls(now, cost), said - calls);
+                limit.on_start(now, cost);
+                limit.settle(cost, cost);
+                calls += 1;
+            }
+            prop_assert_eq!(calls, said);
         }
+    }
+}
+
+/// Rates of each number of permits a second and a minute, with the burst that users get.
+fn usual_rates() -> impl Iterator<Item = (u64, u64, u64)> {
+    let of_a_second = (1..=1000).map(|permits| (permits, 1_000_000_000, permits));
+    of_a_second.chain((1..=1000).map(|permits| (permits, 60_000_000_000, (permits / 60).max(1))))
+}
+
+#[test]
+fn a_full_limit_lets_its_burst_start_at_once_and_one_more_with_each_permit() {
+    for (permits, period, burst) in usual_rates() {
+        let mut limit = limit(permits, period, burst);
+        let mut now = ProcessingTime::from_nanos(7 * 60_000_000_000);
+        assert_eq!(limit.calls(now, 1), burst, "{permits} in {period} ns");
+        assert_eq!(limit.calls(now, burst), 1, "{permits} in {period} ns");
+        (0..burst).for_each(|_| limit.on_start(now, 1));
+        for _ in 0..13 {
+            assert_eq!(limit.calls(now, 1), 0, "{permits} in {period} ns");
+            let next = limit.ready_at(now, 1);
+            let nanos = next.nanos_since(now);
+            assert_eq!(nanos, period.div_ceil(permits), "{permits} in {period} ns");
+            now = next;
+            assert_eq!(limit.calls(now, 1), 1, "{permits} in {period} ns");
+            limit.on_start(now, 1);
+        }
+    }
+}
+
+#[test]
+fn rates_beyond_a_permit_a_nanosecond_lose_less_than_a_part_in_a_hundred() {
+    let second = 1_000_000_000;
+    for permits in [999_999, 3_000_001, 7_654_321, 104_857_600, 600_000_007, 30_000_000_000] {
+        let mut limit = limit(permits, second, permits);
+        // Calls that cost what comes in 29 us: they are as many as a process can make, or more.
+        let cost = (permits * 29 / 1_000_000).max(1);
+        let wishes = vec![(0, cost); 3 * usize::try_from(permits / cost).unwrap()];
+        let (end, _) = *starts(&mut limit, &wishes).last().unwrap();
+        // A third of them was free at once.
+        let most = 2 * second + 2 * second / 100;
+        assert!((2 * second - second / 1000..most).contains(&end), "{permits}/s: {end} ns");
     }
 }

@@ -59,25 +59,36 @@ fn no_row_is_taken_while_capacity_is_reached() {
 
 #[test]
 fn a_policy_that_is_asked_before_each_call_lets_in_all_that_it_has_permits_for() {
-    let (mut operator, driver) = config();
-    let rate = Rate::new(NonZeroU64::MIN, Duration::from_secs(3_600)).unwrap();
-    let limit = Gcra::new(rate, NonZeroU64::new(3).unwrap());
-    let limit = RateLimitConfig {
-        limit,
-        cost: 1,
-        is_per_channel: false,
-        counted: None,
-        is_per_request: false,
-    };
-    let rate_limits = [Some(limit), None, None, None];
-    operator.channels =
-        Some(ChannelConfig::single(PolicyConfig { rate_limits, ..PolicyConfig::NONE }));
-    let mut task = Task::new((operator, driver), hang);
-    task.feed(&[1, 2, 3, 4, 5].map(|row| WITHOUT_CHANNEL + row));
+    // Of most rates a permit comes at no whole nanosecond.
+    let of_a_second = (1..=100).chain((101..=1000).step_by(13)).map(|permits| (permits, 1));
+    let of_a_minute = (1..=1000).map(|permits| (permits, 60));
+    for (permits, seconds) in of_a_second.chain(of_a_minute) {
+        let (mut operator, mut driver) = config();
+        operator.capacity = NonZeroUsize::new(1200).unwrap();
+        operator.max_concurrency = operator.capacity;
+        driver.expected_result_bytes = Some(1);
+        let rate = Rate::new(NonZeroU64::new(permits).unwrap(), Duration::from_secs(seconds));
+        let burst = NonZeroU64::new((permits / seconds).max(1)).unwrap();
+        let limit = RateLimitConfig {
+            limit: Gcra::new(rate.unwrap(), burst),
+            cost: 1,
+            is_per_channel: false,
+            counted: None,
+            is_per_request: false,
+        };
+        let rate_limits = [Some(limit), None, None, None];
+        operator.channels =
+            Some(ChannelConfig::single(PolicyConfig { rate_limits, ..PolicyConfig::NONE }));
+        let mut task = Task::new((operator, driver), hang);
+        let burst = u32::try_from(burst.get()).unwrap();
+        task.feed(&(1..burst + 9).map(|row| WITHOUT_CHANNEL + row).collect::<Vec<_>>());
 
-    task.pause();
+        task.pause();
 
-    assert_eq!(task.told(), ["call 1000001.1", "call 1000002.1", "call 1000003.1"]);
+        let called = |row| format!("call {}.1", WITHOUT_CHANNEL + row);
+        let expected: Vec<_> = (1..=burst).map(called).collect();
+        assert_eq!(task.told(), expected, "{permits} in {seconds} s");
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What may be asked of a service that says how much of its limit is left.
 
+use std::num::NonZeroU64;
+
 use super::gcra::Rate;
 use super::limit_left::{LimitLeft, Renewal};
 use super::pause::LONGEST_ASKED;
@@ -91,16 +93,18 @@ impl Allowance {
         }
     }
 
-    /// Returns how many permits it leaves now.
-    pub(super) fn available(&self, now: ProcessingTime) -> u64 {
-        if self.is_over(now) {
+    /// Returns how many calls that cost as much may start now, one after the other: each is
+    /// [ready](Self::ready_at) when those before it have taken their part.
+    pub(super) fn calls(&self, cost: u64, now: ProcessingTime) -> u64 {
+        let Some(cost) = NonZeroU64::new(cost).filter(|_| !self.is_over(now)) else {
             return u64::MAX;
-        }
+        };
         let left = self.refill.map_or(self.left, |it| {
             let back = it.rate.permits_of(now.nanos_since(self.since));
-            self.left.saturating_add(signed(back)).saturating_sub(signed(it.reserve))
+            let reserve = it.reserve_beside(cost.get());
+            self.left.saturating_add(signed(back)).saturating_sub(signed(reserve))
         });
-        u64::try_from(left).unwrap_or_default()
+        u64::try_from(left).unwrap_or_default() / cost
     }
 
     /// Returns whether all of the limit is there again.

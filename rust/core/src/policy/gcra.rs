@@ -41,7 +41,7 @@ impl Rate {
 
     /// Returns the point after `start` by which `permits` have come.
     pub(super) fn after(self, start: ProcessingTime, permits: u64) -> ProcessingTime {
-        start.after_nanos(self.whole_nanos_of(permits))
+        start.after_nanos(self.nanos_of(permits))
     }
 
     /// Returns the whole permits of so many nanoseconds.
@@ -50,18 +50,17 @@ impl Rate {
         u64::try_from(permits / u128::from(self.period_nanos.get())).unwrap_or(u64::MAX)
     }
 
-    /// Returns the nanoseconds that `permits` take; the part of one is left out.
+    /// Returns the nanoseconds that `permits` take, rounded up: so a limit is never exceeded.
     fn nanos_of(self, permits: u64) -> u64 {
-        let nanos = u128::from(permits) * u128::from(self.period_nanos.get());
-        u64::try_from(nanos / u128::from(self.permits.get())).unwrap_or(u64::MAX)
-    }
-
-    /// Returns the same, rounded up: so a limit is never exceeded.
-    fn whole_nanos_of(self, permits: u64) -> u64 {
         let nanos = u128::from(permits) * u128::from(self.period_nanos.get());
         u64::try_from(nanos.div_ceil(u128::from(self.permits.get()))).unwrap_or(u64::MAX)
     }
 }
+
+/// The least nanoseconds between cells, where permits come at no whole ones. Longer ones would count
+/// what calls cost less exactly, shorter ones would make limits slower: these by less than one part
+/// in 256.
+const LEAST_INTERVAL: u64 = 256;
 
 /// A rate, and how many permits may be taken at once after a time without any.
 ///
@@ -79,16 +78,33 @@ impl Rate {
 ///
 /// A call that costs more than the burst waits until the whole burst is free,
 /// and delays those behind it.
+///
+/// All of this is counted in one unit, the *emission interval*: whole
+/// nanoseconds in which a cell comes. A cell is one permit. What is taken, what
+/// is spare and how many calls may start are multiples of it, so that no two
+/// of them are rounded apart. The interval is rounded up, by less than a
+/// thousandth up to a million permits a second. Where it would be less than 256
+/// ns and a part of one, a cell is as many permits as take that long, but not more than
+/// the burst, and the cost of a call is rounded up to whole cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gcra {
     rate: Rate,
     burst: NonZeroU64,
+    /// Permits of a cell.
+    cell: NonZeroU64,
+    /// Nanoseconds from one cell to the next.
+    interval: NonZeroU64,
 }
 
 impl Gcra {
     /// Makes the limit.
-    pub const fn new(rate: Rate, burst: NonZeroU64) -> Self {
-        Self { rate, burst }
+    pub fn new(rate: Rate, burst: NonZeroU64) -> Self {
+        let (permits, period) = (rate.permits.get(), rate.period_nanos.get());
+        let is_whole = period.is_multiple_of(permits);
+        let wanted = if is_whole { 0 } else { rate.permits_of(LEAST_INTERVAL - 1) };
+        let cell = burst.min(NonZeroU64::MIN.saturating_add(wanted));
+        let interval = NonZeroU64::new(rate.nanos_of(cell.get())).unwrap_or(NonZeroU64::MIN);
+        Self { rate, burst, cell, interval }
     }
 
     /// Returns how fast permits come.
@@ -103,36 +119,52 @@ impl Gcra {
 
     /// Returns when `cost` may be taken of a limit whose word is `tat`; a point before now: at once.
     pub fn ready_at(&self, tat: ProcessingTime, cost: u64) -> ProcessingTime {
-        let spare = self.burst.get().saturating_sub(cost);
-        ProcessingTime::from_nanos(tat.as_nanos().saturating_sub(self.rate.nanos_of(spare)))
+        ProcessingTime::from_nanos(tat.as_nanos().saturating_sub(self.spare(cost)))
+    }
+
+    /// Returns how many calls that cost as much may start now, one after the other: each is
+    /// [ready](Self::ready_at) when those before it have [taken](Self::take) their part.
+    pub fn calls(&self, tat: ProcessingTime, cost: u64, now: ProcessingTime) -> u64 {
+        let Some(charge) = NonZeroU64::new(self.nanos_of(cost)) else { return u64::MAX };
+        match self.spare(cost).checked_sub(tat.nanos_since(now)) {
+            None => 0,
+            Some(rest) => (rest / charge).saturating_add(1),
+        }
     }
 
     /// Returns the word after `cost` was taken.
     pub fn take(&self, tat: ProcessingTime, cost: u64, now: ProcessingTime) -> ProcessingTime {
-        tat.max(now).after_nanos(self.rate.whole_nanos_of(cost))
+        tat.max(now).after_nanos(self.nanos_of(cost))
     }
 
     /// Returns the word after a call that had taken `taken` turned out to cost `actual`.
     pub fn settle(&self, tat: ProcessingTime, taken: u64, actual: u64) -> ProcessingTime {
-        if let Some(more) = actual.checked_sub(taken) {
-            return tat.after_nanos(self.rate.whole_nanos_of(more));
+        let (taken, actual) = (self.nanos_of(taken), self.nanos_of(actual));
+        match actual.checked_sub(taken) {
+            Some(more) => tat.after_nanos(more),
+            None => ProcessingTime::from_nanos(tat.as_nanos().saturating_sub(taken - actual)),
         }
-        let less = self.rate.nanos_of(taken - actual);
-        ProcessingTime::from_nanos(tat.as_nanos().saturating_sub(less))
     }
 
     /// Returns the word after everything was taken that could be, and `owed` permits of what comes.
     pub fn drain(&self, tat: ProcessingTime, owed: u64, now: ProcessingTime) -> ProcessingTime {
-        let taken = self.burst.get().saturating_add(owed);
-        tat.max(now.after_nanos(self.rate.whole_nanos_of(taken)))
+        let taken = self.nanos_of_burst().saturating_add(self.nanos_of(owed));
+        tat.max(now.after_nanos(taken))
     }
 
-    /// Returns how many permits can be taken now.
-    pub fn available(&self, tat: ProcessingTime, now: ProcessingTime) -> u64 {
-        let taken = Duration::from_nanos(tat.nanos_since(now)).as_nanos()
-            * u128::from(self.rate.permits.get());
-        let taken = taken.div_ceil(u128::from(self.rate.period_nanos.get()));
-        self.burst.get().saturating_sub(u64::try_from(taken).unwrap_or(u64::MAX))
+    /// Returns the nanoseconds of the burst beside a call that costs as much.
+    fn spare(&self, cost: u64) -> u64 {
+        self.nanos_of_burst().saturating_sub(self.nanos_of(cost))
+    }
+
+    /// Returns the nanoseconds in which what a call costs comes: of whole cells.
+    fn nanos_of(&self, cost: u64) -> u64 {
+        cost.div_ceil(self.cell.get()).saturating_mul(self.interval.get())
+    }
+
+    /// Returns those of the whole cells of the burst.
+    fn nanos_of_burst(&self) -> u64 {
+        (self.burst.get() / self.cell).saturating_mul(self.interval.get())
     }
 }
 
@@ -188,11 +220,11 @@ mod tests {
         let limit = gcra(1, 1, 10);
         let now = at(100 * SECOND);
         let tat = limit.take(ProcessingTime::ZERO, 5, now);
-        assert_eq!(limit.available(tat, now), 5);
-        assert_eq!(limit.available(limit.settle(tat, 5, 2), now), 8);
-        assert_eq!(limit.available(limit.settle(tat, 5, 9), now), 1);
+        assert_eq!(limit.calls(tat, 1, now), 5);
+        assert_eq!(limit.calls(limit.settle(tat, 5, 2), 1, now), 8);
+        assert_eq!(limit.calls(limit.settle(tat, 5, 9), 1, now), 1);
         // What was saved long ago is no more than the burst.
-        assert_eq!(limit.available(limit.settle(at(0), 5, 0), now), 10);
+        assert_eq!(limit.calls(limit.settle(at(0), 5, 0), 1, now), 10);
     }
 
     #[test]
@@ -200,8 +232,8 @@ mod tests {
         let limit = gcra(10, 1, 5);
         let now = at(7 * SECOND);
         let tat = limit.drain(ProcessingTime::ZERO, 0, now);
-        assert_eq!(limit.available(tat, now), 0);
-        assert_eq!(limit.available(tat, at(7 * SECOND + SECOND / 5)), 2);
+        assert_eq!(limit.calls(tat, 1, now), 0);
+        assert_eq!(limit.calls(tat, 1, at(7 * SECOND + SECOND / 5)), 2);
         assert_eq!(limit.drain(tat, 0, now), tat);
         // What is owed is owed once.
         let owed = limit.take(tat, 30, now);

@@ -217,15 +217,17 @@ impl RateLimit {
         !is_taken && !is_lowered && self.in_flight == 0
     }
 
-    /// Returns how many permits can be taken now; of a shared limit those that are booked.
-    pub fn available(&self, now: ProcessingTime) -> u64 {
-        let available = match &self.permits {
-            Permits::Own { tat } => self.limit.available(*tat, now),
-            Permits::Shared(booking) => {
-                booking.booked.filter(|it| it.1 <= now).map_or(0, |it| it.0)
-            }
+    /// Returns how many calls that cost as much may start now, one after the other; of a shared limit
+    /// the one that was asked for.
+    pub fn calls(&self, now: ProcessingTime, cost: u64) -> u64 {
+        if cost == 0 {
+            return u64::MAX;
+        }
+        let calls = match &self.permits {
+            Permits::Own { tat } => self.limit.calls(*tat, cost, now),
+            Permits::Shared(booking) => u64::from(booking.ready_at(cost) <= now),
         };
-        self.allowance.map_or(available, |it| available.min(it.available(now)))
+        self.allowance.map_or(calls, |it| calls.min(it.calls(cost, now)))
     }
 }
 
@@ -272,7 +274,7 @@ mod tests {
         limit.on_start(at(1), 1);
         limit.settle(1, 1);
         limit.tell(&window(2, 7), at(1), at(2));
-        assert_eq!(limit.available(at(2)), 2);
+        assert_eq!(limit.calls(at(2), 1), 2);
 
         limit.on_start(at(2), 2);
         assert_eq!(limit.ready_at(at(2), 1), at(9));
@@ -293,7 +295,7 @@ mod tests {
         (0..6).for_each(|_| limit.on_start(at(1), 1));
         limit.settle(1, 1);
         limit.tell(&window(7, 7), at(1), at(2));
-        assert_eq!(limit.available(at(2)), 2);
+        assert_eq!(limit.calls(at(2), 1), 2);
     }
 
     #[test]
@@ -301,10 +303,10 @@ mod tests {
         let mut limit = limit(100, 100);
         limit.tell(&window(50, 5), at(3), at(4));
         limit.tell(&window(1, 5), at(2), at(4));
-        assert_eq!(limit.available(at(4)), 50);
+        assert_eq!(limit.calls(at(4), 1), 50);
         // One that counts anew by now is none.
         limit.tell(&window(1, 0), at(4), at(5));
-        assert_eq!(limit.available(at(5)), 50);
+        assert_eq!(limit.calls(at(5), 1), 50);
     }
 
     #[test]
@@ -312,20 +314,20 @@ mod tests {
         let mut limit = limit(100, 100);
         (0..3).for_each(|_| limit.on_start(at(1), 10));
         limit.drain(at(1), at(2));
-        assert_eq!((limit.available(at(2)), limit.available(at(3))), (0, 70));
+        assert_eq!((limit.calls(at(2), 1), limit.calls(at(3), 1)), (0, 70));
         // Those that started before it was known are refused as well, and later.
         limit.settle(10, 10);
         limit.drain(at(1), at(3));
-        assert_eq!(limit.available(at(3)), 70);
+        assert_eq!(limit.calls(at(3), 1), 70);
         limit.drain(at(3), at(3));
-        assert_eq!((limit.available(at(3)), limit.available(at(4))), (0, 80));
+        assert_eq!((limit.calls(at(3), 1), limit.calls(at(4), 1)), (0, 80));
     }
 
     #[test]
     fn it_stands_for_what_it_counts() {
         let mut limit = limit(100, 100);
         limit.tell(&LimitLeft { counted: Counted::Tokens, ..window(0, 9) }, at(1), at(1));
-        assert_eq!(limit.available(at(1)), 100);
+        assert_eq!(limit.calls(at(1), 1), 100);
     }
 
     #[test]
@@ -334,20 +336,20 @@ mod tests {
         limit.on_start(at(1), 40);
         limit.tell(&left(150, 10, Renewal::Evenly), at(0), at(1));
         // The call in flight may not be counted yet, and the permits of a second are left.
-        assert_eq!((limit.available(at(1)), limit.available(at(2))), (10, 35));
+        assert_eq!((limit.calls(at(1), 1), limit.calls(at(2), 1)), (10, 35));
         assert_eq!(limit.ready_at(at(1), 10), at(0) + Duration::from_millis(500));
         // Or twice what it costs.
         assert_eq!(limit.ready_at(at(1), 60), at(1) + Duration::from_millis(70 * 40));
         limit.settle(40, 10);
-        assert_eq!(limit.available(at(1)), 40);
-        assert_eq!(limit.available(at(11)), 100);
+        assert_eq!(limit.calls(at(1), 1), 40);
+        assert_eq!(limit.calls(at(11), 1), 100);
     }
 
     #[test]
     fn a_small_bucket_is_used_up_to_an_eighth() {
         let mut limit = limit(10, 10);
         limit.tell(&left(8, 1, Renewal::Evenly), at(0), at(0));
-        assert_eq!(limit.available(at(0)), 6);
+        assert_eq!(limit.calls(at(0), 1), 6);
     }
 
     #[test]
@@ -362,8 +364,8 @@ mod tests {
         let mut limit = limit(100, 100);
         limit.tell(&window(40, 8), at(0), at(1));
         limit.on_start(at(1), 30);
-        assert_eq!(limit.available(at(1)), 10);
+        assert_eq!(limit.calls(at(1), 1), 10);
         limit.settle(30, 5);
-        assert_eq!(limit.available(at(1)), 35);
+        assert_eq!(limit.calls(at(1), 1), 35);
     }
 }

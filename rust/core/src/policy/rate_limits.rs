@@ -112,14 +112,8 @@ impl RateLimits {
 
     /// Returns how many calls may start now that cost as much, one after the other.
     pub fn calls(&self, now: ProcessingTime, costs: &Costs) -> u64 {
-        let calls = |(index, it): &(usize, RateLimit)| {
-            let is_late = it.ready_at(now, costs.of(*index)) > now;
-            let calls = it.available(now) / costs.of(*index);
-            // What costs more than the burst may start when that is whole.
-            if is_late { 0 } else { calls.max(1) }
-        };
-        let limits = self.limits.iter().filter(|it| costs.of(it.0) > 0);
-        limits.map(calls).min().unwrap_or(u64::MAX)
+        let calls = self.limits.iter().map(|(index, it)| it.calls(now, costs.of(*index)));
+        calls.min().unwrap_or(u64::MAX)
     }
 
     /// Returns whether each may be used as if nothing had been taken.

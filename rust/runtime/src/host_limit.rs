@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hash};
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -51,6 +51,16 @@ impl Clock for HostClock {
     }
 }
 
+/// What was taken of a limit.
+struct Turn {
+    /// When it may be used.
+    ready: ProcessingTime,
+    /// The word of the limit behind it.
+    taken: ProcessingTime,
+    /// How long it takes what was taken to come.
+    nanos: u64,
+}
+
 /// One limit of a page.
 ///
 /// Its whole state is the word of a [`Gcra`], so there is nothing that a process
@@ -78,8 +88,10 @@ impl HostLimit {
     /// Takes `cost`, to be used at the time that is returned: now, or when its turn comes.
     ///
     /// Turns come in the order of reservations, of all processes. None is given that
-    /// comes later than `horizon` after now, so that a process does not take all that
-    /// there will be; then the time is returned at which to ask again.
+    /// begins later than `horizon` after now, so that a process does not take all that
+    /// there will be; then the time is returned at which to ask again. When a turn begins
+    /// does not depend on what is taken in it, so a dear call gets its place as soon as a
+    /// cheap one.
     ///
     /// # Errors
     ///
@@ -90,33 +102,45 @@ impl HostLimit {
         now: ProcessingTime,
         horizon: Duration,
     ) -> Result<ProcessingTime, ProcessingTime> {
+        self.take_turn(cost, now, horizon).map(|turn| turn.ready)
+    }
+
+    fn take_turn(
+        &self,
+        cost: u64,
+        now: ProcessingTime,
+        horizon: Duration,
+    ) -> Result<Turn, ProcessingTime> {
         let (value, last) = (self.page.value(self.slot), now + horizon);
         let mut word = value.load(Ordering::Relaxed);
         loop {
             let tat = ProcessingTime::from_nanos(word);
-            let ready = self.limit.ready_at(tat, cost).max(now);
-            if ready > last {
+            let begins = self.begins(tat);
+            if begins > last {
                 return Err(ProcessingTime::from_nanos(
-                    ready.as_nanos() - (last.as_nanos() - now.as_nanos()),
+                    begins.as_nanos() - (last.as_nanos() - now.as_nanos()),
                 ));
             }
-            let taken = self.limit.take(tat, cost, now).as_nanos();
+            let taken = self.limit.take(tat, cost, now);
             // Only the word itself is shared, so no other memory has to be in order.
-            match value.compare_exchange_weak(word, taken, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return Ok(ready),
+            let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+            match value.compare_exchange_weak(word, taken.as_nanos(), success, failure) {
+                Ok(_) => {
+                    let ready = self.limit.ready_at(tat, cost).max(now);
+                    return Ok(Turn { ready, taken, nanos: taken.nanos_since(tat.max(now)) });
+                }
                 Err(found) => word = found,
             }
         }
     }
 
-    /// Corrects the cost of a call that had taken `taken`: what was too much comes back.
-    pub fn settle(&self, taken: u64, actual: u64) {
-        let settle = |word| {
-            Some(self.limit.settle(ProcessingTime::from_nanos(word), taken, actual).as_nanos())
-        };
-        // It always has a new value.
-        let _ =
-            self.page.value(self.slot).fetch_update(Ordering::Relaxed, Ordering::Relaxed, settle);
+    /// Returns when the next turn begins.
+    fn begins(&self, tat: ProcessingTime) -> ProcessingTime {
+        self.limit.ready_at(tat, 0)
+    }
+
+    fn tat(&self) -> ProcessingTime {
+        ProcessingTime::from_nanos(self.page.value(self.slot).load(Ordering::Relaxed))
     }
 
     /// Takes everything that could be taken now, and `owed` of what comes.
@@ -129,15 +153,90 @@ impl HostLimit {
 /// How far ahead a permit may be reserved, so that a process does not take all that there will be.
 const HORIZON: Duration = Duration::from_millis(100);
 
-/// A [`HostLimit`] for a task, which has a clock of its own.
+/// For how long whoever owes others a turn waits for one of them to take it.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// The turns of one that takes part in a [`HostLimit`].
+///
+/// Turns come in the order in which they are asked for, so whoever makes dear calls would have more of
+/// the limit than others, who make cheap ones. Therefore whoever has had a turn owes the others as
+/// much, as long as some of them take turns: it asks for its next one when they have had that, or when
+/// none of them takes the turn that begins. With two that always want more each has half of the
+/// permits, whatever their calls cost.
 #[derive(Debug)]
-struct HostPermits(HostLimit);
+pub struct HostTurns {
+    limit: HostLimit,
+    /// The word of the limit when it was last looked at.
+    seen: AtomicU64,
+    /// The nanoseconds of the limit that others are to have first, if they want them; less than none
+    /// where they have had more, as they may while it waits.
+    owed: AtomicI64,
+    /// Those of the last turn, which is as much as others can have too much.
+    last: AtomicI64,
+}
+
+impl HostTurns {
+    /// Takes part in `limit`.
+    pub const fn new(limit: HostLimit) -> Self {
+        let (seen, owed, last) = (AtomicU64::new(0), AtomicI64::new(0), AtomicI64::new(0));
+        Self { limit, seen, owed, last }
+    }
+
+    /// Takes `cost`, to be used at the time that is returned.
+    ///
+    /// # Errors
+    ///
+    /// The time at which to ask again. Nothing was taken.
+    pub fn reserve(
+        &self,
+        cost: u64,
+        now: ProcessingTime,
+    ) -> Result<ProcessingTime, ProcessingTime> {
+        // All of it belongs to one thread, mostly.
+        let order = Ordering::Relaxed;
+        let tat = self.limit.tat();
+        let others = signed(tat.as_nanos().saturating_sub(self.seen.swap(tat.as_nanos(), order)));
+        let owed = self.owed.load(order).saturating_sub(others).max(-self.last.load(order));
+        self.owed.store(owed, order);
+        if owed > 0 && others > 0 {
+            return Err(self.limit.begins(tat).max(now) + PATIENCE);
+        }
+        // So that the others are asked first who takes the next one.
+        let horizon = if owed > 0 { Duration::ZERO } else { HORIZON };
+        let turn = self.limit.take_turn(cost, now, horizon)?;
+        self.seen.store(turn.taken.as_nanos(), order);
+        // Nobody else wants what is owed still.
+        self.owed.store(owed.min(0).saturating_add(signed(turn.nanos)), order);
+        self.last.store(signed(turn.nanos), order);
+        Ok(turn.ready)
+    }
+
+    /// Corrects the cost of a call that had taken `taken`: what was too much comes back.
+    pub fn settle(&self, taken: u64, actual: u64) {
+        let (order, limit) = (Ordering::Relaxed, &self.limit);
+        let settled = |word| {
+            Some(limit.limit.settle(ProcessingTime::from_nanos(word), taken, actual).as_nanos())
+        };
+        for word in [limit.page.value(limit.slot), &self.seen] {
+            // It always has a new value.
+            word.fetch_update(order, order, settled).unwrap_or_default();
+        }
+    }
+}
+
+fn signed(nanos: u64) -> i64 {
+    i64::try_from(nanos).unwrap_or(i64::MAX)
+}
+
+/// The [`HostTurns`] of a task, which has a clock of its own.
+#[derive(Debug)]
+struct HostPermits(HostTurns);
 
 impl PermitSource for HostPermits {
     fn reserve(&self, cost: u64, now: ProcessingTime) -> Result<ProcessingTime, ProcessingTime> {
         let host_now = HostClock.now();
         let here = |at: ProcessingTime| now + at.saturating_since(host_now);
-        self.0.reserve(cost, host_now, HORIZON).map(here).map_err(here)
+        self.0.reserve(cost, host_now).map(here).map_err(here)
     }
 
     fn settle(&self, taken: u64, actual: u64) {
@@ -145,7 +244,7 @@ impl PermitSource for HostPermits {
     }
 
     fn drain(&self, owed: u64, _now: ProcessingTime) {
-        self.0.drain(owed, HostClock.now());
+        self.0.limit.drain(owed, HostClock.now());
     }
 }
 
@@ -194,7 +293,7 @@ impl HostLimits {
                 parts.push(part);
             }
             let shared = HostLimit::new(Arc::clone(&page), &name, limit)?;
-            whole[index] = Some(Arc::new(HostPermits(shared)));
+            whole[index] = Some(Arc::new(HostPermits(HostTurns::new(shared))));
             limits[index] = Some((name, limit));
         }
         Ok(Self { page, limits, whole, _parts: parts })
@@ -204,7 +303,8 @@ impl HostLimits {
         let (name, limit) = self.limits.get(limit)?.as_ref()?;
         let name = format!("{name}#{channel:016x}");
         let slot = self.page.spare_slot(number_of(&name), number_of(limit)).ok()?;
-        Some(HostPermits(HostLimit { page: Arc::clone(&self.page), slot, limit: *limit }))
+        let limit = HostLimit { page: Arc::clone(&self.page), slot, limit: *limit };
+        Some(HostPermits(HostTurns::new(limit)))
     }
 }
 

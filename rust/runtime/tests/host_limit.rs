@@ -16,7 +16,9 @@ use sparkawait_core::ProcessingTime;
 use sparkawait_core::policy::{Gcra, PermitSources, Rate};
 use sparkawait_runtime::clock::Clock;
 use sparkawait_runtime::held_part::HeldPart;
-use sparkawait_runtime::host_limit::{HostClock, HostLimit, HostLimits, SharedTerms, page_of};
+use sparkawait_runtime::host_limit::{
+    HostClock, HostLimit, HostLimits, HostTurns, SharedTerms, page_of,
+};
 use sparkawait_runtime::private_folder::FolderError;
 use sparkawait_runtime::shared_page::{PageError, SharedPage};
 
@@ -85,13 +87,91 @@ fn whoever_opens_the_page_shares_its_limits() {
     assert_eq!(first.reserve(1, now, Duration::ZERO), Ok(now));
     assert_eq!(second.reserve(1, now, Duration::ZERO), Ok(now));
     let after = |millis| now + Duration::from_millis(millis);
+    // A turn that begins now, and has what comes in it.
+    assert_eq!(first.reserve(1, now, Duration::ZERO), Ok(after(100)));
     assert_eq!(first.reserve(1, now, Duration::ZERO), Err(after(100)));
-    assert_eq!(second.reserve(1, now, Duration::from_millis(150)), Ok(after(100)));
+    assert_eq!(second.reserve(1, now, Duration::from_millis(150)), Ok(after(200)));
     assert_eq!(first.reserve(1, now, Duration::from_millis(150)), Err(after(50)));
     assert_eq!(other.reserve(2, now, Duration::ZERO), Ok(now));
 
-    second.settle(1, 0);
-    assert_eq!(first.reserve(1, now, Duration::from_millis(150)), Ok(after(100)));
+    HostTurns::new(second.clone()).settle(1, 0);
+    assert_eq!(first.reserve(1, now, Duration::from_millis(150)), Ok(after(200)));
+}
+
+#[test]
+fn a_dear_call_has_its_turn_as_soon_as_a_cheap_one() {
+    let directory = Directory::new("dear");
+    let shared = open(&directory.page(), "api", limit(1000, 50));
+    let (mut now, horizon) = (ProcessingTime::from_nanos(7), Duration::from_millis(3));
+    shared.drain(0, now);
+    for _ in 0..5 {
+        now = now + Duration::from_millis(10);
+        while shared.reserve(1, now, horizon).is_ok() {}
+        // As soon as the next one has a place, whatever it costs.
+        let next = now + Duration::from_millis(1);
+        let ready = shared.reserve(30, next, horizon).unwrap();
+        assert!(ready <= next + Duration::from_millis(3 + 30), "{ready:?} after {next:?}");
+        now = next + Duration::from_millis(40);
+    }
+}
+
+/// Lets two that share 100 000 permits a minute take what they can for 60 seconds; each makes calls
+/// of one cost, and comes up to `late` after its time. Returns how much each has taken, and when.
+fn compete(directory: &Directory, costs: [u64; 2], late: u64) -> ([u64; 2], Vec<(u64, u64)>) {
+    const SECOND: u64 = 1_000_000_000;
+    let rate = Rate::new(NonZeroU64::new(100_000).unwrap(), Duration::from_secs(60)).unwrap();
+    let gcra = Gcra::new(rate, NonZeroU64::new(5_000).unwrap());
+    let name = format!("{costs:?} {late}");
+    let turns = [(); 2].map(|()| HostTurns::new(open(&directory.page(), &name, gcra)));
+    let begin = 1_000 * SECOND;
+    let (mut next, mut has_turn, mut taken) = ([begin; 2], [false; 2], [0; 2]);
+    let mut calls = Vec::new();
+    for step in 1.. {
+        let one = usize::from(next[1] < next[0]);
+        let now = next[one];
+        if now > begin + 60 * SECOND {
+            break;
+        }
+        if std::mem::take(&mut has_turn[one]) {
+            taken[one] += costs[one];
+            calls.push((now, costs[one]));
+        }
+        let turn = turns[one].reserve(costs[one], ProcessingTime::from_nanos(now));
+        has_turn[one] = turn.is_ok();
+        let (Ok(at) | Err(at)) = turn;
+        next[one] = at.as_nanos() + if late > 0 { step * 7_919 % late } else { 0 };
+    }
+    (taken, calls)
+}
+
+#[test]
+fn whoever_makes_dear_calls_has_as_much_of_a_limit_as_whoever_makes_cheap_ones() {
+    let directory = Directory::new("halves");
+    for costs in [[800, 10], [10, 800], [800, 800], [13, 7], [1, 4_999], [7_000, 10]] {
+        for late in [0, 1_300_000] {
+            let (taken, calls) = compete(&directory, costs, late);
+            let all: u64 = taken.iter().sum();
+            let share = taken[0] * 100 / all;
+            assert!((45..=55).contains(&share), "{costs:?}, {late}: {taken:?}");
+            assert!(all >= 98_000, "{costs:?}, {late}: {taken:?} of 105 000");
+            if late == 0 && costs.iter().all(|cost| *cost <= 5_000) {
+                assert_windows(&calls);
+            }
+        }
+    }
+}
+
+/// In any time there are permits of the burst and of that time at most: 5 000, and 100 000 a minute.
+fn assert_windows(calls: &[(u64, u64)]) {
+    let minute = 60_000_000_000_u128;
+    let mut most_ahead = i128::MIN;
+    let mut taken = 0_i128;
+    for (at, cost) in calls {
+        let come = i128::try_from(u128::from(*at) * 100_000 / minute).unwrap();
+        most_ahead = most_ahead.max(come - taken);
+        taken += i128::from(*cost);
+        assert!(taken - come + most_ahead <= 5_001, "more than the burst at {at}");
+    }
 }
 
 #[test]
@@ -104,12 +184,12 @@ fn what_one_process_gives_up_no_other_has() {
 
     first.drain(0, now);
     let after = |millis| now + Duration::from_millis(millis);
-    assert_eq!(second.reserve(1, now, Duration::ZERO), Err(after(100)));
     assert_eq!(second.reserve(3, after(300), Duration::ZERO), Ok(after(300)));
     // What somebody has reserved already is not taken back.
-    assert_eq!(second.reserve(1, after(300), Duration::from_millis(100)), Ok(after(400)));
+    assert_eq!(second.reserve(1, after(300), Duration::ZERO), Ok(after(400)));
     first.drain(1, after(300));
-    assert_eq!(second.reserve(1, after(300), Duration::ZERO), Err(after(500)));
+    assert_eq!(second.reserve(1, after(300), Duration::ZERO), Err(after(400)));
+    assert_eq!(second.reserve(1, after(400), Duration::ZERO), Ok(after(500)));
     assert_eq!(other.reserve(8, now, Duration::ZERO), Ok(now));
 }
 
@@ -140,13 +220,14 @@ fn threads_never_take_more_than_there_is() {
 fn child() {
     let limit = open(Path::new(&env::var_os(PATH).unwrap()), "api", limit(20_000, 100));
     for _ in 0..2_000 {
-        let mut now = HostClock.now();
-        while let Err(again) = limit.reserve(1, now, Duration::ZERO) {
-            while now < again {
-                now = HostClock.now();
+        let at = loop {
+            match limit.reserve(1, HostClock.now(), Duration::ZERO) {
+                Ok(at) => break at,
+                Err(again) => while HostClock.now() < again {},
             }
-        }
-        println!("took {}", now.as_nanos());
+        };
+        while HostClock.now() < at {}
+        println!("took {}", at.as_nanos());
     }
 }
 
@@ -196,7 +277,8 @@ fn join(path: &Path) -> HostLimits {
 }
 
 fn takes(limits: &HostLimits, cost: u64) -> bool {
-    limits.open(0, None).unwrap().reserve(cost, ProcessingTime::ZERO).is_ok()
+    let now = ProcessingTime::from_nanos(5);
+    limits.open(0, None).unwrap().reserve(cost, now) == Ok(now)
 }
 
 #[test]

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 import sparkawait as sa
 from sparkawait.exceptions import ConfigurationError
 from sparkawait.spark import carry
-from sparkawait.spark.carry import shard_keys
+from sparkawait.spark.shards import shard_keys
 from sparkawait.spark.step import Step
 from tests.spark.calls import Once
 from tests.spark.carried import SLOW, STORE, lookup, of_each_emit, of_each_vehicle
@@ -283,11 +283,11 @@ class StepOver(Step):
 
     changed = None
 
-    def run(self, state, frames):
+    def run(self, key, state, frames):
         if state is not None:
             version, payload = state
             state = type(self).changed(version, bytes(payload))
-        return super().run(state, frames)
+        return super().run(key, state, frames)
 
 
 class CutOff(StepOver):

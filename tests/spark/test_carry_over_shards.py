@@ -6,9 +6,12 @@ Three keys over five shards and two partitions: two of the keys meet in one part
 """
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 import sparkawait as sa
-from tests.spark.carried import lookup
+from sparkawait.spark import carry
+from sparkawait.spark.shards import Shards
+from tests.spark.carried import lookup, of_each_vehicle
 from tests.support.sql_conf import sql_conf
 
 pytestmark = pytest.mark.spark
@@ -52,5 +55,45 @@ def test_a_query_keeps_its_shards_whatever_the_session_says_later(spark, stream)
         stream.gate.touch()
         stream.put([9, 10])
         stream.until_out(range(12))
+
+    check(stream)
+
+
+class Five(Shards):
+    """As many shards as nobody has told Spark of: three keys of rows meet in two partitions."""
+
+    def count(self) -> int:
+        return 5
+
+
+class Four(Shards):
+    def count(self) -> int:
+        return 4
+
+
+@of_each_vehicle
+@pytest.mark.newest_spark
+def test_shards_that_meet_in_a_partition_are_told_apart(stream, monkeypatch):
+    monkeypatch.setattr(carry, "Shards", Five)
+    stream.put(range(9))
+    stream.start(by_key(stream))
+    stream.until_out(range(3))
+    stream.stop()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(carry, "Shards", Four)
+        stream.put([11])
+        stream.start(by_key(stream))
+        message = r"are spread over 5 shards, and the query has 4 .*partitions to 5 before"
+        with pytest.raises(StreamingQueryException, match=message):
+            stream.query.awaitTermination()
+
+    # Two of the shards have no new rows then, in one partition.
+    stream.start(by_key(stream))
+    stream.until(lambda: all(stream.calls_of(id_) == 2 for id_ in SLOW))
+    assert stream.calls_of(11) == 0
+    stream.gate.touch()
+    stream.put([9, 10])
+    stream.until_out(range(12))
 
     check(stream)

@@ -11,7 +11,7 @@ one. Pure functions, for any thread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,18 +40,18 @@ def pack(
     *,
     partition: int,
     turn: int,
-    is_sorted: bool,
+    is_keyed: bool,
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows of `batches` as bundles, see `BUNDLES`.
 
     The same rows of the same partition in the same micro-batch give the same bundles.
 
     Args:
-        batches: The rows; with `is_sorted` their last column is the index of their shard.
+        batches: The rows; with `is_keyed` their last column is the hash of their key.
         shards: The keys of the shards.
         partition: Number of the partition.
         turn: Number of the micro-batch, so that each begins with another shard.
-        is_sorted: Whether rows say which shard they belong to.
+        is_keyed: Whether all rows of a key go to one shard.
     """
     seq = 0
     offsets: Offsets | None = None
@@ -59,8 +59,8 @@ def pack(
         if offsets is None:
             offsets = Offsets(batch.schema)
         repaired = offsets.repaired(batch)
-        if is_sorted:
-            pieces = _sorted(repaired)
+        if is_keyed:
+            pieces = _sorted(repaired, len(shards))
         else:
             pieces = _dealt(repaired, len(shards), partition + turn + seq)
         bundles = [
@@ -91,17 +91,26 @@ def _dealt(batch: pa.RecordBatch, shards: int, first: int) -> list[tuple[int, pa
     ]
 
 
-def _sorted(batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
+def _sorted(batch: pa.RecordBatch, shards: int) -> list[tuple[int, pa.RecordBatch]]:
     """Puts the rows of each shard together, in their order."""
-    *columns, index = batch.columns
+    *columns, hashes = batch.columns
+    index = _modulo(hashes, shards)
     names = batch.schema.names[:-1]
     rows = pa.RecordBatch.from_arrays(
         columns, schema=pa.schema([batch.schema.field(n) for n in range(len(names))])
     )
-    shards = sorted(cast("list[int]", pc.unique(index).to_pylist()))
-    if len(shards) == 1:
-        return [(shards[0], rows)]
-    return [(shard, rows.filter(pc.equal(index, pa.scalar(shard, index.type)))) for shard in shards]
+    found = sorted(cast("list[int]", pc.unique(index).to_pylist()))
+    if len(found) == 1:
+        return [(found[0], rows)]
+    return [(shard, rows.filter(pc.equal(index, pa.scalar(shard, index.type)))) for shard in found]
+
+
+def _modulo(numbers: Any, divisor: int) -> Any:
+    """Returns what is left of each number, never less than zero, as Spark's ``pmod``."""
+    by = pa.scalar(divisor, numbers.type)
+    # Arrow divides towards zero.
+    rest = pc.subtract(numbers, pc.multiply(pc.divide(numbers, by), by))
+    return pc.if_else(pc.less(rest, pa.scalar(0, numbers.type)), pc.add(rest, by), rest)
 
 
 def _ipc(batch: pa.RecordBatch) -> bytes:

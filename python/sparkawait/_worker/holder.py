@@ -55,7 +55,7 @@ class HeldTask:
         schema: The columns of the input.
         saved: What an earlier task held, to go on with.
         partition: Number of the partition.
-        run: The run of the query: another one may have other functions.
+        owner: The shard that it is of, in a run of the query: another one may have other functions.
         gap: How long ago the state was written that it goes on with, in seconds.
     """
 
@@ -66,14 +66,14 @@ class HeldTask:
         saved: bytes | None,
         *,
         partition: int,
-        run: str,
+        owner: str,
         gap: float = 0.0,
     ) -> None:
         """Opens the functions and starts the task."""
         from sparkawait._core import DetachedTask
 
         self.name = chain.name
-        self._run = run
+        self._owner = owner
         self._carried = 0
         timeouts = [plan.options.timeout or 0.0 for plan in chain.plans]
         self._hold = max(_LEAST_HOLD_SECONDS, *timeouts)
@@ -84,7 +84,7 @@ class HeldTask:
         self._stack.enter_context(collecting_less_often(self._functions.python_calls))
         try:
             self._functions.open()
-            self.id = self._task.start(run, gap)
+            self.id = self._task.start(owner, gap)
         except BaseException:
             self.close()
             raise
@@ -98,7 +98,7 @@ class HeldTask:
         Returns:
             Whether the task is there. Otherwise it is of no use any more.
         """
-        return self._task.begin(self._run, part)
+        return self._task.begin(self._owner, part)
 
     def post(self, step: str, address: str, token: bytes) -> None:
         """Tells the processes of the host that a step has made the task, until it is closed.
@@ -113,9 +113,9 @@ class HeldTask:
         """
         self._task.post(step, address, token)
 
-    def is_of(self, run: str) -> bool:
-        """Tells whether it belongs to this run of its query."""
-        return self._run == run
+    def is_of(self, owner: str) -> bool:
+        """Tells whether it belongs to this shard, in this run of the query."""
+        return self._owner == owner
 
     def put(self, rows: bytes) -> bool:
         """Hands rows over as Arrow IPC; returns false once the task has failed.
@@ -187,7 +187,7 @@ class _Holder:
                     self._address = "", bytes(16)
             return self._address
 
-    def begin(self, id_: bytes, run: str, part: int) -> HeldTask | None:
+    def begin(self, id_: bytes, owner: str, part: int) -> HeldTask | None:
         """Returns a task that has worked off `part` parts, if it is here, with the next one begun.
 
         A task that is here and is not what the state says is closed: somebody has gone on with it
@@ -197,7 +197,7 @@ class _Holder:
             task = self._tasks.get(id_)
         if task is None:
             return None
-        has_begun = task.begin(part) if task.is_of(run) else False
+        has_begun = task.begin(part) if task.is_of(owner) else False
         if has_begun is False:
             self.drop(task)
         return task if has_begun else None

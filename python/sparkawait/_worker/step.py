@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sparkawait._core import Carried, PartEnd
     from sparkawait._plan.chain import Chain
 
-__all__ = ["COUNTS", "Columns", "StepEnd", "kinds_of", "run_step"]
+__all__ = ["COUNTS", "Columns", "Shard", "StepEnd", "kinds_of", "run_step"]
 
 Columns: TypeAlias = tuple[tuple[str, str], ...]
 """Names and types of columns."""
@@ -81,6 +81,38 @@ class StepEnd:
     counts: Sequence[Metrics] = ()
 
 
+@dataclass(frozen=True)
+class Shard:
+    """Which shard of which step a micro-batch is worked off of.
+
+    Attributes:
+        key: Its key among the shards of the step, of which a partition may have several.
+        count: Over how many of them the rows are spread by their keys; 0: any row may go to any.
+        step: Tells the steps of a query apart: the same in each of its micro-batches.
+        partition: Number of the partition.
+        run: The run of the query.
+        batch: Number of the micro-batch; ``None`` if it has none, so that nobody finds a task that
+            is made in it before the state tells of it.
+    """
+
+    key: int
+    count: int
+    step: str
+    partition: int
+    run: str
+    batch: int | None
+
+    @property
+    def owner(self) -> str:
+        """Whose a task is, in all micro-batches of a run."""
+        return f"{self.run} {self.step} {self.key}"
+
+    @property
+    def notice(self) -> str | None:
+        """What a task is found by that no state tells of."""
+        return None if self.batch is None else f"{self.owner} {self.batch}"
+
+
 @address_space.fitted()
 def run_step(
     chain: Chain,
@@ -89,10 +121,7 @@ def run_step(
     bundles: Iterator[bytes],
     *,
     columns: Columns,
-    step: str,
-    partition: int,
-    run: str,
-    batch: int | None,
+    shard: Shard,
 ) -> StepEnd | None:
     """Carries out one step.
 
@@ -102,11 +131,7 @@ def run_step(
         before: What the stream has kept; ``None`` for a shard that is new.
         bundles: The rows that came, as Arrow IPC.
         columns: The columns of the rows, as `kinds_of` gives them.
-        step: Tells the steps of a query apart: the same in each of its micro-batches.
-        partition: Number of the partition.
-        run: The run of the query.
-        batch: Number of the micro-batch; ``None`` if it has none, so that nobody finds a task that
-            is made in it before the state tells of it.
+        shard: Whose rows they are.
 
     Returns:
         What it came to; ``None`` if there is nothing to keep.
@@ -118,32 +143,35 @@ def run_step(
 
     carried = None if before is None else Carried.decode(before)
     if carried is not None:
+        _check_shard(shard, carried)
         _check_columns(chain, columns, carried)
     first = next(bundles, None)
     has_rows = carried is not None and sum(carried.rows) > 0
     rows = _Rows(bundles if first is None else itertools.chain([first], bundles))
-    adopted = None if carried is None else _adopted(carried, run, carry_over, rows)
+    adopted = None if carried is None else _adopted(carried, shard, carry_over, rows)
     if carried is not None and adopted is not None:
-        return _end(carry_over, carried, adopted, carried, adopted=carried.rows[0])
+        return _end(shard, carry_over, carried, adopted, carried, adopted=carried.rows[0])
     if first is None and not has_rows:
-        return None if carried is None else _emptied(carried)
+        return None if carried is None else _emptied(shard, carried)
     # Nothing binds a shard without rows to the columns that the query had before.
     schema = (
         carried.schema if carried is not None and (has_rows or not first) else _schema_of(first)
     )
     redone = 0 if carried is None else carried.rows[0]
-    name = None if batch is None else f"{run} {batch} {step} {partition}"
+    name = shard.notice
     posted = None if name is None else _posted(name, schema)
     if posted is not None:
         # An earlier attempt of this step has made a task, which no state tells of.
-        adopted = _adopted(posted, run, carry_over, rows)
+        adopted = _adopted(posted, shard, carry_over, rows)
         if adopted is not None:
-            return _end(carry_over, carried, adopted, posted, redone=redone)
+            return _end(shard, carry_over, carried, adopted, posted, redone=redone)
     # Nothing at all is saved of a task that was gone already.
     saved = None if carried is None else carried.operators or None
     input_schema = pa.ipc.read_schema(pa.py_buffer(schema))
     gap = 0.0 if carried is None else max(0.0, time.time() - carried.written_at / 1e6)
-    task = HeldTask(chain, input_schema, saved, partition=partition, run=run, gap=gap)
+    task = HeldTask(
+        chain, input_schema, saved, partition=shard.partition, owner=shard.owner, gap=gap
+    )
     holder().keep(task)
     task.begin(0)
     if name is not None:
@@ -151,7 +179,7 @@ def run_step(
     part_end = _worked_off(task, rows, carry_over)
     address, token = holder().address
     place = _Place(task.id, address, token, schema, part=0)
-    return _end(carry_over, carried, part_end, place, redone=redone)
+    return _end(shard, carry_over, carried, part_end, place, redone=redone)
 
 
 def kinds_of(fields: Iterable[Any]) -> Columns:
@@ -160,6 +188,26 @@ def kinds_of(fields: Iterable[Any]) -> Columns:
         (field.name, "" if field.type.num_fields else str(field.type).replace("large_", ""))
         for field in fields
     )
+
+
+def _check_shard(shard: Shard, carried: Carried) -> None:
+    """Checks that what is carried over is of this shard, with the rows of the same keys."""
+    if carried.shard != shard.key:
+        msg = f"the state of shard {carried.shard} has come to shard {shard.key} of the query"
+        raise SnapshotError(msg, ErrorKind.SNAPSHOT_DAMAGED)
+    is_waiting = sum(carried.rows) > 0 or carried.completed_rows > 0
+    if not is_waiting or shard.count in (0, carried.shards):
+        return
+    before = f"spread over {carried.shards} shards" if carried.shards else "in no order"
+    way_out = "Run the query as it was with carry_over=CarryOver(drain=True)"
+    if carried.shards:
+        setting = f"spark.sql.shuffle.partitions to {carried.shards}"
+        way_out = f"Set {setting} before the call, or run the query so with CarryOver(drain=True)"
+    msg = (
+        f"rows in flight are {before}, and the query has {shard.count} shards now, so rows of a"
+        f" key would lose their order. {way_out}, until nothing is in flight"
+    )
+    raise SnapshotError(msg, ErrorKind.SNAPSHOT_SCHEMA_MISMATCH)
 
 
 def _check_columns(chain: Chain, columns: Columns, carried: Carried) -> None:
@@ -220,12 +268,12 @@ def _posted(step: str, schema: bytes) -> _Place | None:
 
 
 def _adopted(
-    carried: Carried | _Place, run: str, carry_over: CarryOver, rows: _Rows
+    carried: Carried | _Place, shard: Shard, carry_over: CarryOver, rows: _Rows
 ) -> PartEnd | None:
     """Returns what the rows come to in the task that is still there, in whichever process."""
     from sparkawait._core import RemoteTask
 
-    held = holder().begin(carried.task, run, carried.part)
+    held = holder().begin(carried.task, shard.owner, carried.part)
     address, token = holder().address
     is_here = not carried.address or (carried.address, carried.token) == (address, token)
     if held is None and is_here:
@@ -233,7 +281,9 @@ def _adopted(
     try:
         if held is not None:
             return _worked_off(held, rows, carry_over)
-        remote = RemoteTask.begin(carried.address, carried.token, carried.task, run, carried.part)
+        remote = RemoteTask.begin(
+            carried.address, carried.token, carried.task, shard.owner, carried.part
+        )
         if remote is None:
             return None
         for bundle in rows:
@@ -256,6 +306,7 @@ def _worked_off(task: HeldTask, rows: _Rows, carry_over: CarryOver) -> PartEnd:
 
 
 def _end(
+    shard: Shard,
     carry_over: CarryOver,
     before: Carried | None,
     end: PartEnd,
@@ -272,6 +323,8 @@ def _end(
         outputs, kept, kept_rows = [*outputs, *kept], [], 0
     state = Carried(
         written_at=time.time_ns() // 1000,
+        shard=shard.key,
+        shards=shard.count,
         task=place.task,
         part=place.part + 1,
         token=place.token,
@@ -294,12 +347,14 @@ def _end(
     )
 
 
-def _emptied(carried: Carried) -> StepEnd:
+def _emptied(shard: Shard, carried: Carried) -> StepEnd:
     """Emits what is left of a task that is gone and had nothing in flight."""
     from sparkawait._core import Carried
 
     state = Carried(
         written_at=time.time_ns() // 1000,
+        shard=shard.key,
+        shards=shard.count,
         task=carried.task,
         part=carried.part,
         token=carried.token,

@@ -8,13 +8,13 @@
 ```
 
 A shard is a partition of the shuffle, and has one key: the smallest integers whose hash names each
-of the partitions. Spark keeps one value for each shard, whose meaning it does not know. To be
-called on the driver; what it makes is called on the task thread of an executor.
+of the partitions. How many there are is known where a micro-batch runs (`Shards`). Spark keeps one
+value for each shard, whose meaning it does not know. To be called on the driver; what it makes is
+called on the task thread of an executor.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -31,9 +31,9 @@ from sparkawait._worker.bundles import pack, unpack
 from sparkawait._worker.step import kinds_of
 from sparkawait.carry_over import CarryOver
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.spark.metrics import is_connect
 from sparkawait.spark.partition import renamed, with_types
 from sparkawait.spark.schemas import to_arrow
+from sparkawait.spark.shards import Shards, shard_keys
 from sparkawait.spark.shipment import Shipment
 from sparkawait.spark.stateful import observed_as
 from sparkawait.spark.step import BATCH, NUMBERS, Step
@@ -41,7 +41,7 @@ from sparkawait.spark.vehicle import stepped_by
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from sparkawait.spark.metrics import TaskMetrics
 
@@ -49,16 +49,12 @@ __all__ = [
     "CarryPlan",
     "check_carry_over",
     "check_same",
-    "shard_keys",
     "without_watermark",
 ]
 
-_SHARD = "__sparkawait_shard"
+_HASH = "__sparkawait_hash"
 _BUNDLE_TYPES = "shard int, part int, seq bigint, payload binary"
-_CORES_FACTOR = 2
 _WATERMARK = "spark.watermarkDelayMs"
-
-_logger = logging.getLogger("sparkawait")
 
 
 def check_carry_over(df: DataFrame, plan: Plan) -> CarryOver | None:
@@ -149,16 +145,15 @@ class CarryPlan:
             field.with_name(name)
             for field, name in zip(to_arrow(source.schema, zone), known, strict=False)
         )
-        shards = shard_keys(_shards(source.sparkSession))
-        if self.by:
+        shards, is_keyed = Shards.of(source.sparkSession), bool(self.by)
+        if is_keyed:
             by = [f"`{source.columns[known.index(column)]}`" for column in self.by]
-            index = F.pmod(F.hash(*map(F.col, by)), F.lit(len(shards)))
-            source = source.withColumn(_SHARD, index)
-        packed = source.mapInArrow(Pack(shards, names, is_sorted=bool(self.by)), _BUNDLE_TYPES)
+            source = source.withColumn(_HASH, F.hash(*map(F.col, by)))
+        packed = source.mapInArrow(Pack(shards, names, is_keyed=is_keyed), _BUNDLE_TYPES)
         stepped = stepped_by(
             self.carry_over.vehicle,
             packed.groupBy("shard"),
-            Step(chain, self.carry_over, columns, accumulators),
+            Step(chain, self.carry_over, columns, accumulators, shards if is_keyed else None),
         )
         observed = stepped.observe(
             observed_as(source, chain.plans[0].function_name, self.carry_over.name),
@@ -172,14 +167,12 @@ class CarryPlan:
 class Pack(Shipment):
     """Makes bundles of rows; given to ``mapInArrow``."""
 
-    def __init__(
-        self, shards: Sequence[int], names: Sequence[str] | None, *, is_sorted: bool
-    ) -> None:
+    def __init__(self, shards: Shards, names: Sequence[str] | None, *, is_keyed: bool) -> None:
         """Starts nothing: this is the driver."""
         self.__name__ = "pack"
-        self._shards = list(shards)
+        self._shards = shards
         self._names = None if names is None else list(names)
-        self._is_sorted = is_sorted
+        self._is_keyed = is_keyed
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the bundles of a partition."""
@@ -187,14 +180,18 @@ class Pack(Shipment):
         partition = 0 if context is None else context.partitionId()
         turn = 0 if context is None else int(context.getLocalProperty(BATCH) or 0)
         if self._names is not None:
-            names = [*self._names, *([_SHARD] if self._is_sorted else [])]
+            names = [*self._names, *([_HASH] if self._is_keyed else [])]
             batches = (self._renamed(batch, names) for batch in batches)
         return pack(
-            batches, self._shards, partition=partition, turn=turn, is_sorted=self._is_sorted
+            batches,
+            shard_keys(self._shards.count()),
+            partition=partition,
+            turn=turn,
+            is_keyed=self._is_keyed,
         )
 
     def _renamed(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-        if self._is_sorted:
+        if self._is_keyed:
             columns = [*batch.columns[: len(names) - 1], batch.columns[-1]]
             return pa.RecordBatch.from_arrays(columns, names=list(names))
         return renamed(batch, names)
@@ -211,39 +208,10 @@ class Unpack(Shipment):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a partition."""
         for batch in batches:
-            # The row of numbers has none.
-            payloads = [it.as_buffer() for it in batch.column(0) if it.is_valid]
-            for rows in unpack(payloads):
+            payloads = [it.as_buffer() for it in batch.column(0)]
+            # That of the row of numbers is empty.
+            for rows in unpack(it for it in payloads if it.size):
                 yield with_types(rows, self._result_types)
-
-
-def shard_keys(shards: int) -> list[int]:
-    """Returns an integer for each partition of a shuffle, which Spark sends to it.
-
-    They are the smallest ones, beginning with 0.
-    """
-    found: dict[int, int] = {}
-    number = 0
-    while len(found) < shards:
-        found.setdefault(_hash_of(number) % shards, number)
-        number += 1
-    return [found[index] for index in range(shards)]
-
-
-def _hash_of(number: int) -> int:
-    """Returns what Spark's ``hash`` makes of an integer: Murmur3 with the seed 42."""
-    mask = 0xFFFFFFFF
-
-    def rotated(value: int, bits: int) -> int:
-        return ((value << bits) | (value >> (32 - bits))) & mask
-
-    mixed = rotated((number & mask) * 0xCC9E2D51 & mask, 15) * 0x1B873593 & mask
-    mixed = (rotated(42 ^ mixed, 13) * 5 + 0xE6546B64) & mask
-    mixed ^= 4
-    mixed = (mixed ^ (mixed >> 16)) * 0x85EBCA6B & mask
-    mixed = (mixed ^ (mixed >> 13)) * 0xC2B2AE35 & mask
-    mixed ^= mixed >> 16
-    return mixed - (1 << 32) if mixed >> 31 else mixed
 
 
 def without_watermark(schema: StructType) -> StructType:
@@ -253,24 +221,6 @@ def without_watermark(schema: StructType) -> StructType:
         metadata = {name: it for name, it in field.metadata.items() if name != _WATERMARK}
         fields.append(StructField(field.name, field.dataType, field.nullable, metadata))
     return StructType(fields)
-
-
-def _shards(spark: SparkSession) -> int:
-    """Returns the partitions of a shuffle, and warns if they are many."""
-    shards = int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
-    if is_connect(spark):
-        return shards
-    cores = spark.sparkContext.defaultParallelism
-    if shards > _CORES_FACTOR * cores:
-        _logger.warning(
-            "`carry_over` runs a task for each of the %d partitions of"
-            " spark.sql.shuffle.partitions in every micro-batch, on %d cores; set it to %d before"
-            " the first start of the query, since its checkpoint keeps the number",
-            shards,
-            cores,
-            cores,
-        )
-    return shards
 
 
 def _refuse(message: str) -> None:

@@ -27,11 +27,11 @@ class StateFunction(Shipment):
         self._step = step
 
     def __call__(
-        self, _key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: Any
+        self, key: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: Any
     ) -> Iterator[pd.DataFrame]:
         """Yields what leaves in this micro-batch, and a row of numbers."""
         before = state.get if state.exists else None
-        end = self._step.run(before, () if state.hasTimedOut else frames)
+        end = self._step.run(key, before, () if state.hasTimedOut else frames)
         if end is None:
             return
         state.update((STATE_VERSION, end.state))

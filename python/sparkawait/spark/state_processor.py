@@ -68,19 +68,20 @@ def _open(types: StructType, version: int, sealed: bytes) -> StatefulProcessor:
         def init(self, handle: Any) -> None:
             self.handle = handle
             self.state = handle.getValueState("shard", types)
-            self.has_run = False
+            self.have_run: set[Any] = set()
 
-        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: ARG002, N802, N803 - Spark's signature
-            yield from self.run(rows, timerValues)
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803 - Spark's signature
+            yield from self.run(key, rows, timerValues)
 
         def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:  # noqa: ARG002, N802, N803 - Spark's signature
-            if not self.has_run:
-                yield from self.run((), timerValues)
+            # A partition may have several shards.
+            if key not in self.have_run:
+                yield from self.run(key, (), timerValues)
 
-        def run(self, rows: Any, now: Any) -> Any:
-            self.has_run = True
+        def run(self, key: Any, rows: Any, now: Any) -> Any:
+            self.have_run.add(key)
             step = pickle.loads(sealed)  # noqa: S301 - Spark itself sends pickles
-            end = step.run(self.state.get(), rows)
+            end = step.run(key, self.state.get(), rows)
             if end is None:
                 return
             self.state.update((version, end.state))

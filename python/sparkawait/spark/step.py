@@ -24,12 +24,13 @@ from pyspark.sql.types import (
 
 from sparkawait._plan.chain import Chain
 from sparkawait._worker.logs import write_to_standard_error
-from sparkawait._worker.step import Columns, StepEnd, run_step
+from sparkawait._worker.step import Columns, Shard, StepEnd, run_step
 from sparkawait.carry_over import CarryOver
 from sparkawait.exceptions import AsyncIOError, ConfigurationError, ErrorKind
 from sparkawait.spark.connection import Connection
 from sparkawait.spark.metrics import of_one_task
 from sparkawait.spark.partition import keep_cause
+from sparkawait.spark.shards import Shards
 from sparkawait.spark.shipment import Shipment
 
 if TYPE_CHECKING:
@@ -73,8 +74,12 @@ class Step(Shipment):
         carry_over: CarryOver,
         columns: Columns,
         accumulators: Sequence[Accumulator[TaskMetrics] | None],
+        shards: Shards | None,
     ) -> None:
-        """Starts nothing: this is the driver."""
+        """Starts nothing: this is the driver.
+
+        Without `shards` rows of a key may go to any of them.
+        """
         self.name = chain.name
         # A query may have several, of the same run, micro-batches and shards.
         self._id = uuid.uuid4().hex
@@ -83,11 +88,15 @@ class Step(Shipment):
         self._columns = columns
         self._is_ordered = any(plan.mode != "unordered" for plan in chain.plans)
         self._accumulators = tuple(accumulators)
+        self._shards = shards
 
-    def run(self, state: Sequence[Any] | None, frames: Iterable[pd.DataFrame]) -> StepEnd | None:
+    def run(
+        self, key: Sequence[Any], state: Sequence[Any] | None, frames: Iterable[pd.DataFrame]
+    ) -> StepEnd | None:
         """Returns what the rows of this micro-batch come to; ``None``: there is nothing to keep.
 
         Args:
+            key: The key of the shard.
             state: What Spark has kept, of `STATE_TYPES`; ``None`` for a shard that is new.
             frames: The bundles that came.
 
@@ -101,6 +110,14 @@ class Step(Shipment):
             _check_version(int(version))
         context = TaskContext.get()
         batch = None if context is None else context.getLocalProperty(BATCH)
+        shard = Shard(
+            key=int(key[0]),
+            count=0 if self._shards is None else self._shards.count(),
+            step=self._id,
+            partition=0 if context is None else context.partitionId(),
+            run="" if context is None else context.getLocalProperty(_RUN) or "",
+            batch=None if batch is None else int(batch),
+        )
         connection = Connection.of_this_worker()
         try:
             with connection.interrupted_by_hang_up():
@@ -110,10 +127,7 @@ class Step(Shipment):
                     None if before is None else bytes(before),
                     self._bundles(frames),
                     columns=self._columns,
-                    step=self._id,
-                    partition=0 if context is None else context.partitionId(),
-                    run="" if context is None else context.getLocalProperty(_RUN) or "",
-                    batch=None if batch is None else int(batch),
+                    shard=shard,
                 )
         except AsyncIOError as error:
             keep_cause(error)
@@ -126,7 +140,8 @@ class Step(Shipment):
         self._report(end)
         numbers = [*(getattr(end, name) for name in NUMBERS), end.oldest]
         rows = [(payload, 0, 0, 0, 0, 0.0) for payload in end.outputs]
-        return pd.DataFrame([*rows, (None, *numbers)], columns=STEP_TYPES.names)
+        # A column of nulls in one of several frames is a FutureWarning of pandas.
+        return pd.DataFrame([*rows, (b"", *numbers)], columns=STEP_TYPES.names)
 
     def _bundles(self, frames: Iterable[pd.DataFrame]) -> Iterator[bytes]:
         if not self._is_ordered:

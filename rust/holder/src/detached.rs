@@ -217,8 +217,8 @@ impl Shared {
 /// that ends.
 pub struct DetachedTask {
     id: TaskId,
-    /// The run of the query that it belongs to: another one may have other functions.
-    run: String,
+    /// Whose it is, such as a shard's in a run of a query: others may have other functions and rows.
+    owner: String,
     shared: Arc<Shared>,
     feeder: TaskFeeder,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -241,7 +241,7 @@ impl DetachedTask {
     pub fn start(
         driver: TaskDriver,
         feeder: TaskFeeder,
-        run: String,
+        owner: String,
         gap: Duration,
     ) -> std::io::Result<Arc<Self>> {
         let state = State { idle: Idle::new(gap), ..State::default() };
@@ -251,7 +251,7 @@ impl DetachedTask {
             .name("sparkawait-detached".to_owned())
             .spawn(move || drive(driver, &of_thread))?;
         let id = TaskId(random()?);
-        let task = Arc::new(Self { id, run, shared, feeder, thread: Mutex::new(Some(thread)) });
+        let task = Arc::new(Self { id, owner, shared, feeder, thread: Mutex::new(Some(thread)) });
         tasks().insert(id.0, Arc::downgrade(&task));
         Ok(task)
     }
@@ -266,18 +266,18 @@ impl DetachedTask {
         self.id
     }
 
-    /// Begins the part behind `part` others, in a run of the query. A task that has failed says so
-    /// when the part ends.
+    /// Begins the part behind `part` others of its owner. A task that has failed says so when the
+    /// part ends.
     ///
     /// A part may be begun again, by a step that is carried out once more because it did not count
     /// before: what is there of the part is not put again, and if all of it is, the answer is the
     /// same.
-    pub fn begin(&self, run: &str, part: u64) -> Begun {
+    pub fn begin(&self, owner: &str, part: u64) -> Begun {
         let mut state = self.shared.lock();
         if state.is_begun {
             return Begun::Busy;
         }
-        if self.run != run || state.is_retired() {
+        if self.owner != owner || state.is_retired() {
             return Begun::Stale;
         }
         if state.part == part && state.progress == Progress::None {
@@ -296,13 +296,13 @@ impl DetachedTask {
     }
 
     /// Does as [`begin`](Self::begin), after waiting for somebody else to end, at most for `timeout`.
-    pub fn begin_within(&self, run: &str, part: u64, timeout: Duration) -> Begun {
+    pub fn begin_within(&self, owner: &str, part: u64, timeout: Duration) -> Begun {
         let waiting =
             self.shared.changed.wait_timeout_while(self.shared.lock(), timeout, |state| {
                 state.is_begun && !state.has_ended
             });
         drop(waiting);
-        self.begin(run, part)
+        self.begin(owner, part)
     }
 
     /// Leaves a part to whoever begins it again.

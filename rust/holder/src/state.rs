@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   "SAWC"  version: u16  checksum: u64 of all behind it
-//!   written at: i64 (microseconds since 1970)
+//!   written at: i64 (microseconds since 1970)  shard: i32  shards: u32
 //!   task: 16 bytes  part: u64  token: 16 bytes  address: bytes
 //!   schema: bytes                                of the input, as Arrow IPC
 //!   completed: rows u64, count, bytes*           Arrow IPC, in the order in which they leave
@@ -25,7 +25,7 @@ use crate::ipc;
 use crate::reader::{Reader, put_bytes, put_count};
 
 const MAGIC: [u8; 4] = *b"SAWC";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// Names a task among all of all processes; whoever knows it may take it up.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -42,6 +42,10 @@ impl fmt::Debug for TaskId {
 pub struct Carried {
     /// When it was written, in microseconds since 1970.
     pub written_at: i64,
+    /// The key of the shard.
+    pub shard: i32,
+    /// Over how many shards the rows of the query are spread.
+    pub shards: u32,
     /// The task that has the calls in flight.
     pub task: TaskId,
     /// Parts that the task had worked off.
@@ -64,6 +68,7 @@ pub struct Carried {
 impl fmt::Debug for Carried {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Carried")
+            .field("shard", &self.shard)
             .field("task", &self.task)
             .field("part", &self.part)
             .field("completed_rows", &self.completed_rows)
@@ -80,6 +85,8 @@ impl Carried {
         out.extend(VERSION.to_le_bytes());
         out.extend([0; 8]);
         out.extend(self.written_at.to_le_bytes());
+        out.extend(self.shard.to_le_bytes());
+        out.extend(self.shards.to_le_bytes());
         out.extend(self.task.0);
         out.extend(self.part.to_le_bytes());
         out.extend(self.token);
@@ -121,6 +128,7 @@ impl Carried {
 
     fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let written_at = reader.array().map(i64::from_le_bytes)?;
+        let (shard, shards) = (reader.array().map(i32::from_le_bytes)?, reader.u32()?);
         let (task, part) = (TaskId(reader.array()?), reader.u64()?);
         let token = reader.array()?;
         let address = String::from_utf8(reader.bytes()?.to_vec()).ok()?;
@@ -130,6 +138,8 @@ impl Carried {
         let operators = reader.bytes()?.to_vec();
         reader.is_empty().then_some(Self {
             written_at,
+            shard,
+            shards,
             task,
             part,
             token,
@@ -263,6 +273,8 @@ mod tests {
     fn carried() -> Carried {
         Carried {
             written_at: -7,
+            shard: -3,
+            shards: 8,
             task: TaskId([3; 16]),
             part: 5,
             token: [9; 16],
@@ -293,7 +305,7 @@ mod tests {
     #[test]
     fn newer_version_is_named() {
         let mut bytes = carried().encode();
-        bytes[4] = 2;
+        bytes[4] = 3;
 
         let error = Carried::decode(&bytes).unwrap_err();
 
@@ -301,7 +313,7 @@ mod tests {
             matches!(error, TaskError::Saved { kind: ErrorKind::SnapshotVersionUnknown, .. }),
             "{error}"
         );
-        assert!(error.to_string().contains("format 2"), "{error}");
+        assert!(error.to_string().contains("format 3"), "{error}");
     }
 
     #[test]

@@ -18,11 +18,11 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn states() -> impl Strategy<Value = Carried> {
-    let numbers = (any::<i64>(), any::<u64>(), any::<u64>());
+    let numbers = (any::<i64>(), any::<i32>(), any::<u32>(), any::<u64>(), any::<u64>());
     let names = (any::<[u8; 16]>(), any::<[u8; 16]>(), "[a-z/]{0,20}");
     (numbers, names, bytes(), vec(bytes(), 0..4), bytes()).prop_map(
         |(
-            (written_at, part, completed_rows),
+            (written_at, shard, shards, part, completed_rows),
             (task, token, address),
             schema,
             completed,
@@ -31,6 +31,8 @@ fn states() -> impl Strategy<Value = Carried> {
             let task = TaskId(task);
             Carried {
                 written_at,
+                shard,
+                shards,
                 task,
                 part,
                 token,
@@ -91,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn newer_version_says_so(state in states(), version in 2..=u16::MAX) {
+    fn newer_version_says_so(state in states(), version in 3..=u16::MAX) {
         let mut bytes = state.encode();
         bytes[4..6].copy_from_slice(&version.to_le_bytes());
         let (kind, message) = refusal(&bytes).unwrap();

@@ -98,15 +98,21 @@ impl DetachedTask {
 
     /// Lets the task work, on a thread of its own; returns what it is called. The part that it goes
     /// on with has ended `gap` seconds ago.
-    fn start<'py>(&self, py: Python<'py>, run: String, gap: f64) -> PyResult<Bound<'py, PyBytes>> {
+    fn start<'py>(
+        &self,
+        py: Python<'py>,
+        owner: String,
+        gap: f64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
         let gap = to_duration("gap", gap)?;
         let built = self.built.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (driver, feeder) = built.ok_or_else(|| closed_error("the task was started before"))?;
-        let task =
-            sparkawait_holder::DetachedTask::start(driver, feeder, run, gap).map_err(|error| {
+        let task = sparkawait_holder::DetachedTask::start(driver, feeder, owner, gap).map_err(
+            |error| {
                 let message = format!("no thread could be started for a task: {error}");
                 AsyncIOError::new_err((message, ErrorKind::ThreadNotStarted.as_str()))
-            })?;
+            },
+        )?;
         let id = PyBytes::new(py, &task.id().0);
         self.task.set(task).map_err(|_| internal_error("a task was started twice"))?;
         Ok(id)
@@ -127,8 +133,8 @@ impl DetachedTask {
     }
 
     /// Begins a part; `None`: somebody else has begun one, false: the task is of no use.
-    fn begin(&self, run: &str, part: u64) -> PyResult<Option<bool>> {
-        Ok(match self.task()?.begin(run, part) {
+    fn begin(&self, owner: &str, part: u64) -> PyResult<Option<bool>> {
+        Ok(match self.task()?.begin(owner, part) {
             Begun::Yes => Some(true),
             Begun::Stale => Some(false),
             Begun::Busy => None,
@@ -236,11 +242,12 @@ impl RemoteTask {
         address: String,
         token: [u8; 16],
         task: [u8; 16],
-        run: &str,
+        owner: &str,
         part: u64,
     ) -> Option<Self> {
         let address = Address { path: address, token };
-        let task = py.detach(|| endpoint::RemoteTask::begin(&address, TaskId(task), run, part))?;
+        let task =
+            py.detach(|| endpoint::RemoteTask::begin(&address, TaskId(task), owner, part))?;
         Some(Self { task: Mutex::new(task) })
     }
 
@@ -348,10 +355,12 @@ pub(crate) struct Carried {
 #[pymethods]
 impl Carried {
     #[new]
-    #[pyo3(signature = (*, written_at, task, part, token, address, schema, completed, completed_rows, operators))]
+    #[pyo3(signature = (*, written_at, shard, shards, task, part, token, address, schema, completed, completed_rows, operators))]
     #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
     fn new(
         written_at: i64,
+        shard: i32,
+        shards: u32,
         task: [u8; 16],
         part: u64,
         token: [u8; 16],
@@ -364,6 +373,8 @@ impl Carried {
         let task = TaskId(task);
         let carried = sparkawait_holder::Carried {
             written_at,
+            shard,
+            shards,
             task,
             part,
             token,
@@ -394,6 +405,16 @@ impl Carried {
     #[getter]
     fn written_at(&self) -> i64 {
         self.carried.written_at
+    }
+
+    #[getter]
+    fn shard(&self) -> i32 {
+        self.carried.shard
+    }
+
+    #[getter]
+    fn shards(&self) -> u32 {
+        self.carried.shards
     }
 
     #[getter]

@@ -61,8 +61,8 @@ pub(super) enum Subject {
     Part {
         /// The task.
         task: TaskId,
-        /// The run of the query.
-        run: String,
+        /// Whose it is.
+        owner: String,
         /// Parts before it.
         part: u64,
     },
@@ -74,11 +74,11 @@ impl Subject {
     pub(super) fn to_bytes(&self) -> Bytes {
         let mut out = Vec::new();
         match self {
-            Self::Part { task, run, part } => {
+            Self::Part { task, owner, part } => {
                 out.push(0);
                 out.extend(task.0);
                 out.extend(part.to_le_bytes());
-                put_bytes(&mut out, run.as_bytes());
+                put_bytes(&mut out, owner.as_bytes());
             }
             Self::Rows(ChannelKey { index, generation }) => {
                 out.push(1);
@@ -95,8 +95,8 @@ impl Subject {
         let read = match kind {
             0 => {
                 let (task, part) = (TaskId(reader.array()?), reader.u64()?);
-                let run = String::from_utf8(reader.bytes()?.to_vec()).ok()?;
-                Self::Part { task, run, part }
+                let owner = String::from_utf8(reader.bytes()?.to_vec()).ok()?;
+                Self::Part { task, owner, part }
             }
             1 => Self::Rows(ChannelKey { index: reader.u32()?, generation: reader.u32()? }),
             _ => return None,
@@ -111,9 +111,9 @@ mod tests {
 
     #[test]
     fn subject_that_was_written_is_read_whole_or_not_at_all() {
-        let run = "run".to_owned();
+        let owner = "run".to_owned();
         for subject in [
-            Subject::Part { task: TaskId([3; 16]), run, part: 7 },
+            Subject::Part { task: TaskId([3; 16]), owner, part: 7 },
             Subject::Rows(ChannelKey { index: 1, generation: 2 }),
         ] {
             let bytes = subject.to_bytes();

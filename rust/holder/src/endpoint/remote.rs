@@ -47,8 +47,8 @@ pub struct RemoteTask {
 
 impl RemoteTask {
     /// Begins a part of a task; `None` if the task is not there, or elsewhere with its input.
-    pub fn begin(address: &Address, id: TaskId, run: &str, part: u64) -> Option<Self> {
-        let subject = Subject::Part { task: id, run: run.to_owned(), part };
+    pub fn begin(address: &Address, id: TaskId, owner: &str, part: u64) -> Option<Self> {
+        let subject = Subject::Part { task: id, owner: owner.to_owned(), part };
         let (link, answer) = Link::ask(address, &subject).ok()?;
         if let Ok(Received::Wanted(rows)) = link.receive(answer, ANSWER) {
             return Some(Self { link, answer, rows });

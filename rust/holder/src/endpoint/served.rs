@@ -57,9 +57,9 @@ fn serve_step(link: &Link, answers: ChannelKey, subject: &Subject) {
 }
 
 fn begin(subject: &Subject) -> Option<Arc<DetachedTask>> {
-    let Subject::Part { task, run, part } = subject else { return None };
+    let Subject::Part { task, owner, part } = subject else { return None };
     let task = DetachedTask::find(*task)?;
-    match task.begin_within(run, *part, ANSWER / 2) {
+    match task.begin_within(owner, *part, ANSWER / 2) {
         Begun::Yes => Some(task),
         Begun::Busy => None,
         Begun::Stale => {

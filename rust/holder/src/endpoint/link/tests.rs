@@ -9,7 +9,7 @@ use crate::random::random;
 const LONG: Duration = Duration::from_secs(60);
 
 const SUBJECT: Subject =
-    Subject::Part { task: crate::TaskId([1; 16]), run: String::new(), part: 7 };
+    Subject::Part { task: crate::TaskId([1; 16]), owner: String::new(), part: 7 };
 
 /// Sends what was asked for, and then nothing but the end.
 fn echo(link: Arc<Link>, channel: ChannelKey, subject: Subject) -> io::Result<()> {

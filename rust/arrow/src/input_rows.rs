@@ -25,6 +25,7 @@ use crate::{
     key_columns::Keys,
     refused_rows::RefusedRows,
     row_bytes::{RowBytes, bytes_of_rows},
+    tally::Tally,
 };
 
 mod compaction;
@@ -167,6 +168,8 @@ pub struct InputRows {
     held: HeldValues<Arc<InputBatch>>,
     /// Rows accepted so far.
     accepted: u64,
+    /// Which they are, where they lie now.
+    tally: Tally,
     /// What was left of batches with few rows when they were looked at last.
     left_alone: Sparse,
 }
@@ -177,8 +180,8 @@ impl InputRows {
         let (sizes, texts) = (RowBytes::of(&schema), TextColumns::of(&schema));
         let conform = Conform::new(Side::Input, schema);
         let (held, accepted, has_invalid_texts) = (HeldValues::new(), 0, false);
-        let left_alone = Sparse::default();
-        Self { conform, texts, has_invalid_texts, sizes, held, accepted, left_alone }
+        let (left_alone, tally) = (Sparse::default(), Tally::default());
+        Self { conform, texts, has_invalid_texts, sizes, held, accepted, tally, left_alone }
     }
 
     /// The schema that every batch must have.
@@ -248,7 +251,9 @@ impl InputRows {
     fn hold(&mut self, input: InputBatch, rows: u32) -> u32 {
         let hidden = &input.hidden;
         let bytes = self.sizes.of_batch(&input.batch) + bytes_of_rows(hidden, 0, hidden.num_rows());
-        self.held.insert(Arc::new(input), rows, bytes)
+        let handle = self.held.insert(Arc::new(input), rows, bytes);
+        self.tally.add(handle, 0, rows);
+        handle
     }
 
     /// The batch under a handle.
@@ -301,6 +306,11 @@ impl InputRows {
     /// The batch is dropped with its last row, unless someone shares it.
     pub fn release(&mut self, batch: u32, rows: u32) {
         self.held.release(batch, rows);
+    }
+
+    /// All rows accepted so far.
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// The bytes of all batches held at the moment.

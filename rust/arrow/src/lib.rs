@@ -40,6 +40,7 @@ mod row_failure;
 mod row_store;
 mod run_list;
 pub mod simple_string;
+mod tally;
 
 pub use amounts::{MOST_AMOUNT, NoAmount, amount_of, amount_of_whole, amounts};
 pub use channel_columns::ChannelColumns;
@@ -48,7 +49,7 @@ pub use event_time::{WatermarkAfter, WatermarkGenerator, WatermarkStrategy};
 pub use input_rows::{BatchRows, InputBatch, InputRows, RowRef};
 pub use invalid_texts::{InvalidTexts, has_bytes_for_texts};
 pub use key_columns::{KeyColumns, Keys};
-pub use output_assembler::OutputAssembler;
+pub use output_assembler::{OutputAssembler, RowsLeft};
 pub use output_schema::{ERROR_COLUMN, OnError, OutputColumns, output_schema};
 pub use own_memory::with_own_memory;
 pub use refused_rows::{RefusedRow, RefusedRows};

@@ -22,6 +22,7 @@ use crate::{
     row_bytes::bytes_of_rows,
     row_failure::{self, RowFailure},
     run_list::{Run, RunList, Window},
+    tally::Tally,
 };
 
 /// Builds output batches from input rows and their results, in emission order.
@@ -56,7 +57,30 @@ pub struct OutputAssembler {
     rows: usize,
     /// Output rows taken so far.
     taken: u64,
+    left: RowsLeft,
     positions: Positions,
+}
+
+/// Input rows that have left, by what became of them; a row with several results has left with its
+/// last one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RowsLeft {
+    /// Rows that were put out, with their results or with what a failure leaves.
+    pub put_out: u64,
+    /// Rows without a result.
+    pub without_result: u64,
+    /// Rows that failed, where those are dropped.
+    pub dropped: u64,
+    /// Which they were.
+    tally: Tally,
+}
+
+impl RowsLeft {
+    /// Whether they are the rows of `tally`, each of them once.
+    pub(crate) fn are(&self, tally: &Tally) -> bool {
+        self.tally == *tally
+    }
 }
 
 impl OutputAssembler {
@@ -82,6 +106,7 @@ impl OutputAssembler {
             failures: VecDeque::new(),
             rows: 0,
             taken: 0,
+            left: RowsLeft::default(),
             positions: Positions::default(),
         })
     }
@@ -113,6 +138,8 @@ impl OutputAssembler {
     #[inline]
     pub fn push(&mut self, inputs: &mut InputRows, row: RowRef, results: ResultRows) {
         if results.is_empty() {
+            self.left.without_result += 1;
+            self.left.tally.add(row.batch, row.row, 1);
             inputs.release(row.batch, 1);
             return;
         }
@@ -135,6 +162,8 @@ impl OutputAssembler {
         match self.on_error {
             OnError::Fail => return Err(failure),
             OnError::Drop => {
+                self.left.dropped += 1;
+                self.left.tally.add(row.batch, row.row, 1);
                 inputs.release(row.batch, 1);
                 return Ok(());
             }
@@ -145,6 +174,14 @@ impl OutputAssembler {
         self.results.push_null();
         self.rows += 1;
         Ok(())
+    }
+
+    /// The input rows that have left so far.
+    pub fn left(&self) -> RowsLeft {
+        RowsLeft {
+            put_out: self.left.tally.rows() - self.left.without_result - self.left.dropped,
+            ..self.left
+        }
     }
 
     /// Output rows waiting to be taken.
@@ -206,8 +243,12 @@ impl OutputAssembler {
         let batch = self
             .build(inputs, &input, chunks, &result)
             .map_err(|source| Error::Kernel { rows, source })?;
-        input.release_rows(|batch, rows| inputs.release(batch, rows));
-        result.release_rows(|chunk, rows| chunks.release(chunk, rows));
+        let left = &mut self.left.tally;
+        input.release_rows(|batch, row, rows| {
+            left.add(batch, row, rows);
+            inputs.release(batch, rows);
+        });
+        result.release_rows(|chunk, _, rows| chunks.release(chunk, rows));
         self.rows -= rows;
         self.taken += rows as u64;
         Ok(Some(batch))

@@ -12,7 +12,7 @@ use crate::{
     error::Error,
     input_rows::{BatchRows, InputRows, RowRef},
     key_columns::Keys,
-    output_assembler::OutputAssembler,
+    output_assembler::{OutputAssembler, RowsLeft},
     output_schema::{ERROR_COLUMN, OnError, OutputColumns},
     result_chunks::{ResultChunks, ResultRows},
     row_failure::RowFailure,
@@ -172,6 +172,16 @@ impl RowStore {
     /// As [`InputRows::compact`].
     pub fn compact<'a>(&mut self, rows: impl Iterator<Item = &'a mut RowRef>) -> Result<(), Error> {
         self.inputs.compact(rows)
+    }
+
+    /// The input rows that have left so far.
+    pub fn left(&self) -> RowsLeft {
+        self.output.left()
+    }
+
+    /// Whether each accepted row has left, once.
+    pub fn has_each_left_once(&self) -> bool {
+        self.output.left().are(self.inputs.tally())
     }
 
     /// Output rows waiting to be taken.

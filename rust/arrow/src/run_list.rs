@@ -166,16 +166,16 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Calls `release` with each source and how many of its rows end here.
+    /// Calls `release` with each source, and the rows of it that end here: the first, and how many.
     ///
     /// A repeated row ends with its last repetition.
-    pub(crate) fn release_rows(&self, mut release: impl FnMut(u32, u32)) {
+    pub(crate) fn release_rows(&self, mut release: impl FnMut(u32, u32, u32)) {
         let last = self.runs.len().wrapping_sub(1);
         for (i, run) in self.runs.iter().enumerate().filter(|(_, run)| !run.is_nulls()) {
             match run.step {
                 0 if i == last && self.open_repeat => {}
-                0 => release(run.source, 1),
-                _ => release(run.source, run.len),
+                0 => release(run.source, run.start, 1),
+                _ => release(run.source, run.start, run.len),
             }
         }
     }
@@ -187,7 +187,7 @@ mod tests {
 
     fn released(window: &Window) -> Vec<(u32, u32)> {
         let mut released = Vec::new();
-        window.release_rows(|source, rows| released.push((source, rows)));
+        window.release_rows(|source, _, rows| released.push((source, rows)));
         released
     }
 

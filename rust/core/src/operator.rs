@@ -11,6 +11,7 @@ mod config;
 mod hedge_handler;
 mod hedging;
 mod in_flight;
+mod levels;
 mod metrics;
 mod remarks;
 mod result_handler;
@@ -25,6 +26,7 @@ pub use action::{
     Remark, Retry, TooLate,
 };
 pub use config::{Config, EndOfInput, FailurePolicy, OutputMode};
+pub use levels::Levels;
 pub use metrics::Metrics;
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotState};
 pub use snapshot_codec::{SnapshotError, decode_snapshot, encode_snapshot};
@@ -146,6 +148,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             is_closed: false,
             metrics: Metrics::default(),
         }
+    }
+
+    /// Returns its settings.
+    pub const fn config(&self) -> &Config {
+        &self.config
     }
 
     /// Returns whether [`process_element`](Self::process_element) would take a record.

@@ -35,6 +35,9 @@ pub trait BatchCodec {
     /// Why the task failed.
     type Error: Send;
 
+    /// Returns the number of rows in a batch of input; watermarks are none.
+    fn rows_of(input: &Self::Input) -> usize;
+
     /// Takes a batch of input.
     ///
     /// # Errors
@@ -150,8 +153,31 @@ pub trait BatchCodec {
     /// Returns the number of records that left without a result although their call returned.
     fn dropped(&self) -> u64;
 
+    /// Returns what became of the input rows that have left, by the places that they had.
+    fn left(&self) -> RowsLeft;
+
+    /// Names the function in errors.
+    fn function(&self) -> &str;
+
+    /// Makes the error of a promise that the crates of this project have broken.
+    fn broken(what: String) -> Self::Error;
+
     /// Describes the record that failed the operator.
     fn failure(&mut self, failed: Emitted<Self::Element, (), Self::Failure>) -> Self::Error;
+}
+
+/// Rows of the input that have left, by what became of them. A row counts once, however many results
+/// it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowsLeft {
+    /// Put out: with results, or with what its failure leaves.
+    pub put_out: u64,
+    /// Left out because they had no result.
+    pub without_result: u64,
+    /// Left out because they failed.
+    pub dropped: u64,
+    /// Whether they are all rows that were taken, each of them once.
+    pub are_all: bool,
 }
 
 /// What an operator held, as its codec took it up again.
@@ -184,6 +210,9 @@ pub trait CarryCodec: BatchCodec<Results: Clone, Failure: Clone> {
         snapshot: Snapshot<Self::Element, Self::Results, Self::Failure>,
         inputs: &VecDeque<Self::Input>,
     ) -> Result<Self::Saved, Self::Error>;
+
+    /// Returns the number of rows that were saved.
+    fn rows_saved(saved: &Self::Saved) -> usize;
 
     /// Takes up what was saved; pending records have the whole of their timeout again.
     ///

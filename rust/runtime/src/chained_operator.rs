@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One operator of a task, with its function and all that bounds what it does.
 
+mod room;
+mod settling;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -10,6 +13,7 @@ use sparkawait_core::operator::{Actions, AsyncWaitOperator, AttemptId, Config, H
 use sparkawait_core::policy::{CallPolicy, Costs, WarmUp};
 use sparkawait_core::time::ProcessingTime;
 
+use crate::account::Account;
 use crate::async_function::AsyncFunction;
 use crate::backlog_warning::BacklogWarning;
 use crate::batch_codec::{BatchCodec, CarryCodec, Restored};
@@ -39,6 +43,8 @@ pub struct ChainedOperator<X: BatchCodec, F> {
     permitted: NonZeroUsize,
     /// Input that the codec has not taken.
     inputs: VecDeque<X::Input>,
+    /// The rows that it was given.
+    account: Account,
     /// Whether the input ended.
     has_ended: bool,
     /// Whether it ended, and the operator was not told.
@@ -74,6 +80,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
             function,
             config,
             inputs: VecDeque::new(),
+            account: Account::default(),
             has_ended: false,
             input_ended: false,
             has_put_out: false,
@@ -97,6 +104,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
 
     /// Puts `input` behind the input that waits.
     pub(crate) fn put_input(&mut self, input: X::Input) {
+        self.account.put_in(X::rows_of(&input));
         self.inputs.push_back(input);
     }
 
@@ -501,6 +509,8 @@ impl<X: CarryCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         function: F,
         saved: X::Saved,
     ) -> Result<Self, X::Error> {
+        let mut account = Account::default();
+        account.restore(X::rows_saved(&saved));
         let Restored { snapshot, keys, inputs } = codec.restore(saved)?;
         let mut places = keys.iter().map(|(_, channel, price)| (*channel, *price));
         let mut of_keys = keys.iter().map(|(key, ..)| *key);
@@ -511,7 +521,8 @@ impl<X: CarryCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
             |_| of_keys.next().flatten(),
             ProcessingTime::ZERO,
         );
-        Ok(Self { operator: restored, inputs, ..Self::new(operator, config, codec, function) })
+        let new = Self::new(operator, config, codec, function);
+        Ok(Self { operator: restored, inputs, account, ..new })
     }
 
     /// Returns what it holds, and goes on with it.

@@ -38,6 +38,11 @@ const TURN: Duration = Duration::from_millis(100);
 /// How old published metrics get while the task runs; at its end they are exact.
 const METRICS_INTERVAL: Duration = Duration::from_millis(100);
 
+/// How long a task that nothing can happen to any more is looked at before it fails. Tests, which are
+/// built with debug assertions, do not wait: each of them looks for a false alarm.
+const STUCK_FOR: Duration =
+    if cfg!(debug_assertions) { Duration::ZERO } else { Duration::from_secs(10) };
+
 /// What a turn came to.
 #[derive(Debug)]
 pub enum Turn<O> {
@@ -71,6 +76,8 @@ pub struct Driver<X: BatchCodec, F, C = MonotonicClock> {
     suspension: Option<Suspension>,
     /// Whether the last mail was run before its turn, for an operator that waits for room.
     has_yielded: bool,
+    /// Since when nothing can happen any more although rows are held.
+    stuck_since: Option<ProcessingTime>,
     /// Mails that were run since deadlines were looked at.
     mails: u32,
     parker: Arc<Parker>,
@@ -137,6 +144,7 @@ where
             processor,
             suspension: None,
             has_yielded: false,
+            stuck_since: None,
             mails: 0,
             parker,
             read_ahead,
@@ -226,6 +234,7 @@ where
             self.resume_default_action();
             match self.next_step() {
                 Step::RunMail(mail) => {
+                    self.stuck_since = None;
                     self.run_mail(mail.payload, now);
                     self.mails += 1;
                     if self.mails >= MAILS_BEFORE_TIME {
@@ -291,10 +300,13 @@ where
         if !is_over {
             return Ok(None);
         }
-        match self.error.take().or_else(|| self.chain.last_mut().take_failure()) {
-            Some(error) => Err(error),
-            None => Ok(Some(Turn::Finished)),
+        if let Some(error) = self.error.take().or_else(|| self.chain.last_mut().take_failure()) {
+            return Err(error);
         }
+        if !self.is_closed {
+            self.chain.settle()?;
+        }
+        Ok(Some(Turn::Finished))
     }
 
     /// Looks whether the part of the input that ends is worked off; returns when it is so in any case.
@@ -386,9 +398,25 @@ where
             Some(due) if due <= now => return self.chain.handle_time(now),
             next => next,
         };
-        let deadlines = [next, self.flusher.deadline(), Some(end)];
+        let flush = self.flusher.deadline();
+        let has_deadline = next.is_some_and(|it| it != ProcessingTime::NEVER) || flush.is_some();
+        if !has_deadline && self.is_stuck(now) {
+            let error = self.chain.stuck();
+            return self.fail(error, now);
+        }
+        let deadlines = [next, flush, Some(end)];
         let until = deadlines.into_iter().flatten().min().unwrap_or(end);
         self.parker.park(until.saturating_since(now));
+    }
+
+    /// Returns whether rows have been held for a while that wait for nothing that could come.
+    fn is_stuck(&mut self, now: ProcessingTime) -> bool {
+        let is_last_part = self.part.as_ref().is_some_and(Part::drains);
+        if self.error.is_some() || !self.chain.is_stuck(!is_last_part) {
+            self.stuck_since = None;
+            return false;
+        }
+        now >= *self.stuck_since.get_or_insert(now) + STUCK_FOR
     }
 
     fn publish_metrics(&mut self, now: ProcessingTime) {

@@ -6,6 +6,7 @@
 //! | [`driver`] | the mailbox loop of a task |
 //! | [`operator_chain`], [`chained_operator`] | the operators that the loop drives, each the input of the next |
 //! | [`batch_codec`], [`async_function`] | what the loop moves, and the function that it calls |
+//! | `account` | each row that came in has left once, or is held |
 //! | [`mail`] | what other threads tell the task |
 //! | [`part`] | input that comes in parts, whose rows outlive them |
 //! | [`feeder`] | the bounded hand-over of input from another thread |
@@ -18,6 +19,7 @@
 //!
 //! The crate is generic in what flows: it knows neither Arrow nor Python.
 
+mod account;
 pub mod async_function;
 mod backlog_warning;
 pub mod batch_codec;
@@ -44,7 +46,7 @@ pub mod shared_page;
 pub mod tokio_runtime;
 
 pub use async_function::AsyncFunction;
-pub use batch_codec::{BatchCodec, CarryCodec, Restored};
+pub use batch_codec::{BatchCodec, CarryCodec, Restored, RowsLeft};
 pub use chained_operator::ChainedOperator;
 pub use channel_recorder::NamedChannels;
 pub use driver::{Carry, Driver, Mailbox, Turn};

@@ -313,6 +313,40 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
         }
     }
 
+    /// Checks that all rows have left each operator, at the end of the input.
+    ///
+    /// # Errors
+    ///
+    /// As [`ChainedOperator::settle`].
+    pub(crate) fn settle(&self) -> Result<(), X::Error> {
+        self.operators.iter().enumerate().try_for_each(|(position, it)| it.settle(position))
+    }
+
+    /// Returns whether rows are held of which nothing can become any more, if no deadline is armed and
+    /// there is no mail: no call will be answered, and no input helps.
+    ///
+    /// As long as `more` input may come, only rows that keep it out count.
+    pub(crate) fn is_stuck(&self, more: bool) -> bool {
+        let has_branches = |it: &usize| self.branches.iter().any(|of| of.operator == *it);
+        // The calls of an operator with branches are the rows of these.
+        let mut callers = (0..self.operators.len()).filter(|it| !has_branches(it));
+        let holds_rows = if more && !self.operators[0].has_ended() {
+            self.operators[0].has_input()
+        } else {
+            self.operators.iter().any(ChainedOperator::holds_rows)
+        };
+        holds_rows && self.is_open() && !callers.any(|it| self.operators[it].awaits_answers())
+    }
+
+    /// Makes the error of a chain that is stuck.
+    pub(crate) fn stuck(&self) -> X::Error {
+        let rooms = self.operators.iter().enumerate().map(|(position, it)| it.describe(position));
+        X::broken(format!(
+            "the task would wait for ever: it holds rows, and no call is in flight, no deadline is set              and nothing was sent to it. {}",
+            rooms.collect::<Vec<_>>().join(". ")
+        ))
+    }
+
     /// Returns whether no operator holds anything.
     pub(crate) fn is_empty(&self) -> bool {
         self.operators.iter().all(ChainedOperator::is_empty)
@@ -329,9 +363,13 @@ impl<X: CarryCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
     ///
     /// # Errors
     ///
-    /// As [`CarryCodec::save`].
+    /// As [`CarryCodec::save`], or rows are missing.
     pub(crate) fn save(&mut self, now: ProcessingTime) -> Result<Vec<X::Saved>, X::Error> {
-        self.operators.iter_mut().map(|it| it.save(now)).collect()
+        let saved = self.operators.iter_mut().map(|it| it.save(now));
+        let saved = saved.collect::<Result<Vec<_>, _>>()?;
+        let mut settled = self.operators.iter().zip(&saved).enumerate();
+        settled.try_for_each(|(position, (it, saved))| it.settle_part(position, saved))?;
+        Ok(saved)
     }
 
     /// Returns whether a row is held that was restored `times` times, or more often.

@@ -27,6 +27,11 @@ impl Part {
         Self { patience, ends: None }
     }
 
+    /// Returns whether it ends with its last row, however long that takes.
+    pub(crate) fn drains(&self) -> bool {
+        self.patience == Patience::Drain
+    }
+
     /// Notes that all rows were admitted; returns when the part ends in any case.
     pub(crate) fn admitted(&mut self, now: ProcessingTime) -> ProcessingTime {
         match self.patience {

@@ -23,7 +23,7 @@ use sparkawait_core::operator::{
 };
 use sparkawait_core::policy::{CallSign, Price};
 use sparkawait_runtime::batch_codec::InputElement;
-use sparkawait_runtime::{BatchCodec, ReplySender};
+use sparkawait_runtime::{BatchCodec, ReplySender, RowsLeft};
 
 use crate::error::{CallFailure, TaskError};
 use crate::function::{Call, Calls, ReplyGroup, ReplySink, ResultGroup, SettledCall, ToldLimit};
@@ -241,6 +241,10 @@ impl BatchCodec for TaskCodec {
     type Output = RecordBatch;
     type Error = TaskError;
 
+    fn rows_of(input: &RecordBatch) -> usize {
+        input.num_rows()
+    }
+
     fn accept(&mut self, input: RecordBatch) -> Result<(), TaskError> {
         self.accept_restored(input, 0)
     }
@@ -422,6 +426,20 @@ impl BatchCodec for TaskCodec {
 
     fn dropped(&self) -> u64 {
         self.dropped
+    }
+
+    fn left(&self) -> RowsLeft {
+        let (left, are_all) = (self.rows.left(), self.rows.has_each_left_once());
+        let (without_result, dropped) = (left.without_result, left.dropped);
+        RowsLeft { put_out: left.put_out, without_result, dropped, are_all }
+    }
+
+    fn function(&self) -> &str {
+        &self.config.function
+    }
+
+    fn broken(what: String) -> TaskError {
+        TaskError::Internal(what)
     }
 
     fn failure(&mut self, failed: Emitted<RowRef, (), Box<CallFailure>>) -> TaskError {

@@ -73,6 +73,7 @@ impl InputRows {
         let copied = self.copy(&rows).map_err(|source| Error::Kernel { rows: count, source })?;
         let batch = self.hold(copied, len);
         for (position, row) in (0..).zip(rows) {
+            self.tally.remove(row.batch, row.row);
             self.held.release(row.batch, 1);
             *row = RowRef { batch, row: position };
         }

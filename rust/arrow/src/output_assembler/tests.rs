@@ -315,3 +315,48 @@ fn texts_that_are_not_utf8_leave_beside_others_as_they_came() {
         assert_eq!(whole.schema().field(0).data_type(), &DataType::Binary);
     }
 }
+
+#[test]
+fn rows_that_left_are_counted_once_by_what_became_of_them() {
+    for (on_error, failed, dropped) in
+        [(OnError::Drop, 0, 13), (OnError::Null, 13, 0), (OnError::Capture, 13, 0)]
+    {
+        let mut rig = Rig::new(OutputColumns::Replace, on_error);
+        let (mut rows, others) = (rig.input(61), rig.input(3));
+        rows.splice(7..7, others);
+        // 13 fail; of the other 51 each has 0 to 4 results, so 11 have none.
+        for (index, row) in (0..).zip(&rows) {
+            if index < 13 {
+                rig.fail(*row).unwrap();
+            } else {
+                let mut results = rig.results(4);
+                rig.push(*row, results.split_front((index - 13) % 5));
+                rig.chunks.discard(results);
+            }
+            if index % 17 == 0 {
+                rig.take(11);
+            }
+            assert!(!rig.assembler.left().are(rig.inputs.tally()), "row {index}");
+        }
+        while rig.take(7).is_some() {}
+
+        let left = rig.assembler.left();
+        assert_eq!((left.put_out, left.without_result, left.dropped), (failed + 40, 11, dropped));
+        assert!(left.are(rig.inputs.tally()), "{on_error:?}");
+        assert_eq!(rig.held(), (0, 0));
+    }
+}
+
+#[test]
+fn a_row_that_left_twice_does_not_stand_for_one_that_never_did() {
+    let mut rig = Rig::new(OutputColumns::Append, OnError::Fail);
+    let rows = rig.input(3);
+    let mut results = rig.results(3);
+    for row in [rows[0], rows[2], rows[2]] {
+        rig.push(row, results.split_front(1));
+    }
+    rig.take(3);
+
+    assert_eq!((rig.assembler.left().put_out, rig.held()), (3, (0, 0)));
+    assert!(!rig.assembler.left().are(rig.inputs.tally()));
+}

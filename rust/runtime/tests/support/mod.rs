@@ -29,7 +29,7 @@ use sparkawait_runtime::batch_codec::InputElement;
 use sparkawait_runtime::clock::Clock;
 use sparkawait_runtime::{
     AsyncFunction, BatchCodec, BufferTimeout, ChainedOperator, Driver, DriverConfig, Feeder,
-    Mailbox, OperatorChain, ReplySender, Turn,
+    Mailbox, OperatorChain, ReplySender, RowsLeft, Turn,
 };
 
 pub(crate) use turns::Turns;
@@ -42,6 +42,9 @@ pub(crate) const BAD_RESULT: u32 = u32::MAX;
 
 /// A result that leaves nothing in the output.
 pub(crate) const NO_RESULT: u32 = 9;
+
+/// A row that the codec takes and loses.
+pub(crate) const LOST_ROW: u32 = u32::MAX - 2;
 
 /// A row that is a watermark; its time does not matter.
 pub(crate) const WATERMARK: u32 = u32::MAX - 1;
@@ -128,6 +131,8 @@ pub(crate) struct Numbers {
     output: VecDeque<String>,
     input_bytes: usize,
     result_bytes: usize,
+    put_out: u64,
+    without_result: u64,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -144,6 +149,10 @@ impl BatchCodec for Numbers {
     type Output = Vec<String>;
     type Error = String;
 
+    fn rows_of(input: &Vec<u32>) -> usize {
+        input.iter().filter(|row| **row != WATERMARK).count()
+    }
+
     fn accept(&mut self, input: Vec<u32>) -> Result<(), String> {
         self.seen.lock().unwrap().inputs += 1;
         self.seen.lock().unwrap().waiting += input.len();
@@ -156,6 +165,9 @@ impl BatchCodec for Numbers {
     }
 
     fn next_element(&mut self) -> Option<InputElement<u32>> {
+        while self.input.front() == Some(&LOST_ROW) {
+            self.input.pop_front();
+        }
         let value = self.input.pop_front()?;
         let mut seen = self.seen.lock().unwrap();
         seen.elements += 1;
@@ -243,7 +255,9 @@ impl BatchCodec for Numbers {
             self.result_bytes -= result as usize;
             self.seen.lock().unwrap().held -= 1;
         }
-        if emitted.outcome != Ok(NO_RESULT) {
+        if emitted.outcome == Ok(NO_RESULT) {
+            self.without_result += 1;
+        } else {
             self.output.push_back(text(emitted.record.value, &emitted.outcome));
         }
     }
@@ -277,6 +291,7 @@ impl BatchCodec for Numbers {
         });
         let rows = within.count().max(1).min(max_rows).min(self.output.len());
         self.input_bytes -= rows * ROW_BYTES;
+        self.put_out += rows as u64;
         Ok((rows > 0).then(|| self.output.drain(..rows).collect()))
     }
 
@@ -291,6 +306,19 @@ impl BatchCodec for Numbers {
 
     fn dropped(&self) -> u64 {
         0
+    }
+
+    fn left(&self) -> RowsLeft {
+        let (put_out, without_result) = (self.put_out, self.without_result);
+        RowsLeft { put_out, without_result, dropped: 0, are_all: true }
+    }
+
+    fn function(&self) -> &'static str {
+        "numbers"
+    }
+
+    fn broken(what: String) -> String {
+        what
     }
 
     fn failure(&mut self, failed: Emitted<u32, (), &'static str>) -> String {
@@ -368,6 +396,10 @@ pub(crate) struct Scripted<S> {
 }
 
 impl<S: FnMut(&World, Told)> Scripted<S> {
+    pub(crate) fn new(script: S, world: World) -> Self {
+        Self { script, world, told: Arc::default() }
+    }
+
     fn tell(&mut self, told: Told) {
         self.told.lock().unwrap().push(told);
         (self.script)(&self.world, told);

@@ -162,6 +162,11 @@ impl CarryCodec for TaskCodec {
         Ok(saved)
     }
 
+    fn rows_saved(saved: &SavedOperator) -> usize {
+        let held = saved.rows.iter().map(|it| it.batch.0.num_rows());
+        held.chain(saved.inputs.iter().map(|it| it.0.num_rows())).sum()
+    }
+
     fn restore(&mut self, saved: SavedOperator) -> Result<Restored<Self>, TaskError> {
         let elements: ByteSnapshot = decode_snapshot(&saved.snapshot).map_err(|error| {
             let kind = match error {

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The account of an operator: each row that came in has left once, or is held.
+//!
+//! ```text
+//!   came + restored = put out + without a result + dropped + held
+//!   ---------------   ------------------------------------   ----
+//!   lengths of the    places of the rows that the codec      lengths of the batches
+//!   batches put in    let go of                              that are handed over
+//! ```
+//!
+//! What is compared is counted in different places, from different things, so that a row which one of
+//! them loses is missed by the other. It is looked at when the input has ended, and at the end of each
+//! part of it. Tasks that fail, or whose consumer wants no more, have none.
+
+use crate::batch_codec::RowsLeft;
+
+/// The rows that an operator was given.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Account {
+    /// Rows of the batches that were put in.
+    came: u64,
+    /// Rows that an earlier task had held.
+    restored: u64,
+}
+
+impl Account {
+    #[inline]
+    pub(crate) const fn put_in(&mut self, rows: usize) {
+        self.came += rows as u64;
+    }
+
+    pub(crate) const fn restore(&mut self, rows: usize) {
+        self.restored += rows as u64;
+    }
+
+    /// Says what does not add up.
+    pub(crate) fn mismatch(&self, left: &RowsLeft, held: Option<usize>) -> Option<String> {
+        let Self { came, restored } = *self;
+        let RowsLeft { put_out, without_result, dropped, are_all } = *left;
+        let (given, gone) = (came + restored, put_out + without_result + dropped);
+        let is_right = match held {
+            Some(held) => given == gone + held as u64,
+            None => given == gone && are_all,
+        };
+        if is_right {
+            return None;
+        }
+        let held = held.map_or(String::new(), |rows| format!(", {rows} are handed over"));
+        let twice = if given == gone && held.is_empty() {
+            "; some have left twice and others never"
+        } else {
+            ""
+        };
+        Some(format!(
+            "{came} rows came in and {restored} were restored, but {put_out} were put out, \
+             {without_result} had no result, {dropped} were dropped{held}{twice}"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEFT: RowsLeft = RowsLeft { put_out: 20, without_result: 3, dropped: 4, are_all: true };
+
+    fn account(came: usize, restored: usize) -> Account {
+        let mut account = Account::default();
+        account.put_in(came);
+        account.restore(restored);
+        account
+    }
+
+    #[test]
+    fn what_came_has_left_or_is_held() {
+        assert_eq!(account(20, 7).mismatch(&LEFT, None), None);
+        assert_eq!(account(20, 18).mismatch(&LEFT, Some(11)), None);
+        let held = RowsLeft { are_all: false, ..LEFT };
+        assert_eq!(account(20, 18).mismatch(&held, Some(11)), None, "some are there still");
+    }
+
+    #[test]
+    fn a_row_that_is_missing_or_there_twice_is_told_with_all_numbers() {
+        assert_eq!(
+            account(21, 7).mismatch(&LEFT, None).unwrap(),
+            "21 rows came in and 7 were restored, but 20 were put out, 3 had no result, 4 were dropped"
+        );
+        assert_eq!(
+            account(20, 18).mismatch(&LEFT, Some(12)).unwrap(),
+            "20 rows came in and 18 were restored, but 20 were put out, 3 had no result, 4 were \
+             dropped, 12 are handed over"
+        );
+        let others = RowsLeft { are_all: false, ..LEFT };
+        let told = account(27, 0).mismatch(&others, None).unwrap();
+        assert!(told.ends_with("; some have left twice and others never"), "{told}");
+    }
+}

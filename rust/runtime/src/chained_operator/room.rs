@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What an operator holds, and what that waits for.
+
+use std::fmt::Write;
+
+use super::ChainedOperator;
+use crate::async_function::AsyncFunction;
+use crate::batch_codec::BatchCodec;
+
+impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
+    /// Returns whether its input has ended; some of it may wait.
+    pub(crate) const fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Returns whether it holds rows, its input and its output included.
+    pub(crate) fn holds_rows(&self) -> bool {
+        !self.is_empty() || self.codec.output_rows() > 0
+    }
+
+    /// Returns whether its function has something to answer.
+    pub(crate) fn awaits_answers(&self) -> bool {
+        self.operator.in_flight() > 0 || self.operator.levels().asked > 0
+    }
+
+    /// Describes what it holds, without any contents of rows.
+    pub(crate) fn describe(&self, position: usize) -> String {
+        let levels = self.operator.levels();
+        let mut text = format!(
+            "operator {position} (`{}`) holds {} rows of {}: {} completed, {} called of {}, {} asked \
+             for their timeout, {} between attempts, {} restored; {} batches of input wait",
+            self.codec.function(),
+            levels.held,
+            self.operator.config().capacity,
+            levels.completed,
+            levels.running,
+            levels.window,
+            levels.asked,
+            levels.backing_off,
+            levels.restored,
+            self.inputs.len() + usize::from(self.codec.has_element()),
+        );
+        let (input, results) = (self.codec.input_bytes(), self.codec.result_bytes());
+        let output = self.codec.output_rows();
+        // Writing to a text never fails.
+        let _ = write!(
+            text,
+            "; {output} rows of output; {input} bytes of input and {results} of results"
+        );
+        if levels.backing_off > 0 {
+            text.push_str("; a retry budget that only calls fill lets none of these go on");
+        }
+        text
+    }
+}

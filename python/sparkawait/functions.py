@@ -103,12 +103,14 @@ class AsyncFunction(TakesOptions):
         schema: The columns that the function returns: a DDL string, a `pyarrow.Schema` or a
             ``StructType``. The option ``schema=`` overrides it.
         batch: How rows are collected, for `async_invoke_batch`.
-        idempotent: Whether a call that is made twice does no more than one, which ``hedge=`` needs.
+        idempotent: Whether a call that is made twice does no more than one. ``hedge=`` needs
+            ``True``. With ``False`` a call that ran into ``attempt_timeout`` is not made again,
+            whatever ``retry=`` says; with ``None``, the default, it is.
     """
 
     schema: SchemaLike | None = None
     batch: Batch | None = None
-    idempotent: bool = False
+    idempotent: bool | None = None
 
     @property
     def name(self) -> str:
@@ -166,7 +168,7 @@ class FunctionFromCoroutine(AsyncFunction):
         schema: SchemaLike | None = None,
         batch: Batch | None = None,
         *,
-        idempotent: bool = False,
+        idempotent: bool | None = None,
     ) -> None:
         """Wraps `function`."""
         functools.update_wrapper(self, function)
@@ -200,13 +202,16 @@ class FunctionFromCoroutine(AsyncFunction):
 def async_function(function: _Coroutine, /) -> FunctionFromCoroutine: ...
 @overload
 def async_function(
-    schema: SchemaLike | None = None, *, batch: Batch | None = None, idempotent: bool = False
+    schema: SchemaLike | None = None,
+    *,
+    batch: Batch | None = None,
+    idempotent: bool | None = None,
 ) -> Callable[[_Coroutine], FunctionFromCoroutine]: ...
 def async_function(
     schema: SchemaLike | _Coroutine | None = None,
     *,
     batch: Batch | None = None,
-    idempotent: bool = False,
+    idempotent: bool | None = None,
 ) -> FunctionFromCoroutine | Callable[[_Coroutine], FunctionFromCoroutine]:
     """Declares what an ``async def`` returns, so that it can be called for every row.
 
@@ -220,8 +225,9 @@ def async_function(
         schema: The returned columns: a DDL string, a `pyarrow.Schema` or a ``StructType``; ``None``
             takes them from the annotation.
         batch: Calls the function with lists of rows; it returns one result per row.
-        idempotent: Says that a call that is made twice does no more than one, so that ``hedge=``
-            may make a second one.
+        idempotent: Whether a call that is made twice does no more than one. ``hedge=`` needs
+            ``True``. With ``False`` a call that ran into ``attempt_timeout`` is not made again,
+            whatever ``retry=`` says: it may have been carried out. With ``None`` it is.
 
     Returns:
         A decorator; used without parentheses, the decorated function. It can still be called and
@@ -253,7 +259,7 @@ def wrap_coroutine(
     schema: SchemaLike | None = None,
     batch: Batch | None = None,
     *,
-    idempotent: bool = False,
+    idempotent: bool | None = None,
 ) -> FunctionFromCoroutine:
     """Wraps an ``async def``, or anything that is called like one.
 
@@ -264,7 +270,8 @@ def wrap_coroutine(
     check_call(function, name, "row" if batch is None else "rows")
     if schema is not None:
         to_schema(schema)
-    flag(idempotent, "idempotent")
+    if idempotent is not None:
+        flag(idempotent, "idempotent")
     return FunctionFromCoroutine(cast("_Coroutine", function), schema, batch, idempotent=idempotent)
 
 

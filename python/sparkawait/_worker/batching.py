@@ -202,6 +202,7 @@ class BatchCall:
         runner = self._runner
         # Read by the watchdog.
         function_name = runner.function_name  # noqa: F841  # pyright: ignore[reportUnusedVariable]
+        runner.port.started(self._parts[0])
         while self._parts:
             part = self._parts.popleft()
             if len(self._wanted) < self.size:

@@ -44,6 +44,8 @@ pub(crate) struct OperatorArguments {
     max_concurrency: i64,
     timeout: Option<f64>,
     attempt_timeout: Option<f64>,
+    announces_starts: bool,
+    not_repeated: Option<String>,
     retry: Option<RetryArguments>,
     key: Option<Vec<String>>,
     on_error: String,
@@ -124,6 +126,7 @@ impl OperatorArguments {
             is_branch: self.is_branch,
             timeout: operator.timeout.unwrap_or(Duration::ZERO),
             attempt_timeout: operator.attempt_timeout.unwrap_or(Duration::ZERO),
+            not_repeated: self.not_repeated,
         };
         let column = &rows.error_column;
         let emitted = output_schema(&rows.input, &rows.results, rows.output, on_error, column)
@@ -135,6 +138,8 @@ impl OperatorArguments {
         let native = self.native;
         let concurrency = native.as_ref().map(|native| native.get().concurrency_of_function());
         let concurrency = concurrency.transpose()?.unwrap_or_default();
+        let starts_later = self.announces_starts;
+        let concurrency = if starts_later { concurrency.with_later_starts() } else { concurrency };
         let layers = cache.map(|it| Arc::new(it) as Arc<dyn Layer>).into_iter().collect();
         Ok(Operator {
             config: TaskConfig { operator, driver, rows, layers, concurrency },
@@ -155,6 +160,7 @@ impl OperatorArguments {
         operator.max_concurrency = to_capacity("max_concurrency", self.max_concurrency)?;
         operator.timeout = to_timeout("timeout", self.timeout)?;
         operator.attempt_timeout = to_timeout("attempt_timeout", self.attempt_timeout)?;
+        operator.repeats_timed_out = self.not_repeated.is_none();
         operator.retry = to_retry(self.retry.as_ref())?;
         operator.hedge = to_hedge(self.hedge.as_ref())?;
         operator.asks_on_timeout = self.has_timeout_handler;

@@ -262,6 +262,14 @@ impl Port {
         Ok(true)
     }
 
+    /// Notes that a call begins for rows that waited for it in line.
+    fn started(&self, rows: &Bound<'_, PyList>) -> PyResult<()> {
+        if self.replies.wants_starts() {
+            self.replies.started(&attempts(rows)?);
+        }
+        Ok(())
+    }
+
     /// Notes that a request is made for many rows, of which this is the first.
     fn request(&self, row: &Bound<'_, Row>) {
         self.replies.requested(row.get().attempt_id);

@@ -140,6 +140,8 @@ pub struct TimedOut {
     pub after: Duration,
     /// Attempts started.
     pub attempts: u32,
+    /// Why there was no further one although there are retries.
+    pub not_repeated: Option<String>,
     /// What the last attempt that failed came to.
     pub last: Option<Box<CallFailure>>,
 }
@@ -149,7 +151,7 @@ pub struct TimedOut {
 pub enum TimeLimit {
     /// `timeout`, over all attempts.
     Row,
-    /// `attempt_timeout`, of the last permitted attempt.
+    /// `attempt_timeout`, of an attempt that is not followed by another one.
     Attempt,
     /// `timeout`, of which too little was left for another attempt.
     TooLate(TooLate),
@@ -180,6 +182,10 @@ impl TimedOut {
                  begin in {delay:?}"
             ),
         };
+        if let Some(why) = &self.not_repeated {
+            text.push_str("; ");
+            text.push_str(why);
+        }
         if let Some(failure) = &self.last {
             text.push_str("; the last failure was: ");
             text.push_str(quote(failure));

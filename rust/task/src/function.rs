@@ -73,7 +73,7 @@ impl Replies {
         self.sink.send(group)
     }
 
-    /// Says that calls have begun, which waited before for a connection that others had: their
+    /// Says that calls have begun, which waited before, for a connection or for others to go with: their
     /// `attempt_timeout` begins, and what their duration tells of their destination.
     ///
     /// For functions whose [`Concurrency`](crate::concurrency::Concurrency) has shared connections,
@@ -82,6 +82,11 @@ impl Replies {
         if self.wants.starts {
             self.sink.started(attempts.to_vec());
         }
+    }
+
+    /// Returns whether somebody looks at when calls begin, see [`started`](Self::started).
+    pub const fn wants_starts(&self) -> bool {
+        self.wants.starts
     }
 
     /// Returns whether there are limits that replies may tell of, see [`tell`](Self::tell).

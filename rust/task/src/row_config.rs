@@ -56,6 +56,8 @@ pub struct RowConfig {
     pub timeout: Duration,
     /// Named in the error of a row whose last attempt took longer.
     pub attempt_timeout: Duration,
+    /// Why that attempt is the last one although there are retries, for the same error.
+    pub not_repeated: Option<String>,
 }
 
 impl RowConfig {

@@ -185,6 +185,22 @@ fn last_attempt_that_takes_too_long_names_its_own_limit() {
 }
 
 #[test]
+fn attempt_that_takes_too_long_says_why_it_is_not_made_again() {
+    let mut config = with_retries(task_config(OutputMode::Ordered, 4), 3);
+    (config.operator.attempt_timeout, config.rows.attempt_timeout) = (Some(BRIEF), BRIEF);
+    config.operator.repeats_timed_out = false;
+    config.rows.not_repeated = Some("it is not made again, because it has a price".to_owned());
+    let answers = Answers { failing: Some(1), hangs_at: 2, ..Answers::default() };
+
+    let error = TestTask::answered(config, answers).run(vec![input(0..3)]).unwrap_err();
+
+    let text = "`lookup` timed out for row 1 of partition 0: the last of 2 attempts took longer \
+                than 50ms; it is not made again, because it has a price; the last failure was: is \
+                down; raise `attempt_timeout`";
+    assert_eq!(error.to_string(), text);
+}
+
+#[test]
 fn results_that_do_not_fit_their_schema_fail_the_task() {
     let mut task = ordered(Answers { column: "another", ..Answers::default() });
 

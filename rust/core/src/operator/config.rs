@@ -60,6 +60,9 @@ pub struct Config {
     /// Whether an attempt begins when the function says so, and not when it is called: see
     /// [`handle_started`](super::AsyncWaitOperator::handle_started).
     pub announces_starts: bool,
+    /// Whether an attempt that took too long may be followed by another one. Not where a call that is
+    /// made twice does harm: nobody knows what it has done until then.
+    pub repeats_timed_out: bool,
     /// `None`: the first outcome is final.
     pub retry: Option<AsyncRetryStrategy>,
     /// Whether a timed-out record asks the function what to emit instead of failing.
@@ -89,6 +92,7 @@ impl Config {
             timeout: None,
             attempt_timeout: None,
             announces_starts: false,
+            repeats_timed_out: true,
             retry: None,
             asks_on_timeout: false,
             on_failure: FailurePolicy::FailTask,

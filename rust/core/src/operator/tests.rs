@@ -326,6 +326,30 @@ fn the_duration_of_a_call_is_counted_from_its_start() {
 }
 
 #[test]
+fn an_attempt_that_took_too_long_is_the_last_one_where_a_second_call_does_harm() {
+    let mut operator = operator(OutputMode::Ordered, 2, |config| {
+        retry_twice(config);
+        config.attempt_timeout = Some(Duration::from_nanos(3));
+        config.repeats_timed_out = false;
+        config.on_failure = FailurePolicy::Emit;
+    });
+    let calls = put(&mut operator, "ab", 0);
+
+    // What says of itself that it may be tried again is.
+    fail(&mut operator, calls[0], Retry::Yes, 1);
+    operator.handle_time(at(3));
+    assert_eq!(operator.pending_retries(), 1);
+    operator.handle_time(at(4));
+    let again = started(&mut operator);
+    assert_eq!(again, [AttemptId { entry: calls[0].entry, attempt: 2 }]);
+    operator.handle_time(at(9));
+
+    assert_eq!(started(&mut operator), []);
+    let found = failures(&mut operator);
+    assert_eq!(found, [Failure::AttemptTimedOut(Some("down")), Failure::AttemptTimedOut(None)]);
+}
+
+#[test]
 fn a_last_attempt_beyond_its_time_tells_the_failure_before_it() {
     let mut operator = operator(OutputMode::Ordered, 1, |config| {
         config.retry = Some(AsyncRetryStrategy::fixed_delay(1, Duration::from_nanos(1)));

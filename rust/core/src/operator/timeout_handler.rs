@@ -178,7 +178,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             channels.observe_attempt(channel, entry, attempt, since, now, CallSign::TimedOut);
             channels.expire_call(channel, now.nanos_since(since));
         }
-        if self.may_retry(attempt) {
+        if self.config.repeats_timed_out && self.may_retry(attempt) {
             self.back_off(attempt, Retry::Yes, CallSign::TimedOut, now);
         } else {
             self.metrics.timeouts += 1;

@@ -114,6 +114,7 @@ pub(crate) fn start(saved: &[u8], input: SchemaRef, capacity: usize) -> Started 
         is_branch: false,
         timeout: Duration::MAX,
         attempt_timeout: Duration::MAX,
+        not_repeated: None,
     };
     let driver = DriverConfig {
         max_rows_per_batch: 1000,

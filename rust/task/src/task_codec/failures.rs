@@ -25,7 +25,9 @@ impl TaskCodec {
             TimeLimit::Row | TimeLimit::TooLate(_) => self.config.timeout,
             TimeLimit::Attempt => self.config.attempt_timeout,
         };
-        TimedOut { limit, after, attempts, last }
+        let is_of_attempt = limit == TimeLimit::Attempt;
+        let not_repeated = self.config.not_repeated.clone().filter(|_| is_of_attempt);
+        TimedOut { limit, after, attempts, not_repeated, last }
     }
 
     /// Describes the final failure of a record.

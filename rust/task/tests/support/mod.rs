@@ -79,6 +79,7 @@ pub(crate) fn task_config(mode: OutputMode, capacity: usize) -> TaskConfig {
         is_branch: false,
         timeout: Duration::MAX,
         attempt_timeout: Duration::MAX,
+        not_repeated: None,
     };
     let driver = DriverConfig {
         max_rows_per_batch: 8192,

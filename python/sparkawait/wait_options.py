@@ -155,8 +155,8 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     attempt_timeout = Option(
         None,
         seconds,
-        "for one attempt, which is cancelled then and may be tried again, unless the function is not"
-        " idempotent: then it may have been carried out, and is the last one",
+        "for one attempt, which is cancelled then and may be tried again, unless the function is"
+        " not idempotent: then it may have been carried out, and is the last one",
         of_task=True,
     )
     max_concurrency = Option(

@@ -16,14 +16,18 @@ use sparkawait_task::task::{TaskDriver, TaskFeeder};
 use crate::bundles::{BundleId, Bundles};
 use crate::idle::Idle;
 use crate::ipc;
+use crate::of_process::OfProcess;
 use crate::random::random;
 use crate::state::{TaskId, count_rows, write_operators};
 
-/// All tasks of this process that are there.
-static TASKS: Mutex<BTreeMap<[u8; 16], Weak<DetachedTask>>> = Mutex::new(BTreeMap::new());
+type Tasks = Mutex<BTreeMap<[u8; 16], Weak<DetachedTask>>>;
 
-fn tasks() -> MutexGuard<'static, BTreeMap<[u8; 16], Weak<DetachedTask>>> {
-    TASKS.lock().unwrap_or_else(PoisonError::into_inner)
+/// All tasks of this process that are there.
+static TASKS: OfProcess<Tasks> = OfProcess::new();
+
+/// Does something with all tasks.
+fn with_tasks<T>(act: impl FnOnce(&mut BTreeMap<[u8; 16], Weak<DetachedTask>>) -> T) -> T {
+    act(&mut TASKS.get().lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// A row that was restored so often makes its part wait for it, so that it gets an outcome however
@@ -177,6 +181,8 @@ pub enum Begun {
     Yes,
     /// The task is elsewhere: what somebody has gone on with did not count. It is of no use any more.
     Stale,
+    /// The task has gone on: it is of use to others, and whoever asks is late.
+    Late,
     /// Somebody else brings a part.
     Busy,
 }
@@ -252,13 +258,13 @@ impl DetachedTask {
             .spawn(move || drive(driver, &of_thread))?;
         let id = TaskId(random()?);
         let task = Arc::new(Self { id, owner, shared, feeder, thread: Mutex::new(Some(thread)) });
-        tasks().insert(id.0, Arc::downgrade(&task));
+        with_tasks(|tasks| tasks.insert(id.0, Arc::downgrade(&task)));
         Ok(task)
     }
 
     /// Returns the task of this process that is called `id`.
     pub fn find(id: TaskId) -> Option<Arc<Self>> {
-        tasks().get(&id.0)?.upgrade()
+        with_tasks(|tasks| tasks.get(&id.0)?.upgrade())
     }
 
     /// Returns what it is called among all tasks of all processes.
@@ -288,7 +294,7 @@ impl DetachedTask {
         } else if state.part == part || (state.answer.is_some() && state.part == part + 1) {
             state.bundles.begin_again();
         } else {
-            return Begun::Stale;
+            return if part < state.part { Begun::Late } else { Begun::Stale };
         }
         state.is_begun = true;
         state.idle.begin(Instant::now());
@@ -440,7 +446,7 @@ impl DetachedTask {
 
 impl Drop for DetachedTask {
     fn drop(&mut self) {
-        tasks().remove(&self.id.0);
+        with_tasks(|tasks| tasks.remove(&self.id.0));
         self.feeder.put_failure(TaskError::Internal("the task was dropped".to_owned()));
     }
 }

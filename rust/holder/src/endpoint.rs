@@ -18,7 +18,7 @@
 //! something random that only the state of the stream tells, and a notice beside the socket.
 
 use std::io::{self, ErrorKind as IoKind};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 mod folder;
@@ -28,15 +28,17 @@ mod messages;
 mod notice;
 mod remote;
 mod served;
+mod socket;
 
 pub use messages::Address;
 pub use notice::Notice;
-pub use remote::{Answer, RemoteTask, StepError};
+pub use remote::{Answer, Bundle, RemoteTask, StepError};
 
 use crate::random::random;
 use folder::{SOCKET, folder};
 use link::Link;
 use served::serve;
+use socket::{accept, connect};
 
 /// Old sockets and notices that are looked at.
 const MOST_OLD: usize = 256;
@@ -55,11 +57,9 @@ pub fn listen() -> io::Result<Address> {
     let listener = UnixListener::bind(&path)?;
     let token = random()?;
     std::thread::Builder::new().name("sparkawait-listener".to_owned()).spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(stream) = stream else { continue };
-            // What cannot be served is lost to the other end, which knows what to do.
-            let _ = Link::start(stream, token, Some(serve), None);
-        }
+        // What cannot be served is lost to the other end, which knows what to do.
+        let start = |stream| drop(Link::start(stream, token, Some(serve), None));
+        accept(listener.incoming(), start, std::thread::sleep);
     })?;
     Ok(Address { path: path.to_string_lossy().into_owned(), token })
 }
@@ -78,7 +78,7 @@ fn remove_old(folder: &Path) {
         // A file that is something else refuses connections, too.
         if ends_with(notice::EXTENSION) {
             notice::remove_old(&path);
-        } else if ends_with(SOCKET) && UnixStream::connect(&path).is_err_and(is_refused) {
+        } else if ends_with(SOCKET) && connect(&path).is_err_and(is_refused) {
             let _ = std::fs::remove_file(&path);
         }
     }

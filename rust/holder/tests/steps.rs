@@ -14,7 +14,7 @@ use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use echo::{BAD, SLOW, Started, batch, schema};
 use sparkawait_core::ErrorKind;
-use sparkawait_holder::endpoint::{Address, Answer, Notice, RemoteTask, StepError, listen};
+use sparkawait_holder::endpoint::{Address, Answer, Bundle, Notice, RemoteTask, StepError, listen};
 use sparkawait_holder::{Begun, BundleId, Claim, DetachedTask, PartEnd, ipc};
 use sparkawait_runtime::Patience;
 use sparkawait_runtime::held_part::HeldPart;
@@ -48,18 +48,17 @@ fn part(task: &DetachedTask, number: u64, rows: &[i64], patience: Patience) -> A
     task.wait(LONG).unwrap().unwrap()
 }
 
+fn bundle(rows: &[i64]) -> Bundle {
+    Bundle::new(&ipc::write(&batch("row", rows)).unwrap())
+}
+
 /// Works a part off over a socket.
 fn remote(mut task: RemoteTask, bundles: &[&[i64]]) -> Result<Arc<PartEnd>, StepError> {
-    let ready = |task: &mut RemoteTask| {
-        while !task.is_wanted()? {}
-        Ok::<(), StepError>(())
-    };
     for rows in bundles {
-        ready(&mut task)?;
-        task.put(&ipc::write(&batch("row", rows)).unwrap())?;
+        let bundle = bundle(rows);
+        while !task.put(&bundle)? {}
     }
-    ready(&mut task)?;
-    task.put_end(AT_ONCE)?;
+    while !task.put_end(AT_ONCE)? {}
     let mut answer = Answer::default();
     while !task.wait(&mut answer)? {}
     Ok(Arc::new(answer.finish()))
@@ -187,9 +186,8 @@ fn failure_crosses_a_connection_with_its_kind() {
     assert!(started.task.put_end(Patience::Drain));
     started.task.wait(LONG).unwrap().unwrap();
     let mut begun = RemoteTask::begin(&address, started.task.id(), "run", 1).unwrap();
-    begun.put(&ipc::write(&batch("row", &[BAD])).unwrap()).unwrap();
-    while !begun.is_wanted().unwrap() {}
-    begun.put_end(Patience::Drain).unwrap();
+    while !begun.put(&bundle(&[BAD])).unwrap() {}
+    while !begun.put_end(Patience::Drain).unwrap() {}
 
     let mut answer = Answer::default();
     let error = loop {
@@ -234,7 +232,44 @@ fn step_that_is_carried_out_again_gets_the_same_answer_and_calls_nothing_twice()
     left.sort_unstable();
     assert_eq!(left, [1, SLOW]);
     assert_eq!([&again, &next].iter().map(|it| it.counts[0].attempts).sum::<u64>(), 2);
-    assert_eq!(started.task.begin("run", 0), Begun::Stale, "who has gone on needs it no more");
+    assert_eq!(started.task.begin("run", 0), Begun::Late, "who has gone on needs it no more");
+}
+
+#[test]
+fn late_attempt_of_a_step_costs_the_others_nothing() {
+    let address = listen().unwrap();
+    let started = start(&[]);
+    part(&started.task, 0, &[1, SLOW], AT_ONCE);
+    let second = part(&started.task, 1, &[2], AT_ONCE);
+
+    assert!(RemoteTask::begin(&address, started.task.id(), "run", 0).is_none());
+
+    started.let_go();
+    let next = part(&started.task, 2, &[], Patience::Drain);
+    assert!(rows(&next).contains(&SLOW));
+    assert_eq!([&second, &next].iter().map(|it| it.counts[0].attempts).sum::<u64>(), 1);
+    // Who is ahead of it knows that nobody can go on with it.
+    assert!(RemoteTask::begin(&address, started.task.id(), "run", 4).is_none());
+    assert_eq!(started.task.begin("run", 3), Begun::Stale);
+}
+
+#[test]
+fn step_whose_rows_cannot_be_read_is_told_so() {
+    let address = listen().unwrap();
+    let started = start(&[]);
+    let mut begun = RemoteTask::begin(&address, started.task.id(), "run", 0).unwrap();
+
+    let error = (|| {
+        while !begun.put(&Bundle::new(b"no rows"))? {}
+        while !begun.put_end(AT_ONCE)? {}
+        let mut answer = Answer::default();
+        while !begun.wait(&mut answer)? {}
+        Ok::<(), StepError>(())
+    })();
+
+    assert!(matches!(error, Err(StepError::Lost(_))), "{error:?}");
+    // It is there for whoever brings them whole.
+    assert_eq!(rows(&part(&started.task, 0, &[1], Patience::Drain)), [1]);
 }
 
 #[test]
@@ -279,7 +314,7 @@ fn step_that_is_broken_off_is_gone_on_with() {
     let address = listen().unwrap();
     let started = start(&[]);
     let mut begun = RemoteTask::begin(&address, started.task.id(), "run", 0).unwrap();
-    begun.put(&ipc::write(&batch("row", &[1, SLOW])).unwrap()).unwrap();
+    while !begun.put(&bundle(&[1, SLOW])).unwrap() {}
     while started.waiting.lock().unwrap().is_empty() {
         std::thread::yield_now();
     }

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use sparkawait_core::ErrorKind;
-use sparkawait_holder::endpoint::{self, Address, Answer, Notice, StepError};
+use sparkawait_holder::endpoint::{self, Address, Answer, Bundle, Notice, StepError};
 use sparkawait_holder::{Begun, BundleId, Claim, Counts, TaskId, ipc, state};
 use sparkawait_macros::guarded;
 use sparkawait_runtime::Patience;
@@ -132,12 +132,12 @@ impl DetachedTask {
         Ok(self.task.get().is_none_or(|task| task.retire(hold)))
     }
 
-    /// Begins a part; `None`: somebody else has begun one, false: the task is of no use.
+    /// Begins a part; `None`: it is somebody else's, false: the task is of no use.
     fn begin(&self, owner: &str, part: u64) -> PyResult<Option<bool>> {
         Ok(match self.task()?.begin(owner, part) {
             Begun::Yes => Some(true),
             Begun::Stale => Some(false),
-            Begun::Busy => None,
+            Begun::Busy | Begun::Late => None,
         })
     }
 
@@ -253,24 +253,15 @@ impl RemoteTask {
 
     /// Hands rows over; raises `ConnectionError` if the process of the task is gone.
     fn put(&self, py: Python<'_>, rows: &[u8]) -> PyResult<bool> {
-        self.until(py, |task| {
-            if !task.is_wanted()? {
-                return Ok(None);
-            }
-            task.put(rows).map(|()| Some(true))
-        })
+        let bundle = py.detach(|| Bundle::new(rows));
+        self.until(py, |task| Ok(task.put(&bundle)?.then_some(true)))
     }
 
     #[pyo3(signature = (linger))]
     fn end_part(&self, py: Python<'_>, linger: Option<f64>) -> PyResult<PartEnd> {
         let linger = linger.map(|it| to_duration("linger", it)).transpose()?;
         let patience = linger.map_or(Patience::Drain, Patience::Linger);
-        self.until(py, |task| {
-            if !task.is_wanted()? {
-                return Ok(None);
-            }
-            task.put_end(patience).map(Some)
-        })?;
+        self.until(py, |task| Ok(task.put_end(patience)?.then_some(())))?;
         let mut answer = Answer::default();
         self.until(py, |task| Ok(task.wait(&mut answer)?.then_some(())))?;
         Ok(PartEnd { end: Arc::new(answer.finish()) })

@@ -31,6 +31,9 @@ use crate::frame::{Frame, Hello, VERSION};
 /// Bytes that a credit stands for. Part of the protocol: both ends count alike.
 pub const CREDIT_BYTES: usize = 64 << 10;
 
+/// Bytes of a frame of an end that has not said who it is, behind its header.
+const MOST_UNGREETED: usize = 64 << 10;
+
 /// Payloads from here on are not copied behind their header.
 const MOST_COPIED: usize = 4 << 10;
 
@@ -260,7 +263,11 @@ impl Connection {
     }
 
     fn read(&mut self, bytes: &mut BytesMut) -> Result<(), ConnectionError> {
-        while let Some(frame) = self.codec.decode(bytes)? {
+        loop {
+            // Room is made for a frame that has begun, and nobody has said a secret yet.
+            let most = if self.is_greeted() { self.config.max_frame } else { MOST_UNGREETED };
+            let codec = Codec::new(most.min(self.config.max_frame));
+            let Some(frame) = codec.decode(bytes)? else { return Ok(()) };
             if self.is_greeted() {
                 self.handle(frame)?;
             } else {
@@ -270,7 +277,6 @@ impl Connection {
                 return Err(ConnectionError::NotRead(self.control.len()));
             }
         }
-        Ok(())
     }
 
     fn greet(&mut self, frame: &Frame) -> Result<(), ConnectionError> {

@@ -232,6 +232,26 @@ fn nobody_hears_more_than_a_greeting_who_does_not_know_the_token() {
 }
 
 #[test]
+fn no_room_is_made_for_a_long_frame_of_somebody_who_has_not_said_the_token() {
+    let mut end = End::new(CONFIG, TOKEN);
+    let mut bytes = BytesMut::new();
+    let frame = Frame::Reset {
+        channel: ChannelKey { index: 0, generation: 0 },
+        code: FIRST_CODE,
+        reason: Bytes::new(),
+    };
+    Codec::new(CONFIG.max_frame).encode(frame, &mut bytes).unwrap();
+    let length = u32::try_from(CONFIG.max_frame).unwrap();
+    bytes[..4].copy_from_slice(&length.to_le_bytes());
+    let room = bytes.capacity();
+
+    let read = end.connection.handle_read(&mut bytes);
+
+    assert!(matches!(read, Err(ConnectionError::Frame(_))), "{read:?}");
+    assert_eq!(bytes.capacity(), room);
+}
+
+#[test]
 fn who_says_nothing_is_not_waited_for() {
     let mut end = End::new(CONFIG, TOKEN);
     let until = end.connection.next_deadline().unwrap();

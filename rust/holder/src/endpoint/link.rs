@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, ErrorKind as IoKind};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -24,7 +24,9 @@ use tokio::net::unix::{ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 
 use super::inbox::{Inbox, Received};
-use super::messages::{Address, GIVEN_UP, Subject, UNUSED};
+use super::messages::{ANSWER, Address, GIVEN_UP, Subject, UNUSED};
+use super::socket::connect_within;
+use crate::of_process::OfProcess;
 
 /// Room for what comes at once.
 const READ: usize = 256 << 10;
@@ -41,11 +43,16 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// Bytes of a frame behind its header: a bundle is one message.
 const MAX_FRAME: usize = 1 << 30;
 
-/// A process and a socket: a forked child makes its own connections.
-type Place = (u32, String);
+/// Connections by the sockets that they lead to.
+type Links = HashMap<String, Arc<Link>>;
 
 /// The connections that this process has made.
-static LINKS: LazyLock<Mutex<HashMap<Place, Arc<Link>>>> = LazyLock::new(Mutex::default);
+static LINKS: OfProcess<Mutex<Links>> = OfProcess::new();
+
+/// Does something with all of them, which does not block: the tokio thread waits for it, too.
+fn with_links<T>(act: impl FnOnce(&mut Links) -> T) -> T {
+    act(&mut LINKS.get().lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 /// Begins to serve what another process asks for, with the lock of the connection; an error if it
 /// cannot.
@@ -95,19 +102,27 @@ fn is_ours(_stream: &UnixStream) -> bool {
 impl Link {
     /// Asks a process for something, over the connection that there is, or a new one.
     pub(super) fn ask(address: &Address, subject: &Subject) -> io::Result<(Arc<Self>, ChannelKey)> {
-        let place = (std::process::id(), address.path.clone());
-        let mut links = LINKS.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = &address.path;
         // With the lock of all links, so that none is closed between two steps.
-        if let Some(link) = links.get(&place)
-            && let Ok(channel) = link.open(subject)
-        {
-            return Ok((Arc::clone(link), channel));
+        let open = |links: &mut Links| {
+            let link = links.get(place)?;
+            link.open(subject).ok().map(|channel| (Arc::clone(link), channel))
+        };
+        if let Some(asked) = with_links(open) {
+            return Ok(asked);
         }
-        let stream = UnixStream::connect(&address.path)?;
+        // Without it, since a process that stands still may not take a connection for long.
+        let stream = connect_within(place.as_ref(), ANSWER / 2)?;
         let link = Self::start(stream, address.token, None, Some(place.clone()))?;
-        let channel = link.open(subject)?;
-        links.insert(place, Arc::clone(&link));
-        Ok((link, channel))
+        with_links(|links| {
+            if let Some(asked) = open(links) {
+                link.leave(UNUSED, "another thread has connected, too");
+                return Ok(asked);
+            }
+            let channel = link.open(subject)?;
+            links.insert(place.clone(), Arc::clone(&link));
+            Ok((link, channel))
+        })
     }
 
     /// Speaks over a stream from now on.
@@ -115,7 +130,7 @@ impl Link {
         stream: UnixStream,
         token: [u8; 16],
         serve: Option<Serve>,
-        place: Option<Place>,
+        place: Option<String>,
     ) -> io::Result<Arc<Self>> {
         if !is_ours(&stream) {
             return Err(io::Error::new(IoKind::PermissionDenied, "another user's process"));
@@ -140,7 +155,7 @@ impl Link {
         let (of_task, runtime) = (Arc::clone(&link), tokio_runtime::handle()?);
         spawn_aside(&runtime, "connection", async move {
             let guard = Guard(of_task);
-            let reason = guard.0.drive(stream, config.greeting, place.as_ref()).await;
+            let reason = guard.0.drive(stream, config.greeting, place.as_deref()).await;
             guard.0.lose(&reason.to_string());
             if let Some(place) = place {
                 guard.0.forget(&place);
@@ -184,12 +199,15 @@ impl Link {
         self.has_output.notify_one();
     }
 
-    /// Waits until more should be sent on a channel, at most for `timeout`; false if not, or if
-    /// something came on `answers`.
-    pub(super) fn has_room(
+    /// Sends something on a channel once there is room, at most after `timeout`; false if there is
+    /// none, or if something came on `answers`.
+    ///
+    /// Under one lock: others that send on the connection would take the room meanwhile.
+    pub(super) fn push_within(
         &self,
         channel: ChannelKey,
         answers: Option<ChannelKey>,
+        payload: &Bytes,
         timeout: Duration,
     ) -> io::Result<bool> {
         let is_quiet = |state: &State| {
@@ -201,25 +219,21 @@ impl Link {
             state.lost.is_none() && is_full && is_quiet(state)
         };
         let waiting = self.changed.wait_timeout_while(self.lock(), timeout, waits);
-        let (state, _) = waiting.unwrap_or_else(PoisonError::into_inner);
+        let (mut state, _) = waiting.unwrap_or_else(PoisonError::into_inner);
         state.check()?;
-        Ok(state.connection.is_available(channel) && is_quiet(&state))
+        if !state.connection.is_available(channel) || !is_quiet(&state) {
+            return Ok(false);
+        }
+        let pushed = state.connection.push(channel, payload.clone());
+        drop(state);
+        self.has_output.notify_one();
+        pushed.map(|()| true).map_err(|_| IoKind::BrokenPipe.into())
     }
 
     /// Returns whether the other end wants what is sent on a channel.
     pub(super) fn is_wanted(&self, channel: ChannelKey) -> bool {
         let state = self.lock();
         state.lost.is_none() && state.connection.is_sending(channel)
-    }
-
-    /// Sends something on a channel that has room.
-    pub(super) fn push(&self, channel: ChannelKey, payload: Bytes) -> io::Result<()> {
-        let mut state = self.lock();
-        state.check()?;
-        let pushed = state.connection.push(channel, payload);
-        drop(state);
-        self.has_output.notify_one();
-        pushed.map_err(|_| IoKind::BrokenPipe.into())
     }
 
     /// Ends what is sent on a channel.
@@ -248,23 +262,23 @@ impl Link {
     }
 
     /// Has another connection made by whoever needs one.
-    fn forget(self: &Arc<Self>, place: &Place) {
-        let mut links = LINKS.lock().unwrap_or_else(PoisonError::into_inner);
-        self.remove_from(&mut links, place);
+    fn forget(self: &Arc<Self>, place: &str) {
+        with_links(|links| self.remove_from(links, place));
     }
 
     /// Does so if nobody uses this one; returns whether it did.
-    fn forget_unused(self: &Arc<Self>, place: &Place) -> bool {
-        let mut links = LINKS.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_used = self.is_used();
-        if !is_used {
-            self.remove_from(&mut links, place);
-        }
-        !is_used
+    fn forget_unused(self: &Arc<Self>, place: &str) -> bool {
+        with_links(|links| {
+            let is_used = self.is_used();
+            if !is_used {
+                self.remove_from(links, place);
+            }
+            !is_used
+        })
     }
 
     /// Another one may be at its place since it had as many channels as it may.
-    fn remove_from(self: &Arc<Self>, links: &mut HashMap<Place, Arc<Self>>, place: &Place) {
+    fn remove_from(self: &Arc<Self>, links: &mut Links, place: &str) {
         if links.get(place).is_some_and(|it| Arc::ptr_eq(it, self)) {
             links.remove(place);
         }
@@ -285,7 +299,7 @@ impl Link {
         self: &Arc<Self>,
         stream: UnixStream,
         greeting: Duration,
-        place: Option<&Place>,
+        place: Option<&str>,
     ) -> io::Error {
         let mut stream = match tokio::net::UnixStream::from_std(stream) {
             Ok(stream) => stream,
@@ -388,7 +402,7 @@ impl Link {
     }
 
     /// Sees to it that the other end says who it is, and that no connection is kept for nobody.
-    async fn watch(self: &Arc<Self>, greeting: Duration, place: Option<&Place>) -> io::Result<()> {
+    async fn watch(self: &Arc<Self>, greeting: Duration, place: Option<&str>) -> io::Result<()> {
         tokio::time::sleep(greeting).await;
         if !self.lock().connection.is_greeted() {
             return Err(io::Error::other(ConnectionError::Silent(greeting)));

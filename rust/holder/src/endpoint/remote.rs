@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A step of a task of another process.
 
+use std::fmt;
 use std::io::{self, ErrorKind as IoKind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,13 +58,17 @@ impl RemoteTask {
         None
     }
 
-    /// Waits until a bundle is wanted; false if none is within a short time.
+    /// Hands rows over, once they are wanted; false if they are not within a short time.
     ///
     /// # Errors
     ///
     /// As [`wait`](Self::wait).
-    pub fn is_wanted(&mut self) -> Result<bool, StepError> {
-        if self.link.has_room(self.rows, Some(self.answer), TURN)? {
+    pub fn put(&mut self, rows: &Bundle) -> Result<bool, StepError> {
+        self.send(&rows.0)
+    }
+
+    fn send(&mut self, payload: &Bytes) -> Result<bool, StepError> {
+        if self.link.push_within(self.rows, Some(self.answer), payload, TURN)? {
             return Ok(true);
         }
         match self.link.receive(self.answer, Duration::ZERO)? {
@@ -72,35 +77,21 @@ impl RemoteTask {
         }
     }
 
-    /// Hands rows over as Arrow IPC, once they are wanted.
+    /// Says that the part has no further rows; false if it cannot within a short time.
     ///
     /// # Errors
     ///
     /// As [`wait`](Self::wait).
-    pub fn put(&mut self, rows: &[u8]) -> Result<(), StepError> {
-        self.send(about::ROWS, rows)
-    }
-
-    fn send(&mut self, about: u8, bytes: &[u8]) -> Result<(), StepError> {
-        let mut payload = Vec::with_capacity(1 + bytes.len());
-        payload.push(about);
-        payload.extend(bytes);
-        Ok(self.link.push(self.rows, Bytes::from(payload))?)
-    }
-
-    /// Says that the part has no further rows.
-    ///
-    /// # Errors
-    ///
-    /// As [`wait`](Self::wait).
-    pub fn put_end(&mut self, patience: Patience) -> Result<(), StepError> {
+    pub fn put_end(&mut self, patience: Patience) -> Result<bool, StepError> {
         let nanos = match patience {
             Patience::Drain => u64::MAX,
             Patience::Linger(linger) => u64::try_from(linger.as_nanos()).unwrap_or(u64::MAX - 1),
         };
-        self.send(about::PATIENCE, &nanos.to_le_bytes())?;
-        self.link.end(self.rows);
-        Ok(())
+        let is_sent = self.send(&message(about::PATIENCE, &nanos.to_le_bytes()))?;
+        if is_sent {
+            self.link.end(self.rows);
+        }
+        Ok(is_sent)
     }
 
     /// Waits for what the part came to, and adds to `end` what comes; true if that is all.
@@ -128,6 +119,30 @@ impl Drop for RemoteTask {
         self.link.reset(self.rows, GIVEN_UP, Bytes::new());
         self.link.close(self.answer);
     }
+}
+
+/// Rows on their way to a task, made once however often it is tried to hand them over.
+pub struct Bundle(Bytes);
+
+impl Bundle {
+    /// Makes it of rows as Arrow IPC.
+    pub fn new(rows: &[u8]) -> Self {
+        Self(message(about::ROWS, rows))
+    }
+}
+
+/// Shows sizes only: row contents do not belong in logs.
+impl fmt::Debug for Bundle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bundle").field("bytes", &self.0.len()).finish()
+    }
+}
+
+fn message(about: u8, bytes: &[u8]) -> Bytes {
+    let mut payload = Vec::with_capacity(1 + bytes.len());
+    payload.push(about);
+    payload.extend(bytes);
+    Bytes::from(payload)
 }
 
 /// What a part came to, as far as it has come.

@@ -13,7 +13,7 @@ use sparkawait_wire::ChannelKey;
 
 use super::inbox::Received;
 use super::link::Link;
-use super::messages::{ANSWER, FAILED, NOT_HERE, Subject, TURN, about};
+use super::messages::{ANSWER, FAILED, GIVEN_UP, NOT_HERE, Subject, TURN, about};
 use crate::bundles::BundleId;
 use crate::detached::{Begun, Claim, Counts, DetachedTask, PartEnd};
 use crate::ipc;
@@ -31,27 +31,68 @@ pub(super) fn serve(link: Arc<Link>, channel: ChannelKey, subject: Subject) -> i
 }
 
 fn serve_step(link: &Link, answers: ChannelKey, subject: &Subject) {
-    let Some(task) = begin(subject) else {
-        return link.reset(answers, NOT_HERE, Bytes::new());
-    };
-    let Ok(rows) = link.open(&Subject::Rows(answers)) else { return task.leave() };
+    let mut step = Step { link, answers, begun: None, is_told: false };
+    let Some(task) = begin(subject) else { return step.refuse(NOT_HERE, Bytes::new()) };
+    step.begun = Some(Arc::clone(&task));
+    let Ok(rows) = link.open(&Subject::Rows(answers)) else { return };
     let served = serve_part(link, &task, answers, rows);
     link.close(rows);
+    if !matches!(served, Err(Broken::Off)) {
+        // Another step may have begun the next part by now.
+        step.begun = None;
+    }
     match served {
-        Ok(end) => {
-            // If the other end is gone, its batch has failed, and is carried out again.
-            let _ = answer(link, answers, &end);
-        }
-        Err(Broken::Off) => task.leave(),
+        Ok(end) => step.answer(&end),
+        Err(Broken::Off) => {}
         Err(Broken::Other) => {
             task.abandon();
-            link.reset(answers, NOT_HERE, Bytes::new());
+            step.refuse(NOT_HERE, Bytes::new());
         }
         Err(Broken::Failed(error)) => {
             let mut reason = Vec::new();
             put_bytes(&mut reason, kind_of(&error).as_str().as_bytes());
             reason.extend(error.to_string().as_bytes());
-            link.reset(answers, FAILED, Bytes::from(reason));
+            step.refuse(FAILED, Bytes::from(reason));
+        }
+    }
+}
+
+/// A step that is served. However that ends, by a panic too, the other end is told, which waits
+/// without a deadline, and the task is there for others or for nobody.
+struct Step<'a> {
+    link: &'a Link,
+    answers: ChannelKey,
+    /// The task, as long as its part is begun and has not ended.
+    begun: Option<Arc<DetachedTask>>,
+    /// Whether the other end knows what has become of it.
+    is_told: bool,
+}
+
+impl Step<'_> {
+    fn refuse(&mut self, code: u16, reason: Bytes) {
+        self.link.reset(self.answers, code, reason);
+        self.is_told = true;
+    }
+
+    fn answer(&mut self, end: &PartEnd) {
+        // If the other end is gone, its batch has failed, and is carried out again.
+        if answer(self.link, self.answers, end).is_ok() {
+            self.link.end(self.answers);
+            self.is_told = true;
+        }
+    }
+}
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        match &self.begun {
+            // Nobody could tell how much of a bundle is there.
+            Some(task) if std::thread::panicking() => task.abandon(),
+            Some(task) => task.leave(),
+            None => {}
+        }
+        if !self.is_told {
+            self.refuse(GIVEN_UP, Bytes::new());
         }
     }
 }
@@ -61,7 +102,7 @@ fn begin(subject: &Subject) -> Option<Arc<DetachedTask>> {
     let task = DetachedTask::find(*task)?;
     match task.begin_within(owner, *part, ANSWER / 2) {
         Begun::Yes => Some(task),
-        Begun::Busy => None,
+        Begun::Busy | Begun::Late => None,
         Begun::Stale => {
             task.abandon();
             None
@@ -158,9 +199,7 @@ fn answer(link: &Link, answers: ChannelKey, end: &PartEnd) -> io::Result<()> {
     for output in &end.outputs {
         send(link, answers, about::OUTPUT, output)?;
     }
-    send(link, answers, about::OPERATORS, &end.operators)?;
-    link.end(answers);
-    Ok(())
+    send(link, answers, about::OPERATORS, &end.operators)
 }
 
 /// Sends something in pieces once they are wanted; each says whether it is the last one.
@@ -172,12 +211,12 @@ fn send(link: &Link, answers: ChannelKey, about: u8, bytes: &[u8]) -> io::Result
         let mut payload = Vec::with_capacity(2 + piece.len());
         payload.extend([about, u8::from(is_last)]);
         payload.extend(piece);
-        while !link.has_room(answers, None, TURN)? {
+        let payload = Bytes::from(payload);
+        while !link.push_within(answers, None, &payload, TURN)? {
             if !link.is_wanted(answers) {
                 return Err(IoKind::BrokenPipe.into());
             }
         }
-        link.push(answers, Bytes::from(payload))?;
         if is_last {
             return Ok(());
         }

@@ -14,7 +14,7 @@ const SUBJECT: Subject =
 /// Sends what was asked for, and then nothing but the end.
 fn echo(link: Arc<Link>, channel: ChannelKey, subject: Subject) -> io::Result<()> {
     let answer = move || {
-        link.push(channel, subject.to_bytes()).unwrap();
+        assert!(link.push_within(channel, None, &subject.to_bytes(), LONG).unwrap());
         link.end(channel);
     };
     std::thread::Builder::new().spawn(answer).map(drop)
@@ -22,7 +22,7 @@ fn echo(link: Arc<Link>, channel: ChannelKey, subject: Subject) -> io::Result<()
 
 /// Sends what was asked for, and never an end.
 fn begin(link: Arc<Link>, channel: ChannelKey, subject: Subject) -> io::Result<()> {
-    let answer = move || link.push(channel, subject.to_bytes()).unwrap();
+    let answer = move || link.push_within(channel, None, &subject.to_bytes(), LONG);
     std::thread::Builder::new().spawn(answer).map(drop)
 }
 
@@ -149,16 +149,16 @@ fn what_cannot_be_served_is_refused_at_once() {
 #[test]
 fn a_connection_without_use_leaves_the_one_that_has_taken_its_place() {
     let Listener { address, .. } = &listen(stall);
-    let place = (std::process::id(), address.path.clone());
+    let place = &address.path;
     let (full, first) = Link::ask(address, &SUBJECT).unwrap();
-    assert!(!full.forget_unused(&place), "it is in use");
+    assert!(!full.forget_unused(place), "it is in use");
     let most = ConnectionConfig::of_host().max_channels;
     let channels: Vec<_> = (1..most).map(|_| full.open(&SUBJECT).unwrap()).collect();
     let (other, _) = Link::ask(address, &SUBJECT).unwrap();
     assert!(!Arc::ptr_eq(&full, &other));
     channels.into_iter().chain([first]).for_each(|channel| full.close(channel));
 
-    assert!(full.forget_unused(&place));
+    assert!(full.forget_unused(place));
 
     let (same, _) = Link::ask(address, &SUBJECT).unwrap();
     assert!(Arc::ptr_eq(&same, &other));

@@ -163,3 +163,43 @@ fn a_connection_without_use_leaves_the_one_that_has_taken_its_place() {
     let (same, _) = Link::ask(address, &SUBJECT).unwrap();
     assert!(Arc::ptr_eq(&same, &other));
 }
+
+#[test]
+fn steps_that_share_a_connection_wait_for_room_that_others_have_taken() {
+    const STEPS: usize = 13;
+    const MESSAGES: usize = 37;
+
+    let Listener { address, ends } = &listen(stall);
+    let asked: Vec<_> = (0..STEPS).map(|_| Link::ask(address, &SUBJECT).unwrap()).collect();
+    let sender = loop {
+        if let Some(end) = ends.lock().unwrap().first()
+            && asked.iter().all(|(_, channel)| end.is_wanted(*channel))
+        {
+            break Arc::clone(end);
+        }
+        std::thread::yield_now();
+    };
+    // A channel may have a few of them waiting, and all together more than the connection.
+    let payload = Bytes::from(vec![7; 300 << 10]);
+
+    let senders: Vec<_> = asked
+        .iter()
+        .map(|&(_, channel)| {
+            let (sender, payload) = (Arc::clone(&sender), payload.clone());
+            std::thread::spawn(move || {
+                for _ in 0..MESSAGES {
+                    while !sender.push_within(channel, None, &payload, LONG).unwrap() {}
+                }
+                sender.end(channel);
+            })
+        })
+        .collect();
+    let receivers: Vec<_> = asked
+        .into_iter()
+        .map(|(link, channel)| std::thread::spawn(move || received(&link, channel).len()))
+        .collect();
+
+    senders.into_iter().for_each(|it| it.join().unwrap());
+    let arrived: Vec<_> = receivers.into_iter().map(|it| it.join().unwrap()).collect();
+    assert_eq!(arrived, [MESSAGES + 1; STEPS]);
+}

@@ -28,7 +28,7 @@ __all__ = ["Shards", "shard_keys"]
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _OF_STATE = "spark.sql.streaming.internal.stateStore.partitions"
-"""Where Spark has it from 4.2 on, and the other name is of shuffles without state."""
+"""Where Spark has it since SPARK-53942, and the other name is of shuffles without state."""
 _CORES_FACTOR = 2
 
 _logger = logging.getLogger("sparkawait")

@@ -199,7 +199,9 @@ fn steps_that_share_a_connection_wait_for_room_that_others_have_taken() {
         .map(|(link, channel)| std::thread::spawn(move || received(&link, channel).len()))
         .collect();
 
-    senders.into_iter().for_each(|it| it.join().unwrap());
+    for sender in senders {
+        sender.join().unwrap();
+    }
     let arrived: Vec<_> = receivers.into_iter().map(|it| it.join().unwrap()).collect();
     assert_eq!(arrived, [MESSAGES + 1; STEPS]);
 }

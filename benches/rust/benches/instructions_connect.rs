@@ -186,6 +186,7 @@ fn row_config(input: SchemaRef, mode: OutputMode) -> RowConfig {
         is_branch: false,
         timeout: Duration::from_secs(60),
         attempt_timeout: Duration::ZERO,
+        not_repeated: None,
     }
 }
 

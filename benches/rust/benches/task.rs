@@ -68,6 +68,7 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
         is_branch: false,
         timeout: Duration::from_secs(60),
         attempt_timeout: Duration::ZERO,
+        not_repeated: None,
     };
     TaskConfig { operator, driver, rows, layers: Vec::new(), concurrency: Concurrency::unbounded() }
 }

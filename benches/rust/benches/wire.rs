@@ -59,8 +59,7 @@ fn end_part(started: &Started, patience: Patience) -> Arc<PartEnd> {
 /// Collects what a task has completed.
 fn collect(address: &Address, started: &Started) -> PartEnd {
     let mut task = RemoteTask::begin(address, started.task.id(), "run", 1).unwrap();
-    while !task.is_wanted().unwrap() {}
-    task.put_end(Patience::Drain).unwrap();
+    while !task.put_end(Patience::Drain).unwrap() {}
     let mut answer = Answer::default();
     while !task.wait(&mut answer).unwrap() {}
     answer.finish()
@@ -85,8 +84,7 @@ fn main() {
         // It is sent what it has credit for, and takes nothing.
         let stalled = stalls.then(|| {
             let mut task = RemoteTask::begin(&address, shards[3].task.id(), "run", 1).unwrap();
-            while !task.is_wanted().unwrap() {}
-            task.put_end(Patience::Drain).unwrap();
+            while !task.put_end(Patience::Drain).unwrap() {}
             task
         });
         let name = if stalls { "beside_a_stalled_one" } else { "undisturbed" };

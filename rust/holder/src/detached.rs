@@ -400,7 +400,9 @@ impl DetachedTask {
             .shared
             .changed
             .wait_timeout_while(self.shared.lock(), timeout, |state| {
-                state.is_begun && state.answer.is_none() && !state.has_ended
+                // One that was given up ends soon: whoever asks for its rows waits for that.
+                let is_awaited = state.is_begun || state.is_abandoned;
+                is_awaited && state.answer.is_none() && !state.has_ended
             })
             .unwrap_or_else(PoisonError::into_inner);
         let state = &mut *state;

@@ -151,6 +151,7 @@ fn operator_channels((mut operator, channels): (Operator, u16)) -> Operator {
 /// A mailbox that has its size.
 fn mailbox(burst: usize) -> (MailboxProcessor<u64>, usize) {
     let mut processor = MailboxProcessor::new(Waker::noop().clone());
+    #[expect(clippy::let_underscore_must_use, reason = "what is measured is not looked at")]
     let _ = processor.suspend_default_action();
     mails(&mut processor, burst);
     (processor, burst)
@@ -159,6 +160,7 @@ fn mailbox(burst: usize) -> (MailboxProcessor<u64>, usize) {
 /// Puts mails into the mailbox and runs them.
 fn mails(processor: &mut MailboxProcessor<u64>, burst: usize) {
     for payload in 0..burst as u64 {
+        #[expect(clippy::let_underscore_must_use, reason = "what is measured is not looked at")]
         let _ = processor.inbox().put(Mail::new(payload, 0, "bench"));
     }
     while let Step::RunMail(mail) = processor.next_step() {

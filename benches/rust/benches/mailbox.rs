@@ -36,7 +36,7 @@ fn mail(payload: u64) -> Mail<u64> {
 }
 
 fn put(inbox: &Inbox<u64>, payload: u64) {
-    // The mailbox stays open while a bench runs.
+    #[expect(clippy::let_underscore_must_use, reason = "the mailbox stays open while a bench runs")]
     let _ = inbox.put(mail(payload));
 }
 
@@ -57,6 +57,7 @@ fn run(processor: &mut MailboxProcessor<u64>, mails: u64) {
 
 fn suspended(waker: Waker) -> MailboxProcessor<u64> {
     let mut processor = MailboxProcessor::new(waker);
+    #[expect(clippy::let_underscore_must_use, reason = "what is measured is not looked at")]
     let _ = processor.suspend_default_action();
     processor
 }
@@ -131,13 +132,20 @@ fn producers(criterion: &mut Criterion) {
             let send = || {
                 let sender = sender.clone();
                 move |payload| {
-                    // The receiver outlives the senders.
+                    #[expect(
+                        clippy::let_underscore_must_use,
+                        reason = "the receiver outlives the senders"
+                    )]
                     let _ = sender.send(mail(payload));
                 }
             };
             b.iter(|| {
                 with_producers(count, send, || {
                     for _ in 0..MAILS {
+                        #[expect(
+                            clippy::let_underscore_must_use,
+                            reason = "what is measured is not looked at"
+                        )]
                         let _ = black_box(receiver.recv());
                     }
                 });

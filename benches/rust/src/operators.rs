@@ -46,6 +46,10 @@ pub fn config_with_channels(mode: OutputMode, channels: usize) -> Config {
 pub fn round(operator: &mut AsyncWaitOperator<u64, u64, ()>, now: ProcessingTime) {
     for value in 0..operator.free_slots() as u64 {
         let key = Some(Key::new(value % KEYS));
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "the benches put no more than there are slots"
+        )]
         let _ = operator.process_element(StreamRecord::new(value, None), key, now);
     }
     complete_and_empty(operator, now);
@@ -61,6 +65,10 @@ pub fn round_on(
         // Keys are hashes.
         let channel = Key::new((value % channels).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let record = StreamRecord::new(value, None);
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "the benches put no more than there are slots"
+        )]
         let _ = operator.process_element_on(Some(channel), record, None, now);
     }
     complete_and_empty(operator, now);

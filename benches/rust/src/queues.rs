@@ -27,6 +27,7 @@ pub fn round(
         }
     }
     for &index in order {
+        #[expect(clippy::let_underscore_must_use, reason = "each element is completed once")]
         let _ = queue.complete(ids[index], 1);
     }
     empty(queue);
@@ -44,7 +45,10 @@ pub fn keyed_round(
         ids.extend(queue.try_put_keyed(value, Some(Key::new(value % keys))).map(|(id, _)| id));
     }
     for &index in order {
-        // A blocked element is completed early, and leaves behind its predecessors.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "a blocked element is completed early, and leaves behind its predecessors"
+        )]
         let _ = black_box(queue.complete_keyed(ids[index], 1));
     }
     empty(queue);

@@ -212,7 +212,7 @@ impl Column {
                 }
                 sound.push_null();
             } else if let Values::Text(values) = &mut sound.values {
-                // No more than there was.
+                #[expect(clippy::let_underscore_must_use, reason = "no more than there was")]
                 let _ = values.push(value);
                 sound.advance();
             }

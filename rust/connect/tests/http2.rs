@@ -140,6 +140,7 @@ impl Script {
 
     async fn serve(&self, stream: TcpStream, connection: usize) {
         if connection < self.closed {
+            #[expect(clippy::let_underscore_must_use, reason = "the client may be gone")]
             let _ = refuse(stream).await;
             return;
         }
@@ -191,6 +192,7 @@ fn twice(stream: TcpStream) -> (TcpStream, TcpStream) {
 /// Reads what a client sent before it knew that nobody takes it, as servers do: the end of a socket
 /// that was not read to its end resets the connection, and what was said last is lost with it.
 async fn linger(stream: &mut TcpStream) {
+    #[expect(clippy::let_underscore_must_use, reason = "the client may be gone")]
     let _ = tokio::io::copy(stream, &mut tokio::io::sink()).await;
 }
 

@@ -300,6 +300,25 @@ fn a_call_is_settled_by_what_it_really_cost() {
     assert_eq!(operator.limit_metrics(now).unwrap().permits[0], 9);
 }
 
+#[test]
+fn a_call_that_is_said_to_have_cost_more_than_one_may_pays_what_one_may() {
+    let mut world = World::new(OutputMode::Unordered, &policy(&[limit(7, SECOND, 7)]), 0);
+    let (operator, now) = (&mut world.operator, ProcessingTime::ZERO);
+    operator.process_element(StreamRecord::new(3, None), None, now).unwrap();
+    let call = operator.actions().invoke.pop().unwrap().attempt;
+
+    operator.remark(call, Remark::Cost { limit: 0, cost: 1 << 53 }, now);
+    operator.handle_completion(call, good(0, 1), now);
+
+    let metrics = operator.limit_metrics(now).unwrap();
+    assert_eq!((metrics.permits[0], metrics.cut_costs), (7 * 3_600, 1));
+    let hour = Duration::from_secs(3_600);
+    assert!(metrics.longest_hold.abs_diff(hour) < 2 * SECOND, "{metrics:?}");
+    let later = now + hour;
+    operator.handle_time(later);
+    assert_eq!(operator.free_slots(), 7);
+}
+
 /// Has a world put its records together as their requests are: by ten, or after 5 ms.
 fn by_request(bucket: RateLimitConfig, channels: u64) -> World {
     let mut policy = policy(&[RateLimitConfig { is_per_request: true, ..bucket }]);

@@ -440,7 +440,10 @@ impl DetachedTask {
         self.feeder.put_failure(TaskError::Internal("the task was closed".to_owned()));
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // What it had to say is in the state.
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "what it had to say is in the state"
+            )]
             let _ = thread.join();
         }
     }

@@ -79,6 +79,7 @@ fn remove_old(folder: &Path) {
         if ends_with(notice::EXTENSION) {
             notice::remove_old(&path);
         } else if ends_with(SOCKET) && connect(&path).is_err_and(is_refused) {
+            #[expect(clippy::let_underscore_must_use, reason = "somebody else may have removed it")]
             let _ = std::fs::remove_file(&path);
         }
     }

@@ -86,7 +86,10 @@ impl State {
             match self.processor.next_step() {
                 Step::RunMail(mail) => self.run_mail(&mail.payload),
                 Step::DefaultAction => {
-                    // Elements are put by hand: the default action has nothing to do.
+                    #[expect(
+                        clippy::let_underscore_must_use,
+                        reason = "elements are put by hand: the default action has nothing to do"
+                    )]
                     let _ = self.processor.suspend_default_action();
                 }
                 Step::Park | Step::Finished => return,
@@ -162,7 +165,10 @@ impl State {
     }
 
     fn put(&self, mail: HarnessMail) {
-        // A mailbox that is never closed refuses nothing.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "a mailbox that is never closed refuses nothing"
+        )]
         let _ = self.processor.inbox().put(Mail::new(mail, 0, "drive the operator by hand"));
     }
 }

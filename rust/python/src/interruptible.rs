@@ -39,7 +39,7 @@ pub(crate) fn wait_for_blocking<T: Send + 'static>(
 ) -> PyResult<T> {
     let (done, waiting) = oneshot::channel();
     let run = move || {
-        // Nobody waits any more after a signal.
+        #[expect(clippy::let_underscore_must_use, reason = "nobody waits any more after a signal")]
         let _ = done.send(work());
     };
     thread::Builder::new()

@@ -106,7 +106,8 @@ impl OperatorArguments {
             operator.channels = Some(ChannelConfig::single(policy));
         }
         let columns = Arc::new(Columns::new(py, &input)?);
-        let prices = self.policies.as_ref().map(|it| it.prices(py, &columns)).unwrap_or_default();
+        let prices = self.policies.as_ref().map(|it| it.prices(py, &columns)).transpose()?;
+        let prices = prices.unwrap_or_default();
         let limits = self.policies.map(PolicyArguments::shown).unwrap_or_default();
         let rows = RowConfig {
             input,

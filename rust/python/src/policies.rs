@@ -100,7 +100,7 @@ pub(crate) struct ShownLimit {
 
 impl PolicyArguments {
     /// Returns what rows cost; functions see `columns` of them.
-    pub(crate) fn prices(&self, py: Python<'_>, columns: &Arc<Columns>) -> PriceSettings {
+    pub(crate) fn prices(&self, py: Python<'_>, columns: &Arc<Columns>) -> PyResult<PriceSettings> {
         let mut prices = PriceSettings::default();
         for (limit, it) in self.rate_limits.iter().enumerate() {
             // What a request costs is not of its rows.
@@ -113,12 +113,12 @@ impl PolicyArguments {
                 CostSource::Function(Arc::new(PythonCosts { function, label, columns }))
             });
             let source = function.or_else(|| it.cost_column.clone().map(CostSource::Column));
-            let label = it.label.clone();
-            prices.rows.extend(source.map(|source| RowCost { limit, label, source }));
+            let (label, most) = (it.label.clone(), it.limit()?.most_cost());
+            prices.rows.extend(source.map(|source| RowCost { limit, label, most, source }));
             let path = it.result_cost.clone();
             prices.results.extend(path.map(|path| ResultCost { limit, path }));
         }
-        prices
+        Ok(prices)
     }
 
     /// Returns how the metrics of the limits in time are shown.

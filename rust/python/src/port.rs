@@ -104,7 +104,10 @@ impl Mouth {
         let was_signalled = std::mem::replace(&mut waiting.is_signalled, true);
         drop(waiting);
         if !was_signalled {
-            // The pipe holds one byte at most; both ends live as long as the port.
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "the pipe holds one byte at most; both ends live as long as the port"
+            )]
             let _ = (&self.writer).write_all(&[1]);
         }
     }
@@ -116,6 +119,10 @@ impl Mouth {
         let taken = std::mem::replace(&mut *waiting, Waiting { is_closed, ..Waiting::default() });
         drop(waiting);
         if taken.is_signalled {
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "a pipe that is empty has nothing to be taken"
+            )]
             let _ = (&self.reader).read(&mut [0]);
         }
         taken

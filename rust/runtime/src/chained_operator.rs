@@ -20,6 +20,7 @@ use crate::batch_codec::{BatchCodec, CarryCodec, Restored};
 use crate::byte_bounds::ByteBounds;
 use crate::channel_recorder::ChannelRecorder;
 use crate::driver_config::DriverConfig;
+use crate::limit_warning::LimitWarning;
 use crate::metrics::{LatencyRecorder, OperatorMetrics};
 use crate::output_flusher::OutputFlusher;
 use crate::output_size::OutputSize;
@@ -62,6 +63,7 @@ pub struct ChainedOperator<X: BatchCodec, F> {
     latency: LatencyRecorder,
     channels: ChannelRecorder,
     backlog: BacklogWarning,
+    limit_warning: LimitWarning,
 }
 
 impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
@@ -89,6 +91,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
             latency: LatencyRecorder::new(),
             channels: ChannelRecorder::default(),
             backlog: BacklogWarning::default(),
+            limit_warning: LimitWarning::default(),
             held_beside: 0,
         }
     }
@@ -483,13 +486,15 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
 
     pub(crate) fn metrics(&mut self, now: ProcessingTime) -> OperatorMetrics {
         self.channels.record(&self.operator, &self.codec, now);
+        let limits = self.operator.limit_metrics(now);
+        limits.iter().for_each(|limits| self.limit_warning.check(limits));
         OperatorMetrics {
             operator: self.operator.metrics(now),
             dropped: self.codec.dropped(),
             result_bytes: self.bounds.bytes_of_a_call(),
             call_latency: self.latency.buckets(),
             channels: self.channels.report(),
-            limits: self.operator.limit_metrics(now),
+            limits,
         }
     }
 }

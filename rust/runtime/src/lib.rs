@@ -33,6 +33,7 @@ pub mod fan_out;
 pub mod feeder;
 pub mod held_part;
 pub mod host_limit;
+mod limit_warning;
 pub mod log;
 pub mod mail;
 pub mod metrics;

@@ -73,7 +73,10 @@ impl Log {
         let log = Arc::new(Self::new()?);
         // Never dropped: another thread may be about to write to its pipe.
         std::mem::forget(CURRENT.swap(Some(Arc::clone(&log))));
-        // Refused where there is a subscriber already: ours, or that of a program around us.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "refused where there is a subscriber already: ours, or that of a program around us"
+        )]
         let _ = tracing::subscriber::set_global_default(Events { level });
         Ok(log)
     }
@@ -87,6 +90,10 @@ impl Log {
     pub fn take(&self) -> (Vec<Line>, u64) {
         let taken = std::mem::take(&mut *self.lock());
         if taken.is_signalled {
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "a pipe that is empty has nothing to be taken"
+            )]
             let _ = (&self.reader).read(&mut [0]);
         }
         (taken.lines.into(), taken.lost)
@@ -103,7 +110,10 @@ impl Log {
         let was_signalled = std::mem::replace(&mut waiting.is_signalled, true);
         drop(waiting);
         if !was_signalled {
-            // The pipe holds one byte at most, so this never waits.
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "the pipe holds one byte at most, so this never waits"
+            )]
             let _ = (&self.writer).write_all(&[1]);
         }
     }
@@ -189,7 +199,7 @@ struct Fields {
 
 impl Fields {
     fn add(&mut self, field: &Field, value: fmt::Arguments<'_>) {
-        // Writing to a string cannot fail.
+        #[expect(clippy::let_underscore_must_use, reason = "writing to a string cannot fail")]
         let _ = if field.name() == "message" {
             self.message.write_fmt(value)
         } else {

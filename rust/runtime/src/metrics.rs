@@ -57,7 +57,10 @@ impl LatencyRecorder {
     fn flush(&mut self) {
         let (nanos, count) = std::mem::take(&mut self.run);
         if let Some(histogram) = self.histogram.as_mut().filter(|_| count > 0) {
-            // An auto-resizing histogram refuses nothing below 2^64.
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "an auto-resizing histogram refuses nothing below 2^64"
+            )]
             let _ = histogram.record_n(nanos / 1_000, count);
         }
     }

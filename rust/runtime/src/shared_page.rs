@@ -184,6 +184,11 @@ pub struct Slot(usize);
 
 /// Writes `value` into a word that is zero; returns what it has then.
 fn claim(word: &AtomicU64, value: NonZeroU64) -> u64 {
+    // Mostly it is taken, and to try to write is dear where others read.
+    let known = word.load(Ordering::Acquire);
+    if known != 0 {
+        return known;
+    }
     match word.compare_exchange(0, value.get(), Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => value.get(),
         Err(found) => found,
@@ -207,10 +212,12 @@ fn make_page(path: &Path) -> io::Result<()> {
     drop(fs::remove_file(&draft));
     let file =
         OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&draft)?;
-    let made = file
-        .set_len((WORDS * size_of::<u64>()) as u64)
-        .and_then(|()| io::Write::write_all(&mut &file, &MAGIC.to_ne_bytes()))
-        .and_then(|()| fs::hard_link(&draft, path));
+    // All of it is written, zeros too: a hole for which the disk has no room would end the process
+    // when it is touched.
+    let mut words = vec![0; WORDS];
+    words[0] = MAGIC;
+    let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
+    let made = io::Write::write_all(&mut &file, &bytes).and_then(|()| fs::hard_link(&draft, path));
     fs::remove_file(&draft)?;
     match made {
         // Another process was faster.

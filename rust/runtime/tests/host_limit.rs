@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::num::NonZeroU64;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -376,6 +376,18 @@ fn a_file_that_is_something_else_is_refused() {
 
     fs::write(&path, &whole[..100]).unwrap();
     assert!(matches!(SharedPage::open(&path), Err(PageError::OtherVersion(_))));
+}
+
+#[test]
+fn a_page_has_all_of_its_place_on_the_disk() {
+    let directory = Directory::new("whole");
+    let path = directory.page();
+    drop(SharedPage::open(&path).unwrap());
+    let page = fs::metadata(&path).unwrap();
+    let written = directory.0.join("written");
+    fs::write(&written, vec![0; usize::try_from(page.len()).unwrap()]).unwrap();
+
+    assert_eq!(page.blocks(), fs::metadata(&written).unwrap().blocks());
 }
 
 #[test]

@@ -45,6 +45,8 @@ pub struct RowCost {
     pub limit: usize,
     /// What the limit is called.
     pub label: String,
+    /// The most that a call may cost.
+    pub most: u64,
     /// Where the cost is found.
     pub source: CostSource,
 }
@@ -75,6 +77,19 @@ impl RowCost {
     /// Says that a row's cost is none.
     pub fn refuse(&self, why: NoAmount) -> RefusedRow {
         RefusedRow::new(no_cost(&self.label, why))
+    }
+
+    /// Refuses a row that costs more than a call may.
+    fn check(&self, cost: u64) -> Result<u64, RefusedRow> {
+        if cost <= self.most {
+            return Ok(cost);
+        }
+        let Self { label, most, .. } = self;
+        Err(RefusedRow::new(format!(
+            "`cost` of RateLimit `{label}` is above {most} in this row; one call must not take more \
+             than comes in an hour, or than the permits of the rate or ten bursts where these are \
+             more, since all others would wait for it"
+        )))
     }
 }
 
@@ -134,7 +149,7 @@ impl RowPrices {
                 }
             };
             for ((row, price), found) in (0..).zip(&mut prices).zip(costs) {
-                match found {
+                match found.and_then(|amount| cost.check(amount)) {
                     Ok(amount) => *price = price.with(cost.limit, amount),
                     Err(why) => {
                         refused.entry(row).or_insert(why);
@@ -147,7 +162,7 @@ impl RowPrices {
             prices[*row as usize] = Costs::NONE;
         }
         if !refused.is_empty() {
-            // Nobody else refuses rows.
+            #[expect(clippy::let_underscore_must_use, reason = "nobody else refuses rows")]
             let _ = input.refused.set(refused);
         }
         Ok(prices)

@@ -117,15 +117,27 @@ mod tests {
 
     impl Service for Told {
         async fn run(&mut self) {
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "a test that has ended wants no news"
+            )]
             let _ = self.news.send("runs".to_owned());
             while let Some(order) = self.orders.recv().await {
                 assert_eq!(order, "go on");
+                #[expect(
+                    clippy::let_underscore_must_use,
+                    reason = "a test that has ended wants no news"
+                )]
                 let _ = self.news.send(order.to_owned());
             }
         }
 
         fn fail(&mut self, reason: &str) {
             let is_named = reason.contains("assertion");
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "a test that has ended wants no news"
+            )]
             let _ = self.news.send(format!("failed {is_named}"));
             assert!(self.news.is_closed(), "this panics, too");
         }

@@ -51,6 +51,8 @@ pub struct TaskCodec {
     generator: Option<WatermarkGenerator>,
     /// Records that left without a result row although their call returned.
     dropped: u64,
+    /// Why a record failed that could not be put out.
+    lost: Option<RowFailure>,
     /// Whether the input comes from another operator, in the types of its function.
     is_chained: bool,
 }
@@ -93,6 +95,7 @@ impl TaskCodec {
             channels,
             generator,
             dropped: 0,
+            lost: None,
             is_chained: false,
         })
     }
@@ -189,6 +192,14 @@ impl TaskCodec {
         }
         self.pending = Some(rows);
         Ok(())
+    }
+
+    /// Puts a row out that has failed.
+    fn push_failure(&mut self, row: RowRef, failure: RowFailure) {
+        // Given back with the policy "fail" only, with which none is emitted.
+        if let Err(refused) = self.rows.push_failure(row, failure) {
+            self.lost = Some(refused);
+        }
     }
 
     /// Returns how many rows come before the next watermark; more than there are without one.
@@ -374,7 +385,7 @@ impl BatchCodec for TaskCodec {
                 self.dropped += 1;
                 let (kind, message) = (Cow::Borrowed(NO_RESULT), String::new());
                 let nothing = RowFailure { kind, message, attempts: emitted.attempts };
-                let _ = self.rows.push_failure(emitted.record.value, nothing);
+                self.push_failure(emitted.record.value, nothing);
             }
             Ok(results) => {
                 self.dropped += u64::from(results.is_empty());
@@ -382,8 +393,7 @@ impl BatchCodec for TaskCodec {
             }
             Err(failure) => {
                 let failure = self.row_failure(failure, emitted.attempts);
-                // Only the policy "fail" gives it back, and then none is emitted.
-                let _ = self.rows.push_failure(emitted.record.value, failure);
+                self.push_failure(emitted.record.value, failure);
             }
         }
     }
@@ -417,6 +427,10 @@ impl BatchCodec for TaskCodec {
         max_rows: usize,
         max_bytes: usize,
     ) -> Result<Option<RecordBatch>, TaskError> {
+        if let Some(lost) = &self.lost {
+            let message = format!("a row failed ({}), which was to fail the task", lost.kind);
+            return Err(TaskError::Internal(message));
+        }
         Ok(self.rows.take(max_rows, max_bytes)?)
     }
 

@@ -51,7 +51,10 @@ impl Worker {
 
 impl AsyncFunction<Calls> for Worker {
     fn invoke(&mut self, calls: Calls) {
-        // Refused only after `close`, when nobody waits for a reply.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "refused only after `close`, when nobody waits for a reply"
+        )]
         let _ = self.commands.send(Command::Invoke(calls));
     }
 
@@ -60,6 +63,10 @@ impl AsyncFunction<Calls> for Worker {
     }
 
     fn cancel(&mut self, attempts: Vec<AttemptId>) {
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "refused only after `close`, when nobody waits for a reply"
+        )]
         let _ = self.commands.send(Command::Cancel(attempts.into_iter().collect()));
     }
 

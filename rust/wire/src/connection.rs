@@ -206,12 +206,19 @@ impl Connection {
 
     /// Ends a channel behind what waits. Nothing happens if it is over.
     pub fn end(&mut self, channel: ChannelKey) {
-        // Whoever names a channel that never was has nothing to end.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "whoever names a channel that never was has nothing to end"
+        )]
         let _ = self.queue.end(channel, Outgoing::End);
     }
 
     /// Ends a channel at once, and says why. Nothing happens if it is over.
     pub fn reset(&mut self, channel: ChannelKey, code: u16, reason: Bytes) {
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "whoever names a channel that never was has nothing to end"
+        )]
         let _ = self.queue.reset(channel, Outgoing::Reset { code, reason });
     }
 

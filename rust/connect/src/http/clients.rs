@@ -126,7 +126,10 @@ impl Clients {
         let host = host_of(url);
         let sought = self.state().sought(host);
         if let Some((until, mut by)) = sought {
-            // Nothing is ever sent, and whoever has waited goes on, whatever has come of it.
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "nothing is ever sent, and whoever has waited goes on, whatever has come of it"
+            )]
             let _ = timeout_at(until, by.changed()).await;
         }
         let mut state = self.state();

@@ -3,7 +3,10 @@
 
 /// Appends a text with its quotes.
 pub(super) fn write_text(text: &str, out: &mut Vec<u8>) {
-    // Writing a text into a vector does not fail.
+    #[expect(
+        clippy::let_underscore_must_use,
+        reason = "writing a text into a vector does not fail"
+    )]
     let _ = serde_json::to_writer(out, text);
 }
 

@@ -78,6 +78,10 @@ where
             let Some(negotiated) = negotiated else { return };
             let speaks_http2 = connection.connected().is_negotiated_h2();
             let protocol = if speaks_http2 { Protocol::Http2 } else { Protocol::Http1 };
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "it is said once, or the same again"
+            )]
             let _ = negotiated.set(protocol);
         };
         self.0.call(request).map(|connected| connected.inspect(noted)).boxed()

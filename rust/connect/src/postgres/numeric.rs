@@ -65,10 +65,17 @@ impl<'a> Numeric<'a> {
                 text.push_str(if sign == NEGATIVE { "-0" } else { "0" });
                 let mut last = 0;
                 for (digit, power) in self.digits() {
-                    // Writing to a string cannot fail.
+                    #[expect(
+                        clippy::let_underscore_must_use,
+                        reason = "writing to a string cannot fail"
+                    )]
                     let _ = write!(text, "{digit:04}");
                     last = power;
                 }
+                #[expect(
+                    clippy::let_underscore_must_use,
+                    reason = "writing to a string cannot fail"
+                )]
                 let _ = write!(text, "e{last}");
             }
         }

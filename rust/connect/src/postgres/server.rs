@@ -104,7 +104,7 @@ impl ServerConfig {
             options.push_str(" -c default_transaction_read_only=on");
         }
         if let Some(limit) = self.statement_milliseconds() {
-            // Writing to a string cannot fail.
+            #[expect(clippy::let_underscore_must_use, reason = "writing to a string cannot fail")]
             let _ = write!(options, " -c statement_timeout={limit}ms");
         }
         options
@@ -114,6 +114,7 @@ impl ServerConfig {
     fn begin(&self) -> Option<String> {
         let mut text = if self.writes { "begin" } else { "begin read only" }.to_owned();
         if let Some(limit) = self.statement_milliseconds() {
+            #[expect(clippy::let_underscore_must_use, reason = "writing to a string cannot fail")]
             let _ = write!(text, "; set local statement_timeout = {limit}");
         }
         (text != "begin").then_some(text)

@@ -318,6 +318,7 @@ impl ChannelPolicies {
         let was_shut = gate.held_until.is_some();
         gate.held_until = (ready_at > now).then_some(ready_at);
         let held_until = gate.held_until;
+        self.metrics.hold(ready_at, now);
         if held_until.is_some() != was_shut {
             self.note_wait(now);
         }
@@ -363,6 +364,7 @@ impl ChannelPolicies {
         }
         it.held_until = until;
         if let Some(until) = until.filter(|it| *it != ProcessingTime::NEVER) {
+            self.metrics.hold(until, self.now);
             self.wakes.push(until, id);
         }
     }

@@ -325,6 +325,7 @@ pub enum Notify {
 }
 
 #[cfg(test)]
+#[expect(clippy::let_underscore_must_use, reason = "what is announced is not looked at")]
 mod tests {
     use super::*;
 

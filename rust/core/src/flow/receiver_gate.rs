@@ -107,15 +107,26 @@ impl ReceiverGate {
 
     /// Ends the use of `credits`. Those who wait for some are served.
     pub fn recycle(&mut self, channel: ChannelKey, credits: u32) {
-        // Nothing is in use of a channel that is not here.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "nothing is in use of a channel that is not here"
+        )]
         let _ = self.change(channel, |it, pool| Ok(it.recycle(credits, pool)));
         self.serve();
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "a channel that is not here has nothing to give back"
+        )]
         let _ = self.change(channel, |it, pool| Ok(it.replenish(pool)));
         self.forget_released(channel);
     }
 
     /// Gives all credits of a channel back, those in use when that ends. Idempotent.
     pub fn release(&mut self, channel: ChannelKey) {
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "a channel that is not here has nothing to give back"
+        )]
         let _ = self.change(channel, |it, pool| {
             it.release(pool);
             Ok(Notify::No)
@@ -151,9 +162,10 @@ impl ReceiverGate {
     fn serve(&mut self) {
         while let Some(ChannelId(index)) = self.pool.grant() {
             let key = self.channels.generation(index).map(|it| it.handle(index));
-            let served =
-                key.map(|key| self.change(key, |it, pool| Ok(it.accept_grant(pool))).is_ok());
-            debug_assert_eq!(served, Some(true), "{index} waits although it was released");
+            let mut serve = |key| self.change(key, |it, pool| Ok(it.accept_grant(pool))).is_ok();
+            if !key.is_some_and(&mut serve) {
+                debug_assert!(false, "{index} waits although it was released");
+            }
         }
     }
 

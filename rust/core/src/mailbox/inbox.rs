@@ -107,7 +107,10 @@ impl<M> Inbox<M> {
     }
 
     fn signal(&self, signal: Control) {
-        // A signal to a mailbox that is not open has nobody to act on it.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "a signal to a mailbox that is not open has nobody to act on it"
+        )]
         let _ = self.deliver(signal, |shared, signal| shared.control.merge(signal));
     }
 

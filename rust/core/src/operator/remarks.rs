@@ -63,8 +63,9 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             in_flight.channel = channels.admit(None, runs, now).0;
             match in_flight.phase {
                 Phase::Running if in_flight.calls == Calls::Both => {
-                    let hedged = channels.try_hedge(in_flight.channel, id, |_| true, now);
-                    debug_assert!(hedged.is_ok(), "nothing bounds the calls of this channel yet");
+                    if channels.try_hedge(in_flight.channel, id, |_| true, now).is_err() {
+                        debug_assert!(false, "nothing bounds the calls of this channel yet");
+                    }
                 }
                 Phase::Blocked | Phase::Waiting | Phase::BackOff => {
                     channels.suspend(in_flight.channel);

@@ -57,6 +57,12 @@ impl Rate {
     }
 }
 
+/// A call may take what comes in so much time.
+const MOST_TIME: Duration = Duration::from_secs(3600);
+
+/// Or so many bursts.
+const MOST_BURSTS: u64 = 10;
+
 /// The least nanoseconds between cells, where permits come at no whole ones. Longer ones would count
 /// what calls cost less exactly, shorter ones would make limits slower: these by less than one part
 /// in 256.
@@ -115,6 +121,15 @@ impl Gcra {
     /// Returns how many permits may be taken at once.
     pub const fn burst(&self) -> NonZeroU64 {
         self.burst
+    }
+
+    /// Returns the most that one call may cost: what comes in an hour, the permits of the rate, or ten
+    /// bursts, whichever is most.
+    ///
+    /// More would hold whoever shares the limit for hours, as a cost does that somebody got wrong.
+    pub fn most_cost(&self) -> u64 {
+        let of_time = self.rate.permits_in(MOST_TIME).max(self.rate.permits).get();
+        of_time.max(self.burst.get().saturating_mul(MOST_BURSTS))
     }
 
     /// Returns when `cost` may be taken of a limit whose word is `tat`; a point before now: at once.
@@ -239,6 +254,14 @@ mod tests {
         let owed = limit.take(tat, 30, now);
         assert_eq!(limit.drain(tat, 30, now), owed);
         assert_eq!(limit.drain(owed, 20, now), owed);
+    }
+
+    #[test]
+    fn a_call_may_cost_what_comes_in_an_hour_or_more_where_that_is_little() {
+        assert_eq!(gcra(100, 60, 7).most_cost(), 6_000);
+        assert_eq!(gcra(100, 86_400, 1).most_cost(), 100);
+        assert_eq!(gcra(3, 86_400, 5).most_cost(), 50);
+        assert_eq!(gcra(u64::MAX, 1, u64::MAX).most_cost(), u64::MAX);
     }
 
     #[test]

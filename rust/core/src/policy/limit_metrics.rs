@@ -14,6 +14,10 @@ pub struct LimitMetrics {
     /// Time in which something could have been called, but for a limit in time or a pause.
     pub waited: Duration,
     waits_since: Option<ProcessingTime>,
+    /// The longest time for which one of them has held calls, as far as was known when it began to.
+    pub longest_hold: Duration,
+    /// Calls that have cost more than one may, by what was said when they ended; they pay that much.
+    pub cut_costs: u64,
     /// Retries that had to wait for a token of their budget.
     pub retries_held: u64,
     /// Records whose retry waits for one now.
@@ -39,6 +43,14 @@ impl LimitMetrics {
     /// Notes whether something waits from now on.
     pub(crate) fn wait(&mut self, waits: bool, now: ProcessingTime) {
         note(&mut self.waited, &mut self.waits_since, waits, now);
+    }
+
+    /// Notes that calls are held until then.
+    pub(crate) fn hold(&mut self, until: ProcessingTime, now: ProcessingTime) {
+        // One that is to be held until something happens is held by no limit.
+        if until != ProcessingTime::NEVER {
+            self.longest_hold = self.longest_hold.max(until.saturating_since(now));
+        }
     }
 
     /// Notes that a retry waits for a token.

@@ -318,10 +318,16 @@ impl Link {
             ended = self.watch(greeting, place) => ended,
         };
         if !is_written && self.lock().is_leaving {
-            // Whoever does not read it finds out by the end of the stream.
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "whoever does not read it finds out by the end of the stream"
+            )]
             let _ = tokio::time::timeout(FAREWELL, writing).await;
         } else if is_written && ended.as_ref().is_err_and(has_hung_up) {
-            // Whatever the other end has said before is still to be read.
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "whatever the other end has said before is still to be read"
+            )]
             let _ = tokio::time::timeout(FAREWELL, reading).await;
         }
         let farewell = self.lock().farewell.take();

@@ -59,7 +59,10 @@ impl Drop for Notice {
     fn drop(&mut self) {
         let is_ours = || read(&self.path).is_some_and(|it| it.task == self.task);
         if self.process_id == std::process::id() && is_ours() {
-            // Who finds it all the same finds nobody where it leads.
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "who finds it all the same finds nobody where it leads"
+            )]
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -68,6 +71,7 @@ impl Drop for Notice {
 /// Removes a notice whose process has ended.
 pub(super) fn remove_old(path: &Path) {
     if read(path).is_none_or(|it| !Path::new(&it.address.path).exists()) {
+        #[expect(clippy::let_underscore_must_use, reason = "somebody else may have removed it")]
         let _ = fs::remove_file(path);
     }
 }

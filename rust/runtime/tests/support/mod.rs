@@ -111,6 +111,8 @@ pub(crate) struct Seen {
     pub(crate) waiting: usize,
     /// What each reply says is left of a limit.
     pub(crate) tells: Option<LimitLeft>,
+    /// What each call has cost in the end.
+    pub(crate) settles: Option<u64>,
     /// Whether a row costs what [`cost_of`] says.
     pub(crate) has_prices: bool,
 }
@@ -221,9 +223,11 @@ impl BatchCodec for Numbers {
     }
 
     fn remarks(&self, reply: &Reply, mut remark: impl FnMut(AttemptId, Remark)) {
-        let tells = self.seen.lock().unwrap().tells;
-        for ((attempt, _), left) in reply.iter().zip(tells.into_iter().cycle()) {
-            remark(*attempt, Remark::Left { left, is_of_channel: false });
+        let seen = self.seen.lock().unwrap();
+        let left = seen.tells.map(|left| Remark::Left { left, is_of_channel: false });
+        let cost = seen.settles.map(|cost| Remark::Cost { limit: 0, cost });
+        for (attempt, _) in reply {
+            left.into_iter().chain(cost).for_each(|it| remark(*attempt, it));
         }
     }
 

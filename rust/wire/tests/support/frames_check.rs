@@ -60,7 +60,10 @@ fn converse(data: &[u8]) {
             match event {
                 Event::Data { channel, cost, .. } => connection.recycle(channel, cost),
                 Event::Opened { channel, .. } => {
-                    // Whoever asks may be told, or have changed its mind.
+                    #[expect(
+                        clippy::let_underscore_must_use,
+                        reason = "whoever asks may be told, or have changed its mind"
+                    )]
                     let _ = connection.push(channel, Bytes::from_static(b"rows"));
                     connection.end(channel);
                 }

@@ -107,9 +107,12 @@ impl ChannelPolicies {
         self.charges.insert(entry, charge);
     }
 
-    /// Notes what the present call of a record has cost of one limit.
+    /// Notes what the present call of a record has cost of one limit; no more than one call may.
     pub(in crate::flow) fn settle(&mut self, entry: EntryId, limit: usize, cost: u64) {
-        let usual = self.usual;
+        let known = self.config.rate_limits.get(limit).copied().flatten();
+        let most = known.map_or(u64::MAX, |it| it.limit.most_cost());
+        self.metrics.cut_costs += u64::from(cost > most);
+        let (usual, cost) = (self.usual, cost.min(most));
         let charge = self.charges.entry(entry).or_insert_with(|| Charge::new(usual));
         charge.actual = Some(charge.actual.unwrap_or(charge.charged).with(limit, cost));
     }

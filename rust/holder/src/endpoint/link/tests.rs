@@ -46,6 +46,7 @@ struct Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        #[expect(clippy::let_underscore_must_use, reason = "it may be gone")]
         let _ = std::fs::remove_file(&self.address.path);
     }
 }

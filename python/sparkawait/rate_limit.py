@@ -6,6 +6,7 @@ Checked on the driver, where the wait function is called; what travels are plain
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -61,6 +62,8 @@ class Terms(NamedTuple):
     per_request: bool
     is_shared: bool
     parts: int
+    held_parts: int
+    executor: str
 
 
 @dataclass(frozen=True)
@@ -79,20 +82,21 @@ class RateLimit:
             DataFrames, as an expression, which is a number; or a plain function of the row that
             returns one. Columns are read once a batch; a function is called once for each row, in
             the worker's Python. Part of a permit counts as one. A row whose cost is null,
-            negative, no number or above 2**53 fails, and is not called. A cost above `burst`
-            waits until the whole burst is there.
+            negative, no number or above what one call may take fails, and is not called: that is
+            what comes in an hour, the permits of the rate or ten bursts, whichever is most. A cost
+            above `burst` waits until the whole burst is there.
         result_cost: The column of the results, or a field inside of one (``"usage.total"``), that
             says what the call has cost. `cost` is then what is taken before the call; when it
-            returns, what was too much comes back, and what was too little is taken. Of several
-            rows of a call the first counts. Where it is null, negative or no number, and where the
-            call fails, `cost` stands.
+            returns, what was too much comes back, and what was too little is taken, up to what one
+            call may take. Of several rows of a call the first counts. Where it is null, negative or
+            no number, and where the call fails, `cost` stands.
         scope: Who shares the limit. ``"task"``: each task has its own, and a job as many times the
             rate as it runs tasks at once. ``"host"``: all Python workers of a Spark application on
             a host have one together; without Spark, all processes of this user that say the same.
-            ``"job"``: the tasks of a function stay below it together, on all hosts: each has the
-            part of one core of those that may run it, and leaves what is left of it to the next
-            one, so what idle cores do not use is lost. The burst of a part is at least 1. Without
-            Spark it is that of the call.
+            ``"job"``: the tasks of a function stay below it together, on all hosts: each process
+            has the part of one core of those that may run it, and leaves what is left of it to the
+            next one, so what idle cores do not use is lost. The burst of a part is at least 1.
+            Without Spark it is that of the call.
         per_channel: Whether each channel (``channel=``) has a limit of its own, instead of all
             having one together.
         name: What it is called in metrics. With ``scope="host"``, limits of one name are one,
@@ -138,6 +142,7 @@ class RateLimit:
         if self.burst is not None:
             _check_count("burst", self.burst, 1)
         _check_cost(self.cost)
+        self._check_most()
         scope = cast("object", self.scope)
         if not isinstance(scope, str) or scope not in ("task", "host", "job"):
             _refuse(f"`scope` of RateLimit must be 'task', 'host' or 'job', got {shown(scope)}")
@@ -166,6 +171,17 @@ class RateLimit:
         if per == "request" and self.is_settled:
             _refuse("`per='request'` of RateLimit needs an int as its `cost`, and no `result_cost`")
 
+    def _check_most(self) -> None:
+        """Checks that a call costs no more than one may, as the core does for costs of rows."""
+        permits, nanos = _parse_rate(self.rate)
+        burst = self.burst or _burst_of(permits, nanos)
+        most = max(permits * 3600 * _NANOS // nanos, permits, 10 * burst)
+        if isinstance(self.cost, int) and self.cost > most:
+            _refuse(
+                f"`cost` of RateLimit must not be above {most}, which is what comes in an hour, the"
+                f" permits of the rate or ten bursts, whichever is most; got {self.cost}"
+            )
+
     @property
     def label(self) -> str:
         """What it is called in metrics."""
@@ -185,16 +201,20 @@ class RateLimit:
         """Returns the same limit with its cost in a column of this name."""
         return replace(self, cost=column)
 
-    def terms(self, function_name: str, application: str, cores: int) -> Terms:
-        """Returns the numbers for the calls of one task.
+    def terms(
+        self, function_name: str, application: str, cores: int, executor_cores: int | None = None
+    ) -> Terms:
+        """Returns the numbers for the calls of one task, for the process that makes them.
 
         Args:
             function_name: What is called.
             application: Names the Spark application; empty without Spark.
             cores: How many tasks of the job may run at once.
+            executor_cores: How many of them an executor may run; `None`: nobody has said so, and it
+                is taken to be as many as its host has cores.
         """
         permits, nanos = _parse_rate(self.rate)
-        burst = self.burst or max(permits * _NANOS // nanos, 1)
+        burst = self.burst or _burst_of(permits, nanos)
         name = self.name or f"{function_name} {self.rate} {burst}"
         is_of_job = self.scope == "job" and bool(application)
         if not application:
@@ -203,6 +223,7 @@ class RateLimit:
         elif is_of_job:
             name = f"{function_name} {name} {permits}/{nanos} {burst}, of the job"
         parts, cost = cores if self.scope == "job" else 1, self.cost
+        held_parts = min(parts, executor_cores or os.cpu_count() or 1)
         return Terms(
             label=self.label,
             name=name,
@@ -218,6 +239,9 @@ class RateLimit:
             per_request=False,
             is_shared=self.scope == "host" or is_of_job,
             parts=parts,
+            held_parts=held_parts,
+            # Several of them may be on a host, each with folders of its own.
+            executor=os.environ.get("SPARK_LOCAL_DIRS", ""),
         )
 
 
@@ -265,6 +289,11 @@ def _parse_rate(rate: object) -> tuple[int, int]:
     if not 1 <= nanos <= _MOST:
         _refuse(f"`rate` of RateLimit must be for a time up to 100 days, got {shown(rate)}")
     return int(match["permits"].replace("_", "") or 0), nanos
+
+
+def _burst_of(permits: int, nanos: int) -> int:
+    """Returns the permits of a second, at least 1."""
+    return max(permits * _NANOS // nanos, 1)
 
 
 def _check_count(name: str, value: object, least: int) -> None:

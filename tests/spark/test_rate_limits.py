@@ -238,6 +238,19 @@ def test_the_cores_of_a_job_are_those_of_the_configuration(conf, cores):
 
 
 @pytest.mark.parametrize(
+    ("conf", "cores"),
+    [
+        ({"spark_master": "local[3]", "spark_executor_cores": "2"}, 3),
+        ({"spark_master": "local-cluster[2,5,1024]"}, 5),
+        ({"spark_master": "yarn", "spark_executor_cores": "7", "spark_task_cpus": "2"}, 3),
+        ({"spark_master": "spark://a:7077", "spark_cores_max": "20"}, None),
+    ],
+)
+def test_the_cores_of_an_executor_are_those_of_the_configuration(conf, cores):
+    assert placement.executor_cores_of(Session(**conf)) == cores
+
+
+@pytest.mark.parametrize(
     "conf", [{"spark_master": "yarn"}, {"spark_master": "yarn", "spark_executor_cores": "4"}]
 )
 def test_cores_that_nobody_knows_are_asked_for(conf):

@@ -76,6 +76,8 @@ BAD = {
     "is negative": -0.5,
     "is no number": float("nan"),
     "is above 2 to the power of 53": float("inf"),
+    # What comes in an hour.
+    "is above 3600000": 3_600_000.5,
 }
 
 
@@ -89,16 +91,16 @@ def test_a_row_whose_cost_is_none_fails_and_is_not_called(cost, channel):
         called.append(row["id"])
         return {"seen": row["id"]}
 
-    batch = pa.record_batch({"id": range(6), "tokens": [1.0, *BAD.values(), 3.0]})
+    batch = pa.record_batch({"id": range(7), "tokens": [1.0, *BAD.values(), 3.0]})
     limit = RateLimit("1000/s", 2, cost, name="tokens a minute")
 
     rows, permits = run(note, batch, rate_limit=limit, channel=channel, on_error="capture")
 
-    assert (sorted(called), permits) == ([0, 5], {"tokens a minute": 4})
+    assert (sorted(called), permits) == ([0, 6], {"tokens a minute": 4})
     errors = [row["error"] for row in sorted(rows, key=lambda row: row["id"])]
     assert errors[0] is None
-    assert errors[5] is None
-    for error, why in zip(errors[1:5], BAD, strict=True):
+    assert errors[6] is None
+    for error, why in zip(errors[1:6], BAD, strict=True):
         assert error["kind"] == ErrorKind.COST_INVALID
         assert f"`cost` of RateLimit `tokens a minute` {why} in this row" in error["message"]
 

@@ -102,6 +102,26 @@ def test_a_limit_of_the_job_is_split_over_the_cores_that_may_run_it():
     assert terms(RateLimit("100/s"), cores=8).parts == 1
 
 
+def test_an_executor_has_the_parts_of_its_cores(monkeypatch):
+    limit = RateLimit("100/s", scope="job")
+    monkeypatch.setattr("os.cpu_count", lambda: 7)
+    found = [limit.terms("f", "app-1", *it) for it in [(13, 3), (13, None), (5, None), (5, 8)]]
+    assert [it.held_parts for it in found] == [3, 7, 5, 5]
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "blockmgr-1")
+    assert limit.terms("f", "app-1", 13, 3).executor == "blockmgr-1"
+
+
+@pytest.mark.parametrize(
+    ("rate", "burst", "most"),
+    [("100/min", None, 6_000), ("7/s", 3, 25_200), ("100/24h", None, 100), ("3/24h", 13, 130)],
+)
+def test_a_call_costs_no_more_than_one_may_take(rate, burst, most):
+    assert RateLimit(rate, burst=burst, cost=most).cost == most
+    with pytest.raises(sa.ConfigurationError, match=f"must not be above {most}, which") as caught:
+        RateLimit(rate, burst=burst, cost=most + 1)
+    assert caught.value.kind == ErrorKind.RATE_LIMIT_INVALID
+
+
 def test_a_limit_of_the_job_is_shared_by_the_tasks_of_an_application():
     named = RateLimit("5/s", scope="job", name="api")
     assert terms(named, "app-1", cores=2).is_shared

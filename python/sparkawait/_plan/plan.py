@@ -67,6 +67,7 @@ class Plan:
         name: What the operator is called, if not as its function is.
         application: Names the Spark application, for limits that its workers share.
         cores: How many tasks of the job may run at once.
+        executor_cores: How many of them an executor may run, if that is known.
         branches: The calls of several functions for each row, which this one waits for; its own
             function stands for all of them.
     """
@@ -87,6 +88,7 @@ class Plan:
     name: str = ""
     application: str = ""
     cores: int = 1
+    executor_cores: int | None = None
     branches: tuple[Plan, ...] = ()
 
     @property
@@ -347,12 +349,12 @@ class Plan:
         return {"route": list(self.route), "credits": self.credits}
 
     def _policy_arguments(self) -> dict[str, Any] | None:
-        name, application, cores = self.function_name, self.application, self.cores
+        place = self.function_name, self.application, self.cores, self.executor_cores
         limits = [
-            limit.terms(name, application, cores)._replace(result_cost=self.result_cost(limit))
+            limit.terms(*place)._replace(result_cost=self.result_cost(limit))
             for limit in self.options.rate_limit
         ]
-        return policy_arguments(self.options, limits, application, self.batch, self.capacity)
+        return policy_arguments(self.options, limits, self.application, self.batch, self.capacity)
 
     def result_cost(self, limit: RateLimit) -> list[str] | None:
         """Returns the column of the results that says what a call cost, and fields inside of it.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sparkawait._plan.plan import Plan
 
-__all__ = ["cores_of", "placed"]
+__all__ = ["cores_of", "executor_cores_of", "placed"]
 
 # Of local[N, F] the second number is how often a task may fail.
 _LOCAL = re.compile(r"local\[(?P<cores>\*|\d+)(?:\s*,.*)?\]|local")
@@ -38,8 +38,10 @@ def placed(plan: Plan, spark: SparkSession | None) -> Plan:
     if spark is None:
         _refuse("there is no active session to ask for them")
     application = _conf(spark, "spark.app.id") or _conf(spark, "spark.app.name") or "spark"
-    cores = cores_of(spark) if "job" in scopes else 1
-    return replace(plan, application=application, cores=cores)
+    if "job" not in scopes:
+        return replace(plan, application=application)
+    cores, executor_cores = cores_of(spark), executor_cores_of(spark)
+    return replace(plan, application=application, cores=cores, executor_cores=executor_cores)
 
 
 def cores_of(spark: SparkSession) -> int:
@@ -56,6 +58,18 @@ def cores_of(spark: SparkSession) -> int:
             " (`spark.dynamicAllocation.maxExecutors` with dynamic allocation)"
         )
     return max(cores // cpus, 1)
+
+
+def executor_cores_of(spark: SparkSession) -> int | None:
+    """Returns how many tasks of a session an executor may run at once, if that is known."""
+    master = (_conf(spark, "spark.master") or "").strip()
+    if cluster := _LOCAL_CLUSTER.fullmatch(master):
+        cores = int(cluster["cores"])
+    else:
+        each = _conf(spark, "spark.executor.cores")
+        local = _local_cores(spark)
+        cores = local if local is not None else int(each) if each else None
+    return cores and max(cores // int(_conf(spark, "spark.task.cpus") or 1), 1)
 
 
 def _refuse(way_out: str) -> NoReturn:

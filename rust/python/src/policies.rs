@@ -12,7 +12,8 @@ use sparkawait_core::policy::{
     Counted, Gcra, LimitMetrics, MAX_LIMITS, PauseConfig, PermitSources, PolicyConfig, Rate,
     RateLimitConfig, RequestConfig, RetryBudgetConfig,
 };
-use sparkawait_runtime::host_limit::{HostLimits, SharedTerms, page_of};
+use sparkawait_runtime::held_part::Holder;
+use sparkawait_runtime::host_limit::{HostLimits, SharedTerms, number_of, page_of};
 use sparkawait_runtime::private_folder::private_folder;
 use sparkawait_runtime::shared_page::PageError;
 use sparkawait_task::row_prices::{CostSource, PriceSettings, ResultCost, RowCost};
@@ -90,6 +91,9 @@ struct RateLimitArguments {
     is_shared: bool,
     /// Tasks among which a limit of the job is split; 1 if it is not.
     parts: u64,
+    /// Those of them that an executor may run, and what names it.
+    held_parts: u64,
+    executor: String,
 }
 
 /// A limit in time, as its metrics are shown.
@@ -140,7 +144,10 @@ impl RateLimitArguments {
 
     fn shared(&self) -> PyResult<Option<SharedTerms>> {
         let (name, limit) = (self.name.clone(), self.limit()?);
-        let terms = SharedTerms { name, limit, parts: positive(self.parts)? };
+        let (parts, held) = (positive(self.parts)?, positive(self.held_parts)?);
+        let executor = number_of(&self.executor).get();
+        let holder = (self.parts > 1).then_some(Holder { parts, executor, held });
+        let terms = SharedTerms { name, limit, holder };
         Ok(self.is_shared.then_some(terms))
     }
 

@@ -13,8 +13,8 @@ use sparkawait_core::ProcessingTime;
 use sparkawait_core::policy::{Gcra, MAX_LIMITS, PermitSource, PermitSources};
 
 use crate::clock::Clock;
-use crate::held_part::HeldPart;
-use crate::shared_page::{PageError, SharedPage, Slot};
+use crate::held_part::{HeldPart, Holder};
+use crate::shared_page::{PREFIX, PageError, SharedPage, Slot};
 
 /// Returns where an application keeps its limits in a [private folder](crate::private_folder).
 ///
@@ -23,13 +23,18 @@ pub fn page_of(folder: &Path, application: &str) -> PathBuf {
     // Clocks begin anew with the host, so pages do, too.
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let name = number_of(&(application, boot));
-    folder.join(format!("limits-{name:016x}"))
+    folder.join(format!("{PREFIX}{name:016x}"))
 }
 
 /// Returns the same number for the same thing in all processes of a version.
-fn number_of(thing: &impl Hash) -> NonZeroU64 {
+pub fn number_of(thing: &impl Hash) -> NonZeroU64 {
     let number = foldhash::quality::FixedState::default().hash_one(thing);
     NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN)
+}
+
+/// Returns what says what the word of a limit means.
+fn terms_of(limit: Gcra) -> NonZeroU64 {
+    number_of(&(limit.rate(), limit.burst()))
 }
 
 /// The clock that all processes of a host read alike.
@@ -81,7 +86,7 @@ impl HostLimit {
     ///
     /// [`PageError::OtherTerms`] if the name has another rate or burst there, [`PageError::Full`].
     pub fn new(page: Arc<SharedPage>, name: &str, limit: Gcra) -> Result<Self, PageError> {
-        let slot = page.slot(number_of(&name), number_of(&limit))?;
+        let slot = page.slot(number_of(&name), terms_of(limit))?;
         Ok(Self { page, slot, limit })
     }
 
@@ -255,8 +260,8 @@ pub struct SharedTerms {
     pub name: String,
     /// Of a part, if it is split.
     pub limit: Gcra,
-    /// Into how many it is split, of which an operator has one while it runs; 1: it is not.
-    pub parts: NonZeroU64,
+    /// Who takes a part of it, if it is split.
+    pub holder: Option<Holder>,
 }
 
 /// The limits of an operator that the processes of a host keep together.
@@ -267,15 +272,16 @@ pub struct HostLimits {
     limits: [Option<(String, Gcra)>; MAX_LIMITS],
     /// What all channels share, and those for which the page has no place.
     whole: [Option<Arc<HostPermits>>; MAX_LIMITS],
-    /// The parts that are this operator's until it is dropped.
+    /// The parts that are this process's until its operators are dropped.
     _parts: Vec<HeldPart>,
 }
 
 impl HostLimits {
     /// Takes part in limits of the page at `path` by their names.
     ///
-    /// Of one that is split it takes the first part that nobody holds. The part has what the one
-    /// before has left of it, so operators that follow one another keep to it together.
+    /// Of one that is split it takes the part that this process has, or the first that nobody holds.
+    /// The part has what the one before has left of it, so operators that follow one another, or run
+    /// in one process, keep to it together.
     ///
     /// # Errors
     ///
@@ -286,10 +292,10 @@ impl HostLimits {
         let mut whole = [const { None }; MAX_LIMITS];
         let mut parts = Vec::new();
         for (index, it) in terms.into_iter().enumerate() {
-            let Some(SharedTerms { mut name, limit, parts: count }) = it else { continue };
-            if count > NonZeroU64::MIN {
-                let part = HeldPart::take(path, number_of(&name), count)?;
-                name = format!("{name} of {count}, {}", part.number());
+            let Some(SharedTerms { mut name, limit, holder }) = it else { continue };
+            if let Some(holder) = holder {
+                let part = HeldPart::take(path, number_of(&name), &holder)?;
+                name = format!("{name} of {}, {}", holder.parts, part.number());
                 parts.push(part);
             }
             let shared = HostLimit::new(Arc::clone(&page), &name, limit)?;
@@ -302,7 +308,7 @@ impl HostLimits {
     fn of_channel(&self, limit: usize, channel: u64) -> Option<HostPermits> {
         let (name, limit) = self.limits.get(limit)?.as_ref()?;
         let name = format!("{name}#{channel:016x}");
-        let slot = self.page.spare_slot(number_of(&name), number_of(limit)).ok()?;
+        let slot = self.page.spare_slot(number_of(&name), terms_of(*limit)).ok()?;
         let limit = HostLimit { page: Arc::clone(&self.page), slot, limit: *limit };
         Some(HostPermits(HostTurns::new(limit)))
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Words of memory that the processes of a host share, without a daemon.
 //!
-//! A page is a file that is mapped: it lives as long as somebody has it open or
-//! its directory, and what a process that was killed wrote stays true. There is
+//! A page is a file that is mapped: it lives as long as somebody has it open, and
+//! a week beyond, and what a process that was killed wrote stays true. There is
 //! no lock in it. All that happens is one atomic operation on one word.
 //!
 //! ```text
@@ -16,12 +16,14 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 use std::{fmt, process};
 
 use memmap2::MmapRaw;
+use rustix::fs::{FlockOperation, flock};
 
 use crate::private_folder::{FolderError, make_private};
 
@@ -42,6 +44,12 @@ const SLOTS: usize = (WORDS - HEADER) / SLOT;
 
 /// The first slots, which are not for names that can do without one.
 const RESERVED: usize = SLOTS / 4;
+
+/// How the names of pages begin, and of files that belong to them.
+pub const PREFIX: &str = "limits-";
+
+/// How long a page is kept that nobody opens.
+const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Why a page, or a slot of it, cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +88,8 @@ pub enum PageError {
 /// Some thousand words that all processes see which open the same path.
 pub struct SharedPage {
     map: MmapRaw,
+    /// Locked, together with others, as long as it is open.
+    _file: File,
 }
 
 impl fmt::Debug for SharedPage {
@@ -100,19 +110,28 @@ impl SharedPage {
         let io = |error| PageError::Io { path: path.to_owned(), error };
         let directory = path.parent().ok_or_else(|| io(io::ErrorKind::InvalidInput.into()))?;
         make_private(directory)?;
-        let file = match open_file(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                make_page(path).and_then(|()| open_file(path))
+        let file = loop {
+            let file = match open_file(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    make_page(path).map_err(io)?;
+                    remove_old(directory);
+                    continue;
+                }
+                opened => opened.map_err(io)?,
+            };
+            // Whoever removes it as an old one has locked it.
+            flock(&file, FlockOperation::LockShared).map_err(|error| io(error.into()))?;
+            if is_at(&file, path).map_err(io)? {
+                break file;
             }
-            opened => opened,
         };
-        let file = file.map_err(io)?;
+        file.set_modified(SystemTime::now()).map_err(io)?;
         // A page of a file that is shorter would end the process when it is touched.
         let is_whole = file.metadata().map_err(io)?.len() == (WORDS * size_of::<u64>()) as u64;
         if !is_whole {
             return Err(PageError::OtherVersion(path.to_owned()));
         }
-        let page = Self { map: MmapRaw::map_raw(&file).map_err(io)? };
+        let page = Self { map: MmapRaw::map_raw(&file).map_err(io)?, _file: file };
         if page.words()[0].load(Ordering::Acquire) != MAGIC {
             return Err(PageError::OtherVersion(path.to_owned()));
         }
@@ -197,6 +216,34 @@ fn claim(word: &AtomicU64, value: NonZeroU64) -> u64 {
 
 fn open_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open(path)
+}
+
+/// Returns whether a file is the one at `path`, which somebody else may have removed.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    match fs::metadata(path) {
+        Ok(there) => Ok(there.ino() == file.metadata()?.ino()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes pages, and what is beside them, that nobody has opened for a week and nobody has open.
+///
+/// What cannot be removed stays: nothing depends on it.
+fn remove_old(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_ours = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
+        let changed = entry.metadata().and_then(|it| it.modified());
+        let is_old = changed.is_ok_and(|it| it.elapsed().is_ok_and(|age| age > KEPT));
+        if !is_ours || !is_old {
+            continue;
+        }
+        let Ok(file) = open_file(&path) else { continue };
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            drop(fs::remove_file(&path));
+        }
+    }
 }
 
 /// Makes a whole page beside `path` and links it there, so that nobody sees half of one.

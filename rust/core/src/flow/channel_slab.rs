@@ -54,12 +54,6 @@ impl ChannelSlab {
         self.channels.iter().filter(|it| !it.is_forgotten)
     }
 
-    /// Returns the numbers of the channels that are known.
-    pub(super) fn ids(&self) -> impl Iterator<Item = ChannelId> {
-        let places = (0..).map(ChannelId).zip(&self.channels);
-        places.filter(|(_, it)| !it.is_forgotten).map(|(id, _)| id)
-    }
-
     /// Returns what is at a place, if there is one.
     #[inline]
     pub(super) fn get(&self, id: ChannelId) -> Option<&Channel> {

@@ -520,10 +520,16 @@ impl ChannelTable {
         let calls = u64::try_from(calls.get()).unwrap_or(max).min(max);
         let most = self.config.exclusive.saturating_add(self.config.floating);
         let most = if calls < max { most.min(self.config.max_per_channel).into() } else { max };
-        self.share = u32::try_from(most * calls / max).unwrap_or(u32::MAX).max(1);
-        let known: Vec<ChannelId> = self.channels.ids().collect();
-        for id in known {
-            self.set_limit_of(id, self.channels[id].limit);
+        let share = u32::try_from(most * calls / max).unwrap_or(u32::MAX).max(1);
+        if std::mem::replace(&mut self.share, share) == share {
+            return;
+        }
+        for id in (0..).map(ChannelId).take(self.channels.places()) {
+            let channel = &self.channels[id];
+            // Mostly it has fewer calls than its share either way.
+            if self.channels.is_known(id) && channel.account.limit() != channel.limit.min(share) {
+                self.set_limit_of(id, channel.limit);
+            }
         }
     }
 

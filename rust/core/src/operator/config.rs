@@ -43,6 +43,7 @@ pub enum EndOfInput {
 
 /// The settings of an [`AsyncWaitOperator`](super::AsyncWaitOperator).
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "settings that depend on nothing else")]
 pub struct Config {
     /// In which order results leave.
     pub mode: OutputMode,

@@ -92,7 +92,7 @@ const LEAST_INTERVAL: u64 = 256;
 /// thousandth up to a million permits a second. Where it would be less than 256
 /// ns and a part of one, a cell is as many permits as take that long, but not more than
 /// the burst, and the cost of a call is rounded up to whole cells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gcra {
     rate: Rate,
     burst: NonZeroU64,

@@ -76,6 +76,9 @@ class Runner(ABC):
         self._reading = False
         self._closed = False
         self._opening: asyncio.Task[Any] | None = None
+        self._next: list[Row] = []
+        """Rows to be called for in the next turn of the loop, when those that were cancelled in
+        this one have learnt it: some of them may have waited for their end."""
 
     async def open(self, seconds: float | None = None) -> BaseException | None:
         """Opens the function and starts to read calls.
@@ -162,11 +165,21 @@ class Runner(ABC):
             return
         calls, cancelled, timed_out = taken
         if cancelled:
-            self._cancel(set(cancelled))
-        if calls:
+            ids = set(cancelled)
+            self._next = [row for row in self._next if row.__sparkawait_attempt__ not in ids]
+            self._cancel(ids)
+        if calls and (cancelled or self._next):
+            self._next += calls
+            self._loop.call_soon(self._start_next, context=self.context)
+        elif calls:
             self._start(calls)
         for row in timed_out:
             self._answer_timeout(row)
+
+    def _start_next(self) -> None:
+        calls, self._next = self._next, []
+        if calls and self._reading:
+            self._start(calls)
 
     def _answer_timeout(self, row: Row) -> None:
         # Read by the watchdog.

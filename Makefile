@@ -144,7 +144,7 @@ test-spark41: dev .venv-spark41/.packages ## what may differ between versions of
 
 .PHONY: test-pyarrow-oldest
 test-pyarrow-oldest: dev .venv-pyarrow-oldest/.packages $(VENV)/.servers ## what needs no Spark, on the oldest pyarrow
-	.venv-pyarrow-oldest/bin/python -m pytest --quiet -m "not spark" $(ON_ARROW)
+	COMBINATIONS=0..30 .venv-pyarrow-oldest/bin/python -m pytest --quiet -m "not spark" $(ON_ARROW)
 
 .PHONY: loom
 loom: | need-rust ## check every interleaving of the mailbox's inbox

@@ -101,9 +101,13 @@ def test_a_coroutine_is_called_again_unless_twice_is_said_to_do_harm(
 ):
     function, called = hanging(batch, idempotent=declared)
 
-    found = capture(function, [3, 7], retry=AGAIN, attempt_timeout="20ms", warm_up=False)
+    found = capture(function, [3, 7], retry=AGAIN, attempt_timeout="50ms", warm_up=False)
 
-    assert Counter(called) == {3: calls, 7: calls}
+    assert [row["error"]["attempts"] for row in found] == [calls] * 2
+    # Of a loop that is late, an attempt may be over before it is made.
+    made = Counter(called)
+    assert set(made) == {3, 7}
+    assert all((count > 1) == (calls > 1) and count <= calls for count in made.values())
     for row in found:
         assert (FINAL in row["error"]["message"]) == (calls == 1)
         assert ("idempotent=False" in row["error"]["message"]) == (calls == 1)

@@ -86,3 +86,32 @@ def test_calls_that_were_given_up_do_not_add_to_those_at_a_time():
 
     assert sorted(given_up) == list(range(ROWS))
     assert max(most) <= CALLS
+
+
+def test_a_call_that_waited_for_a_cancelled_one_begins_after_its_end(session, rows):
+    gates, seen = {}, []
+
+    @sa.async_function("y bigint")
+    async def wait(row):
+        seen.append(f"{row['x']} begins")
+        gates[row["x"]] = asyncio.get_running_loop().create_future()
+        try:
+            return {"y": await gates[row["x"]]}
+        finally:
+            seen.append(f"{row['x']} ends")
+
+    one = session(wait)
+    one.run(*rows(2))
+    # Whoever called for row 1 is free in the turn in which row 0 learns that it is cancelled.
+    gates[1].set_result(1)
+    one.port.send(rows(1, first=2), cancelled=[0])
+    one.runner._on_readable()
+    one.turn()
+    assert seen.index("0 ends") < seen.index("2 begins")
+
+    one.port.send(rows(1, first=3), cancelled=[2])
+    one.port.send(cancelled=[3])
+    one.runner._on_readable()
+    one.runner._on_readable()
+    one.turn()
+    assert "3 begins" not in seen

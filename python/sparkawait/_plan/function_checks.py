@@ -27,8 +27,15 @@ from sparkawait.functions import (
 )
 from sparkawait.native_function import NativeFunction
 from sparkawait.types import to_schema
+from sparkawait.wait_options import WaitOptions
 
-__all__ = ["check_picklable", "declared_schema", "may_return_several", "to_function"]
+__all__ = [
+    "check_picklable",
+    "declared_schema",
+    "may_return_several",
+    "to_function",
+    "why_not_repeated",
+]
 
 
 def to_function(function: object) -> AsyncFunction | NativeFunction:
@@ -157,3 +164,22 @@ def _check_methods(function: AsyncFunction) -> None:
 
 def _refuse(message: str, kind: ErrorKind) -> NoReturn:
     raise ConfigurationError(message, kind)
+
+
+def why_not_repeated(function: AsyncFunction | NativeFunction, options: WaitOptions) -> str | None:
+    """Returns why an attempt beyond `attempt_timeout` is the last one, or ``None`` if it is not.
+
+    A Python function that says nothing of itself is called again, as it always was.
+    """
+    if options.retry is None or options.attempt_timeout is None:
+        return None
+    if isinstance(function, NativeFunction):
+        way_out = function.idempotent_by
+        is_final = not function.idempotent
+    else:
+        way_out = f"`{function.name}` says idempotent=False"
+        is_final = function.idempotent is False
+    if not is_final:
+        return None
+    why = "it is not made again, because it may have been carried out"
+    return f"{why}; {way_out}" if way_out else why

@@ -25,6 +25,7 @@ from sparkawait._plan.column_checks import (
     require_number_at,
     require_timestamp,
 )
+from sparkawait._plan.function_checks import why_not_repeated
 from sparkawait._plan.function_group import SLOT
 from sparkawait._plan.policies import policy_arguments
 from sparkawait._worker.results import ResultBuilder
@@ -271,9 +272,8 @@ class Plan:
             "capacity": self.capacity,
             "capacity_bytes": self.capacity_bytes,
             "max_concurrency": concurrency,
-            # Its rows wait in line for their call.
-            "announces_starts": isinstance(self.function, AsyncFunction) and self.batch is not None,
-            "not_repeated": self._not_repeated,
+            "announces_starts": self.batch is not None,  # its rows wait in line for their call
+            "not_repeated": None if self.branches else why_not_repeated(self.function, options),
             "retry": options.retry,
             "hedge": None if options.hedge is None else options.hedge.resolve(),
             "key": None if self.key is None else list(self.key),
@@ -302,22 +302,6 @@ class Plan:
             "warm_up": None if is_wanted else self._warm_up_arguments(),
             "expected_result_bytes": result_bytes[0],
         }
-
-    @property
-    def _not_repeated(self) -> str | None:
-        """Why an attempt beyond `attempt_timeout` is the last one, where it is."""
-        function, options = self.function, self.options
-        if options.retry is None or options.attempt_timeout is None or self.branches:
-            return None
-        if isinstance(function, NativeFunction):
-            if function.idempotent:
-                return None
-            way_out = f"; {function.idempotent_by}" if function.idempotent_by else ""
-        elif function.idempotent is False:
-            way_out = f"; `{self.function_name}` says idempotent=False"
-        else:
-            return None
-        return f"it is not made again, because it may have been carried out{way_out}"
 
     def _warm_up_arguments(self) -> tuple[int, int] | None:
         """Returns the calls in flight at most, and the rows that one of them takes."""

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options in combination, with ugly numbers; each seed is a case.
+
+``COMBINATIONS=0..5000 python -m pytest -q tests/properties/test_combinations.py`` tries these
+seeds; a failure prints what was drawn, and its seed alone (``COMBINATIONS=4711``) runs it again.
+
+No time is asserted: what a case may come to follows from the calls that its functions saw. The
+time limit of a test ends cases that hang.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import sparkawait as sa
+from sparkawait._plan.chain import Chain
+from sparkawait._plan.options import resolve_unpickled
+from sparkawait.exceptions import AsyncFunctionError, ConfigurationError, ResultError
+from tests.support.combinations.calls import Calls
+from tests.support.combinations.drawing import Case, draw
+from tests.support.combinations.model import breaches
+from tests.support.scripted_server import Answer, ScriptedServer
+from tests.support.waiting import wait_until
+
+DEFAULT = "0..300"
+OPEN = {
+    " bytes of ": "failures that are captured count no bytes of a batch",
+    " calls of a key of the cache ": "a hedge flies for rows that wait for a key of the cache",
+}
+"""Rules that are known to be broken, by what is said of them, and why."""
+
+
+def seeds() -> Sequence[int]:
+    first, dots, last = os.environ.get("COMBINATIONS", DEFAULT).partition("..")
+    return range(int(first), int(last)) if dots else [int(first)]
+
+
+class Served:
+    """One server for all cases, each of which has a path of its own."""
+
+    def __init__(self) -> None:
+        self.cases: dict[str, Sequence[Calls]] = {}
+
+    def __call__(self, target: str, _before: int) -> Answer:
+        _, seed, number, _ = target.split("/")
+        return self.cases[seed][int(number)].serve(target)
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[Served, str]]:
+    served = Served()
+    with ScriptedServer(served) as server:
+        yield served, server.url
+
+
+def batches_of(case: Case) -> Iterator[pa.RecordBatch]:
+    types = {"id": pa.int64(), "k": pa.int64(), "c": pa.int64(), "w": pa.int64()}
+    types["t"] = pa.timestamp("us")
+    start = 0
+    for length in case.lengths:
+        rows = case.rows[start : start + length]
+        yield pa.RecordBatch.from_pylist(rows, pa.schema(list(types.items())))
+        start += length
+    if case.ends == "input":
+        msg = "the input ends badly"
+        raise OSError(msg)
+
+
+def options_of(case: Case, calls: Calls) -> dict[str, Any]:
+    options = {**case.common, **calls.part.options}
+    if options["on_error"] == "capture":
+        options["error_column"] = f"e{calls.part.number}"
+    return options
+
+
+def chain_of(case: Case, calls: Sequence[Calls], url: str) -> list[Chain]:
+    """Returns the tasks of a case, one after the other."""
+    key = {"key": "k"} if case.mode == "key_ordered" else {}
+    address = f"{url}/{case.seed}"
+    functions = [it.function(address) for it in calls]
+    if case.shape == "beside":
+        own = []
+        for function, it in zip(functions, calls, strict=True):
+            options = options_of(case, it)
+            own.append(
+                function.with_options(**{k: v for k, v in options.items() if k not in case.common})
+            )
+        plan = resolve_unpickled(case.mode, own, input_schema=None, **key, **case.common)
+        return [Chain.of(plan)]
+    plans = [
+        resolve_unpickled(case.mode, function, input_schema=None, **key, **options_of(case, it))
+        for function, it in zip(functions, calls, strict=True)
+    ]
+    first, *others = plans
+    if case.shape == "joined":
+        joined = Chain.of(first)
+        for plan in others:
+            joined = joined.then(plan)
+        return [joined]
+    return [Chain.of(plan) for plan in plans]
+
+
+def is_closed(task: Generator[Any, None, None]) -> bool:
+    """Closes a task, unless it is just making a batch for one behind it, which has ended."""
+    try:
+        task.close()
+    except ValueError:
+        return False
+    return True
+
+
+def run(case: Case, calls: Sequence[Calls], url: str) -> tuple[list[Any], bool, list[dict]]:
+    """Returns the output, whether a failure of a row ended it, and the metrics of each task."""
+    source: Iterator[Any] = batches_of(case)
+    metrics: list[dict[str, Any]] = []
+    tasks = []
+    for chain in chain_of(case, calls, url):
+        metrics.append({})
+        source = sa.arrow.run(chain, source, on_metrics=metrics[-1].update)
+        tasks.append(source)
+    out: list[Any] = []
+    has_failed = False
+    try:
+        for batch in source:
+            out.append(batch)
+            if case.ends == "closed" and len(out) > case.seed % 4:
+                break
+    except (AsyncFunctionError, ResultError):
+        has_failed = True
+    except OSError:
+        assert case.ends == "input"
+    finally:
+        for it in calls:
+            it.over.set()
+        for task in reversed(tasks):
+            wait_until(lambda task=task: is_closed(task))
+        for it in calls:
+            it.has_ended = True
+    return out, has_failed, metrics
+
+
+def of_metrics(case: Case, calls: Sequence[Calls], metrics: list[dict[str, Any]]) -> Iterator[str]:
+    """Yields what is wrong in the metrics of tasks that ended well."""
+    if case.shape != "one" or case.ends != "well":
+        return
+    (counts,), (of_function,) = metrics, calls
+    if not counts:
+        return
+    rows = len(case.rows)
+    left = counts["emitted"] + counts["dropped"] + counts["failed"]
+    if not counts["admitted"] == rows == left:
+        yield f"{rows} rows, {counts['admitted']} admitted, {left} left"
+    made = sum(map(len, of_function.of.values()))
+    part = of_function.part
+    splits = part.batch is not None and part.batch.split_on_error
+    if not splits and made > counts["attempts"]:
+        yield f"{made} calls, {counts['attempts']} attempts"
+    is_exact = not (part.has_limits_in_time or "cache" in part.options or splits)
+    if is_exact and made != counts["attempts"]:
+        yield f"{made} calls are not {counts['attempts']} attempts"
+
+
+@pytest.mark.parametrize("seed", seeds())
+def test_options_together_keep_what_each_of_them_promises(seed: int, served: tuple[Served, str]):
+    case = draw(seed)
+    handler, url = served
+    calls = [Calls(case, part) for part in case.parts]
+    handler.cases[str(seed)] = calls
+    try:
+        out, has_failed, metrics = run(case, calls, url)
+    except ConfigurationError as error:
+        pytest.skip(f"these do not go together: {str(error).splitlines()[0]}")
+    broken = breaches(case, calls, out, has_failed=has_failed)
+    if not has_failed:
+        broken += of_metrics(case, calls, metrics)
+    broken = [it for it in broken if not any(name in it for name in OPEN)]
+    assert not broken, f"{case}\n" + "\n".join(broken[:20])

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases: rows, functions and options, all drawn from one seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import sparkawait as sa
+
+__all__ = ["Case", "Part", "Script", "draw"]
+
+MODES = ("ordered", "unordered", "key_ordered")
+LATE = "late"
+"""What rows that ran out of time get of `on_timeout`."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """What calls do; the seed, the row and the number of its call say which of it a call does.
+
+    Attributes:
+        raises: Share of the calls that fail in a way that is worth a retry.
+        refuses: Share of those that fail for good.
+        asks: Share of those that ask to come again later.
+        misses: Share of those that have no result.
+        hangs: Share of those that never end.
+        most: Most results of a call.
+        size: Most bytes of a result, or of a message.
+        millis: Longest time of a call; few have one.
+        blocks: Share of those that keep the event loop for a while, when calls have limits in time.
+    """
+
+    raises: float
+    refuses: float
+    asks: float
+    misses: float
+    hangs: float
+    most: int
+    size: int
+    millis: float
+    blocks: float
+
+
+@dataclass(frozen=True)
+class Part:
+    """A function and its options.
+
+    Attributes:
+        number: Its place among the functions of the case.
+        kind: A coroutine for a row or for many, or HTTP requests.
+        script: What its calls do.
+        options: The options of its own.
+        batch: How its rows are collected.
+        idempotent: As its function declares.
+    """
+
+    number: int
+    kind: Literal["row", "batch", "http"]
+    script: Script
+    options: dict[str, Any]
+    batch: sa.Batch | None = None
+    idempotent: bool | None = None
+
+    @property
+    def has_limits_in_time(self) -> bool:
+        """Whether calls may be ended before they have an outcome."""
+        return any(self.options.get(it) for it in ("attempt_timeout", "hedge", "timeout"))
+
+    @property
+    def max_attempts(self) -> int:
+        """Attempts of a row at most."""
+        retry = self.options.get("retry")
+        return 1 if retry is None else 1 + retry.max_retries
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is called, with what, and how it ends."""
+
+    seed: int
+    mode: str
+    shape: Literal["one", "chain", "joined", "beside"]
+    lengths: tuple[int, ...]
+    parts: tuple[Part, ...]
+    common: dict[str, Any]
+    """Options of all calls."""
+    ends: Literal["well", "closed", "input"] = "well"
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """Says all that was drawn."""
+        said = [f"seed {self.seed}: {self.shape}, {self.mode}, {self.lengths}, ends {self.ends}"]
+        said += [f"  {self.common}"]
+        said += [f"  {part}" for part in self.parts]
+        return "\n".join(said)
+
+
+def draw(seed: int) -> Case:
+    """Draws a case; the same seed gives the same one."""
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    mode = chance.choice(MODES)
+    shape = chance.choices(("one", "chain", "joined", "beside"), (60, 10, 15, 15))[0]
+    lengths = tuple(chance.choice((0, 1, 2, 3, 5, 13, 29)) for _ in range(chance.randint(1, 4)))
+    count = sum(lengths)
+    keys, channels = chance.choice((1, 2, 5, 11)), chance.choice((1, 2, 3, 7))
+    rows = [
+        {
+            "id": number,
+            "k": None if chance.random() < 0.1 else chance.randrange(keys),
+            "c": chance.randrange(channels),
+            "w": chance.randint(1, 5),
+            "t": number,
+        }
+        for number in range(count)
+    ]
+    many = 1 if shape == "one" else 2
+    beside = shape == "beside"
+    parts = tuple(_part(chance, number, count, beside=beside) for number in range(many))
+    common = _common(chance, mode, shape)
+    ends = chance.choices(("well", "closed", "input"), (90, 6, 4))[0]
+    return Case(seed, mode, shape, lengths, parts, common, ends, rows)
+
+
+def _maybe(chance: random.Random, share: float) -> bool:
+    return chance.random() < share
+
+
+def _part(chance: random.Random, number: int, rows: int, *, beside: bool) -> Part:
+    # What a second call of a chain is called for has no place in an address.
+    kinds = ("row", "batch", "http") if number == 0 or beside else ("row", "batch")
+    kind = chance.choices(kinds, (50, 35, 15)[: len(kinds)])[0]
+    options = _options(chance, kind, beside=beside)
+    batch, idempotent = None, chance.choice((None, True, False))
+    if options.get("hedge") is not None:
+        idempotent = True
+    if kind == "batch":
+        batch = sa.Batch(
+            max_rows=chance.choice((1, 2, 7, 50)),
+            max_bytes=chance.choice((None, None, 1, 100)),
+            linger=chance.choice((0, "1ms", "5ms")),
+            split_on_error=_maybe(chance, 0.25),
+        )
+    bounded = "attempt_timeout" in options or options.get("timeout") is not None
+    several = kind != "http" and not beside and _maybe(chance, 0.3)
+    script = Script(
+        raises=chance.choice((0, 0.05, 0.3)),
+        refuses=chance.choice((0, 0, 0.1)),
+        asks=chance.choice((0, 0, 0.1)),
+        misses=0 if beside else chance.choice((0, 0.1, 0.4)),
+        hangs=chance.choice((0, 0.05, 0.2)) if bounded else 0,
+        most=3 if several else 1,
+        size=chance.choice((0, 10, 300, 5000)),
+        millis=chance.choice((0, 0, 2, 6)),
+        blocks=0.03 if bounded and kind != "http" and _maybe(chance, 0.2) else 0,
+    )
+    _limits(chance, options, rows)
+    return Part(number, kind, script, options, batch, idempotent)
+
+
+def _options(chance: random.Random, kind: str, *, beside: bool) -> dict[str, Any]:
+    options: dict[str, Any] = {"max_concurrency": chance.choice((1, 2, 3, 7, 17, 61))}
+    options |= _times(chance, kind)
+    options["on_error"] = chance.choice(("capture", "capture", "null", "drop", "fail"))
+    if beside:
+        options["on_error"] = chance.choice(("capture", "null"))
+    if _maybe(chance, 0.55):
+        options["retry"] = _retry(chance, kind)
+        if _maybe(chance, 0.1):
+            options["retry_budget"] = sa.RetryBudget(ratio=0.5, min_per_second=1009)
+    if _maybe(chance, 0.25):
+        after, extra = chance.choice(("1ms", "3ms", "17ms", "p90")), chance.choice((0.05, 0.3, 1.0))
+        options["hedge"] = sa.Hedge(after, extra)
+    if _maybe(chance, 0.2):
+        most = chance.choice((1, 3, 100))
+        options["cache"] = sa.Cache(max_rows=most, key="k", cache_missing=_maybe(chance, 0.5))
+    options |= _spread(chance, options["max_concurrency"])
+    if _maybe(chance, 0.1):
+        initial, drops = chance.choice(("1ms", "7ms")), chance.choice((1, 3, 20))
+        on_pause = chance.choice(("wait", "fail"))
+        options["pause"] = sa.Pause(drops, initial, "13ms", on_pause=on_pause)
+    return options
+
+
+def _spread(chance: random.Random, calls: int) -> dict[str, Any]:
+    if not _maybe(chance, 0.3):
+        return {}
+    if _maybe(chance, 0.6):
+        return {"channel": "c", "channels": _channels(chance, calls)}
+    return {"channel": "c"}
+
+
+def _times(chance: random.Random, kind: str) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if _maybe(chance, 0.12):
+        options["timeout"] = chance.choice(("5ms", "37ms", "113ms"))
+        if kind != "http" and _maybe(chance, 0.2):
+            options["on_timeout"] = LATE
+    if _maybe(chance, 0.2):
+        options["attempt_timeout"] = chance.choice(
+            ("3ms", "5ms") if "timeout" in options else ("7ms", "31ms")
+        )
+    return options
+
+
+def _retry(chance: random.Random, kind: str) -> Any:
+    again = chance.choice((1, 2, 3))
+    given: dict[str, Any] = {}
+    if kind != "http" and _maybe(chance, 0.2):
+        given["if_result"] = sa.retry.if_empty
+    if kind != "http" and (given or _maybe(chance, 0.2)):
+        given["if_exception"] = ConnectionError
+    if _maybe(chance, 0.5):
+        made = sa.retry.fixed_delay(again, chance.choice((0, "1ms", "7ms")), **given)
+    else:
+        made = sa.retry.exponential_backoff(again, "1ms", "7ms", 3, **given)
+    return made.if_miss() if _maybe(chance, 0.4) else made
+
+
+def _channels(chance: random.Random, calls: int) -> sa.Channels:
+    adaptive = sa.AdaptiveLimit(1) if _maybe(chance, 0.25) else None
+    most = chance.randint(1, calls)
+    return sa.Channels(exclusive=0, floating=calls, max_per_channel=most, limit=adaptive)
+
+
+def _limits(chance: random.Random, options: dict[str, Any], rows: int) -> None:
+    """Adds limits in time which the calls that there may be do not wait for long."""
+    if not _maybe(chance, 0.35):
+        return
+    limits = []
+    attempts = rows * (options["retry"].max_retries + 1 if "retry" in options else 1) * 2
+    rates = (("3/s", 3), ("61/3s", 20), ("333/130ms", 2561), ("1009/s", 1009), ("131/min", 2))
+    for rate, per_second in (*rates, ("10/100ms", 100), ("7/50ms", 140), ("2003/s", 2003)):
+        if not _maybe(chance, 0.3):
+            continue
+        cost = chance.choice((1, 1, 2, "w"))
+        burst, per_channel = chance.choice((None, None, 5, 11)), _maybe(chance, 0.3)
+        per_channel = per_channel and "channel" in options
+        limit = sa.RateLimit(rate, burst=burst, cost=cost, per_channel=per_channel)
+        whole, dearest = limit.terms("f", "", 1).burst, 5 if cost == "w" else cost
+        seconds = (attempts * dearest - whole) / per_second
+        if dearest <= whole and seconds < 0.8:
+            limits.append(limit)
+    if limits:
+        options["rate_limit"] = limits[:2]
+
+
+def _common(chance: random.Random, mode: str, shape: str) -> dict[str, Any]:
+    common: dict[str, Any] = {"warm_up": _maybe(chance, 0.3)}
+    if _maybe(chance, 0.5):
+        common["buffer_timeout"] = chance.choice((0, "3ms", None))
+    if _maybe(chance, 0.4):
+        common["max_rows_per_batch"] = chance.choice((1, 2, 13))
+    if _maybe(chance, 0.4):
+        common["max_bytes_per_batch"] = chance.choice((1, 211, 1013, "20 KB"))
+    if _maybe(chance, 0.35):
+        common["capacity"] = chance.choice((61, 67, 500, "2 KB", "1 MB"))
+    if _maybe(chance, 0.1):
+        common["target_latency"] = "20ms"
+    if mode == "unordered" and shape == "one" and _maybe(chance, 0.3):
+        of = sa.WatermarkStrategy.for_bounded_out_of_orderness
+        common["watermark"] = of("t", 0, every=chance.choice((None, 1, 7)))
+    return common

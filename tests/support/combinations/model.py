@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may come out of a case, by what its functions were called for.
+
+It follows no clock: a call that was made and what it came to decide what its row may be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tests.support.combinations.calls import Call, Calls, ident_of
+from tests.support.combinations.drawing import LATE, Case, Part
+
+__all__ = ["breaches"]
+
+FAILED = ("user-function-failed", "retries-exhausted")
+TIMED_OUT = "element-timed-out"
+NEVER_CALLED = ("destination-paused",)
+
+
+@dataclass(frozen=True)
+class End:
+    """A way in which a row may end: with results, or as a failure of some kind."""
+
+    results: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+
+    @property
+    def is_failure(self) -> bool:
+        return bool(self.kinds)
+
+
+def wants_retry(part: Part, call: Call) -> bool:
+    """Whether `retry` asks for another call after this one, however many there were."""
+    retry = part.options.get("retry")
+    if retry is None:
+        return False
+    if call.state == "answered":
+        asks = retry.retry_misses or retry.if_result is not None
+        return asks and not call.results
+    if call.error == "asks":
+        return True
+    if part.kind == "http":
+        return call.error == "raises"
+    if retry.if_exception is not None:
+        return call.error == "raises"
+    return retry.if_result is None
+
+
+def is_exact(part: Part, calls: Calls) -> bool:
+    """Whether the calls of a row say how it ends, whatever time they took."""
+    options = part.options
+    splits = part.batch is not None and part.batch.split_on_error
+    shares = options.get("cache") is not None
+    refuses = options.get("pause") is not None and options["pause"].on_pause == "fail"
+    return not (part.has_limits_in_time or splits or shares or refuses) and not calls.broken
+
+
+def ends_of(calls: Calls, ident: str, row: Mapping[str, Any]) -> Iterator[End]:
+    """Yields every way in which a row may end."""
+    part, options = calls.part, calls.part.options
+    of_row = calls.of.get(ident, [])
+    if is_exact(part, calls):
+        if of_row:
+            last = of_row[-1]
+            yield End(tuple(last.results)) if last.state == "answered" else End(kinds=FAILED)
+        return
+    if options.get("cache") is not None:
+        of_row = [it for all_of in calls.of.values() for it in all_of if it.row["k"] == row["k"]]
+    for call in of_row:
+        if call.state == "answered":
+            yield End(tuple(call.results))
+        elif call.state == "failed":
+            yield End(kinds=FAILED)
+    if may_run_out_of_time(part, of_row):
+        yield End(kinds=(TIMED_OUT,))
+        if "on_timeout" in options:
+            yield End((LATE,))
+    if options.get("pause") is not None:
+        yield End(kinds=NEVER_CALLED)
+
+
+def may_run_out_of_time(part: Part, of_row: Sequence[Call]) -> bool:
+    """Whether a row with these calls may have had too little time."""
+    if "timeout" in part.options:
+        return True
+    # The time of an attempt of a batched function begins with its call.
+    waits = part.kind == "batch" and not part.batch.split_on_error and "cache" not in part.options
+    return "attempt_timeout" in part.options and (bool(of_row) or not waits)
+
+
+class Model:
+    """Compares what came out with what may."""
+
+    def __init__(self, case: Case, calls: Sequence[Calls], out: Sequence[pa.RecordBatch]) -> None:
+        self.case, self.calls, self.out = case, calls, out
+        self.found = [row for batch in out for row in batch.to_pylist()]
+
+    def breaches(self, *, has_failed: bool) -> Iterator[str]:
+        """Yields each rule that is broken.
+
+        Args:
+            has_failed: Whether the task ended with the failure of a row.
+        """
+        for calls in self.calls:
+            yield from calls.broken
+            yield from self._of_calls(calls, is_whole=self.case.ends == "well" and not has_failed)
+        yield from self._of_rows(is_whole=self.case.ends == "well" and not has_failed)
+        yield from self._of_order()
+        yield from self._of_batches()
+        fails = [it.part.options["on_error"] == "fail" for it in self.calls]
+        if has_failed and not any(fails):
+            yield "the task failed although no failure of a row fails it"
+
+    # --- calls
+
+    def _of_calls(self, calls: Calls, *, is_whole: bool) -> Iterator[str]:
+        part = calls.part
+        if part.kind != "http" and calls.running:
+            yield f"{len(calls.running)} calls ran on after the end"
+        splits = part.batch is not None and part.batch.split_on_error
+        most = part.max_attempts * (2 if "hedge" in part.options else 1)
+        for ident, of_row in calls.of.items():
+            if len(of_row) > most and not splits:
+                yield f"row {ident}: {len(of_row)} calls of {most}"
+            if is_whole and is_exact(part, calls):
+                yield from self._of_retries(part, ident, of_row)
+            if "attempt_timeout" in part.options and not calls.is_repeatable and not splits:
+                for call in of_row[:-1]:
+                    if call.state in ("cancelled", "running"):
+                        yield f"row {ident}: called again after a call that may have been made"
+        yield from self._of_limits(calls)
+
+    def _of_retries(self, part: Part, ident: str, of_row: Sequence[Call]) -> Iterator[str]:
+        for number, call in enumerate(of_row, 1):
+            is_last = number == len(of_row)
+            asks = wants_retry(part, call) and number < part.max_attempts
+            if asks == is_last:
+                what = call.error or call.state
+                yield f"row {ident}: call {number} of {len(of_row)} ended with {what}"
+
+    def _of_limits(self, calls: Calls) -> Iterator[str]:
+        if calls.part.batch is not None and calls.part.batch.split_on_error:
+            # Calls for parts of the rows take no permits of their own.
+            return
+        for limit in calls.part.options.get("rate_limit", ()):
+            terms = limit.terms("f", "", 1)
+            spent: Counter[Any] = Counter()
+            for at, row in sorted(calls.starts, key=lambda it: it[0]):
+                channel = row["c"] if limit.per_channel else None
+                spent[channel] += row["w"] if limit.cost == "w" else limit.cost
+                # Calls may be noted late, never early, so this holds however slow the machine is.
+                nanos = (at - calls.began_at) * 1e9
+                allowed = terms.burst + terms.permits * nanos / terms.period_nanos + 1
+                if spent[channel] > allowed:
+                    yield f"{spent[channel]} permits of {limit.rate} spent of {allowed:.1f}"
+                    return
+
+    # --- rows
+
+    def _of_rows(self, *, is_whole: bool) -> Iterator[str]:
+        of_id: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        for row in self.found:
+            of_id[row["id"]].append(row)
+        for row in self.case.rows:
+            rows = of_id.pop(row["id"], [])
+            if not is_whole and not rows:
+                continue
+            if not self._fits(row, rows, is_whole=is_whole):
+                shown = [{k: v for k, v in it.items() if k[0] in "ye"} for it in rows]
+                history = [
+                    (it.number, it.state, it.error)
+                    for calls in self.calls
+                    for ident, of_row in calls.of.items()
+                    for it in of_row
+                    if ident.split("#")[0] == str(row["id"])
+                ]
+                yield f"row {row['id']} came out as {str(shown)[:300]} after {history[:9]}"
+        if of_id:
+            yield f"rows that are none of the input: {list(of_id)[:5]}"
+
+    def _fits(self, row: Mapping[str, Any], rows: list[Any], *, is_whole: bool) -> bool:
+        if self.case.shape == "beside":
+            return len(rows) == 1 and all(
+                self._fits_one(calls, str(row["id"]), row, rows, is_whole=is_whole)
+                for calls in self.calls
+            )
+        first = self.calls[0]
+        if len(self.calls) == 1:
+            return self._fits_one(first, str(row["id"]), row, rows, is_whole=is_whole)
+        return any(
+            self._fits_chain(slots, row, rows, is_whole=is_whole)
+            for slots in self._slots(first, str(row["id"]), row)
+        )
+
+    def _slots(
+        self, calls: Calls, ident: str, row: Mapping[str, Any]
+    ) -> Iterator[list[tuple[str | None, tuple[str, ...]]]]:
+        """Yields the results that a row may have, each with the kinds of the failure that it is."""
+        on_error = calls.part.options["on_error"]
+        for end in ends_of(calls, ident, row):
+            if not end.is_failure:
+                yield [(result, ()) for result in end.results]
+            elif on_error in ("null", "capture"):
+                yield [(None, end.kinds)]
+            else:
+                yield []
+
+    def _fits_one(
+        self,
+        calls: Calls,
+        ident: str,
+        row: Mapping[str, Any],
+        rows: list[Any],
+        *,
+        is_whole: bool,
+    ) -> bool:
+        value, error = f"y{calls.part.number}", f"e{calls.part.number}"
+        captures = calls.part.options["on_error"] == "capture"
+        for slots in self._slots(calls, ident, row):
+            if len(rows) != len(slots) and (is_whole or len(rows) > len(slots)):
+                continue
+            pairs = zip(rows, slots, strict=False)
+            if all(
+                it[value] == result
+                and (not captures or ((it[error] or {}).get("kind") in (kinds or (None,))))
+                for it, (result, kinds) in pairs
+            ):
+                return True
+        return False
+
+    def _fits_chain(
+        self,
+        slots: list[tuple[str | None, tuple[str, ...]]],
+        row: Mapping[str, Any],
+        rows: list[Any],
+        *,
+        is_whole: bool,
+    ) -> bool:
+        """Whether rows are what the second function may make of these results of the first."""
+        left = list(rows)
+        for result, _ in slots:
+            ident = ident_of({**row, "y0": result}, 1, self.case.shape)
+            mine = [it for it in left if it["y0"] == result]
+            left = [it for it in left if it["y0"] != result]
+            if not is_whole and not mine:
+                continue
+            if not self._fits_one(self.calls[1], ident, row, mine, is_whole=is_whole):
+                return False
+        return not left
+
+    # --- order and batches
+
+    def _of_order(self) -> Iterator[str]:
+        ids = [row["id"] for row in self.found]
+        if self.case.mode == "ordered" and ids != sorted(ids):
+            yield "rows are out of order"
+        if self.case.mode == "key_ordered":
+            for key in {row["k"] for row in self.found} - {None}:
+                of_key = [row["id"] for row in self.found if row["k"] == key]
+                if of_key != sorted(of_key):
+                    yield f"rows of key {key} are out of order"
+        if "watermark" in self.case.common:
+            runs = list(self._runs())
+            crossed = [runs[number] for number in ids]
+            if crossed != sorted(crossed):
+                yield "rows crossed a watermark"
+
+    def _runs(self) -> Iterator[int]:
+        """Yields between which watermarks each row is."""
+        every, run = self.case.common["watermark"].every, 0
+        for length in self.case.lengths:
+            for place in range(length):
+                if every is not None and place and place % every == 0:
+                    run += 1
+                yield run
+            run += 1
+
+    def _of_batches(self) -> Iterator[str]:
+        most_rows = self.case.common.get("max_rows_per_batch", 8192)
+        most_bytes = {None: 64 << 20, "20 KB": 20 << 10}
+        bound = self.case.common.get("max_bytes_per_batch")
+        bound = most_bytes.get(bound, bound)
+        for batch in self.out:
+            if not 0 < batch.num_rows <= most_rows:
+                yield f"a batch has {batch.num_rows} rows of {most_rows}"
+            sizes = [_bytes_of(row) for row in batch.to_pylist()]
+            if sum(sizes) - max(sizes, default=0) > bound:
+                yield f"a batch of {len(sizes)} rows has {sum(sizes)} bytes of {bound}"
+
+
+def _bytes_of(row: Mapping[str, Any]) -> int:
+    """Counts the bytes of a row that nobody could leave out: texts of results and of failures."""
+    errors = [row[name]["message"] for name in ("e0", "e1") if row.get(name) is not None]
+    results = [row[name] for name in ("y0", "y1") if row.get(name) is not None]
+    return sum(len(text.encode()) for text in errors + results)
+
+
+def breaches(
+    case: Case, calls: Sequence[Calls], out: Sequence[pa.RecordBatch], *, has_failed: bool
+) -> list[str]:
+    """Returns each rule that a case breaks."""
+    return list(Model(case, calls, out).breaches(has_failed=has_failed))

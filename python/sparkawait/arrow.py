@@ -30,6 +30,7 @@ from sparkawait._worker.metrics import Metrics, metrics_of_call, metrics_of_chai
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_context import FunctionContext
 from sparkawait.functions import AsyncFunctionsLike
+from sparkawait.types import timestamps_of
 from sparkawait.wait_options import OPTIONS, WaitArguments, WaitOptions
 
 if TYPE_CHECKING:
@@ -142,6 +143,8 @@ def _wait(
     check_may_wait()
     before, source = _taken(batches) if chain else (None, record_batches(batches))
     plan = resolve_unpickled(mode, function, input_schema=None, key=key, options=options, **given)
+    # Here there is no session, whose settings could say otherwise.
+    plan = plan.declaring(lambda one: timestamps_of(one.declared_schema))
     if plan.options.carry_over is not None:
         msg = (
             "`carry_over` is for streaming DataFrames, whose input comes in micro-batches; an"

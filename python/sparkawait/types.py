@@ -18,10 +18,18 @@ from typing import Any, Protocol, TypeAlias, cast
 import pyarrow as pa
 
 from sparkawait._plan.checks import shown
-from sparkawait._plan.ddl import COLLATION, collated, parse_schema, parse_type
+from sparkawait._plan.ddl import (
+    COLLATION,
+    INTERVAL,
+    SESSION_TIMESTAMP,
+    collated,
+    noted,
+    parse_element,
+    parse_schema,
+)
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = ["COLLATION", "SchemaLike", "to_result", "to_schema"]
+__all__ = ["COLLATION", "INTERVAL", "SchemaLike", "timestamps_of", "to_result", "to_schema"]
 
 
 class SparkType(Protocol):
@@ -67,8 +75,8 @@ def to_schema(value: object, name: str = "schema") -> pa.Schema:
     return schema
 
 
-def to_result(value: object, name: str = "schema") -> pa.Schema | pa.DataType:
-    """Returns the columns that `value` describes, or the type of a plain column.
+def to_result(value: object, name: str = "schema") -> pa.Schema | pa.Field:
+    """Returns the columns that `value` describes, or a plain column, which has no name yet.
 
     Args:
         value: As for `to_schema`; or a type alone: ``"long"``, a `pyarrow.DataType` or a PySpark
@@ -79,30 +87,63 @@ def to_result(value: object, name: str = "schema") -> pa.Schema | pa.DataType:
         ConfigurationError: If `value` is none of these.
 
     Examples:
-        >>> to_result("array<int>")
+        >>> to_result("array<int>").type
         ListType(list<element: int32>)
         >>> to_result("struct<a: int>").names
         ['a']
     """
     json_value = cast("Callable[[], object] | None", getattr(value, "jsonValue", None))
-    found: Any = None
+    found: pa.Field | None = None
     if isinstance(value, str):
         try:
             return to_schema(value, name)
         except ConfigurationError:
             try:
-                found = parse_type(value, name)
+                found = parse_element(value, name)
             except ConfigurationError:
                 found = None
             if found is None:
                 raise
     elif isinstance(value, pa.DataType):
-        found = value
+        found = pa.field("", value)
     elif callable(json_value) and not isinstance(value, type):
-        found = _type_of_json(json_value(), name)
-    if found is None or pa.types.is_struct(found):
-        return to_schema(value if found is None else pa.schema(list(found)), name)
-    return found
+        found = _part_of_json(json_value(), name)
+    if found is None:
+        return to_schema(value, name)
+    data_type: Any = found.type
+    return to_schema(pa.schema(list(data_type)), name) if pa.types.is_struct(data_type) else found
+
+
+def timestamps_of(schema: pa.Schema, *, are_naive: bool = False) -> pa.Schema:
+    """Returns `schema` with what the word ``timestamp`` stands for in a session.
+
+    Args:
+        schema: A declared schema.
+        are_naive: Whether that is ``timestamp_ntz``.
+    """
+    metadata = cast("Any", schema.metadata)
+    return pa.schema([_timestamps_within(field, are_naive) for field in schema], metadata)
+
+
+def _timestamps_within(field: pa.Field, are_naive: bool) -> pa.Field:  # noqa: FBT001
+    data_type: Any = field.type
+    if pa.types.is_timestamp(data_type):
+        notes = dict(field.metadata or {})
+        if not notes.items() >= SESSION_TIMESTAMP.items():
+            return field
+        for note in SESSION_TIMESTAMP:
+            del notes[note]
+        wanted = pa.timestamp(data_type.unit) if are_naive else data_type
+        return field.with_type(wanted).with_metadata(cast("Any", notes or None))
+    if pa.types.is_struct(data_type):
+        return field.with_type(pa.struct([_timestamps_within(it, are_naive) for it in data_type]))
+    if pa.types.is_list(data_type):
+        return field.with_type(pa.list_(_timestamps_within(data_type.value_field, are_naive)))
+    if pa.types.is_map(data_type):
+        parts = (data_type.key_field, data_type.item_field)
+        key, item = (cast("Any", _timestamps_within(part, are_naive)) for part in parts)
+        return field.with_type(pa.map_(key, item))
+    return field
 
 
 def duplicate(names: list[str]) -> str | None:
@@ -137,17 +178,17 @@ def _convert(value: object, name: str) -> pa.Schema:
 
 
 def _struct_of_json(value: object, name: str) -> pa.Schema:
-    data_type = _type_of_json(value, name)
+    data_type: Any = _part_of_json(value, name).type
     if not pa.types.is_struct(data_type):
         msg = f"`{name}` must be a StructType, got the Spark type {shown(value)}"
         raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
     return pa.schema(list(data_type))
 
 
-def _type_of_json(
+def _part_of_json(
     value: object, name: str, path: str = "", collations: Mapping[str, str] = MappingProxyType({})
-) -> pa.DataType:
-    """Converts Spark's JSON form of a type, a string or a dict with ``type``.
+) -> pa.Field:
+    """Converts Spark's JSON form of a type, a string or a dict with ``type``, to a nameless field.
 
     Args:
         value: The type.
@@ -156,25 +197,27 @@ def _type_of_json(
         collations: Those of strings in the field.
     """
     if isinstance(value, str):
-        return parse_type(value, name)
+        # A `TimestampType` is one with a zone, whatever the session takes the word for.
+        return parse_element("timestamp_ltz" if value == "timestamp" else value, name)
     spec = cast("dict[str, Any]", value)
 
-    def part(which: str, place: str, *, nullable: bool) -> pa.Field:
+    def part(which: str, place: str, *, nullable: bool) -> Any:
         inside = f"{path}.{place}" if path else place
-        data_type = _type_of_json(spec[which], name, inside, collations)
-        return collated(pa.field(place, data_type, nullable=nullable), collations.get(inside))
+        found = _part_of_json(spec[which], name, inside, collations)
+        found = found.with_name(place).with_nullable(nullable)
+        return collated(found, collations.get(inside))
 
     kind = spec["type"]
     if kind == "struct":
-        return pa.struct([_field_of_json(field, name) for field in spec["fields"]])
+        return pa.field("", pa.struct([_field_of_json(field, name) for field in spec["fields"]]))
     if kind == "array":
-        return pa.list_(part("elementType", "element", nullable=spec["containsNull"]))
+        return pa.field("", pa.list_(part("elementType", "element", nullable=spec["containsNull"])))
     if kind == "map":
         key = part("keyType", "key", nullable=False)
         item = part("valueType", "value", nullable=spec["valueContainsNull"])
-        return pa.map_(cast("Any", key), cast("Any", item))
+        return pa.field("", pa.map_(key, item))
     if kind == "udt":
-        return _type_of_json(spec["sqlType"], name)
+        return _part_of_json(spec["sqlType"], name)
     msg = f"`{name}` has a type that Arrow does not carry: {shown(kind)}"
     raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
 
@@ -184,12 +227,8 @@ def _field_of_json(spec: dict[str, Any], name: str) -> pa.Field:
     # As `icu.UNICODE_CI`: the provider, and the name that SQL knows.
     places = cast("dict[str, str]", metadata.get("__COLLATIONS", {}))
     collations = {place: found.partition(".")[2] for place, found in places.items()}
+    found = _part_of_json(spec["type"], name, spec["name"], collations)
+    found = found.with_name(spec["name"]).with_nullable(spec["nullable"])
     comment = metadata.get("comment")
-    data_type = _type_of_json(spec["type"], name, spec["name"], collations)
-    field = pa.field(
-        spec["name"],
-        data_type,
-        nullable=spec["nullable"],
-        metadata={"comment": comment} if comment is not None else None,
-    )
-    return collated(field, collations.get(spec["name"]))
+    found = noted(found, {} if comment is None else {b"comment": comment.encode()})
+    return collated(found, collations.get(spec["name"]))

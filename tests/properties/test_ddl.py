@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sparkawait import ConfigurationError
 from sparkawait._plan.ddl import parse_schema
+from sparkawait.types import timestamps_of
 
 PRIMITIVES = {
     "boolean": pa.bool_(),
@@ -80,7 +81,7 @@ TYPES = st.recursive(LEAVES, nested, max_leaves=6)
 
 @given(st.lists(fields(TYPES), min_size=1, max_size=5, unique_by=lambda field: field[1].name))
 def test_a_schema_survives_being_written_as_ddl(columns):
-    parsed = parse_schema(", ".join(ddl for ddl, _ in columns))
+    parsed = timestamps_of(parse_schema(", ".join(ddl for ddl, _ in columns)))
     assert parsed.equals(pa.schema([field for _, field in columns]), check_metadata=True)
 
 

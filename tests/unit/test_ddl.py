@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from sparkawait import ConfigurationError, ErrorKind
-from sparkawait._plan.ddl import parse_schema, parse_type
+from sparkawait._plan.ddl import parse_element, parse_schema
 
 UTC = pa.timestamp("us", tz="UTC")
 
@@ -54,7 +54,7 @@ def test_every_type_of_spark_that_arrow_carries_is_read(text, expected):
         expected = pa.struct(
             [pa.field("a", pa.int32()), pa.field("b", pa.string(), nullable=False)]
         )
-    assert parse_type(text) == expected
+    assert parse_element(text).type == expected
 
 
 def test_a_column_list_is_read():

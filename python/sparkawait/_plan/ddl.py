@@ -13,17 +13,31 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
 from sparkawait.exceptions import ConfigurationError, ErrorKind, add_note
 
-__all__ = ["COLLATION", "collated", "parse_schema", "parse_type"]
+__all__ = [
+    "COLLATION",
+    "INTERVAL",
+    "SESSION_TIMESTAMP",
+    "collated",
+    "noted",
+    "parse_element",
+    "parse_schema",
+]
 
 COLLATION = b"collation"
 """Where a field keeps the collation of its strings, which Arrow's type has no place for."""
+INTERVAL = b"interval"
+"""Where a field keeps the type of its intervals, such as ``interval day``, if it is narrower than
+Arrow's: from days to seconds."""
+SESSION_TIMESTAMP: Mapping[bytes, bytes] = {b"timestamp": b"session"}
+"""What a field notes that was declared with the word ``timestamp``: what it stands for is a setting
+of Spark's session, ``spark.sql.timestampType``."""
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -72,10 +86,13 @@ _ESCAPES = {
 
 def collated(field: pa.Field, collation: str | None) -> pa.Field:
     """Returns `field` with a note of its collation, in the spelling of Spark."""
-    if collation is None:
-        return field
+    return noted(field, {} if collation is None else {COLLATION: collation.upper().encode()})
+
+
+def noted(field: pa.Field, notes: Mapping[bytes, bytes]) -> pa.Field:
+    """Returns `field` with more metadata."""
     metadata = field.metadata or {}
-    return field.with_metadata({**metadata, COLLATION: collation.upper().encode()})
+    return field.with_metadata({**metadata, **notes}) if notes else field
 
 
 def parse_schema(text: str, name: str = "schema") -> pa.Schema:
@@ -99,14 +116,14 @@ def parse_schema(text: str, name: str = "schema") -> pa.Schema:
     return pa.schema(fields)
 
 
-def parse_type(text: str, name: str = "schema") -> pa.DataType:
-    """Parses one type, such as ``"map<string, array<int>>"``.
+def parse_element(text: str, name: str = "schema") -> pa.Field:
+    """Parses one type, such as ``"map<string, array<int>>"``, as a field that has no name yet.
 
     Raises:
         ConfigurationError: If `text` is no type of Spark, or one that Arrow does not carry.
     """
     parser = _Parser(text, name)
-    result = parser.data_type()
+    result = parser.part("")
     parser.expect_end()
     return result
 
@@ -135,8 +152,8 @@ class _Parser:
         self._text = text
         self._name = name
         self._tokens: list[tuple[str, str, int]] = []
-        self._collation: str | None = None
-        """Of the type that was read last, until a field takes it."""
+        self._notes: dict[bytes, bytes] = {}
+        """What Arrow has no place for in the type that was read last, until a field takes it."""
         self._at = 0
         position = 0
         while True:
@@ -200,7 +217,9 @@ class _Parser:
         word = text.lower()
         if word in _PRIMITIVES:
             if word == "string" and self.take_word("collate"):
-                self._collation = self.next()[1].strip("`")
+                self._notes[COLLATION] = self.next()[1].strip("`").upper().encode()
+            if word == "timestamp":
+                self._notes.update(SESSION_TIMESTAMP)
             return _PRIMITIVES[word]()
         nested = {
             "array": self._array,
@@ -227,19 +246,19 @@ class _Parser:
         self.take_sign(":")
         if self.peek()[0] == "end":
             self._fail(f"column `{text}` has no type; write 'name type'")
-        data_type = self.data_type()
-        collation = self._take_collation()
+        field = self.part(text)
         nullable = self._nullable()
-        if not nullable and pa.types.is_null(data_type):
+        if not nullable and pa.types.is_null(field.type):
             self._fail("a void column cannot be NOT NULL")
         comment = self._comment()
-        metadata = {"comment": comment} if comment is not None else None
-        field = pa.field(text, data_type, nullable=nullable, metadata=metadata)
-        return collated(field, collation)
+        notes = {} if comment is None else {b"comment": comment.encode()}
+        return noted(field.with_nullable(nullable), notes)
 
-    def _take_collation(self) -> str | None:
-        taken, self._collation = self._collation, None
-        return taken
+    def part(self, name: str) -> pa.Field:
+        """Reads a type, as the field of this name."""
+        data_type = self.data_type()
+        notes, self._notes = self._notes, {}
+        return noted(pa.field(name, data_type), notes)
 
     def _nullable(self) -> bool:
         if not self.take_word("not"):
@@ -261,21 +280,18 @@ class _Parser:
 
     def _array(self) -> pa.DataType:
         self.expect_sign("<")
-        element = pa.field("element", self.data_type())
-        element = collated(element, self._take_collation())
+        element = self.part("element")
         self.expect_sign(">")
         return pa.list_(element)
 
     def _map(self) -> pa.DataType:
         self.expect_sign("<")
         position = self.peek()[2]
-        key_type = self.data_type()
-        if pa.types.is_null(key_type):
+        key = self.part("key").with_nullable(False)  # noqa: FBT003
+        if pa.types.is_null(key.type):
             self._fail("the keys of a map cannot be void", position)
-        key = collated(pa.field("key", key_type, nullable=False), self._take_collation())
         self.expect_sign(",")
-        value = pa.field("value", self.data_type())
-        value = collated(value, self._take_collation())
+        value = self.part("value")
         self.expect_sign(">")
         return pa.map_(cast("Any", key), cast("Any", value))
 
@@ -312,6 +328,9 @@ class _Parser:
             self._fail("only day-time intervals are supported", position)
         if has_end and _DAY_TIME.index(start) >= _DAY_TIME.index(end):
             self._fail(f"an interval cannot go from {start} to {end}", position)
+        if (start, end) != (_DAY_TIME[0], _DAY_TIME[-1]):
+            shown = f"interval {start} to {end}" if has_end else f"interval {start}"
+            self._notes[INTERVAL] = shown.encode()
         return pa.duration("us")
 
     def _has_numbers(self) -> bool:

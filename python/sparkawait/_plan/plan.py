@@ -11,8 +11,8 @@ Immutable and picklable; any thread may read it.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -26,7 +26,7 @@ from sparkawait._plan.column_checks import (
     require_timestamp,
 )
 from sparkawait._plan.function_checks import why_not_repeated
-from sparkawait._plan.function_group import SLOT
+from sparkawait._plan.function_group import SLOT, joined
 from sparkawait._plan.policies import policy_arguments
 from sparkawait._worker.results import ResultBuilder
 from sparkawait.channels import Credits
@@ -38,6 +38,8 @@ from sparkawait.types import duplicate
 from sparkawait.wait_options import OPTIONS, WaitOptions
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from sparkawait._core import Native, ResultColumns
 
 __all__ = ["Mode", "Plan", "without"]
@@ -91,6 +93,13 @@ class Plan:
     cores: int = 1
     executor_cores: int | None = None
     branches: tuple[Plan, ...] = ()
+
+    def declaring(self, schema_of: Callable[[Plan], pa.Schema]) -> Self:
+        """Returns the plan with the declared columns that `schema_of` returns for each function."""
+        if self.branches:
+            branches = tuple(branch.declaring(schema_of) for branch in self.branches)
+            return replace(self, branches=branches, declared_schema=joined(branches))
+        return replace(self, declared_schema=schema_of(self))
 
     @property
     def function_name(self) -> str:

@@ -38,7 +38,7 @@ from typing import (
 
 import pyarrow as pa
 
-from sparkawait._plan.ddl import parse_type
+from sparkawait._plan.ddl import SESSION_TIMESTAMP, noted, parse_element
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 __all__ = ["returns_list", "schema_of"]
@@ -131,21 +131,25 @@ class _Reader:
 
     def _field(self, name: str, hint: Any, path: str) -> pa.Field:
         inner, nullable = _optional(hint)
-        return pa.field(name, self._type(inner, f"{path}.{name}" if path else name), nullable)
+        part = self._part(inner, f"{path}.{name}" if path else name)
+        return part.with_name(name).with_nullable(nullable)
 
-    def _type(self, hint: Any, path: str) -> pa.DataType:
+    def _part(self, hint: Any, path: str) -> pa.Field:
+        """Returns the type of a hint, as a field that has no name yet."""
         declared = _declared(hint)
         if declared is not None:
-            return parse_type(declared, f"annotation of {path}")
+            return parse_element(declared, f"annotation of {path}")
         if get_origin(hint) is Annotated:
-            return self._type(get_args(hint)[0], path)
+            return self._part(get_args(hint)[0], path)
         if hasattr(hint, "__supertype__"):  # a NewType
-            return self._type(hint.__supertype__, path)
+            return self._part(hint.__supertype__, path)
         if get_origin(hint) is Literal:
-            return self._type(_common_type(get_args(hint)), path)
+            return self._part(_common_type(get_args(hint)), path)
         if hint is Decimal:
             self._refuse(hint, path, "of no precision; write Annotated[Decimal, 'decimal(10,2)']")
-        return _scalar(hint) or self._nested(hint, path)
+        part = pa.field("", _scalar(hint) or self._nested(hint, path))
+        # As Spark takes a `datetime` whose column is not declared.
+        return noted(part, SESSION_TIMESTAMP if hint is datetime else {})
 
     def _nested(self, hint: Any, path: str) -> pa.DataType:
         element = _element(hint)
@@ -153,8 +157,8 @@ class _Reader:
             return pa.list_(self._field("element", element, path))
         if _origin(hint) in (dict, Mapping) and len(get_args(hint)) == 2:  # noqa: PLR2004
             key, value = get_args(hint)
-            item = cast("Any", self._field("value", value, path))
-            return pa.map_(self._type(key, f"{path}.key"), item)
+            keys = self._part(key, f"{path}.key").with_name("key").with_nullable(False)  # noqa: FBT003
+            return pa.map_(cast("Any", keys), cast("Any", self._field("value", value, path)))
         fields = self._fields(hint, path)
         if fields is None:
             self._refuse(hint, path, "which is no type of Spark; give a schema")

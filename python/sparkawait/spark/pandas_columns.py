@@ -20,10 +20,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkawait._plan.ddl import parse_type
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.schemas import with_zone
 from sparkawait.spark.texts import PROBE_TEXT, parse_rows
+from sparkawait.spark.type_texts import parse_type_text
 
 if TYPE_CHECKING:
     from sparkawait.spark.columns import ColumnTask
@@ -60,7 +60,7 @@ def _packed_rows(task: ColumnTask, arguments: Iterator[Any]) -> Iterator[pa.Reco
                     " spark.sql.legacy.timeParserPolicy=CORRECTED or EXCEPTION"
                 )
                 raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
-            schema = pa.schema([("row", parse_type(types.iloc[0], "arguments"))])
+            schema = pa.schema([("row", parse_type_text(types.iloc[0]))])
             row_type = with_zone(schema, zones.iloc[0]).field("row").type
         yield task.arguments.to_rows(parse_rows(texts, row_type))
 

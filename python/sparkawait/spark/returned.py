@@ -3,38 +3,34 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from sparkawait._plan.function_group import joined
 from sparkawait._plan.plan import Plan
 from sparkawait.native_function import NativeFunction
-from sparkawait.spark.schemas import conformed, to_spark, with_zone
+from sparkawait.spark.schemas import Times, conformed, to_spark, with_times
 
 __all__ = ["casts", "conform", "result_fields"]
 
 _PlanT = TypeVar("_PlanT", bound=Plan)
 
 
-def conform(plan: _PlanT, zone: str = "UTC") -> _PlanT:
+def conform(plan: _PlanT, times: Times) -> _PlanT:
     """Has the function's results built with the Arrow types that Spark reads.
 
-    A native function builds those that it declares, in the zone.
+    A native function builds those that it declares, in the zone of the session.
 
     Raises:
         ConfigurationError: If a returned column has a type that Spark does not know.
     """
-    if plan.branches:
-        branches = tuple(conform(branch, zone) for branch in plan.branches)
-        return dataclasses.replace(plan, branches=branches, declared_schema=joined(branches))
-    wanted = conformed(plan.declared_schema, zone)
-    if isinstance(plan.function, NativeFunction):
-        wanted = with_zone(plan.declared_schema, zone)
-    if wanted.equals(plan.declared_schema):
-        return plan
-    return dataclasses.replace(plan, declared_schema=wanted)
+
+    def schema_of(one: Plan) -> pa.Schema:
+        wanted = conformed(one.declared_schema, times)
+        is_native = isinstance(one.function, NativeFunction)
+        return with_times(one.declared_schema, times) if is_native else wanted
+
+    return plan.declaring(schema_of)
 
 
 def result_fields(plan: Plan) -> list[Any]:
@@ -42,11 +38,11 @@ def result_fields(plan: Plan) -> list[Any]:
     return to_spark(pa.schema(plan.added_fields)).fields
 
 
-def casts(plan: Plan, zone: str) -> dict[str, pa.DataType]:
+def casts(plan: Plan, times: Times) -> dict[str, pa.DataType]:
     """Returns the columns of a native function that Spark wants in another type."""
     declared = plan.declared_schema
     return {
         field.name: field.type
-        for field in conformed(declared, zone)
+        for field in conformed(declared, times)
         if field.type != declared.field(field.name).type
     }

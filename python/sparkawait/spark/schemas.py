@@ -7,27 +7,39 @@ Pure functions, for any thread of the driver.
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DayTimeIntervalType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.types import COLLATION
+from sparkawait.types import COLLATION, INTERVAL, timestamps_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
+    "Times",
     "bare",
     "conformed",
     "is_case_sensitive",
-    "session_zone",
+    "times_of",
     "to_arrow",
     "to_spark",
+    "with_times",
     "with_zone",
 ]
+
+_UNITS = ("day", "hour", "minute", "second")
 
 # Required since 4.2; replaced by the zone that is asked for.
 _ZONE: dict[str, Any] = (
@@ -35,9 +47,25 @@ _ZONE: dict[str, Any] = (
 )
 
 
-def session_zone(df: DataFrame) -> str:
-    """Returns the time zone that the session of `df` has now, by the name it was given."""
-    return df.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
+class Times(NamedTuple):
+    """What a session takes times for that do not say more.
+
+    Attributes:
+        zone: The time zone of those with a zone.
+        are_naive: Whether the word ``timestamp`` in a schema is one without a zone.
+    """
+
+    zone: str = "UTC"
+    are_naive: bool = False
+
+
+def times_of(session: SparkSession | None) -> Times:
+    """Returns what `session` takes times for now."""
+    if session is None:
+        return Times()
+    zone = session.conf.get("spark.sql.session.timeZone") or "UTC"
+    kind = session.conf.get("spark.sql.timestampType") or ""
+    return Times(zone, kind.upper() == "TIMESTAMP_NTZ")
 
 
 def is_case_sensitive(df: DataFrame) -> bool:
@@ -63,15 +91,16 @@ def to_spark(schema: pa.Schema) -> StructType:
     return StructType([_spark_field(field) for field in schema])
 
 
-def conformed(schema: pa.Schema, zone: str = "UTC") -> pa.Schema:
+def conformed(schema: pa.Schema, times: Times) -> pa.Schema:
     """Returns `schema` with the Arrow types that Spark reads, such as microseconds for all times.
 
-    A timestamp of Spark's has no zone of its own: all get `zone`, in which texts are read.
+    A timestamp of Spark's has no zone of its own: all get that of `times`, in which texts are read.
 
     Raises:
         ConfigurationError: As `to_spark`.
     """
-    fields = [_conformed_field(field, field, zone) for field in schema]
+    schema = timestamps_of(schema, are_naive=times.are_naive)
+    fields = [_conformed_field(field, field, times.zone) for field in schema]
     metadata = schema.metadata
     return pa.schema(fields, metadata=metadata)  # pyright: ignore[reportArgumentType]
 
@@ -92,7 +121,16 @@ def _conformed_type(data_type: Any, column: pa.Field, zone: str) -> pa.DataType:
         key, item = (cast("Any", _conformed_field(field, column, zone)) for field in fields)
         return pa.map_(key, item)
     wanted = StructType([StructField("leaf", _leaf_type(data_type, column))])
-    return _type_with_zone(to_arrow_schema(wanted, **_ZONE).field(0).type, zone)
+    try:
+        found = to_arrow_schema(wanted, **_ZONE).field(0).type
+    except Exception as error:  # such as a decimal of more than 38 digits
+        raise _unknown(column) from error
+    return _type_with_zone(found, zone)
+
+
+def with_times(schema: pa.Schema, times: Times) -> pa.Schema:
+    """Returns `schema` with the timestamps of a session, and all other types as they are."""
+    return with_zone(timestamps_of(schema, are_naive=times.are_naive), times.zone)
 
 
 def with_zone(schema: pa.Schema, zone: str) -> pa.Schema:
@@ -151,9 +189,13 @@ def _spark_type(field: pa.Field, column: pa.Field) -> DataType:
     if pa.types.is_map(data_type):
         key, item = data_type.key_field, data_type.item_field
         return MapType(_spark_type(key, column), _spark_type(item, column), item.nullable)
-    leaf = _leaf_type(data_type, column)
-    collation = (field.metadata or {}).get(COLLATION)
-    return leaf if collation is None else _collated(collation.decode(), column)
+    notes = field.metadata or {}
+    if COLLATION in notes:
+        return _collated(notes[COLLATION].decode(), column)
+    if INTERVAL in notes:
+        first, _, last = notes[INTERVAL].decode().removeprefix("interval ").partition(" to ")
+        return DayTimeIntervalType(_UNITS.index(first), _UNITS.index(last or first))
+    return _leaf_type(data_type, column)
 
 
 def _leaf_type(data_type: pa.DataType, column: pa.Field) -> DataType:
@@ -161,8 +203,12 @@ def _leaf_type(data_type: pa.DataType, column: pa.Field) -> DataType:
         # By position: the default is the other one in 3.5.
         return from_arrow_type(data_type, True)  # noqa: FBT003
     except Exception as error:
-        msg = f"returned column `{column.name}` has type {column.type}, which Spark does not know"
-        raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID) from error
+        raise _unknown(column) from error
+
+
+def _unknown(column: pa.Field) -> ConfigurationError:
+    msg = f"returned column `{column.name}` has type {column.type}, which Spark does not know"
+    return ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
 
 
 def _collated(collation: str, column: pa.Field) -> DataType:
@@ -176,7 +222,10 @@ def _collated(collation: str, column: pa.Field) -> DataType:
 
 
 def bare(data_type: DataType) -> DataType:
-    """Returns `data_type` as Arrow has it: without collations, and metadata of fields within."""
+    """Returns `data_type` as Arrow has it: without collations, and metadata of fields within.
+
+    Intervals go from days to seconds.
+    """
     if isinstance(data_type, StructType):
         fields = [StructField(it.name, bare(it.dataType), it.nullable) for it in data_type.fields]
         return StructType(fields)
@@ -185,6 +234,8 @@ def bare(data_type: DataType) -> DataType:
     if isinstance(data_type, MapType):
         key, value = bare(data_type.keyType), bare(data_type.valueType)
         return MapType(key, value, data_type.valueContainsNull)
+    if isinstance(data_type, DayTimeIntervalType):
+        return DayTimeIntervalType()
     return StringType() if isinstance(data_type, StringType) else data_type
 
 

@@ -93,9 +93,18 @@ def _struct_reader(data_type: Any) -> _Read:
     if len(set(names)) < len(names):
         return _refuse(data_type)
     members = [(field.name, _reader(field.type)) for field in data_type]
-    return lambda pairs: {
-        name: read(value) for (name, read), (_, value) in zip(members, pairs, strict=True)
-    }
+    names = [name for name, _ in members]
+
+    def read_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if [name for name, _ in pairs] != names:
+            msg = (
+                "before Spark 4.1 no column of a column function, and no member of a struct in it,"
+                " can have a name with a type in it, such as `a:int,b`; rename it"
+            )
+            raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+        return {name: read(value) for (name, read), (_, value) in zip(members, pairs, strict=True)}
+
+    return read_members
 
 
 def _key_reader(data_type: Any) -> _Read:

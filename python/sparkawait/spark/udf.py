@@ -37,7 +37,7 @@ from sparkawait.spark.texts import PROBE
 from sparkawait.spark.udf_options import (
     argument_names,
     check_options,
-    current_zone,
+    current_times,
     is_function,
     returned_type,
 )
@@ -164,14 +164,16 @@ def _column_function(
     if is_bare:
         check_async(function)
     returns = returned_type(function, options.get("schema"))
-    if isinstance(returns, pa.DataType):
+    if isinstance(returns, pa.Field):
         name = describe(called) if is_bare else called.name
-        options["schema"] = pa.schema([pa.field(name, returns)])
+        options["schema"] = pa.schema([returns.with_name(name)])
+    elif returns is not None:
+        options["schema"] = returns
     is_struct = False
     if is_bare:
         if names is not None:
             refuse("`columns` names the arguments of a function of rows; use @async_function")
-        is_struct = not isinstance(returns, pa.DataType)
+        is_struct = not isinstance(returns, pa.Field)
         called = ValuesFunction(called, None if is_struct else describe(called))
         if callable(options.get("on_timeout")):
             called = with_fallback(called, options.pop("on_timeout"))
@@ -183,7 +185,9 @@ def _column_function(
     fixed["output"] = "append" if is_native else "replace"
     options |= fixed
     plan = plans.resolve("ordered", called, input_schema=None, hidden=hidden.names, **options)
-    plan = conform(plan) if is_native else ColumnPlan.of(conform(plan))
+    # That a type is wrong is to be known now; what the session says is asked at each call.
+    conform(plan, current_times())
+    plan = plan if is_native else ColumnPlan.of(plan)
     return AsyncUserDefinedFunction(
         plan, names, metrics, hidden=hidden, is_struct=is_struct, wrapped=function
     )
@@ -323,14 +327,15 @@ class AsyncUserDefinedFunction:
         arguments = Arguments(self._names, packed=False, may_be_row=False, are_values=are_values)
         return self._evaluator(self._plan, arguments)
 
-    @functools.cached_property
+    @property
     def returnType(self) -> DataType:  # noqa: N802 - Spark's name
         """The type of a result, as Spark takes it from a function."""
         return bare(self._declared_type)
 
-    @functools.cached_property
+    @property
     def _declared_type(self) -> DataType:
-        fields = [field for field in result_fields(self._plan) if field.name != FOUND.name]
+        plan = conform(self._plan, current_times())
+        fields = [field for field in result_fields(plan) if field.name != FOUND.name]
         is_plain = len(fields) == 1 and not self._is_struct
         return fields[0].dataType if is_plain else StructType(fields)
 
@@ -341,13 +346,10 @@ class AsyncUserDefinedFunction:
     def _evaluator(self, plan: Plan, arguments: Arguments) -> Callable[..., Any]:
         session = SparkSession.getActiveSession()
         run_drivers_python(session)
-        plan = placed(plan, session)
-        result_types = None
-        if isinstance(plan.function, NativeFunction):
-            # That of the session which calls it: the function may be older than both.
-            zone = current_zone()
-            plan = conform(plan, zone)
-            result_types = casts(plan, zone)
+        # That of the session which calls it: the function may be older than both.
+        times = current_times()
+        plan = conform(placed(plan, session), times)
+        result_types = casts(plan, times) if isinstance(plan.function, NativeFunction) else None
         task = ColumnTask(
             plan, arguments, self._accumulator, is_struct=self._is_struct, result_types=result_types
         )

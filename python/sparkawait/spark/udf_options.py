@@ -7,7 +7,7 @@ To be used on the driver, from any thread.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -19,10 +19,11 @@ from sparkawait._plan.return_types import schema_of
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, describe
 from sparkawait.native_function import NativeFunction
+from sparkawait.spark.schemas import Times, times_of
 from sparkawait.types import to_result, to_schema
 from sparkawait.wait_options import COLUMN_OPTIONS, OPTIONS
 
-__all__ = ["argument_names", "check_options", "current_zone", "is_function", "returned_type"]
+__all__ = ["argument_names", "check_options", "current_times", "is_function", "returned_type"]
 
 
 def is_function(value: object) -> bool:
@@ -31,8 +32,11 @@ def is_function(value: object) -> bool:
     return value is not None and not is_type and not hasattr(value, "__arrow_c_schema__")
 
 
-def returned_type(function: object, schema: object) -> pa.Schema | pa.DataType | None:
-    """Returns what a function is said to return, or a bare one is annotated with."""
+def returned_type(function: object, schema: object) -> pa.Schema | pa.Field[Any] | None:
+    """Returns what a function is said to return, or a bare one is annotated with.
+
+    That is columns, or a plain column whose name says nothing.
+    """
     if schema is not None:
         return to_result(schema)
     if isinstance(function, (AsyncFunction, NativeFunction)):
@@ -43,13 +47,14 @@ def returned_type(function: object, schema: object) -> pa.Schema | pa.DataType |
         msg = f"`{name}` has no type; use @async_udf('type'), or annotate what it returns"
         raise ConfigurationError(msg, ErrorKind.SCHEMA_MISSING)
     found = to_schema(annotated)
-    return found.field(0).type if found.names == [name] else found
+    if found.names != [name.rsplit(".", 1)[-1]]:
+        return found
+    return pa.field("", found.field(0).type, metadata=cast("Any", found.field(0).metadata))
 
 
-def current_zone() -> str:
-    """Returns the time zone of the session, in which texts are read."""
-    session = SparkSession.getActiveSession()
-    return (session and session.conf.get("spark.sql.session.timeZone")) or "UTC"
+def current_times() -> Times:
+    """Returns what the session takes times for."""
+    return times_of(SparkSession.getActiveSession())
 
 
 def check_options(given: Mapping[str, object]) -> None:

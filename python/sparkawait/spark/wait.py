@@ -33,7 +33,7 @@ from sparkawait.spark.placement import placed
 from sparkawait.spark.returned import casts, conform, result_fields
 from sparkawait.spark.schemas import (
     is_case_sensitive,
-    session_zone,
+    times_of,
     to_arrow,
 )
 from sparkawait.spark.stateful import check_only
@@ -165,7 +165,8 @@ def _wait(
     require_packages()
     run_drivers_python(df.sparkSession)
     check_workers(df)
-    zone = session_zone(df)
+    times = times_of(df.sparkSession)
+    zone = times.zone
     before = step_of(df, zone) if chain else None
     input_schema: StructType = df.schema
     arrow_schema = to_arrow(input_schema, zone)
@@ -185,7 +186,7 @@ def _wait(
         **given,
     )
     resolved = placed(resolved, df.sparkSession)
-    plan = dataclasses.replace(conform(resolved, zone), case_sensitive=is_case_sensitive(df))
+    plan = dataclasses.replace(conform(resolved, times), case_sensitive=is_case_sensitive(df))
     plan.check_names(arrow_schema.names)
     check_keys(plan, input_schema)
     kept = input_schema.fields if plan.options.output == "append" else []
@@ -218,14 +219,14 @@ def _wait(
             step.chain,
             schema,
             zone,
-            result_types=casts(plan, zone),
+            result_types=casts(plan, times),
             accumulators=step.accumulators,
         )
         return remember(carried, step)
     task = PartitionTask(
         step.chain,
         names=names,
-        result_types=casts(plan, zone),
+        result_types=casts(plan, times),
         accumulators=step.accumulators,
     )
     return remember(source.mapInArrow(task, schema), step)

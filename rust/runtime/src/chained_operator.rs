@@ -487,7 +487,9 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     pub(crate) fn metrics(&mut self, now: ProcessingTime) -> OperatorMetrics {
         self.channels.record(&self.operator, &self.codec, now);
         let limits = self.operator.limit_metrics(now);
-        limits.iter().for_each(|limits| self.limit_warning.check(limits));
+        if let Some(limits) = &limits {
+            self.limit_warning.check(limits);
+        }
         OperatorMetrics {
             operator: self.operator.metrics(now),
             dropped: self.codec.dropped(),

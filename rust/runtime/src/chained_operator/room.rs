@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What an operator holds, and what that waits for.
 
-use std::fmt::Write;
-
 use super::ChainedOperator;
 use crate::async_function::AsyncFunction;
 use crate::batch_codec::BatchCodec;
@@ -26,9 +24,11 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     /// Describes what it holds, without any contents of rows.
     pub(crate) fn describe(&self, position: usize) -> String {
         let levels = self.operator.levels();
+        let (input, results) = (self.codec.input_bytes(), self.codec.result_bytes());
         let mut text = format!(
             "operator {position} (`{}`) holds {} rows of {}: {} completed, {} called of {}, {} asked \
-             for their timeout, {} between attempts, {} restored; {} batches of input wait",
+             for their timeout, {} between attempts, {} restored; {} batches of input wait; {} rows of output; {input} \
+             bytes of input and {results} of results",
             self.codec.function(),
             levels.held,
             self.operator.config().capacity,
@@ -39,13 +39,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
             levels.backing_off,
             levels.restored,
             self.inputs.len() + usize::from(self.codec.has_element()),
-        );
-        let (input, results) = (self.codec.input_bytes(), self.codec.result_bytes());
-        let output = self.codec.output_rows();
-        // Writing to a text never fails.
-        let _ = write!(
-            text,
-            "; {output} rows of output; {input} bytes of input and {results} of results"
+            self.codec.output_rows(),
         );
         if levels.backing_off > 0 {
             text.push_str("; a retry budget that only calls fill lets none of these go on");

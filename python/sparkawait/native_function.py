@@ -71,6 +71,10 @@ class NativeFunction(TakesOptions):
         """Returns the function for a task that has `calls` calls on their way and `rows` rows."""
         return self
 
+    def dropping_misses(self) -> NativeFunction:
+        """Returns the function that drops the rows it finds nothing for."""
+        return self
+
     @property
     def may_have_several_results(self) -> bool:
         """Whether it is known to have several results for a row."""

@@ -244,8 +244,8 @@ PATHS = (
         " pydantic, a class of attrs, or a list of these for 0..n rows; for a single column also"
         " its value. A naive `datetime` for a `timestamp` is in the time zone of the worker, as in"
         " `udf`; in the hour that is there twice `fold` says which one it is, where `udf` takes"
-        " either. A value that does not fit fails its own row. The word `timestamp` in a schema, and"
-        " the annotation `datetime`, mean what `spark.sql.timestampType` says, for results of"
+        " either. A value that does not fit fails its own row. The word `timestamp` in a schema,"
+        " and the annotation `datetime`, mean what `spark.sql.timestampType` says, for results of"
         " services and stores too; a `TimestampType()` always has a zone.",
     ),
     Path(

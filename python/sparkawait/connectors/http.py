@@ -124,6 +124,10 @@ class HttpFunction(NativeFunction):
             self, options=replace(self.options, max_requests=most, items=items.bounded(rows))
         )
 
+    def dropping_misses(self) -> HttpFunction:
+        """Returns the function with ``how="inner"``."""
+        return replace(self, options=replace(self.options, how="inner"))
+
     def check(self, input_schema: pa.Schema | None = None) -> None:
         """Checks the request and its columns, as far as the driver can know."""
         check_native(self, self._read(left_out), input_schema)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
@@ -83,6 +83,10 @@ class Lookup(NativeFunction):
         """Most rows in queries at a time: those of a query on each connection."""
         description = self._description(left_out, retry_misses=False)
         return _core.Native.postgres(description).concurrency()
+
+    def dropping_misses(self) -> Lookup:
+        """Returns the function with ``how="inner"``."""
+        return replace(self, how="inner")
 
     def check(self, input_schema: pa.Schema | None = None) -> None:
         """Checks the server's address and the columns, as far as the driver can know."""

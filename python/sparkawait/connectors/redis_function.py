@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -72,6 +72,10 @@ class RedisFunction(NativeFunction):
     def idempotent(self) -> bool:
         """Whether it is known to only read."""
         return self.operation != "command" or self.arguments[0][0].upper() in READS
+
+    def dropping_misses(self) -> RedisFunction:
+        """Returns the function with ``how="inner"``."""
+        return replace(self, options={**self.options, "how": "inner"})
 
     def check(self, input_schema: pa.Schema | None = None) -> None:
         """Checks the command and its columns, as far as the driver can know."""

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkawait._plan.chain import Chain
+from sparkawait._plan.identity import identity_of
 from sparkawait._plan.plan import Plan
 from sparkawait._worker.results import Built, ResultBuilder
 from sparkawait.exceptions import ConfigurationError, ErrorKind, InternalError, ResultError
@@ -28,15 +29,15 @@ from sparkawait.native_function import NativeFunction
 from sparkawait.spark.metrics import TaskMetrics
 from sparkawait.spark.partition import run_task
 from sparkawait.spark.shipment import Shipment
+from sparkawait.wait_options import WaitOptions
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
 
-__all__ = ["FOUND", "Arguments", "ColumnPlan", "ColumnTask"]
+__all__ = ["Arguments", "ColumnPlan", "ColumnTask", "dropping_misses"]
 
 _RowT = TypeVar("_RowT")
-FOUND = pa.field("sparkawait_found", pa.bool_())
-"""Tells a row without result from a result whose columns are all null."""
+_MARK = "sparkawait_found"
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -51,7 +52,7 @@ class ColumnPlan(Plan):
     @cached_property
     def result_schema(self) -> pa.Schema:
         """The declared columns, all nullable, and the mark of rows that have a result."""
-        return pa.schema([*_nullable(self.declared_schema), FOUND])
+        return _with_mark(self.declared_schema)
 
     def result_builder(self) -> ResultBuilder:
         """Returns a builder that refuses more than one result per row."""
@@ -90,8 +91,40 @@ class _OneResultBuilder(ResultBuilder):
             position = iter(range(batch.num_rows))
             indices = [next(position) if one else None for one in found]
             batch = batch.take(pa.array(indices, pa.int64()))
-        arrays = [*batch.columns, pa.array(found, FOUND.type)]
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*batch.schema, FOUND]))
+        arrays = [*batch.columns, pa.array(found, pa.bool_())]
+        return pa.RecordBatch.from_arrays(arrays, schema=_with_mark(batch.schema))
+
+
+def _with_mark(declared: pa.Schema) -> pa.Schema:
+    """Returns `declared`, all nullable, with a mark behind it: whether a row has a result.
+
+    A row without is null, and not a result whose columns are all null.
+    """
+    mark = pa.field(_unlike(_MARK, declared.names), pa.bool_())
+    return pa.schema([*_nullable(declared), mark])
+
+
+def _unlike(name: str, names: Sequence[str]) -> str:
+    """Returns `name`, changed as long as it is one of `names`."""
+    while name in names:
+        name += "_"
+    return name
+
+
+def dropping_misses(plan: Plan) -> Plan:
+    """Returns the plan of a native function that drops rows without result, which are null then.
+
+    A row of nulls would be like a result whose columns are all null.
+    """
+    function = plan.function
+    if not isinstance(function, NativeFunction) or plan.options.on_error == "capture":
+        return plan
+    function = function.dropping_misses()
+    identity = plan.identity and identity_of(function, travels=True)
+    given: dict[str, Any] = plan.options.given
+    if plan.options.on_error == "null":
+        given = {**given, "on_error": "drop"}
+    return replace(plan, function=function, options=WaitOptions(**given), identity=identity)
 
 
 def _only(many: list[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -216,11 +249,12 @@ class ColumnTask(Shipment):
 
         output = run_task(Chain.of(self.plan), measured(), [self._accumulator])
         if is_native:
-            output = _one_for_each(output, self._results, self._empty(), lambda: rows)
+            place = -len(self.plan.added_fields) - 1
+            output = _one_for_each(output, place, self._results, self._empty(), lambda: rows)
         return _cut(map(self._to_column, output), lengths, self._to_column(self._empty()))
 
     def _results(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Returns the columns of a native function, without those of the input."""
+        """Returns the columns of a native function, without those of the input, and the mark."""
         added = self.plan.added_fields
         columns: list[Any] = batch.columns[-len(added) :]
         types = [self._result_types.get(field.name, field.type) for field in added]
@@ -228,46 +262,52 @@ class ColumnTask(Shipment):
             column if column.type == wanted else column.cast(wanted)
             for column, wanted in zip(columns, types, strict=True)
         ]
-        return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in added])
+        return self._marked(arrays, pa.repeat(True, batch.num_rows))  # noqa: FBT003
+
+    def _marked(self, arrays: Sequence[Any], found: Any) -> pa.RecordBatch:
+        """Returns results with the mark where a `ColumnPlan` has it, before an error."""
+        names = [field.name for field in self.plan.added_fields]
+        place = len(self.plan.declared_schema)
+        names.insert(place, _unlike(_MARK, names))
+        return pa.RecordBatch.from_arrays([*arrays[:place], found, *arrays[place:]], names=names)
 
     def _empty(self) -> pa.RecordBatch:
         fields = [
             (field.name, self._result_types.get(field.name, field.type))
             for field in self.plan.added_fields
         ]
-        return pa.RecordBatch.from_pylist([], schema=pa.schema(cast("Any", fields)))
+        none = pa.RecordBatch.from_pylist([], schema=pa.schema(cast("Any", fields)))
+        if isinstance(self.plan.function, NativeFunction):
+            return self._marked(none.columns, pa.array([], pa.bool_()))
+        return none
 
     def _to_column(self, batch: pa.RecordBatch) -> pa.Array:
-        names = batch.schema.names
-        kept = [index for index, name in enumerate(names) if name != FOUND.name]
-        if len(kept) == 1 and not self._is_struct:
-            return batch.column(kept[0])
+        place = len(self.plan.declared_schema)
+        found: Any = batch.column(place)
+        members, fields = list(batch.columns), list(batch.schema)
+        del members[place], fields[place]
+        if len(members) == 1 and not self._is_struct:
+            return members[0]
         # With an error beside the results, every row has a value.
         mask = None
-        if self.plan.options.on_error != "capture" and FOUND.name in names:
-            found: Any = batch.column(names.index(FOUND.name))
-            found = pc.fill_null(found, cast("Any", False))  # noqa: FBT003
-            mask = pc.invert(found)
-        members = [batch.column(index) for index in kept]
-        member_fields = [batch.schema.field(index) for index in kept]
-        return pa.StructArray.from_arrays(members, fields=member_fields, mask=mask)
-
-
-_NUMBER = "sparkawait_number"
+        if self.plan.options.on_error != "capture":
+            mask = pc.invert(pc.fill_null(found, cast("Any", False)))  # noqa: FBT003
+        return pa.StructArray.from_arrays(members, fields=fields, mask=mask)
 
 
 def _numbered(batch: pa.RecordBatch, first: int, hidden: int) -> pa.RecordBatch:
-    """Returns `batch` with the number of each of its rows in the task, before hidden columns."""
+    """Returns `batch` with the number of each row in the task, as the last column that is seen."""
     numbers = pa.array(range(first, first + batch.num_rows), pa.int64())
     columns, names = list(batch.columns), list(batch.schema.names)
     place = len(columns) - hidden
     columns.insert(place, numbers)
-    names.insert(place, _NUMBER)
+    names.insert(place, _unlike("sparkawait_number", names))
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 
 def _one_for_each(
     output: Iterator[pa.RecordBatch],
+    place: int,
     results: Callable[[pa.RecordBatch], pa.RecordBatch],
     empty: pa.RecordBatch,
     count: Callable[[], int],
@@ -276,6 +316,7 @@ def _one_for_each(
 
     Args:
         output: Rows in their order, with their numbers.
+        place: Where the numbers are.
         results: Returns the columns of the results.
         empty: Results of no row.
         count: Tells how many rows came.
@@ -287,7 +328,7 @@ def _one_for_each(
     for batch in output:
         if not batch.num_rows:
             continue
-        numbers: Any = batch.column(_NUMBER)
+        numbers: Any = batch.columns[place]
         end = numbers[-1].as_py() + 1
         found = results(batch)
         if not numbers.equals(pa.array(range(done, done + len(numbers)), pa.int64())):

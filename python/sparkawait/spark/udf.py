@@ -25,7 +25,7 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike, check_async, describe
 from sparkawait.native_function import NativeFunction
-from sparkawait.spark.columns import FOUND, Arguments, ColumnPlan, ColumnTask
+from sparkawait.spark.columns import Arguments, ColumnPlan, ColumnTask, dropping_misses
 from sparkawait.spark.drivers_python import run_drivers_python
 from sparkawait.spark.hidden_arguments import HiddenArguments
 from sparkawait.spark.metrics import Metrics, accumulator_of
@@ -335,7 +335,9 @@ class AsyncUserDefinedFunction:
     @property
     def _declared_type(self) -> DataType:
         plan = conform(self._plan, current_times())
-        fields = [field for field in result_fields(plan) if field.name != FOUND.name]
+        fields = result_fields(plan)
+        if isinstance(plan, ColumnPlan):
+            del fields[len(plan.declared_schema)]  # the mark of rows that have a result
         is_plain = len(fields) == 1 and not self._is_struct
         return fields[0].dataType if is_plain else StructType(fields)
 
@@ -348,7 +350,7 @@ class AsyncUserDefinedFunction:
         run_drivers_python(session)
         # That of the session which calls it: the function may be older than both.
         times = current_times()
-        plan = conform(placed(plan, session), times)
+        plan = conform(placed(dropping_misses(plan), session), times)
         result_types = casts(plan, times) if isinstance(plan.function, NativeFunction) else None
         task = ColumnTask(
             plan, arguments, self._accumulator, is_struct=self._is_struct, result_types=result_types

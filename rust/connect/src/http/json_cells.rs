@@ -43,17 +43,12 @@ enum Kind<'a> {
     List(Ranges<'a>, Box<JsonCells<'a>>),
     /// Names as JSON with a colon behind them.
     Struct(Vec<(Vec<u8>, JsonCells<'a>)>),
-    Map(Ranges<'a>, Keys<'a>, Box<JsonCells<'a>>),
+    /// Keys are texts in JSON, whatever they are: what is none is put into quotes.
+    Map(Ranges<'a>, Box<JsonCells<'a>>, Box<JsonCells<'a>>),
     /// Metadata and value of variants.
     Variant(&'a BinaryArray, &'a BinaryArray),
     /// Where the value of each row is among others.
     Dictionary(Vec<usize>, Box<JsonCells<'a>>),
-}
-
-/// The keys of maps, which are texts in JSON: those of `cast(.. as string)`, and Base64.
-struct Keys<'a> {
-    cells: Cells<'a>,
-    is_binary: bool,
 }
 
 /// Where the elements of a row are.
@@ -96,11 +91,10 @@ impl<'a> JsonCells<'a> {
                     return Err(StartError::option("a map with nested keys has no JSON form"));
                 }
                 let offsets = map.value_offsets();
-                let is_binary = map.keys().data_type().is_binary();
-                let keys = Keys { cells: Cells::new(map.keys().as_ref())?, is_binary };
+                let keys = Self::new(map.keys().as_ref())?;
                 let values = Self::new(map.values().as_ref())?;
                 let range = |row: usize| position(offsets[row])..position(offsets[row + 1]);
-                Kind::Map(Box::new(range), keys, Box::new(values))
+                Kind::Map(Box::new(range), Box::new(keys), Box::new(values))
             }
             DataType::Dictionary(..) => {
                 let dictionary = array.as_any_dictionary();
@@ -193,26 +187,18 @@ impl<'a> JsonCells<'a> {
             }
             Kind::Map(ranges, keys, values) => {
                 write_items([b'{', b'}'], ranges(row), out, |entry, out| {
-                    keys.write(entry, out);
+                    let start = out.len();
+                    keys.write(entry, out)?;
+                    if out.get(start) != Some(&b'"') {
+                        out.insert(start, b'"');
+                        out.push(b'"');
+                    }
                     out.push(b':');
                     values.write(entry, out)
                 })?;
             }
         }
         Some(())
-    }
-}
-
-impl Keys<'_> {
-    fn write(&self, entry: usize, out: &mut Vec<u8>) {
-        let mut key = Vec::new();
-        self.cells.write(entry, &mut key);
-        if self.is_binary {
-            write_text(&BASE64_STANDARD.encode(&key), out);
-        } else {
-            // All other values are written as texts.
-            write_text(std::str::from_utf8(&key).unwrap_or_default(), out);
-        }
     }
 }
 

@@ -11,6 +11,7 @@ What happens is said on standard output, a line of JSON for each: ``["executed",
 """
 
 import asyncio
+import itertools
 import json
 import os
 import sys
@@ -147,9 +148,13 @@ def sink_of(
 def main(folder_: str, port: str, linger: str, until_: str, then: str) -> None:
     folder, until = Path(folder_), json.loads(until_)
     spark = session(folder)
-    reader = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1)
+    # Asked of `foreachBatch` only, in which the sink of files skips what it has.
+    sessions = {"files": spark, "batches": spark.newSession()}
     queries: dict[str, StreamingQuery] = {}
-    for name, (emit, _) in QUERIES.items():
+    for name, (emit, sink_name) in QUERIES.items():
+        own = sessions[sink_name]
+        own.conf.set(VALIDATION, str(sink_name != "files").lower())
+        reader = own.readStream.schema("id bigint").option("maxFilesPerTrigger", 1)
         called = sa.unordered_wait(
             reader.json(str(folder / "source")),
             asked_of(int(port), name),
@@ -159,11 +164,11 @@ def main(folder_: str, port: str, linger: str, until_: str, then: str) -> None:
         sink = sink_of(spark, folder, name, until[name], stands=then == "stand")
         writer = called.writeStream.foreachBatch(sink)
         writer = writer.option("checkpointLocation", str(folder / name / "checkpoint"))
-        # Asked of `foreachBatch` only, in which the sink of files skips what it has.
-        spark.conf.set(VALIDATION, str(QUERIES[name][1] != "files").lower())
         queries[name] = writer.trigger(processingTime="200 milliseconds").start()
     if then == "stand":
-        spark.streams.awaitAnyTermination()
+        # A session knows its own queries only.
+        for query in itertools.cycle(queries.values()):
+            query.awaitTermination(1)
     for name, query in queries.items():
 
         def is_over(name: str = name, query: StreamingQuery = query) -> bool:

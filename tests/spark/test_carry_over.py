@@ -10,14 +10,18 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
+import pandas as pd
 import pyspark
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
+from sparkawait._worker.step import StepEnd
 from sparkawait.exceptions import ConfigurationError
 from sparkawait.spark import carry
 from sparkawait.spark.shards import shard_keys
@@ -345,6 +349,20 @@ def test_metrics_count_rows_of_all_micro_batches(spark, stream):
 
     found = metrics.snapshot()
     assert (found["admitted"], found["emitted"], found["attempts"]) == (20, 20, 20)
+
+
+@pytest.mark.parametrize("outputs", [[], [b"rows"]])
+def test_what_a_step_puts_out_is_joined_without_a_warning(outputs):
+    """PySpark puts an empty frame behind it, for each shard and micro-batch."""
+    step = object.__new__(Step)
+    step._chain, step._accumulators = SimpleNamespace(plans=()), ()
+    frame = step.rows(StepEnd(outputs, b"state", waits=True, carried=7))
+    empty = pd.DataFrame(dict.fromkeys(frame.columns), index=[])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        joined = pd.concat([frame, empty], ignore_index=True)
+    assert joined["payload"].tolist() == [*outputs, None]
+    assert joined["carried"].tolist() == [*(0 for _ in outputs), 7]
 
 
 def test_each_partition_of_a_shuffle_has_a_key(spark):

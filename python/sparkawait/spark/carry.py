@@ -208,9 +208,9 @@ class Unpack(Shipment):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a partition."""
         for batch in batches:
-            payloads = [it.as_buffer() for it in batch.column(0)]
-            # That of the row of numbers is empty.
-            for rows in unpack(it for it in payloads if it.size):
+            # The row of numbers has none.
+            payloads = [it.as_buffer() for it in batch.column(0) if it.is_valid]
+            for rows in unpack(payloads):
                 yield with_types(rows, self._result_types)
 
 

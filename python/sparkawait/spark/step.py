@@ -140,8 +140,8 @@ class Step(Shipment):
         self._report(end)
         numbers = [*(getattr(end, name) for name in NUMBERS), end.oldest]
         rows = [(payload, 0, 0, 0, 0, 0.0) for payload in end.outputs]
-        # A column of nulls in one of several frames is a FutureWarning of pandas.
-        return pd.DataFrame([*rows, (b"", *numbers)], columns=STEP_TYPES.names)
+        # PySpark puts an empty frame of objects behind, of which pandas 2 warns with other types.
+        return pd.DataFrame([*rows, (None, *numbers)], columns=STEP_TYPES.names, dtype=object)
 
     def _bundles(self, frames: Iterable[pd.DataFrame]) -> Iterator[bytes]:
         if not self._is_ordered:

@@ -25,7 +25,7 @@ pub use action::{
     Actions, AttemptId, Completion, Emitted, Failure, Handled, Invocation, NotCalled, Refusal,
     Remark, Retry, TooLate,
 };
-pub use config::{Config, EndOfInput, FailurePolicy, OutputMode};
+pub use config::{Config, EndOfInput, FailurePolicy, HedgedAttempts, OutputMode};
 pub use levels::Levels;
 pub use metrics::Metrics;
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotState};

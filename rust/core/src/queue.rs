@@ -29,7 +29,8 @@ pub use key_ordered::{KeyOrderedStreamElementQueue, Start};
 pub use ordered::OrderedStreamElementQueue;
 pub use unordered::UnorderedStreamElementQueue;
 
-/// The handle of a record in a queue. Never reused while the queue lives.
+/// The handle of a record in a queue. Used again only after 2^32 others at the same place of the queue,
+/// which takes longer than any call.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryId(u64);
 

@@ -47,6 +47,12 @@ pub trait Layer: fmt::Debug + Send + Sync {
         replies: Replies,
         rows: &RowConfig,
     ) -> Result<TaskFunction, TaskError>;
+
+    /// Whether it answers some calls itself, and says of the others that they
+    /// [start](Replies::started).
+    fn announces_calls(&self) -> bool {
+        false
+    }
 }
 
 /// Makes the function that the operator calls: the first of the layers, if there is one.

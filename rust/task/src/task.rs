@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use sparkawait_core::operator::Config;
+use sparkawait_core::operator::{Config, HedgedAttempts};
 use sparkawait_runtime::clock::{Clock, MonotonicClock};
 use sparkawait_runtime::{
     Carry, ChainedOperator, Driver, DriverConfig, Feeder, Mailbox, OperatorChain,
@@ -170,11 +170,16 @@ fn operator(
             || config.operator.channels.is_some()
             || config.operator.hedge.is_some());
     config.operator.announces_starts = announces_starts;
+    let announces_calls = config.operator.hedge.is_some()
+        && config.layers.first().is_some_and(|it| it.announces_calls());
+    if announces_calls {
+        config.operator.hedged = HedgedAttempts::Announced;
+    }
     let policy = config.operator.channels.as_ref().map(|it| &it.policy);
     let limits =
         policy.is_some_and(|it| it.rate_limits.iter().flatten().any(|it| it.counted.is_some()));
     let requests = config.rows.prices.counts_requests;
-    let wants = Wants { starts: announces_starts, limits, requests };
+    let wants = Wants { starts: announces_starts || announces_calls, limits, requests };
     let replies = Replies::to(mailbox.reply_sender(position)).wanting(wants);
     let function = stack(&config.layers, Box::new(function), replies.clone(), &config.rows)?;
     let function = RowCheckedFunction::wrap(function, replies, &config.rows)?;

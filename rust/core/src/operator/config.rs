@@ -41,6 +41,16 @@ pub enum EndOfInput {
     KeepRetrying,
 }
 
+/// Which attempts may have a second call, earn some, and say how long calls take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HedgedAttempts {
+    /// All of them.
+    All,
+    /// Those that the function says a call is made for, with
+    /// [`handle_started`](super::AsyncWaitOperator::handle_started): it answers others without one.
+    Announced,
+}
+
 /// The settings of an [`AsyncWaitOperator`](super::AsyncWaitOperator).
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "settings that depend on nothing else")]
@@ -76,6 +86,8 @@ pub struct Config {
     pub seed: u64,
     /// When a call that is slow gets another one beside it; `None`: never.
     pub hedge: Option<HedgeConfig>,
+    /// Which attempts count for that.
+    pub hedged: HedgedAttempts,
     /// How the permits are spread over destinations; `None`: whoever comes first.
     pub channels: Option<ChannelConfig>,
     /// Permits of those limits in time that others share.
@@ -100,6 +112,7 @@ impl Config {
             at_end_of_input: EndOfInput::LastAttempt,
             seed: 0,
             hedge: None,
+            hedged: HedgedAttempts::All,
             channels: None,
             permit_sources: None,
         }

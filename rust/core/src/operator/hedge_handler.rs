@@ -13,9 +13,9 @@
 //! credits, of the operator or of a channel: one is left for others. One that limits in time let not
 //! start is tried again when they do.
 
-use super::AsyncWaitOperator;
 use super::action::{AttemptId, Completion, Handled, Invocation};
 use super::in_flight::{Calls, Phase};
+use super::{AsyncWaitOperator, HedgedAttempts};
 use crate::policy::CallSign;
 use crate::queue::StreamElementQueue;
 use crate::time::ProcessingTime;
@@ -27,7 +27,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Waits until a call that starts counts as slow.
     #[inline(never)]
     pub(super) fn watch(&mut self, attempt: AttemptId, now: ProcessingTime) {
-        let Some(hedging) = self.hedging.as_mut().filter(|_| !attempt.is_hedge()) else { return };
+        let counts = !attempt.is_hedge() && self.config.hedged == HedgedAttempts::All;
+        let Some(hedging) = self.hedging.as_mut().filter(|_| counts) else { return };
         let slow = hedging.delay.on_start(now);
         if let Some(slow) = slow.filter(|_| !self.config.announces_starts) {
             self.timers.hedges.push(slow, attempt);
@@ -59,11 +60,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 continue;
             };
             let channel = in_flight.channel;
-            if !hedging.delay.may_hedge() || !hedging.leaves_one(self.window, |_| true) {
+            if !hedging.delay.may_hedge() || !hedging.leaves_one(self.window) {
                 return hedging.slow.push_front(attempt);
             }
             if let Some(channels) = &mut self.channels {
-                let leaves_one = |calls| hedging.leaves_one(calls, |it| it == channel);
+                let leaves_one = |calls| hedging.leaves_one_of(channel, calls);
                 if let Err(again) = channels.try_hedge(channel, attempt.entry, leaves_one, now) {
                     hedging.put_back(attempt, again);
                     looked_at += 1;
@@ -71,7 +72,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 }
             }
             hedging.delay.on_hedge();
-            hedging.pairs.insert(attempt.entry, (now, channel));
+            hedging.pair(attempt.entry, channel, now);
             in_flight.calls = Calls::Both;
             let value = in_flight.record.value.clone();
             self.running += 1;
@@ -88,16 +89,23 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     }
 
     /// Takes `attempt` as the one whose outcome is the record's: cancels the one beside it, and learns
-    /// how long the record waited if it was an answer.
+    /// how long the record waited if it was an answer, and `was_called`.
     #[inline(never)]
-    pub(super) fn note_first(&mut self, attempt: AttemptId, is_answer: bool, now: ProcessingTime) {
+    pub(super) fn note_first(
+        &mut self,
+        attempt: AttemptId,
+        is_answer: bool,
+        was_called: bool,
+        now: ProcessingTime,
+    ) {
         let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
         let (calls, since) = (in_flight.calls, in_flight.since);
         if is_answer {
             self.metrics.hedges_won += u64::from(attempt.is_hedge());
             // Also of a call that the one beside it was faster than, or slow calls would vanish from
             // what is known.
-            if let Some(hedging) = self.hedging.as_mut().filter(|_| calls != Calls::Hedge) {
+            let counts = was_called && calls != Calls::Hedge;
+            if let Some(hedging) = self.hedging.as_mut().filter(|_| counts) {
                 hedging.delay.on_end(now.saturating_since(since));
             }
         }
@@ -135,9 +143,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Gives the permit of one of the two calls of a record back; returns the nanoseconds
     /// that it ran for.
     fn end_one(&mut self, attempt: AttemptId, sign: CallSign, now: ProcessingTime) -> u64 {
-        let second = self.hedging.as_mut().and_then(|it| it.pairs.remove(&attempt.entry));
-        let (Some(in_flight), Some((second, _))) = (self.queue.get_mut(attempt.entry), second)
-        else {
+        let second = self.hedging.as_mut().and_then(|it| it.unpair(attempt.entry));
+        let (Some(in_flight), Some(second)) = (self.queue.get_mut(attempt.entry), second) else {
             return 0;
         };
         let started = if attempt.is_hedge() {

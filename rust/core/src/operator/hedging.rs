@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 
 use super::action::AttemptId;
+use super::config::HedgedAttempts;
 use crate::flow::ChannelId;
 use crate::key_hasher::KeyHasher;
 use crate::policy::{HedgeConfig, HedgeDelay};
@@ -16,7 +17,9 @@ use crate::time::ProcessingTime;
 pub(super) struct Hedging {
     pub(super) delay: HedgeDelay,
     /// Records with two calls: when the second one started, and where.
-    pub(super) pairs: HashMap<EntryId, (ProcessingTime, ChannelId), BuildHasherDefault<KeyHasher>>,
+    pairs: HashMap<EntryId, (ProcessingTime, ChannelId), BuildHasherDefault<KeyHasher>>,
+    /// How many of them there are of each channel, by its number.
+    pairs_of: Vec<u32>,
     /// Slow calls that wait for a second one; some have ended since.
     pub(super) slow: VecDeque<AttemptId>,
     /// When limits in time let the first of those start that they do not yet, unless a call ends
@@ -26,8 +29,13 @@ pub(super) struct Hedging {
 
 impl Hedging {
     pub(super) fn new(config: HedgeConfig) -> Self {
-        let (pairs, slow) = (HashMap::default(), VecDeque::new());
-        Self { delay: HedgeDelay::new(config), pairs, slow, again: ProcessingTime::NEVER }
+        Self {
+            delay: HedgeDelay::new(config),
+            pairs: HashMap::default(),
+            pairs_of: Vec::new(),
+            slow: VecDeque::new(),
+            again: ProcessingTime::NEVER,
+        }
     }
 
     #[inline]
@@ -57,18 +65,45 @@ impl Hedging {
     pub(super) fn began(
         &mut self,
         attempt: AttemptId,
+        hedged: HedgedAttempts,
         now: ProcessingTime,
     ) -> Option<ProcessingTime> {
         if let Some((since, _)) = self.pairs.get_mut(&attempt.entry).filter(|_| attempt.is_hedge())
         {
             *since = now;
         }
-        self.delay.slow_at(now)
+        let earns = hedged == HedgedAttempts::Announced && !attempt.is_hedge();
+        if earns { self.delay.on_start(now) } else { self.delay.slow_at(now) }
+    }
+
+    /// Notes that a second call starts.
+    pub(super) fn pair(&mut self, entry: EntryId, channel: ChannelId, now: ProcessingTime) {
+        let place = channel.0 as usize;
+        self.pairs_of.resize(self.pairs_of.len().max(place + 1), 0);
+        self.pairs_of[place] += 1;
+        self.pairs.insert(entry, (now, channel));
+    }
+
+    /// Notes that one of the two calls of a record has ended; returns when the second one started.
+    pub(super) fn unpair(&mut self, entry: EntryId) -> Option<ProcessingTime> {
+        let (second, channel) = self.pairs.remove(&entry)?;
+        self.pairs_of[channel.0 as usize] -= 1;
+        Some(second)
+    }
+
+    /// Returns when the second call of a record started, if it has two.
+    pub(super) fn second(&self, entry: EntryId) -> Option<ProcessingTime> {
+        self.pairs.get(&entry).map(|(second, _)| *second)
     }
 
     /// Whether `calls` bear one record more with two of them.
-    pub(super) fn leaves_one(&self, calls: usize, is_of: impl Fn(ChannelId) -> bool) -> bool {
-        let pairs = self.pairs.values().filter(|(_, channel)| is_of(*channel)).count();
-        2 * (pairs + 1) < calls
+    pub(super) fn leaves_one(&self, calls: usize) -> bool {
+        2 * (self.pairs.len() + 1) < calls
+    }
+
+    /// Whether `calls` of a channel do.
+    pub(super) fn leaves_one_of(&self, channel: ChannelId, calls: usize) -> bool {
+        let pairs = self.pairs_of.get(channel.0 as usize).copied().unwrap_or_default();
+        2 * (pairs as usize + 1) < calls
     }
 }

@@ -20,8 +20,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             return;
         }
         let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
-        let second = self.hedging.as_ref().and_then(|it| it.pairs.get(&attempt.entry));
-        let second = second.filter(|_| attempt.is_hedge()).map(|it| it.0);
+        let second = self.hedging.as_ref().and_then(|it| it.second(attempt.entry));
+        let second = second.filter(|_| attempt.is_hedge());
         let (started, channel) = (second.unwrap_or(in_flight.since), in_flight.channel);
         match remark {
             Remark::Pause(delay) => {

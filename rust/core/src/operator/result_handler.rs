@@ -54,7 +54,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             return self.leave_to_other(attempt, completion, now);
         }
         let is_answer = completion.outcome.is_ok() && !asks_for_retry;
-        self.note_first(attempt, is_answer, now);
+        let was_called = completion.sign != CallSign::NotCalled;
+        self.note_first(attempt, is_answer, was_called, now);
         let attempt = attempt.first();
         let retries = asks_for_retry && self.may_retry(attempt);
         let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return Handled::Ignored };
@@ -313,7 +314,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// and all that its duration tells of its destination. Ignored once its outcome is there.
     ///
     /// For a function whose calls wait for something of its own, with
-    /// [`announces_starts`](super::Config::announces_starts).
+    /// [`announces_starts`](super::Config::announces_starts), or which makes some of them only, with
+    /// [`HedgedAttempts::Announced`](super::HedgedAttempts): these may have second ones from now on.
     pub fn handle_started(&mut self, attempt: AttemptId, now: ProcessingTime) {
         let in_flight = self.queue.get_mut(attempt.entry);
         let running = |it: &&mut InFlight<E>| it.phase == Phase::Running && it.awaits(attempt);
@@ -322,12 +324,14 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             in_flight.since = now;
         }
         if let Some(hedging) = &mut self.hedging {
-            let earliest = hedging.began(attempt, now);
+            let earliest = hedging.began(attempt, self.config.hedged, now);
             if let Some(slow) = earliest.filter(|_| !attempt.is_hedge()) {
                 self.timers.hedges.push(slow, attempt);
             }
         }
-        if let Some(timeout) = self.config.attempt_timeout {
+        if let Some(timeout) = self.config.attempt_timeout
+            && self.config.announces_starts
+        {
             self.timers.attempts.push(now + timeout, attempt);
         }
     }

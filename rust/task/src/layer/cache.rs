@@ -64,6 +64,10 @@ struct CachedFunction {
 }
 
 impl Layer for CacheSettings {
+    fn announces_calls(&self) -> bool {
+        true
+    }
+
     /// Puts the cache in front of the function.
     ///
     /// # Errors
@@ -142,10 +146,10 @@ impl CachedFunction {
                     batch: Arc::clone(&calls.batches[call.batch as usize]),
                     row: call.row,
                 };
-                // A second call does not wait for what the first one waits for.
                 let attempt = (caller.id, call.attempt);
-                if !call.attempt.is_hedge() && state.flights.board(keys.key(&call), attempt, waiter)
-                {
+                // A second call flies only beside a first one that does.
+                let joins = call.attempt.is_hedge() && state.flights.join(attempt);
+                if !joins && state.flights.board(keys.key(&call), attempt, waiter) {
                     waiting += 1;
                 } else {
                     flying.push(call);
@@ -177,7 +181,7 @@ impl CachedFunction {
 impl AsyncFunction<Calls> for CachedFunction {
     fn invoke(&mut self, calls: Calls) {
         match self.look_up(calls) {
-            Ok(calls) => self.caller.load(calls),
+            Ok(calls) => self.caller.load(calls, |_| true),
             Err(error) => {
                 self.caller.replies.fail(not_kept(&error));
             }
@@ -192,7 +196,7 @@ impl AsyncFunction<Calls> for CachedFunction {
         let id = self.caller.id;
         let handed_over = self.store.with(|state, _| state.flights.leave(id, &attempts));
         self.caller.cancel(attempts);
-        take_over(handed_over);
+        take_over(&self.store, handed_over);
     }
 
     fn close(&mut self) {
@@ -200,7 +204,7 @@ impl AsyncFunction<Calls> for CachedFunction {
         self.caller.leave();
         let handed_over = self.store.with(|state, _| state.flights.leave_all(self.caller.id));
         self.caller.end();
-        take_over(handed_over);
+        take_over(&self.store, handed_over);
     }
 }
 
@@ -212,7 +216,7 @@ impl Drop for CachedFunction {
 }
 
 /// Has those that waited for a flight without a call make it themselves.
-fn take_over(waiters: Vec<Waiter>) {
+fn take_over(store: &CacheStore, waiters: Vec<Waiter>) {
     let mut by_task: HashMap<u64, Vec<Waiter>> = HashMap::new();
     for waiter in waiters {
         by_task.entry(waiter.caller.id).or_default().push(waiter);
@@ -227,7 +231,9 @@ fn take_over(waiters: Vec<Waiter>) {
             calls.batches.push(waiter.batch);
         }
         if let Some(caller) = caller {
-            caller.load(calls);
+            // Some may have been cancelled since, by the thread of their task.
+            let flies = |attempt| store.with(|state, _| state.flights.flies((caller.id, attempt)));
+            caller.load(calls, flies);
         }
     }
 }

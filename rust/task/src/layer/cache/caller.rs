@@ -46,15 +46,17 @@ impl Caller {
         *self.lock_function() = Some(function);
     }
 
-    /// Makes calls.
-    pub(super) fn load(&self, calls: Calls) {
-        if calls.calls.is_empty() {
-            return;
+    /// Makes those calls that are wanted, which is asked when a cancellation comes before or after them.
+    pub(super) fn load(&self, mut calls: Calls, is_wanted: impl Fn(AttemptId) -> bool) {
+        let mut function = self.lock_function();
+        calls.calls.retain(|call| is_wanted(call.attempt));
+        let Some(function) = function.as_mut().filter(|_| !calls.calls.is_empty()) else { return };
+        self.metrics.count_loads(calls.calls.len());
+        if self.replies.wants().starts {
+            let made: Vec<AttemptId> = calls.calls.iter().map(|call| call.attempt).collect();
+            self.replies.started(&made);
         }
-        if let Some(function) = self.lock_function().as_mut() {
-            self.metrics.count_loads(calls.calls.len());
-            function.invoke(calls);
-        }
+        function.invoke(calls);
     }
 
     /// Asks what rows that timed out shall emit.

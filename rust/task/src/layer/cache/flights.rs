@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The calls that are being made, and who waits for each.
 //!
-//! Invariant: each flight has exactly one leader, whose call is in flight; an
-//! attempt leads at most one flight, or waits for at most one.
+//! Invariant: each flight has exactly one leader, of which one call is in flight or two: the
+//! second one stands beside the first. An attempt leads at most one flight, or waits for at most one.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -30,8 +30,35 @@ pub(super) struct Waiter {
 pub(super) struct Flights {
     /// Those that wait for each flight, in the order in which they came.
     waiters: HashMap<CacheKey, Vec<Waiter>>,
-    /// Whose call each flight is.
-    leaders: HashMap<TaskAttempt, CacheKey>,
+    /// Whose call each flight is: a first attempt, and what flies of it.
+    leaders: HashMap<TaskAttempt, Flight>,
+}
+
+/// What is under way for a key.
+struct Flight {
+    key: CacheKey,
+    /// The calls that have no outcome yet.
+    first: bool,
+    second: bool,
+}
+
+impl Flight {
+    fn new(key: CacheKey, attempt: AttemptId) -> Self {
+        Self { key, first: !attempt.is_hedge(), second: attempt.is_hedge() }
+    }
+
+    const fn call(&mut self, attempt: AttemptId) -> &mut bool {
+        if attempt.is_hedge() { &mut self.second } else { &mut self.first }
+    }
+
+    const fn flies(&self) -> bool {
+        self.first || self.second
+    }
+}
+
+/// Returns whose flight an attempt belongs to, if it has one.
+const fn leader((task, attempt): TaskAttempt) -> TaskAttempt {
+    (task, attempt.first())
 }
 
 impl Flights {
@@ -48,25 +75,60 @@ impl Flights {
         }
         let key: CacheKey = key.into();
         self.waiters.insert(Arc::clone(&key), Vec::new());
-        self.leaders.insert(attempt, key);
+        self.leaders.insert(leader(attempt), Flight::new(key, attempt.1));
         false
     }
 
-    /// Ends the flight that `attempt` leads; returns its key and those that waited.
-    pub(super) fn land(&mut self, attempt: TaskAttempt) -> Option<(CacheKey, Vec<Waiter>)> {
-        let key = self.leaders.remove(&attempt)?;
+    /// Lets a second call fly beside the first one; returns false if that leads no flight.
+    pub(super) fn join(&mut self, attempt: TaskAttempt) -> bool {
+        let flight = self.leaders.get_mut(&leader(attempt));
+        flight.map(|it| *it.call(attempt.1) = true).is_some()
+    }
+
+    /// Returns whether an attempt flies.
+    pub(super) fn flies(&mut self, attempt: TaskAttempt) -> bool {
+        self.leaders.get_mut(&leader(attempt)).is_some_and(|it| *it.call(attempt.1))
+    }
+
+    /// Ends the call of `attempt`, and the flight, whose key and those that waited are returned. It goes
+    /// on if another call flies and the outcome of this one is not final.
+    pub(super) fn land(
+        &mut self,
+        attempt: TaskAttempt,
+        is_final: bool,
+    ) -> Option<(CacheKey, Vec<Waiter>)> {
+        let flight = self.leaders.get_mut(&leader(attempt))?;
+        if !std::mem::take(flight.call(attempt.1)) || (!is_final && flight.flies()) {
+            return None;
+        }
+        let Flight { key, .. } = self.leaders.remove(&leader(attempt))?;
         let waiters = self.waiters.remove(&key).unwrap_or_default();
         Some((key, waiters))
+    }
+
+    /// Ends a call that was cancelled; returns the key of its flight if no other one flies, and whether
+    /// the attempt had a flight.
+    fn cancel(&mut self, attempt: TaskAttempt) -> (Option<CacheKey>, bool) {
+        let Some(flight) = self.leaders.get_mut(&leader(attempt)) else { return (None, false) };
+        let has_flown = std::mem::take(flight.call(attempt.1));
+        let has_ended = has_flown && !flight.flies();
+        let ended = has_ended.then(|| self.leaders.remove(&leader(attempt))).flatten();
+        (ended.map(|it| it.key), has_flown)
     }
 
     /// Forgets cancelled attempts of a task; returns who has to make their calls instead.
     ///
     /// A burst of them, as of timeouts, costs one pass over those that wait.
     pub(super) fn leave(&mut self, task: u64, attempts: &[AttemptId]) -> Vec<Waiter> {
-        let led = attempts.iter().filter_map(|attempt| self.leaders.remove(&(task, *attempt)));
-        let led: Vec<CacheKey> = led.collect();
-        if led.len() < attempts.len() {
-            let gone: HashSet<&AttemptId> = attempts.iter().collect();
+        let (mut led, mut gone) = (Vec::new(), HashSet::new());
+        for attempt in attempts {
+            let (ended, has_flown) = self.cancel((task, *attempt));
+            led.extend(ended);
+            if !has_flown {
+                gone.insert(*attempt);
+            }
+        }
+        if !gone.is_empty() {
             self.forget_waiters(|it| it.caller.id == task && gone.contains(&it.attempt));
         }
         led.into_iter().filter_map(|key| self.hand_over(key)).collect()
@@ -77,8 +139,8 @@ impl Flights {
         self.forget_waiters(|waiter| waiter.caller.id == task);
         let led: Vec<TaskAttempt> =
             self.leaders.keys().filter(|(leader, _)| *leader == task).copied().collect();
-        let keys: Vec<CacheKey> =
-            led.iter().filter_map(|attempt| self.leaders.remove(attempt)).collect();
+        let ended = led.iter().filter_map(|attempt| self.leaders.remove(attempt));
+        let keys: Vec<CacheKey> = ended.map(|it| it.key).collect();
         keys.into_iter().filter_map(|key| self.hand_over(key)).collect()
     }
 
@@ -94,7 +156,8 @@ impl Flights {
         while !waiters.is_empty() {
             let waiter = waiters.remove(0);
             if !waiter.caller.has_left() {
-                self.leaders.insert((waiter.caller.id, waiter.attempt), key);
+                let attempt = (waiter.caller.id, waiter.attempt);
+                self.leaders.insert(leader(attempt), Flight::new(key, waiter.attempt));
                 return Some(waiter);
             }
         }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use arrow::row::RowConverter;
+use sparkawait_core::operator::Retry;
 use sparkawait_core::policy::CallSign;
 
 use super::caller::Caller;
@@ -74,12 +75,11 @@ impl CacheReplies {
                 let count = results.counts.as_ref().map_or(1, |counts| counts[index]);
                 let range = start..start + count;
                 start += count;
-                // What a second call brings is what the flight of the first one was for.
-                let Some((key, waiters)) = state.flights.land((caller.id, attempt.first())) else {
-                    continue;
-                };
                 let is_set = |flags: &Option<Vec<bool>>| flags.as_ref().is_some_and(|it| it[index]);
                 let asks_for_retry = is_set(&results.retries);
+                // What asks for another attempt is not final while another call flies: that is it.
+                let landed_now = state.flights.land((caller.id, *attempt), !asks_for_retry);
+                let Some((key, waiters)) = landed_now else { continue };
                 let is_miss = count == 0 || is_set(&results.misses);
                 if !asks_for_retry && (self.store.keeps_missing() || !is_miss) {
                     let rows = range.clone().map(|row| encoded.row(row as usize).data());
@@ -101,8 +101,11 @@ impl CacheReplies {
             return;
         }
         let landed = self.store.with(|state, _| {
-            let land = |failed: &FailedCall| state.flights.land((caller.id, failed.attempt));
-            failures.iter().map(land).collect::<Vec<_>>()
+            let mut land = |failed: &FailedCall| {
+                let is_final = failed.retry == Retry::No;
+                state.flights.land((caller.id, failed.attempt), is_final)
+            };
+            failures.iter().map(&mut land).collect::<Vec<_>>()
         });
         for (failed, flight) in failures.iter().zip(landed) {
             for waiter in flight.map(|(_, waiters)| waiters).unwrap_or_default() {

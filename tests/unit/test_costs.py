@@ -101,7 +101,7 @@ def test_a_row_whose_cost_is_none_fails_and_is_not_called(cost, channel):
     assert errors[0] is None
     assert errors[6] is None
     for error, why in zip(errors[1:6], BAD, strict=True):
-        assert error["kind"] == ErrorKind.COST_INVALID
+        assert (error["kind"], error["attempts"]) == (ErrorKind.COST_INVALID, 0)
         assert f"`cost` of RateLimit `tokens a minute` {why} in this row" in error["message"]
 
 

@@ -53,6 +53,8 @@ pub struct OutputAssembler {
     results: RunList,
     /// Failures by output row, counted from the task's first, ascending.
     failures: VecDeque<(u64, RowFailure)>,
+    /// What they take.
+    failure_bytes: usize,
     /// Output rows waiting.
     rows: usize,
     /// Output rows taken so far.
@@ -104,6 +106,7 @@ impl OutputAssembler {
             inputs: RunList::default(),
             results: RunList::default(),
             failures: VecDeque::new(),
+            failure_bytes: 0,
             rows: 0,
             taken: 0,
             left: RowsLeft::default(),
@@ -167,7 +170,10 @@ impl OutputAssembler {
                 inputs.release(row.batch, 1);
                 return Ok(());
             }
-            OnError::Capture => self.failures.push_back((self.taken + self.rows as u64, failure)),
+            OnError::Capture => {
+                self.failure_bytes += failure.bytes();
+                self.failures.push_back((self.taken + self.rows as u64, failure));
+            }
             OnError::Null => {}
         }
         self.inputs.push(row.batch, row.row, 1);
@@ -192,7 +198,7 @@ impl OutputAssembler {
     /// Whether a batch of `max_rows` rows, or of about `max_bytes` bytes, can be taken.
     ///
     /// Bytes are looked at only while more than `max_bytes` are held at all, and then once for
-    /// each run of rows, by the average row of its source.
+    /// each run of rows, by the average row of its source; captured failures have theirs.
     pub fn is_full(
         &mut self,
         inputs: &InputRows,
@@ -203,10 +209,11 @@ impl OutputAssembler {
         if self.rows >= max_rows {
             return true;
         }
-        if inputs.held_bytes() + chunks.held_bytes() < max_bytes {
+        if inputs.held_bytes() + chunks.held_bytes() + self.failure_bytes < max_bytes {
             return false;
         }
         let of_results = self.results.weigh(|chunk| chunks.bytes_per_row(chunk));
+        let of_results = of_results + self.failure_bytes;
         if !self.has_input() {
             return of_results >= max_bytes;
         }
@@ -235,7 +242,7 @@ impl OutputAssembler {
             return Ok(None);
         }
         // What is held, each row once, cannot be more than all of it.
-        let held = inputs.held_bytes() + chunks.held_bytes();
+        let held = inputs.held_bytes() + chunks.held_bytes() + self.failure_bytes;
         if held > max_bytes || (self.inputs.has_repeats() && self.has_input()) {
             rows = self.rows_within(inputs, chunks, rows, max_bytes);
         }
@@ -272,8 +279,9 @@ impl OutputAssembler {
                 _ => kept + run_bytes(run, len, |id| &inputs.batch(id).hidden),
             }
         };
-        let of_both = |input: &Run, result: &Run, len| {
-            of_inputs(input, len) + run_bytes(result, len, |id| chunks.chunk(id))
+        let of_both = |input: &Run, result: &Run, row, len| {
+            let results = run_bytes(result, len, |id| chunks.chunk(id));
+            of_inputs(input, len) + results + self.failure_bytes_of(row, len)
         };
         let (mut inputs, mut results) = (self.inputs.iter(), self.results.iter());
         let (mut input, mut result) = (inputs.next(), results.next());
@@ -282,9 +290,9 @@ impl OutputAssembler {
             && fitting < rows
         {
             let len = one.len.min(other.len);
-            let bytes = of_both(one, other, len);
+            let bytes = of_both(one, other, fitting, len);
             if bytes > room {
-                fitting += most_within(len, |len| of_both(one, other, len) <= room);
+                fitting += most_within(len, |len| of_both(one, other, fitting, len) <= room);
                 break;
             }
             room -= bytes;
@@ -297,6 +305,20 @@ impl OutputAssembler {
             }
         }
         fitting.clamp(1, rows)
+    }
+
+    /// Returns the bytes of the failures among `len` of the rows that wait, from `row` on.
+    fn failure_bytes_of(&self, row: usize, len: u32) -> usize {
+        let row = self.taken + row as u64;
+        let first = self.failures.partition_point(|(of, _)| *of < row);
+        let rest = self.failures.range(first..);
+        let within = rest.take_while(|(of, _)| *of < row + u64::from(len));
+        within.map(|(_, failure)| failure.bytes()).sum()
+    }
+
+    /// The bytes of the failures that wait to be taken.
+    pub fn bytes_of_failures(&self) -> usize {
+        self.failure_bytes
     }
 
     fn build(
@@ -346,6 +368,7 @@ impl OutputAssembler {
             // Within the window, so it fits whatever `rows` fits.
             .map(|(row, failure)| (usize::try_from(row - self.taken).unwrap_or(rows), failure))
             .collect();
+        self.failure_bytes -= failures.iter().map(|(_, failure)| failure.bytes()).sum::<usize>();
         row_failure::column(rows, &failures)
     }
 }

@@ -21,6 +21,15 @@ pub struct RowFailure {
     pub attempts: u32,
 }
 
+impl RowFailure {
+    /// The bytes that it takes in its column.
+    pub(crate) fn bytes(&self) -> usize {
+        // Of a text, where it ends; and the number of attempts.
+        const FIXED: usize = 3 * size_of::<i32>();
+        self.kind.len() + self.message.len() + FIXED
+    }
+}
+
 /// Shows nothing of the message, which may quote a value.
 impl fmt::Debug for RowFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -184,6 +184,11 @@ impl RowStore {
         self.output.left().are(self.inputs.tally())
     }
 
+    /// The bytes of the captured failures that wait to be taken.
+    pub fn bytes_of_failures(&self) -> usize {
+        self.output.bytes_of_failures()
+    }
+
     /// Output rows waiting to be taken.
     pub fn row_count(&self) -> usize {
         self.output.row_count()

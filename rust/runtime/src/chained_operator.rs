@@ -9,7 +9,7 @@ use std::fmt;
 use std::num::NonZeroUsize;
 
 use sparkawait_core::element::StreamElement;
-use sparkawait_core::operator::{Actions, AsyncWaitOperator, AttemptId, Config, Handled};
+use sparkawait_core::operator::{Actions, AsyncWaitOperator, AttemptId, Config, Handled, Metrics};
 use sparkawait_core::policy::{CallPolicy, Costs, WarmUp};
 use sparkawait_core::time::ProcessingTime;
 
@@ -490,8 +490,10 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         if let Some(limits) = &limits {
             self.limit_warning.check(limits);
         }
+        let operator = self.operator.metrics(now);
+        let attempts = operator.attempts - self.codec.uncalled();
         OperatorMetrics {
-            operator: self.operator.metrics(now),
+            operator: Metrics { attempts, ..operator },
             dropped: self.codec.dropped(),
             result_bytes: self.bounds.bytes_of_a_call(),
             call_latency: self.latency.buckets(),

@@ -25,7 +25,26 @@ pub struct CallFailure {
     pub cause: Option<Cause>,
 }
 
+/// The bytes of a message that are kept: those of HTTP clients quote whole bodies.
+pub const MOST_MESSAGE_BYTES: usize = 4 << 10;
+
 impl CallFailure {
+    /// Cuts long texts, which say how much is missing.
+    pub(crate) fn shorten(&mut self) {
+        for text in [&mut self.message, &mut self.summary] {
+            if text.len() > MOST_MESSAGE_BYTES {
+                let fits = |end: &usize| text.is_char_boundary(*end);
+                let end = (0..=MOST_MESSAGE_BYTES).rev().find(fits).unwrap_or_default();
+                *text = format!("{} .. and {} more bytes", &text[..end], text.len() - end);
+            }
+        }
+    }
+
+    /// The bytes of its texts.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.message.len() + self.summary.len()
+    }
+
     /// Describes a call that was refused, with the last failure before it.
     pub fn refused(refusal: Refusal, last: Option<Box<Self>>) -> Self {
         let (kind, refused) = match refusal {

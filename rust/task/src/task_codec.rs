@@ -29,6 +29,7 @@ use crate::error::{CallFailure, TaskError};
 use crate::function::{Call, Calls, ReplyGroup, ReplySink, ResultGroup, SettledCall, ToldLimit};
 use crate::row_config::{ChannelSettings, NO_RESULT, OUTCOME, RowConfig};
 use crate::row_prices::RowPrices;
+use failures::held_bytes_of;
 use places::Places;
 
 /// Turns input batches into elements and emitted elements into output batches.
@@ -53,6 +54,10 @@ pub struct TaskCodec {
     dropped: u64,
     /// Why a record failed that could not be put out.
     lost: Option<RowFailure>,
+    /// Records that failed without a call.
+    uncalled: u64,
+    /// Bytes of the failures that wait to be emitted.
+    failure_bytes: usize,
     /// Whether the input comes from another operator, in the types of its function.
     is_chained: bool,
 }
@@ -96,6 +101,8 @@ impl TaskCodec {
             generator,
             dropped: 0,
             lost: None,
+            uncalled: 0,
+            failure_bytes: 0,
             is_chained: false,
         })
     }
@@ -230,11 +237,13 @@ impl TaskCodec {
             if count > 1 && is_branch {
                 self.rows.discard(results);
                 let several = Box::new(CallFailure::several(count));
-                complete(attempt, Completion::failed(several, Retry::No, sign));
+                let bytes = several.bytes();
+                let handled = complete(attempt, Completion::failed(several, Retry::No, sign));
+                self.failure_bytes += if is_kept(handled) { bytes } else { 0 };
                 continue;
             }
             let handled = complete(attempt, Completion { outcome: Ok(results), retry, sign });
-            if matches!(handled, Handled::Ignored | Handled::Retried(_)) {
+            if !is_kept(handled) {
                 self.rows.discard(results);
             }
         }
@@ -371,8 +380,13 @@ impl BatchCodec for TaskCodec {
             if !keeps_causes {
                 failed.failure.cause = None;
             }
+            failed.failure.shorten();
+            let (bytes, kind) = (failed.failure.bytes(), failed.failure.kind);
             let completion = Completion::failed(failed.failure, failed.retry, failed.sign);
-            complete(failed.attempt, completion);
+            if is_kept(complete(failed.attempt, completion)) {
+                self.failure_bytes += bytes;
+                self.uncalled += u64::from(self.is_uncalled(kind));
+            }
         }
         Ok(())
     }
@@ -392,6 +406,7 @@ impl BatchCodec for TaskCodec {
                 self.rows.push(emitted.record.value, results);
             }
             Err(failure) => {
+                self.failure_bytes -= held_bytes_of(&failure);
                 let failure = self.row_failure(failure, emitted.attempts);
                 self.push_failure(emitted.record.value, failure);
             }
@@ -411,7 +426,7 @@ impl BatchCodec for TaskCodec {
     }
 
     fn result_bytes(&self) -> usize {
-        self.rows.chunks().held_bytes()
+        self.rows.chunks().held_bytes() + self.failure_bytes + self.rows.bytes_of_failures()
     }
 
     fn output_rows(&self) -> usize {
@@ -442,6 +457,10 @@ impl BatchCodec for TaskCodec {
         self.dropped
     }
 
+    fn uncalled(&self) -> u64 {
+        self.uncalled
+    }
+
     fn left(&self) -> RowsLeft {
         let (left, are_all) = (self.rows.left(), self.rows.has_each_left_once());
         let (without_result, dropped) = (left.without_result, left.dropped);
@@ -459,6 +478,11 @@ impl BatchCodec for TaskCodec {
     fn failure(&mut self, failed: Emitted<RowRef, (), Box<CallFailure>>) -> TaskError {
         self.task_failure(failed)
     }
+}
+
+/// Returns whether what a call brought waits to be emitted.
+const fn is_kept(handled: Handled) -> bool {
+    matches!(handled, Handled::Final(_) | Handled::TimeoutAnswered)
 }
 
 /// The task itself, behind all layers.

@@ -53,7 +53,11 @@ impl Rig {
     }
 
     fn fail(&mut self, row: RowRef) -> Result<(), RowFailure> {
-        let failure = RowFailure { kind: "k".into(), message: "m".to_owned(), attempts: 1 };
+        self.fail_with(row, "m".to_owned())
+    }
+
+    fn fail_with(&mut self, row: RowRef, message: String) -> Result<(), RowFailure> {
+        let failure = RowFailure { kind: "k".into(), message, attempts: 1 };
         self.assembler.push_failure(&mut self.inputs, row, failure)
     }
 
@@ -359,4 +363,45 @@ fn a_row_that_left_twice_does_not_stand_for_one_that_never_did() {
 
     assert_eq!((rig.assembler.left().put_out, rig.held()), (3, (0, 0)));
     assert!(!rig.assembler.left().are(rig.inputs.tally()));
+}
+
+#[test]
+fn captured_failures_have_bytes() {
+    for (output, results) in [(OutputColumns::Replace, 0), (OutputColumns::Append, 5)] {
+        let mut rig = Rig::new(output, OnError::Capture);
+        let rows = rig.input(61);
+        let mut of_rows = rig.results(results);
+        for (index, row) in rows.iter().enumerate() {
+            if index < usize::try_from(results).unwrap() {
+                rig.push(*row, of_rows.split_front(1));
+            } else {
+                rig.fail_with(*row, "m".repeat(100 + 7 * index)).unwrap();
+            }
+        }
+        assert!(rig.is_full(usize::MAX, 15_000) && !rig.is_full(usize::MAX, 25_000));
+        let mut batches = Vec::new();
+        while let Some(batch) = rig.take_within(usize::MAX, 1_500) {
+            let failures = batch.columns().last().unwrap();
+            let messages = failures.as_struct().column(1).as_string::<i32>();
+            assert!(messages.value_data().len() <= 1_500 || batch.num_rows() == 1);
+            batches.push(batch.num_rows());
+        }
+
+        assert_eq!(batches.iter().sum::<usize>(), 61);
+        assert!(batches.iter().skip(1).all(|rows| *rows <= 10), "{batches:?}");
+        assert_eq!((rig.assembler.bytes_of_failures(), rig.held()), (0, (0, 0)));
+    }
+}
+
+#[test]
+fn short_failures_leave_one_by_one_where_a_batch_has_one_byte() {
+    let mut rig = Rig::new(OutputColumns::Replace, OnError::Capture);
+    for row in rig.input(3) {
+        rig.fail(row).unwrap();
+        assert!(rig.is_full(usize::MAX, 1));
+    }
+
+    let batches = std::iter::from_fn(|| rig.take_within(usize::MAX, 1));
+
+    assert_eq!(batches.map(|it| it.num_rows()).collect::<Vec<_>>(), [1, 1, 1]);
 }

@@ -30,6 +30,15 @@ impl TaskCodec {
         TimedOut { limit, after, attempts, not_repeated, last }
     }
 
+    /// Whether a record with such a failure was not called, see `row_check`.
+    pub(super) fn is_uncalled(&self, kind: ErrorKind) -> bool {
+        match kind {
+            ErrorKind::CostInvalid => true,
+            ErrorKind::TextInvalid => !self.config.reads.is_empty(),
+            _ => false,
+        }
+    }
+
     /// Describes the final failure of a record.
     pub(super) fn row_failure(
         &self,
@@ -37,6 +46,10 @@ impl TaskCodec {
         attempts: u32,
     ) -> RowFailure {
         let (kind, message) = match cause_of(failure) {
+            Ok(failure) if self.is_uncalled(failure.kind) => {
+                let kind = Cow::Borrowed(failure.kind.as_str());
+                return RowFailure { kind, message: failure.message, attempts: 0 };
+            }
             Ok(failure) => (failure.kind, failure.message),
             Err((limit, last)) => {
                 (ErrorKind::ElementTimedOut, self.timed_out(limit, attempts, last).message())
@@ -59,6 +72,15 @@ impl TaskCodec {
                 TaskError::TimedOut { function, row, partition, timed_out }
             }
         }
+    }
+}
+
+/// Returns the bytes of what a call failed with, as long as that waits to be emitted.
+pub(super) fn held_bytes_of(failure: &Failure<Box<CallFailure>>) -> usize {
+    match failure {
+        Failure::Function(failure) | Failure::RetriesExhausted(failure) => failure.bytes(),
+        // Made of what was not held as an outcome.
+        Failure::TimedOut(_) | Failure::AttemptTimedOut(_) | Failure::NotCalled(_) => 0,
     }
 }
 

@@ -30,7 +30,8 @@ class CarryOver:
     exactly once, whatever is lost meanwhile. A call is made again if its worker is gone.
 
     Rows are spread over ``spark.sql.shuffle.partitions`` tasks: set that to the number of cores
-    before the first start of the query, whose checkpoint keeps the number. Use a ``processingTime`` trigger. ``docs/streaming.md`` says what is promised, and the limits.
+    before the first start of the query, whose checkpoint keeps the number. Use a
+    ``processingTime`` trigger. ``docs/streaming.md`` says what is promised, and the limits.
 
     Args:
         emit: When results leave. ``"next_batch"``: a micro-batch emits what the one before it has

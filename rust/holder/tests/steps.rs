@@ -17,7 +17,7 @@ use sparkawait_core::ErrorKind;
 use sparkawait_holder::endpoint::{Address, Answer, Bundle, Notice, RemoteTask, StepError, listen};
 use sparkawait_holder::{Begun, BundleId, Claim, DetachedTask, PartEnd, ipc};
 use sparkawait_runtime::Patience;
-use sparkawait_runtime::held_part::HeldPart;
+use sparkawait_runtime::held_part::{HeldPart, Holder};
 use sparkawait_runtime::host_limit::page_of;
 use sparkawait_runtime::private_folder::private_folder;
 use sparkawait_runtime::shared_page::SharedPage;
@@ -347,12 +347,14 @@ fn limits_of_the_host_stay_when_a_process_listens_for_steps() {
     let page = page_of(&folder, &format!("holder test {}", std::process::id()));
     let limit = NonZeroU64::new(7).unwrap();
     let opened = SharedPage::open(&page).unwrap();
-    let part = HeldPart::take(&page, limit, NonZeroU64::new(2).unwrap()).unwrap();
+    let two = NonZeroU64::new(2).unwrap();
+    let holder = |executor| Holder { parts: two, executor, held: two };
+    let part = HeldPart::take(&page, limit, &holder(7)).unwrap();
 
     listen().unwrap();
 
     assert!(page.exists(), "whoever opens it again gets the same words");
-    let other = HeldPart::take(&page, limit, NonZeroU64::new(2).unwrap()).unwrap();
+    let other = HeldPart::take(&page, limit, &holder(11)).unwrap();
     assert_eq!((part.number(), other.number()), (0, 1), "each part is held once");
     drop((opened, part, other));
     let is_ours = |name: &str| name.starts_with(page.file_name().unwrap().to_str().unwrap());

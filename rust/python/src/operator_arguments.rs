@@ -127,7 +127,7 @@ impl OperatorArguments {
             is_branch: self.is_branch,
             timeout: operator.timeout.unwrap_or(Duration::ZERO),
             attempt_timeout: operator.attempt_timeout.unwrap_or(Duration::ZERO),
-            not_repeated: self.not_repeated,
+            not_repeated: self.not_repeated.map(Into::into),
         };
         let column = &rows.error_column;
         let emitted = output_schema(&rows.input, &rows.results, rows.output, on_error, column)

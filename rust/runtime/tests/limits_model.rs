@@ -88,12 +88,11 @@ impl Plan {
             .in_a_hundred(40)
             .then(|| HedgeConfig { after: HedgeAfter::Time(nanos(900)), max_extra: 0.5 });
         let policy = self.policy();
-        let channels = match self.channels {
-            None => ChannelConfig::single(policy),
-            Some(_) => {
-                let calls = u32::try_from(calls).unwrap();
-                ChannelConfig { policy, ..ChannelConfig::floating(calls, 1 + random.below(20)) }
-            }
+        let channels = if self.channels.is_none() {
+            ChannelConfig::single(policy)
+        } else {
+            let calls = u32::try_from(calls).unwrap();
+            ChannelConfig { policy, ..ChannelConfig::floating(calls, 1 + random.below(20)) }
         };
         operator.channels = Some(channels);
         driver.max_rows_per_batch = 1 + random.below(20);

@@ -160,7 +160,7 @@ pub struct TimedOut {
     /// Attempts started.
     pub attempts: u32,
     /// Why there was no further one although there are retries.
-    pub not_repeated: Option<String>,
+    pub not_repeated: Option<Arc<str>>,
     /// What the last attempt that failed came to.
     pub last: Option<Box<CallFailure>>,
 }

@@ -57,7 +57,7 @@ pub struct RowConfig {
     /// Named in the error of a row whose last attempt took longer.
     pub attempt_timeout: Duration,
     /// Why that attempt is the last one although there are retries, for the same error.
-    pub not_repeated: Option<String>,
+    pub not_repeated: Option<Arc<str>>,
 }
 
 impl RowConfig {

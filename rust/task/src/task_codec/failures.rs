@@ -26,7 +26,7 @@ impl TaskCodec {
             TimeLimit::Attempt => self.config.attempt_timeout,
         };
         let is_of_attempt = limit == TimeLimit::Attempt;
-        let not_repeated = self.config.not_repeated.clone().filter(|_| is_of_attempt);
+        let not_repeated = self.config.not_repeated.as_ref().filter(|_| is_of_attempt).cloned();
         TimedOut { limit, after, attempts, not_repeated, last }
     }
 

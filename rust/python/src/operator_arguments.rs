@@ -12,6 +12,7 @@ use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy};
 use sparkawait_core::policy::PolicyConfig;
 use sparkawait_runtime::{BufferTimeout, DriverConfig};
+use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::layer::Layer;
 use sparkawait_task::layer::cache::CacheMetrics;
@@ -86,6 +87,13 @@ pub(crate) struct Operator {
     pub(crate) branches: Vec<Operator>,
 }
 
+/// Returns how many calls a function can have; `starts_later`: they start when it says so.
+fn concurrency(native: Option<&Py<Native>>, starts_later: bool) -> PyResult<Concurrency> {
+    let concurrency = native.map(|native| native.get().concurrency_of_function());
+    let concurrency = concurrency.transpose()?.unwrap_or_default();
+    Ok(if starts_later { concurrency.with_later_starts() } else { concurrency })
+}
+
 impl OperatorArguments {
     /// Converts all of them.
     pub(crate) fn read(self, py: Python<'_>, partition: u32) -> PyResult<Operator> {
@@ -137,10 +145,7 @@ impl OperatorArguments {
         let branches = self.branches.into_iter().map(|it| it.read(py, partition));
         let branches = branches.collect::<PyResult<Vec<_>>>()?;
         let native = self.native;
-        let concurrency = native.as_ref().map(|native| native.get().concurrency_of_function());
-        let concurrency = concurrency.transpose()?.unwrap_or_default();
-        let starts_later = self.announces_starts;
-        let concurrency = if starts_later { concurrency.with_later_starts() } else { concurrency };
+        let concurrency = concurrency(native.as_ref(), self.announces_starts)?;
         let layers = cache.map(|it| Arc::new(it) as Arc<dyn Layer>).into_iter().collect();
         Ok(Operator {
             config: TaskConfig { operator, driver, rows, layers, concurrency },

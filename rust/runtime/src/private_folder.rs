@@ -109,7 +109,7 @@ mod tests {
 
     impl Drop for Temporary {
         fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).unwrap_or_default();
+            drop(fs::remove_dir_all(&self.0));
         }
     }
 

@@ -109,6 +109,8 @@ pub(crate) struct Seen {
     pub(crate) emitted: Vec<u32>,
     /// Rows that it took and did not hand out.
     pub(crate) waiting: usize,
+    /// Rows that it had to take back.
+    pub(crate) put_back: usize,
     /// What each reply says is left of a limit.
     pub(crate) tells: Option<LimitLeft>,
     /// What each call has cost in the end.
@@ -191,6 +193,7 @@ impl BatchCodec for Numbers {
         let mut seen = self.seen.lock().unwrap();
         seen.elements -= 1;
         seen.waiting += 1;
+        seen.put_back += 1;
         assert_eq!(seen.admitted.pop(), Some(record.value), "another row than the last one");
         self.input.push_front(record.value);
         Ok(())

@@ -126,7 +126,7 @@ pub enum TaskError {
         /// The partition.
         partition: u32,
         /// Which time, and what was tried in it.
-        timed_out: TimedOut,
+        timed_out: Box<TimedOut>,
     },
     /// Input or results do not fit their schema.
     #[error(transparent)]

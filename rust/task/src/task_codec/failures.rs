@@ -68,7 +68,7 @@ impl TaskCodec {
         match cause_of(failure) {
             Ok(failure) => TaskError::Row { function, row, partition, attempts, failure },
             Err((limit, last)) => {
-                let timed_out = self.timed_out(limit, attempts, last);
+                let timed_out = Box::new(self.timed_out(limit, attempts, last));
                 TaskError::TimedOut { function, row, partition, timed_out }
             }
         }

@@ -11,6 +11,7 @@ time limit of a test ends cases that hang.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
@@ -58,12 +59,14 @@ def served() -> Iterator[tuple[Served, str]]:
         yield served, server.url
 
 
-def batches_of(case: Case) -> Iterator[pa.RecordBatch]:
+def batches_of(case: Case, head_has_left: threading.Event) -> Iterator[pa.RecordBatch]:
     types = {"id": pa.int64(), "k": pa.int64(), "c": pa.int64(), "w": pa.int64()}
     types["t"] = pa.timestamp("us")
     start = 0
     for length in case.lengths:
         rows = case.rows[start : start + length]
+        if case.tail and start + length == len(case.rows):
+            head_has_left.wait(20)
         yield pa.RecordBatch.from_pylist(rows, pa.schema(list(types.items())))
         start += length
     if case.ends == "input":
@@ -116,7 +119,8 @@ def is_closed(task: Generator[Any, None, None]) -> bool:
 
 def run(case: Case, calls: Sequence[Calls], url: str) -> tuple[list[Any], bool, list[dict]]:
     """Returns the output, whether a failure of a row ended it, and the metrics of each task."""
-    source: Iterator[Any] = batches_of(case)
+    head_has_left, left = threading.Event(), 0
+    source: Iterator[Any] = batches_of(case, head_has_left)
     metrics: list[dict[str, Any]] = []
     tasks = []
     for chain in chain_of(case, calls, url):
@@ -128,6 +132,9 @@ def run(case: Case, calls: Sequence[Calls], url: str) -> tuple[list[Any], bool, 
     try:
         for batch in source:
             out.append(batch)
+            left += batch.num_rows
+            if left >= len(case.rows) - case.tail:
+                head_has_left.set()
             if case.ends == "closed" and len(out) > case.seed % 4:
                 break
     except (AsyncFunctionError, ResultError):

@@ -110,11 +110,13 @@ class Calls:
         shares = (script.raises, script.refuses, script.asks, script.hangs)
         deeds: tuple[Deed, ...] = ("raises", "refuses", "asks", "hangs", "results")
         deed = chance.choices(deeds, (*shares, max(1 - sum(shares), 0.1)))[0]
+        if row["id"] >= len(self.case.rows) - self.case.tail:
+            deed = "results"
         count = 0 if chance.random() < script.misses else chance.randint(1, script.most)
         filling = "x" * chance.randint(0, script.size)
         named = f"{self.part.number}:{ident}:{number}"
         results = [f"{named}:{index}:{filling}" for index in range(count)]
-        millis = chance.random() * script.millis if chance.random() < 0.3 else 0
+        millis = chance.random() * script.millis if chance.random() < script.waits else 0
         turns, message = chance.choice((0, 0, 1, 3)), f"{named}: {filling}"
         blocks = chance.random() < script.blocks
         call = Call(ident, number, row, deed, results, millis, turns, blocks, message)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import sparkawait as sa
@@ -28,8 +28,9 @@ class Script:
         hangs: Share of those that never end.
         most: Most results of a call.
         size: Most bytes of a result, or of a message.
-        millis: Longest time of a call; few have one.
+        millis: Longest time of a call that takes any.
         blocks: Share of those that keep the event loop for a while, when calls have limits in time.
+        waits: Share of those that take time.
     """
 
     raises: float
@@ -41,6 +42,7 @@ class Script:
     size: int
     millis: float
     blocks: float
+    waits: float = 0.3
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ class Case:
     """Options of all calls."""
     ends: Literal["well", "closed", "input"] = "well"
     rows: list[dict[str, Any]] = field(default_factory=list)
+    tail: int = 0
+    """Rows that come when all others have left, and of which each call answers at once."""
 
     def __str__(self) -> str:
         """Says all that was drawn."""
@@ -120,7 +124,39 @@ def draw(seed: int) -> Case:
     parts = tuple(_part(chance, number, count, beside=beside) for number in range(many))
     common = _common(chance, mode, shape)
     ends = chance.choices(("well", "closed", "input"), (90, 6, 4))[0]
-    return Case(seed, mode, shape, lengths, parts, common, ends, rows)
+    case = Case(seed, mode, shape, lengths, parts, common, ends, rows)
+    return _with_tail(chance, case) if _maybe(chance, 0.04) else case
+
+
+def _with_tail(chance: random.Random, case: Case) -> Case:
+    """Has rows run out of time as their calls begin, and when all have left lets more rows come.
+
+    Whatever became of the calls before, some of these are called: they come a few at a time, and
+    nothing else is there.
+    """
+    calls, millis = chance.choice((1, 1, 2)), chance.choice((5, 7))
+    script = Script(0, 0, 0, 0, 0.01, 1, 10, millis + 1, 0, waits=1)
+    options: dict[str, Any] = {"max_concurrency": calls, "timeout": f"{millis}ms"}
+    options |= {"on_error": chance.choice(("capture", "null"))}
+    if _maybe(chance, 0.3):
+        options["channel"] = "c"
+    if _maybe(chance, 0.3):
+        options["hedge"] = sa.Hedge("3ms", 1.0)
+    batch = sa.Batch(max_rows=chance.choice((1, 1, 2)), linger=chance.choice((0, 0, "1ms")))
+    kind: Any = chance.choice(("row", "batch", "batch", "batch"))
+    part = Part(0, kind, script, options, batch if kind == "batch" else None, idempotent=True)
+    rows = [{"id": it, "k": it % 5, "c": it % 2, "w": 1, "t": it} for it in range(97 + 61)]
+    common = {"warm_up": False, "capacity": 3 * calls}
+    return replace(
+        case,
+        shape="one",
+        parts=(part,),
+        common=common,
+        ends="well",
+        lengths=(97, 61),
+        rows=rows,
+        tail=61,
+    )
 
 
 def _maybe(chance: random.Random, share: float) -> bool:

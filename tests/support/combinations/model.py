@@ -110,6 +110,9 @@ class Model:
         for calls in self.calls:
             yield from calls.broken
             yield from self._of_calls(calls, is_whole=self.case.ends == "well" and not has_failed)
+        tail = self.case.rows[len(self.case.rows) - self.case.tail :]
+        if tail and not any(str(row["id"]) in self.calls[0].of for row in tail):
+            yield "rows are not called although nothing else is there"
         yield from self._of_rows(is_whole=self.case.ends == "well" and not has_failed)
         yield from self._of_order()
         yield from self._of_batches()

@@ -181,7 +181,7 @@ pub enum Begun {
     Yes,
     /// The task is elsewhere: what somebody has gone on with did not count. It is of no use any more.
     Stale,
-    /// The task has gone on: it is of use to others, and whoever asks is late.
+    /// Others have gone on with the task: it is of use to them, and whoever asks is late.
     Late,
     /// Somebody else brings a part.
     Busy,
@@ -294,7 +294,9 @@ impl DetachedTask {
         } else if state.part == part || (state.answer.is_some() && state.part == part + 1) {
             state.bundles.begin_again();
         } else {
-            return if part < state.part { Begun::Late } else { Begun::Stale };
+            // Nobody has gone on with an answer that was too large to be kept, as far as is known.
+            let has_gone_on = part + 1 < state.part || state.progress != Progress::None;
+            return if part < state.part && has_gone_on { Begun::Late } else { Begun::Stale };
         }
         state.is_begun = true;
         state.idle.begin(Instant::now());

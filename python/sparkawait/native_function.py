@@ -34,6 +34,8 @@ class NativeFunction(TakesOptions):
     input_columns: tuple[str, ...] = ()
     idempotent_by: str | None = None
     """What makes a call that is made twice do no more than one, if anything does."""
+    writes_texts = False
+    """Whether values of its columns become texts, such as parts of an address."""
     concurrency_option = "connections"
     """The option that says how many calls it can have on their way."""
 

@@ -47,11 +47,14 @@ MORE = (
     Case("timestamp", "year 10001", "timestamp_seconds(253435000000L)"),
     Case("timestamp", "tenths", "timestamp'2024-07-01 12:00:00.5 UTC'"),
     Case("interval day to second", "longest", "make_dt_interval(-106751990, 0, 0, 0.5)"),
+    Case("interval day", "days", "interval '5' day"),
+    Case("interval hour to second", "half a day", "interval '12:00:00' hour to second"),
+    Case("interval minute", "minutes", "interval '-7' minute"),
 )
 # An address has a bound, and the type of an interval is all of what Spark sends of it.
 TEXTS = tuple(
     Case(case.type, case.name, f"cast({case.sql} as {case.type})", case.since)
-    if case.type.startswith("interval day")
+    if case.type == "interval day to second"
     else case
     for case in (*CASES, *MORE, NOT_UTF8)
     if case.name != "10 MB"
@@ -59,10 +62,18 @@ TEXTS = tuple(
 CELLS = tuple((case.type, case.name) for case in TEXTS)
 NESTED = r"array<.*|map<.*|struct<.*|variant"
 MONTHS = "interval year to month"
-AT_CALL = f"{NESTED}|{MONTHS}"
+NARROW = "interval (day|minute|hour to second)"
+AT_CALL = f"{NESTED}|{MONTHS}|{NARROW}"
 NO_TEXT = (
     Rule(NESTED, ".*", "refused", "at the call: only plain values; in a JSON body all are taken"),
     Rule(MONTHS, ".*", "refused", "at the call: no Arrow type of Python holds it"),
+    Rule(
+        NARROW,
+        ".*",
+        "refused",
+        "at the call: Arrow data do not say which units the text has; cast it to a string."
+        " `async_udf` refuses all intervals",
+    ),
     Rule("string", NOT_UTF8.name, "refused", "another text would be looked up; cast it to binary"),
 )
 TEXT = """

@@ -8,7 +8,8 @@ import sparkawait.arrow
 from sparkawait import async_function
 from sparkawait._worker.offsets import Offsets
 
-NOTHING = pa.py_buffer(b"")
+# No byte, where others follow that are no offsets.
+NOTHING = pa.py_buffer(b"\xff" * 16).slice(0, 0)
 TEXTS = pa.Array.from_buffers(pa.string(), 0, [None, NOTHING, NOTHING])
 NUMBERS = pa.Array.from_buffers(
     pa.list_(pa.int32()), 0, [None, NOTHING], children=[pa.array([], pa.int32())]
@@ -36,11 +37,20 @@ async def show(row):
     return {"shown": repr(row["value"])}
 
 
+FORMS = {
+    "list": lambda batch: [batch],
+    "batch": lambda batch: batch,
+    "table": lambda batch: pa.Table.from_batches([batch]),
+    "reader": lambda batch: pa.RecordBatchReader.from_batches(batch.schema, [batch]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("column", BROKEN, ids=lambda column: str(column.type))
-def test_a_column_without_values_passes_and_can_be_read(column):
+def test_a_column_without_values_passes_and_can_be_read(column, form):
     batch = pa.RecordBatch.from_arrays([column, pa.array(["other"])], ["value", "text"])
 
-    (out,) = sparkawait.arrow.ordered_wait([batch], show, buffer_timeout=None)
+    (out,) = sparkawait.arrow.ordered_wait(FORMS[form](batch), show, buffer_timeout=None)
 
     out.validate(full=True)
     assert out.column("value").to_pylist() == column.to_pylist()

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results that are large together: built in parts, and a row that is too large fails alone."""
 
-import pyarrow as pa
 import pytest
 
 from sparkawait import ErrorKind
@@ -80,18 +79,42 @@ def test_a_row_that_does_not_fit_is_still_told_from_one_that_is_too_large(small_
     assert rows_of(built) == [0, 3]
 
 
-def test_maps_are_measured_before_pyarrow_gets_them(monkeypatch):
-    monkeypatch.setattr(results, "_MOST_OF_MAPS", 1000)
-    small, large = {"a": {"k": "x" * 400}}, {"a": {"k" * 500: "x" * 501}}
+@pytest.mark.parametrize(
+    ("ddl", "value"),
+    [
+        ("map<string, string>", lambda length: {"k" * (length // 2): "x" * (length // 2)}),
+        ("array<string>", lambda length: ["é" * (length // 5)] * 5),
+        ("array<binary>", lambda length: [b"x" * (length // 2), None, b"x" * (length // 2)]),
+        ("struct<a: array<struct<b: binary>>>", lambda length: {"a": [{"b": b"x" * length}]}),
+    ],
+)
+def test_maps_and_lists_are_measured_before_pyarrow_gets_them(monkeypatch, ddl, value):
+    monkeypatch.setattr(results, "_MOST_CHARACTERS", 700)
+    monkeypatch.setattr(results, "_MOST_BYTES", 2100)
+    small, large, too_large = ({"a": value(length)} for length in (100, 1000, 2300))
 
-    built = groups("a map<string, string>", [small, small, small, large])
+    built = groups(f"a {ddl}", [small, small, large, too_large, small])
 
-    assert rows_of(built) == [0, 1, 2]
+    assert rows_of(built) == [0, 1, 2, 4]
     assert [row for group in built for row, _ in group.failures] == [3]
 
 
-def test_maps_are_found_wherever_they_are():
-    nested = parse_schema("a array<struct<m: map<string, int>>>").field("a").type
-    assert results._has_map(nested)
-    assert not results._has_map(pa.list_(pa.struct([("m", pa.string())])))
+def test_a_list_beyond_2_gib_fails_its_row():
+    """PyArrow would never return."""
+    large = [{"a": [b"x" * (31 * MEGABYTE)] * 67}, {"a": [b"y"]}]
+    built = groups("a array<binary>", large)
+
+    assert rows_of(built) == [1]
+    ((_, error),) = [failure for group in built for failure in group.failures]
+    assert error.kind is ErrorKind.RESULT_TOO_LARGE
+
+
+def test_texts_are_found_in_maps_and_lists_wherever_those_are():
+    def has_text(ddl):
+        return results._has_nested_text(parse_schema(f"a {ddl}").field("a").type, is_inside=False)
+
+    assert has_text("array<struct<m: map<string, int>>>")
+    assert has_text("struct<a: array<binary>>")
+    assert not has_text("struct<a: struct<b: string>, c: array<array<int>>>")
     assert results._characters([{"m": {"ab": b"c"}}, None, 7, ("d",)]) == 5
+    assert results._bytes(["é", b"c"]) == 3

@@ -104,6 +104,12 @@ def record_batches(batches: object) -> Iterator[Any]:
     """
     if isinstance(batches, pa.RecordBatch):
         return iter([batches])
+    # Those of PyArrow itself as they are: on the way through the C interface the lengths of buffers
+    # are lost, by which offsets that are missing are found.
+    if isinstance(batches, pa.RecordBatchReader):
+        return iter(batches)
+    if isinstance(batches, pa.Table):
+        return iter(batches.to_batches())
     if hasattr(batches, "__arrow_c_stream__"):
         stream = cast("Any", batches)
         if not hasattr(pa.RecordBatchReader, "from_stream"):  # PyArrow 14

@@ -11,9 +11,10 @@ so that a row that does not fit fails alone. Rows that are too large together ar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import isawaitable
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Generic, TypeVar, cast
 
@@ -33,9 +34,12 @@ _GROUP_BYTES = 16 * 1024 * 1024
 little, and so little that what a row waits in is not large."""
 _FIRST_ROWS = 256
 """Rows of the first group, whose size is not known."""
-_MOST_OF_MAPS = 2**29
-"""Characters of the maps of a group. PyArrow ends the process, instead of raising, where the texts
-of a map column pass 2 GiB, and a character has up to four bytes."""
+_MOST_CHARACTERS = 2**29
+"""Characters in the maps and lists of a group. Where the texts in a map column pass 2 GiB, PyArrow
+ends the process instead of raising, and where those of one list do, it never returns. A character
+has up to four bytes."""
+_MOST_BYTES = 2**31 - 2**20
+"""Bytes of a row alone, with room for what else is in its columns."""
 
 
 class TooLargeError(Exception):
@@ -80,7 +84,11 @@ class ResultBuilder:
             for index, data_type in enumerate(self._types)
             if (conversion := conversion_to(data_type)) is not None
         ]
-        self._maps = [index for index, found in enumerate(self._types) if _has_map(found)]
+        self._nested_texts = [
+            (index, _counter_of(found))
+            for index, found in enumerate(self._types)
+            if _has_nested_text(found, is_inside=False)
+        ]
         self._rows_per_group = _FIRST_ROWS
         single = len(self._names) == 1
         self._only = itemgetter(self._names[0]) if single else None
@@ -157,8 +165,10 @@ class ResultBuilder:
             columns = list(zip(*map(self._all, mappings), strict=True))
         for index, conversion in self._conversions:
             columns[index] = conversion.all(columns[index])
-        for index in self._maps:
-            if _characters(columns[index]) > _MOST_OF_MAPS:
+        for index, characters in self._nested_texts:
+            if characters(columns[index]) > _MOST_CHARACTERS and (
+                len(mappings) > 1 or _bytes(columns[index]) > _MOST_BYTES
+            ):
                 raise TooLargeError
         arrays = [
             _array(column, data_type)
@@ -230,21 +240,49 @@ def _array(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     return array
 
 
-def _has_map(data_type: pa.DataType) -> bool:
-    if pa.types.is_map(data_type):
-        return True
-    return any(_has_map(data_type.field(index).type) for index in range(data_type.num_fields))
+def _has_nested_text(data_type: pa.DataType, *, is_inside: bool) -> bool:
+    """Whether there are texts or bytes in a map or a list of `data_type`, or it `is_inside` one."""
+    if _is_text(data_type):
+        return is_inside
+    is_inside = is_inside or pa.types.is_map(data_type) or _is_array(data_type)
+    parts = (data_type.field(index).type for index in range(data_type.num_fields))
+    return any(_has_nested_text(part, is_inside=is_inside) for part in parts)
+
+
+def _is_text(data_type: pa.DataType) -> bool:
+    return any(is_kind(data_type) for is_kind in (pa.types.is_string, pa.types.is_binary))
+
+
+def _counter_of(data_type: Any) -> Callable[[Sequence[Any]], int]:
+    """Returns what counts the characters and bytes in the values of a column."""
+    if not _is_array(data_type) or not _is_text(data_type.value_type):
+        return _characters
+
+    def of_lists(values: Sequence[Any]) -> int:
+        try:
+            return sum(map(len, chain.from_iterable(values)))
+        except TypeError:  # there is a null
+            return _characters(values)
+
+    return of_lists
 
 
 def _characters(value: Any) -> int:
     """Counts the characters and bytes of texts, wherever they are in `value`."""
+    return _sum(value, len)
+
+
+def _bytes(value: Any) -> int:
+    """Counts the bytes of texts, wherever they are in `value`."""
+    return _sum(value, lambda it: len(it.encode()) if isinstance(it, str) else len(it))
+
+
+def _sum(value: Any, measure: Callable[[Any], int]) -> int:
     if isinstance(value, (str, bytes)):
-        return len(value)
+        return measure(value)
     if isinstance(value, Mapping):
-        return sum(map(_characters, value)) + sum(map(_characters, value.values()))
-    if isinstance(value, (list, tuple)):
-        return sum(map(_characters, value))
-    return 0
+        value = [*value, *value.values()]
+    return sum(_sum(it, measure) for it in value) if isinstance(value, (list, tuple)) else 0
 
 
 def _too_large() -> ResultError:

@@ -97,6 +97,7 @@ class HttpFunction(NativeFunction):
         return self.options.max_requests
 
     concurrency_option = "max_requests"
+    writes_texts = True
 
     @property
     def idempotent(self) -> bool:

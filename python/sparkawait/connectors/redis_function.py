@@ -45,6 +45,8 @@ class RedisFunction(NativeFunction):
     options: Mapping[str, Any]
     required: tuple[str, ...] = ()
 
+    writes_texts = True
+
     def __post_init__(self) -> None:
         """Finds the columns that the arguments name."""
         found = [

@@ -29,6 +29,7 @@ from sparkawait.native_function import NativeFunction
 from sparkawait.spark.metrics import TaskMetrics
 from sparkawait.spark.partition import run_task
 from sparkawait.spark.shipment import Shipment
+from sparkawait.spark.units import check_arguments
 from sparkawait.wait_options import WaitOptions
 
 if TYPE_CHECKING:
@@ -237,12 +238,15 @@ class ColumnTask(Shipment):
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Array]:
         """Yields a column for each batch of rows, of the same length and in their order."""
         lengths: deque[int] = deque()
-        is_native = isinstance(self.plan.function, NativeFunction)
+        function = self.plan.function
+        is_native = isinstance(function, NativeFunction)
         rows = 0
 
         def measured() -> Iterator[pa.RecordBatch]:
             nonlocal rows
             for batch in batches:
+                if isinstance(function, NativeFunction) and not lengths:
+                    check_arguments(function, batch.schema)
                 lengths.append(batch.num_rows)
                 yield _numbered(batch, rows, len(self.arguments.hidden)) if is_native else batch
                 rows += batch.num_rows

@@ -37,6 +37,7 @@ from sparkawait.spark.schemas import (
     to_arrow,
 )
 from sparkawait.spark.stateful import check_only
+from sparkawait.spark.units import check_columns
 from sparkawait.spark.vehicle import check_vehicle
 from sparkawait.spark.workers import check_workers, require_packages
 from sparkawait.wait_options import OPTIONS, WaitArguments, WaitOptions
@@ -189,6 +190,7 @@ def _wait(
     plan = dataclasses.replace(conform(resolved, times), case_sensitive=is_case_sensitive(df))
     plan.check_names(arrow_schema.names)
     check_keys(plan, input_schema)
+    check_columns(plan, all_columns)
     kept = input_schema.fields if plan.options.output == "append" else []
     schema = StructType([*kept, *result_fields(plan)])
     accumulator = accumulator_of(metrics)

@@ -55,6 +55,25 @@ fn timestamps_have_the_offset_of_their_zone() {
 }
 
 #[test]
+fn keys_of_the_hour_that_is_there_twice_are_two() {
+    let first = 1_730_611_800_000_000_i64;
+    let keys = TimestampMicrosecondArray::from(vec![first, first + 3_600_000_000])
+        .with_timezone("America/New_York");
+    let kind = keys.data_type().clone();
+    let fields = Fields::from(vec![
+        Field::new("key", kind, false),
+        Field::new("value", DataType::Int32, true),
+    ]);
+    let values: ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
+    let entries = StructArray::try_new(fields.clone(), vec![Arc::new(keys), values], None).unwrap();
+    let field = Arc::new(Field::new("entries", DataType::Struct(fields), false));
+    let offsets = OffsetBuffer::new(vec![0, 2].into());
+    let map = MapArray::try_new(field, offsets, entries, None, false).unwrap();
+    let expected = r#"{"2024-11-03T01:30:00.000-04:00":1,"2024-11-03T01:30:00.000-05:00":2}"#;
+    assert_eq!(written(&map), [expected]);
+}
+
+#[test]
 fn lists_structs_and_maps_keep_their_nulls() {
     let list = ListArray::from_iter_primitive::<Int32Type, _, _>(vec![
         Some(vec![Some(1), None]),

@@ -468,7 +468,7 @@ fn drafts_of_pages_do_not_stay() {
 #[test]
 fn what_nobody_has_opened_for_a_week_is_removed() {
     let directory = Directory::new("old");
-    let page_of = |application: &str| page_of(&directory.0, application);
+    let page_of = |application: &str| page_of(&directory.0.join("own"), application);
     let own = page_of("").parent().unwrap().to_owned();
     let open = SharedPage::open(&page_of("open")).unwrap();
     drop(SharedPage::open(&page_of("closed")).unwrap());

@@ -146,7 +146,8 @@ def test_the_time_of_an_attempt_of_a_batched_coroutine_begins_with_its_call():
     assert [row["error"] for row in found] == [None] * 5
 
 
-def test_a_row_that_waits_for_a_call_of_many_is_not_called_twice():
+@pytest.mark.parametrize("cache", [None, sa.Cache(key="x")], ids=["no-cache", "cache"])
+def test_a_row_that_waits_for_a_call_of_many_is_not_called_twice(cache: sa.Cache | None):
     calls: list[list[int]] = []
 
     @sa.async_function("v bigint", batch=sa.Batch(max_rows=8, linger="300ms"), idempotent=True)
@@ -155,7 +156,7 @@ def test_a_row_that_waits_for_a_call_of_many_is_not_called_twice():
         return [row.x for row in found]
 
     hedge = sa.Hedge(after="100ms", max_extra=1.0)
-    found = capture(answer, [0, 1, 2], hedge=hedge, warm_up=False)
+    found = capture(answer, [0, 1, 2], hedge=hedge, cache=cache, warm_up=False)
 
     assert calls == [[0, 1, 2]]
     assert [row["v"] for row in found] == [0, 1, 2]

@@ -25,8 +25,8 @@ pub trait ReplySink: fmt::Debug + Send + Sync {
     /// Takes the outcomes of some calls; returns false if the task has ended.
     fn send(&self, group: ReplyGroup) -> bool;
 
-    /// Takes calls that have begun, which waited before for something of the function. A layer keeps
-    /// that to itself: what it makes of calls may begin at other times.
+    /// Takes calls that have begun, which waited before for something of the function. A layer that
+    /// makes calls at other times keeps that to itself.
     fn started(&self, _attempts: Vec<AttemptId>) {}
 
     /// Fails the task; returns false if it has ended.
@@ -47,6 +47,9 @@ pub struct Replies {
 pub(crate) struct Wants {
     /// When calls begin.
     pub(crate) starts: bool,
+    /// Whether the function says so, since its calls wait for something of its own; else a layer does
+    /// that makes some of them only.
+    pub(crate) starts_of_function: bool,
     /// What replies say of the limits of their services.
     pub(crate) limits: bool,
     /// Whether limits count requests, and so look at when these are made.

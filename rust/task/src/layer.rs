@@ -71,9 +71,11 @@ pub(crate) fn stack<'a>(
     }
     let results = &rows.results;
     // What a layer answers itself never begins.
-    let wants = Wants { starts: false, ..replies.wants() };
+    let wants = replies.wants();
+    let wants = Wants { starts: wants.starts && wants.starts_of_function, ..wants };
     let conformed: MakeFunction<'a> = Box::new(move |replies| {
-        function(Replies::to(ConformingSink::new(results, replies)).wanting(wants))
+        let sink = ConformingSink::new(results, replies.wanting(wants));
+        function(Replies::to(sink).wanting(wants))
     });
     let stacked = layers
         .iter()

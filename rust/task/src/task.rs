@@ -179,7 +179,9 @@ fn operator(
     let limits =
         policy.is_some_and(|it| it.rate_limits.iter().flatten().any(|it| it.counted.is_some()));
     let requests = config.rows.prices.counts_requests;
-    let wants = Wants { starts: announces_starts || announces_calls, limits, requests };
+    let starts = announces_starts || announces_calls;
+    let starts_of_function = config.concurrency.starts_later();
+    let wants = Wants { starts, starts_of_function, limits, requests };
     let replies = Replies::to(mailbox.reply_sender(position)).wanting(wants);
     let function = stack(&config.layers, Box::new(function), replies.clone(), &config.rows)?;
     let function = RowCheckedFunction::wrap(function, replies, &config.rows)?;

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use arrow::datatypes::SchemaRef;
 use sparkawait_arrow::Side;
 use sparkawait_arrow::conform::Conform;
+use sparkawait_core::operator::AttemptId;
 
 use crate::error::TaskError;
 use crate::function::{Replies, ReplyGroup, ReplySink, ResultGroup};
@@ -40,6 +41,10 @@ impl ReplySink for ConformingSink {
             Ok(results) => self.above.send(ReplyGroup { results, ..group }),
             Err(error) => self.above.fail(error),
         }
+    }
+
+    fn started(&self, attempts: Vec<AttemptId>) {
+        self.above.started(&attempts);
     }
 
     fn fail(&self, error: TaskError) -> bool {

@@ -52,7 +52,8 @@ impl Caller {
         calls.calls.retain(|call| is_wanted(call.attempt));
         let Some(function) = function.as_mut().filter(|_| !calls.calls.is_empty()) else { return };
         self.metrics.count_loads(calls.calls.len());
-        if self.replies.wants().starts {
+        let wants = self.replies.wants();
+        if wants.starts && !wants.starts_of_function {
             let made: Vec<AttemptId> = calls.calls.iter().map(|call| call.attempt).collect();
             self.replies.started(&made);
         }

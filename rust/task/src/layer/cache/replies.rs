@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use arrow::row::RowConverter;
-use sparkawait_core::operator::Retry;
+use sparkawait_core::operator::{AttemptId, Retry};
 use sparkawait_core::policy::CallSign;
 
 use super::caller::Caller;
@@ -50,6 +50,12 @@ impl ReplySink for CacheReplies {
         let is_open = caller.replies.send(group);
         followers.send();
         is_open
+    }
+
+    fn started(&self, attempts: Vec<AttemptId>) {
+        if let Some(caller) = self.caller.upgrade() {
+            caller.replies.started(&attempts);
+        }
     }
 
     fn fail(&self, error: TaskError) -> bool {

@@ -267,9 +267,8 @@ class Plan:
                 nobody knows.
             is_branch: Whether it is a branch of another operator.
         """
-        # Rows that wait for a batch are in flight for the operator; the runner bounds the calls.
-        concurrency = self.max_concurrency if self.batch is None else self.rows_called
-        options = self.options
+        options, buffer = self.options, self.options.buffer_timeout
+        buffer = ("auto", consumer_seconds) if buffer == "auto" else buffer
         sizes = list(result_bytes[1:]) or [None] * len(self.branches)
         return {
             **{name: getattr(options, name) for name, it in OPTIONS.items() if it.of_task},
@@ -280,7 +279,8 @@ class Plan:
             "result_schema": self.result_schema,
             "capacity": self.capacity,
             "capacity_bytes": self.capacity_bytes,
-            "max_concurrency": concurrency,
+            # Rows that wait for a batch are in flight; the runner bounds the calls.
+            "max_concurrency": self.rows_called,
             "announces_starts": self.batch is not None,  # its rows wait in line for their call
             "not_repeated": None if self.branches else why_not_repeated(self.function, options),
             "retry": options.retry,
@@ -288,11 +288,7 @@ class Plan:
             "key": None if self.key is None else list(self.key),
             "has_timeout_handler": self.has_timeout_handler,
             "watermark": options.watermark,
-            "buffer_timeout": (
-                ("auto", consumer_seconds)
-                if options.buffer_timeout == "auto"
-                else options.buffer_timeout
-            ),
+            "buffer_timeout": buffer,
             "function_name": self.function_name,
             "reads": list(self._read_columns),
             # From the system, because forked workers share the state of `random`.

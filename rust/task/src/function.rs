@@ -44,6 +44,7 @@ pub struct Replies {
 
 /// What somebody looks at beside the outcomes of calls.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "settings that depend on nothing else")]
 pub(crate) struct Wants {
     /// When calls begin.
     pub(crate) starts: bool,

@@ -212,3 +212,6 @@ def test_a_returned_type_that_spark_does_not_know_is_named(spark):
 
     with pytest.raises(sa.ConfigurationError, match="returned column `count` has type uint64"):
         sa.ordered_wait(spark.range(1), count)
+    wide = pa.schema([("sum", pa.decimal256(50, 2))])
+    with pytest.raises(sa.ConfigurationError, match="returned column `sum` has type decimal256"):
+        sa.ordered_wait(spark.range(1), count, schema=wide)

@@ -112,7 +112,9 @@ PATHS = (
         "A row has its columns as attributes and by key: `row.id`, `row['id']`, `row.asDict()`. A"
         " column that is named like a method of a row (`get`, `keys`, `values`, `items`, `asDict`)"
         " is reached by key. Cells are Python's own values: arrays are lists, maps dicts, of two"
-        " equal keys the last one counts, intervals `timedelta`.",
+        " equal keys the last one counts, intervals `timedelta`. A value of a user-defined type,"
+        " such as a vector, is the struct that Spark stores, where `udf` has the object: with"
+        " `row.v['values']`, or `pyspark.ml.functions.vector_to_array` before the call.",
     ),
 )
 

@@ -7,6 +7,8 @@ import datetime as dt
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
+from pyspark.ml.functions import vector_to_array
+from pyspark.ml.linalg import Vectors, VectorUDT
 from pyspark.sql.types import (
     ArrayType,
     DayTimeIntervalType,
@@ -210,3 +212,36 @@ def test_an_interval_has_the_units_that_were_declared(spark):
         ),
     ]
     check_all_ways(spark.range(1).coalesce(1), cases)
+
+
+def test_services_have_intervals_from_days_to_seconds_only(spark):
+    for declared in ("interval day", "array<struct<i: interval hour to minute>>"):
+        function = sa.redis.get("redis://localhost", "{id}", schema=f"v {declared}")
+        with pytest.raises(sa.ConfigurationError, match="interval day to second"):
+            sa.ordered_wait(spark.range(1), function)
+
+
+def test_a_value_of_a_user_defined_type_is_the_struct_inside(spark):
+    """It passes as it is; `udf` sees the object."""
+    vectors = [Vectors.dense([1.5, -2.0]), None, Vectors.sparse(3, {1: 7.0})]
+    schema = StructType([StructField("v", VectorUDT())])
+    df = spark.createDataFrame([(it,) for it in vectors], schema).coalesce(1)
+
+    @sa.async_function(StructType([StructField("w", VectorUDT())]))
+    async def again(row):
+        return {"w": row.v and Vectors.dense(row.v["values"])}
+
+    @sa.async_udf(VectorUDT())
+    async def made(values):
+        return values and Vectors.dense(values)
+
+    out = sa.ordered_wait(df, again)
+    inside = VectorUDT().sqlType().simpleString()
+    assert [field.dataType.simpleString() for field in out.schema] == ["vector", inside]
+    rows = out.collect()
+    assert [row.v for row in rows] == vectors
+    assert [row.w and row.w["values"] for row in rows] == [[1.5, -2.0], None, [7.0]]
+    arrays = df.select(vector_to_array("v").alias("a"))
+    found = [row.w for row in arrays.select(made("a").alias("w")).collect()]
+    assert [it and it["values"] for it in found] == [[1.5, -2.0], None, [0.0, 7.0, 0.0]]
+    assert [it and tuple(it)[:3] for it in found] == [(1, None, None), None, (1, None, None)]

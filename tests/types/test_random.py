@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import sparkawait as sa
-from tests.types.workers import classic_udf, zones
+from tests.support.sql_conf import sql_conf
+from tests.types.workers import VERSION, classic_udf, zones
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -45,14 +46,23 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 WALL = dt.datetime.fromisoformat
 MOMENTS = st.datetimes(WALL("0002-01-01"), WALL("9998-12-31"))
 DURATIONS = st.timedeltas(dt.timedelta(-100_000), dt.timedelta(100_000))
-KEYS: list[Column] = [
+PLAIN: list[Column] = [
     ("boolean", st.booleans()),
     ("int", _whole(32)),
     ("bigint", _whole(64)),
     ("string", TEXTS),
 ]
+# Before Spark 4.1 no others are arguments of a column function.
+MORE_KEYS: list[Column] = [
+    ("date", st.dates()),
+    ("double", st.floats(allow_nan=False)),
+    ("timestamp_ntz", MOMENTS),
+    ("interval day to second", DURATIONS),
+    _decimals(10, 2),
+]
+KEYS = [*PLAIN, *(MORE_KEYS if VERSION >= (4, 1) else [])]
 LEAVES: list[Column] = [
-    *KEYS,
+    *PLAIN,
     ("tinyint", _whole(8)),
     ("smallint", _whole(16)),
     ("float", st.floats(width=32)),
@@ -120,8 +130,8 @@ def shown(value: Any) -> str:
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(table=tables())
-def test_values_of_random_types_are_those_of_udf(spark, table):
+@given(table=tables(), timestamp=st.sampled_from(["TIMESTAMP_LTZ", "TIMESTAMP_NTZ"]))
+def test_values_of_random_types_are_those_of_udf(spark, table, timestamp):
     kinds, rows = table
     names = [f"c{at}" for at in range(len(kinds))]
     schema = ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
@@ -135,7 +145,8 @@ def test_values_of_random_types_are_those_of_udf(spark, table):
     async def answer(row):
         return {f"r{name}": row[name] for name in names}
 
-    with zones(spark, "America/New_York", "UTC"):
+    settings = {"spark.sql.timestampType": timestamp}
+    with zones(spark, "America/New_York", "UTC"), sql_conf(spark, settings):
         df = spark.createDataFrame(rows, schema).coalesce(1)
         udfs = (
             classic_udf(lambda it: it, kind)(name).alias(name)

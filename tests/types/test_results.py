@@ -246,7 +246,9 @@ PATHS = (
         " `udf`; in the hour that is there twice `fold` says which one it is, where `udf` takes"
         " either. A value that does not fit fails its own row. The word `timestamp` in a schema,"
         " and the annotation `datetime`, mean what `spark.sql.timestampType` says, for results of"
-        " services and stores too; a `TimestampType()` always has a zone.",
+        " services and stores too; a `TimestampType()` always has a zone. A value of a user-defined"
+        " type, such as a `DenseVector`, is stored as the struct inside, which is the type of its"
+        " column, too.",
     ),
     Path(
         "Result of a Python function from NumPy",

@@ -42,6 +42,9 @@ def _list_conversion(data_type: pa.ListType) -> Conversion:
     required = not data_type.value_field.nullable
 
     def one(value: Any) -> Any:
+        user_defined = getattr(type(value), "__UDT__", None)
+        if user_defined is not None:
+            value = user_defined.serialize(value)
         if hasattr(value, "tolist") and hasattr(value, "dtype"):
             # Python's own values; times as they are, since their numbers have any unit.
             value = list(value) if value.dtype.kind in "mM" else value.tolist()

@@ -22,8 +22,8 @@ _Reader = Callable[[Any], "Mapping[str, Any] | None"]
 def fields_of(value: object) -> Mapping[str, Any] | None:
     """Returns what `value` names, by name; ``None`` if it names nothing.
 
-    Read are mappings and what has ``keys`` and items, dataclasses, NamedTuples, rows of PySpark,
-    models of pydantic and classes of attrs.
+    Read are mappings and what has ``keys`` and items, dataclasses, NamedTuples, rows of PySpark and
+    values of its user-defined types, models of pydantic and classes of attrs.
     """
     return _reader_of(type(value))(value)
 
@@ -98,6 +98,8 @@ def _name(value: object) -> str:
 def _reader_of(kind: type[Any]) -> _Reader:  # noqa: PLR0911 - a table
     if issubclass(kind, Mapping):
         return _itself
+    if hasattr(kind, "__UDT__"):
+        return _by_user_defined_type(kind.__UDT__)
     if callable(getattr(kind, "model_dump", None)):
         return lambda value: value.model_dump()
     if tuple in kind.__mro__:
@@ -120,6 +122,14 @@ def _itself(value: Any) -> Mapping[str, Any]:
 
 def _nothing(_value: Any) -> None:
     return None
+
+
+def _by_user_defined_type(user_defined: Any) -> _Reader:
+    """Reads a value, such as a vector, as the struct that it is stored as, if that is one."""
+    names = getattr(user_defined.sqlType(), "names", None)
+    if names is None:
+        return _nothing
+    return lambda value: dict(zip(names, user_defined.serialize(value), strict=True))
 
 
 def _by_attributes(names: Sequence[str]) -> _Reader:

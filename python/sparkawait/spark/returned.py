@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from sparkawait._plan.plan import Plan
+from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction
 from sparkawait.spark.schemas import Times, conformed, to_spark, with_times
+from sparkawait.types import INTERVAL
 
 __all__ = ["casts", "conform", "result_fields"]
 
@@ -27,10 +29,26 @@ def conform(plan: _PlanT, times: Times) -> _PlanT:
 
     def schema_of(one: Plan) -> pa.Schema:
         wanted = conformed(one.declared_schema, times)
-        is_native = isinstance(one.function, NativeFunction)
-        return with_times(one.declared_schema, times) if is_native else wanted
+        if not isinstance(one.function, NativeFunction):
+            return wanted
+        for field in one.declared_schema:
+            _check_units(field, field.name)
+        return with_times(one.declared_schema, times)
 
     return plan.declaring(schema_of)
+
+
+def _check_units(field: Any, column: str) -> None:
+    """Checks that a column of a native function has no type of intervals that it does not read."""
+    if INTERVAL in (field.metadata or {}):
+        msg = (
+            f"returned column `{column}` is declared as {field.metadata[INTERVAL].decode()}, but"
+            " intervals are read from days to seconds; declare it as interval day to second, and"
+            " cast it"
+        )
+        raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
+    for index in range(field.type.num_fields):
+        _check_units(field.type.field(index), column)
 
 
 def result_fields(plan: Plan) -> list[Any]:

@@ -193,14 +193,14 @@ fn run(scenario: &Scenario) -> (Vec<Line>, Vec<Line>) {
     (got, expected)
 }
 
-/// The bytes of a row: a number, and a text with its offset unless all its columns are null
-/// because the row failed. Failures are not counted.
+/// The bytes of a row: a number, and a text with its offset; of a row that failed the kind and an empty
+/// message with their offsets, and the attempts, as all its other columns are null.
 fn bytes(line: &Line, on_error: OnError) -> usize {
-    let failed = match on_error {
-        OnError::Capture => line.2.is_some(),
-        _ => false,
-    };
-    8 + if failed { 0 } else { 4 + line.1.as_ref().map_or(0, String::len) }
+    let captured = line.2.as_ref().filter(|_| on_error == OnError::Capture);
+    8 + match captured {
+        Some(kind) => kind.len() + 12,
+        None => 4 + line.1.as_ref().map_or(0, String::len),
+    }
 }
 
 /// Takes a batch, which has the first of `waiting`, and as many as the bounds permit.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::{Refusal, TooLate};
+use sparkawait_core::operator::{Failure, Refusal, TooLate};
 
 /// A cause that came from outside and is handed back as it was.
 pub type Cause = Arc<dyn StdError + Send + Sync>;
@@ -43,6 +43,15 @@ impl CallFailure {
     /// The bytes of its texts.
     pub(crate) const fn bytes(&self) -> usize {
         self.message.len() + self.summary.len()
+    }
+
+    /// The bytes of what a record failed with, as long as that waits to be emitted.
+    pub(crate) fn held_bytes(failure: &Failure<Box<Self>>) -> usize {
+        match failure {
+            Failure::Function(failure) | Failure::RetriesExhausted(failure) => failure.bytes(),
+            // Made of what was not held as an outcome.
+            Failure::TimedOut(_) | Failure::AttemptTimedOut(_) | Failure::NotCalled(_) => 0,
+        }
     }
 
     /// Describes a call that was refused, with the last failure before it.

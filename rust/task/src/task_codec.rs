@@ -29,7 +29,6 @@ use crate::error::{CallFailure, TaskError};
 use crate::function::{Call, Calls, ReplyGroup, ReplySink, ResultGroup, SettledCall, ToldLimit};
 use crate::row_config::{ChannelSettings, NO_RESULT, OUTCOME, RowConfig};
 use crate::row_prices::RowPrices;
-use failures::held_bytes_of;
 use places::Places;
 
 /// Turns input batches into elements and emitted elements into output batches.
@@ -406,7 +405,10 @@ impl BatchCodec for TaskCodec {
                 self.rows.push(emitted.record.value, results);
             }
             Err(failure) => {
-                self.failure_bytes -= held_bytes_of(&failure);
+                let bytes = CallFailure::held_bytes(&failure);
+                debug_assert!(bytes <= self.failure_bytes, "a failure that was never counted");
+                // Below nothing the task would take itself for full, and wait for ever.
+                self.failure_bytes = self.failure_bytes.saturating_sub(bytes);
                 let failure = self.row_failure(failure, emitted.attempts);
                 self.push_failure(emitted.record.value, failure);
             }

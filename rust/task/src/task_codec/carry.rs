@@ -17,7 +17,6 @@ use sparkawait_core::operator::{
 use sparkawait_runtime::{CarryCodec, Restored};
 
 use super::TaskCodec;
-use super::failures::held_bytes_of;
 use super::places::Places;
 use crate::error::{CallFailure, TaskError};
 use crate::saved::{SavedBatch, SavedOperator, SavedRows};
@@ -203,7 +202,7 @@ impl CarryCodec for TaskCodec {
             let state =
                 read_state(state, results).ok_or_else(|| damaged("an outcome is missing"))?;
             if let SnapshotState::Completed(Err(failure)) = &state {
-                self.failure_bytes += held_bytes_of(failure);
+                self.failure_bytes += CallFailure::held_bytes(failure);
             }
             let record = StreamRecord::new(value, record.timestamp);
             snapshot.push(StreamElement::Record(SnapshotRecord { record, attempts, state }));

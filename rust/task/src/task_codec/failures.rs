@@ -75,15 +75,6 @@ impl TaskCodec {
     }
 }
 
-/// Returns the bytes of what a call failed with, as long as that waits to be emitted.
-pub(super) fn held_bytes_of(failure: &Failure<Box<CallFailure>>) -> usize {
-    match failure {
-        Failure::Function(failure) | Failure::RetriesExhausted(failure) => failure.bytes(),
-        // Made of what was not held as an outcome.
-        Failure::TimedOut(_) | Failure::AttemptTimedOut(_) | Failure::NotCalled(_) => 0,
-    }
-}
-
 /// Returns the failure of a call, or the limit in time that has passed and the failure of the last
 /// call before.
 fn cause_of(failure: Failure<Box<CallFailure>>) -> Result<Box<CallFailure>, TimePassed> {

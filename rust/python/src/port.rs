@@ -88,19 +88,19 @@ impl Mouth {
     }
 
     pub(crate) fn close(&self) {
-        self.change(|waiting| {
-            *waiting = Waiting {
-                is_closed: true,
-                is_signalled: waiting.is_signalled,
-                ..Waiting::default()
-            };
+        let waited = self.change(|waiting| {
+            let is_signalled = waiting.is_signalled;
+            let closed = Waiting { is_closed: true, is_signalled, ..Waiting::default() };
+            std::mem::replace(waiting, closed)
         });
+        // Without the lock, for which the loop may wait with the GIL: a batch that is Python's takes that.
+        drop(waited);
     }
 
     /// Changes what waits, and wakes the loop unless it will look anyway.
-    fn change(&self, change: impl FnOnce(&mut Waiting)) {
+    fn change<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut waiting);
+        let changed = change(&mut waiting);
         let was_signalled = std::mem::replace(&mut waiting.is_signalled, true);
         drop(waiting);
         if !was_signalled {
@@ -110,6 +110,7 @@ impl Mouth {
             )]
             let _ = (&self.writer).write_all(&[1]);
         }
+        changed
     }
 
     /// Takes all that waits.

@@ -212,13 +212,6 @@ def test_an_interval_has_the_units_that_were_declared(spark):
     ]
     check_all_ways(spark.range(1).coalesce(1), cases)
 
-    @sa.async_udf("interval day")
-    async def days(_):
-        return dt.timedelta(7)
-
-    with pytest.raises(sa.ConfigurationError, match="interval day to second"):
-        spark.udf.register("days", days)
-
 
 def test_services_have_intervals_from_days_to_seconds_only(spark):
     for declared in ("interval day", "array<struct<i: interval hour to minute>>"):

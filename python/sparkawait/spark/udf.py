@@ -306,16 +306,15 @@ class AsyncUserDefinedFunction:
         """What Spark calls in the executor when the function was registered for SQL.
 
         Raises:
-            ConfigurationError: If a result has a collation, or a narrower type of intervals than
-                from days to seconds, or a struct may be null that cannot be.
+            ConfigurationError: If a result has a collation, or a struct may be null that cannot be.
         """
         name = self._plan.function_name
         self._hidden.check_none(name)
-        if self.returnType.simpleString() != self._declared_type.simpleString():
+        # Intervals are from days to seconds in SQL: the values are the same.
+        if " collate " in self._declared_type.simpleString():
             msg = (
-                f"`{name}` returns a string with a collation or an interval that is not from days"
-                " to seconds, which Spark does not take from a function in SQL; declare it without"
-                " a collation, or as interval day to second, or call the function on columns"
+                f"`{name}` returns a string with a collation, which Spark does not take from a"
+                " function in SQL; leave the collation out, or call the function on columns"
             )
             raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
         is_struct = isinstance(self.returnType, StructType)

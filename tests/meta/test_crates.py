@@ -24,6 +24,7 @@ LAYERS = {
     "sparkawait-connect": (BELOW_FUNCTIONS, {"pyo3"}),
     "sparkawait-wire": ({"sparkawait-core"}, {"tokio", "arrow", "pyo3"}),
     "sparkawait-testing": (BELOW_FUNCTIONS, {"pyo3", "redis", "reqwest", "rustls"}),
+    "sparkawait-simulation": (BELOW_FUNCTIONS, {"pyo3", "hyper", "redis", "reqwest", "rustls"}),
     "sparkawait-macros": (set(), {"tokio", "arrow", "pyo3"}),
     "sparkawait-python": (
         {

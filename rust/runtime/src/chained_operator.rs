@@ -363,6 +363,11 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         self.codec.output_rows()
     }
 
+    /// Returns whether [`emit`](Self::emit) would emit something.
+    pub(crate) fn has_ready(&self) -> bool {
+        self.operator.has_output()
+    }
+
     /// Returns whether rows wait to be emitted, or to be put out.
     pub(crate) fn has_output(&self) -> bool {
         self.operator.has_output() || self.codec.output_rows() > 0

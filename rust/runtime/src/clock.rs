@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The clock of a task.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sparkawait_core::ProcessingTime;
+
+use crate::parker::Parker;
 
 /// Where the driver reads the time. Tests give a clock that they move by hand.
 pub trait Clock {
     /// Returns the time passed since an origin; never goes back.
     fn now(&self) -> ProcessingTime;
+
+    /// Waits for a wake-up, for `timeout` at most. A clock that is moved by hand lets time pass instead.
+    fn park(&self, parker: &Parker, timeout: Duration) {
+        parker.park(timeout);
+    }
 }
 
 /// The operating system's monotonic clock, from the moment of its creation.

@@ -221,6 +221,7 @@ where
             if self.part.is_some() {
                 end = end.min(self.end_of_part(now));
                 if self.has_part_ended {
+                    self.chain.carry_out_actions(now);
                     return Ok(Turn::Paused);
                 }
             }
@@ -249,6 +250,8 @@ where
                     self.process_input(now);
                 }
                 Step::Park if now >= end => return Ok(Turn::Paused),
+                // An operator was handed a watermark behind its last row, say.
+                Step::Park if self.chain.has_ready() => {}
                 Step::Park => self.handle_time_or_park(now, end),
                 Step::Finished => return Ok(Turn::Finished),
             }
@@ -370,6 +373,8 @@ where
                 self.fail(error, now);
             }
         }
+        // Those of rows that were handed over, too: their time runs.
+        self.chain.carry_out_actions(now);
     }
 
     fn resume_default_action(&mut self) {
@@ -406,7 +411,7 @@ where
         }
         let deadlines = [next, flush, Some(end)];
         let until = deadlines.into_iter().flatten().min().unwrap_or(end);
-        self.parker.park(until.saturating_since(now));
+        self.clock.park(&self.parker, until.saturating_since(now));
     }
 
     /// Returns whether rows have been held for a while that wait for nothing that could come.

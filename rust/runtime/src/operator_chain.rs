@@ -150,6 +150,24 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
                     next.admit(usize::MAX, now)?;
                 }
             }
+        }
+        self.hand_over_end(now)
+    }
+
+    /// Returns whether something can be handed over, or be put out, that could not be before.
+    pub(crate) fn has_ready(&self) -> bool {
+        let can_hand_over = |pair: &[usize]| {
+            self.operators[pair[0]].has_output() && self.operators[pair[1]].room() > 0
+        };
+        self.last().has_ready() || self.line.windows(2).any(can_hand_over)
+    }
+
+    /// Tells each operator of the end of its input once the one before it has put out its last row, the
+    /// first one first: what has nothing left passes the end on at once.
+    fn hand_over_end(&mut self, now: ProcessingTime) -> Result<(), X::Error> {
+        for pair in self.line.windows(2) {
+            let (before, rest) = self.operators.split_at_mut(pair[1]);
+            let (operator, next) = (&before[pair[0]], &mut rest[0]);
             if operator.is_finished() && !operator.has_output() {
                 next.put_end_of_input();
                 next.admit(0, now)?;

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The task of a scenario.
+
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use sparkawait_arrow::{OnError, OutputColumns, WatermarkStrategy, output_schema};
+use sparkawait_core::flow::ChannelConfig;
+use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy, OutputMode};
+use sparkawait_core::policy::{
+    AdaptiveLimitConfig, Gcra, HedgeAfter, HedgeConfig, PauseConfig, PolicyConfig, Rate,
+    RateLimitConfig, RetryBudgetConfig, WarmUpConfig, usual_costs,
+};
+use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
+use sparkawait_runtime::{BufferTimeout, Driver, DriverConfig};
+use sparkawait_task::concurrency::Concurrency;
+use sparkawait_task::fan_out::SLOT;
+use sparkawait_task::function::{Replies, TaskFunction};
+use sparkawait_task::layer::MakeFunction;
+use sparkawait_task::row_config::{ChannelSettings, RowConfig};
+use sparkawait_task::row_prices::{CostSource, PriceSettings, RowCost};
+use sparkawait_task::saved::SavedOperator;
+use sparkawait_task::task::{TaskBuilder, TaskConfig, TaskFeeder};
+use sparkawait_task::task_codec::TaskCodec;
+
+use crate::columns::{error_name, input_schema, numbers, result_name};
+use crate::scenario::{CallPlan, Failing, Mode, OperatorPlan, Scenario};
+use crate::world::noting::Noting;
+use crate::world::{Shared, TaskClock};
+
+/// Drives a task in simulation.
+pub type SimulatedDriver = Driver<TaskCodec, TaskFunction, TaskClock>;
+
+fn count(number: usize) -> NonZeroUsize {
+    NonZeroUsize::new(number).unwrap_or(NonZeroUsize::MIN)
+}
+
+fn permits(number: u64) -> NonZeroU64 {
+    NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN)
+}
+
+const fn nanos(number: u64) -> Duration {
+    Duration::from_nanos(number)
+}
+
+/// Builds the task of a scenario, which goes on with what was saved.
+pub fn build(
+    scenario: &Scenario,
+    shared: &Shared,
+    saved: Vec<SavedOperator>,
+) -> (SimulatedDriver, TaskFeeder) {
+    let (mut input, mut builder, mut site) = (input_schema(), None::<TaskBuilder>, 0);
+    let mut saved = Some(saved);
+    for (operator, plan) in scenario.operators.iter().enumerate() {
+        let branches: Vec<TaskConfig> = plan
+            .calls
+            .iter()
+            .enumerate()
+            .map(|(branch, calls)| {
+                let at = (operator, branch);
+                call_config(scenario.seed ^ at.0 as u64, plan, calls, &input, at)
+            })
+            .collect();
+        let functions = (0..branches.len()).map(|branch| function(shared, site + branch, operator));
+        let mut functions: Vec<MakeFunction<'_>> = functions.collect();
+        site += branches.len();
+        let next;
+        let built = if plan.is_fan_out {
+            let outer = outer_config(plan, &branches, &input);
+            next = outer.rows.clone();
+            let branches = branches.into_iter().zip(functions).collect();
+            TaskBuilder::fan_out(builder.take(), outer, branches)
+        } else {
+            let config = branches.into_iter().next().expect("there is a function");
+            next = config.rows.clone();
+            let function = functions.remove(0);
+            match builder.take() {
+                Some(builder) => builder.then(config, function),
+                None => {
+                    TaskBuilder::restored(saved.take().unwrap_or_default().into(), config, function)
+                }
+            }
+        };
+        builder = Some(built.expect("the task can be built"));
+        let rows = next;
+        let output = output_schema(
+            &rows.input,
+            &rows.results,
+            rows.output,
+            rows.on_error,
+            &rows.error_column,
+        );
+        input = Arc::new(output.expect("the columns fit"));
+    }
+    builder.expect("there is an operator").build_on(TaskClock::start(shared))
+}
+
+fn function<'a>(shared: &Shared, site: usize, operator: usize) -> MakeFunction<'a> {
+    let shared = shared.clone();
+    Box::new(move |replies: Replies| {
+        shared.world().replies[site] = Some(replies);
+        Ok(Box::new(Noting { site, operator, shared }) as TaskFunction)
+    })
+}
+
+const fn mode_of(mode: Mode) -> OutputMode {
+    match mode {
+        Mode::Ordered => OutputMode::Ordered,
+        Mode::Unordered => OutputMode::Unordered,
+        Mode::KeyOrdered => OutputMode::KeyOrdered,
+    }
+}
+
+const fn on_error_of(failing: Failing) -> OnError {
+    match failing {
+        Failing::Fail => OnError::Fail,
+        Failing::Null => OnError::Null,
+        Failing::Drop => OnError::Drop,
+        Failing::Capture => OnError::Capture,
+    }
+}
+
+fn row_config(input: &SchemaRef, function: &str) -> RowConfig {
+    RowConfig {
+        input: Arc::clone(input),
+        hidden: Arc::new(Schema::empty()),
+        carried: Arc::new(Schema::empty()),
+        results: Arc::new(Schema::empty()),
+        output: OutputColumns::Append,
+        on_error: OnError::Fail,
+        error_column: "error".to_owned(),
+        reads: Vec::new(),
+        key: None,
+        channel: None,
+        prices: PriceSettings::default(),
+        watermark: None,
+        function: function.to_owned(),
+        partition: 0,
+        is_branch: false,
+        timeout: Duration::MAX,
+        attempt_timeout: Duration::MAX,
+        not_repeated: None,
+    }
+}
+
+fn driver_config(plan: &OperatorPlan) -> DriverConfig {
+    let most = plan.calls.iter().map(|it| it.max_concurrency).sum();
+    DriverConfig {
+        max_rows_per_batch: plan.max_rows_per_batch,
+        max_bytes_per_batch: 64 << 20,
+        capacity_bytes: None,
+        buffer_timeout: match plan.buffer_timeout {
+            None => BufferTimeout::Auto { consumer: Duration::ZERO },
+            Some(0) => BufferTimeout::Never,
+            Some(time) => BufferTimeout::After(nanos(time)),
+        },
+        target_latency: None,
+        warm_up: plan
+            .warm_up
+            .then(|| WarmUpConfig { max_calls: count(most), rows_per_call: count(1) }),
+        expected_result_bytes: None,
+    }
+}
+
+/// The operator of functions side by side.
+fn outer_config(plan: &OperatorPlan, branches: &[TaskConfig], input: &SchemaRef) -> TaskConfig {
+    let mut operator = Config::new(mode_of(plan.mode), count(plan.capacity));
+    operator.completed_take_slots = plan.completed_take_slots;
+    operator.at_end_of_input = EndOfInput::KeepRetrying;
+    let mut rows = row_config(input, "beside");
+    let fields = branches.iter().flat_map(|config| {
+        let it = &config.rows;
+        let error = &it.error_column;
+        let added = output_schema(&it.input, &it.results, it.output, it.on_error, error);
+        added.expect("the columns fit").fields().to_vec()
+    });
+    rows.results = Arc::new(Schema::new(fields.collect::<Vec<FieldRef>>()));
+    rows.key = (plan.mode == Mode::KeyOrdered).then(|| vec!["key".to_owned()]);
+    rows.watermark = watermark(plan);
+    let driver = driver_config(plan);
+    TaskConfig { operator, driver, rows, layers: Vec::new(), concurrency: Concurrency::unbounded() }
+}
+
+fn watermark(plan: &OperatorPlan) -> Option<WatermarkStrategy> {
+    plan.watermark.map(|(delay, every)| WatermarkStrategy {
+        column: "time".to_owned(),
+        delay: Duration::from_micros(delay),
+        every: NonZeroUsize::new(every),
+    })
+}
+
+/// An operator of one function, or a branch.
+fn call_config(
+    seed: u64,
+    plan: &OperatorPlan,
+    calls: &CallPlan,
+    input: &SchemaRef,
+    (at, branch): (usize, usize),
+) -> TaskConfig {
+    let mode = if plan.is_fan_out { Mode::Unordered } else { plan.mode };
+    let mut operator = Config::new(mode_of(mode), count(plan.capacity));
+    operator.max_concurrency = count(calls.max_concurrency);
+    operator.completed_take_slots = plan.completed_take_slots;
+    operator.at_end_of_input = EndOfInput::KeepRetrying;
+    operator.seed = seed;
+    operator.timeout = calls.timeout.map(nanos);
+    operator.attempt_timeout = calls.attempt_timeout.map(nanos);
+    operator.repeats_timed_out = calls.repeats_timed_out;
+    operator.asks_on_timeout = calls.asks_on_timeout;
+    operator.retry = calls.retry.map(|it| {
+        let jitter = if it.full_jitter { Jitter::Full } else { Jitter::None };
+        let (initial, maximum) = (nanos(it.initial), nanos(it.maximum));
+        AsyncRetryStrategy::exponential_backoff(
+            it.max_retries,
+            initial,
+            maximum,
+            it.multiplier,
+            jitter,
+        )
+    });
+    operator.hedge = calls.hedge.map(|it| HedgeConfig {
+        after: it.after.map_or(HedgeAfter::Percentile(0.9), |it| HedgeAfter::Time(nanos(it))),
+        max_extra: it.max_extra,
+    });
+    let fails = calls.on_error == Failing::Fail;
+    operator.on_failure = if fails { FailurePolicy::FailTask } else { FailurePolicy::Emit };
+    operator.channels = channels(calls);
+    let mut rows = row_config(input, "call");
+    rows.results = numbers(&[&result_name(at, branch)]);
+    rows.on_error = on_error_of(calls.on_error);
+    rows.error_column = error_name(at, branch);
+    rows.timeout = operator.timeout.unwrap_or(Duration::MAX);
+    rows.attempt_timeout = operator.attempt_timeout.unwrap_or(Duration::MAX);
+    rows.prices = prices(calls);
+    if calls.channels.is_some() {
+        rows.channel = Some(ChannelSettings::Columns(vec!["channel".to_owned()]));
+    }
+    if plan.is_fan_out {
+        rows.is_branch = true;
+        rows.output = OutputColumns::Replace;
+        let slot = Field::new(SLOT, DataType::UInt32, false);
+        rows.carried = Arc::new(Schema::new(vec![slot]));
+    } else {
+        rows.key = (mode == Mode::KeyOrdered).then(|| vec!["key".to_owned()]);
+        rows.watermark = watermark(plan);
+    }
+    let driver = driver_config(plan);
+    TaskConfig { operator, driver, rows, layers: Vec::new(), concurrency: Concurrency::unbounded() }
+}
+
+fn limits(calls: &CallPlan) -> [Option<RateLimitConfig>; 4] {
+    let mut limits = [None; 4];
+    for (place, plan) in limits.iter_mut().zip(&calls.limits) {
+        let rate = Rate::new(permits(plan.permits), nanos(plan.period)).expect("a period of time");
+        *place = Some(RateLimitConfig {
+            limit: Gcra::new(rate, permits(plan.burst)),
+            cost: plan.cost,
+            is_per_channel: plan.is_per_channel,
+            counted: None,
+            is_per_request: false,
+        });
+    }
+    limits
+}
+
+fn prices(calls: &CallPlan) -> PriceSettings {
+    let of_rows = calls.limits.iter().enumerate().filter(|it| it.1.is_of_rows);
+    let rows = of_rows.map(|(limit, _)| RowCost {
+        limit,
+        label: limit.to_string(),
+        source: CostSource::Column("cost".to_owned()),
+        most: u64::MAX,
+    });
+    PriceSettings { usual: usual_costs(&limits(calls)), rows: rows.collect(), ..Default::default() }
+}
+
+fn channels(calls: &CallPlan) -> Option<ChannelConfig> {
+    let policy = PolicyConfig {
+        adaptive_limit: calls.adaptive_limit.map(|(least, most)| AdaptiveLimitConfig {
+            initial: least,
+            min: 1,
+            max: most,
+            max_latency: None,
+        }),
+        pause: calls.pause.map(|it| PauseConfig {
+            initial: nanos(it.initial),
+            maximum: nanos(it.maximum),
+            refuses: it.refuses,
+            ..PauseConfig::new(Some(it.after_drops), 5, 7)
+        }),
+        rate_limits: limits(calls),
+        is_rate_adaptive: calls.adaptive_rate,
+        retry_budget: calls
+            .retry_budget
+            .map(|(ratio, least)| RetryBudgetConfig::new(f64::from(ratio) / 1000.0, least)),
+        requests: None,
+    };
+    match calls.channels {
+        None if policy.is_none() => None,
+        None => Some(ChannelConfig::single(policy)),
+        Some(it) => Some(ChannelConfig {
+            exclusive: it.exclusive,
+            floating: it.floating,
+            max_per_channel: it.max_per_channel,
+            max_backlog: it.max_backlog,
+            max_backlog_per_channel: it.max_backlog_per_channel,
+            policy,
+            is_single: false,
+        }),
+    }
+}

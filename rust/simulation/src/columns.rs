@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rows of the simulation as columns, and back.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Int32Type, Int64Type, Schema, SchemaRef};
+
+use crate::random::Random;
+use crate::scenario::Scenario;
+use crate::trace::{Path, choice};
+
+/// The name of what a function returns.
+pub fn result_name(operator: usize, branch: usize) -> String {
+    format!("r{operator}b{branch}")
+}
+
+/// The name of the column that its failures are captured in.
+pub fn error_name(operator: usize, branch: usize) -> String {
+    format!("e{operator}b{branch}")
+}
+
+/// The schema of nullable numbers.
+pub fn numbers(names: &[&str]) -> SchemaRef {
+    let fields = names.iter().map(|name| Field::new(*name, DataType::Int64, true));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// The columns of the input.
+pub fn input_schema() -> SchemaRef {
+    numbers(&["row", "key", "channel", "cost", "time"])
+}
+
+/// What is drawn for one row of the input: key, channel, cost, event time in microseconds.
+pub fn cells(scenario: &Scenario, row: i64) -> (Option<i64>, Option<i64>, i64, i64) {
+    let random = &mut Random(choice(scenario.seed, usize::MAX, row.cast_unsigned(), 0));
+    let below = |random: &mut Random, most: u64| i64::try_from(random.next() % most).ok();
+    let key = below(random, scenario.keys).filter(|_| !random.in_a_hundred(14));
+    let channel = below(random, scenario.channels).filter(|_| !random.in_a_hundred(14));
+    let cost = i64::try_from(random.next() % 8).unwrap_or_default();
+    let late = i64::try_from(random.next() % 2_003).unwrap_or_default();
+    (key, channel, cost, row * 1_009 - late)
+}
+
+/// Makes a batch of the input.
+pub fn input_batch(scenario: &Scenario, first: i64, rows: usize) -> RecordBatch {
+    let rows: Vec<i64> = (first..).take(rows).collect();
+    let cells: Vec<_> = rows.iter().map(|row| cells(scenario, *row)).collect();
+    let columns = [
+        Int64Array::from(rows),
+        cells.iter().map(|it| it.0).collect(),
+        cells.iter().map(|it| it.1).collect(),
+        Int64Array::from_iter_values(cells.iter().map(|it| it.2)),
+        Int64Array::from_iter_values(cells.iter().map(|it| it.3)),
+    ];
+    let columns = columns.map(|it| Arc::new(it) as _).to_vec();
+    RecordBatch::try_new(input_schema(), columns).expect("the columns fit")
+}
+
+/// Reads rows of batches that have what operators up to one made of them.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    row: &'a Int64Array,
+    scenario: &'a Scenario,
+    /// Of each operator, of each of its functions.
+    values: Vec<Vec<&'a Int64Array>>,
+}
+
+impl<'a> Reader<'a> {
+    /// Finds the columns of what `operators` have made.
+    pub fn new(scenario: &'a Scenario, batch: &'a RecordBatch, operators: usize) -> Self {
+        let column = |name: &str| {
+            let column = batch.column_by_name(name);
+            column.expect("all columns are there").as_primitive::<Int64Type>()
+        };
+        let of = |operator: usize| {
+            let functions = scenario.operators[operator].calls.len();
+            (0..functions).map(|it| column(&result_name(operator, it))).collect()
+        };
+        Self { row: column("row"), scenario, values: (0..operators).map(of).collect() }
+    }
+
+    /// Reads one row.
+    pub fn path(&self, index: usize) -> Path {
+        let row = self.row.value(index);
+        let (key, channel, cost, _) = cells(self.scenario, row);
+        let value = |it: &&Int64Array| it.is_valid(index).then(|| it.value(index));
+        let values = self.values.iter().map(|it| it.iter().map(value).collect()).collect();
+        Path { row, key, channel, cost: cost.cast_unsigned(), values }
+    }
+}
+
+/// Reads what was captured: kind and attempts, where a row failed.
+pub fn captured(batch: &RecordBatch, name: &str, index: usize) -> Option<(String, u32)> {
+    let errors = batch.column_by_name(name)?.as_struct();
+    if errors.is_null(index) {
+        return None;
+    }
+    let kinds: &StringArray = errors.column_by_name("kind")?.as_string();
+    let attempts = errors.column_by_name("attempts")?.as_primitive::<Int32Type>();
+    Some((kinds.value(index).to_owned(), attempts.value(index).cast_unsigned()))
+}

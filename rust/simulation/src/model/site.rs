@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A function of the chain in the model: its rows and its calls.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sparkawait_core::operator::AttemptId;
+use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
+
+use crate::limits::Limits;
+use crate::rules::{RULES, Wait};
+use crate::scenario::{CallPlan, HedgePlan, Mode, OperatorPlan};
+use crate::trace::{Broken, Id, Path, Said};
+
+pub(super) type Checked<T = ()> = Result<T, Broken>;
+
+/// Why a row has no results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Its last call failed.
+    Function,
+    /// Its time passed, or that of its last attempt.
+    Time,
+    /// It brought several results beside others.
+    Several,
+}
+
+/// What a row came to at a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// So many results.
+    Results {
+        /// Of the reply.
+        serial: i64,
+        /// How many.
+        count: u32,
+    },
+    /// None, for a reason.
+    Failed(Why),
+}
+
+/// What a row does at a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is called.
+    Running,
+    /// It waits for its next attempt, not before `due`.
+    BackOff {
+        /// Nanoseconds on the clock.
+        due: u64,
+    },
+    /// Its call was cancelled: its time has passed, or it is tried again from then on.
+    Cut {
+        /// When, if it may be.
+        due: Option<u64>,
+    },
+    /// The function is asked, or is to be.
+    Asked,
+    /// It has an outcome.
+    Done(Outcome),
+}
+
+/// A row at a function.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Position in the input.
+    pub row: i64,
+    /// Its channel.
+    pub channel: Option<i64>,
+    /// What it costs.
+    pub cost: u64,
+    /// Its time runs not before that.
+    pub at: u64,
+    /// Its time runs from then on at the latest.
+    pub first_call: Option<u64>,
+    /// Attempts so far.
+    pub attempts: u32,
+    /// Now.
+    pub state: State,
+    /// State and attempts before the last replies, as long as nobody knows whether those were looked at.
+    pub(super) before: Option<(State, u32)>,
+    /// Whether nobody will know: the task that may have done so is gone.
+    pub(super) is_vague: bool,
+    /// Attempts beyond those of its retries: it was saved while the function was asked.
+    pub(super) beyond: u32,
+    /// Calls that may still count.
+    pub(super) live: u32,
+    /// The wait of the task before its last call was answered, and whether that asked for another one.
+    pub(super) answered_at: Option<(u64, bool)>,
+    /// Whether its time may have passed in a task that is gone.
+    pub(super) may_be_late: bool,
+    /// When its state changed.
+    pub(super) changed_at: u64,
+    /// When it was done.
+    pub done_at: Option<u64>,
+}
+
+/// A call that was not answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flying {
+    pub(super) id: Id,
+    pub(super) started: u64,
+    /// Whether it is to be cancelled: the other call of its row has answered.
+    pub(super) is_doomed: bool,
+}
+
+/// What a destination asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AskedPause {
+    pub(super) channel: Option<i64>,
+    pub(super) until: u64,
+    pub(super) started: u64,
+}
+
+/// A function of the chain.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// Which operator calls it.
+    pub operator: usize,
+    /// How.
+    pub plan: CallPlan,
+    /// In which order.
+    pub(super) mode: Mode,
+    pub(super) is_branch: bool,
+    pub(super) capacity: usize,
+    /// Whether the time of a row begins exactly with its first call.
+    pub(super) is_exact: bool,
+    /// The rows that it was called for, and those that had no time for a call.
+    pub rows: BTreeMap<Id, Row>,
+    pub(super) flying: BTreeMap<AttemptId, Flying>,
+    pub(super) limits: Limits,
+    /// Pauses that are in the mail.
+    pub(super) told: Vec<AskedPause>,
+    /// Until when, and the start of the call that said so.
+    pub(super) paused: BTreeMap<Option<i64>, (u64, u64)>,
+    /// The last row that was called for the first time: of all, and of each key.
+    pub(super) last_first: Option<i64>,
+    pub(super) last_of_key: BTreeMap<i64, i64>,
+    pub(super) is_closed: bool,
+    /// How often the task has waited.
+    pub(super) parks: u64,
+    /// Calls so far.
+    pub calls: u64,
+    /// Those of them that were further attempts.
+    pub retries: u64,
+    /// Those that stood beside others.
+    pub hedges: u64,
+    /// Calls that were cancelled.
+    pub cancels: u64,
+}
+
+pub(super) fn is_failure(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Failed(_))
+}
+
+pub(super) fn outcome_of(said: Said, is_branch: bool) -> Outcome {
+    match said {
+        Said::Results { count, .. }
+            if count > 1 && is_branch && RULES.several_beside_others_fail =>
+        {
+            Outcome::Failed(Why::Several)
+        }
+        Said::Results { serial, count, .. } => Outcome::Results { serial, count },
+        Said::Failure { .. } => Outcome::Failed(Why::Function),
+    }
+}
+
+/// Several results beside others are a failure, and that is final.
+pub(super) fn asks_for_retry(said: Said, is_branch: bool) -> bool {
+    match said {
+        Said::Results { count, .. }
+            if count > 1 && is_branch && RULES.several_beside_others_fail =>
+        {
+            false
+        }
+        Said::Results { retry, .. } | Said::Failure { retry, .. } => retry,
+    }
+}
+
+pub(super) fn is_exact(mode: Mode, is_branch: bool, plan: &CallPlan) -> bool {
+    let by_key = mode == Mode::KeyOrdered && !is_branch && RULES.ages(Wait::Key);
+    let by_channel = plan.has_policies() && RULES.ages(Wait::Channel);
+    !by_key && !by_channel
+}
+
+impl CallPlan {
+    pub(super) fn may_retry(&self, attempts: u32) -> bool {
+        self.retry.is_some_and(|it| attempts <= it.max_retries)
+    }
+
+    /// Nanoseconds after an attempt, at least.
+    pub(super) fn back_off(&self, attempts: u32) -> Option<u64> {
+        let plan = self.retry?;
+        if plan.full_jitter {
+            return Some(0);
+        }
+        let time = Duration::from_nanos;
+        let strategy = AsyncRetryStrategy::exponential_backoff(
+            plan.max_retries,
+            time(plan.initial),
+            time(plan.maximum),
+            plan.multiplier,
+            Jitter::None,
+        );
+        u64::try_from(strategy.backoff(attempts, 0).as_nanos()).ok()
+    }
+}
+
+impl Row {
+    pub(super) fn new(path: &Path, at: u64) -> Self {
+        Self {
+            row: path.row,
+            channel: path.channel,
+            cost: path.cost,
+            at,
+            first_call: None,
+            attempts: 0,
+            state: State::BackOff { due: at },
+            before: None,
+            is_vague: false,
+            beyond: 0,
+            live: 0,
+            answered_at: None,
+            may_be_late: false,
+            changed_at: at,
+            done_at: None,
+        }
+    }
+
+    /// Returns its outcome, if it has one.
+    pub fn state(&self) -> Option<Outcome> {
+        if let State::Done(outcome) = self.state { Some(outcome) } else { None }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self.state, State::Done(_))
+    }
+
+    /// The task that called for it is gone.
+    pub(super) fn interrupt(&mut self, now: u64) {
+        match self.state {
+            State::Running => {
+                self.attempts -= u32::from(RULES.restored_call_keeps_its_number);
+                self.state = State::BackOff { due: now };
+            }
+            State::Asked | State::Cut { .. } => {
+                self.beyond += 1;
+                self.state = State::Cut { due: Some(now) };
+            }
+            State::BackOff { .. } | State::Done(_) => {}
+        }
+    }
+
+    pub(super) fn set(&mut self, state: State, now: u64, keeps_before: bool) {
+        if keeps_before {
+            self.before.get_or_insert((self.state, self.attempts));
+        } else {
+            self.before = None;
+        }
+        self.is_vague = false;
+        (self.state, self.changed_at) = (state, now);
+        self.done_at = matches!(state, State::Done(_)).then_some(now);
+    }
+}
+
+impl Site {
+    /// Knows of no row.
+    pub(super) fn new(operator: usize, plan: &OperatorPlan, calls: &CallPlan) -> Self {
+        Self {
+            operator,
+            plan: calls.clone(),
+            mode: plan.mode,
+            is_branch: plan.is_fan_out,
+            capacity: plan.capacity,
+            is_exact: is_exact(plan.mode, plan.is_fan_out, calls),
+            rows: BTreeMap::new(),
+            flying: BTreeMap::new(),
+            limits: Limits::new(&calls.limits),
+            told: Vec::new(),
+            paused: BTreeMap::new(),
+            last_first: None,
+            last_of_key: BTreeMap::new(),
+            is_closed: false,
+            parks: 0,
+            calls: 0,
+            retries: 0,
+            hedges: 0,
+            cancels: 0,
+        }
+    }
+
+    /// Rows without keys and channels are called in the order in which they came.
+    pub(super) fn first_call_in_order(&mut self, of_head: bool, path: &Path) -> Checked {
+        if !of_head || self.plan.channels.is_some() || self.is_branch {
+            return Ok(());
+        }
+        let last = match (self.mode, path.key) {
+            (Mode::KeyOrdered, None) => return Ok(()),
+            (Mode::KeyOrdered, Some(key)) => self.last_of_key.insert(key, path.row),
+            _ => self.last_first.replace(path.row),
+        };
+        if last.is_some_and(|it| it >= path.row) {
+            let what = format!("row {} is called behind {last:?}", path.row);
+            return Err(Broken::new("rows are called in order", what));
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_pause(&self, path: &Path, now: u64) -> Checked {
+        let channel = path.channel.filter(|_| self.plan.channels.is_some());
+        match self.paused.get(&channel) {
+            Some((until, _)) if now < *until => {
+                let what = format!("row {} is called at {now}, paused until {until}", path.row);
+                Err(Broken::new("a pause that a destination asks for", what))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn learn_pauses(&mut self) {
+        for AskedPause { channel, until, started } in std::mem::take(&mut self.told) {
+            let known = self.paused.entry(channel).or_insert((0, 0));
+            if started >= known.1 {
+                *known = (known.0.max(until), started);
+            }
+        }
+    }
+
+    /// A row is called anew.
+    pub(super) fn attempt(&mut self, id: Id, attempt: AttemptId, now: u64) -> Checked {
+        let row = self.rows.get_mut(&id).expect("it was put there");
+        if let Some((state, attempts)) = row.before.take().filter(|_| row.is_vague)
+            && (row.is_done() || attempt.attempt != row.attempts + 1)
+        {
+            // The task was saved before it saw the last reply.
+            (row.state, row.attempts) = (state, attempts);
+            row.interrupt(0);
+        }
+        let due = match row.state {
+            State::BackOff { due } | State::Cut { due: Some(due) } => due,
+            State::Running | State::Cut { due: None } | State::Asked | State::Done(_) => {
+                let what = format!("{attempt:?} at {now} of {row:?}");
+                return Err(Broken::new(
+                    "one attempt at a time, and none of a row that is done",
+                    what,
+                ));
+            }
+        };
+        let what = || format!("{attempt:?} at {now} of {row:?}");
+        if now < due {
+            return Err(Broken::new("no attempt before its back-off is over", what()));
+        }
+        if attempt.attempt != row.attempts + 1 {
+            return Err(Broken::new("attempts are numbered", what()));
+        }
+        let retries = self.plan.retry.map_or(0, |it| it.max_retries);
+        if attempt.attempt > 1 + retries + row.beyond {
+            return Err(Broken::new("no more retries than permitted", what()));
+        }
+        if let (Some(first), Some(timeout)) = (row.first_call, self.plan.timeout)
+            && first + timeout < now.saturating_sub(SLACK)
+        {
+            return Err(Broken::new("no attempt when the time of a row has passed", what()));
+        }
+        row.attempts += 1;
+        row.live = 1;
+        row.first_call.get_or_insert(now);
+        row.set(State::Running, now, false);
+        self.retries += u64::from(row.attempts > 1);
+        self.check_slots(now)
+    }
+
+    /// A row is called a second time beside a call.
+    pub(super) fn hedge(&mut self, id: Id, attempt: AttemptId, now: u64) -> Checked {
+        let row = self.rows.get_mut(&id).expect("it was put there");
+        let what = format!("{attempt:?} at {now} of {row:?}");
+        let Some(HedgePlan { after, max_extra }) = self.plan.hedge else {
+            return Err(Broken::new("no second call without `hedge`", what));
+        };
+        let beside = self.flying.get(&attempt.first()).filter(|it| it.id == id && !it.is_doomed);
+        let Some(beside) = beside.filter(|_| row.live == 1) else {
+            // What the first one said may still be in the mail.
+            let asks = match row.answered_at {
+                Some((parks, asks)) if parks == self.parks => asks,
+                _ => return Err(Broken::new("a second call beside the first", what)),
+            };
+            self.hedges += 1;
+            if asks {
+                // It is left to this one.
+                (row.state, row.live, row.done_at) = (State::Running, 1, None);
+            }
+            return Ok(());
+        };
+        if after.is_some_and(|it| now < beside.started + it) {
+            return Err(Broken::new("a second call beside a slow one", what));
+        }
+        row.live = 2;
+        self.hedges += 1;
+        #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+        let (hedges, first) = (self.hedges as f64, (self.calls + 1 - self.hedges) as f64);
+        if hedges > first * max_extra + 1e-6 {
+            return Err(Broken::new("no more second calls than were earned", what));
+        }
+        let pairs = self.rows.values().filter(|it| it.live == 2).count();
+        if RULES.hedges_leave_a_permit && 2 * pairs >= self.plan.max_concurrency {
+            return Err(Broken::new("rows with two calls leave a permit", what));
+        }
+        Ok(())
+    }
+
+    /// Calls at a time: in all, and of each channel.
+    pub(super) fn check_calls(&self, now: u64) -> Checked {
+        let counts = |it: &&(AttemptId, Flying)| RULES.hedge_takes_a_permit || !it.0.is_hedge();
+        let flying: Vec<_> = self.flying.iter().map(|it| (*it.0, *it.1)).collect();
+        let calls = flying.iter().filter(counts).count();
+        let most = self.plan.max_concurrency;
+        if calls > most {
+            let what = format!("{calls} of {most} at {now}");
+            return Err(Broken::new("no more calls than max_concurrency", what));
+        }
+        let adaptive = self.plan.adaptive_limit.map_or(u32::MAX, |it| it.1.max(it.0));
+        let of_channel = self.plan.channels.map_or(u32::MAX, |it| it.max_per_channel.max(1));
+        let most = adaptive.min(of_channel) as usize;
+        if most >= self.plan.max_concurrency {
+            return Ok(());
+        }
+        let mut channels: BTreeMap<Option<i64>, usize> = BTreeMap::new();
+        for (_, call) in flying {
+            let channel = self.rows[&call.id].channel.filter(|_| self.plan.channels.is_some());
+            let calls = channels.entry(channel).or_default();
+            *calls += 1;
+            if *calls > most {
+                let what = format!("{calls} of {most} of channel {channel:?} at {now}");
+                return Err(Broken::new("no more calls of a channel than max_per_channel", what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows that were called and are not done hold slots.
+    pub(super) fn check_slots(&self, now: u64) -> Checked {
+        if self.plan.channels.is_some() || self.is_branch {
+            return Ok(());
+        }
+        let is_held = |it: &&Row| {
+            it.attempts > 0
+                && !it.is_done()
+                && (it.live > 0 || !self.may_time_out(it, now))
+                && (RULES.back_off_holds_a_slot || it.live > 0)
+        };
+        let open = self.rows.values().filter(is_held).count();
+        if open > self.capacity {
+            let what = format!("{open} rows of {} at {now}", self.capacity);
+            return Err(Broken::new("no more rows than capacity", what));
+        }
+        Ok(())
+    }
+
+    /// Whether the time of a row may have passed.
+    pub(super) fn has_passed(&self, row: &Row, now: u64) -> bool {
+        let since = row.first_call.filter(|_| self.is_exact).unwrap_or(row.at);
+        self.plan.timeout.is_some_and(|it| since + it <= now)
+    }
+
+    /// Whether a row that is not called at present may have run out of time, or have been refused.
+    pub fn may_time_out(&self, row: &Row, now: u64) -> bool {
+        let is_too_late = |due: u64| {
+            let since = row.first_call.filter(|_| self.is_exact).unwrap_or(row.at);
+            let rule = RULES.late_back_off_ends_the_row && row.attempts > 0;
+            let has_jitter = self.plan.retry.is_some_and(|it| it.full_jitter);
+            let longest = if has_jitter { self.plan.retry.map_or(0, |it| it.maximum) } else { 0 };
+            // What was said is looked at later.
+            let lag = now.saturating_sub(row.changed_at);
+            rule && self.plan.timeout.is_some_and(|it| since + it <= due + longest + lag)
+        };
+        match row.state {
+            State::Running | State::Done(_) | State::Asked => false,
+            State::Cut { .. } => true,
+            State::BackOff { due } => {
+                let may_be = row.may_be_late || self.is_refused();
+                may_be || self.has_passed(row, now) || is_too_late(due)
+            }
+        }
+    }
+
+    /// Whether a row that came at `at` may have ended without a call.
+    pub fn may_time_out_uncalled(&self, at: u64, now: u64) -> bool {
+        self.is_refused() || self.plan.timeout.is_some_and(|it| at + it <= now)
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        self.plan.pause.is_some_and(|it| it.refuses)
+    }
+}
+
+/// How late a task may look at the time: its thread does other things meanwhile.
+const SLACK: u64 = 2_000_000_000;

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What holds of a row, as data: whoever changes a rule of the operator changes it here, too.
+//!
+//! Nothing here says how the operator does it. [`model`](crate::model) reads this table and holds what
+//! it sees of a task against it.
+
+/// What a row waits for that was never called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// A slot of `capacity`, a permit of `max_concurrency`.
+    Slot,
+    /// An earlier row of its key.
+    Key,
+    /// A credit of its channel.
+    Channel,
+    /// A limit in time, or a pause that its destination asked for.
+    Limit,
+}
+
+/// What a call said, or what was done to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It returned, and nothing asks for another attempt.
+    Answered,
+    /// It failed for good.
+    Failed,
+    /// It failed or returned, and another attempt may be worth it.
+    AsksForRetry,
+    /// `attempt_timeout` passed.
+    AttemptTimedOut,
+    /// The `timeout` of its row passed.
+    TimedOut,
+}
+
+/// What becomes of a row whose last call has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It has its results.
+    Results,
+    /// It has failed.
+    Failure,
+    /// It is called again, after a back-off.
+    BackOff,
+    /// The function is asked what to put out, if it wants to be; else it has failed.
+    AskOrFail,
+}
+
+/// The rules.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "a table")]
+pub struct Rules {
+    /// Whether the `timeout` of a row runs while it waits for its first call.
+    pub ages_in: &'static [(Wait, bool)],
+    /// What follows the end of the last call of a row: with another attempt left, and without.
+    pub after: &'static [(Ended, Next, Next)],
+    /// A row in back-off holds a permit of `max_concurrency`.
+    pub back_off_holds_a_permit: bool,
+    /// A row in back-off holds a slot of `capacity`, where there are no channels.
+    pub back_off_holds_a_slot: bool,
+    /// A second call beside a slow one takes a permit.
+    pub hedge_takes_a_permit: bool,
+    /// It pays limits in time.
+    pub hedge_pays: bool,
+    /// Rows with two calls hold less than all permits.
+    pub hedges_leave_a_permit: bool,
+    /// Each further attempt pays limits in time.
+    pub retry_pays: bool,
+    /// Cancellations of a burst are told before the calls that take their places.
+    pub cancels_come_first: bool,
+    /// A back-off that would end after the time of its row ends the row at once.
+    pub late_back_off_ends_the_row: bool,
+    /// A row that was restored has the whole of its timeout again.
+    pub restored_has_all_time: bool,
+    /// A call that was in flight when its row was saved is made again under the same number.
+    pub restored_call_keeps_its_number: bool,
+    /// A call that is cancelled in the burst that it begins in is not made, but counts as an attempt.
+    pub a_call_in_vain_counts: bool,
+    /// A function that is called beside others may return one result at most.
+    pub several_beside_others_fail: bool,
+}
+
+/// Those of today.
+pub const RULES: Rules = Rules {
+    ages_in: &[(Wait::Slot, false), (Wait::Key, true), (Wait::Channel, true), (Wait::Limit, false)],
+    after: &[
+        (Ended::Answered, Next::Results, Next::Results),
+        (Ended::Failed, Next::Failure, Next::Failure),
+        (Ended::AsksForRetry, Next::BackOff, Next::Failure),
+        (Ended::AttemptTimedOut, Next::BackOff, Next::Failure),
+        (Ended::TimedOut, Next::AskOrFail, Next::AskOrFail),
+    ],
+    back_off_holds_a_permit: false,
+    back_off_holds_a_slot: true,
+    hedge_takes_a_permit: true,
+    hedge_pays: true,
+    hedges_leave_a_permit: true,
+    retry_pays: true,
+    cancels_come_first: true,
+    late_back_off_ends_the_row: true,
+    restored_has_all_time: true,
+    restored_call_keeps_its_number: true,
+    a_call_in_vain_counts: true,
+    several_beside_others_fail: true,
+};
+
+impl Rules {
+    /// Returns whether a row ages while it waits for that.
+    pub fn ages(&self, wait: Wait) -> bool {
+        self.ages_in.iter().any(|(it, ages)| *it == wait && *ages)
+    }
+
+    /// Returns what follows.
+    pub fn next(&self, ended: Ended, can_retry: bool) -> Next {
+        let found = self.after.iter().find(|it| it.0 == ended);
+        found.map_or(Next::Failure, |it| if can_retry { it.1 } else { it.2 })
+    }
+}

@@ -463,7 +463,7 @@ impl Model {
                 row.interrupt(now);
                 let may_be_called = !row.is_done() || row.is_vague;
                 if may_be_called && RULES.restored_has_all_time {
-                    (row.at, row.first_call) = (now, None);
+                    (row.at, row.first_call, row.is_restored) = (now, None, true);
                 }
             }
         }

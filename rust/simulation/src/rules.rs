@@ -15,6 +15,8 @@ pub enum Wait {
     Channel,
     /// A limit in time, or a pause that its destination asked for.
     Limit,
+    /// A permit, after it was restored: it was admitted before.
+    Restored,
 }
 
 /// What a call said, or what was done to it.
@@ -81,7 +83,13 @@ pub struct Rules {
 
 /// Those of today.
 pub const RULES: Rules = Rules {
-    ages_in: &[(Wait::Slot, false), (Wait::Key, true), (Wait::Channel, true), (Wait::Limit, false)],
+    ages_in: &[
+        (Wait::Slot, false),
+        (Wait::Key, true),
+        (Wait::Channel, true),
+        (Wait::Limit, false),
+        (Wait::Restored, true),
+    ],
     after: &[
         (Ended::Answered, Next::Results, Next::Results),
         (Ended::Failed, Next::Failure, Next::Failure),

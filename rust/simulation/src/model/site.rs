@@ -89,6 +89,8 @@ pub struct Row {
     pub(super) answered_at: Option<(u64, bool)>,
     /// Whether its time may have passed in a task that is gone.
     pub(super) may_be_late: bool,
+    /// Whether it was admitted by a task that is gone.
+    pub(super) is_restored: bool,
     /// When its state changed.
     pub(super) changed_at: u64,
     /// When it was done.
@@ -222,6 +224,7 @@ impl Row {
             live: 0,
             answered_at: None,
             may_be_late: false,
+            is_restored: false,
             changed_at: at,
             done_at: None,
         }
@@ -456,16 +459,22 @@ impl Site {
         Ok(())
     }
 
+    /// When the time of a row began, at the earliest.
+    fn since(&self, row: &Row) -> u64 {
+        let is_exact = self.is_exact && !(row.is_restored && RULES.ages(Wait::Restored));
+        row.first_call.filter(|_| is_exact).unwrap_or(row.at)
+    }
+
     /// Whether the time of a row may have passed.
     pub(super) fn has_passed(&self, row: &Row, now: u64) -> bool {
-        let since = row.first_call.filter(|_| self.is_exact).unwrap_or(row.at);
+        let since = self.since(row);
         self.plan.timeout.is_some_and(|it| since + it <= now)
     }
 
     /// Whether a row that is not called at present may have run out of time, or have been refused.
     pub fn may_time_out(&self, row: &Row, now: u64) -> bool {
         let is_too_late = |due: u64| {
-            let since = row.first_call.filter(|_| self.is_exact).unwrap_or(row.at);
+            let since = self.since(row);
             let rule = RULES.late_back_off_ends_the_row && row.attempts > 0;
             let has_jitter = self.plan.retry.is_some_and(|it| it.full_jitter);
             let longest = if has_jitter { self.plan.retry.map_or(0, |it| it.maximum) } else { 0 };

@@ -360,7 +360,8 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
     pub(crate) fn stuck(&self) -> X::Error {
         let rooms = self.operators.iter().enumerate().map(|(position, it)| it.describe(position));
         X::broken(format!(
-            "the task would wait for ever: it holds rows, and no call is in flight, no deadline is set              and nothing was sent to it. {}",
+            "the task would wait for ever: it holds rows, and no call is in flight, no deadline is set \
+             and nothing was sent to it. {}",
             rooms.collect::<Vec<_>>().join(". ")
         ))
     }

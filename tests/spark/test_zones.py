@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait.spark.schemas import conformed, with_zone
+from sparkawait.spark.schemas import Times, conformed, with_zone
 from sparkawait.testing import LookupServer
 
 pytestmark = pytest.mark.spark
@@ -30,7 +30,7 @@ def test_nested_timestamps_get_the_zone_and_local_ones_do_not():
         ]
     )
 
-    found = conformed(schema, "Asia/Kolkata")
+    found = conformed(schema, Times("Asia/Kolkata"))
 
     assert found.field("wall").type == wall
     assert found.field("at").equals(schema.field("at").with_type(at), check_metadata=True)

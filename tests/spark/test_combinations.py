@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 import sparkawait as sa
 from tests.support.scripted_server import Answer, ScriptedServer
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.newest_spark]
 
 WAITS = {
     "ordered": sa.ordered_wait,

@@ -11,7 +11,6 @@ mod config;
 mod hedge_handler;
 mod hedging;
 mod in_flight;
-mod levels;
 mod metrics;
 mod remarks;
 mod result_handler;
@@ -26,8 +25,7 @@ pub use action::{
     Remark, Retry, TooLate,
 };
 pub use config::{Config, EndOfInput, FailurePolicy, HedgedAttempts, OutputMode};
-pub use levels::Levels;
-pub use metrics::Metrics;
+pub use metrics::{Levels, Metrics};
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotState};
 pub use snapshot_codec::{SnapshotError, decode_snapshot, encode_snapshot};
 

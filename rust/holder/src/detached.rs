@@ -11,23 +11,23 @@ use std::time::{Duration, Instant};
 use arrow::array::RecordBatch;
 use sparkawait_runtime::{MetricsReader, OperatorMetrics, Patience, Turn};
 use sparkawait_task::error::TaskError;
+use sparkawait_task::shared;
 use sparkawait_task::task::{TaskDriver, TaskFeeder};
 
 use crate::bundles::{BundleId, Bundles};
 use crate::idle::Idle;
 use crate::ipc;
-use crate::of_process::OfProcess;
 use crate::random::random;
 use crate::state::{TaskId, count_rows, write_operators};
 
 type Tasks = Mutex<BTreeMap<[u8; 16], Weak<DetachedTask>>>;
 
 /// All tasks of this process that are there.
-static TASKS: OfProcess<Tasks> = OfProcess::new();
+static TASKS: shared::Shared = shared::Shared::new();
 
 /// Does something with all tasks.
 fn with_tasks<T>(act: impl FnOnce(&mut BTreeMap<[u8; 16], Weak<DetachedTask>>) -> T) -> T {
-    act(&mut TASKS.get().lock().unwrap_or_else(PoisonError::into_inner))
+    act(&mut TASKS.of_process::<Tasks>().lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// A row that was restored so often makes its part wait for it, so that it gets an outcome however

@@ -26,7 +26,6 @@ pub mod detached;
 pub mod endpoint;
 mod idle;
 pub mod ipc;
-mod of_process;
 mod random;
 mod reader;
 pub mod state;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One operator of a task, with its function and all that bounds what it does.
 
-mod room;
-mod settling;
+mod report;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,15 +14,14 @@ use sparkawait_core::time::ProcessingTime;
 
 use crate::account::Account;
 use crate::async_function::AsyncFunction;
-use crate::backlog_warning::BacklogWarning;
 use crate::batch_codec::{BatchCodec, CarryCodec, Restored};
 use crate::byte_bounds::ByteBounds;
 use crate::channel_recorder::ChannelRecorder;
 use crate::driver_config::DriverConfig;
-use crate::limit_warning::LimitWarning;
 use crate::metrics::{LatencyRecorder, OperatorMetrics};
 use crate::output_flusher::OutputFlusher;
 use crate::output_size::OutputSize;
+use crate::warnings::{BacklogWarning, LimitWarning};
 
 /// One operator of a task, with the function that it calls.
 ///

@@ -21,7 +21,6 @@
 
 mod account;
 pub mod async_function;
-mod backlog_warning;
 pub mod batch_codec;
 mod byte_bounds;
 pub mod chained_operator;
@@ -33,7 +32,6 @@ pub mod fan_out;
 pub mod feeder;
 pub mod held_part;
 pub mod host_limit;
-mod limit_warning;
 pub mod log;
 pub mod mail;
 pub mod metrics;
@@ -45,6 +43,7 @@ pub mod part;
 pub mod private_folder;
 pub mod shared_page;
 pub mod tokio_runtime;
+mod warnings;
 
 pub use async_function::AsyncFunction;
 pub use batch_codec::{BatchCodec, CarryCodec, Restored, RowsLeft};

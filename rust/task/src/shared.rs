@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::fmt;
 use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,6 +52,11 @@ impl Shared {
         let value = Arc::new(make()?);
         values.insert(key.to_owned(), Arc::clone(&value) as Arc<dyn Any + Send + Sync>);
         Ok(value)
+    }
+
+    /// Returns the one value of a type that this process has, made as its default.
+    pub fn of_process<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        self.get_or_make("", || Ok::<_, Infallible>(T::default())).unwrap_or_else(|it| match it {})
     }
 
     fn of_this_process(&self) -> Arc<ProcessMap> {

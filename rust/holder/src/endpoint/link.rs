@@ -17,6 +17,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use sparkawait_runtime::clock::{Clock, MonotonicClock};
 use sparkawait_runtime::tokio_runtime;
+use sparkawait_task::shared::Shared;
 use sparkawait_task::supervision::spawn_aside;
 use sparkawait_wire::{ChannelKey, Connection, ConnectionConfig, ConnectionError, Event};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -26,7 +27,6 @@ use tokio::sync::Notify;
 use super::inbox::{Inbox, Received};
 use super::messages::{ANSWER, Address, GIVEN_UP, Subject, UNUSED};
 use super::socket::connect_within;
-use crate::of_process::OfProcess;
 
 /// Room for what comes at once.
 const READ: usize = 256 << 10;
@@ -47,11 +47,11 @@ const MAX_FRAME: usize = 1 << 30;
 type Links = HashMap<String, Arc<Link>>;
 
 /// The connections that this process has made.
-static LINKS: OfProcess<Mutex<Links>> = OfProcess::new();
+static LINKS: Shared = Shared::new();
 
 /// Does something with all of them, which does not block: the tokio thread waits for it, too.
 fn with_links<T>(act: impl FnOnce(&mut Links) -> T) -> T {
-    act(&mut LINKS.get().lock().unwrap_or_else(PoisonError::into_inner))
+    act(&mut LINKS.of_process::<Mutex<Links>>().lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Begins to serve what another process asks for, with the lock of the connection; an error if it

@@ -60,7 +60,7 @@ class Run:
             return {"result": result, "began": began}
 
         out = arrow.unordered_wait(
-            _batches(rows), function, schema=_SCHEMA, capacity=self.calls, timeout="60s"
+            _batches(rows), function, schema=_SCHEMA, max_concurrency=self.calls, timeout="60s"
         )
         return sum(batch.num_rows for batch in out)
 

@@ -74,7 +74,7 @@ def figures(settings: Settings) -> list[Figure]:
             lookup = sa.http.get(
                 nginx.url + "/{key}", SCHEMA, max_requests=CONNECTIONS, proxy=False
             )
-            ours = sa.unordered_wait(keyed, lookup, capacity=CAPACITY)
+            ours = sa.unordered_wait(keyed, lookup, max_concurrency=CAPACITY)
             usual = map_in_arrow(frame, aiohttp_recipe(nginx.url), f"id bigint, {SCHEMA}")
             cpu = CpuMeter(nginx)
             usual_rates, our_rates = alternate(

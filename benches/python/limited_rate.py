@@ -36,7 +36,7 @@ def figures(settings: Settings) -> list[Figure]:
     def taking(**options: Any) -> Callable[[], float]:
         def drain() -> None:
             for _ in sparkawait.arrow.unordered_wait(
-                batches, simulated(), capacity=CAPACITY, **options
+                batches, simulated(), max_concurrency=CAPACITY, **options
             ):
                 pass
 

@@ -25,7 +25,7 @@ def figures(settings: Settings) -> list[Figure]:
     function = simulated(uniform("1ms", "20ms"))
 
     def unordered() -> float:
-        out = sparkawait.arrow.unordered_wait(batches, function, capacity=CALLS)
+        out = sparkawait.arrow.unordered_wait(batches, function, max_concurrency=CALLS)
         return rate(rows, lambda: list(out))
 
     def ordered() -> float:

@@ -35,7 +35,7 @@ def figures(settings: Settings) -> list[Figure]:
         def drain() -> None:
             source = inputs[distinct]
             for _ in sparkawait.arrow.unordered_wait(
-                source, simulated(), capacity=CAPACITY, **options
+                source, simulated(), max_concurrency=CAPACITY, **options
             ):
                 pass
 

@@ -46,11 +46,15 @@ def figures(settings: Settings) -> list[Figure]:
         return rate(rows, lambda: _drain(batch.take(indices) for batch in batches))
 
     def ordered() -> float:
-        out = sparkawait.arrow.ordered_wait(batches, simulated(), capacity=CAPACITY)
+        out = sparkawait.arrow.ordered_wait(
+            batches, simulated(), max_concurrency=CAPACITY, capacity=CAPACITY
+        )
         return rate(rows, lambda: _drain(out))
 
     def unordered() -> float:
-        out = sparkawait.arrow.unordered_wait(batches, simulated(), capacity=CAPACITY)
+        out = sparkawait.arrow.unordered_wait(
+            batches, simulated(), max_concurrency=CAPACITY, capacity=CAPACITY
+        )
         return rate(rows, lambda: _drain(out))
 
     samples = alternate(settings.rounds, copy, ordered, unordered)

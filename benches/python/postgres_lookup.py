@@ -88,7 +88,7 @@ def figures(settings: Settings) -> list[Figure]:
         lookup = sa.postgres.lookup(
             server.dsn, STATEMENT, ["key"], schema="value string", connections=CONNECTIONS
         )
-        ours = sa.unordered_wait(frame, lookup, capacity=CALLS * CONNECTIONS)
+        ours = sa.unordered_wait(frame, lookup, max_concurrency=CALLS * CONNECTIONS)
         usual = map_in_arrow(short, with_asyncpg(server.dsn), SCHEMA)
         subject, baseline = alternate(
             settings.rounds,

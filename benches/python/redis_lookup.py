@@ -102,7 +102,7 @@ def figures(settings: Settings) -> list[Figure]:
         frame = spark.range(rows, numPartitions=1).selectExpr("id", key)
         short = spark.range(fewer, numPartitions=1).selectExpr("id", key)
         lookup = sa.redis.get(url, "{key}", schema="value string")
-        ours = sa.unordered_wait(frame, lookup, capacity=CALLS)
+        ours = sa.unordered_wait(frame, lookup, max_concurrency=CALLS)
         subject, gather, mget, benchmark = alternate(
             settings.rounds,
             cpu.taking("sparkawait", ours, rows),

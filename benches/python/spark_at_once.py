@@ -33,8 +33,8 @@ def figures(settings: Settings) -> list[Figure]:
         frame = spark.range(rows, numPartitions=1)
         short = spark.range(fewer, numPartitions=1)
         usual = map_in_arrow(short, recipe(double, columns, CALLS), "id bigint, doubled bigint")
-        ordered = sa.ordered_wait(frame, double, schema="doubled bigint", capacity=CALLS)
-        unordered = sa.unordered_wait(frame, double, schema="doubled bigint", capacity=CALLS)
+        ordered = sa.ordered_wait(frame, double, schema="doubled bigint", max_concurrency=CALLS)
+        unordered = sa.unordered_wait(frame, double, schema="doubled bigint", max_concurrency=CALLS)
         samples = alternate(
             settings.rounds,
             lambda: write_rate(usual, fewer),

@@ -58,7 +58,7 @@ class Hanging(sa.AsyncFunction):
 def _seconds(spark: SparkSession) -> float:
     with TemporaryDirectory() as directory:
         frame = spark.range(CALLS, numPartitions=1)
-        hanging = sa.unordered_wait(frame, Hanging(directory), capacity=CALLS, timeout=None)
+        hanging = sa.unordered_wait(frame, Hanging(directory), max_concurrency=CALLS, timeout=None)
         job = threading.Thread(target=_run, args=(hanging,))
         job.start()
         _time_in(directory, "hanging")

@@ -45,8 +45,8 @@ def _wide(spark: SparkSession, rows: int) -> DataFrame:
 def _figures(settings: Settings, columns: str, frame: DataFrame, rows: int) -> list[Figure]:
     schema = ", ".join(f"{name} {kind}" for name, kind in frame.dtypes)
     plain = map_in_arrow(frame, identity, schema)
-    ordered = sa.ordered_wait(frame, simulated(), capacity=CAPACITY)
-    unordered = sa.unordered_wait(frame, simulated(), capacity=CAPACITY)
+    ordered = sa.ordered_wait(frame, simulated(), max_concurrency=CAPACITY, capacity=CAPACITY)
+    unordered = sa.unordered_wait(frame, simulated(), max_concurrency=CAPACITY)
     samples = alternate(
         settings.rounds,
         lambda: write_rate(plain, rows),

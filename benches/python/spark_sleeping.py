@@ -38,7 +38,9 @@ def figures(settings: Settings) -> list[Figure]:
         usual = map_in_arrow(
             frame, recipe(double_later, columns, CALLS), "id bigint, doubled bigint"
         )
-        ours = sa.unordered_wait(frame, double_later, schema="doubled bigint", capacity=CALLS)
+        ours = sa.unordered_wait(
+            frame, double_later, schema="doubled bigint", max_concurrency=CALLS
+        )
         usual_rates, our_rates = alternate(
             min(settings.rounds, 3), lambda: write_rate(usual, rows), lambda: write_rate(ours, rows)
         )

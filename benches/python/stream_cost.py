@@ -104,7 +104,7 @@ def _batch_seconds(
     )
     if carry_over is not None and carry_over.vehicle == "transform_with_state":
         spark.conf.set(STORE, ROCKS)
-    out = sa.unordered_wait(stream, simulated(), capacity=CAPACITY, carry_over=carry_over)
+    out = sa.unordered_wait(stream, simulated(), max_concurrency=CAPACITY, carry_over=carry_over)
     with TemporaryDirectory(dir=folder) as checkpoint:
         writer = out.writeStream.format("noop").option("checkpointLocation", checkpoint)
         query = writer.trigger(processingTime="0 seconds").start()

@@ -171,7 +171,9 @@ def _full(spark: SparkSession, folder: Path, seconds: float) -> Figure:
 
 def _called(stream: DataFrame, call: Call, *, carries: bool) -> DataFrame:
     carry_over = sa.CarryOver() if carries else None
-    return sa.unordered_wait(stream, call, capacity=CAPACITY, timeout="60s", carry_over=carry_over)
+    return sa.unordered_wait(
+        stream, call, max_concurrency=CAPACITY, timeout="60s", carry_over=carry_over
+    )
 
 
 @contextmanager

@@ -31,7 +31,9 @@ def figures(settings: Settings) -> list[Figure]:
 
     def run(*, warm_up: bool) -> float:
         function = simulated(next(latest))
-        out = sparkawait.arrow.unordered_wait(batches, function, capacity=CALLS, warm_up=warm_up)
+        out = sparkawait.arrow.unordered_wait(
+            batches, function, max_concurrency=CALLS, warm_up=warm_up
+        )
         return rate(rows, lambda: deque(out, maxlen=0))
 
     samples = alternate(

@@ -52,7 +52,7 @@ def figures(settings: Settings) -> list[Figure]:
     with TemporaryDirectory() as directory, local_spark() as spark:
         notes = Path(directory) / "notes.txt"
         frame = spark.range(rows, numPartitions=1)
-        out = sa.unordered_wait(frame, NotesMemory(str(notes)), capacity=CAPACITY)
+        out = sa.unordered_wait(frame, NotesMemory(str(notes)), max_concurrency=CAPACITY)
         taken = write_rate(out, rows)
         lines = [line.split() for line in notes.read_text().splitlines()]
     calls = [int(line[0]) for line in lines]

@@ -31,10 +31,10 @@ from sparkawait._worker import address_space  # noqa: F401  # pyright: ignore[re
 from sparkawait import arrow, retry
 from sparkawait._core import VERSION, Row
 from sparkawait.adaptive_limit import AdaptiveLimit
-from sparkawait.adaptive_rate import AdaptiveRate
 from sparkawait.cache import Cache
 from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
+from sparkawait.circuit_breaker import CircuitBreaker
 from sparkawait.connectors import http, postgres, redis
 from sparkawait.durations import Duration
 from sparkawait.exceptions import (
@@ -59,7 +59,6 @@ from sparkawait.functions import (
 )
 from sparkawait.hedge import Hedge
 from sparkawait.native_function import NativeFunction
-from sparkawait.pause import Pause
 from sparkawait.rate_limit import RateLimit
 from sparkawait.retry import RetryAfter
 from sparkawait.retry_budget import RetryBudget
@@ -81,7 +80,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdaptiveLimit",
-    "AdaptiveRate",
     "AsyncFunction",
     "AsyncFunctionError",
     "AsyncFunctionLike",
@@ -92,6 +90,7 @@ __all__ = [
     "Cache",
     "CarryOver",
     "Channels",
+    "CircuitBreaker",
     "ConfigurationError",
     "Duration",
     "ElementTimeoutError",
@@ -103,7 +102,6 @@ __all__ = [
     "Metrics",
     "NativeFunction",
     "OperatorStateError",
-    "Pause",
     "RateLimit",
     "ResultError",
     "RetryAfter",

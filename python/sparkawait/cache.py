@@ -13,14 +13,13 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import NoReturn, cast
 
-from sparkawait._plan.checks import shown
+from sparkawait._plan.checks import MAX_BYTES, integer, shown
 from sparkawait.columns import ColumnLike, ColumnsLike, columns
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.sizes import Size, parse_size
 
 __all__ = ["Cache"]
-
-_MAX_COUNT = 2**40
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,8 @@ class Cache:
 
     Every Python worker process has its own cache, one per core of an executor, that lives as long
     as the process. Tasks, queries and micro-batches share it when they are given this very object.
-    A process keeps the last 16 caches.
+    A process keeps the last 16 caches. A short form, ``cache="10min"`` or ``cache=True``, is a
+    cache of its own in each call that says it; calls with one `WaitOptions` share that of the set.
 
     Functions that are given one cache share no results, but where they are the same: native ones
     if they were made with equal arguments, Python ones if Spark sends the same bytes for them. Two
@@ -48,7 +48,8 @@ class Cache:
 
     Args:
         max_rows: Most keys; ``None`` for no bound, and then `max_bytes` must be given.
-        max_bytes: Most bytes of keys and results in a process; ``None`` for no bound.
+        max_bytes: Most bytes of keys and results in a process, an int or a text such as
+            ``"64 MB"``; ``None`` for no bound.
         expire_after_write: How long a result is used after its call: a str with unit, a timedelta
             or seconds.
         expire_after_access: How long a result is used after it was used last.
@@ -77,7 +78,7 @@ class Cache:
     """
 
     max_rows: int | None = 100_000
-    max_bytes: int | None = None
+    max_bytes: Size | None = None
     expire_after_write: Duration | None = None
     expire_after_access: Duration | None = None
     cache_missing: bool = True
@@ -88,8 +89,12 @@ class Cache:
         """Checks the values."""
         if self.max_rows is None and self.max_bytes is None:
             _refuse("`Cache` needs `max_rows` or `max_bytes`, got None for both")
-        for name in ("max_rows", "max_bytes"):
-            _check_count(name, getattr(self, name))
+        kind = ErrorKind.CACHE_INVALID
+        if self.max_rows is not None:
+            integer(self.max_rows, "max_rows", 1, MAX_BYTES, kind=kind)
+        if self.max_bytes is not None:
+            size = parse_size(self.max_bytes, "max_bytes", most=MAX_BYTES, kind=kind)
+            object.__setattr__(self, "max_bytes", size)
         for name in ("expire_after_write", "expire_after_access"):
             value = getattr(self, name)
             if value is not None:
@@ -111,13 +116,6 @@ class Cache:
         renamed = copy(self)
         object.__setattr__(renamed, "key", tuple(key))
         return renamed
-
-
-def _check_count(name: str, value: object) -> None:
-    if value is None:
-        return
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MAX_COUNT:
-        _refuse(f"`{name}` must be an int between 1 and {_MAX_COUNT}, got {shown(value)}")
 
 
 def _refuse(message: str) -> NoReturn:

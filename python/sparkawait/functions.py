@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias, cast, overload
 
 from sparkawait._core import Row
-from sparkawait._plan.checks import MAX_BYTES, flag, integer, shown
+from sparkawait._plan.checks import MAX_BYTES, ObjectOf, flag, integer, shown
 from sparkawait._plan.signatures import misfit_of
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ElementTimeoutError, ErrorKind
 from sparkawait.function_context import FunctionContext
 from sparkawait.function_with_options import FunctionWithOptions, TakesOptions
 from sparkawait.native_function import NativeFunction
+from sparkawait.sizes import Size, parse_size
 from sparkawait.types import SchemaLike, to_schema
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Batch",
     "Row",
     "async_function",
+    "the_batch",
 ]
 
 Results: TypeAlias = Any
@@ -53,8 +55,9 @@ class Batch:
 
     Args:
         max_rows: Most rows in one call; no more than `capacity` rows are ever collected.
-        max_bytes: Sends a batch once its cells hold this many bytes; a larger single row is sent
-            alone. ``None`` does not look at bytes, which is faster.
+        max_bytes: Sends a batch once its cells hold this many bytes, an int or a text such as
+            ``"64 KB"``; a larger single row is sent alone. ``None`` does not look at bytes, which
+            is faster.
         linger: Longest time that a row waits for company: str with unit, timedelta or seconds.
         split_on_error: Whether a call that raises is made again for each half of its rows, one
             after the other, until the rows at fault are alone: they fail, the others have their
@@ -65,7 +68,7 @@ class Batch:
     """
 
     max_rows: int = 100
-    max_bytes: int | None = None
+    max_bytes: Size | None = None
     linger: Duration = "10ms"
     split_on_error: bool = False
 
@@ -78,7 +81,8 @@ class Batch:
         kind = ErrorKind.BATCH_INVALID
         integer(self.max_rows, "max_rows", 1, MAX_BYTES, kind=kind)
         if self.max_bytes is not None:
-            integer(self.max_bytes, "max_bytes", 1, MAX_BYTES, kind=kind)
+            size = parse_size(self.max_bytes, "max_bytes", most=MAX_BYTES, kind=kind)
+            object.__setattr__(self, "max_bytes", size)
         object.__setattr__(self, "linger", parse_duration(self.linger, "linger"))
         if not isinstance(cast("object", self.split_on_error), bool):
             msg = f"`split_on_error` must be a bool, got {shown(self.split_on_error)}"
@@ -88,6 +92,14 @@ class Batch:
     def linger_seconds(self) -> float:
         """The linger in seconds."""
         return parse_duration(self.linger, "linger")
+
+
+the_batch = ObjectOf(
+    Batch,
+    "a sparkawait.Batch, or an int for its `max_rows`",
+    ErrorKind.BATCH_INVALID,
+    {int: lambda rows: Batch(max_rows=rows)},
+)
 
 
 class AsyncFunction(TakesOptions):
@@ -102,14 +114,15 @@ class AsyncFunction(TakesOptions):
     Attributes:
         schema: The columns that the function returns: a DDL string, a `pyarrow.Schema` or a
             ``StructType``. The option ``schema=`` overrides it.
-        batch: How rows are collected, for `async_invoke_batch`.
+        batch: How rows are collected, for `async_invoke_batch`; an int is the `max_rows` of a
+            `Batch`.
         idempotent: Whether a call that is made twice does no more than one. ``hedge=`` needs
             ``True``. With ``False`` a call that ran into ``attempt_timeout`` is not made again,
             whatever ``retry=`` says; with ``None``, the default, it is.
     """
 
     schema: SchemaLike | None = None
-    batch: Batch | None = None
+    batch: Batch | int | None = None
     idempotent: bool | None = None
 
     @property
@@ -204,13 +217,13 @@ def async_function(function: _Coroutine, /) -> FunctionFromCoroutine: ...
 def async_function(
     schema: SchemaLike | None = None,
     *,
-    batch: Batch | None = None,
+    batch: Batch | int | None = None,
     idempotent: bool | None = None,
 ) -> Callable[[_Coroutine], FunctionFromCoroutine]: ...
 def async_function(
     schema: SchemaLike | _Coroutine | None = None,
     *,
-    batch: Batch | None = None,
+    batch: Batch | int | None = None,
     idempotent: bool | None = None,
 ) -> FunctionFromCoroutine | Callable[[_Coroutine], FunctionFromCoroutine]:
     """Declares what an ``async def`` returns, so that it can be called for every row.
@@ -224,7 +237,8 @@ def async_function(
     Args:
         schema: The returned columns: a DDL string, a `pyarrow.Schema` or a ``StructType``; ``None``
             takes them from the annotation.
-        batch: Calls the function with lists of rows; it returns one result per row.
+        batch: Calls the function with lists of rows; it returns one result per row. A `Batch`, or
+            an int for its `max_rows`.
         idempotent: Whether a call that is made twice does no more than one. ``hedge=`` needs
             ``True``. With ``False`` a call that ran into ``attempt_timeout`` is not made again,
             whatever ``retry=`` says: it may have been carried out. With ``None`` it is.
@@ -257,7 +271,7 @@ def async_function(
 def wrap_coroutine(
     function: object,
     schema: SchemaLike | None = None,
-    batch: Batch | None = None,
+    batch: Batch | int | None = None,
     *,
     idempotent: bool | None = None,
 ) -> FunctionFromCoroutine:
@@ -272,7 +286,8 @@ def wrap_coroutine(
         to_schema(schema)
     if idempotent is not None:
         flag(idempotent, "idempotent")
-    return FunctionFromCoroutine(cast("_Coroutine", function), schema, batch, idempotent=idempotent)
+    made = cast("_Coroutine", function)
+    return FunctionFromCoroutine(made, schema, the_batch(batch, "batch"), idempotent=idempotent)
 
 
 def check_async(function: object) -> str:

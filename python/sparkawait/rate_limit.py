@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, cast
 
-from sparkawait._plan.checks import integer, shown
+from sparkawait._plan.checks import ObjectOf, integer, shown
 from sparkawait._plan.signatures import misfit_of
 from sparkawait.columns import ColumnLike, is_expression
 from sparkawait.durations import parse_duration
@@ -90,13 +90,15 @@ class RateLimit:
             returns, what was too much comes back, and what was too little is taken, up to what one
             call may take. Of several rows of a call the first counts. Where it is null, negative or
             no number, and where the call fails, `cost` stands.
-        scope: Who shares the limit. ``"task"``: each task has its own, and a job as many times the
-            rate as it runs tasks at once. ``"host"``: all Python workers of a Spark application on
+        scope: Who shares the limit. ``"task"``, the default: each task has its own, and a job as
+            many times the rate as it runs tasks at once; the driver warns of that unless you say
+            ``"task"`` yourself. ``"host"``: all Python workers of a Spark application on
             a host have one together; without Spark, all processes of this user that say the same.
             ``"job"``: the tasks of a function stay below it together, on all hosts: each process
             has the part of one core of those that may run it, and leaves what is left of it to the
-            next one, so what idle cores do not use is lost. The burst of a part is at least 1.
-            Without Spark it is that of the call.
+            next one, so what idle cores do not use is lost. The burst of a part is at least 1. On
+            one host, with a master ``local[n]``, nothing is split: the limit is exact. Without
+            Spark it is that of the call.
         per_channel: Whether each channel (``channel=``) has a limit of its own, instead of all
             having one together.
         name: What it is called in metrics. With ``scope="host"``, limits of one name are one,
@@ -120,7 +122,7 @@ class RateLimit:
         ... async def greet(row):
         ...     return {"greeting": f"hello {row['name']}"}
         >>> rows = [pa.record_batch({"name": ["a", "b"]})]
-        >>> out = sa.arrow.ordered_wait(rows, greet, rate_limit=sa.RateLimit("100/s"))
+        >>> out = sa.arrow.ordered_wait(rows, greet, rate_limit="100/s")
         >>> pa.Table.from_batches(out)["greeting"].to_pylist()
         ['hello a', 'hello b']
     """
@@ -128,7 +130,7 @@ class RateLimit:
     rate: str
     burst: int | None = None
     cost: Cost = 1
-    scope: Scope = "task"
+    scope: Scope | None = None
     per_channel: bool = False
     name: str | None = None
     result_cost: str | None = None
@@ -144,7 +146,7 @@ class RateLimit:
         _check_cost(self.cost)
         self._check_most()
         scope = cast("object", self.scope)
-        if not isinstance(scope, str) or scope not in ("task", "host", "job"):
+        if scope is not None and scope not in ("task", "host", "job"):
             _refuse(f"`scope` of RateLimit must be 'task', 'host' or 'job', got {shown(scope)}")
         if not isinstance(cast("object", self.per_channel), bool):
             _refuse(f"`per_channel` of RateLimit must be a bool, got {shown(self.per_channel)}")
@@ -245,8 +247,12 @@ class RateLimit:
         )
 
 
-RateLimits: TypeAlias = RateLimit | Sequence[RateLimit]
-"""One limit, or several that all hold."""
+RateLimits: TypeAlias = RateLimit | str | Sequence[RateLimit | str]
+"""One limit, or several that all hold; a text is the rate of one."""
+
+
+_RULE = "a sparkawait.RateLimit, a text such as '100/s' for its `rate`, or a list of them"
+_the_limit = ObjectOf(RateLimit, _RULE, ErrorKind.RATE_LIMIT_INVALID, {str: RateLimit})
 
 
 def checked_limits(value: object, name: str) -> tuple[RateLimit, ...]:
@@ -257,13 +263,11 @@ def checked_limits(value: object, name: str) -> tuple[RateLimit, ...]:
     """
     if value is None:
         return ()
-    limits = [value] if isinstance(value, RateLimit) else value
-    if not isinstance(limits, (list, tuple)) or not limits:
-        _refuse(f"`{name}` must be a sparkawait.RateLimit or a list of them, got {shown(value)}")
-    for limit in cast("Sequence[object]", limits):
-        if not isinstance(limit, RateLimit):
-            _refuse(f"`{name}` must hold sparkawait.RateLimit, got {shown(limit)}")
-    checked = tuple(cast("Sequence[RateLimit]", limits))
+    several = cast("Sequence[object]", value if isinstance(value, (list, tuple)) else [value])
+    limits = [_the_limit(limit, name) for limit in several]
+    checked = tuple(limit for limit in limits if limit is not None)
+    if not checked or len(checked) < len(limits):
+        _refuse(f"`{name}` must be {_RULE}, got {shown(several)}")
     if len(checked) > MAX_LIMITS:
         _refuse(f"`{name}` must not have more than {MAX_LIMITS} limits, got {len(checked)}")
     labels = [limit.label for limit in checked]
@@ -278,13 +282,13 @@ def _parse_rate(rate: object) -> tuple[int, int]:
     example = "write permits per time, as in '100/s' or '10/min'"
     match = _RATE.fullmatch(rate) if isinstance(rate, str) else None
     if match is None:
-        _refuse(f"`rate` of RateLimit is none: {shown(rate)}; {example}")
+        _refuse(f"`rate` of RateLimit is not a rate: {shown(rate)}; {example}")
     period = match["period"]
     period = period if period[0].isdigit() else f"1{period}"
     try:
         seconds = parse_duration(period, "rate")
     except ConfigurationError:
-        _refuse(f"`rate` of RateLimit is none: {shown(rate)}; {example}")
+        _refuse(f"`rate` of RateLimit is not a rate: {shown(rate)}; {example}")
     nanos = round(seconds * _NANOS)
     if not 1 <= nanos <= _MOST:
         _refuse(f"`rate` of RateLimit must be for a time up to 100 days, got {shown(rate)}")

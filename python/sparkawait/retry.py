@@ -184,9 +184,9 @@ def fixed_delay(
 
 
 def exponential_backoff(
-    max_retries: int,
-    initial: Duration,
-    maximum: Duration,
+    max_retries: int = 3,
+    initial: Duration = "100ms",
+    maximum: Duration = "10s",
     multiplier: float = 2,
     *,
     jitter: Literal["full", "none"] = "full",
@@ -197,6 +197,11 @@ def exponential_backoff(
 
     An exception that tells of a response with ``Retry-After``, as those of HTTP clients do, is
     retried after the time that it says, whatever `maximum` is.
+
+    100 ms, doubled, with full jitter are what the AWS SDKs do. Their longest delay is 20 s; here it
+    is half of that, because a row has 60 s for all its attempts unless ``timeout`` says otherwise.
+    They try three times in all; a row of a job may cost the whole job, so it has one attempt more.
+    The option ``retry=3`` is this with the other defaults.
 
     Args:
         max_retries: Further attempts after the first, at least 1.

@@ -7,6 +7,7 @@ import re
 from typing import TypeAlias
 
 from sparkawait._plan.checks import refuse, shown
+from sparkawait.exceptions import ErrorKind
 
 __all__ = ["Bytes", "Size", "parse_size"]
 
@@ -26,7 +27,9 @@ _UNITS = {"": 1, "b": 1} | {
 _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z]*)\s*")
 
 
-def parse_size(value: object, name: str, *, most: int) -> int:
+def parse_size(
+    value: object, name: str, *, most: int, kind: ErrorKind = ErrorKind.OPTION_INVALID
+) -> int:
     """Returns `value` in bytes.
 
     Units are those of Spark's settings: powers of 1024, in capital or small letters, so that
@@ -36,6 +39,7 @@ def parse_size(value: object, name: str, *, most: int) -> int:
         value: An int of bytes, or a text of a number and a unit (b, kb, mb, gb, tb).
         name: The argument it was given for, used in messages.
         most: The most bytes that it may be.
+        kind: What is wrong otherwise.
 
     Raises:
         ConfigurationError: If `value` is none of these, below one byte or above `most`.
@@ -45,29 +49,30 @@ def parse_size(value: object, name: str, *, most: int) -> int:
         67108864
     """
     if isinstance(value, str):
-        size = _parse_text(value, name)
+        size = _parse_text(value, name, kind)
     elif isinstance(value, int) and not isinstance(value, bool):
         size = value
     else:
         refuse(
-            f"`{name}` must be an int of bytes or a text such as '64 MB',"
-            f" got `{type(value).__name__}`"
+            f"`{name}` must be an int of bytes or a text such as '64 MB', got {shown(value)}",
+            kind,
         )
     if size < 1:
-        refuse(f"`{name}` must be at least 1 byte, got {shown(value)}")
+        refuse(f"`{name}` must be at least 1 byte, got {shown(value)}", kind)
     if size > most:
-        refuse(f"`{name}` must be at most {most} bytes, got {shown(value)}")
+        refuse(f"`{name}` must be at most {most} bytes, got {shown(value)}", kind)
     return size
 
 
-def _parse_text(text: str, name: str) -> int:
+def _parse_text(text: str, name: str, kind: ErrorKind) -> int:
     match = _SIZE.fullmatch(text)
     unit = _UNITS.get(match[2].lower()) if match else None
     # No size has so many digits, and numbers of thousands of them take long to read.
     if match is None or unit is None or len(match[1]) > 30:  # noqa: PLR2004
         refuse(
             f"`{name}` is no size: {shown(text)}; write a number and a unit (b, kb, mb, gb),"
-            " as in '64 MB'"
+            " as in '64 MB'",
+            kind,
         )
     number = match[1]
     return int(number) * unit if number.isdecimal() else int(float(number) * unit)

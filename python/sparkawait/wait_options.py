@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypedDict
 
+from sparkawait._plan.checks import ObjectOf
 from sparkawait._plan.option import Option, documented, options_of, refuse_unknown
 from sparkawait._plan.option_checks import (
     anything,
@@ -29,27 +30,25 @@ from sparkawait._plan.option_checks import (
     route,
     rows_or_bytes,
     seconds,
-    the_adaptive_rate,
     the_cache,
     the_carry_over,
     the_channels,
+    the_circuit_breaker,
     the_hedge,
     the_name,
-    the_pause,
     the_retry,
     the_retry_budget,
     the_watermark,
 )
-from sparkawait.adaptive_rate import AdaptiveRate
 from sparkawait.cache import Cache
 from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
+from sparkawait.circuit_breaker import CircuitBreaker
 from sparkawait.columns import ColumnsLike
 from sparkawait.durations import Duration
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import Results, Row
 from sparkawait.hedge import Hedge
-from sparkawait.pause import Pause
 from sparkawait.rate_limit import RateLimits, checked_limits
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.retry_budget import RetryBudget
@@ -80,18 +79,18 @@ class FunctionArguments(TypedDict, total=False):
     timeout: Duration | None
     attempt_timeout: Duration | None
     max_concurrency: int | None
-    retry: AsyncRetryStrategy | None
+    retry: AsyncRetryStrategy | int | None
     retry_budget: RetryBudget | None
-    hedge: Hedge | None
+    hedge: Hedge | str | bool | None
     on_error: OnError
     error_column: str
     on_timeout: Results | Callable[[Row], Results] | None
-    cache: Cache | None
+    cache: Cache | str | bool | None
     channel: ColumnsLike | None
-    channels: Channels | None
+    channels: Channels | int | None
     rate_limit: RateLimits | None
-    adaptive_rate: AdaptiveRate | None
-    pause: Pause | None
+    adaptive_rate: bool
+    circuit_breaker: CircuitBreaker | bool | None
     setup_timeout: Duration | None
     blocked_loop_timeout: Duration | None
 
@@ -112,7 +111,7 @@ class WaitArguments(ColumnArguments, total=False):
     buffer_timeout: Duration | None
     max_rows_per_batch: int
     warm_up: bool
-    carry_over: CarryOver | None
+    carry_over: CarryOver | bool | None
 
 
 class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
@@ -131,7 +130,7 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
 
     Examples:
         >>> import sparkawait as sa
-        >>> patient = sa.WaitOptions(timeout="5 min", retry=sa.retry.fixed_delay(9, "10s"))
+        >>> patient = sa.WaitOptions(timeout="5 min", retry=9)
         >>> patient.timeout
         300.0
         >>> sa.ordered_wait(df, lookup, options=patient, on_error="null")  # doctest: +SKIP
@@ -162,8 +161,8 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     max_concurrency = Option(
         None,
         optional(count(ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE)),
-        "calls in flight per task; where only `capacity` is given, as many as that",
-        shown="100",
+        "calls in flight per task: the only number that makes more of them",
+        shown="100; no more than `capacity`",
     )
     capacity = Option(
         None,
@@ -179,8 +178,9 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     retry = Option(
         None,
         the_retry,
-        "which failures are tried again, and when: `sa.retry.fixed_delay(..)`,"
-        " `sa.retry.exponential_backoff(..)`; a raised `sa.RetryAfter(delay)` sets the delay",
+        "which failures are tried again, and when: `3` is `sa.retry.exponential_backoff(3)`, and 0"
+        " none; or `sa.retry.exponential_backoff(..)`, `sa.retry.fixed_delay(..)`. A raised"
+        " `sa.RetryAfter(delay)` sets the delay",
     )
     retry_budget = Option(
         None,
@@ -191,9 +191,10 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     hedge = Option(
         None,
         the_hedge,
-        "a second call for a row whose call is slow, of which the first answer wins:"
-        ' `sa.Hedge(after="p95", max_extra=0.05)`. For functions that are idempotent: lookups, GET,'
-        " and Python functions declared so",
+        "a second call for a row whose call is slow, and the first answer wins:"
+        ' `sa.Hedge(after="p95", max_extra=0.05)`, which is `True`; `"p95"` or `"300ms"` is its'
+        " `after`. For functions that are idempotent: lookups, GET, and Python functions declared"
+        " so",
     )
     on_error: Option[OnError] = Option(
         "fail",
@@ -226,9 +227,9 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     cache = Option(
         None,
         the_cache,
-        "`sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,"
-        " cache_missing=, key=)`: rows with equal keys share one call, and results are kept in the"
-        " worker process",
+        "rows with equal keys share one call, and results are kept in the worker process:"
+        " `sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,"
+        ' cache_missing=, key=)`; `"10min"` is its `expire_after_write`, `True` is `sa.Cache()`',
     )
     channel = Option(
         None,
@@ -239,27 +240,29 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     channels = Option(
         None,
         the_channels,
-        "how calls are spread over channels: `sa.Channels(..)`; alone, for a native function that"
-        " knows its destinations, it makes each of them a channel",
+        "how calls are spread over channels: `sa.Channels(..)`; `3` is its `count`, how many are"
+        " expected at a time. Alone, for a native function that knows its destinations, it makes"
+        " each of them a channel",
     )
     rate_limit = Option(
         None,
         checked_limits,
-        'calls, or what they cost, per time: `sa.RateLimit("100/s", burst=, cost=, scope=,'
-        " per_channel=, name=, result_cost=, counts=, per=)`, or a list of them. A row's"
+        'calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=, cost=,'
+        " scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them. A row's"
         " `timeout` begins with its first permit",
     )
     adaptive_rate = Option(
-        None,
-        the_adaptive_rate,
-        "calls per time of each channel that follow what its destination refuses:"
-        " `sa.AdaptiveRate()`",
+        False,  # noqa: FBT003 - the default
+        boolean,
+        "whether the calls per time of each channel follow what its destination refuses: a status"
+        " of 429 or 503, or a raised `sa.RetryAfter`. Without `channel` the task has one rate",
     )
-    pause = Option(
+    circuit_breaker = Option(
         None,
-        the_pause,
-        "leaves a destination alone that drops all its calls, and probes it now and then:"
-        ' `sa.Pause(after_drops=20, initial="1s", maximum="60s", on_pause="wait")`',
+        the_circuit_breaker,
+        "leaves a destination alone that fails all its calls, and probes it now and then; rows wait"
+        ' while it is open: `sa.CircuitBreaker(after_failures=20, initial="1s", maximum="60s",'
+        ' when_open="wait")`, which is `True`',
     )
     watermark = Option(
         None,
@@ -323,14 +326,15 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     carry_over = Option(
         None,
         the_carry_over,
-        "`sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=, name=)`: a micro-batch of a"
-        " stream ends while calls are in flight, and a later one emits their results. Streaming"
-        " DataFrames only",
+        "a micro-batch of a stream ends while calls are in flight, and a later one emits their"
+        " results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=, name=)`."
+        " Streaming DataFrames only",
         of_columns=False,
     )
 
     given: dict[str, Any]
-    """The options that were given, by name and as they were given."""
+    """The options that were given, by name and as they were given, but for short forms: each is
+    the object that it stands for, so that calls with this set share its cache."""
 
     def __init__(self, **options: Unpack[WaitArguments]) -> None:
         """Checks each value by itself."""
@@ -342,7 +346,9 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         values = {name: given.get(name, option.default) for name, option in known.items()}
         self.__dict__["given"] = given
         for name, option in known.items():
-            self.__dict__[name] = option.check(values[name], name)
+            checked = self.__dict__[name] = option.check(values[name], name)
+            if name in given and isinstance(option.check, ObjectOf):
+                given[name] = checked
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         """Refuses: two calls may share the set."""

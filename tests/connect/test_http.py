@@ -262,7 +262,11 @@ def test_a_server_killed_in_mid_run_loses_no_row(tmp_path):
 
         function = get(nginx, "/customers/{id}")
         out = sa.arrow.unordered_wait(
-            batches(), function, retry=retry.fixed_delay(500, "20ms"), timeout="25s", capacity=200
+            batches(),
+            function,
+            retry=retry.fixed_delay(500, "20ms"),
+            timeout="25s",
+            max_concurrency=200,
         )
         found = []
         for batch in out:

@@ -388,7 +388,7 @@ def wrong() -> Iterator[tuple[dict[str, Any], str]]:
     yield {"json": [each, each], "batch": batch}, "`batch` needs one place for the rows"
     yield {"json": sa.http.each([each]), "batch": batch}, "`each` cannot stand within another"
     yield {"body": sa.http.lines(each), "batch": batch}, "`each` cannot stand within another"
-    yield {"json": each, "batch": 64}, "`batch` must be a sparkawait.Batch, got 64"
+    yield {"json": each, "batch": "64"}, "`batch` must be a sparkawait.Batch, or an int"
     yield {"json": "{x}", "id": "index"}, "`id` belongs to `batch`"
     yield {"json": "{x}", "item_error": "e"}, "`item_error` belongs to `batch`"
     yield {"json": each, "batch": batch, "id": {}}, "`id` must have one member"

@@ -205,7 +205,7 @@ def test_a_burst_of_errors_is_survived_and_each_error_is_one_more_call(server):
 def test_connections_that_are_reset_lose_no_row(server):
     server.set_faults(reset_rate=0.1, error_rate=0.1)
 
-    found = look_up(numbers(server.url), range(ROWS), retry=AT_ONCE, capacity=200)
+    found = look_up(numbers(server.url), range(ROWS), retry=AT_ONCE, max_concurrency=200)
 
     assert found == list(range(ROWS))
     stats = server.stats()

@@ -61,7 +61,7 @@ TEXTS = [text(row) for row in range(ROWS)]
 )
 def test_large_replies_of_redis_keep_their_rows(function, reply):
     with RespServer(lambda _, command: reply(command[1])) as server:
-        found = look_up(function(server.url), capacity=ROWS, on_error="drop")
+        found = look_up(function(server.url), max_concurrency=ROWS, on_error="drop")
     assert found["id"] == list(range(ROWS))
     values = [dict(value)["k"] if isinstance(value, list) else value for value in found["v"]]
     assert values == TEXTS
@@ -71,7 +71,7 @@ def test_large_commands_are_sent_in_several_jobs():
     with RespServer(lambda _, command: bulk(command[1][:8])) as server:
         function = sa.redis.get(server.url, "{key}", schema="v string")
         batch = pa.RecordBatch.from_pydict({"key": TEXTS})
-        out = sa.arrow.ordered_wait([batch], function, capacity=ROWS, output="replace")
+        out = sa.arrow.ordered_wait([batch], function, max_concurrency=ROWS, output="replace")
         values = [row["v"] for one in out for row in one.to_pylist()]
     assert values == [f"{row:08}" for row in range(ROWS)]
 
@@ -86,7 +86,7 @@ def test_large_bodies_keep_their_rows(returns):
         options = {"schema": "body string", "paths": {"body": "$.v"}} if returns == "json" else {}
         url = f"{server.url}/{{id}}"
         function = sa.http.get(url, returns=returns, proxy=False, max_requests=ROWS, **options)
-        found = look_up(function, capacity=ROWS)
+        found = look_up(function, max_concurrency=ROWS)
     assert found == {"id": list(range(ROWS)), "body": TEXTS}
 
 

@@ -131,7 +131,7 @@ def test_rows_that_come_in_another_order_get_to_their_keys(
     function = postgres.lookup(dsn, sql, ["k"], how=how, connections=1)
     keys = [*range(600, 0, -1), 7, 7]
 
-    found = rows_of(function, {"k": keys}, capacity=1000)
+    found = rows_of(function, {"k": keys}, max_concurrency=1000)
 
     rows = []
     for key in keys:
@@ -148,7 +148,7 @@ def test_values_that_do_not_fit_fail_their_rows_in_any_order(server: PostgresSer
     function = postgres.lookup(dsn, sql, ["k"], connections=1)
     keys = [*range(600, 0, -1)]
 
-    errors = errors_of(function, keys, capacity=1000)
+    errors = errors_of(function, keys, max_concurrency=1000)
 
     assert [key for key, error in zip(keys, errors, strict=True) if error] == [7]
 

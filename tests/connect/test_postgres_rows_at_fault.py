@@ -57,7 +57,13 @@ def server() -> Iterator[PostgresServer]:
 
 def look_up(function: postgres.Lookup, keys: list[int], **options: Any) -> pa.Table:
     batch = pa.RecordBatch.from_pydict({"k": pa.array(keys, pa.int32())})
-    options = {"on_error": "capture", "capacity": ROWS, "warm_up": False, **options}
+    options = {
+        "on_error": "capture",
+        "max_concurrency": ROWS,
+        "capacity": ROWS,
+        "warm_up": False,
+        **options,
+    }
     return pa.Table.from_batches(list(sa.arrow.ordered_wait([batch], function, **options)))
 
 
@@ -191,7 +197,13 @@ def test_what_is_no_rows_fault_is_not_searched_for(
     if code == "42P01":
         batch = pa.RecordBatch.from_pydict({"k": ["nowhere"] * 50})
     (out,) = sa.arrow.ordered_wait(
-        [batch], function, on_error="capture", capacity=ROWS, buffer_timeout=None, warm_up=False
+        [batch],
+        function,
+        on_error="capture",
+        max_concurrency=ROWS,
+        capacity=ROWS,
+        buffer_timeout=None,
+        warm_up=False,
     )
 
     messages = {error["message"] for error in out.column("error").to_pylist()}

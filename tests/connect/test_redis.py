@@ -48,7 +48,9 @@ def lookup(function, rows, wait=sa.arrow.ordered_wait, **options):
 @pytest.mark.parametrize("wait", [sa.arrow.ordered_wait, sa.arrow.unordered_wait])
 def test_each_row_gets_the_value_of_its_key_or_null(server, wait):
     rows = [{"id": i} for i in range(ROWS)]
-    found = lookup(redis.get(server.url, "n:{id}", schema="n bigint"), rows, wait, capacity=700)
+    found = lookup(
+        redis.get(server.url, "n:{id}", schema="n bigint"), rows, wait, max_concurrency=700
+    )
     found.sort(key=lambda row: row["id"])
     assert found == [{"id": i, "n": None if i % 2 else i * 10} for i in range(ROWS)]
 

@@ -49,7 +49,7 @@ def batches():
 
 def test_keys_are_found_on_all_nodes(cluster):
     function = redis.get(cluster.url, "k:{id}", schema="v bigint", cluster=True)
-    out = sa.arrow.ordered_wait(batches(), function, capacity=700)
+    out = sa.arrow.ordered_wait(batches(), function, max_concurrency=700)
     assert [row["v"] for batch in out for row in batch.to_pylist()] == [i * 3 for i in range(ROWS)]
     sizes = [int(node.cli("dbsize")) for node in cluster.primaries]
     assert sum(sizes) == ROWS
@@ -62,7 +62,7 @@ def test_the_keys_of_a_row_may_lie_on_several_nodes(cluster):
     function = redis.mget(cluster.url, keys, schema=schema, cluster=True)
     rows = [{"id": i, "other": None if i % 5 == 0 else (i * 7) % ROWS} for i in range(ROWS)]
     batch = pa.RecordBatch.from_pylist(rows)
-    out = sa.arrow.ordered_wait([batch], function, capacity=700)
+    out = sa.arrow.ordered_wait([batch], function, max_concurrency=700)
     found = [row for batch in out for row in batch.to_pylist()]
     for row in rows:
         other = None if row["other"] is None else row["other"] * 3
@@ -148,7 +148,7 @@ def test_nothing_is_lost_while_slots_move(passing, channels):
             migrate(source, target, slots, given=slots[::2])
             yield batch
 
-    out = sa.arrow.unordered_wait(moving(), function, capacity=700, channels=channels)
+    out = sa.arrow.unordered_wait(moving(), function, max_concurrency=700, channels=channels)
     found = sorted((row["id"], row["v"]) for batch in out for row in batch.to_pylist())
     assert found == [(i, i * 3) for i in range(ROWS)]
 
@@ -169,7 +169,7 @@ def test_nothing_is_lost_while_slots_go_to_and_fro(passing):
             flip(source, target)
             yield batch
 
-    out = sa.arrow.unordered_wait(flipping(), function, capacity=700, retry=UNTIL_BACK)
+    out = sa.arrow.unordered_wait(flipping(), function, max_concurrency=700, retry=UNTIL_BACK)
     found = sorted((row["id"], row["v"]) for batch in out for row in batch.to_pylist())
     assert found == [(i, i * 3) for i in range(ROWS)]
 
@@ -180,7 +180,7 @@ def gets(node: RedisServer) -> int:
 
 
 def found(function, **options) -> list[tuple[int, int]]:
-    out = sa.arrow.unordered_wait(batches(), function, capacity=700, **options)
+    out = sa.arrow.unordered_wait(batches(), function, max_concurrency=700, **options)
     return sorted((row["id"], row["v"]) for batch in out for row in batch.to_pylist())
 
 
@@ -248,7 +248,7 @@ def test_each_row_leaves_once_when_a_replica_takes_over(replicated):
             yield batch
 
     out = sa.arrow.unordered_wait(
-        losing(), function, capacity=700, retry=UNTIL_BACK, channels=sa.Channels(count=3)
+        losing(), function, max_concurrency=700, retry=UNTIL_BACK, channels=sa.Channels(count=3)
     )
     rows = sorted((row["id"], row["v"]) for batch in out for row in batch.to_pylist())
     assert rows == EXPECTED

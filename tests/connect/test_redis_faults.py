@@ -92,7 +92,7 @@ def test_each_row_leaves_once_when_the_server_is_killed_and_comes_back():
 
         function = redis.get(server.url, "k:{id}", schema="v bigint")
         retry = UNTIL_BACK.if_miss()  # while the server is empty
-        out = sa.arrow.ordered_wait(batches(), function, capacity=700, retry=retry)
+        out = sa.arrow.ordered_wait(batches(), function, max_concurrency=700, retry=retry)
         assert [row for batch in out for row in batch.to_pylist()] == expected
 
 
@@ -242,7 +242,7 @@ def test_tls_needs_the_authority_and_the_clients_certificate(tls_server, certifi
     given = {"ca": certificates.ca_path, "certificate": path, "private_key": path}
     rows = [{"id": i} for i in range(3000)]
     function = redis.get(tls_server.url, "k", schema="v string", **given)
-    found = lookup(function, rows, capacity=3000)
+    found = lookup(function, rows, max_concurrency=3000)
     assert found == [{"id": i, "v": "x"} for i in range(3000)]
 
     without_ca = {"certificate": path, "private_key": path}

@@ -46,7 +46,7 @@ def test_each_row_leaves_once_when_connections_are_reset_in_a_burst():
     with RespServer(answer) as server:
         function = redis.get(server.url, "{id}", schema="v string")
         retry = sa.retry.fixed_delay(100, "1ms")
-        assert lookup(function, ROWS, capacity=2500, retry=retry) == EXPECTED
+        assert lookup(function, ROWS, max_concurrency=2500, retry=retry) == EXPECTED
         assert server.connections > 2
 
 
@@ -56,7 +56,7 @@ def test_without_a_retry_the_rows_that_were_answered_before_a_reset_have_their_v
 
     with RespServer(answer) as server:
         function = redis.get(server.url, "{id}", schema="v string")
-        rows = lookup(function, ROWS[:500], capacity=500, on_error="capture")
+        rows = lookup(function, ROWS[:500], max_concurrency=500, on_error="capture")
     # Replies that were on their way are lost with the connection.
     values = [row["v"] for row in rows if not row["error"]]
     assert values == [f"value {i}" for i in range(len(values))]
@@ -67,7 +67,7 @@ def test_without_a_retry_the_rows_that_were_answered_before_a_reset_have_their_v
 def test_replies_that_trickle_in_are_whole():
     with RespServer(lambda _, command: value(command), piece=1) as server:
         function = redis.get(server.url, "{id}", schema="v string")
-        assert lookup(function, ROWS[:300], capacity=300) == EXPECTED[:300]
+        assert lookup(function, ROWS[:300], max_concurrency=300) == EXPECTED[:300]
 
 
 def test_a_slow_server_holds_back_no_row_that_it_answered():

@@ -34,7 +34,7 @@ def batches() -> Iterator[pa.RecordBatch]:
 
 
 def found(function, **options) -> list[tuple[int, int]]:
-    out = arrow.unordered_wait(batches(), function, capacity=300, **options)
+    out = arrow.unordered_wait(batches(), function, max_concurrency=300, **options)
     return sorted((row["id"], row["v"]) for batch in out for row in batch.to_pylist())
 
 
@@ -159,7 +159,9 @@ def test_an_endless_redirection_is_the_failure_of_its_row(code):
         return moved(cluster, key, (node + 1) % 3, code)
 
     with Cluster(reply) as cluster:
-        out = arrow.ordered_wait(batches(), lookup(cluster), capacity=300, on_error="capture")
+        out = arrow.ordered_wait(
+            batches(), lookup(cluster), max_concurrency=300, on_error="capture"
+        )
         rows = [row for batch in out for row in batch.to_pylist()]
 
     assert [row["id"] for row in rows] == list(range(ROWS))

@@ -186,8 +186,8 @@ def with_options(**given):
     return wait("ordered", [double.with_options(**given), triple])
 
 
-def with_pause(**given):
-    return wait("ordered", pause=sa.Pause(**given))
+def with_circuit_breaker(**given):
+    return wait("ordered", circuit_breaker=sa.CircuitBreaker(**given))
 
 
 def with_budget(**given):
@@ -267,7 +267,7 @@ CALLS = {
     "Batch": (with_batch, parameters(sa.Batch)),
     "CarryOver": (sa.CarryOver, parameters(sa.CarryOver)),
     "Hedge": (with_hedge, parameters(sa.Hedge)),
-    "Pause": (with_pause, parameters(sa.Pause)),
+    "CircuitBreaker": (with_circuit_breaker, parameters(sa.CircuitBreaker)),
     "RetryBudget": (with_budget, parameters(sa.RetryBudget)),
     "retry.fixed_delay": (
         partial(with_retry, retry.fixed_delay, FIXED),
@@ -339,7 +339,6 @@ def test_every_public_constructor_and_function_is_tried():
     errors = {name for name in public if name.endswith("Error") or name == "ErrorKind"}
     # What is made by others or by users, the pieces of `Options`, and what takes no option.
     made = {
-        "AdaptiveRate",
         "AsyncFunction",
         "AsyncRetryStrategy",
         "FunctionContext",

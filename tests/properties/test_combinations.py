@@ -21,7 +21,7 @@ import pytest
 import sparkawait as sa
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.options import resolve_unpickled
-from sparkawait.exceptions import AsyncFunctionError, ConfigurationError, ResultError
+from sparkawait.exceptions import AsyncFunctionError, ResultError
 from tests.support.combinations.calls import Calls
 from tests.support.combinations.drawing import Case, draw
 from tests.support.combinations.model import breaches
@@ -173,10 +173,7 @@ def test_options_together_keep_what_each_of_them_promises(seed: int, served: tup
     handler, url = served
     calls = [Calls(case, part) for part in case.parts]
     handler.cases[str(seed)] = calls
-    try:
-        out, has_failed, metrics = run(case, calls, url)
-    except ConfigurationError as error:
-        pytest.skip(f"these do not go together: {str(error).splitlines()[0]}")
+    out, has_failed, metrics = run(case, calls, url)
     broken = breaches(case, calls, out, has_failed=has_failed)
     if not has_failed:
         broken += of_metrics(case, calls, metrics)

@@ -8,6 +8,8 @@ import pytest
 
 from tests.spark.calls import CallLog, Once, Presence, Watch
 from tests.spark.carried import Stream, session_for
+from tests.spark.events import stream as stream_of
+from tests.spark.events import write
 
 
 @pytest.fixture
@@ -40,3 +42,18 @@ def stream(request, spark, tmp_path: Path, calls: CallLog) -> Iterator[Stream]:
         stream = Stream(spark, tmp_path, calls, vehicle)
         yield stream
         stream.stop()
+
+
+@pytest.fixture
+def source_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def events(spark, source_folder: Path):
+    """A stream over ten files of ten events."""
+    for number in range(10):
+        write(source_folder, number)
+    return stream_of(spark, source_folder)

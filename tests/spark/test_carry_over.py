@@ -188,9 +188,7 @@ def test_available_now_ends_without_batches_of_no_data_and_the_next_run_goes_on(
 def test_a_destination_that_stands_still_holds_no_row_of_the_others(stream):
     still = {id_ for id_ in range(90) if id_ % 3 == 1}
     function = lookup(stream.calls, stream.gate, frozenset(still))
-    out = sa.unordered_wait(
-        stream.source, function, channel="key", capacity=4, carry_over=sa.CarryOver()
-    )
+    out = sa.unordered_wait(stream.source, function, channel="key", capacity=4, carry_over=True)
     stream.put(range(30))
     stream.start(out)
     stream.until_out(set(range(30)) - still)
@@ -316,7 +314,7 @@ def test_a_query_that_cannot_read_its_state_says_so_and_loses_nothing(stream, mo
 
     function = lookup(stream.calls, stream.gate)
     other = stream.source.withColumn("key", F.col("key").cast("string"))
-    stream.start(sa.unordered_wait(other, function, carry_over=sa.CarryOver()))
+    stream.start(sa.unordered_wait(other, function, carry_over=True))
     with pytest.raises(StreamingQueryException, match="carried over by another form of the query"):
         stream.query.awaitTermination()
     for step, message in [
@@ -428,7 +426,7 @@ def test_calls_behind_one_another_are_carried_over_as_a_chain_or_refused(spark, 
         with pytest.raises(ConfigurationError, match=message):
             sa.unordered_wait(before, triple, carry_over=sa.CarryOver())
         assert "tripled" in sa.unordered_wait(before, triple).columns
-    again = sa.unordered_wait(first, triple, chain=True, carry_over=sa.CarryOver())
+    again = sa.unordered_wait(first, triple, chain=True, carry_over=True)
     assert "tripled" in again.columns
 
 

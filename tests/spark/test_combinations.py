@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
+from tests.spark.carried import OFTEN
 from tests.support.scripted_server import Answer, ScriptedServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.newest_spark]
@@ -35,11 +36,16 @@ class Counting:
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
         self.lock = threading.Lock()
+        self.held: set[str] = set()
+        self.gate = threading.Event()
+        """What calls for those that are held wait for."""
 
     def __call__(self, target: str, _before: int) -> Answer:
         with self.lock:
             self.calls[target] += 1
             number = self.calls[target]
+        if target in self.held:
+            self.gate.wait(60)
         row = int(target.rpartition("/")[2])
         if row % 11 == 3:
             return 400, {}, b"never"
@@ -47,7 +53,16 @@ class Counting:
             return 503, {}, b"later"
         if row % 7 == 5:
             return 404, {}, b""
-        return 200, {}, json.dumps({"y": f"y{row}"}).encode()
+        return 200, {}, json.dumps({"y": f"y{row}", "doubled": 2 * row}).encode()
+
+
+def has_result(row: int) -> bool:
+    return row % 11 != 3 and row % 7 != 5
+
+
+def leaves(row: int, on_error: str, how: str) -> bool:
+    """Whether a row is in the output."""
+    return has_result(row) or (on_error != "drop" if row % 11 == 3 else how == "left")
 
 
 def attempts_of(row: int) -> int:
@@ -98,13 +113,9 @@ def test_options_together_keep_what_each_of_them_promises(spark, service, seed):
     chained = WAITS[mode](looked_up, second, chain=chance.random() < 0.7, **key)
     rows = chained.collect()
 
-    found = {row: None if row % 11 == 3 or row % 7 == 5 else f"y{row}" for row in range(count)}
-    left = {
-        row: y
-        for row, y in found.items()
-        if y is not None or (on_error != "drop" if row % 11 == 3 else how == "left")
-    }
-    expected = [(row, y, f"z{row}.{it}") for row, y in left.items() for it in range(row % 3)]
+    left = [row for row in range(count) if leaves(row, on_error, how)]
+    found = {row: f"y{row}" if has_result(row) else None for row in left}
+    expected = [(row, y, f"z{row}.{it}") for row, y in found.items() for it in range(row % 3)]
     assert sorted((row.id, row.y, row.z) for row in rows) == sorted(expected, key=lambda it: it[0])
     calls = {row: counting.calls[f"/{seed}/{row}"] for row in range(count)}
     assert calls == {row: attempts_of(row) for row in range(count)}
@@ -124,7 +135,7 @@ def test_a_column_function_calls_each_row_as_often_as_its_options_say(spark, ser
 
     rows = spark.range(count, numPartitions=2).select("id", look_up("id").alias("y")).collect()
 
-    expected = {row: None if row % 11 == 3 or row % 7 == 5 else f"y{row}" for row in range(count)}
+    expected = {row: f"y{row}" if has_result(row) else None for row in range(count)}
     assert {row.id: getattr(row.y, "y", row.y) for row in rows} == expected
     made = {row: counting.calls[f"/{seed}/{row}"] for row in range(count)}
     assert made == {row: attempts_of(row) for row in range(count)}
@@ -142,3 +153,60 @@ def test_a_limit_has_as_many_rows_as_it_asks_for_and_none_twice(spark, service, 
 
     assert len({row.id for row in rows}) == len(rows) == 17
     assert all(row.y in (None, f"y{row.id}") for row in rows)
+
+
+def carried_options_of(chance: random.Random, mode: str, vehicle: str | None) -> dict[str, Any]:
+    """Options with which a micro-batch admits all of its rows beside one that does not leave."""
+    options = options_of(chance) | {
+        "max_concurrency": chance.choice((5, 17)),
+        "capacity": chance.choice((61, "1 MB")),
+        "max_bytes_per_batch": chance.choice((1013, 5003)),
+    }
+    if mode == "key_ordered":
+        options["key"] = "key"
+    linger, order_by = chance.choice((0, "7ms", "53ms")), "key" if mode == "ordered" else None
+    options["carry_over"] = sa.CarryOver(linger=linger, order_by=order_by, vehicle=vehicle)
+    return options
+
+
+@pytest.mark.parametrize(
+    ("stream", "mode", "seed"),
+    [(None, "unordered", 300), (None, "ordered", 302), (OFTEN, "key_ordered", 303)],
+    indirect=["stream"],
+)
+def test_rows_that_outlive_batches_and_a_restart_come_out_once(stream, service, mode, seed):
+    """What waits for the call for row 7 waits until after the restart; nothing else does."""
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    counting, url = service
+    first, second, last = sorted(chance.sample(range(11, 83), 3))
+    how, on_error = chance.choice(("left", "inner")), chance.choice(("null", "drop", "capture"))
+    wanted = [row for row in range(last) if leaves(row, on_error, how)]
+    # A shard has one order, and keys 0 and 1 are of the same one.
+    free = [row for row in wanted if row % 3 == 2 or (row % 3 == 0 and mode != "ordered")]
+    stream.failing = frozenset(row for row in wanted if not has_result(row))
+    get = sa.http.get(f"{url}/{seed}/{{id}}", "doubled bigint", proxy=False, missing=404, how=how)
+    options = carried_options_of(chance, mode, stream.vehicle)
+    out = WAITS[mode](stream.source, get, on_error=on_error, **options)
+
+    counting.held, counting.gate = {f"/{seed}/7"}, threading.Event()
+    stream.put(range(first))
+    stream.start(out)
+    stream.until_out(row for row in free if row < first)
+    stream.put(range(first, second))
+    stream.until_out(row for row in free if row < second)
+    stream.stop()
+    before = set(stream.rows)
+    counting.gate.set()
+    stream.put(range(second, last))
+    stream.start(out)
+    stream.until_out(wanted)
+
+    assert sorted(stream.rows) == wanted
+    for kept in range(3):
+        of_key = [row for row in stream.rows if row % 3 == kept]
+        assert mode == "unordered" or of_key == sorted(of_key)
+    again = {row: counting.calls[f"/{seed}/{row}"] - attempts_of(row) for row in range(last)}
+    # What the first run had in flight, the second one calls for again.
+    assert {row for row, more in again.items() if more not in (0, 1)} == set()
+    assert {row for row in before if again[row]} == set()
+    assert 7 not in before

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
+from sparkawait._plan.options import resolve_unpickled
 from sparkawait.exceptions import ErrorKind
 from sparkawait.spark import placement
 from tests.support.scripted_server import ScriptedServer
@@ -98,7 +99,8 @@ def test_workers_keep_a_limit(spark, mode, channel):
     totals = metrics.snapshot()
     assert totals["rate_limits"] == {
         "together": {"permits": 100, "parts": 1},
-        "job": {"permits": 100, "parts": placement.cores_of(spark)},
+        # One host keeps it whole.
+        "job": {"permits": 100, "parts": 1},
         "task": {"permits": 200, "parts": 1},
     }
 
@@ -131,22 +133,22 @@ async def see_at_last(row):
 lost = set()
 
 
-def test_workers_keep_pauses_budgets_and_rates(spark):
+def test_workers_keep_circuit_breakers_budgets_and_rates(spark):
     out = sa.unordered_wait(
         spark.range(60, numPartitions=1),
         see_at_last,
         retry=sa.retry.fixed_delay(100, "1ms"),
         retry_budget=sa.RetryBudget(ratio=0.5),
-        pause=sa.Pause(initial="20ms", maximum="50ms"),
-        adaptive_rate=sa.AdaptiveRate(),
+        circuit_breaker=sa.CircuitBreaker(initial="20ms", maximum="50ms"),
+        adaptive_rate=True,
         channel=F.col("id") % 2,
     )
     assert sorted(row.seen for row in out.collect()) == list(range(60))
 
 
 def test_a_column_function_keeps_a_limit(spark):
-    limits = [sa.RateLimit("500/s", scope="host"), sa.RateLimit("900/s", scope="job")]
-    double = sa.async_udf(see, rate_limit=limits)
+    limits = [sa.RateLimit("500/s", scope="host"), "900/s"]
+    double = sa.async_udf(see, rate_limit=limits, retry=3, circuit_breaker=True)
     found = spark.range(20).select(double("id").alias("seen")).collect()
     assert sorted(row.seen for row in found) == list(range(20))
 
@@ -257,3 +259,43 @@ def test_cores_that_nobody_knows_are_asked_for(conf):
     with pytest.raises(sa.ConfigurationError, match=r"spark\.cores\.max") as caught:
         placement.cores_of(Session(**conf))
     assert caught.value.kind == ErrorKind.RATE_LIMIT_INVALID
+
+
+def placed(limits, **conf):
+    plan = resolve_unpickled("unordered", see, input_schema=None, rate_limit=limits)
+    return placement.placed(plan, Session(spark_app_id="app-7", **conf))
+
+
+@pytest.mark.parametrize(
+    ("conf", "together"),
+    [
+        ({"spark_master": "local[3]"}, "3 x 97/min together where 3 tasks run at once"),
+        ({"spark_master": "yarn"}, "as many times that as tasks run at once"),
+    ],
+)
+def test_a_limit_without_a_scope_says_what_that_of_all_tasks_comes_to(conf, together, caplog):
+    placement._warn_of_tasks_once.cache_clear()
+    said = sa.RateLimit("59/min", scope="task", name="said")
+    for _ in range(2):
+        placed([sa.RateLimit(" 97/min"), said], **conf)
+
+    (line,) = caplog.records
+    assert line.getMessage() == (
+        f'`rate_limit` 97/min of `see` is that of each task: {together}; say scope="job" for'
+        ' 97/min in all, or scope="task" if you mean each task'
+    )
+
+
+@pytest.mark.parametrize("master", ["local", "local[1]"])
+def test_one_task_at_a_time_is_no_reason_for_a_warning(master, caplog):
+    placement._warn_of_tasks_once.cache_clear()
+    placed(sa.RateLimit("97/min"), spark_master=master)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"), [("local[3]", 1), ("local[*]", 1), ("local-cluster[2,3,1024]", 6)]
+)
+def test_a_limit_of_the_job_is_split_where_there_may_be_several_hosts(master, cores):
+    plan = placed(sa.RateLimit("97/min", scope="job"), spark_master=master)
+    assert (plan.cores, plan.application) == (cores, "app-7")

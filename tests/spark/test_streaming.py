@@ -1,43 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Structured Streaming: watermarks pass, and every row of every micro-batch comes out once."""
 
-import asyncio
-import json
-import os
 from itertools import chain
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
+from tests.spark.events import double
 
 pytestmark = pytest.mark.spark
-
-
-@sa.async_function("doubled bigint")
-async def double(row):
-    await asyncio.sleep(0.001 * (row["id"] % 3))
-    return {"doubled": 2 * row["id"]}
-
-
-@pytest.fixture
-def events(spark, tmp_path):
-    """A stream over ten files of ten events, one second apart; two files a micro-batch."""
-    source = tmp_path / "source"
-    source.mkdir()
-    for number in range(10):
-        lines = [
-            json.dumps({"id": id_, "time": f"2024-01-01T00:{id_ // 60:02}:{id_ % 60:02}"})
-            for id_ in range(10 * number, 10 * number + 10)
-        ]
-        path = source / f"{number}.json"
-        path.write_text("\n".join(lines))
-        os.utime(path, (number, number))  # files are read from the oldest to the newest
-    return (
-        spark.readStream.schema("id bigint, time timestamp")
-        .option("maxFilesPerTrigger", 2)
-        .json(str(source))
-    )
 
 
 @pytest.fixture

@@ -2,14 +2,13 @@
 """Structured Streaming through chained calls: one operator for Spark, and every row once."""
 
 import asyncio
-import json
-import os
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
 from sparkawait.spark import Metrics
+from tests.spark.events import double, stream, write
 
 pytestmark = pytest.mark.spark
 
@@ -21,53 +20,10 @@ WAITS = {
 EXPECTED = [(number, 2 * number, 2 * number + 1) for number in range(100)]
 
 
-@sa.async_function("doubled bigint")
-async def double(row):
-    await asyncio.sleep(0.001 * (row["id"] % 3))
-    return {"doubled": 2 * row["id"]}
-
-
 @sa.async_function("after bigint")
 async def add_one(row):
     await asyncio.sleep(0.001 * (row["id"] % 2))
     return {"after": row["doubled"] + 1}
-
-
-def write(folder, number):
-    """Writes ten events, one second apart, into the file of this number."""
-    lines = [
-        json.dumps({"id": id_, "time": f"2024-01-01T00:{id_ // 60:02}:{id_ % 60:02}"})
-        for id_ in range(10 * number, 10 * number + 10)
-    ]
-    path = folder / f"{number}.json"
-    # Seen by the stream when it is whole.
-    hidden = folder / f"_{number}"
-    hidden.write_text("\n".join(lines))
-    os.utime(hidden, (number, number))  # files are read from the oldest to the newest
-    hidden.rename(path)
-
-
-@pytest.fixture
-def folder(tmp_path):
-    made = tmp_path / "source"
-    made.mkdir()
-    return made
-
-
-@pytest.fixture
-def events(spark, folder):
-    """A stream over ten files, two a micro-batch."""
-    for number in range(10):
-        write(folder, number)
-    return stream(spark, folder)
-
-
-def stream(spark, folder):
-    return (
-        spark.readStream.schema("id bigint, time timestamp")
-        .option("maxFilesPerTrigger", 2)
-        .json(str(folder))
-    )
 
 
 @pytest.fixture
@@ -123,30 +79,30 @@ def test_every_row_of_every_micro_batch_comes_out_once(spark, events, start, fir
     }
 
 
-def test_a_query_that_runs_on_takes_what_comes_later(spark, folder, start):
+def test_a_query_that_runs_on_takes_what_comes_later(spark, source_folder, start):
     for number in range(4):
-        write(folder, number)
-    out = calls(stream(spark, folder), "unordered", "ordered")
+        write(source_folder, number)
+    out = calls(stream(spark, source_folder), "unordered", "ordered")
 
     query = start(out.writeStream.format("memory").queryName("running"))
     query.processAllAvailable()
     assert found(spark, "running") == EXPECTED[:40]
     for number in range(4, 10):
-        write(folder, number)
+        write(source_folder, number)
     query.processAllAvailable()
 
     assert query.isActive
     assert found(spark, "running") == EXPECTED
 
 
-def test_a_trigger_of_time_takes_what_comes_later(spark, folder, start):
-    write(folder, 0)
-    out = calls(stream(spark, folder), "ordered", "key_ordered")
+def test_a_trigger_of_time_takes_what_comes_later(spark, source_folder, start):
+    write(source_folder, 0)
+    out = calls(stream(spark, source_folder), "ordered", "key_ordered")
 
     writer = out.writeStream.format("memory").queryName("timed")
     query = start(writer, processingTime="10 milliseconds")
     query.processAllAvailable()
-    write(folder, 1)
+    write(source_folder, 1)
     query.processAllAvailable()
 
     assert found(spark, "timed") == EXPECTED[:20]

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
-__all__ = ["CASES", "NOT_UTF8", "Case", "cases_of"]
+__all__ = ["CASES", "NOT_UTF8", "Case", "cases_of", "with_units"]
 
 
 @dataclass(frozen=True)
@@ -159,3 +159,10 @@ NOT_UTF8 = Case("string", "not UTF-8", "cast(X'FF41' as string)")
 def cases_of(version: tuple[int, int]) -> list[Case]:
     """Returns the cases that a version of Spark has the types for."""
     return [case for case in CASES if case.since <= version]
+
+
+def with_units(cases: Iterable[Case]) -> Iterator[Case]:
+    """Yields cases, intervals with all units: their type is all that Spark sends of these."""
+    for case in cases:
+        is_interval = case.type == "interval day to second"
+        yield replace(case, sql=f"cast({case.sql} as {case.type})") if is_interval else case

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Path", "Refused", "Rule"]
+__all__ = ["NO_MONTHS", "Path", "Refused", "Rule", "without_units"]
 
 Verdict = Literal["equal", "refused", "differs"]
 Cell = tuple[str, str]
@@ -137,3 +137,19 @@ def _is_as_said(
 
 def _same(ours: object, oracle: object) -> bool:
     return repr(ours) == repr(oracle)
+
+
+NO_MONTHS = Rule(
+    "interval year to month", ".*", "refused", "at the call: no Arrow type of Python holds it"
+)
+
+
+def without_units(types: str) -> Rule:
+    """Refuses intervals of which a text does not say which units it has."""
+    return Rule(
+        types,
+        ".*",
+        "refused",
+        "at the call: Arrow data do not say which units the text has; cast it to a string."
+        " `async_udf` refuses all intervals",
+    )

@@ -16,8 +16,8 @@ from pyspark.errors import PySparkException
 import sparkawait as sa
 from tests.support.scripted_server import ScriptedServer
 from tests.support.sql_conf import ZONE, sql_conf
-from tests.types.cases import CASES, NOT_UTF8, Case
-from tests.types.paths import Cell, Path, Refused, Rule
+from tests.types.cases import CASES, NOT_UTF8, Case, with_units
+from tests.types.paths import NO_MONTHS, Cell, Path, Refused, Rule, without_units
 from tests.types.test_templates import VERSION, ZONES, refusal
 
 if TYPE_CHECKING:
@@ -75,14 +75,8 @@ MORE = (
     Case("array<void>", "nulls", "array(null, null)"),
     Case('struct<`a"b`: int>', "quotes in a name", "named_struct('a\"b', 1)"),
 )
-VALUES = tuple(
-    Case(case.type, case.name, f"cast({case.sql} as {case.type})", case.since)
-    if case.type == "interval day to second"
-    else case
-    for case in (*CASES, *MORE)
-    # As in the zone of the cell before, in another year.
-    if case.name != "far past"
-)
+# What is far past is as in the zone of the cell before, in another year.
+VALUES = tuple(with_units(case for case in (*CASES, *MORE) if case.name != "far past"))
 CELLS = tuple((case.type, case.name) for case in (*VALUES, NOT_UTF8))
 NARROW = "interval day|array<interval minute>"
 AT_CALL = f"interval year to month|{NARROW}"
@@ -132,19 +126,8 @@ PATHS = (
         "`to_json`",
         CELLS,
         (
-            Rule(
-                "interval year to month",
-                ".*",
-                "refused",
-                "at the call: no Arrow type of Python holds it",
-            ),
-            Rule(
-                NARROW,
-                ".*",
-                "refused",
-                "at the call: Arrow data do not say which units the text has; cast it to a string."
-                " `async_udf` refuses all intervals",
-            ),
+            NO_MONTHS,
+            without_units(NARROW),
             Rule(
                 "string",
                 NOT_UTF8.name,

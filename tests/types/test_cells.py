@@ -11,7 +11,7 @@ import pytest
 
 import sparkawait as sa
 from tests.types.cases import CASES, NOT_UTF8, Case, cases_of
-from tests.types.paths import Cell, Path, Refused, Rule
+from tests.types.paths import NO_MONTHS, Cell, Path, Refused, Rule
 from tests.types.workers import VERSION, ZONES, classic_udf, zones
 
 if TYPE_CHECKING:
@@ -73,12 +73,7 @@ PATHS = (
         "`udf`",
         tuple((case.type, case.name) for case in (*CASES, NOT_UTF8)),
         (
-            Rule(
-                "interval year to month",
-                ".*",
-                "refused",
-                "at the call: no Arrow type of Python holds it",
-            ),
+            NO_MONTHS,
             Rule(
                 "string",
                 "not UTF-8",

@@ -109,7 +109,7 @@ DECLARED: Cases = [
 def test_the_word_timestamp_is_what_the_session_takes_it_for(spark, session, worker):
     df = spark.range(1).coalesce(1)
     with zones(spark, session, worker):
-        for settings in ({}, WITHOUT_ZONE) if session == "America/New_York" else (WITHOUT_ZONE,):
+        for settings in ({}, WITHOUT_ZONE) if session == "America/St_Johns" else (WITHOUT_ZONE,):
             with sql_conf(spark, settings):
                 check_all_ways(df, DECLARED)
 

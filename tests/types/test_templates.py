@@ -17,8 +17,8 @@ import sparkawait as sa
 from tests.support.resp_server import RespServer, bulk
 from tests.support.scripted_server import ScriptedServer
 from tests.support.sql_conf import ZONE, sql_conf
-from tests.types.cases import CASES, NOT_UTF8, Case
-from tests.types.paths import Cell, Path, Refused, Rule
+from tests.types.cases import CASES, NOT_UTF8, Case, with_units
+from tests.types.paths import NO_MONTHS, Cell, Path, Refused, Rule, without_units
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,29 +51,16 @@ MORE = (
     Case("interval hour to second", "half a day", "interval '12:00:00' hour to second"),
     Case("interval minute", "minutes", "interval '-7' minute"),
 )
-# An address has a bound, and the type of an interval is all of what Spark sends of it.
-TEXTS = tuple(
-    Case(case.type, case.name, f"cast({case.sql} as {case.type})", case.since)
-    if case.type == "interval day to second"
-    else case
-    for case in (*CASES, *MORE, NOT_UTF8)
-    if case.name != "10 MB"
-)
+# An address has a bound.
+TEXTS = tuple(with_units(case for case in (*CASES, *MORE, NOT_UTF8) if case.name != "10 MB"))
 CELLS = tuple((case.type, case.name) for case in TEXTS)
 NESTED = r"array<.*|map<.*|struct<.*|variant"
-MONTHS = "interval year to month"
 NARROW = "interval (day|minute|hour to second)"
-AT_CALL = f"{NESTED}|{MONTHS}|{NARROW}"
+AT_CALL = f"{NESTED}|{NO_MONTHS.types}|{NARROW}"
 NO_TEXT = (
     Rule(NESTED, ".*", "refused", "at the call: only plain values; in a JSON body all are taken"),
-    Rule(MONTHS, ".*", "refused", "at the call: no Arrow type of Python holds it"),
-    Rule(
-        NARROW,
-        ".*",
-        "refused",
-        "at the call: Arrow data do not say which units the text has; cast it to a string."
-        " `async_udf` refuses all intervals",
-    ),
+    NO_MONTHS,
+    without_units(NARROW),
     Rule("string", NOT_UTF8.name, "refused", "another text would be looked up; cast it to binary"),
 )
 TEXT = """

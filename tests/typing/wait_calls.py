@@ -65,6 +65,18 @@ def accepted(df: DataFrame, batch: pa.RecordBatch) -> None:
     sa.unordered_wait(df, declared, watermark=event_time)
     sa.async_udf(declared, timeout="1s", cache=sa.Cache(key="id"), columns=["id"])
     sa.arrow.ordered_wait([batch], declared, output="replace", max_rows_per_batch=10)
+    sa.unordered_wait(df, declared, retry=3, hedge=True, cache="10min", channels=3)
+    sa.unordered_wait(df, declared, retry=sa.retry.exponential_backoff(), hedge="p95", cache=True)
+    sa.unordered_wait(df, declared, rate_limit="100/s", adaptive_rate=True, carry_over=True)
+    sa.unordered_wait(df, declared, rate_limit=["100/s", sa.RateLimit("9/min", cost="tokens")])
+    breaker = sa.CircuitBreaker(after_failures=7, initial="2s", maximum="1 min", when_open="fail")
+    sa.unordered_wait(df, declared, circuit_breaker=breaker, carry_over=sa.CarryOver())
+    sa.unordered_wait(df, declared.with_options(circuit_breaker=True, retry=2, hedge="300ms"))
+    sa.async_function("name string", batch=64)
+    sa.http.post("https://example.com", "name string", batch=64, max_reply_bytes="1 MB")
+    sa.redis.get("redis://h", "{id}", schema="name string", max_reply_bytes="1 MB")
+    sa.Cache(max_rows=None, max_bytes="64 MB")
+    sa.Batch(max_bytes="64 KB")
     sa.arrow.key_ordered_wait([batch], declared, key="id", error_column="why", on_error="capture")
     seconds: float | None = usual.timeout
     assert seconds
@@ -80,7 +92,12 @@ def refused(df: DataFrame, batch: pa.RecordBatch) -> None:
     sa.ordered_wait(df, declared, key="id")  # pyright: ignore[reportCallIssue]
     sa.ordered_wait(df, declared, options={"timeout": 1})  # pyright: ignore[reportArgumentType]
     sa.unordered_wait(df, declared, max_concurrency="many")  # pyright: ignore[reportArgumentType]
-    sa.unordered_wait(df, declared, retry=3)  # pyright: ignore[reportArgumentType]
+    sa.unordered_wait(df, declared, retry="3")  # pyright: ignore[reportArgumentType]
+    sa.unordered_wait(df, declared, hedge=0.3)  # pyright: ignore[reportArgumentType]
+    sa.unordered_wait(df, declared, circuit_breaker=5.5)  # pyright: ignore[reportArgumentType]
+    sa.unordered_wait(df, declared, adaptive_rate=None)  # pyright: ignore[reportArgumentType]
+    sa.unordered_wait(df, declared, rate_limit=[5])  # pyright: ignore[reportArgumentType]
+    sa.async_function("name string", batch="64")  # pyright: ignore[reportArgumentType]
     sa.unordered_wait(df, declared, channel=5)  # pyright: ignore[reportArgumentType]
     sa.unordered_wait(df, declared, schema=5)  # pyright: ignore[reportArgumentType]
     sa.key_ordered_wait(df, declared, key=5)  # pyright: ignore[reportArgumentType]

@@ -50,11 +50,10 @@ def test_output_batches_have_no_more_bytes_than_permitted(wait, ddl, result):
 
 def test_input_columns_count_too():
     wide = pa.RecordBatch.from_pydict({"x": range(50), "wide": ["x" * 100_000] * 50})
-    out = list(arrow.ordered_wait([wide], returns("y int", {"y": 1}), max_bytes_per_batch="1 MB"))
+    bounds = {"max_bytes_per_batch": "1 MB", "buffer_timeout": None}
+    out = list(arrow.ordered_wait([wide], returns("y int", {"y": 1}), **bounds))
     assert [batch.num_rows for batch in out] == [10] * 5
-    (whole,) = arrow.ordered_wait(
-        [wide], returns("y int", {"y": 1}), max_bytes_per_batch="1 MB", output="replace"
-    )
+    (whole,) = arrow.ordered_wait([wide], returns("y int", {"y": 1}), output="replace", **bounds)
     assert whole.num_rows == 50
 
 

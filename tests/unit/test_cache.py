@@ -344,8 +344,8 @@ def test_a_native_function_knows_its_key():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_rows": 0}, "`max_rows` must be an int between 1 and"),
-        ({"max_bytes": 1.5}, "`max_bytes` must be an int between 1 and"),
+        ({"max_rows": 0}, "`max_rows` must be an int of at least 1, got 0"),
+        ({"max_bytes": 1.5}, "`max_bytes` must be an int of bytes or a text .* got 1.5"),
         ({"max_rows": None}, "needs `max_rows` or `max_bytes`, got None for both"),
         ({"expire_after_write": 0}, "`expire_after_write`"),
         ({"expire_after_access": "soon"}, "`expire_after_access`"),
@@ -362,7 +362,7 @@ def test_wrong_settings_are_refused(options, message):
 @pytest.mark.parametrize(
     ("cache", "kind", "message"),
     [
-        ({}, ErrorKind.CACHE_INVALID, "`cache` must be a sparkawait.Cache, got `dict`"),
+        ({}, ErrorKind.CACHE_INVALID, "`cache` must be a sparkawait.Cache, True, or .* got {}"),
         (sa.Cache(), ErrorKind.CACHE_INVALID, "needs the columns that the result of `Counting`"),
     ],
 )

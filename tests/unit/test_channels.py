@@ -304,7 +304,7 @@ def test_wrong_channels_are_refused_when_they_are_made(arguments, message):
             {"channels": sa.Channels(max_backlog=5, max_backlog_per_channel=6)},
             "`max_backlog_per_channel` must not be above `max_backlog`, got 6 and 5",
         ),
-        ({"channels": 3}, "`channels` must be a sparkawait.Channels, got `int`"),
+        ({"channels": "3"}, "`channels` must be a sparkawait.Channels, or an int .* got '3'"),
         ({"channel": 3}, "`channel` must be a column name or a list of them, got 3"),
         ({"channel": []}, "`channel` must be a column name or a list of them, got \\[\\]"),
         (

@@ -274,12 +274,12 @@ def test_a_decorated_function_of_a_notebook_is_pickled_by_value():
         {"max_rows": True},
         {"max_rows": 1.5},
         {"max_bytes": 0},
-        {"max_bytes": "1k"},
+        {"max_bytes": "1 XB"},
     ],
     ids=repr,
 )
 def test_a_batch_with_a_wrong_bound_is_refused(arguments):
-    with pytest.raises(ConfigurationError, match="of at least 1") as info:
+    with pytest.raises(ConfigurationError, match=r"`max_(rows|bytes)` ") as info:
         Batch(**arguments)
     assert info.value.kind is ErrorKind.BATCH_INVALID
 

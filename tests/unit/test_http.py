@@ -2,12 +2,15 @@
 """Arguments of HTTP functions: what is refused before anything starts, and what travels."""
 
 import pickle
+import resource
 
 import pyarrow as pa
 import pytest
 
 import sparkawait as sa
+from sparkawait._plan import options as plan_options
 from sparkawait._plan.options import resolve_unpickled
+from sparkawait.connectors import http as http_functions
 
 URL = "https://example.com/{id}"
 
@@ -184,3 +187,66 @@ def test_hosts_are_names(hosts, words):
 def test_a_name_in_front_of_the_host_needs_the_hosts_too():
     with pytest.raises(sa.ConfigurationError, match="the name or password in front of `@`"):
         sa.http.get("https://user:word@{host}/", "x int")
+
+
+# -- how many requests there are at a time
+
+
+@pytest.fixture
+def said(caplog):
+    http_functions._warn_of_few_requests.cache_clear()
+    plan_options._warn_of_few_calls.cache_clear()
+    caplog.set_level("WARNING", "sparkawait")
+    return lambda: [line.getMessage() for line in caplog.records]
+
+
+def requests_of(files: int, monkeypatch, **asked) -> int:
+    """Returns the requests of a task in a process that may have so many files open."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, 1 << 20))
+    max_requests = {"max_requests": asked.pop("max_requests")} if "max_requests" in asked else {}
+    function = sa.http.get("https://example.com/{id}", "name string", **max_requests)
+    plan = resolve_unpickled("unordered", function, input_schema=None, **asked)
+    return function.bounded(plan.max_concurrency, plan.capacity).options.max_requests
+
+
+@pytest.mark.parametrize(
+    ("asked", "files", "requests"),
+    [
+        ({}, 1024, 100),
+        ({"max_concurrency": 499}, 1024, 499),
+        ({"capacity": 5003}, 1 << 16, 100),
+        ({"max_concurrency": 499, "max_requests": 97}, 1024, 97),
+        ({"max_concurrency": 7, "max_requests": 97}, 1024, 7),
+        ({"max_concurrency": 3001, "max_requests": 2999}, 1024, 2999),
+        ({"max_concurrency": 1009}, resource.RLIM_INFINITY, 1009),
+    ],
+)
+def test_requests_follow_max_concurrency(asked, files, requests, monkeypatch, said):
+    assert requests_of(files, monkeypatch, **asked) == requests
+
+
+@pytest.mark.parametrize(
+    ("files", "requests"), [(1024, 512), (1 << 16, 1024), (resource.RLIM_INFINITY, 1024), (1, 1)]
+)
+def test_a_process_makes_no_more_requests_than_it_may_have_files(
+    files, requests, monkeypatch, said
+):
+    for _ in range(2):
+        assert requests_of(files, monkeypatch, max_concurrency=5003) == requests
+
+    (line,) = said()
+    assert f"`max_concurrency` is 5003, and this process makes at most {requests} HTTP" in line
+    assert "say `max_requests=5003`" in line
+
+
+def test_fewer_calls_than_were_asked_for_are_told_once(monkeypatch, said):
+    for _ in range(2):
+        requests_of(1024, monkeypatch, max_concurrency=499, max_requests=97)
+        # Nobody asked for more.
+        requests_of(1024, monkeypatch, max_requests=61)
+
+    (line,) = said()
+    assert line == (
+        "`max_concurrency` is 499, but `http.get` has at most 97 calls in flight in a task, as its"
+        " `max_requests` says: raise that, or ask for fewer"
+    )

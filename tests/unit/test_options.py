@@ -64,6 +64,8 @@ def test_the_defaults_are_those_of_the_documentation():
         ("key_ordered", {}, 100, 100),
         # As in Flink, where it is both.
         ("ordered", {"capacity": 30}, 30, 30),
+        ("ordered", {"capacity": 5003}, 100, 5003),
+        ("key_ordered", {"capacity": 101}, 100, 101),
         ("unordered", {"capacity": 30}, 30, 30),
         ("ordered", {"max_concurrency": 30}, 30, 240),
         ("unordered", {"max_concurrency": 30}, 30, 30),
@@ -131,7 +133,7 @@ def test_what_options_mean_together_is_checked_with_the_call():
         ({"max_concurrency": 0}, "max-concurrency-out-of-range", "at least 1, got 0"),
         ({"max_concurrency": 101, "capacity": 100}, "max-concurrency-out-of-range", "101 and 100"),
         ({"max_concurrency": False}, "max-concurrency-out-of-range", "must be an int"),
-        ({"retry": 3}, "retry-invalid", "made by sparkawait.retry, got `int`"),
+        ({"retry": "3"}, "retry-invalid", "made by sparkawait.retry, a number of retries"),
         (
             {"retry": retry.fixed_delay(1, 0), "timeout": None},
             "retry-needs-timeout",
@@ -140,7 +142,7 @@ def test_what_options_mean_together_is_checked_with_the_call():
         ({"on_error": "ignore"}, "option-invalid", "'fail', 'null', 'drop', 'capture'"),
         ({"on_error": None}, "option-invalid", "got None"),
         ({"output": "both"}, "option-invalid", "'append', 'replace', got 'both'"),
-        ({"watermark": "ts"}, "watermark-invalid", "got `str`"),
+        ({"watermark": "ts"}, "watermark-invalid", "got 'ts'"),
         ({"watermark": watermark("nope")}, "column-missing", "column `nope`"),
         ({"watermark": watermark("id")}, "column-not-a-timestamp", "no timestamp but bigint"),
         ({"buffer_timeout": -1}, "duration-invalid", "`buffer_timeout`"),
@@ -233,7 +235,7 @@ class AsyncTimeout(AsyncFunction):
 
 
 class WrongBatch(AsyncTimeout):
-    batch = 100
+    batch = "100"
     timeout = AsyncFunction.timeout
 
 
@@ -246,7 +248,7 @@ class WrongBatch(AsyncTimeout):
         (NoMethod(), "function-invalid", "must define `async_invoke`"),
         (NoBatchMethod(), "function-invalid", "must define `async_invoke_batch`"),
         (AsyncTimeout(), "function-invalid", "`AsyncTimeout.timeout` must be a plain function"),
-        (WrongBatch(), "batch-invalid", "must be a sparkawait.Batch, got 100"),
+        (WrongBatch(), "batch-invalid", "`WrongBatch.batch` must be a sparkawait.Batch, or an int"),
         (lambda row: {"y": 1}, "function-not-async", "async def"),
         (print, "function-not-async", "`print`"),
         (double.function, "schema-missing", "`double` has no schema"),
@@ -317,8 +319,8 @@ def test_a_buffer_timeout_is_a_word_or_a_time():
 @pytest.mark.parametrize(
     ("given", "first"),
     [
-        ({"capacity": 1_000}, (1_000, 1)),
-        ({"capacity": 1_000, "max_concurrency": 30}, (30, 1)),
+        ({"max_concurrency": 1_009}, (1_009, 1)),
+        ({"capacity": 1_009, "max_concurrency": 31}, (31, 1)),
         ({"warm_up": False}, None),
         # Rows leave in full batches only, however few are wanted.
         ({"buffer_timeout": None}, None),

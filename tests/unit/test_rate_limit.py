@@ -81,9 +81,14 @@ def test_a_wrong_limit_is_refused(arguments, message):
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ("100/s", "must be a sparkawait.RateLimit or a list of them"),
-        ([], "must be a sparkawait.RateLimit or a list of them"),
-        ([RateLimit("1/s"), 5], "must hold sparkawait.RateLimit"),
+        (
+            "fast",
+            "`rate` of RateLimit is not a rate: 'fast'; write permits per time, as in '100/s'",
+        ),
+        ([], "or a list of them, got []"),
+        ([RateLimit("1/s"), 5], "or a list of them, got 5"),
+        (["1/s", None], "or a list of them, got ['1/s', None]"),
+        (["1/s", RateLimit("1/s")], "two limits called '1/s'"),
         ([RateLimit("1/s")] * 2, "two limits called '1/s'"),
         ([RateLimit(f"{it}/s") for it in range(1, 6)], "not have more than 4 limits, got 5"),
     ],

@@ -52,7 +52,7 @@ class Gate(sa.AsyncFunction):
 def test_calls_are_few_until_the_first_rows_were_taken_and_more_are_asked_for():
     # The last call that is needed starts only when all of them may.
     function = Gate(first=FEW, enough=FEW + CALLS)
-    out = arrow.unordered_wait(batches(100), function, capacity=CALLS, timeout=None)
+    out = arrow.unordered_wait(batches(100), function, max_concurrency=CALLS, timeout=None)
 
     rows = next(out).num_rows
 
@@ -62,10 +62,10 @@ def test_calls_are_few_until_the_first_rows_were_taken_and_more_are_asked_for():
 
 
 def test_later_tasks_of_a_function_make_all_calls_at_once():
-    list(arrow.unordered_wait(batches(10), Gate(1, 1), capacity=CALLS))
+    list(arrow.unordered_wait(batches(10), Gate(1, 1), max_concurrency=CALLS))
 
     # With few calls the first row would time out.
-    out = arrow.unordered_wait(batches(CALLS), Gate(CALLS, 0), capacity=CALLS, timeout="5s")
+    out = arrow.unordered_wait(batches(CALLS), Gate(CALLS, 0), max_concurrency=CALLS, timeout="5s")
 
     assert sum(batch.num_rows for batch in out) == CALLS
 
@@ -145,7 +145,7 @@ def test_first_results_are_taken_for_large_ones_until_one_is_there():
 
 def test_without_a_warm_up_all_calls_are_made_at_once():
     out = arrow.unordered_wait(
-        batches(CALLS), Gate(CALLS, 0), capacity=CALLS, timeout="5s", warm_up=False
+        batches(CALLS), Gate(CALLS, 0), max_concurrency=CALLS, timeout="5s", warm_up=False
     )
 
     assert sum(batch.num_rows for batch in out) == CALLS
@@ -153,7 +153,7 @@ def test_without_a_warm_up_all_calls_are_made_at_once():
 
 def test_a_consumer_that_leaves_has_not_wanted_the_rows():
     function = Gate(first=FEW, enough=FEW + CALLS)
-    out = arrow.unordered_wait(batches(100), function, capacity=CALLS, timeout=None)
+    out = arrow.unordered_wait(batches(100), function, max_concurrency=CALLS, timeout=None)
     next(out)
     out.close()
 

@@ -209,6 +209,7 @@ fn cached(key: &str) -> Cached {
     let handle = rows.accept(batch).unwrap().batch();
     let metrics = Arc::new(CacheMetrics::default());
     let settings = CacheSettings {
+        caches: None,
         id: "bench".to_owned(),
         config: CacheConfig { max_rows: Some(4 * RECORDS as u64), ..CacheConfig::default() },
         key: vec![key.to_owned()],

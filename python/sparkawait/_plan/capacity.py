@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sparkawait._plan.checks import MAX_COUNT, refuse
 from sparkawait.exceptions import ErrorKind
-from sparkawait.functions import AsyncFunction, Batch
+from sparkawait.functions import AsyncFunction, Batch, the_batch
 from sparkawait.sizes import Bytes
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["batch_of", "bounds", "rows_per_call"]
 
 _CALLS = 100
-"""Calls in flight if nothing is said: Flink's usual capacity."""
+"""Calls in flight if nothing is said: what Flink has by default, whose `capacity` is both."""
 _HELD_PER_CALL = 8
 """Rows that ordered mode holds for each call in flight: one call may take eight times as long as
 the others before it keeps further ones from being made."""
@@ -38,8 +38,8 @@ def bounds(
         # Rows that wait are as many as where those that are completed leave at once.
         mode, capacity, capacity_bytes = "unordered", None, int(capacity)
     if concurrency is None:
-        # As Flink's `capacity`, which is both.
-        concurrency = _CALLS if capacity is None else capacity
+        # Never more: who wants to hold more rows does not ask for more calls of a service.
+        concurrency = _CALLS if capacity is None else min(_CALLS, capacity)
     if capacity is None:
         capacity = min(rows_per_call(mode, function) * concurrency, MAX_COUNT)
     if concurrency > capacity:
@@ -62,4 +62,6 @@ def rows_per_call(mode: str, function: AsyncFunction | NativeFunction) -> int:
 
 def batch_of(function: AsyncFunction | NativeFunction) -> Batch | None:
     """Returns how rows are collected, for a batched function."""
-    return function.batch if isinstance(function, AsyncFunction) else function.batching
+    if isinstance(function, AsyncFunction):
+        return the_batch(function.batch, "batch")
+    return function.batching

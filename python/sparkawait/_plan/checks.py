@@ -8,13 +8,25 @@ compared or encoded included.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Real
-from typing import Any, NoReturn, cast
+from typing import Any, Generic, NoReturn, TypeVar, cast
 
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = ["choice", "flag", "integer", "mapping", "number", "refuse", "shown", "text"]
+__all__ = [
+    "ObjectOf",
+    "choice",
+    "flag",
+    "integer",
+    "mapping",
+    "number",
+    "refuse",
+    "shown",
+    "text",
+]
+
+_T = TypeVar("_T")
 
 MAX_COUNT = 2**31 - 1
 """Most of anything that is counted in rows, calls or connections, unless an option says less."""
@@ -94,7 +106,7 @@ def integer(
         name: The argument it was given for.
         least: The lower bound.
         most: The upper bound.
-        of: Whose argument, such as ``" of Pause"``.
+        of: Whose argument, such as ``" of RetryBudget"``.
         other: What it may be instead.
         kind: What is wrong otherwise.
 
@@ -138,6 +150,47 @@ def mapping(value: object, name: str, of: str = "texts by name") -> dict[str, An
         refuse(f"`{name}` must be a mapping, {of}, got {_kind(value)}")
     items = dict(cast("Mapping[object, Any]", value))
     return {text(key, name, f"a mapping, {of}"): item for key, item in items.items()}
+
+
+class ObjectOf(Generic[_T]):
+    """The check of an option whose value is an object of a class, or a short form that makes one.
+
+    ``None`` passes. A bool is no int.
+
+    Args:
+        cls: The class.
+        rule: What the option takes, for messages.
+        kind: What is wrong otherwise.
+        short: How values of other types become an object, or ``None``.
+    """
+
+    def __init__(
+        self,
+        cls: type[_T],
+        rule: str,
+        kind: ErrorKind = ErrorKind.OPTION_INVALID,
+        short: Mapping[type, Callable[[Any], _T | None]] | None = None,
+    ) -> None:
+        self._class = cls
+        self._rule = rule
+        self._kind = kind
+        self._short: Mapping[type, Callable[[Any], _T | None]] = short or {}
+
+    def __call__(self, value: object, name: str) -> _T | None:
+        """Returns the object.
+
+        Raises:
+            ConfigurationError: If `value` is neither one nor a short form of one.
+        """
+        if value is None or isinstance(value, self._class):
+            return value
+        for form, make in self._short.items():
+            if isinstance(value, form) and isinstance(value, bool) == (form is bool):
+                try:
+                    return make(value)
+                except ConfigurationError as error:
+                    refuse(f"`{name}` must be {self._rule}: {error}", error.kind)
+        refuse(f"`{name}` must be {self._rule}, got {shown(value)}", self._kind)
 
 
 def _kind(value: object) -> str:

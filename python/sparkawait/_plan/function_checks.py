@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import inspect
 import sys
-from typing import NoReturn, cast
+from typing import NoReturn
 
 import pyarrow as pa
 
-from sparkawait._plan.checks import shown
 from sparkawait._plan.return_types import returns_list, schema_of
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import (
     AsyncFunction,
-    Batch,
     FunctionFromCoroutine,
     check_call,
     is_async,
     refuse_context_manager,
+    the_batch,
     wrap_coroutine,
 )
 from sparkawait.native_function import NativeFunction
@@ -133,12 +132,7 @@ def _check_methods(function: AsyncFunction) -> None:
             f"`{name}.timeout` must be a plain function, which returns at once",
             ErrorKind.FUNCTION_INVALID,
         )
-    batch = cast("object", function.batch)
-    if batch is not None and not isinstance(batch, Batch):
-        _refuse(
-            f"`{name}.batch` must be a sparkawait.Batch, got {shown(batch)}",
-            ErrorKind.BATCH_INVALID,
-        )
+    batch = the_batch(function.batch, f"{name}.batch")
     method = "async_invoke" if batch is None else "async_invoke_batch"
     bound = getattr(function, method)
     if getattr(bound, "__func__", None) is getattr(AsyncFunction, method):

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
-from sparkawait._plan.checks import MAX_BYTES, MAX_COUNT, choice, flag, refuse, shown
-from sparkawait.adaptive_rate import AdaptiveRate
+from sparkawait._plan.checks import MAX_BYTES, MAX_COUNT, ObjectOf, choice, flag, refuse, shown
 from sparkawait.cache import Cache
 from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
+from sparkawait.circuit_breaker import CircuitBreaker
 from sparkawait.columns import ColumnLike, columns
 from sparkawait.durations import parse_duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.hedge import Hedge
-from sparkawait.pause import Pause
-from sparkawait.retry import AsyncRetryStrategy
+from sparkawait.retry import AsyncRetryStrategy, exponential_backoff
 from sparkawait.retry_budget import RetryBudget
 from sparkawait.sizes import Bytes, parse_size
 from sparkawait.watermark import WatermarkStrategy
@@ -35,13 +34,13 @@ __all__ = [
     "route",
     "rows_or_bytes",
     "seconds",
-    "the_adaptive_rate",
+    "size",
     "the_cache",
     "the_carry_over",
     "the_channels",
+    "the_circuit_breaker",
     "the_hedge",
     "the_name",
-    "the_pause",
     "the_retry",
     "the_retry_budget",
     "the_watermark",
@@ -95,6 +94,11 @@ def bytes_(value: object, name: str) -> int:
     return parse_size(value, name, most=MAX_COUNT)
 
 
+def size(value: object, name: str) -> int:
+    """Returns a size in bytes."""
+    return parse_size(value, name, most=MAX_BYTES)
+
+
 def one_of(*words: str) -> Callable[[object, str], Any]:
     """Returns a check for one of some words."""
     return lambda value, name: choice(value, name, *words)
@@ -130,24 +134,45 @@ def the_name(value: object, name: str) -> str:
     return value
 
 
-def _instance(cls: type[_T], rule: str, kind: ErrorKind) -> Callable[[object, str], _T | None]:
-    def check(value: object, name: str) -> _T | None:
-        if value is not None and not isinstance(value, cls):
-            refuse(f"`{name}` must be {rule}, got `{type(value).__name__}`", kind)
-        return value
+def _or_none(cls: Callable[[], _T]) -> Callable[[bool], _T | None]:
+    return lambda value: cls() if value else None
 
-    return check
+
+def _retries(count: int) -> AsyncRetryStrategy | None:
+    return None if count == 0 else exponential_backoff(count)
 
 
 _LIMIT = ErrorKind.RATE_LIMIT_INVALID
-the_adaptive_rate = _instance(AdaptiveRate, "a sparkawait.AdaptiveRate", _LIMIT)
-the_cache = _instance(Cache, "a sparkawait.Cache", ErrorKind.CACHE_INVALID)
-the_carry_over = _instance(CarryOver, "a sparkawait.CarryOver", ErrorKind.OPTION_INVALID)
-the_channels = _instance(Channels, "a sparkawait.Channels", ErrorKind.CHANNELS_INVALID)
-the_hedge = _instance(Hedge, "a sparkawait.Hedge", ErrorKind.OPTION_INVALID)
-the_pause = _instance(Pause, "a sparkawait.Pause", _LIMIT)
-the_retry_budget = _instance(RetryBudget, "a sparkawait.RetryBudget", _LIMIT)
-the_retry = _instance(AsyncRetryStrategy, "made by sparkawait.retry", ErrorKind.RETRY_INVALID)
-the_watermark = _instance(
+the_cache = ObjectOf(
+    Cache,
+    "a sparkawait.Cache, True, or a text such as '10min' for its `expire_after_write`",
+    ErrorKind.CACHE_INVALID,
+    {bool: _or_none(Cache), str: lambda time: Cache(expire_after_write=time)},
+)
+the_carry_over = ObjectOf(
+    CarryOver, "a sparkawait.CarryOver or True", short={bool: _or_none(CarryOver)}
+)
+the_channels = ObjectOf(
+    Channels,
+    "a sparkawait.Channels, or an int for its `count`",
+    ErrorKind.CHANNELS_INVALID,
+    {int: lambda count: Channels(count=count)},
+)
+the_circuit_breaker = ObjectOf(
+    CircuitBreaker, "a sparkawait.CircuitBreaker or True", _LIMIT, {bool: _or_none(CircuitBreaker)}
+)
+the_hedge = ObjectOf(
+    Hedge,
+    "a sparkawait.Hedge, True, or a text such as 'p95' or '300ms' for its `after`",
+    short={bool: _or_none(Hedge), str: lambda after: Hedge(after=after)},
+)
+the_retry_budget = ObjectOf(RetryBudget, "a sparkawait.RetryBudget", _LIMIT)
+the_retry = ObjectOf(
+    AsyncRetryStrategy,
+    "made by sparkawait.retry, a number of retries, or 0 for none",
+    ErrorKind.RETRY_INVALID,
+    {int: _retries},
+)
+the_watermark = ObjectOf(
     WatermarkStrategy, "made by sparkawait.WatermarkStrategy", ErrorKind.WATERMARK_INVALID
 )

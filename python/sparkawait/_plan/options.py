@@ -10,6 +10,8 @@ Runs where the user calls, on the driver; a wrong value is named with the rule t
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, cast
@@ -34,6 +36,8 @@ from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.wait_options import OPTIONS, WaitOptions
 
 __all__ = ["Plan", "all_given", "resolve", "resolve_unpickled"]
+
+_logger = logging.getLogger("sparkawait")
 
 _CHANNELS = ErrorKind.CHANNELS_INVALID
 _MODES = ("ordered", "unordered", "key_ordered")
@@ -123,7 +127,7 @@ def resolve_unpickled(
         options=checked,
         capacity=capacity,
         capacity_bytes=capacity_bytes,
-        max_concurrency=_calls(checked_function, max_concurrency),
+        max_concurrency=_calls(checked_function, max_concurrency, checked.max_concurrency),
         key=named_key,
         hidden=tuple(hidden),
         identity="" if checked.cache is None else identity_of(checked_function, travels=False),
@@ -231,10 +235,32 @@ def _route(
     return tuple(dict.fromkeys(found))
 
 
-def _calls(function: AsyncFunction | NativeFunction, max_concurrency: int) -> int:
-    """Returns the calls there may be: what a function cannot have on its way is not started."""
+def _calls(
+    function: AsyncFunction | NativeFunction, max_concurrency: int, asked: int | None = None
+) -> int:
+    """Returns the calls there may be: what a function cannot have on its way is not started.
+
+    Warns where they are fewer than the user has `asked` for.
+    """
     most = function.concurrency if isinstance(function, NativeFunction) else None
-    return max_concurrency if most is None else min(most, max_concurrency)
+    if most is None or not isinstance(function, NativeFunction):
+        return max_concurrency
+    if asked is not None and most < asked:
+        _warn_of_few_calls(function.name, function.concurrency_option, asked, most)
+    return min(most, max_concurrency)
+
+
+@functools.cache
+def _warn_of_few_calls(function: str, option: str, asked: int, most: int) -> None:
+    """Says so once a process, however often a `foreachBatch` asks."""
+    _logger.warning(
+        "`max_concurrency` is %d, but `%s` has at most %d calls in flight in a task, as its `%s`"
+        " says: raise that, or ask for fewer",
+        asked,
+        function,
+        most,
+        option,
+    )
 
 
 def _credits(

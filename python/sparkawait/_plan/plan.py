@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
 
+from sparkawait._plan.capacity import batch_of
 from sparkawait._plan.column_checks import (
     require_column,
     require_key,
@@ -109,8 +110,7 @@ class Plan:
     @property
     def batch(self) -> Batch | None:
         """How rows are collected, for a batched function."""
-        function = self.function
-        return function.batch if isinstance(function, AsyncFunction) else function.batching
+        return batch_of(self.function)
 
     @property
     def rows_called(self) -> int:

@@ -30,8 +30,8 @@ def policy_arguments(
         batch: How rows are put together into requests, for limits that count these.
         capacity: How many rows are held at most.
     """
-    budget, pause = options.retry_budget, options.pause
-    if not (limits or budget or pause or options.adaptive_rate):
+    budget, breaker = options.retry_budget, options.circuit_breaker
+    if not (limits or budget or breaker or options.adaptive_rate):
         return None
     requests = None
     if batch is not None:
@@ -45,8 +45,8 @@ def policy_arguments(
         "rate_limits": list(limits),
         "requests": requests,
         "application": application,
-        "is_rate_adaptive": options.adaptive_rate is not None,
+        "is_rate_adaptive": options.adaptive_rate,
         "retry_budget": None if budget is None else budget.resolve(),
-        "pause": None if pause is None else pause.resolve(),
+        "pause": None if breaker is None else breaker.resolve(),
         "seed": int.from_bytes(os.urandom(8), "little"),  # of probes, which are spread
     }

@@ -44,7 +44,7 @@ class BatchRunner(Runner):
         self.replies = self._replies
         # More rows than `capacity` never come, so waiting for them would cost a linger per batch.
         self._size = CallSize(min(batch.max_rows, plan.capacity), plan.options.target_latency)
-        self._max_bytes = batch.max_bytes
+        self._max_bytes = cast("int | None", batch.max_bytes)
         self._linger = batch.linger_seconds
         self.splits = batch.split_on_error
         self.port = port

@@ -31,7 +31,10 @@ body: where one would have to go along the row fails.
 
 from __future__ import annotations
 
+import functools
 import json as json_module
+import logging
+import resource
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -55,6 +58,10 @@ if TYPE_CHECKING:
 __all__ = ["HttpFunction", "HttpOptions", "each", "get", "lines", "post", "request"]
 
 
+_logger = logging.getLogger("sparkawait")
+
+_MOST_REQUESTS = 1024
+"""Requests that a process has at a time, unless it is told otherwise."""
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"})
 """Methods of which two requests do what one does."""
 
@@ -93,7 +100,7 @@ class HttpFunction(NativeFunction):
 
     @property
     def concurrency(self) -> int | None:
-        """Most requests at a time, as ``max_requests=`` says."""
+        """Most requests at a time, if ``max_requests=`` says so."""
         return self.options.max_requests
 
     concurrency_option = "max_requests"
@@ -116,14 +123,14 @@ class HttpFunction(NativeFunction):
         return None if self.options.items is None else self.options.items.batch
 
     def bounded(self, calls: int, rows: int) -> HttpFunction:
-        """Returns the function for a task that makes so many requests of so many rows."""
-        items = self.options.items
-        if items is None:
-            return self
-        most = min(calls, self.options.max_requests)
-        return replace(
-            self, options=replace(self.options, max_requests=most, items=items.bounded(rows))
-        )
+        """Returns the function for a task that makes so many requests of so many rows.
+
+        To be called where they are made: without ``max_requests=`` the process has its bounds.
+        """
+        most, items = self.options.max_requests, self.options.items
+        most = _requests_of_process(calls) if most is None else min(calls, most)
+        items = None if items is None else items.bounded(rows)
+        return replace(self, options=replace(self.options, max_requests=most, items=items))
 
     def dropping_misses(self) -> HttpFunction:
         """Returns the function with ``how="inner"``."""
@@ -169,7 +176,7 @@ class HttpFunction(NativeFunction):
             "success": options.success,
             "missing": options.missing,
             "misses": {"how": options.how, "retry": retry_misses},
-            "connections": options.max_requests,
+            "connections": options.max_requests or 1,
             "max_response_bytes": options.max_reply_bytes,
             "redirects": options.redirects,
             "client": _client(options, look_up),
@@ -260,6 +267,33 @@ def request(
     function = HttpFunction(method, url, checked, result_schema, columns, required)
     function.check()
     return function
+
+
+def _requests_of_process(calls: int) -> int:
+    """Returns how many of `calls` requests this process has at a time: each may be a connection."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_REQUESTS
+    if files != resource.RLIM_INFINITY:
+        # The other half is for all else that has files open.
+        most = max(min(most, files // 2), 1)
+    if calls > most:
+        _warn_of_few_requests(calls, most, files)
+        return most
+    return calls
+
+
+@functools.cache
+def _warn_of_few_requests(calls: int, most: int, files: int) -> None:
+    """Says so once a process."""
+    _logger.warning(
+        "`max_concurrency` is %d, and this process makes at most %d HTTP requests at a time: 1024,"
+        " or half of the files that it may have open (`ulimit -n` is %d); raise that limit, or say"
+        " `max_requests=%d` if so many connections are what you want",
+        calls,
+        most,
+        files,
+        calls,
+    )
 
 
 def _batch(options: Checked, look_up: LookUp) -> dict[str, Any] | None:

@@ -59,7 +59,7 @@ def each(value: Any) -> Each:
         ...     json={"model": "small", "input": sa.http.each("{text}")},
         ...     rows="data",
         ...     id="index",
-        ...     batch=sa.Batch(max_rows=64),
+        ...     batch=64,
         ... )
         HttpFunction(method='POST', input_columns=('text',))
     """
@@ -88,7 +88,7 @@ def lines(*values: Any) -> Lines:
         ...     paths={"result": "index.result"},
         ...     item_status="index.status",
         ...     item_error="index.error",
-        ...     batch=sa.Batch(max_rows=500),
+        ...     batch=500,
         ... )
         HttpFunction(method='POST', input_columns=('id', 'order'))
     """
@@ -188,7 +188,7 @@ def check_items(values: dict[str, Any]) -> Items | None:
     Raises:
         ConfigurationError: If they contradict one another.
     """
-    batch: object = values.pop("batch")
+    batch: Batch | None = values.pop("batch")
     about = {option: values.pop(option) for option in ("id", "item_error", "item_status")}
     retry: tuple[str, ...] = values.pop("retry_items")
     json, body = values["json"], values["body"]
@@ -196,8 +196,6 @@ def check_items(values: dict[str, Any]) -> Items | None:
     if batch is None:
         _refuse_without_batch({**about, "retry_items": retry}, places, body)
         return None
-    if not isinstance(batch, Batch):
-        refuse(f"`batch` must be a sparkawait.Batch, got {shown(batch)}", ErrorKind.BATCH_INVALID)
     own = [body.values] if isinstance(body, Lines) else []
     own += [(place.value,) for place in places]
     if len(own) != 1:
@@ -221,7 +219,7 @@ def _refuse_without_batch(about: dict[str, Any], places: list[Each], body: objec
         refuse(f"`{given}` belongs to `batch`: it is about one row of several")
     if places or isinstance(body, Lines):
         what = "each" if places else "lines"
-        refuse(f"`{what}` needs `batch`, as in batch=sparkawait.Batch(max_rows=64)")
+        refuse(f"`{what}` needs `batch`, as in batch=64")
 
 
 def _check_results(returns: str, about: dict[str, Any], retry: tuple[str, ...]) -> None:

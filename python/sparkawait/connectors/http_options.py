@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, TypedDict, cast
 
 from sparkawait._plan.checks import (
-    MAX_BYTES,
     flag,
     integer,
     mapping,
@@ -16,13 +15,14 @@ from sparkawait._plan.checks import (
     text,
 )
 from sparkawait._plan.option import Option, options_of
-from sparkawait._plan.option_checks import anything, one_of, optional
+from sparkawait._plan.option_checks import anything, one_of, optional, size
 from sparkawait.connectors.certificates import CertificateOptions, Pem
 from sparkawait.connectors.http_hosts import check_hosts
 from sparkawait.connectors.http_items import Lines, check_id, check_retry
 from sparkawait.durations import Duration, positive_duration
-from sparkawait.functions import Batch
+from sparkawait.functions import Batch, the_batch
 from sparkawait.secrets import Secret
+from sparkawait.sizes import Size
 
 __all__ = ["HTTP_OPTIONS", "HttpOptions", "Template", "check_template", "require"]
 
@@ -46,7 +46,7 @@ class HttpOptions(TypedDict, total=False):
     body: Template | Lines | None
     allow_hosts: Iterable[str] | None
     idempotency_key: str | Literal[True] | None
-    batch: Batch | None
+    batch: Batch | int | None
     rows: str | None
     id: str | Mapping[str, str] | None
     item_error: str | None
@@ -59,10 +59,10 @@ class HttpOptions(TypedDict, total=False):
     how: Literal["left", "inner"]
     success: int | range | Iterable[int | range]
     missing: int | range | Iterable[int | range]
-    max_requests: int
+    max_requests: int | None
     connect_timeout: Duration
     read_timeout: Duration
-    max_reply_bytes: int
+    max_reply_bytes: Size
     redirects: int
     version: Literal["auto", "1.1", "2"]
     streams_per_connection: int
@@ -181,10 +181,10 @@ class _Fields(CertificateOptions):
     )
     batch = Option(
         default=None,
-        check=anything,
+        check=the_batch,
         meaning="sends one request for many rows: `sa.Batch(max_rows=, max_bytes=, linger=, "
-        "split_on_error=)`. The rows of a request are of one channel, and alike in all that "
-        "stands beside `each` or `lines`",
+        "split_on_error=)`; `64` is its `max_rows`. The rows of a request are of one channel, and "
+        "alike in all that stands beside `each` or `lines`",
         shown="a request a row",
     )
     rows = Option(
@@ -259,10 +259,14 @@ class _Fields(CertificateOptions):
         shown="404 for GET and HEAD, else none",
     )
     max_requests = Option(
-        default=100,
-        check=lambda value, name: integer(value, name, 1, _MAX_CONNECTIONS),
-        meaning="most requests at a time in a task, at most 65 535: it has no more calls in "
-        "flight, whatever `max_concurrency` is",
+        default=None,
+        check=lambda value, name: (
+            None if value is None else integer(value, name, 1, _MAX_CONNECTIONS)
+        ),
+        meaning="most requests at a time in a task, up to 65 535, where they are to be fewer than"
+        " `max_concurrency`, or more than the 1 024, or half of `ulimit -n`, that a process has"
+        " without it",
+        shown="as many as `max_concurrency`",
     )
     connect_timeout = Option(
         default="10s",
@@ -275,10 +279,9 @@ class _Fields(CertificateOptions):
         meaning="longest time without a byte from the server",
     )
     max_reply_bytes = Option(
-        default=16 << 20,
-        check=lambda value, name: integer(value, name, 1, MAX_BYTES),
-        meaning="longest body, after decompression",
-        shown="16 MB",
+        default="16 MB",
+        check=size,
+        meaning="longest body, after decompression: an int of bytes, or a text (powers of 1024)",
     )
     redirects = Option(
         default=5,

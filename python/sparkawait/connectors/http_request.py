@@ -52,7 +52,7 @@ class Checked:
     how: str
     success: tuple[tuple[int, int], ...]
     missing: tuple[int, ...]
-    max_requests: int
+    max_requests: int | None
     connect_timeout: float
     read_timeout: float
     max_reply_bytes: int

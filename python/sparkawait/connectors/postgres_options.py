@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-from sparkawait._plan.checks import MAX_BYTES, MAX_COUNT, flag, integer, refuse, shown
+from sparkawait._plan.checks import MAX_COUNT, flag, integer, refuse, shown
 from sparkawait._plan.option import Option, options_of
-from sparkawait._plan.option_checks import anything, one_of, optional
+from sparkawait._plan.option_checks import anything, one_of, optional, size
 from sparkawait.connectors.certificates import CertificateOptions, Pem
 from sparkawait.durations import Duration, positive_duration
+from sparkawait.sizes import Size
 
 __all__ = ["POSTGRES_OPTIONS", "PostgresOptions"]
 
@@ -31,7 +32,7 @@ class PostgresOptions(TypedDict, total=False):
     writes: bool
     prepare: bool
     null_args: Literal["miss", "call"]
-    max_reply_bytes: int
+    max_reply_bytes: Size
     ca: Pem | None
     certificate: Pem | None
     private_key: Pem | None
@@ -105,11 +106,11 @@ class _Fields(CertificateOptions):
         "it",
     )
     max_reply_bytes = Option(
-        default=64 << 20,
-        check=lambda value, name: integer(value, name, 1, MAX_BYTES),
-        meaning="a row for which more is found fails. What is found for all rows of a query may "
+        default="64 MB",
+        check=size,
+        meaning="a row for which more is found fails: an int of bytes, or a text (powers of 1024). "
+        "What is found for all rows of a query may "
         "have as much; if it has more, the query is run again for half of them each",
-        shown="64 MB",
     )
     ca = Option(
         default=None,

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
-from sparkawait._plan.checks import MAX_BYTES, flag, integer, refuse, text
+from sparkawait._plan.checks import flag, integer, refuse, text
 from sparkawait._plan.option import Option, checked, options_of
-from sparkawait._plan.option_checks import one_of, optional
+from sparkawait._plan.option_checks import one_of, optional, size
 from sparkawait.connectors.certificates import CertificateOptions, Certificates, Pem
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.secrets import Secret
+from sparkawait.sizes import Size
 
 __all__ = ["REDIS_OPTIONS", "RedisOptions", "certificates_of", "check_options"]
 
@@ -31,7 +32,7 @@ class RedisOptions(TypedDict, total=False):
     connections: int
     connect_timeout: Duration
     idle_timeout: Duration
-    max_reply_bytes: int
+    max_reply_bytes: Size
     ca: Pem | None
     certificate: Pem | None
     private_key: Pem | None
@@ -79,10 +80,9 @@ class _Fields(CertificateOptions):
         "a server that owes replies and sends nothing for so long is given up",
     )
     max_reply_bytes = Option(
-        64 << 20,
-        lambda value, name: integer(value, name, 1, MAX_BYTES),
-        "a row whose reply has more fails",
-        shown="64 MB",
+        "64 MB",
+        size,
+        "a row whose reply has more fails: an int of bytes, or a text (powers of 1024)",
     )
 
 

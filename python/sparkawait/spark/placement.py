@@ -6,6 +6,8 @@ To be used on the driver, from any thread.
 
 from __future__ import annotations
 
+import functools
+import logging
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from sparkawait._plan.plan import Plan
 
 __all__ = ["cores_of", "executor_cores_of", "placed"]
+
+_logger = logging.getLogger("sparkawait")
 
 # Of local[N, F] the second number is how often a task may fail.
 _LOCAL = re.compile(r"local\[(?P<cores>\*|\d+)(?:\s*,.*)?\]|local")
@@ -33,15 +37,55 @@ def placed(plan: Plan, spark: SparkSession | None) -> Plan:
     if plan.branches:
         return replace(plan, branches=tuple(placed(branch, spark) for branch in plan.branches))
     scopes = {limit.scope for limit in plan.options.rate_limit}
+    if None in scopes and spark is not None:
+        _warn_of_tasks(plan, spark)
     if not scopes & {"host", "job"}:
         return plan
     if spark is None:
         _refuse("there is no active session to ask for them")
     application = _conf(spark, "spark.app.id") or _conf(spark, "spark.app.name") or "spark"
-    if "job" not in scopes:
+    if "job" not in scopes or _is_on_one_host(spark):
+        # What all processes of a host keep together is that of the job: nothing has to be split.
         return replace(plan, application=application)
     cores, executor_cores = cores_of(spark), executor_cores_of(spark)
     return replace(plan, application=application, cores=cores, executor_cores=executor_cores)
+
+
+def _warn_of_tasks(plan: Plan, spark: SparkSession) -> None:
+    """Says what limits come to that each task has for itself, where nobody said they are so."""
+    try:
+        cores = cores_of(spark)
+    except ConfigurationError:
+        cores = None
+    if cores == 1:
+        return
+    for limit in plan.options.rate_limit:
+        if limit.scope is None:
+            _warn_of_tasks_once(plan.function_name, limit.rate.strip(), cores)
+
+
+@functools.cache
+def _warn_of_tasks_once(function: str, rate: str, cores: int | None) -> None:
+    """Says so once a process, however often a `foreachBatch` calls."""
+    together = (
+        "as many times that as tasks run at once"
+        if cores is None
+        else f"{cores} x {rate} together where {cores} tasks run at once"
+    )
+    _logger.warning(
+        '`rate_limit` %s of `%s` is that of each task: %s; say scope="job" for %s in all, or'
+        ' scope="task" if you mean each task',
+        rate,
+        function,
+        together,
+        rate,
+    )
+
+
+def _is_on_one_host(spark: SparkSession) -> bool:
+    """Whether all tasks of a session run on one host, whose processes share its limits."""
+    master = (_conf(spark, "spark.master") or "").strip()
+    return _LOCAL.fullmatch(master) is not None
 
 
 def cores_of(spark: SparkSession) -> int:

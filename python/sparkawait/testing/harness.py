@@ -70,7 +70,7 @@ class OperatorTestHarness:
         max_concurrency: Calls in flight; `capacity` if ``None``.
         timeout: Seconds for an element and all its attempts; ``None`` for no bound.
         attempt_timeout: Seconds for one attempt.
-        retry: A strategy of `sparkawait.retry`. Needs `timeout`.
+        retry: A strategy of `sparkawait.retry`, or a number of retries. Needs `timeout`.
         key: Gives the key of a value, in key-ordered mode. A value whose key is ``None`` waits for
             no other.
         on_timeout: Gives the results of a value whose time has passed; without it such a value
@@ -102,7 +102,7 @@ class OperatorTestHarness:
         max_concurrency: int | None = None,
         timeout: float | None = None,
         attempt_timeout: float | None = None,
-        retry: AsyncRetryStrategy | None = None,
+        retry: AsyncRetryStrategy | int | None = None,
         key: Callable[[Any], Hashable] | None = None,
         on_timeout: Callable[[Any], list[Any]] | None = None,
     ) -> None:
@@ -110,7 +110,7 @@ class OperatorTestHarness:
         self._settings = check_options(
             mode, capacity, max_concurrency, timeout, attempt_timeout, retry, key, on_timeout
         )
-        self._retry = retry
+        self._retry: AsyncRetryStrategy | None = self._settings["retry"]
         self._key = key
         self._on_timeout = on_timeout
         self._keys: dict[Hashable, int] = {}

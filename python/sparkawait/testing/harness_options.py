@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparkawait._plan.checks import MAX_COUNT, choice, refuse, shown
+from sparkawait._plan.option_checks import the_retry
 from sparkawait.durations import positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.retry import AsyncRetryStrategy
@@ -19,7 +20,7 @@ def check_options(  # noqa: PLR0917 - in the order of the harness
     max_concurrency: Any,
     timeout: float | None,
     attempt_timeout: float | None,
-    retry: AsyncRetryStrategy | None,
+    retry: AsyncRetryStrategy | int | None,
     key: object,
     on_timeout: object,
 ) -> dict[str, Any]:
@@ -32,7 +33,8 @@ def check_options(  # noqa: PLR0917 - in the order of the harness
     if mode == "key_ordered" and key is None:
         msg = "mode `key_ordered` needs `key`, a callable that gives the key of a value"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-    _check_types(retry, key, on_timeout)
+    _check_types(key, on_timeout)
+    strategy = the_retry(retry, "retry")
     timeout = None if timeout is None else positive_duration(timeout, "timeout")
     if attempt_timeout is not None:
         attempt_timeout = positive_duration(attempt_timeout, "attempt_timeout")
@@ -43,7 +45,7 @@ def check_options(  # noqa: PLR0917 - in the order of the harness
     if attempt_timeout is not None and timeout is not None and attempt_timeout > timeout:
         msg = f"`attempt_timeout` must not be above `timeout`, got {attempt_timeout}"
         raise ConfigurationError(msg, ErrorKind.ATTEMPT_TIMEOUT_TOO_LONG)
-    if retry is not None and timeout is None:
+    if strategy is not None and timeout is None:
         msg = "`retry` needs a `timeout`, got None"
         raise ConfigurationError(msg, ErrorKind.RETRY_NEEDS_TIMEOUT)
     return {
@@ -52,17 +54,15 @@ def check_options(  # noqa: PLR0917 - in the order of the harness
         "max_concurrency": capacity if max_concurrency is None else max_concurrency,
         "timeout": timeout,
         "attempt_timeout": attempt_timeout,
-        "retry": retry,
+        "retry": strategy,
         "asks_on_timeout": on_timeout is not None,
     }
 
 
-def _check_types(retry: object, key: object, on_timeout: object) -> None:
+def _check_types(key: object, on_timeout: object) -> None:
     for name, value in (("key", key), ("on_timeout", on_timeout)):
         if value is not None and not callable(value):
             refuse(f"`{name}` must be callable, got {shown(value)}")
-    if retry is not None and not isinstance(retry, AsyncRetryStrategy):
-        refuse(f"`retry` must be made by sparkawait.retry, got {shown(retry)}")
 
 
 def _check_counts(capacity: object, max_concurrency: object) -> None:

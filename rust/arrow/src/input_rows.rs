@@ -25,7 +25,7 @@ use crate::{
     key_columns::Keys,
     refused_rows::RefusedRows,
     row_bytes::{RowBytes, bytes_of_rows},
-    tally::Tally,
+    tally::{RowSum, Tally},
 };
 
 mod compaction;
@@ -252,7 +252,7 @@ impl InputRows {
         let hidden = &input.hidden;
         let bytes = self.sizes.of_batch(&input.batch) + bytes_of_rows(hidden, 0, hidden.num_rows());
         let handle = self.held.insert(Arc::new(input), rows, bytes);
-        self.tally.add(handle, 0, rows);
+        self.tally.add(handle, RowSum::run(0, rows));
         handle
     }
 

@@ -22,7 +22,7 @@ use crate::{
     row_bytes::bytes_of_rows,
     row_failure::{self, RowFailure},
     run_list::{Run, RunList, Window},
-    tally::Tally,
+    tally::{RowSum, Tally},
 };
 
 /// Builds output batches from input rows and their results, in emission order.
@@ -74,6 +74,8 @@ pub struct RowsLeft {
     pub without_result: u64,
     /// Rows that failed, where those are dropped.
     pub dropped: u64,
+    /// Rows of the batches that they left in: one for each of their results.
+    pub output: u64,
     /// Which they were.
     tally: Tally,
 }
@@ -142,7 +144,7 @@ impl OutputAssembler {
     pub fn push(&mut self, inputs: &mut InputRows, row: RowRef, results: ResultRows) {
         if results.is_empty() {
             self.left.without_result += 1;
-            self.left.tally.add(row.batch, row.row, 1);
+            self.left.tally.add(row.batch, RowSum::run(row.row, 1));
             inputs.release(row.batch, 1);
             return;
         }
@@ -166,7 +168,7 @@ impl OutputAssembler {
             OnError::Fail => return Err(failure),
             OnError::Drop => {
                 self.left.dropped += 1;
-                self.left.tally.add(row.batch, row.row, 1);
+                self.left.tally.add(row.batch, RowSum::run(row.row, 1));
                 inputs.release(row.batch, 1);
                 return Ok(());
             }
@@ -186,6 +188,7 @@ impl OutputAssembler {
     pub fn left(&self) -> RowsLeft {
         RowsLeft {
             put_out: self.left.tally.rows() - self.left.without_result - self.left.dropped,
+            output: self.taken,
             ..self.left
         }
     }
@@ -251,11 +254,11 @@ impl OutputAssembler {
             .build(inputs, &input, chunks, &result)
             .map_err(|source| Error::Kernel { rows, source })?;
         let left = &mut self.left.tally;
-        input.release_rows(|batch, row, rows| {
-            left.add(batch, row, rows);
-            inputs.release(batch, rows);
+        input.release_rows(|batch, rows| {
+            left.add(batch, rows);
+            inputs.release(batch, rows.rows);
         });
-        result.release_rows(|chunk, _, rows| chunks.release(chunk, rows));
+        result.release_rows(|chunk, rows| chunks.release(chunk, rows.rows));
         self.rows -= rows;
         self.taken += rows as u64;
         Ok(Some(batch))

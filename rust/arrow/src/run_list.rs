@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 
+use crate::tally::RowSum;
+
 /// Rows of one held batch or chunk, or rows of nulls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
@@ -13,10 +15,17 @@ pub(crate) struct Run {
     pub(crate) source: u32,
     /// The first row.
     pub(crate) start: u32,
-    /// Output rows; never 0.
+    /// Output rows.
     pub(crate) len: u32,
     /// 1 for neighbouring rows, 0 for the row `start` over and over.
     pub(crate) step: u32,
+}
+
+/// Of no rows.
+impl Default for Run {
+    fn default() -> Self {
+        Self { source: Self::NULLS, start: 0, len: 0, step: 0 }
+    }
 }
 
 impl Run {
@@ -25,6 +34,11 @@ impl Run {
 
     pub(crate) fn is_nulls(&self) -> bool {
         self.source == Self::NULLS
+    }
+
+    /// Whether it is one row over and over.
+    fn is_repeat(&self) -> bool {
+        self.step == 0 && !self.is_nulls()
     }
 
     /// Leaves its first `len` rows out; returns whether none is left.
@@ -36,7 +50,7 @@ impl Run {
 
     /// How many contiguous pieces the run is copied in.
     pub(crate) fn pieces(&self) -> usize {
-        if self.step == 0 && !self.is_nulls() { self.len as usize } else { 1 }
+        if self.is_repeat() { self.len as usize } else { 1 }
     }
 }
 
@@ -48,6 +62,8 @@ impl Run {
 pub(crate) struct RunList {
     /// Oldest first.
     runs: VecDeque<Run>,
+    /// The run behind those, which may grow; of no rows if there is none.
+    last: Run,
     /// Runs of one row over and over.
     repeats: usize,
     weighed: Weighed,
@@ -67,15 +83,21 @@ impl RunList {
     #[inline]
     pub(crate) fn push(&mut self, source: u32, start: u32, len: u32) {
         debug_assert!(len > 0, "a run has at least one row");
-        if let Some(last) = self.runs.back_mut()
-            && last.source == source
-            && last.step == 1
-            && last.start + last.len == start
-        {
+        let last = &mut self.last;
+        if last.source == source && last.step == 1 && last.start + last.len == start {
             last.len += len;
             return;
         }
-        self.runs.push_back(Run { source, start, len, step: 1 });
+        self.begin(Run { source, start, len, step: 1 });
+    }
+
+    /// Makes `run` the last one.
+    #[inline]
+    fn begin(&mut self, run: Run) {
+        let before = std::mem::replace(&mut self.last, run);
+        if before.len > 0 {
+            self.runs.push_back(before);
+        }
     }
 
     /// Appends the row `row` of `source` `times` times.
@@ -84,16 +106,17 @@ impl RunList {
         if times == 1 {
             self.push(source, row, 1);
         } else {
-            self.runs.push_back(Run { source, start: row, len: times, step: 0 });
+            self.begin(Run { source, start: row, len: times, step: 0 });
             self.repeats += 1;
         }
     }
 
     /// Appends a row of nulls.
     pub(crate) fn push_null(&mut self) {
-        match self.runs.back_mut() {
-            Some(last) if last.is_nulls() && last.len < u32::MAX => last.len += 1,
-            _ => self.runs.push_back(Run { source: Run::NULLS, start: 0, len: 1, step: 0 }),
+        if self.last.is_nulls() && self.last.len < u32::MAX {
+            self.last.len += 1;
+        } else {
+            self.begin(Run { len: 1, ..Run::default() });
         }
     }
 
@@ -102,24 +125,32 @@ impl RunList {
     /// The list has at least as many rows.
     pub(crate) fn take(&mut self, rows: usize) -> Window {
         self.weighed = Weighed::default();
-        let runs = Vec::with_capacity(rows.min(self.runs.len()));
-        let mut window = Window { runs, rows, open_repeat: false };
-        let mut missing = rows;
-        while missing > 0
-            && let Some(first) = self.runs.front_mut()
-        {
-            let len = u32::try_from(missing).unwrap_or(u32::MAX).min(first.len);
-            window.runs.push(Run { len, ..*first });
-            missing -= len as usize;
-            if len == first.len {
-                self.repeats -= usize::from(first.step == 0 && !first.is_nulls());
-                self.runs.pop_front();
-            } else {
-                first.skip(len);
-                window.open_repeat = first.step == 0;
+        self.begin(Run::default());
+        let (mut whole, mut missing) = (0, rows);
+        for run in &self.runs {
+            if run.len as usize > missing {
+                break;
             }
+            missing -= run.len as usize;
+            whole += 1;
+        }
+        // All at once: one at a time costs as much as all else that a run goes through.
+        let runs: Vec<Run> = self.runs.drain(..whole).collect();
+        if self.repeats > 0 {
+            self.repeats -= runs.iter().filter(|run| run.is_repeat()).count();
+        }
+        let mut window = Window { runs, rows, open_repeat: false };
+        if missing > 0
+            && let Some(first) = self.runs.front_mut()
+            && let Ok(len) = u32::try_from(missing)
+        {
+            window.runs.push(Run { len, ..*first });
+            first.skip(len);
+            window.open_repeat = first.step == 0;
+            missing = 0;
         }
         debug_assert!(missing == 0, "{missing} of {rows} rows are not in the list");
+        self.last = self.runs.pop_back().unwrap_or_default();
         window
     }
 
@@ -130,27 +161,33 @@ impl RunList {
 
     /// The runs of the list, first to last.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Run> {
-        self.runs.iter().copied()
+        (0..).map_while(|index| self.run(index))
+    }
+
+    fn run(&self, index: usize) -> Option<Run> {
+        let is_last = index == self.runs.len() && self.last.len > 0;
+        if is_last { Some(self.last) } else { self.runs.get(index).copied() }
     }
 
     /// Returns about how many bytes all rows take, by the bytes of a row of each source.
     ///
     /// Looks only at what came since it was asked last.
     pub(crate) fn weigh(&mut self, bytes_per_row: impl Fn(u32) -> usize) -> usize {
-        let weighed = &mut self.weighed;
-        while let Some(run) = self.runs.get(weighed.run) {
+        while let Some(run) = self.run(self.weighed.run) {
+            let is_last = self.weighed.run == self.runs.len();
+            let weighed = &mut self.weighed;
             if !run.is_nulls() {
                 let rows = (run.len - weighed.rows) as usize;
                 weighed.bytes = weighed.bytes.saturating_add(rows * bytes_per_row(run.source));
             }
-            if weighed.run + 1 == self.runs.len() {
+            if is_last {
                 // It may still grow.
                 weighed.rows = run.len;
                 break;
             }
             (weighed.run, weighed.rows) = (weighed.run + 1, 0);
         }
-        weighed.bytes
+        self.weighed.bytes
     }
 }
 
@@ -166,17 +203,24 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Calls `release` with each source, and the rows of it that end here: the first, and how many.
+    /// Calls `release` with each source, and the rows of it that end here.
     ///
-    /// A repeated row ends with its last repetition.
-    pub(crate) fn release_rows(&self, mut release: impl FnMut(u32, u32, u32)) {
-        let last = self.runs.len().wrapping_sub(1);
-        for (i, run) in self.runs.iter().enumerate().filter(|(_, run)| !run.is_nulls()) {
-            match run.step {
-                0 if i == last && self.open_repeat => {}
-                0 => release(run.source, run.start, 1),
-                _ => release(run.source, run.start, run.len),
+    /// A repeated row ends with its last repetition. Runs of one source that are neighbours are told
+    /// of together, wherever in it they are.
+    pub(crate) fn release_rows(&self, mut release: impl FnMut(u32, RowSum)) {
+        let ends = self.runs.len() - usize::from(self.open_repeat);
+        let (mut source, mut ended) = (Run::NULLS, RowSum::default());
+        for run in self.runs[..ends].iter().filter(|run| !run.is_nulls()) {
+            if run.source != source {
+                if ended.rows > 0 {
+                    release(source, ended);
+                }
+                (source, ended) = (run.source, RowSum::default());
             }
+            ended.add(RowSum::run(run.start, if run.step == 0 { 1 } else { run.len }));
+        }
+        if ended.rows > 0 {
+            release(source, ended);
         }
     }
 }
@@ -187,7 +231,7 @@ mod tests {
 
     fn released(window: &Window) -> Vec<(u32, u32)> {
         let mut released = Vec::new();
-        window.release_rows(|source, _, rows| released.push((source, rows)));
+        window.release_rows(|source, rows| released.push((source, rows.rows)));
         released
     }
 
@@ -232,8 +276,23 @@ mod tests {
         let (first, second) = (list.take(2), list.take(2));
 
         assert_eq!(released(&first), []);
-        assert_eq!(released(&second), [(0, 1), (0, 1)]);
+        assert_eq!(released(&second), [(0, 2)]);
         assert_eq!(second.runs[0], Run { source: 0, start: 7, len: 1, step: 0 });
+    }
+
+    #[test]
+    fn rows_are_released_together_with_those_of_their_source_beside_them() {
+        let mut list = RunList::default();
+        for (source, row, rows) in [(3, 7, 2), (3, 1, 1), (5, 0, 1), (3, 11, 3)] {
+            list.push(source, row, rows);
+        }
+        list.push_null();
+        list.push(3, 29, 1);
+
+        let mut ended = Vec::new();
+        list.take(9).release_rows(|source, rows| ended.push((source, rows.rows, rows.positions)));
+
+        assert_eq!(ended, [(3, 3, 7 + 8 + 1), (5, 1, 0), (3, 4, 11 + 12 + 13 + 29)]);
     }
 
     #[test]

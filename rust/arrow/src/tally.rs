@@ -13,18 +13,17 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Adds `rows` neighbouring rows of a batch, from `start` on.
+    /// Adds rows of a batch.
     #[inline]
-    pub(crate) const fn add(&mut self, batch: u32, start: u32, rows: u32) {
-        let rows = rows as u64;
-        self.rows += rows;
-        self.places = self.places.wrapping_add(sum_of_places(batch, start, rows));
+    pub(crate) const fn add(&mut self, batch: u32, rows: RowSum) {
+        self.rows += rows.rows as u64;
+        self.places = self.places.wrapping_add(rows.places(batch));
     }
 
     /// Takes a row out again, which has another place from now on.
     pub(crate) const fn remove(&mut self, batch: u32, row: u32) {
         self.rows -= 1;
-        self.places = self.places.wrapping_sub(sum_of_places(batch, row, 1));
+        self.places = self.places.wrapping_sub(RowSum::run(row, 1).places(batch));
     }
 
     /// The number of rows.
@@ -33,10 +32,35 @@ impl Tally {
     }
 }
 
-const fn sum_of_places(batch: u32, start: u32, rows: u64) -> u64 {
-    let first = (batch as u64) << u32::BITS | start as u64;
-    // The rows are fewer than 2^32, so their distances from the first one add up to less than 2^63.
-    first.wrapping_mul(rows).wrapping_add(rows * rows.saturating_sub(1) / 2)
+/// Rows of one batch: how many, and what their positions add up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RowSum {
+    pub(crate) rows: u32,
+    pub(crate) positions: u64,
+}
+
+impl RowSum {
+    /// `rows` neighbours, from `start` on.
+    #[inline]
+    pub(crate) const fn run(start: u32, rows: u32) -> Self {
+        let (first, distances) = (start as u64, rows as u64);
+        // Below 2^64: both are less than 2^32.
+        let positions = first * distances + distances * distances.saturating_sub(1) / 2;
+        Self { rows, positions }
+    }
+
+    /// Adds other rows of the batch.
+    #[inline]
+    pub(crate) const fn add(&mut self, other: Self) {
+        self.rows += other.rows;
+        self.positions = self.positions.wrapping_add(other.positions);
+    }
+
+    /// What their places add up to, a place being the handle of the batch and the position in it.
+    const fn places(self, batch: u32) -> u64 {
+        let first = (batch as u64) << u32::BITS;
+        first.wrapping_mul(self.rows as u64).wrapping_add(self.positions)
+    }
 }
 
 #[cfg(test)]
@@ -46,7 +70,7 @@ mod tests {
     fn of(runs: &[(u32, u32, u32)]) -> Tally {
         let mut tally = Tally::default();
         for (batch, start, rows) in runs {
-            tally.add(*batch, *start, *rows);
+            tally.add(*batch, RowSum::run(*start, *rows));
         }
         tally
     }
@@ -68,7 +92,7 @@ mod tests {
             let mut tally = whole;
             tally.remove(lost.0, lost.1);
             assert_ne!(tally, whole);
-            tally.add(twice.0, twice.1, 1);
+            tally.add(twice.0, RowSum::run(twice.1, 1));
             assert_eq!(tally.rows(), whole.rows());
             assert_ne!(tally, whole);
         }
@@ -78,7 +102,7 @@ mod tests {
     fn a_row_that_moves_is_there_once() {
         let mut tally = of(&[(0, 0, 7)]);
         tally.remove(0, 4);
-        tally.add(5, 0, 1);
+        tally.add(5, RowSum::run(0, 1));
 
         assert_eq!(tally, of(&[(5, 0, 1), (0, 0, 4), (0, 5, 2)]));
     }

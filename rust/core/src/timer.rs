@@ -60,24 +60,28 @@ impl<K: Copy> DeadlineList<K> {
     /// Returns the earliest deadline of a key for which `is_live` holds; drops stale ones.
     ///
     /// `live` is the number of keys that may be live, the measure of compaction.
-    pub fn next(&mut self, live: usize, is_live: impl FnMut(K) -> bool) -> Option<ProcessingTime> {
+    pub fn next(
+        &mut self,
+        live: usize,
+        is_live: impl FnMut(K, ProcessingTime) -> bool,
+    ) -> Option<ProcessingTime> {
         self.purge(live, is_live);
         self.deadlines.front().map(|(deadline, _)| *deadline)
     }
 
     /// Drops stale deadlines at the head, and all of them when they are the majority.
-    pub fn purge(&mut self, live: usize, mut is_live: impl FnMut(K) -> bool) {
-        while self.deadlines.front().is_some_and(|(_, key)| !is_live(*key)) {
+    pub fn purge(&mut self, live: usize, mut is_live: impl FnMut(K, ProcessingTime) -> bool) {
+        while self.deadlines.front().is_some_and(|(at, key)| !is_live(*key, *at)) {
             self.deadlines.pop_front();
         }
         if self.deadlines.len() > 2 * live + SLACK {
-            self.deadlines.retain(|(_, key)| is_live(*key));
+            self.deadlines.retain(|(at, key)| is_live(*key, *at));
         }
     }
 
     /// Returns the number of deadlines for which `is_live` holds.
-    pub fn count(&self, mut is_live: impl FnMut(K) -> bool) -> usize {
-        self.deadlines.iter().filter(|(_, key)| is_live(*key)).count()
+    pub fn count(&self, mut is_live: impl FnMut(K, ProcessingTime) -> bool) -> usize {
+        self.deadlines.iter().filter(|(at, key)| is_live(*key, *at)).count()
     }
 }
 
@@ -191,10 +195,10 @@ mod tests {
         let mut list = DeadlineList::new();
         for key in 0..10_000 {
             list.push(at(key), key);
-            list.purge(1, |other| other == 0);
+            list.purge(1, |other, _| other == 0);
         }
 
-        assert_eq!(list.next(1, |key| key == 0), Some(at(0)));
+        assert_eq!(list.next(1, |key, _| key == 0), Some(at(0)));
         assert!(list.deadlines.len() <= 2 + SLACK);
     }
 

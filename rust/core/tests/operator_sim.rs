@@ -158,7 +158,7 @@ fn rate_limits() -> impl Strategy<Value = RateLimitConfig> {
         |(permits, period, burst, cost, is_per_channel)| {
             let rate = Rate::new(permits.try_into().unwrap(), period).unwrap();
             let limit = Gcra::new(rate, burst.try_into().unwrap());
-            RateLimitConfig { limit, cost, is_per_channel, counted: None, is_per_request: false }
+            RateLimitConfig { cost, is_per_channel, ..RateLimitConfig::new(limit) }
         },
     )
 }

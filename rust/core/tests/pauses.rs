@@ -192,11 +192,7 @@ impl Service {
 fn limited(permits: u64, is_per_channel: bool) -> PolicyConfig {
     let permits = permits.try_into().unwrap();
     let limit = Gcra::new(Rate::new(permits, SECOND).unwrap(), permits);
-    let config =
-        RateLimitConfig { limit, cost: 1, is_per_channel, counted: None, is_per_request: false };
-    let mut policy = PolicyConfig::NONE;
-    policy.rate_limits[0] = Some(config);
-    policy
+    PolicyConfig::limited(RateLimitConfig { is_per_channel, ..RateLimitConfig::new(limit) })
 }
 
 #[test]
@@ -435,18 +431,7 @@ fn all_that_bounds_calls_holds_together() {
         Gcra::new(Rate::new(rate.try_into().unwrap(), SECOND).unwrap(), 10.try_into().unwrap());
     let adaptive = AdaptiveLimitConfig { initial: 1, min: 1, max: 50, max_latency: None };
     let policy = PolicyConfig {
-        rate_limits: [
-            Some(RateLimitConfig {
-                limit,
-                cost: 1,
-                is_per_channel: false,
-                counted: None,
-                is_per_request: false,
-            }),
-            None,
-            None,
-            None,
-        ],
+        rate_limits: [Some(RateLimitConfig::new(limit)), None, None, None],
         retry_budget: Some(RetryBudgetConfig::new(0.2, 1)),
         adaptive_limit: Some(adaptive),
         is_rate_adaptive: true,

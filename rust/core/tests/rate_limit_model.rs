@@ -19,14 +19,8 @@ type Wish = (u64, u64);
 fn limit(permits: u64, period: u64, burst: u64) -> RateLimit {
     let rate = Rate::new(NonZeroU64::new(permits).unwrap(), Duration::from_nanos(period));
     let limit = Gcra::new(rate.unwrap(), NonZeroU64::new(burst).unwrap());
-    let config = RateLimitConfig {
-        limit,
-        cost: 1,
-        is_per_channel: false,
-        counted: Some(Counted::Requests),
-        is_per_request: false,
-    };
-    RateLimit::new(&config, None)
+    let counted = Some(Counted::Requests);
+    RateLimit::new(&RateLimitConfig { counted, ..RateLimitConfig::new(limit) }, None)
 }
 
 /// Starts each call as soon as it is wanted and may; returns when, and what it cost.

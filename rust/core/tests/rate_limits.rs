@@ -27,8 +27,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn limit(permits: u64, period: Duration, burst: u64) -> RateLimitConfig {
     let rate = Rate::new(NonZeroU64::new(permits).unwrap(), period).unwrap();
-    let limit = Gcra::new(rate, NonZeroU64::new(burst).unwrap());
-    RateLimitConfig { limit, cost: 1, is_per_channel: false, counted: None, is_per_request: false }
+    RateLimitConfig::new(Gcra::new(rate, NonZeroU64::new(burst).unwrap()))
 }
 
 fn policy(limits: &[RateLimitConfig]) -> PolicyConfig {

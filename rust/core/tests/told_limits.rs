@@ -161,13 +161,7 @@ impl Case {
             let period = Duration::from_nanos(MINUTE);
             let rate = Rate::new(NonZeroU64::new(per_minute).unwrap(), period).unwrap();
             let limit = Gcra::new(rate, rate.permits_in(Duration::from_secs(1)));
-            Some(RateLimitConfig {
-                limit,
-                cost: 1,
-                is_per_channel: false,
-                counted: Some(counted),
-                is_per_request: false,
-            })
+            Some(RateLimitConfig { counted: Some(counted), ..RateLimitConfig::new(limit) })
         };
         let policy = PolicyConfig {
             rate_limits: [

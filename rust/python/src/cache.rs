@@ -39,5 +39,5 @@ pub(crate) fn to_cache(arguments: CacheArguments) -> PyResult<CacheSettings> {
         expire_after_access: to_expiry("expire_after_access", cache.expire_after_access)?,
         cache_missing: cache.cache_missing,
     };
-    Ok(CacheSettings { id, config, key, metrics: Arc::default() })
+    Ok(CacheSettings { id, config, key, caches: None, metrics: Arc::default() })
 }

@@ -9,8 +9,9 @@
 //! ```
 //!
 //! What is compared is counted in different places, from different things, so that a row which one of
-//! them loses is missed by the other. It is looked at when the input has ended, and at the end of each
-//! part of it. Tasks that fail, or whose consumer wants no more, have none.
+//! them loses is missed by the other. In a chain, what came is also compared with what the operator
+//! before has put out. It is looked at when the input has ended, and at the end of each part of it.
+//! Tasks that fail, or whose consumer wants no more, have none.
 
 use crate::batch_codec::RowsLeft;
 
@@ -33,10 +34,17 @@ impl Account {
         self.restored += rows as u64;
     }
 
+    /// Says what got lost on the way from the operator before, which has let go of `left`.
+    pub(crate) fn mismatch_behind(&self, left: &RowsLeft) -> Option<String> {
+        let (came, output) = (self.came, left.output);
+        (came != output)
+            .then(|| format!("the operator before put out {output} rows, but {came} came in"))
+    }
+
     /// Says what does not add up.
     pub(crate) fn mismatch(&self, left: &RowsLeft, held: Option<usize>) -> Option<String> {
         let Self { came, restored } = *self;
-        let RowsLeft { put_out, without_result, dropped, are_all } = *left;
+        let RowsLeft { put_out, without_result, dropped, are_all, .. } = *left;
         let (given, gone) = (came + restored, put_out + without_result + dropped);
         let is_right = match held {
             Some(held) => given == gone + held as u64,
@@ -62,7 +70,8 @@ impl Account {
 mod tests {
     use super::*;
 
-    const LEFT: RowsLeft = RowsLeft { put_out: 20, without_result: 3, dropped: 4, are_all: true };
+    const LEFT: RowsLeft =
+        RowsLeft { put_out: 20, without_result: 3, dropped: 4, are_all: true, output: 31 };
 
     fn account(came: usize, restored: usize) -> Account {
         let mut account = Account::default();
@@ -93,5 +102,14 @@ mod tests {
         let others = RowsLeft { are_all: false, ..LEFT };
         let told = account(27, 0).mismatch(&others, None).unwrap();
         assert!(told.ends_with("; some have left twice and others never"), "{told}");
+    }
+
+    #[test]
+    fn what_the_operator_before_put_out_has_come() {
+        assert_eq!(account(31, 7).mismatch_behind(&LEFT), None, "what was restored came earlier");
+        assert_eq!(
+            account(30, 7).mismatch_behind(&LEFT).unwrap(),
+            "the operator before put out 31 rows, but 30 came in"
+        );
     }
 }

@@ -183,6 +183,8 @@ pub struct RowsLeft {
     pub dropped: u64,
     /// Whether they are all rows that were taken, each of them once.
     pub are_all: bool,
+    /// Rows of the batches that they left in: one for each of their results.
+    pub output: u64,
 }
 
 /// What an operator held, as its codec took it up again.

@@ -205,6 +205,10 @@ where
 
     fn work(&mut self, begun: ProcessingTime) -> Result<Turn<X::Output>, X::Error> {
         let mut end = begun + TURN;
+        // The consumer may have taken its time. Turns that each end with their first mail, or with what
+        // was completed before, would never look at what has come due meanwhile.
+        self.handle_time(begun);
+        self.chain.carry_out_actions(begun);
         loop {
             let now = self.clock.now();
             if let Err(error) = self.chain.fan(now) {

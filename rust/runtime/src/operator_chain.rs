@@ -167,7 +167,11 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
     fn hand_over_end(&mut self, now: ProcessingTime) -> Result<(), X::Error> {
         for pair in self.line.windows(2) {
             let (before, rest) = self.operators.split_at_mut(pair[1]);
-            let (operator, next) = (&before[pair[0]], &mut rest[0]);
+            let (operator, next) = (&mut before[pair[0]], &mut rest[0]);
+            // By a row that it was handed just now: it is finished, and its rows have not left.
+            if let Some(error) = operator.take_failure() {
+                return Err(error);
+            }
             if operator.is_finished() && !operator.has_output() {
                 next.put_end_of_input();
                 next.admit(0, now)?;
@@ -337,7 +341,17 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
     ///
     /// As [`ChainedOperator::settle`].
     pub(crate) fn settle(&self) -> Result<(), X::Error> {
-        self.operators.iter().enumerate().try_for_each(|(position, it)| it.settle(position))
+        self.settle_with(|_| None)
+    }
+
+    /// Checks it with the rows `held` of each operator that are handed over.
+    fn settle_with(&self, held: impl Fn(usize) -> Option<usize>) -> Result<(), X::Error> {
+        for (position, operator) in self.operators.iter().enumerate() {
+            let before = self.line.windows(2).find(|pair| pair[1] == position);
+            let before = before.map(|pair| &self.operators[pair[0]]);
+            operator.settle(position, before, held(position))?;
+        }
+        Ok(())
     }
 
     /// Returns whether rows are held of which nothing can become any more, if no deadline is armed and
@@ -386,8 +400,7 @@ impl<X: CarryCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
     pub(crate) fn save(&mut self, now: ProcessingTime) -> Result<Vec<X::Saved>, X::Error> {
         let saved = self.operators.iter_mut().map(|it| it.save(now));
         let saved = saved.collect::<Result<Vec<_>, _>>()?;
-        let mut settled = self.operators.iter().zip(&saved).enumerate();
-        settled.try_for_each(|(position, (it, saved))| it.settle_part(position, saved))?;
+        self.settle_with(|position| saved.get(position).map(X::rows_saved))?;
         Ok(saved)
     }
 

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A task that has lost a row says so, and one that would wait for ever fails.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy, OutputMode, Retry};
-use sparkawait_core::policy::{
-    Gcra, PermitSource, PermitSources, PolicyConfig, Rate, RateLimitConfig,
-};
+use sparkawait_core::policy::{PermitSource, PermitSources};
 use sparkawait_core::retry::AsyncRetryStrategy;
 use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::{
@@ -20,8 +15,8 @@ use sparkawait_runtime::{
 };
 use support::chain::{Chain, Script};
 use support::{
-    LOST_ROW, ManualClock, NO_RESULT, Numbers, Reply, Scripted, Task, Told, Turns, WATERMARK,
-    WITHOUT_CHANNEL, World, config, echo, nanos,
+    LOST_RESULT, LOST_ROW, ManualClock, NO_RESULT, Numbers, Reply, Scripted, Task, Told, Turns,
+    WATERMARK, WITHOUT_CHANNEL, World, config, echo, limited, nanos,
 };
 
 mod support;
@@ -80,6 +75,28 @@ fn the_operator_that_lost_a_row_is_named() {
     let error = end.unwrap_err();
     assert!(error.starts_with("operator 2 (`numbers`) has lost"), "{error}");
     assert!(error.contains("1 rows came in and 0 were restored, but 0 were put out"), "{error}");
+}
+
+#[test]
+fn a_row_that_was_lost_between_two_operators_is_missed_by_the_second() {
+    let first = |world: &World, told: Told| {
+        if let Told::Call(row, attempt) = told {
+            world.send(attempt, Ok(if row == 2 { LOST_RESULT } else { row }), Retry::No);
+        }
+    };
+    let operators: Vec<((Config, DriverConfig), Script)> =
+        vec![(config(), Box::new(first)), (config(), Box::new(echo))];
+    let mut chain = Chain::new(operators);
+    chain.feed(&[1, 2, 3]);
+    chain.feeder.put_end();
+
+    let (rows, end) = chain.run();
+
+    assert_eq!(rows, ["1=10", "3=30"]);
+    let error = end.unwrap_err();
+    let numbers = "operator 1 (`numbers`) has lost or doubled rows: the operator before put out 3 rows, \
+                   but 2 came in. Options: Config {";
+    assert!(error.starts_with(numbers), "{error}");
 }
 
 #[test]
@@ -221,19 +238,8 @@ impl PermitSources for AllShut {
 }
 
 /// Settings of one limit that others share.
-fn limited() -> (Config, DriverConfig) {
-    let (mut operator, driver) = config();
-    let rate = Rate::new(NonZeroU64::new(3).unwrap(), Duration::from_secs(1)).unwrap();
-    let limit = RateLimitConfig {
-        limit: Gcra::new(rate, NonZeroU64::new(3).unwrap()),
-        cost: 1,
-        is_per_channel: false,
-        counted: None,
-        is_per_request: false,
-    };
-    let rate_limits = [Some(limit), None, None, None];
-    let policy = PolicyConfig { rate_limits, ..PolicyConfig::NONE };
-    operator.channels = Some(ChannelConfig::single(policy));
+fn shared() -> (Config, DriverConfig) {
+    let (mut operator, driver) = limited(3, Duration::from_secs(1), 3);
     operator.permit_sources = Some(Arc::new(AllShut));
     (operator, driver)
 }
@@ -265,7 +271,7 @@ fn whoever_waits_for_a_call_a_time_or_input_waits() {
         ("more rows than calls", config(), Box::new(never), &[1; 23], false),
         ("what a timeout gives", asked(), Box::new(never), &[1], true),
         ("a retry", retried(), Box::new(fails), &[1, 2], true),
-        ("a limit", limited(), Box::new(never), &[WITHOUT_CHANNEL], true),
+        ("a limit", shared(), Box::new(never), &[WITHOUT_CHANNEL], true),
         ("input", config(), Box::new(echo), &[1, 2, WATERMARK], false),
     ];
     for (what, config, script, rows, has_ended) in cases {

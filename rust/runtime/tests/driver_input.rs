@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a task takes its input: as much as fits, and no more once it has ended.
 
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use sparkawait_core::flow::ChannelConfig;
-use sparkawait_core::policy::{Gcra, PolicyConfig, Rate, RateLimitConfig};
-use support::{BAD_ROW, Task, Told, Turns as _, WATERMARK, WITHOUT_CHANNEL, World, config, echo};
+use support::{
+    BAD_ROW, Task, Told, Turns as _, WATERMARK, WITHOUT_CHANNEL, World, config, echo, limited,
+};
 
 mod support;
 
@@ -63,24 +63,13 @@ fn a_policy_that_is_asked_before_each_call_lets_in_all_that_it_has_permits_for()
     let of_a_second = (1..=100).chain((101..=1000).step_by(13)).map(|permits| (permits, 1));
     let of_a_minute = (1..=1000).map(|permits| (permits, 60));
     for (permits, seconds) in of_a_second.chain(of_a_minute) {
-        let (mut operator, mut driver) = config();
+        let burst = (permits / seconds).max(1);
+        let (mut operator, mut driver) = limited(permits, Duration::from_secs(seconds), burst);
         operator.capacity = NonZeroUsize::new(1200).unwrap();
         operator.max_concurrency = operator.capacity;
         driver.expected_result_bytes = Some(1);
-        let rate = Rate::new(NonZeroU64::new(permits).unwrap(), Duration::from_secs(seconds));
-        let burst = NonZeroU64::new((permits / seconds).max(1)).unwrap();
-        let limit = RateLimitConfig {
-            limit: Gcra::new(rate.unwrap(), burst),
-            cost: 1,
-            is_per_channel: false,
-            counted: None,
-            is_per_request: false,
-        };
-        let rate_limits = [Some(limit), None, None, None];
-        operator.channels =
-            Some(ChannelConfig::single(PolicyConfig { rate_limits, ..PolicyConfig::NONE }));
         let mut task = Task::new((operator, driver), hang);
-        let burst = u32::try_from(burst.get()).unwrap();
+        let burst = u32::try_from(burst).unwrap();
         task.feed(&(1..burst + 9).map(|row| WITHOUT_CHANNEL + row).collect::<Vec<_>>());
 
         task.pause();

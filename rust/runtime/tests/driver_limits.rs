@@ -3,13 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::num::NonZeroU64;
-use std::time::Duration;
-
-use sparkawait_core::flow::ChannelConfig;
-use sparkawait_core::policy::{Gcra, PolicyConfig, Rate, RateLimitConfig};
 use sparkawait_runtime::log::Log;
-use support::{Task, Told, Turns as _, WITHOUT_CHANNEL, World, config, echo};
+use support::{Task, Told, Turns as _, WITHOUT_CHANNEL, World, echo, limited, nanos};
 use tracing::level_filters::LevelFilter;
 
 mod support;
@@ -18,19 +13,7 @@ const MINUTE: u64 = 60_000_000_000;
 
 /// A task under a limit of a permit in so many nanoseconds, whose calls turn out to have cost that.
 fn task(period: u64, settles: Option<u64>) -> Task<fn(&World, Told)> {
-    let (mut operator, driver) = config();
-    let rate = Rate::new(NonZeroU64::MIN, Duration::from_nanos(period)).unwrap();
-    let limit = RateLimitConfig {
-        limit: Gcra::new(rate, NonZeroU64::new(3).unwrap()),
-        cost: 1,
-        is_per_channel: false,
-        counted: None,
-        is_per_request: false,
-    };
-    let rate_limits = [Some(limit), None, None, None];
-    operator.channels =
-        Some(ChannelConfig::single(PolicyConfig { rate_limits, ..PolicyConfig::NONE }));
-    let task = Task::new((operator, driver), echo as fn(&World, Told));
+    let task = Task::new(limited(1, nanos(period), 3), echo as fn(&World, Told));
     // A turn is two looks at the clock.
     task.world.clock.tick(60_000_000);
     task.seen.lock().unwrap().settles = settles;

@@ -62,14 +62,13 @@ impl Plan {
 
     fn policy(&self) -> PolicyConfig {
         let rate = Rate::new(NonZeroU64::new(self.permits).unwrap(), nanos(self.period)).unwrap();
-        let limit = RateLimitConfig {
-            limit: Gcra::new(rate, NonZeroU64::new(self.burst).unwrap()),
+        let limit = Gcra::new(rate, NonZeroU64::new(self.burst).unwrap());
+        PolicyConfig::limited(RateLimitConfig {
             cost: self.cost.unwrap_or(1),
             is_per_channel: self.channels == Some(true),
             counted: Some(Counted::Requests),
-            is_per_request: false,
-        };
-        PolicyConfig { rate_limits: [Some(limit), None, None, None], ..PolicyConfig::NONE }
+            ..RateLimitConfig::new(limit)
+        })
     }
 
     fn operator(&self, random: &mut Random) -> (Config, DriverConfig) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The task of a scenario.
 
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use sparkawait_arrow::{OnError, OutputColumns, WatermarkStrategy, output_schema}
 use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy, OutputMode};
 use sparkawait_core::policy::{
-    AdaptiveLimitConfig, Gcra, HedgeAfter, HedgeConfig, PauseConfig, PolicyConfig, Rate,
-    RateLimitConfig, RetryBudgetConfig, WarmUpConfig, usual_costs,
+    AdaptiveLimitConfig, Counted, HedgeAfter, HedgeConfig, PauseConfig, PolicyConfig,
+    RateLimitConfig, RequestConfig, RetryBudgetConfig, WarmUpConfig, usual_costs,
 };
 use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 use sparkawait_runtime::{BufferTimeout, Driver, DriverConfig};
 use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::fan_out::SLOT;
 use sparkawait_task::function::{Replies, TaskFunction};
-use sparkawait_task::layer::MakeFunction;
+use sparkawait_task::layer::{Layer, MakeFunction};
 use sparkawait_task::row_config::{ChannelSettings, RowConfig};
 use sparkawait_task::row_prices::{CostSource, PriceSettings, RowCost};
 use sparkawait_task::saved::SavedOperator;
@@ -27,7 +27,9 @@ use sparkawait_task::task_codec::TaskCodec;
 
 use crate::columns::{error_name, input_schema, numbers, result_name};
 use crate::scenario::{CallPlan, Failing, Mode, OperatorPlan, Scenario};
+use crate::world::caching::WatchedCache;
 use crate::world::noting::Noting;
+use crate::world::sharing::sources;
 use crate::world::{Shared, TaskClock};
 
 /// Drives a task in simulation.
@@ -35,10 +37,6 @@ pub type SimulatedDriver = Driver<TaskCodec, TaskFunction, TaskClock>;
 
 fn count(number: usize) -> NonZeroUsize {
     NonZeroUsize::new(number).unwrap_or(NonZeroUsize::MIN)
-}
-
-fn permits(number: u64) -> NonZeroU64 {
-    NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN)
 }
 
 const fn nanos(number: u64) -> Duration {
@@ -60,7 +58,14 @@ pub fn build(
             .enumerate()
             .map(|(branch, calls)| {
                 let at = (operator, branch);
-                call_config(scenario.seed ^ at.0 as u64, plan, calls, &input, at)
+                let seed = scenario.seed ^ at.0 as u64;
+                let mut config = call_config(seed, plan, calls, &input, at);
+                config.operator.permit_sources = sources(shared, site + branch);
+                let cache = calls.cache.map(|it| {
+                    let cache = WatchedCache::new(it, (site + branch, operator), shared);
+                    Arc::new(cache) as Arc<dyn Layer>
+                });
+                TaskConfig { layers: cache.into_iter().collect(), ..config }
             })
             .collect();
         let functions = (0..branches.len()).map(|branch| function(shared, site + branch, operator));
@@ -252,14 +257,15 @@ fn call_config(
 
 fn limits(calls: &CallPlan) -> [Option<RateLimitConfig>; 4] {
     let mut limits = [None; 4];
-    for (place, plan) in limits.iter_mut().zip(&calls.limits) {
-        let rate = Rate::new(permits(plan.permits), nanos(plan.period)).expect("a period of time");
+    let of_calls = calls.limits.iter().map(|it| (it, false));
+    let of_requests = calls.requests.iter().map(|it| (&it.limit, true));
+    for (place, (plan, is_per_request)) in limits.iter_mut().zip(of_calls.chain(of_requests)) {
         *place = Some(RateLimitConfig {
-            limit: Gcra::new(rate, permits(plan.burst)),
+            limit: plan.gcra(),
             cost: plan.cost,
             is_per_channel: plan.is_per_channel,
-            counted: None,
-            is_per_request: false,
+            counted: plan.is_told.then_some(Counted::Requests),
+            is_per_request,
         });
     }
     limits
@@ -273,7 +279,14 @@ fn prices(calls: &CallPlan) -> PriceSettings {
         source: CostSource::Column("cost".to_owned()),
         most: u64::MAX,
     });
-    PriceSettings { usual: usual_costs(&limits(calls)), rows: rows.collect(), ..Default::default() }
+    // What a request costs is not of its rows.
+    let usual = limits(calls).map(|it| it.filter(|it| !it.is_per_request));
+    PriceSettings {
+        usual: usual_costs(&usual),
+        rows: rows.collect(),
+        counts_requests: calls.requests.is_some(),
+        ..Default::default()
+    }
 }
 
 fn channels(calls: &CallPlan) -> Option<ChannelConfig> {
@@ -295,7 +308,10 @@ fn channels(calls: &CallPlan) -> Option<ChannelConfig> {
         retry_budget: calls
             .retry_budget
             .map(|(ratio, least)| RetryBudgetConfig::new(f64::from(ratio) / 1000.0, least)),
-        requests: None,
+        requests: calls.requests.map(|it| RequestConfig {
+            records: NonZeroU32::new(it.records).unwrap_or(NonZeroU32::MIN),
+            linger: nanos(it.linger),
+        }),
     };
     match calls.channels {
         None if policy.is_none() => None,

@@ -11,8 +11,12 @@ use crate::rules::{Ended, Next, RULES};
 use crate::scenario::{Failing, Mode, Scenario};
 use crate::trace::{Broken, Id, Path, Said, child_id, head_id};
 
+mod cache;
+pub mod requests;
+mod settled;
 mod site;
 
+pub use cache::{Cache, Source};
 use site::{AskedPause, Checked, Flying, asks_for_retry, is_failure, outcome_of};
 pub use site::{Outcome, Row, Site, State, Why};
 
@@ -92,10 +96,14 @@ impl Model {
         }
         here.check_pause(path, now)?;
         if attempt.is_hedge() {
-            here.hedge(id, attempt, now)?;
+            if here.hedge(id, attempt, now)? {
+                // Nothing fails by what is left to the other call.
+                self.is_ending = self.sites.iter().any(Site::has_failed);
+            }
         } else {
             here.attempt(id, attempt, now)?;
         }
+        let here = &mut self.sites[site];
         let is_free =
             attempt.is_hedge() && !RULES.hedge_pays || attempt.attempt > 1 && !RULES.retry_pays;
         if !is_free && let Some(limit) = here.limits.take(path.cost, path.channel, now) {
@@ -164,6 +172,9 @@ impl Model {
         let is_ending = self.is_ending;
         let here = &mut self.sites[site];
         let is_known = here.rows.contains_key(&id);
+        if let Some(row) = here.rows.get_mut(&id).filter(|it| it.is_done()) {
+            row.unsee();
+        }
         let is_asked = here.plan.asks_on_timeout
             && match here.rows.get(&id) {
                 Some(row) => row.state == State::Asked || here.may_time_out(row, now),
@@ -248,6 +259,15 @@ impl Model {
         })
     }
 
+    /// Nobody was called for an attempt, as the answer to it says: it is charged nothing.
+    pub fn not_called(&mut self, site: usize, attempt: AttemptId) {
+        let here = &mut self.sites[site];
+        let Some(row) = here.flying.get(&attempt).and_then(|it| here.rows.get(&it.id)) else {
+            return;
+        };
+        here.limits.give_back(row.cost, row.channel);
+    }
+
     /// A call is answered; what it says is in the mail.
     pub fn replied(&mut self, site: usize, attempt: AttemptId, id: Id, said: Said, now: u64) {
         let keeps_before = self.keeps_before;
@@ -261,7 +281,14 @@ impl Model {
             }
             return;
         }
-        let Some(call) = here.flying.remove(&attempt) else { return };
+        let Some(call) = here.flying.remove(&attempt) else {
+            // One of two answers to a call: if the task sees them together, it hears the pause of each.
+            if let (Said::Failure { pause: Some(_), .. }, Some(row)) = (said, here.rows.get(&id)) {
+                let channel = row.channel.filter(|_| here.plan.channels.is_some());
+                here.told.push(AskedPause { channel, until: 0, started: now });
+            }
+            return;
+        };
         if call.is_doomed {
             return;
         }
@@ -355,7 +382,7 @@ impl Model {
         path: &Path,
         now: u64,
     ) -> Checked<u64> {
-        let came = self.arrived[operator][&id].at;
+        let (came, has_parts) = (self.arrived[operator][&id].at, self.scenario.parts.is_some());
         let mut at = came;
         let sites: Vec<usize> = self.sites_of(operator).collect();
         for (site, value) in sites.into_iter().zip(values) {
@@ -367,11 +394,19 @@ impl Model {
                     value / 8 == serial && value % 8 < i64::from(count)
                 }
                 (None, State::Done(Outcome::Failed(_))) => here.plan.on_error != Failing::Drop,
-                (None, State::Done(_)) | (Some(_), _) => false,
-                (None, _) => {
-                    let may = here.may_time_out(&seen, now) && here.plan.on_error != Failing::Drop;
+                (Some(_), _) => false,
+                (None, known) => {
+                    // What was told last may not have been looked at before the task was lost; then
+                    // the time of its row runs again. That of one which was never called may have
+                    // passed in a task that is lost.
+                    let is_known = matches!(known, State::Done(_)) && seen.is_vague;
+                    let was_late = seen.first_call.is_none() && seen.attempts == 0 || is_known;
+                    let ages = here.plan.timeout.is_some();
+                    let may = here.may_time_out(&seen, now) || has_parts && was_late && ages;
+                    let may = may && here.plan.on_error != Failing::Drop;
                     let row = here.rows.get_mut(&id).expect("it was there");
                     if may {
+                        row.attempts -= u32::from(is_known).min(row.attempts);
                         // Nobody knows when.
                         let at = row.at;
                         row.set(State::Done(Outcome::Failed(Why::Time)), at, false);
@@ -398,6 +433,8 @@ impl Model {
         let is_ending = self.is_ending;
         for (site, here) in self.sites.iter_mut().enumerate() {
             here.learn_pauses();
+            here.learn_costs(now);
+            here.limits.have_settled();
             here.parks += 1;
             for row in here.rows.values_mut() {
                 if !row.is_vague {
@@ -446,8 +483,10 @@ impl Model {
     pub fn restored(&mut self, now: u64) {
         for here in &mut self.sites {
             here.flying.clear();
-            here.limits = Limits::new(&here.plan.limits);
+            here.limits = Limits::new(&here.plan.own_limits());
             here.told.clear();
+            here.owed.clear();
+            here.heard.clear();
             here.paused.clear();
             here.last_first = None;
             here.last_of_key.clear();

@@ -75,6 +75,8 @@ pub struct Rules {
     pub restored_has_all_time: bool,
     /// A call that was in flight when its row was saved is made again under the same number.
     pub restored_call_keeps_its_number: bool,
+    /// A row that was saved while its function was asked about it is not called again but asked about.
+    pub restored_is_asked_again: bool,
     /// A call that is cancelled in the burst that it begins in is not made, but counts as an attempt.
     pub a_call_in_vain_counts: bool,
     /// A function that is called beside others may return one result at most.
@@ -107,6 +109,7 @@ pub const RULES: Rules = Rules {
     late_back_off_ends_the_row: true,
     restored_has_all_time: true,
     restored_call_keeps_its_number: true,
+    restored_is_asked_again: true,
     a_call_in_vain_counts: true,
     several_beside_others_fail: true,
 };

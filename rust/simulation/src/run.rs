@@ -56,6 +56,7 @@ pub fn run(scenario: &Scenario) -> Report {
     };
     // Functions have the world, and the world has their replies.
     world.replies.clear();
+    world.caches = None;
     world.feeder = None;
     Report { events: std::mem::take(&mut world.events), broken: world.broken.take(), rows }
 }
@@ -273,6 +274,8 @@ impl Run {
                     let checked =
                         checked.and_then(|()| compare(&self.scenario, &world.model, &metrics));
                     world.breaks(checked);
+                    world.compare_caches();
+                    world.compare_requests(&metrics);
                 } else if world.model.is_ending {
                     let what = "it ended as if nothing had failed";
                     world.fail("a failure ends the task", what);
@@ -286,8 +289,7 @@ impl Run {
         let mut world = self.shared.world();
         world.model.is_ending = true;
         world.has_ended = true;
-        let closed =
-            world.events.iter().filter(|it| matches!(it.what, What::Closed { .. })).count();
+        let closed = world.model.sites.iter().filter(|it| it.is_closed).count();
         if closed != world.model.sites.len() {
             let what = format!("{closed} of {}", world.model.sites.len());
             world.fail("functions are closed at the end", what);
@@ -341,8 +343,10 @@ fn check_captured(
                         Why::Time => &["element-timed-out", "destination-paused"],
                         Why::Several => &["result-schema-mismatch"],
                     };
-                    // One that began when its time had passed already was not made.
-                    let vain = u32::from(why == Why::Time && RULES.a_call_in_vain_counts);
+                    // One that began when its time had passed already was not made; what the function
+                    // says of the row then may be a failure of its own.
+                    let has_passed = why == Why::Time || here.plan.asks_on_timeout;
+                    let vain = u32::from(has_passed && RULES.a_call_in_vain_counts);
                     let made = row.attempts..=row.attempts + vain;
                     kinds.contains(&kind.as_str()) && made.contains(attempts)
                 }

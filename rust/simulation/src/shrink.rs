@@ -88,6 +88,15 @@ const OPERATOR_CHANGES: &[fn(&mut OperatorPlan)] = &[
 ];
 
 const CALL_CHANGES: &[fn(&mut CallPlan)] = &[
+    |it| it.cache = None,
+    |it| it.cache.iter_mut().for_each(|cache| cache.max_rows = None),
+    |it| it.cache.iter_mut().for_each(|cache| cache.after_write = None),
+    |it| it.cache.iter_mut().for_each(|cache| cache.after_access = None),
+    |it| it.cache.iter_mut().for_each(|cache| cache.by_channel = false),
+    |it| it.requests = None,
+    |it| it.others = None,
+    |it| it.requests.iter_mut().for_each(|requests| requests.records = 1),
+    |it| it.requests.iter_mut().for_each(|requests| requests.linger = 0),
     |it| it.hedge = None,
     |it| it.channels = None,
     |it| it.limits.clear(),
@@ -106,6 +115,8 @@ const CALL_CHANGES: &[fn(&mut CallPlan)] = &[
     |it| it.max_concurrency = it.max_concurrency.div_ceil(2),
     |it| it.limits.iter_mut().for_each(|limit| limit.is_of_rows = false),
     |it| it.limits.iter_mut().for_each(|limit| limit.cost = 1),
+    |it| it.limits.iter_mut().for_each(|limit| limit.is_settled = false),
+    |it| it.limits.iter_mut().for_each(|limit| limit.is_told = false),
 ];
 
 const SCRIPT_CHANGES: &[fn(&mut Script)] = &[

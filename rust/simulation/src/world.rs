@@ -8,29 +8,41 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use arrow::array::{Int64Array, RecordBatch};
-use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::{AttemptId, Retry};
-use sparkawait_core::policy::CallSign;
+use arrow::array::RecordBatch;
+use sparkawait_core::operator::AttemptId;
 use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::Patience;
 use sparkawait_runtime::clock::Clock;
 use sparkawait_runtime::parker::Parker;
-use sparkawait_task::error::{CallFailure, TaskError};
-use sparkawait_task::function::{FailedCall, Known, Replies, ReplyGroup, ResultGroup};
+use sparkawait_task::error::TaskError;
+use sparkawait_task::function::{Replies, ReplyGroup};
+use sparkawait_task::layer::cache::{CacheMetrics, Caches};
 use sparkawait_task::task::TaskFeeder;
 
-use crate::columns::{numbers, result_name};
 use crate::limits::Bucket;
-use crate::model::Model;
+use crate::model::requests::Requests;
+use crate::model::{Cache, Model};
 use crate::random::Random;
 use crate::scenario::Scenario;
-use crate::trace::{Broken, Event, Id, Path, Said, What, choice};
+use crate::trace::{Broken, Event, Id, Said, What};
 
+mod answering;
+pub mod caching;
 pub mod noting;
+mod remarks;
+mod requesting;
+mod shared_limit;
+pub mod sharing;
+
+use shared_limit::{Place, SharedLimit};
 
 /// Looks at the clock between two of which time passes or the task waits, at most.
 const MOST_LOOKS: u32 = 200_000;
+
+/// Waits of a task in a row between which nothing happens; longer ones follow. While its channel is
+/// held, a row that was never called has as little time left at each look, be it nanoseconds.
+const MOST_WAITS: u32 = 1_000;
+const LONGER: u64 = 1_000_000;
 
 /// Events of a task, at most.
 const MOST_EVENTS: usize = 400_000;
@@ -45,6 +57,9 @@ struct Answer {
     /// Whether it comes although its call was cancelled.
     comes_anyway: bool,
 }
+
+/// What follows when the request of a call is made: answers, and after how long.
+type Answers = Vec<(u64, Answer)>;
 
 /// What the input does next.
 #[derive(Debug)]
@@ -62,6 +77,7 @@ pub enum Feed {
 /// What is to be told to the task once the world is not looked at.
 enum Letter {
     Replies(Replies, Box<ReplyGroup>),
+    Requested(Replies, AttemptId),
     Feed(TaskFeeder, Feed),
 }
 
@@ -80,6 +96,17 @@ pub struct World {
     next_serial: i64,
     cancelled: BTreeSet<(usize, AttemptId)>,
     hidden: Vec<Option<Bucket>>,
+    /// What is known of the cache of each function.
+    cached: Vec<Option<Cache>>,
+    cache_metrics: Vec<Arc<CacheMetrics>>,
+    /// The caches of the tasks.
+    pub caches: Option<Arc<Caches>>,
+    requests: Vec<Option<Requests<Answers>>>,
+    /// Limits that others take from, by function and channel; they outlive a task.
+    shared_limits: BTreeMap<Place, SharedLimit>,
+    shared_counts: BTreeMap<usize, Bucket>,
+    /// Requests that were made and are to be told of.
+    requested: Vec<(usize, AttemptId)>,
     /// The ways of replies.
     pub replies: Vec<Option<Replies>>,
     /// What the input does.
@@ -88,6 +115,8 @@ pub struct World {
     /// Where it goes.
     pub feeder: Option<TaskFeeder>,
     looks: u32,
+    /// Waits in a row between which nothing happened.
+    waits: u32,
     /// Looks of a new task at the clock in which no time passes.
     pub fresh_looks: u32,
     /// When something happened last.
@@ -120,11 +149,19 @@ impl Shared {
             next_serial: 1,
             cancelled: BTreeSet::new(),
             hidden: hidden.collect(),
+            cached: plans.clone().map(Cache::new).collect(),
+            cache_metrics: plans.clone().map(|_| Arc::default()).collect(),
+            caches: None,
+            requests: plans.clone().map(Requests::new).collect(),
+            shared_limits: BTreeMap::new(),
+            shared_counts: BTreeMap::new(),
+            requested: Vec::new(),
             replies: vec![None; plans.count()],
             input: VecDeque::new(),
             feed_at: 0,
             feeder: None,
             looks: 0,
+            waits: 0,
             fresh_looks: 0,
             moved_at: 0,
             events: Vec::new(),
@@ -159,12 +196,19 @@ impl Shared {
         {
             let mut world = self.world();
             world.feeder = None;
+            world.requests.iter_mut().flatten().for_each(Requests::restart);
             world.now =
                 world.answers.keys().next_back().map_or(world.now, |it| it.0.max(world.now));
             while !world.answers.is_empty() {
                 letters.extend(world.due_letters(100));
             }
         }
+        self.post(letters);
+    }
+
+    /// Tells of requests that were made: at once, before anybody looks at the time.
+    pub fn tell_requests(&self) {
+        let letters = self.world().requested_letters();
         self.post(letters);
     }
 
@@ -179,6 +223,7 @@ impl Shared {
                         world.fail("no mail after the end", "a reply was taken");
                     }
                 }
+                Letter::Requested(replies, first) => replies.requested(first),
                 Letter::Feed(feeder, feed) => self.feed(&feeder, feed),
             }
         }
@@ -264,7 +309,7 @@ impl World {
     /// Notes what happened.
     pub fn note(&mut self, what: What) {
         if !matches!(what, What::Parked { .. }) {
-            self.moved_at = self.now;
+            (self.moved_at, self.waits) = (self.now, 0);
         }
         if self.events.len() >= MOST_EVENTS {
             self.fail("a task ends", format!("{MOST_EVENTS} events"));
@@ -330,8 +375,12 @@ impl World {
         }
         let (now, checked) = (self.now, self.model.parked(self.now));
         self.breaks(checked);
+        self.requests.iter_mut().flatten().for_each(Requests::parked);
+        let checked = self.cached.iter().flatten().try_for_each(Cache::parked);
+        self.breaks(checked);
         let due = self.next_due().filter(|it| *it <= now);
         if due.is_none() {
+            let timeout = if self.waits > MOST_WAITS { timeout.max(LONGER) } else { timeout };
             let next = self.next_due().unwrap_or(u64::MAX);
             let until = (now.saturating_add(timeout)).min(next);
             self.now = until.max(now);
@@ -340,6 +389,7 @@ impl World {
             }
         }
         self.note_wait(self.now - now);
+        self.waits += 1;
         let longest = self.scenario.longest();
         if self.now - self.moved_at > longest && self.answers.is_empty() {
             let what = format!(
@@ -357,12 +407,12 @@ impl World {
         // What is refused is tried again whenever something happens.
         let feed = (self.feeder.is_some() && !self.input.is_empty() && self.feed_at > self.now)
             .then_some(self.feed_at);
-        [answer, feed].into_iter().flatten().min()
+        [answer, feed, self.next_request()].into_iter().flatten().min()
     }
 
     /// Returns most of what is due, of a hundred letters so many; at least one.
     fn due_letters(&mut self, most: usize) -> Vec<Letter> {
-        let mut letters = Vec::new();
+        let mut letters = self.requested_letters();
         if let Some(feeder) = self.feeder.clone()
             && self.feed_at <= self.now
             && let Some(feed) = self.input.pop_front()
@@ -396,175 +446,4 @@ impl World {
         }
         letters
     }
-
-    /// Makes one letter of answers of one function.
-    fn letter(&mut self, site: usize, answers: Vec<Answer>) -> Option<Letter> {
-        let (mut attempts, mut counts, mut retries) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut values, mut failures) = (Vec::new(), Vec::new());
-        // As a task takes them: results first.
-        let (results, failed): (Vec<_>, Vec<_>) =
-            answers.into_iter().partition(|it| matches!(it.said, Said::Results { .. }));
-        for Answer { attempt, id, said, comes_anyway, .. } in results.into_iter().chain(failed) {
-            if self.cancelled.contains(&(site, attempt)) && !comes_anyway {
-                continue;
-            }
-            self.note(What::Replied { site, attempt, said });
-            self.model.replied(site, attempt, id, said, self.now);
-            match said {
-                Said::Results { serial, count, retry } => {
-                    attempts.push(attempt);
-                    counts.push(count);
-                    retries.push(retry);
-                    values.extend((0..i64::from(count)).map(|it| serial * 8 + it));
-                }
-                Said::Failure { retry, after, pause } => {
-                    failures.push(failed_call(attempt, retry, after, pause));
-                }
-            }
-        }
-        let here = &self.model.sites[site];
-        let branch = self.model.sites_of(here.operator).position(|it| it == site)?;
-        let schema = numbers(&[&result_name(here.operator, branch)]);
-        let column = Arc::new(Int64Array::from(values)) as _;
-        let rows = RecordBatch::try_new(schema, vec![column]).ok()?;
-        let is_one_each = counts.iter().all(|it| *it == 1) && !retries.contains(&true);
-        let results = ResultGroup {
-            attempts,
-            counts: (!is_one_each).then_some(counts),
-            retries: (!is_one_each).then_some(retries),
-            misses: None,
-            known: Known::None,
-            rows,
-        };
-        let group = ReplyGroup { results: Some(results), failures, ..ReplyGroup::default() };
-        Some(Letter::Replies(self.replies[site].clone()?, Box::new(group)))
-    }
-
-    /// A call is made; decides what becomes of it.
-    fn invoked(&mut self, site: usize, attempt: AttemptId, path: &Path) {
-        let checked = self.model.invoked(site, attempt, path, self.now);
-        let Some(id) = self.breaks(checked) else { return };
-        self.note(What::Invoked { site, attempt, row: path.row, id });
-        let script = self.model.sites[site].plan.script;
-        let drawn = choice(self.scenario.seed, site, id, attempt.attempt);
-        let random = &mut Random(drawn);
-        let spread = (script.most - script.least).max(1);
-        let mut takes = script.least + random.next() % spread;
-        if random.in_a_hundred(script.late) {
-            takes *= 17;
-        }
-        let (never, twice) = (random.in_a_hundred(script.never), random.in_a_hundred(script.twice));
-        let comes_anyway = random.in_a_hundred(script.after_cancel);
-        let said = self.say(site, random);
-        if never {
-            return;
-        }
-        self.answer(takes, Answer { site, attempt, id, said, comes_anyway });
-        if twice {
-            let again = self.say(site, random);
-            self.answer(
-                takes + random.next() % spread,
-                Answer { site, attempt, id, said: again, comes_anyway },
-            );
-        }
-    }
-
-    /// Decides what a call says.
-    fn say(&mut self, site: usize, random: &mut Random) -> Said {
-        let script = self.model.sites[site].plan.script;
-        let now = self.now;
-        if let Some(bucket) = &mut self.hidden[site]
-            && !bucket.try_take(now)
-        {
-            let wait = self.model.sites[site].plan.hidden.map_or(1, |it| it.0 / it.1);
-            return Said::Failure { retry: true, after: Some(wait), pause: Some(wait) };
-        }
-        let mut rest = random.below(100);
-        let mut is = |cases: usize| {
-            let found = rest < cases;
-            rest = if found { usize::MAX } else { rest - cases };
-            found
-        };
-        let failure = |retry, after, pause| Said::Failure { retry, after, pause };
-        if is(script.fails) {
-            return failure(false, None, None);
-        }
-        if is(script.retries) {
-            return failure(true, None, None);
-        }
-        if is(script.says_when) {
-            return failure(true, Some(random.next() % (script.most + 1)), None);
-        }
-        if is(script.pauses) {
-            let pause = random.next() % 333_333_333;
-            return failure(true, Some(pause), Some(pause));
-        }
-        let retry = is(script.returns_retry);
-        let count = if random.in_a_hundred(script.nothing) {
-            0
-        } else if random.in_a_hundred(script.several) {
-            2 + u32::try_from(random.below(2)).unwrap_or_default()
-        } else {
-            1
-        };
-        self.next_serial += 1;
-        Said::Results { serial: self.next_serial, count, retry }
-    }
-
-    fn answer(&mut self, takes: u64, answer: Answer) {
-        self.next_answer += 1;
-        self.answers.insert((self.now + takes, self.next_answer), answer);
-    }
-
-    /// A function is asked what a row puts out.
-    fn asked(&mut self, site: usize, attempt: AttemptId, path: &Path) {
-        let checked = self.model.asked(site, path, self.now);
-        let Some(id) = self.breaks(checked) else { return };
-        self.note(What::Asked { site, row: path.row, id });
-        let random = &mut Random(choice(self.scenario.seed, site, id, attempt.attempt));
-        let fails = random.in_a_hundred(30);
-        self.next_serial += 1;
-        let said = if fails {
-            Said::Failure { retry: false, after: None, pause: None }
-        } else {
-            Said::Results { serial: self.next_serial, count: 1, retry: false }
-        };
-        self.answer(random.next() % 1_000, Answer { site, attempt, id, said, comes_anyway: true });
-    }
-
-    fn cancelled(&mut self, site: usize, attempt: AttemptId) {
-        let checked = self.model.cancelled(site, attempt, self.now);
-        self.breaks(checked);
-        self.note(What::Cancelled { site, attempt });
-        self.cancelled.insert((site, attempt));
-    }
-
-    /// Forgets calls of a task that is gone.
-    pub fn forget_calls(&mut self) {
-        self.answers.clear();
-        self.cancelled.clear();
-        self.replies.iter_mut().for_each(|it| *it = None);
-    }
-}
-
-fn failed_call(
-    attempt: AttemptId,
-    retry: bool,
-    after: Option<u64>,
-    pause: Option<u64>,
-) -> FailedCall {
-    let failure = Box::new(CallFailure {
-        kind: ErrorKind::UserFunctionFailed,
-        message: "is down".to_owned(),
-        summary: "is down".to_owned(),
-        cause: None,
-    });
-    let retry = match after {
-        _ if !retry => Retry::No,
-        None => Retry::Yes,
-        Some(nanos) => Retry::After(Duration::from_nanos(nanos)),
-    };
-    let sign = if pause.is_some() { CallSign::Overloaded } else { retry.sign() };
-    let pause = pause.map(Duration::from_nanos);
-    FailedCall { attempt, failure, retry, sign, pause }
 }

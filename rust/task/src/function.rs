@@ -68,6 +68,13 @@ impl Replies {
         Self { wants, ..self }
     }
 
+    /// Makes a way that leads to `sink`, on which the same is told as on this one: for a layer that
+    /// looks on.
+    #[must_use]
+    pub fn through(&self, sink: impl ReplySink + 'static) -> Self {
+        Self::to(sink).wanting(self.wants)
+    }
+
     pub(crate) const fn wants(&self) -> Wants {
         self.wants
     }

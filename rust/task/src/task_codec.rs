@@ -19,7 +19,7 @@ use sparkawait_arrow::{
 };
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::operator::{
-    AttemptId, Completion, Emitted, Handled, Invocation, Remark, Retry,
+    AttemptId, Completion, Emitted, Failure, Handled, Invocation, Remark, Retry,
 };
 use sparkawait_core::policy::{CallSign, Price};
 use sparkawait_runtime::batch_codec::InputElement;
@@ -208,6 +208,27 @@ impl TaskCodec {
         }
     }
 
+    /// Lets go of a row whose call returned nothing; a branch tells those before it of that.
+    #[inline(never)]
+    fn emit_without_result(&mut self, row: RowRef, nothing: ResultRows, attempts: u32) {
+        self.dropped += 1;
+        if !self.config.is_branch {
+            return self.rows.push(row, nothing);
+        }
+        let (kind, message) = (Cow::Borrowed(NO_RESULT), String::new());
+        self.push_failure(row, RowFailure { kind, message, attempts });
+    }
+
+    #[inline(never)]
+    fn emit_failed(&mut self, row: RowRef, failure: Failure<Box<CallFailure>>, attempts: u32) {
+        let bytes = CallFailure::held_bytes(&failure);
+        debug_assert!(bytes <= self.failure_bytes, "a failure that was never counted");
+        // Below nothing the task would take itself for full, and wait for ever.
+        self.failure_bytes = self.failure_bytes.saturating_sub(bytes);
+        let failure = self.row_failure(failure, attempts);
+        self.push_failure(row, failure);
+    }
+
     /// Returns how many rows come before the next watermark; more than there are without one.
     fn rows_before_watermark(&self) -> usize {
         self.pending_watermarks.front().map_or(usize::MAX, |next| next.rows)
@@ -223,30 +244,53 @@ impl TaskCodec {
         let (is_one_each, is_branch) = (group.is_one_each(), self.config.is_branch);
         let ResultGroup { attempts, counts, retries, known, rows, .. } = group;
         let mut rest = self.rows.accept_results(rows)?;
-        // Looked at for each call only where there is something to be seen.
-        let of_call = |index: usize| {
+        if is_one_each {
+            // Nothing more is looked at for each call: this is the usual case.
+            for attempt in attempts {
+                let results = rest.split_front(1);
+                let good =
+                    Completion { outcome: Ok(results), retry: Retry::No, sign: CallSign::Good };
+                self.keep(results, complete(attempt, good));
+            }
+            return Ok(());
+        }
+        for (index, attempt) in attempts.into_iter().enumerate() {
             let asks_for_retry = retries.as_ref().is_some_and(|retries| retries[index]);
             let retry = if asks_for_retry { Retry::Yes } else { Retry::No };
-            (counts.as_ref().map_or(1, |counts| counts[index]), retry, known.sign(index))
-        };
-        for (index, attempt) in attempts.into_iter().enumerate() {
-            let (count, retry, sign) =
-                if is_one_each { (1, Retry::No, CallSign::Good) } else { of_call(index) };
-            let results = rest.split_front(count);
+            let count = counts.as_ref().map_or(1, |counts| counts[index]);
+            let (results, sign) = (rest.split_front(count), known.sign(index));
             if count > 1 && is_branch {
                 self.rows.discard(results);
-                let several = Box::new(CallFailure::several(count));
-                let bytes = several.bytes();
-                let handled = complete(attempt, Completion::failed(several, Retry::No, sign));
-                self.failure_bytes += if is_kept(handled) { bytes } else { 0 };
-                continue;
-            }
-            let handled = complete(attempt, Completion { outcome: Ok(results), retry, sign });
-            if !is_kept(handled) {
-                self.rows.discard(results);
+                self.fail_several(attempt, count, sign, complete);
+            } else {
+                let completion = Completion { outcome: Ok(results), retry, sign };
+                self.keep(results, complete(attempt, completion));
             }
         }
         Ok(())
+    }
+
+    /// Holds results until they are emitted, or lets go of those that nobody waits for.
+    #[inline]
+    fn keep(&mut self, results: ResultRows, handled: Handled) {
+        if !is_kept(handled) {
+            self.rows.discard(results);
+        }
+    }
+
+    /// Fails a call beside others that has more than one result.
+    fn fail_several(
+        &mut self,
+        attempt: AttemptId,
+        count: u32,
+        sign: CallSign,
+        complete: &mut impl FnMut(AttemptId, Completion<ResultRows, Box<CallFailure>>) -> Handled,
+    ) {
+        let several = Box::new(CallFailure::several(count));
+        let bytes = several.bytes();
+        if is_kept(complete(attempt, Completion::failed(several, Retry::No, sign))) {
+            self.failure_bytes += bytes;
+        }
     }
 }
 
@@ -393,25 +437,11 @@ impl BatchCodec for TaskCodec {
     #[inline]
     fn emit(&mut self, element: StreamElement<Emitted<RowRef, ResultRows, Box<CallFailure>>>) {
         let StreamElement::Record(emitted) = element else { return };
+        let row = emitted.record.value;
         match emitted.outcome {
-            Ok(results) if results.is_empty() && self.config.is_branch => {
-                self.dropped += 1;
-                let (kind, message) = (Cow::Borrowed(NO_RESULT), String::new());
-                let nothing = RowFailure { kind, message, attempts: emitted.attempts };
-                self.push_failure(emitted.record.value, nothing);
-            }
-            Ok(results) => {
-                self.dropped += u64::from(results.is_empty());
-                self.rows.push(emitted.record.value, results);
-            }
-            Err(failure) => {
-                let bytes = CallFailure::held_bytes(&failure);
-                debug_assert!(bytes <= self.failure_bytes, "a failure that was never counted");
-                // Below nothing the task would take itself for full, and wait for ever.
-                self.failure_bytes = self.failure_bytes.saturating_sub(bytes);
-                let failure = self.row_failure(failure, emitted.attempts);
-                self.push_failure(emitted.record.value, failure);
-            }
+            Ok(results) if !results.is_empty() => self.rows.push(row, results),
+            Ok(nothing) => self.emit_without_result(row, nothing, emitted.attempts),
+            Err(failure) => self.emit_failed(row, failure, emitted.attempts),
         }
     }
 
@@ -465,8 +495,8 @@ impl BatchCodec for TaskCodec {
 
     fn left(&self) -> RowsLeft {
         let (left, are_all) = (self.rows.left(), self.rows.has_each_left_once());
-        let (without_result, dropped) = (left.without_result, left.dropped);
-        RowsLeft { put_out: left.put_out, without_result, dropped, are_all }
+        let sparkawait_arrow::RowsLeft { put_out, without_result, dropped, output, .. } = left;
+        RowsLeft { put_out, without_result, dropped, are_all, output }
     }
 
     fn function(&self) -> &str {

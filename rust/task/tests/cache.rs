@@ -39,7 +39,7 @@ fn cached_with(id: &str, capacity: usize, config: CacheConfig) -> (TaskConfig, A
 
 fn cache(id: &str, config: CacheConfig, metrics: &Arc<CacheMetrics>) -> Arc<dyn Layer> {
     let (key, metrics) = (vec!["key".to_owned()], Arc::clone(metrics));
-    Arc::new(CacheSettings { id: id.to_owned(), config, key, metrics })
+    Arc::new(CacheSettings { id: id.to_owned(), config, key, caches: None, metrics })
 }
 
 fn counts(metrics: &CacheMetrics) -> (u64, u64, u64) {
@@ -148,7 +148,8 @@ fn a_key_column_that_does_not_exist_is_refused() {
     let (mut config, metrics) = cached("no column", 1);
     let key = vec!["nope".to_owned()];
     let (id, settings) = ("no column".to_owned(), CacheConfig::default());
-    config.layers = vec![Arc::new(CacheSettings { id, config: settings, key, metrics })];
+    config.layers =
+        vec![Arc::new(CacheSettings { id, config: settings, key, caches: None, metrics })];
 
     let error = sparkawait_task::task::build(config, |_| {
         Err(sparkawait_task::error::TaskError::Internal("was made".to_owned()))

@@ -100,6 +100,7 @@ impl Task {
             id: id.to_owned(),
             config: CacheConfig::default(),
             key: vec!["key".to_owned()],
+            caches: None,
             metrics: Arc::clone(&metrics),
         }));
         let (asked, mut kept) = (Asked::default(), None);

@@ -105,7 +105,7 @@ impl ReplySink for Observed<Replies> {
 fn cache(id: &str) -> Arc<dyn Layer> {
     let config = CacheConfig { cache_missing: true, ..CacheConfig::default() };
     let (key, metrics) = (vec!["key".to_owned()], Arc::default());
-    Arc::new(CacheSettings { id: id.to_owned(), config, key, metrics })
+    Arc::new(CacheSettings { id: id.to_owned(), config, key, caches: None, metrics })
 }
 
 fn layered(capacity: usize, layers: Vec<Arc<dyn Layer>>) -> TaskConfig {

@@ -125,7 +125,26 @@ def draw(seed: int) -> Case:
     common = _common(chance, mode, shape)
     ends = chance.choices(("well", "closed", "input"), (90, 6, 4))[0]
     case = Case(seed, mode, shape, lengths, parts, common, ends, rows)
-    return _with_tail(chance, case) if _maybe(chance, 0.04) else case
+    if _maybe(chance, 0.04):
+        return _with_tail(chance, case)
+    return _with_long_errors(chance, case) if _maybe(chance, 0.06) else case
+
+
+def _with_long_errors(chance: random.Random, case: Case) -> Case:
+    """Has many rows fail with messages of which few fit into an output batch."""
+    bound = chance.choice((1013, 5003, "20 KB"))
+    common = {**case.common, "max_bytes_per_batch": bound}
+    common.pop("max_rows_per_batch", None)
+    size = chance.choice((331, 2999, 5003))
+    parts = [
+        replace(
+            part,
+            script=replace(part.script, raises=0.3, refuses=0.5, size=size),
+            options={**part.options, "on_error": "capture"},
+        )
+        for part in case.parts
+    ]
+    return replace(case, parts=tuple(parts), common=common)
 
 
 def _with_tail(chance: random.Random, case: Case) -> Case:
@@ -213,9 +232,10 @@ def _options(chance: random.Random, kind: str, *, beside: bool) -> dict[str, Any
         options["cache"] = sa.Cache(max_rows=most, key="k", cache_missing=_maybe(chance, 0.5))
     options |= _spread(chance, options["max_concurrency"])
     if _maybe(chance, 0.1):
-        initial, drops = chance.choice(("1ms", "7ms")), chance.choice((1, 3, 20))
-        on_pause = chance.choice(("wait", "fail"))
-        options["pause"] = sa.Pause(drops, initial, "13ms", on_pause=on_pause)
+        initial, failures = chance.choice(("1ms", "7ms")), chance.choice((1, 3, 20))
+        when_open = chance.choice(("wait", "fail"))
+        breaker = sa.CircuitBreaker(failures, initial, "13ms", when_open=when_open)
+        options["circuit_breaker"] = breaker
     return options
 
 

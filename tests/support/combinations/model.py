@@ -57,7 +57,8 @@ def is_exact(part: Part, calls: Calls) -> bool:
     options = part.options
     splits = part.batch is not None and part.batch.split_on_error
     shares = options.get("cache") is not None
-    refuses = options.get("pause") is not None and options["pause"].on_pause == "fail"
+    breaker = options.get("circuit_breaker")
+    refuses = breaker is not None and breaker.when_open == "fail"
     return not (part.has_limits_in_time or splits or shares or refuses) and not calls.broken
 
 
@@ -81,7 +82,7 @@ def ends_of(calls: Calls, ident: str, row: Mapping[str, Any]) -> Iterator[End]:
         yield End(kinds=(TIMED_OUT,))
         if "on_timeout" in options:
             yield End((LATE,))
-    if options.get("pause") is not None:
+    if options.get("circuit_breaker") is not None:
         yield End(kinds=NEVER_CALLED)
 
 
@@ -293,7 +294,7 @@ class Model:
             if not 0 < batch.num_rows <= most_rows:
                 yield f"a batch has {batch.num_rows} rows of {most_rows}"
             sizes = [_bytes_of(row) for row in batch.to_pylist()]
-            if sum(sizes) - max(sizes, default=0) > bound:
+            if len(sizes) > 1 and sum(sizes) > bound:
                 yield f"a batch of {len(sizes)} rows has {sum(sizes)} bytes of {bound}"
 
 

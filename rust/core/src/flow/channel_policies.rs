@@ -42,6 +42,8 @@ pub(super) struct ChannelPolicies {
     tokens: DelayedRetries<ChannelId>,
     /// What records cost that do not cost the usual.
     charges: HashMap<EntryId, Charge, BuildHasherDefault<KeyHasher>>,
+    /// What the second call of a record was charged, while it has two.
+    second_charges: HashMap<EntryId, Charge, BuildHasherDefault<KeyHasher>>,
     /// What replies have said of limits whose calls end soon.
     told: ToldLimits,
     metrics: LimitMetrics,
@@ -140,6 +142,7 @@ impl ChannelPolicies {
             wakes: DelayedRetries::new(),
             tokens: DelayedRetries::new(),
             charges: HashMap::default(),
+            second_charges: HashMap::default(),
             told: ToldLimits::default(),
             metrics: LimitMetrics::default(),
             held: 0,

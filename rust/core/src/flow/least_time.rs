@@ -17,9 +17,9 @@ pub(crate) struct LeastTime {
 
 impl LeastTime {
     /// Makes that of records which had `timeout_nanos` when they came.
-    pub(crate) const fn new(timeout_nanos: u64, now: ProcessingTime) -> Self {
+    pub(crate) fn new(timeout_nanos: u64, now: ProcessingTime) -> Self {
         // A young record, of which there is one soon, sees that a destination has recovered.
-        Self { most: timeout_nanos / 4 * 3, little: timeout_nanos / 4, now }
+        Self { most: (timeout_nanos / 4 * 3).max(1), little: (timeout_nanos / 4).max(1), now }
     }
 
     /// Removes the record that is called next: retries go first, and the oldest of those that can
@@ -40,7 +40,8 @@ impl LeastTime {
         if let Some(entry) = take(Side::Foremost, self.most) {
             return Some(entry);
         }
-        let least = times.median().min(self.most);
+        // One whose time is over is not called, whoever looks at that later.
+        let least = times.median().min(self.most).max(1);
         if least <= self.little {
             return take(Side::First, least);
         }
@@ -54,7 +55,7 @@ impl LeastTime {
         if !is_alone || !times.may_probe(self.now) {
             return None;
         }
-        let entry = take(Side::Newest, 0)?;
+        let entry = take(Side::Newest, 1)?;
         times.probe(self.now);
         Some(entry)
     }

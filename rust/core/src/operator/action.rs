@@ -198,8 +198,8 @@ pub enum Failure<F> {
     RetriesExhausted(F),
     /// The record's time passed. With the failure of the last attempt that failed, if one did.
     TimedOut(Option<F>),
-    /// The time of an attempt passed that is not followed by another one. With the failure of the last one before it
-    /// that failed, if one did.
+    /// The time of an attempt passed that is not followed by another one. With the failure of the last
+    /// one before it that failed, if one did.
     AttemptTimedOut(Option<F>),
     /// The attempt that was to come is not made. With the failure of the last one that failed, if
     /// one did. In a box, so that results are moved in two words.

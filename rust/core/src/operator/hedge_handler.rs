@@ -13,8 +13,10 @@
 //! credits, of the operator or of a channel: one is left for others. One that limits in time let not
 //! start is tried again when they do.
 
+use std::time::Duration;
+
 use super::action::{AttemptId, Completion, Handled, Invocation};
-use super::in_flight::{Calls, Phase};
+use super::in_flight::{Calls, InFlight, Phase};
 use super::{AsyncWaitOperator, HedgedAttempts};
 use crate::policy::CallSign;
 use crate::queue::StreamElementQueue;
@@ -56,9 +58,12 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             let Some(attempt) = hedging.slow.pop_front() else { return };
             let in_flight = self.queue.get_mut(attempt.entry);
             let in_flight = in_flight.filter(|it| it.awaits(attempt) && it.calls == Calls::First);
-            let Some(in_flight) = in_flight.filter(|it| it.phase == Phase::Running) else {
-                continue;
+            // One whose time has passed ends as soon as that is looked at.
+            let longest = self.config.attempt_timeout.unwrap_or(Duration::MAX);
+            let runs = |it: &&mut InFlight<E>| {
+                it.phase == Phase::Running && now < it.deadline.min(it.since + longest)
             };
+            let Some(in_flight) = in_flight.filter(runs) else { continue };
             let channel = in_flight.channel;
             if !hedging.delay.may_hedge() || !hedging.leaves_one(self.window) {
                 return hedging.slow.push_front(attempt);
@@ -157,8 +162,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.running -= 1;
         if let Some(channels) = &mut self.channels {
             let channel = in_flight.channel;
+            if attempt.is_hedge() {
+                channels.turn_calls(attempt.entry);
+            }
             channels.observe_call(channel, attempt.entry, started, now, sign);
-            channels.end_hedge(channel);
+            channels.end_one_of_two(channel, attempt.entry);
         }
         now.nanos_since(started)
     }

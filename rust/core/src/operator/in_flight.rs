@@ -104,11 +104,15 @@ impl<E> InFlight<E> {
         }
     }
 
+    /// Returns whether it waits for its first call.
+    pub(super) const fn is_new(&self) -> bool {
+        self.attempt == 0 && matches!(self.phase, Phase::Waiting | Phase::Blocked)
+    }
+
     /// Returns when its time is over, if limits in time kept its channel closed for `closed`
     /// nanoseconds: until its first call it does not age in them.
     pub(super) const fn due(&self, closed: u64) -> ProcessingTime {
-        let is_new = self.attempt == 0 && matches!(self.phase, Phase::Waiting | Phase::Blocked);
-        let aged_not = if is_new { closed.saturating_sub(self.since.as_nanos()) } else { 0 };
+        let aged_not = if self.is_new() { closed.saturating_sub(self.since.as_nanos()) } else { 0 };
         self.deadline.after_nanos(aged_not)
     }
 

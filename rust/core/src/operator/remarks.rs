@@ -23,30 +23,23 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let second = self.hedging.as_ref().and_then(|it| it.second(attempt.entry));
         let second = second.filter(|_| attempt.is_hedge());
         let (started, channel) = (second.unwrap_or(in_flight.since), in_flight.channel);
+        if self.channels.is_none() && matches!(remark, Remark::Pause(_)) {
+            self.make_single_channel(now);
+        }
+        let Some(channels) = &mut self.channels else { return };
+        if second.is_some() {
+            channels.turn_calls(attempt.entry);
+        }
         match remark {
-            Remark::Pause(delay) => {
-                if self.channels.is_none() {
-                    self.make_single_channel(now);
-                }
-                if let Some(channels) = &mut self.channels {
-                    channels.pause_until(channel, now + delay, started, now);
-                }
-            }
-            Remark::Request => {
-                if let Some(channels) = &mut self.channels {
-                    channels.charge_request(channel, attempt.entry, now);
-                }
-            }
-            Remark::Cost { limit, cost } => {
-                if let Some(channels) = &mut self.channels {
-                    channels.settle(attempt.entry, limit, cost);
-                }
-            }
+            Remark::Pause(delay) => channels.pause_until(channel, now + delay, started, now),
+            Remark::Request => channels.charge_request(channel, attempt.entry, now),
+            Remark::Cost { limit, cost } => channels.settle(attempt.entry, limit, cost),
             Remark::Left { left, is_of_channel } => {
-                if let Some(channels) = &mut self.channels {
-                    channels.note_left(attempt.entry, left, is_of_channel);
-                }
+                channels.note_left(attempt.entry, left, is_of_channel);
             }
+        }
+        if second.is_some() {
+            channels.turn_calls(attempt.entry);
         }
     }
 

@@ -274,8 +274,9 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         while self.running < self.window
             && let Some(id) = self.waiting.pop_front()
         {
-            // One that has timed out is not started.
-            if self.queue.get_mut(id).is_some_and(|it| it.phase == Phase::Waiting) {
+            // One that has timed out is not started, nor one of which that is to be seen yet.
+            let may_start = |it: &InFlight<E>| it.phase == Phase::Waiting && it.deadline > now;
+            if self.queue.get_mut(id).is_some_and(|it| may_start(it)) {
                 self.start(id, now);
             }
         }
@@ -287,6 +288,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if let Some(channels) = &self.channels {
             // From here on it ages whatever holds it.
             in_flight.deadline = in_flight.due(channels.closed_nanos(in_flight.channel, now));
+            self.timers.look_in_time(id, in_flight.deadline);
         }
         let (attempt, value) = in_flight.begin(id, now);
         self.invoke(attempt, value, now);

@@ -30,7 +30,8 @@ pub struct SnapshotRecord<E, R, F> {
 pub enum SnapshotState<R, F> {
     /// No final outcome yet.
     Pending {
-        /// Rest of the record's timeout; `None` if it has none.
+        /// Rest of the record's timeout; `None` if it has none. Nothing is left once the function
+        /// is asked about it: it is asked again.
         time_left: Option<Duration>,
         /// Rest of the back-off, for a record that was in back-off.
         backoff_left: Option<Duration>,

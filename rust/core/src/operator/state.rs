@@ -33,9 +33,7 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
         let state = match entry.result {
             Some(outcome) => SnapshotState::Completed(outcome.clone()),
             None => SnapshotState::Pending {
-                time_left: (in_flight.deadline != ProcessingTime::NEVER).then(|| {
-                    in_flight.due(self.closed_nanos(in_flight, now)).saturating_since(now)
-                }),
+                time_left: self.time_left(in_flight, now),
                 backoff_left: (in_flight.phase == Phase::BackOff)
                     .then(|| in_flight.since.saturating_since(now)),
                 was_running: in_flight.phase == Phase::Running,
@@ -43,6 +41,16 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
             },
         };
         SnapshotRecord { record: in_flight.record.clone(), attempts: in_flight.attempt, state }
+    }
+
+    /// Returns what is left of the timeout of a record: nothing once the function is asked about
+    /// it, be it that no retry fits in the rest.
+    fn time_left(&self, in_flight: &InFlight<E>, now: ProcessingTime) -> Option<Duration> {
+        match in_flight.phase {
+            Phase::TimedOut => Some(Duration::ZERO),
+            _ if in_flight.deadline == ProcessingTime::NEVER => None,
+            _ => Some(in_flight.due(self.closed_nanos(in_flight, now)).saturating_since(now)),
+        }
     }
 }
 
@@ -173,8 +181,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     fn resume(&mut self, attempt: AttemptId, time_left: Option<Duration>, now: ProcessingTime) {
         let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
         in_flight.attempt = attempt.attempt;
-        let Some(timeout) = self.config.timeout else { return };
-        let deadline = now + time_left.unwrap_or(timeout).min(timeout);
+        // A record that had timed out has no time, whatever the timeout is now.
+        let spent = time_left.filter(Duration::is_zero);
+        let of_timeout = self.config.timeout.map(|it| time_left.unwrap_or(it).min(it));
+        let Some(left) = spent.or(of_timeout) else { return };
+        let deadline = now + left;
         in_flight.deadline = deadline;
         self.timers.records.push(deadline, attempt.entry);
     }

@@ -8,6 +8,8 @@ use crate::element::Timestamp;
 use crate::policy::CallSign;
 use crate::retry::AsyncRetryStrategy;
 
+mod restored;
+
 type Operator = AsyncWaitOperator<char, char, &'static str>;
 
 /// An operator of `capacity` with a timeout of 10 ns, changed by `change`.
@@ -97,6 +99,26 @@ fn a_record_whose_back_off_is_over_has_the_next_permit() {
         [(first[0].entry, 2)]
     );
     assert!(!operator.has_capacity());
+}
+
+#[test]
+fn a_record_whose_time_has_passed_is_not_called_before_that_is_looked_at() {
+    let mut operator = operator(OutputMode::Unordered, 3, |it| {
+        retry_twice(it);
+        it.max_concurrency = NonZeroUsize::MIN;
+        it.on_failure = FailurePolicy::Emit;
+    });
+    let first = put(&mut operator, "a", 0);
+    fail(&mut operator, first[0], Retry::Yes, 1);
+    let second = put(&mut operator, "b", 2);
+    operator.handle_time(at(4));
+
+    // The reply comes when the first one had its ten nanoseconds.
+    reply(&mut operator, second[0], 'B', 11);
+    assert_eq!(started(&mut operator), []);
+    operator.handle_time(at(11));
+
+    assert_eq!(output(&mut operator), "B!");
 }
 
 #[test]
@@ -481,42 +503,6 @@ fn a_record_that_times_out_with_its_predecessor_is_not_called() {
 }
 
 #[test]
-fn a_snapshot_keeps_arrival_order_results_and_the_time_left() {
-    let mut source = operator(OutputMode::Unordered, 3, |_| {});
-    let attempts = put(&mut source, "ab", 0);
-    source.process_watermark(Watermark(Timestamp(1)));
-    put(&mut source, "c", 4);
-    reply(&mut source, attempts[1], 'B', 5);
-    let snapshot = source.snapshot(at(6));
-    let config = source.config.clone();
-
-    let mut restored = AsyncWaitOperator::restore(config, snapshot, |_| None, at(100));
-
-    assert_eq!(started(&mut restored).len(), 2);
-    assert_eq!(restored.poll_timeout(), Some(at(104)));
-    assert_eq!(output(&mut restored), "B");
-}
-
-#[test]
-fn a_snapshot_fits_into_a_smaller_capacity() {
-    let mut source = operator(OutputMode::Ordered, 3, |_| {});
-    put(&mut source, "abc", 0);
-    let config = Config { capacity: NonZeroUsize::MIN, ..source.config.clone() };
-
-    let mut restored = AsyncWaitOperator::restore(config, source.snapshot(at(0)), |_| None, at(0));
-    let mut emitted = String::new();
-    while restored.queue_size() > 0 {
-        assert!(!restored.has_capacity() && restored.queue_size() == 1);
-        let attempt = started(&mut restored)[0];
-        reply(&mut restored, attempt, 'x', 1);
-        emitted += &output(&mut restored);
-        restored.replay(at(1));
-    }
-
-    assert_eq!(emitted, "xxx");
-}
-
-#[test]
 fn completed_records_hold_no_slots_where_others_bound_them() {
     for mode in [OutputMode::Ordered, OutputMode::KeyOrdered, OutputMode::Unordered] {
         let mut operator = operator(mode, 2, |it| it.completed_take_slots = false);
@@ -534,28 +520,6 @@ fn completed_records_hold_no_slots_where_others_bound_them() {
         assert_eq!((operator.queue_size(), operator.records_without_slot()), (0, 0));
         assert_eq!(operator.free_slots(), 2);
     }
-}
-
-#[test]
-fn a_restored_record_that_finds_no_place_waits_for_one() {
-    let mut before = operator(OutputMode::Ordered, 3, |_| {});
-    put(&mut before, "abc", 0);
-    let snapshot = before.snapshot(at(1));
-    let config = operator(OutputMode::Ordered, 1, |_| {}).config;
-    let mut restored = Operator::restore(config, snapshot, |_| None, at(1));
-    // As if slots were counted otherwise than the queue counts them.
-    restored.config.capacity = NonZeroUsize::new(3).unwrap();
-
-    let mut results = String::new();
-    for nanos in 2..9 {
-        restored.replay(at(nanos));
-        for attempt in started(&mut restored) {
-            reply(&mut restored, attempt, 'A', nanos);
-        }
-        results.push_str(&output(&mut restored));
-    }
-
-    assert_eq!(results, "AAA");
 }
 
 #[test]

@@ -68,11 +68,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let (timers, queue) = (&mut self.timers, &mut self.queue);
         let held = queue.len();
         match timer {
-            Timer::Record => timers.records.next(held, |id| can_time_out(queue, id)),
-            Timer::Attempt => timers.attempts.next(held, |attempt| runs(queue, attempt)),
+            Timer::Record => timers.records.next(held, |id, at| can_time_out(queue, id, at)),
+            Timer::Attempt => timers.attempts.next(held, |attempt, _| runs(queue, attempt)),
             Timer::BackOff => timers.back_offs.next(|attempt| backs_off(queue, attempt)),
             Timer::Hedge => {
-                let slow = timers.hedges.next(held, |attempt| runs_alone(queue, attempt));
+                let slow = timers.hedges.next(held, |attempt, _| runs_alone(queue, attempt));
                 let again = self.hedging.as_ref().and_then(|it| it.next_look());
                 slow.into_iter().chain(again).min()
             }
@@ -91,10 +91,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     fn armed(&mut self, timer: Timer) -> usize {
         let (timers, queue) = (&self.timers, &mut self.queue);
         match timer {
-            Timer::Record => timers.records.count(|id| can_time_out(queue, id)),
-            Timer::Attempt => timers.attempts.count(|attempt| runs(queue, attempt)),
+            Timer::Record => timers.records.count(|id, at| can_time_out(queue, id, at)),
+            Timer::Attempt => timers.attempts.count(|attempt, _| runs(queue, attempt)),
             Timer::BackOff => self.backing_off,
-            Timer::Hedge => timers.hedges.count(|attempt| runs_alone(queue, attempt)),
+            Timer::Hedge => timers.hedges.count(|attempt, _| runs_alone(queue, attempt)),
             // A channel that is held is no record.
             Timer::Channel => 0,
         }
@@ -110,9 +110,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             return;
         }
         if let Some(channels) = &self.channels {
-            let due = in_flight.due(channels.closed_nanos(in_flight.channel, now));
-            if due > armed {
-                return self.timers.records.push(due, id);
+            let due = |at| in_flight.due(channels.closed_nanos(in_flight.channel, at));
+            if due(now) > armed {
+                let over = first_over(due(now), due);
+                let held = self.queue.len();
+                return self.timers.look_later(id, over, held, now);
             }
         }
         let phase = std::mem::replace(&mut in_flight.phase, Phase::TimedOut);
@@ -231,8 +233,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
 
 type Queue<E, R, F> = AnyStreamElementQueue<InFlight<E>, Outcome<R, F>>;
 
-fn can_time_out<E, R, F>(queue: &mut Queue<E, R, F>, id: EntryId) -> bool {
-    queue.get_mut(id).is_some_and(|it| has_deadline(it.phase))
+fn can_time_out<E, R, F>(queue: &mut Queue<E, R, F>, id: EntryId, at: ProcessingTime) -> bool {
+    // One that was called may stand in the list a second time, later: see `Timers::look_later`.
+    let counts = |it: &InFlight<E>| has_deadline(it.phase) && (at <= it.deadline || it.is_new());
+    queue.get_mut(id).is_some_and(|it| counts(it))
 }
 
 fn runs<E, R, F>(queue: &mut Queue<E, R, F>, attempt: AttemptId) -> bool {
@@ -246,6 +250,32 @@ fn runs_alone<E, R, F>(queue: &mut Queue<E, R, F>, attempt: AttemptId) -> bool {
 
 fn backs_off<E, R, F>(queue: &mut Queue<E, R, F>, attempt: AttemptId) -> bool {
     queue.get_mut(attempt.entry).is_some_and(|it| it.phase == Phase::BackOff)
+}
+
+/// Returns when the time of a record is over, which `due` says as of a moment, if nothing changes;
+/// `first` is what it says now.
+///
+/// While its channel is shut a record keeps what it has left. To look at it each time that as much
+/// has passed would keep the thread busy with one that has two nanoseconds.
+fn first_over(
+    first: ProcessingTime,
+    due: impl Fn(ProcessingTime) -> ProcessingTime,
+) -> ProcessingTime {
+    let is_over = |at| due(at) <= at;
+    if is_over(first) {
+        return first;
+    }
+    // What it has left only ever shrinks as time passes.
+    let (mut early, mut over) = (first.as_nanos(), due(ProcessingTime::NEVER).as_nanos());
+    while over - early > 1 {
+        let middle = early + (over - early) / 2;
+        if is_over(ProcessingTime::from_nanos(middle)) {
+            over = middle;
+        } else {
+            early = middle;
+        }
+    }
+    ProcessingTime::from_nanos(over)
 }
 
 /// Returns whether a record in `phase` can still time out.

@@ -12,6 +12,7 @@ use super::ended_call::EndedCall;
 use super::limit_left::LimitLeft;
 use super::open_request::RequestConfig;
 use super::pause::{LONGEST_ASKED, Pause, PauseConfig};
+use super::rate_limit::RateLimitConfig;
 use super::rate_limits::{RateLimitConfigs, RateLimits, usual_costs};
 use super::retry_budget::RetryBudgetConfig;
 use crate::time::ProcessingTime;
@@ -43,6 +44,11 @@ impl PolicyConfig {
         retry_budget: None,
         requests: None,
     };
+
+    /// Bounds calls by one limit in time, and by nothing else.
+    pub const fn limited(limit: RateLimitConfig) -> Self {
+        Self { rate_limits: [Some(limit), None, None, None], ..Self::NONE }
+    }
 
     /// Returns whether it bounds nothing.
     pub fn is_none(&self) -> bool {

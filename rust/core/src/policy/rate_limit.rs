@@ -26,6 +26,13 @@ pub struct RateLimitConfig {
     pub is_per_request: bool,
 }
 
+impl RateLimitConfig {
+    /// A limit of which each call takes one permit, whatever its channel.
+    pub const fn new(limit: Gcra) -> Self {
+        Self { limit, cost: 1, is_per_channel: false, counted: None, is_per_request: false }
+    }
+}
+
 /// Where permits come from.
 #[derive(Debug)]
 enum Permits {
@@ -243,16 +250,7 @@ mod tests {
         let rate = Rate::new(permits.try_into().unwrap(), Duration::from_secs(1)).unwrap();
         let limit = Gcra::new(rate, NonZeroU64::new(burst).unwrap());
         let counted = Some(Counted::Requests);
-        RateLimit::new(
-            &RateLimitConfig {
-                limit,
-                cost: 1,
-                is_per_channel: false,
-                counted,
-                is_per_request: false,
-            },
-            None,
-        )
+        RateLimit::new(&RateLimitConfig { counted, ..RateLimitConfig::new(limit) }, None)
     }
 
     fn left(remaining: u64, seconds: u64, renewal: Renewal) -> LimitLeft {

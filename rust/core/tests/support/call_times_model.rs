@@ -81,13 +81,13 @@ impl Model {
         self.due(held).map_or(u64::MAX, |due| nanos(due.saturating_since(self.now)))
     }
 
-    /// The time that a record of the same channel needs; without channels none is called too late.
+    /// The time that a record of the same channel needs; without channels it needs any.
     fn least(&self, value: u32) -> u64 {
         if self.config.channels.is_none() {
-            return 0;
+            return 1;
         }
         let median = self.call_times.get(&self.channel(value)).map_or(0, Times::median);
-        median.min(self.config.timeout.map_or(u64::MAX, nanos) / 4 * 3)
+        median.min(self.config.timeout.map_or(u64::MAX, nanos) / 4 * 3).max(1)
     }
 
     /// Checks that a record that starts has time for an answer, or is a probe.

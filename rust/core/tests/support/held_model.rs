@@ -120,7 +120,10 @@ impl Held {
         let state = match &self.state {
             State::Final(outcome) => SnapshotState::Completed(outcome.clone()),
             state => SnapshotState::Pending {
-                time_left: due.map(|due| due.saturating_since(now)),
+                time_left: match state {
+                    State::Asked => Some(Duration::ZERO),
+                    _ => due.map(|due| due.saturating_since(now)),
+                },
                 backoff_left: match state {
                     State::BackOff { due, .. } => Some(due.saturating_since(now)),
                     _ => None,

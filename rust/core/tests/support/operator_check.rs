@@ -57,6 +57,10 @@ impl Model {
         held.deadline = due;
         held.attempts += 1;
         held.state = State::Running { since, number };
+        if held.armed.map(|it| it.0) > due {
+            // It was to be looked at when its channel would have been open for long.
+            self.arm(value, due);
+        }
         self.starts += 1;
         self.tell_start(value);
         self.metrics.attempts += 1;
@@ -92,7 +96,9 @@ impl Model {
         let backlog = spread.map_or(0, |channels| channels.max_backlog);
         assert!(self.held().count() <= self.config.capacity.get() + backlog);
         assert!(self.running() <= max_concurrency);
-        let may_start = |it: &&Held| it.state == State::Waiting && !self.is_blocked(it.value);
+        let has_time = |it: &Held| self.due(it).is_none_or(|due| due > self.now);
+        let may_start =
+            |it: &&Held| it.state == State::Waiting && !self.is_blocked(it.value) && has_time(it);
         if self.config.channels.is_none() && self.running() < self.window && !self.is_closed {
             assert!(!self.held().any(|it| may_start(&it)), "a permit is free");
         }

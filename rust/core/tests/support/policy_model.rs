@@ -59,8 +59,8 @@ impl Model {
         (!shared.is_empty()).then(|| RateGate::new(shared, self.costs()))
     }
 
-    fn gate_closed(&self) -> u64 {
-        self.gate.as_ref().map_or(0, |it| it.closed_nanos(self.now))
+    fn gate_closed(&self, now: ProcessingTime) -> u64 {
+        self.gate.as_ref().map_or(0, |it| it.closed_nanos(now))
     }
 
     /// The operator looks at the channel of a record that might start at once.
@@ -85,7 +85,7 @@ impl Model {
         for limit in &mut config.rate_limits {
             *limit = limit.filter(|it| it.is_per_channel || is_single);
         }
-        let shared = self.gate_closed();
+        let shared = self.gate_closed(self.now);
         // The only channel is there from the beginning.
         let now = if is_single { ProcessingTime::ZERO } else { self.now };
         let new = || Policed {
@@ -100,26 +100,52 @@ impl Model {
 
     /// For how long limits in time have let nothing start in a channel.
     pub(super) fn closed(&self, channel: Option<Key>) -> u64 {
+        self.closed_by(channel, self.now)
+    }
+
+    /// The same by a time that is to come, if nothing changes.
+    fn closed_by(&self, channel: Option<Key>, now: ProcessingTime) -> u64 {
         let Some(Policed { policy, closed: (total, own, shared), .. }) =
             self.policies.get(&channel)
         else {
             return 0;
         };
-        let (own, shared) = (policy.closed_nanos(self.now) - own, self.gate_closed() - shared);
+        let (own, shared) = (policy.closed_nanos(now) - own, self.gate_closed(now) - shared);
         total + own.max(shared)
     }
 
     /// When the time of a record is over: until its first call it does not age while limits keep its
     /// channel closed.
     pub(super) fn due(&self, held: &Held) -> Option<ProcessingTime> {
+        self.due_by(held, self.now)
+    }
+
+    /// When that will be, if nothing changes: the first time that says so itself.
+    pub(super) fn over(&self, held: &Held) -> Option<ProcessingTime> {
+        let first = self.due(held)?;
+        let is_over = |at: &ProcessingTime| self.due_by(held, *at).is_some_and(|due| due <= *at);
+        if is_over(&first) {
+            return Some(first);
+        }
+        let nanos = first.as_nanos()..self.due_by(held, ProcessingTime::NEVER)?.as_nanos();
+        let (mut after, mut by) = (nanos.start, nanos.end);
+        while after + 1 < by {
+            let middle = after.midpoint(by);
+            let is_over = is_over(&ProcessingTime::from_nanos(middle));
+            *(if is_over { &mut by } else { &mut after }) = middle;
+        }
+        Some(ProcessingTime::from_nanos(by))
+    }
+
+    fn due_by(&self, held: &Held, now: ProcessingTime) -> Option<ProcessingTime> {
         let is_new = held.attempts == 0 && held.state == State::Waiting;
-        let aged_not = self.closed(self.channel(held.value)).saturating_sub(held.closed_at);
+        let aged_not = self.closed_by(self.channel(held.value), now).saturating_sub(held.closed_at);
         let aged_not = Duration::from_nanos(if is_new { aged_not } else { 0 });
         held.deadline.map(|deadline| deadline + aged_not)
     }
 
     fn count_closed(&mut self, channel: Option<Key>) {
-        let (total, shared, now) = (self.closed(channel), self.gate_closed(), self.now);
+        let (total, shared, now) = (self.closed(channel), self.gate_closed(self.now), self.now);
         if let Some(policed) = self.policies.get_mut(&channel) {
             policed.closed = (total, policed.policy.closed_nanos(now), shared);
         }

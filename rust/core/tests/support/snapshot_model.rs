@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the model of the operator saves and is restored from.
 
+use std::time::Duration;
+
 use sparkawait_core::element::StreamElement;
 use sparkawait_core::operator::{Config, Snapshot, SnapshotRecord, SnapshotState};
 use sparkawait_core::time::ProcessingTime;
@@ -60,7 +62,9 @@ impl Model {
         let is_free = !self.is_blocked(value) && !self.is_draining();
         let held = self.get(value);
         held.attempts -= u32::from(was_running);
-        held.deadline = timeout.map(|timeout| now + time_left.unwrap_or(timeout).min(timeout));
+        let spent = time_left.filter(Duration::is_zero);
+        let left = timeout.map(|timeout| time_left.unwrap_or(timeout).min(timeout));
+        held.deadline = spent.or(left).map(|left| now + left);
         let deadline = held.deadline;
         self.arm(value, deadline);
         let held = self.get(value);

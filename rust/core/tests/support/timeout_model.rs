@@ -21,16 +21,24 @@ impl Model {
         while let Some((armed, value)) = self.first_armed() {
             let due = self.due(self.get_ref(value));
             if due > Some(armed) {
-                self.arm(value, due);
+                self.arm(value, self.over(self.get_ref(value)));
             } else {
                 self.time_out(value);
             }
         }
+        self.check_that_none_is_late();
         for value in self.are_due(|held| held.attempt_deadline(attempt_timeout)) {
             self.time_out_attempt(value);
         }
         self.end_back_offs(now);
         self.hand_out_tokens();
+    }
+
+    /// What is looked at later has its time then.
+    fn check_that_none_is_late(&self) {
+        let mut live = self.held().filter(|it| it.has_deadline() && !self.is_closed);
+        let late = live.find(|it| self.due(it).is_some_and(|due| due <= self.now));
+        assert!(late.is_none(), "its time is over, and it is there: {late:?}");
     }
 
     /// The record whose deadline is looked at first, if that is by now.

@@ -3,7 +3,7 @@
 
 use super::ChainedOperator;
 use crate::async_function::AsyncFunction;
-use crate::batch_codec::{BatchCodec, CarryCodec};
+use crate::batch_codec::BatchCodec;
 
 impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     /// Returns whether its input has ended; some of it may wait.
@@ -27,8 +27,8 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         let (input, results) = (self.codec.input_bytes(), self.codec.result_bytes());
         let mut text = format!(
             "operator {position} (`{}`) holds {} rows of {}: {} completed, {} called of {}, {} asked \
-             for their timeout, {} between attempts, {} restored; {} batches of input wait; {} rows of output; {input} \
-             bytes of input and {results} of results",
+             for their timeout, {} between attempts, {} restored; {} batches of input wait; {} rows \
+             of output; {input} bytes of input and {results} of results",
             self.codec.function(),
             levels.held,
             self.operator.config().capacity,
@@ -47,33 +47,26 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         text
     }
 
-    /// Checks that all rows have left, at the end of the input; `position` names the operator.
+    /// Checks that all that the operator before put out has come in, and has left or is among the
+    /// rows `held` that are handed over; `position` names the operator.
     ///
     /// # Errors
     ///
-    /// [`BatchCodec::broken`] if they have not.
-    pub(crate) fn settle(&self, position: usize) -> Result<(), X::Error> {
-        self.settle_with(position, None)
-    }
-
-    fn settle_with(&self, position: usize, held: Option<usize>) -> Result<(), X::Error> {
-        let Some(mismatch) = self.account.mismatch(&self.codec.left(), held) else { return Ok(()) };
+    /// [`BatchCodec::broken`] if some rows have not.
+    pub(crate) fn settle(
+        &self,
+        position: usize,
+        before: Option<&Self>,
+        held: Option<usize>,
+    ) -> Result<(), X::Error> {
+        let on_the_way = before.and_then(|it| self.account.mismatch_behind(&it.codec.left()));
+        let mismatch = on_the_way.or_else(|| self.account.mismatch(&self.codec.left(), held));
+        let Some(mismatch) = mismatch else { return Ok(()) };
         let (function, config) = (self.codec.function(), self.operator.config());
         Err(X::broken(format!(
             "operator {position} (`{function}`) has lost or doubled rows: {mismatch}. \
              Options: {config:?}, {:?}",
             self.config
         )))
-    }
-}
-
-impl<X: CarryCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
-    /// Checks that all rows have left or are in `saved`, at the end of a part.
-    ///
-    /// # Errors
-    ///
-    /// As [`settle`](Self::settle).
-    pub(crate) fn settle_part(&self, position: usize, saved: &X::Saved) -> Result<(), X::Error> {
-        self.settle_with(position, Some(X::rows_saved(saved)))
     }
 }

@@ -13,17 +13,20 @@ pub(crate) mod random;
 mod turns;
 
 use std::collections::VecDeque;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sparkawait_core::element::{Key, StreamElement, StreamRecord, Timestamp, Watermark};
+use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{
     AttemptId, Completion, Config, Emitted, Failure, Handled, Invocation, NotCalled, OutputMode,
     Remark, Retry,
 };
-use sparkawait_core::policy::{CallSign, Costs, LimitLeft, Price};
+use sparkawait_core::policy::{
+    CallSign, Costs, Gcra, LimitLeft, PolicyConfig, Price, Rate, RateLimitConfig,
+};
 use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::batch_codec::InputElement;
 use sparkawait_runtime::clock::Clock;
@@ -45,6 +48,9 @@ pub(crate) const NO_RESULT: u32 = 9;
 
 /// A row that the codec takes and loses.
 pub(crate) const LOST_ROW: u32 = u32::MAX - 2;
+
+/// A result that gets lost on its way to the next operator.
+pub(crate) const LOST_RESULT: u32 = u32::MAX - 3;
 
 /// A row that is a watermark; its time does not matter.
 pub(crate) const WATERMARK: u32 = u32::MAX - 1;
@@ -308,7 +314,7 @@ impl BatchCodec for Numbers {
             Some((_, result)) => result.parse().unwrap(),
             None => text.split_once(' ').unwrap().0.parse().unwrap(),
         };
-        output.iter().map(row).collect()
+        output.iter().map(row).filter(|row| *row != LOST_RESULT).collect()
     }
 
     fn dropped(&self) -> u64 {
@@ -317,7 +323,7 @@ impl BatchCodec for Numbers {
 
     fn left(&self) -> RowsLeft {
         let (put_out, without_result) = (self.put_out, self.without_result);
-        RowsLeft { put_out, without_result, dropped: 0, are_all: true }
+        RowsLeft { put_out, without_result, dropped: 0, are_all: true, output: put_out }
     }
 
     fn function(&self) -> &'static str {
@@ -450,6 +456,16 @@ pub(crate) fn config() -> (Config, DriverConfig) {
         expected_result_bytes: None,
     };
     (config, driver)
+}
+
+/// The same settings under a limit of so many calls in `period`, and so many at once.
+pub(crate) fn limited(permits: u64, period: Duration, burst: u64) -> (Config, DriverConfig) {
+    let (mut operator, driver) = config();
+    let rate = Rate::new(NonZeroU64::new(permits).unwrap(), period).unwrap();
+    let limit = Gcra::new(rate, NonZeroU64::new(burst).unwrap());
+    let policy = PolicyConfig::limited(RateLimitConfig::new(limit));
+    operator.channels = Some(ChannelConfig::single(policy));
+    (operator, driver)
 }
 
 pub(crate) fn nanos(nanos: u64) -> Duration {

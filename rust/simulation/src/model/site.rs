@@ -7,9 +7,9 @@ use std::time::Duration;
 use sparkawait_core::operator::AttemptId;
 use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 
-use crate::limits::Limits;
+use crate::limits::{Left, Limits, Settled};
 use crate::rules::{RULES, Wait};
-use crate::scenario::{CallPlan, HedgePlan, Mode, OperatorPlan};
+use crate::scenario::{CallPlan, Failing, HedgePlan, Mode, OperatorPlan};
 use crate::trace::{Broken, Id, Path, Said};
 
 pub(super) type Checked<T = ()> = Result<T, Broken>;
@@ -81,8 +81,6 @@ pub struct Row {
     pub(super) before: Option<(State, u32)>,
     /// Whether nobody will know: the task that may have done so is gone.
     pub(super) is_vague: bool,
-    /// Attempts beyond those of its retries: it was saved while the function was asked.
-    pub(super) beyond: u32,
     /// Calls that may still count.
     pub(super) live: u32,
     /// The wait of the task before its last call was answered, and whether that asked for another one.
@@ -114,6 +112,26 @@ pub(super) struct AskedPause {
     pub(super) started: u64,
 }
 
+/// What is left of a limit: the task knows of it once it has waited, if it took the reply.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heard {
+    pub(super) id: Id,
+    pub(super) channel: Option<i64>,
+    pub(super) is_of_channel: bool,
+    pub(super) left: Left,
+    /// Whether nobody knows if the task hears it.
+    pub(super) is_vague: bool,
+}
+
+/// More than a call was charged: the task knows of it once it has waited, if it took the reply.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owed {
+    pub(super) id: Id,
+    /// When the call started.
+    pub(super) started: u64,
+    pub(super) settled: Settled,
+}
+
 /// A function of the chain.
 #[derive(Clone, Debug)]
 pub struct Site {
@@ -131,6 +149,10 @@ pub struct Site {
     pub rows: BTreeMap<Id, Row>,
     pub(super) flying: BTreeMap<AttemptId, Flying>,
     pub(super) limits: Limits,
+    /// Costs that are in the mail.
+    pub(super) owed: Vec<Owed>,
+    /// What is left of limits, in the mail.
+    pub(super) heard: Vec<Heard>,
     /// Pauses that are in the mail.
     pub(super) told: Vec<AskedPause>,
     /// Until when, and the start of the call that said so.
@@ -138,7 +160,8 @@ pub struct Site {
     /// The last row that was called for the first time: of all, and of each key.
     pub(super) last_first: Option<i64>,
     pub(super) last_of_key: BTreeMap<i64, i64>,
-    pub(super) is_closed: bool,
+    /// Whether it was closed.
+    pub is_closed: bool,
     /// How often the task has waited.
     pub(super) parks: u64,
     /// Calls so far.
@@ -220,7 +243,6 @@ impl Row {
             state: State::BackOff { due: at },
             before: None,
             is_vague: false,
-            beyond: 0,
             live: 0,
             answered_at: None,
             may_be_late: false,
@@ -246,11 +268,18 @@ impl Row {
                 self.attempts -= u32::from(RULES.restored_call_keeps_its_number);
                 self.state = State::BackOff { due: now };
             }
-            State::Asked | State::Cut { .. } => {
-                self.beyond += 1;
+            State::Asked | State::Cut { .. } if !RULES.restored_is_asked_again => {
                 self.state = State::Cut { due: Some(now) };
             }
-            State::BackOff { .. } | State::Done(_) => {}
+            State::Asked | State::Cut { .. } | State::BackOff { .. } | State::Done(_) => {}
+        }
+    }
+
+    /// The task was saved before it saw the last reply.
+    pub(super) fn unsee(&mut self) {
+        if let Some((state, attempts)) = self.before.take().filter(|_| self.is_vague) {
+            (self.state, self.attempts) = (state, attempts);
+            self.interrupt(0);
         }
     }
 
@@ -278,7 +307,9 @@ impl Site {
             is_exact: is_exact(plan.mode, plan.is_fan_out, calls),
             rows: BTreeMap::new(),
             flying: BTreeMap::new(),
-            limits: Limits::new(&calls.limits),
+            limits: Limits::new(&calls.own_limits()),
+            owed: Vec::new(),
+            heard: Vec::new(),
             told: Vec::new(),
             paused: BTreeMap::new(),
             last_first: None,
@@ -321,10 +352,15 @@ impl Site {
     }
 
     pub(super) fn learn_pauses(&mut self) {
+        let is_cached = self.plan.cache.is_some();
         for AskedPause { channel, until, started } in std::mem::take(&mut self.told) {
             let known = self.paused.entry(channel).or_insert((0, 0));
             if started >= known.1 {
                 *known = (known.0.max(until), started);
+            }
+            if is_cached {
+                // There a call begins later than it was sought: when those before it have ended.
+                known.1 = known.1.max(until);
             }
         }
     }
@@ -332,13 +368,10 @@ impl Site {
     /// A row is called anew.
     pub(super) fn attempt(&mut self, id: Id, attempt: AttemptId, now: u64) -> Checked {
         let row = self.rows.get_mut(&id).expect("it was put there");
-        if let Some((state, attempts)) = row.before.take().filter(|_| row.is_vague)
-            && (row.is_done() || attempt.attempt != row.attempts + 1)
-        {
-            // The task was saved before it saw the last reply.
-            (row.state, row.attempts) = (state, attempts);
-            row.interrupt(0);
+        if row.is_done() || attempt.attempt != row.attempts + 1 {
+            row.unsee();
         }
+        row.before = None;
         let due = match row.state {
             State::BackOff { due } | State::Cut { due: Some(due) } => due,
             State::Running | State::Cut { due: None } | State::Asked | State::Done(_) => {
@@ -357,7 +390,7 @@ impl Site {
             return Err(Broken::new("attempts are numbered", what()));
         }
         let retries = self.plan.retry.map_or(0, |it| it.max_retries);
-        if attempt.attempt > 1 + retries + row.beyond {
+        if attempt.attempt > 1 + retries {
             return Err(Broken::new("no more retries than permitted", what()));
         }
         if let (Some(first), Some(timeout)) = (row.first_call, self.plan.timeout)
@@ -373,8 +406,8 @@ impl Site {
         self.check_slots(now)
     }
 
-    /// A row is called a second time beside a call.
-    pub(super) fn hedge(&mut self, id: Id, attempt: AttemptId, now: u64) -> Checked {
+    /// A row is called a second time beside a call; returns whether it had failed by what is known.
+    pub(super) fn hedge(&mut self, id: Id, attempt: AttemptId, now: u64) -> Checked<bool> {
         let row = self.rows.get_mut(&id).expect("it was put there");
         let what = format!("{attempt:?} at {now} of {row:?}");
         let Some(HedgePlan { after, max_extra }) = self.plan.hedge else {
@@ -392,7 +425,7 @@ impl Site {
                 // It is left to this one.
                 (row.state, row.live, row.done_at) = (State::Running, 1, None);
             }
-            return Ok(());
+            return Ok(asks);
         };
         if after.is_some_and(|it| now < beside.started + it) {
             return Err(Broken::new("a second call beside a slow one", what));
@@ -408,7 +441,7 @@ impl Site {
         if RULES.hedges_leave_a_permit && 2 * pairs >= self.plan.max_concurrency {
             return Err(Broken::new("rows with two calls leave a permit", what));
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Calls at a time: in all, and of each channel.
@@ -495,6 +528,12 @@ impl Site {
     /// Whether a row that came at `at` may have ended without a call.
     pub fn may_time_out_uncalled(&self, at: u64, now: u64) -> bool {
         self.is_refused() || self.plan.timeout.is_some_and(|it| at + it <= now)
+    }
+
+    /// Whether a row has failed it for good, and it fails the task.
+    pub(super) fn has_failed(&self) -> bool {
+        let failed = |row: &Row| matches!(row.state, State::Done(Outcome::Failed(_)));
+        self.plan.on_error == Failing::Fail && self.rows.values().any(failed)
     }
 
     pub(super) fn is_refused(&self) -> bool {

@@ -22,25 +22,35 @@ pub struct Noting {
     pub shared: Shared,
 }
 
-impl Noting {
-    fn each(&self, calls: &Calls, mut see: impl FnMut(&mut World, &Call, &Path)) {
-        let mut world = self.shared.world();
-        let scenario = Arc::clone(&world.scenario);
-        let batches =
-            calls.batches.iter().map(|it| Reader::new(&scenario, &it.batch, self.operator));
-        let readers: Vec<Reader<'_>> = batches.collect();
-        for call in &calls.calls {
-            if world.broken.is_none() {
-                let path = readers[call.batch as usize].path(call.row as usize);
-                see(&mut world, call, &path);
-            }
+/// Looks at each call.
+pub(super) fn each_call(
+    shared: &Shared,
+    operator: usize,
+    calls: &Calls,
+    mut see: impl FnMut(&mut World, &Call, &Path),
+) {
+    let mut world = shared.world();
+    let scenario = Arc::clone(&world.scenario);
+    let batches = calls.batches.iter().map(|it| Reader::new(&scenario, &it.batch, operator));
+    let readers: Vec<Reader<'_>> = batches.collect();
+    for call in &calls.calls {
+        if world.broken.is_none() {
+            let path = readers[call.batch as usize].path(call.row as usize);
+            see(&mut world, call, &path);
         }
+    }
+}
+
+impl Noting {
+    fn each(&self, calls: &Calls, see: impl FnMut(&mut World, &Call, &Path)) {
+        each_call(&self.shared, self.operator, calls, see);
     }
 }
 
 impl AsyncFunction<Calls> for Noting {
     fn invoke(&mut self, calls: Calls) {
         self.each(&calls, |world, call, path| world.invoked(self.site, call.attempt, path));
+        self.shared.tell_requests();
     }
 
     fn ask_timeout(&mut self, calls: Calls) {
@@ -60,6 +70,9 @@ impl AsyncFunction<Calls> for Noting {
         let mut world = self.shared.world();
         let checked = world.model.closed(self.site);
         world.breaks(checked);
+        if let Some(cache) = &mut world.cached[self.site] {
+            cache.close();
+        }
         world.note(What::Closed { site: self.site });
     }
 }

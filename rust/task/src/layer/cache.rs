@@ -34,7 +34,8 @@ use arrow::row::RowConverter;
 use sparkawait_core::operator::AttemptId;
 use sparkawait_runtime::AsyncFunction;
 
-pub use config::{CacheConfig, CacheMetrics, CacheSettings};
+pub use config::{CacheConfig, CacheMetrics};
+pub use store::Caches;
 
 use self::caller::Caller;
 use self::flights::Waiter;
@@ -46,6 +47,21 @@ use super::{Layer, MakeFunction};
 use crate::error::TaskError;
 use crate::function::{Call, Calls, GROUP_BYTES, Known, Replies, ResultGroup, TaskFunction};
 use crate::row_config::RowConfig;
+
+/// The cache of a task.
+#[derive(Clone, Debug)]
+pub struct CacheSettings {
+    /// Names the cache: tasks of a process that give the same name share it.
+    pub id: String,
+    /// How much it holds.
+    pub config: CacheConfig,
+    /// The input columns that the result depends on.
+    pub key: Vec<String>,
+    /// Among which its name is looked up; `None`: those of the process.
+    pub caches: Option<Arc<Caches>>,
+    /// Where the task counts.
+    pub metrics: Arc<CacheMetrics>,
+}
 
 /// Calls that were answered from the cache.
 struct Hits {
@@ -83,7 +99,8 @@ impl Layer for CacheSettings {
         let keys = CacheKeys::new(&columns, &self.key)?;
         let name = self.name_for(rows);
         let rows = Arc::new(converter(results.fields().iter().map(AsRef::as_ref))?);
-        let store = CacheStore::of_this_process(&name, self.config);
+        let caches = self.caches.clone().unwrap_or_else(Caches::of_this_process);
+        let store = caches.open(&name, self.config);
         let caller = Arc::new(Caller::new(replies, SchemaRef::clone(results), &self.metrics));
         let replies = CacheReplies::new(&caller, &store, &rows);
         caller.begin(inner(Replies::to(replies))?);

@@ -240,7 +240,8 @@ fn numbers_of(bytes: &[u8]) -> Option<[u32; 2]> {
     Some([u32::from_le_bytes(*first), u32::from_le_bytes(second.try_into().ok()?)])
 }
 
-/// Reads the state of a record; one that is pending has the whole of its timeout again.
+/// Reads the state of a record. One that is pending has the whole of its timeout again, unless that
+/// had passed: the function is asked about it once more, and not called.
 fn read_state(
     state: State<Vec<u8>, Vec<u8>>,
     results: ResultRows,
@@ -257,8 +258,10 @@ fn read_state(
     };
     let state = map_state(state, &mut range_of, |it| Box::new(decode_failure(&it)));
     let state = match state {
-        SnapshotState::Pending { backoff_left, was_running, last_failure, .. } => {
-            SnapshotState::Pending { time_left: None, backoff_left, was_running, last_failure }
+        SnapshotState::Pending { time_left, backoff_left, was_running, last_failure } => {
+            // Nobody knows what a call came to that ran.
+            let time_left = time_left.filter(|it| it.is_zero() && !was_running);
+            SnapshotState::Pending { time_left, backoff_left, was_running, last_failure }
         }
         completed @ SnapshotState::Completed(_) => completed,
     };

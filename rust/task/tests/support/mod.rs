@@ -27,9 +27,6 @@ use sparkawait_task::row_config::RowConfig;
 use sparkawait_task::row_prices::PriceSettings;
 use sparkawait_task::task::{TaskConfig, TaskDriver, TaskFeeder, build};
 
-#[path = "../../../runtime/tests/support/random.rs"]
-pub(crate) mod random;
-
 /// Number of keys in the column `key`.
 pub(crate) const KEYS: i64 = 5;
 

@@ -107,6 +107,28 @@ impl ChannelPolicies {
         self.charges.insert(entry, charge);
     }
 
+    /// Makes a charge for the second call of a record, which starts.
+    pub(in crate::flow) fn begin_second(&mut self, entry: EntryId) {
+        let known = self.charges.get(&entry).map_or(self.usual, |it| it.estimate);
+        self.second_charges.insert(entry, Charge::new(known));
+    }
+
+    /// Takes the other one of the two calls of a record as its present one, until this is asked again.
+    pub(in crate::flow) fn turn(&mut self, entry: EntryId) {
+        let usual = self.usual;
+        if let Some(second) = self.second_charges.get_mut(&entry) {
+            let charge = self.charges.entry(entry).or_insert_with(|| Charge::new(usual));
+            std::mem::swap(charge, second);
+        }
+    }
+
+    /// Forgets the charge of the present one of two calls, which has ended: the other goes on alone.
+    pub(in crate::flow) fn leave_to_other(&mut self, entry: EntryId) {
+        if let Some(other) = self.second_charges.remove(&entry) {
+            self.charges.insert(entry, other);
+        }
+    }
+
     /// Notes what the present call of a record has cost of one limit; no more than one call may.
     pub(in crate::flow) fn settle(&mut self, entry: EntryId, limit: usize, cost: u64) {
         let known = self.config.rate_limits.get(limit).copied().flatten();
@@ -130,6 +152,7 @@ impl ChannelPolicies {
         self.told.forget(entry);
         if !self.charges.is_empty() {
             self.charges.remove(&entry);
+            debug_assert!(!self.second_charges.contains_key(&entry), "one of two calls ends first");
         }
     }
 
@@ -147,7 +170,7 @@ impl ChannelPolicies {
         let charged = charge.as_ref().map_or(self.usual, |it| it.charged);
         let cost = match (sign, charge) {
             (CallSign::NotCalled, _) => Costs::NONE,
-            // Nobody has seen what it came to; the other call of its record may tell of itself.
+            // Nobody has seen what it came to.
             (CallSign::CutOff, _) | (_, None) => charged,
             (_, Some(charge)) => charge.actual.take().unwrap_or(charged),
         };

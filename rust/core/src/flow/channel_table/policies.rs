@@ -254,14 +254,30 @@ impl ChannelTable {
             return Err(ProcessingTime::NEVER);
         }
         self.note_loan(id);
+        if let Some(policies) = &mut self.policies {
+            policies.begin_second(entry);
+        }
+        self.turn_calls(entry);
         self.note_start(id, Some(entry), &costs, now);
+        self.turn_calls(entry);
         // It may have been meant for one that waits.
         self.ask(id);
         Ok(())
     }
 
-    /// Ends the use of a credit by one of two calls of a record, of which the other goes on.
-    pub(crate) fn end_hedge(&mut self, id: ChannelId) {
+    /// Takes the second one of two calls of a record for its present one, or the first one again.
+    pub(crate) fn turn_calls(&mut self, entry: EntryId) {
+        if let Some(policies) = &mut self.policies {
+            policies.turn(entry);
+        }
+    }
+
+    /// Ends the use of a credit by the present one of two calls of a record, of which the other goes
+    /// on.
+    pub(crate) fn end_one_of_two(&mut self, id: ChannelId, entry: EntryId) {
+        if let Some(policies) = &mut self.policies {
+            policies.leave_to_other(entry);
+        }
         self.recycle(id);
     }
 

@@ -7,7 +7,7 @@ use super::*;
 use crate::element::{Key, StreamElement, StreamRecord, Timestamp, Watermark};
 use crate::flow::ChannelConfig;
 use crate::operator::{
-    AttemptId, Completion, Config, EndOfInput, FailurePolicy, OutputMode, Retry,
+    AttemptId, Completion, Config, EndOfInput, FailurePolicy, OutputMode, Remark, Retry,
 };
 use crate::policy::{
     AdaptiveLimitConfig, Gcra, PauseConfig, PolicyConfig, Price, Rate, RateLimitConfig,
@@ -286,14 +286,7 @@ fn a_row_that_waited_longer_than_its_call_took_lowers_no_limit() {
 fn one_in_ten() -> PolicyConfig {
     let rate = Rate::new(NonZeroU64::MIN, Duration::from_nanos(10)).unwrap();
     let limit = Gcra::new(rate, NonZeroU64::MIN);
-    let limit = RateLimitConfig {
-        limit,
-        cost: 1,
-        is_per_channel: true,
-        counted: None,
-        is_per_request: false,
-    };
-    PolicyConfig { rate_limits: [Some(limit), None, None, None], ..PolicyConfig::NONE }
+    PolicyConfig::limited(RateLimitConfig { is_per_channel: true, ..RateLimitConfig::new(limit) })
 }
 
 #[test]
@@ -312,6 +305,30 @@ fn a_record_whose_channel_has_a_rate_is_called_when_its_time_comes() {
         assert_eq!(started(&mut operator).0, call);
     }
     assert_eq!(operator.poll_timeout(), None, "nothing waits any more");
+}
+
+#[test]
+fn a_record_with_little_time_left_is_not_looked_at_again_and_again_while_its_channel_is_shut() {
+    let mut operator = operator(OutputMode::Unordered, |config| {
+        config.max_concurrency = NonZeroUsize::MIN;
+        config.timeout = Some(Duration::from_nanos(13));
+    });
+    put(&mut operator, "AB");
+    let (_, attempts) = started(&mut operator);
+    // Two nanoseconds are left to the second one, which waits for the only call.
+    operator.remark(attempts[0], Remark::Pause(Duration::from_millis(7)), at(11));
+    operator.handle_completion(attempts[0], Completion::answered('.', Retry::No), at(11));
+
+    let mut looks = Vec::new();
+    while started(&mut operator).0.is_empty() {
+        let time = operator.poll_timeout().unwrap();
+        operator.handle_time(time);
+        looks.push(time.as_nanos());
+        assert!(looks.len() < 7, "{looks:?}");
+    }
+
+    assert_eq!(looks, [13, 7_000_011]);
+    assert_eq!(operator.metrics(at(7_000_011)).timeouts, 0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of second calls, on a manual clock.
 
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -9,9 +9,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::element::{Key, StreamElement, StreamRecord};
 use crate::flow::ChannelConfig;
-use crate::operator::{Config, EndOfInput, Failure, FailurePolicy, Metrics, OutputMode, Retry};
+use crate::operator::{
+    Config, EndOfInput, Failure, FailurePolicy, Metrics, OutputMode, Remark, Retry,
+};
 use crate::policy::{
     AdaptiveLimitConfig, Gcra, HedgeAfter, HedgeConfig, PolicyConfig, Rate, RateLimitConfig,
+    RequestConfig,
 };
 use crate::retry::AsyncRetryStrategy;
 
@@ -277,15 +280,8 @@ fn a_hedge_that_waits_for_a_limit_starts_when_that_lets_it() {
     for (is_per_channel, is_single) in [(false, false), (true, false), (false, true)] {
         let rate = Rate::new(NonZeroU64::MIN, Duration::from_nanos(100)).unwrap();
         let burst = NonZeroU64::new(if is_per_channel { 1 } else { 2 }).unwrap();
-        let limit = RateLimitConfig {
-            limit: Gcra::new(rate, burst),
-            cost: 1,
-            is_per_channel,
-            is_per_request: false,
-            counted: None,
-        };
-        let policy =
-            PolicyConfig { rate_limits: [Some(limit), None, None, None], ..PolicyConfig::NONE };
+        let limit = RateLimitConfig::new(Gcra::new(rate, burst));
+        let policy = PolicyConfig::limited(RateLimitConfig { is_per_channel, ..limit });
         let mut config = with_channels(4, &policy);
         if is_single {
             config.channels = Some(ChannelConfig::single(policy));
@@ -429,5 +425,62 @@ proptest! {
         }
         prop_assert_eq!(ended.len(), next as usize);
         prop_assert_eq!((operator.in_flight(), operator.active_timers()), (0, 0));
+    }
+}
+
+/// Each call takes three permits, or each is a request that does.
+fn limited(requests: Option<RequestConfig>) -> Config {
+    let rate = Rate::new(NonZeroU64::new(97).unwrap(), Duration::from_nanos(7)).unwrap();
+    let limit = RateLimitConfig::new(Gcra::new(rate, NonZeroU64::new(29).unwrap()));
+    let limit = RateLimitConfig { cost: 3, is_per_request: requests.is_some(), ..limit };
+    let mut policy = PolicyConfig { requests, ..PolicyConfig::NONE };
+    policy.rate_limits[0] = Some(limit);
+    Config { channels: Some(ChannelConfig::single(policy)), ..config(4, 1.0) }
+}
+
+fn by_request() -> Config {
+    limited(Some(RequestConfig { records: NonZeroU32::MIN, linger: Duration::ZERO }))
+}
+
+#[test]
+fn each_of_two_calls_has_paid_for_its_own_request() {
+    // Which of them are made, which answers, and whether the other one asks for another call before.
+    for case in 0..16 {
+        let [of_first, of_hedge, hedge_wins, retries] = [1, 2, 4, 8].map(|bit| case & bit > 0);
+        let mut operator = operator(by_request(), 1);
+        let [(_, first)] = started(&mut operator)[..] else { panic!("one call") };
+        if of_first {
+            operator.remark(first, Remark::Request, at(1));
+        }
+        let [(0, hedge)] = hedges(&mut operator, AFTER)[..] else { panic!("one hedge") };
+        if of_hedge {
+            operator.remark(hedge, Remark::Request, at(AFTER));
+        }
+        let (winner, loser) = if hedge_wins { (hedge, first) } else { (first, hedge) };
+        if retries {
+            fail(&mut operator, loser, Retry::Yes, AFTER + 3);
+        }
+        answer(&mut operator, winner, 7, AFTER + 5);
+
+        let paid = operator.limit_metrics(at(AFTER + 5)).unwrap().permits[0];
+        let made = u64::from(of_first) + u64::from(of_hedge);
+        assert_eq!(paid, 3 * made, "{of_first} {of_hedge} {hedge_wins} {retries}");
+    }
+}
+
+#[test]
+fn each_of_two_calls_has_its_own_cost() {
+    for hedge_wins in [false, true] {
+        let mut operator = operator(limited(None), 1);
+        let [(_, first)] = started(&mut operator)[..] else { panic!("one call") };
+        let [(0, hedge)] = hedges(&mut operator, AFTER)[..] else { panic!("one hedge") };
+        operator.remark(first, Remark::Cost { limit: 0, cost: 5 }, at(AFTER + 3));
+        operator.remark(hedge, Remark::Cost { limit: 0, cost: 11 }, at(AFTER + 3));
+        let (winner, loser) = if hedge_wins { (hedge, first) } else { (first, hedge) };
+        fail(&mut operator, loser, Retry::Yes, AFTER + 3);
+        answer(&mut operator, winner, 7, AFTER + 3);
+
+        let paid = operator.limit_metrics(at(AFTER + 5)).unwrap().permits[0];
+        assert_eq!(paid, 5 + 11, "{hedge_wins}");
     }
 }

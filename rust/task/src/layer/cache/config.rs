@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a cache is told, and what it counts.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -18,19 +17,6 @@ pub struct CacheConfig {
     pub expire_after_access: Option<Duration>,
     /// Whether it is remembered that a key has no result.
     pub cache_missing: bool,
-}
-
-/// The cache of a task.
-#[derive(Clone, Debug)]
-pub struct CacheSettings {
-    /// Names the cache: tasks of a process that give the same name share it.
-    pub id: String,
-    /// How much it holds.
-    pub config: CacheConfig,
-    /// The input columns that the result depends on.
-    pub key: Vec<String>,
-    /// Where the task counts.
-    pub metrics: Arc<CacheMetrics>,
 }
 
 /// What a task saw of its cache.

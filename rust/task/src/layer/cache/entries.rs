@@ -22,6 +22,10 @@ pub(super) type CacheKey = Arc<[u8]>;
 /// What a full cache weighs. Large, so that a share of it is precise.
 const FULL: u64 = 1 << 40;
 
+/// What a row weighs at most: what weighs more than 97 % of a full cache is never kept, and two of
+/// these are too much.
+const HEAVIEST_ROW: u64 = FULL / 16 * 15;
+
 /// Bytes of an entry beside its key and its rows.
 const OVERHEAD: u64 = 96;
 
@@ -134,7 +138,7 @@ impl Entries {
     #[expect(clippy::cast_precision_loss, reason = "a share of a bound")]
     pub(super) fn new(config: CacheConfig) -> Self {
         let weight = Weight {
-            row: config.max_rows.map_or(0, |rows| FULL / rows.max(1)),
+            row: config.max_rows.map_or(0, |rows| HEAVIEST_ROW.min(FULL / rows.max(1))),
             byte: config.max_bytes.map_or(0.0, |bytes| FULL as f64 / bytes.max(1) as f64),
         };
         Self {
@@ -245,6 +249,18 @@ mod tests {
 
         assert!(entries.cache.len() <= 10);
         assert_eq!(entries.cache.len() as u64 + evicted, 100);
+    }
+
+    #[test]
+    fn a_cache_of_one_row_keeps_one_row() {
+        let config = CacheConfig { max_rows: Some(1), ..CacheConfig::default() };
+        let mut entries = Entries::new(config);
+
+        for name in ["a", "b"] {
+            entries.insert(key(name), entry(&[b"x"], SECOND));
+        }
+
+        assert_eq!(entries.cache.len(), 1);
     }
 
     #[test]

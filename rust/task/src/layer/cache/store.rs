@@ -2,11 +2,11 @@
 //! The caches of a process.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use sparkawait_core::ProcessingTime;
+use sparkawait_runtime::clock::{Clock, MonotonicClock};
 
 use super::config::CacheConfig;
 use super::entries::Entries;
@@ -16,16 +16,23 @@ use crate::shared::Shared;
 /// Caches that a process keeps; the one that was asked for longest ago goes first.
 const MOST_CACHES: usize = 16;
 
-/// The caches of this process, by name; the newest last.
+/// The caches of this process.
 static CACHES: Shared = Shared::new();
 
-type Caches = Mutex<VecDeque<(String, CacheConfig, Arc<CacheStore>)>>;
+/// Tells caches the time.
+type CacheClock = Arc<dyn Clock + Send + Sync>;
+
+/// Caches that tasks share by their names.
+pub struct Caches {
+    clock: CacheClock,
+    /// By name; the newest last.
+    known: Mutex<VecDeque<(String, CacheConfig, Arc<CacheStore>)>>,
+}
 
 /// What the tasks with one cache share, behind a lock that is taken once per burst.
-#[derive(Debug)]
 pub(super) struct CacheStore {
     state: Mutex<CacheState>,
-    origin: Instant,
+    clock: CacheClock,
     keeps_missing: bool,
 }
 
@@ -36,15 +43,25 @@ pub(super) struct CacheState {
     pub(super) flights: Flights,
 }
 
-impl CacheStore {
+impl Caches {
+    /// Makes caches whose time is told by a clock of their own, such as one that is moved by hand.
+    pub fn on(clock: impl Clock + Send + Sync + 'static) -> Self {
+        Self { clock: Arc::new(clock), known: Mutex::default() }
+    }
+
+    /// Returns those of this process.
+    pub(super) fn of_this_process() -> Arc<Self> {
+        CACHES.of_process()
+    }
+
     /// Returns the cache called `name`, which is made if there is none with these settings.
-    pub(super) fn of_this_process(name: &str, config: CacheConfig) -> Arc<Self> {
-        let Ok::<_, Infallible>(caches) = CACHES.get_or_make("caches", || Ok(Caches::default()));
-        let mut caches = caches.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn open(&self, name: &str, config: CacheConfig) -> Arc<CacheStore> {
+        let mut caches = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let found = caches.iter().position(|(known, its, _)| known == name && *its == config);
+        let make = || Arc::new(CacheStore::new(config, &self.clock));
         let entry = found
             .and_then(|position| caches.remove(position))
-            .unwrap_or_else(|| (name.to_owned(), config, Arc::new(Self::new(config))));
+            .unwrap_or_else(|| (name.to_owned(), config, make()));
         let store = Arc::clone(&entry.2);
         caches.push_back(entry);
         while caches.len() > MOST_CACHES {
@@ -52,11 +69,25 @@ impl CacheStore {
         }
         store
     }
+}
 
-    fn new(config: CacheConfig) -> Self {
+impl Default for Caches {
+    fn default() -> Self {
+        Self::on(MonotonicClock::start())
+    }
+}
+
+impl fmt::Debug for Caches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caches").finish_non_exhaustive()
+    }
+}
+
+impl CacheStore {
+    fn new(config: CacheConfig, clock: &CacheClock) -> Self {
         let state = CacheState { entries: Entries::new(config), flights: Flights::default() };
-        let keeps_missing = config.cache_missing;
-        Self { state: Mutex::new(state), origin: Instant::now(), keeps_missing }
+        let (clock, keeps_missing) = (Arc::clone(clock), config.cache_missing);
+        Self { state: Mutex::new(state), clock, keeps_missing }
     }
 
     /// Returns whether it is kept that a key has no result.
@@ -66,7 +97,13 @@ impl CacheStore {
 
     /// Does `work` with the state, which it gets together with the time.
     pub(super) fn with<R>(&self, work: impl FnOnce(&mut CacheState, ProcessingTime) -> R) -> R {
-        let now = ProcessingTime::ZERO + self.origin.elapsed();
+        let now = self.clock.now();
         work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner), now)
+    }
+}
+
+impl fmt::Debug for CacheStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheStore").field("state", &self.state).finish_non_exhaustive()
     }
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Retry budgets, pauses and rates that follow what is refused: arguments, and a task of each."""
+"""Retry budgets, circuit breakers, rates that follow refusals: arguments, and a task of each."""
 
 import asyncio
 
@@ -40,12 +40,21 @@ def values(batches):
         (lambda: sa.RetryBudget(min_per_second=0.5), "`min_per_second` of .* must be an int"),
         (lambda: sa.RetryBudget(0, 0), "neither `ratio` nor `min_per_second`"),
         (
-            lambda: sa.Pause(after_drops=0),
-            "`after_drops` of Pause must be .* at least 1, got 0",
+            lambda: sa.CircuitBreaker(after_failures=0),
+            "`after_failures` of CircuitBreaker must be .* at least 1, got 0",
         ),
-        (lambda: sa.Pause(after_drops="3"), "`after_drops` of Pause must be an int of .* got '3'"),
-        (lambda: sa.Pause(on_pause="drop"), "`on_pause` of Pause must be 'wait' or 'fail'"),
-        (lambda: sa.Pause(initial="2s", maximum="1s"), "`maximum` of Pause must not be below"),
+        (
+            lambda: sa.CircuitBreaker(after_failures="3"),
+            "`after_failures` of CircuitBreaker must be an int of .* got '3'",
+        ),
+        (
+            lambda: sa.CircuitBreaker(when_open="drop"),
+            "`when_open` of CircuitBreaker must be 'wait' or 'fail'",
+        ),
+        (
+            lambda: sa.CircuitBreaker(initial="2s", maximum="1s"),
+            "`maximum` of CircuitBreaker must not be below",
+        ),
     ],
 )
 def test_wrong_values_are_refused(made, message):
@@ -57,10 +66,10 @@ def test_wrong_values_are_refused(made, message):
 @pytest.mark.parametrize("initial", [0, "-1s", "soon", None])
 def test_a_time_until_the_first_probe_that_is_none_is_refused(initial):
     with pytest.raises(ConfigurationError, match="`initial`"):
-        sa.Pause(initial=initial)
+        sa.CircuitBreaker(initial=initial)
 
 
-@pytest.mark.parametrize("option", ["retry_budget", "pause", "adaptive_rate"])
+@pytest.mark.parametrize("option", ["retry_budget", "circuit_breaker"])
 def test_another_thing_is_refused(option):
     with pytest.raises(ConfigurationError, match=f"`{option}` must be a sparkawait"):
         sa.WaitOptions(**{option: 5})
@@ -137,7 +146,7 @@ def test_rows_of_a_destination_that_drops_its_calls_fail_at_once_if_they_are_not
         channel=channel,
         max_concurrency=20,
         retry=retry.fixed_delay(2, "1ms"),
-        pause=sa.Pause(after_drops=5, initial="60s", on_pause="fail"),
+        circuit_breaker=sa.CircuitBreaker(after_failures=5, initial="60s", when_open="fail"),
         on_error="capture",
     )
     rows = pa.Table.from_batches(out).to_pylist()
@@ -162,7 +171,7 @@ def test_a_row_that_fails_the_task_when_it_comes_in_ends_it_whatever_came_with_i
         timeout="5 min",
         max_concurrency=20,
         retry=retry.fixed_delay(9, "1 min"),
-        pause=sa.Pause(after_drops=1, initial="60s", on_pause="fail"),
+        circuit_breaker=sa.CircuitBreaker(after_failures=1, initial="60s", when_open="fail"),
     )
     with pytest.raises(sa.AsyncFunctionError, match="is paused") as info:
         list(out)
@@ -184,7 +193,7 @@ def test_rows_wait_for_a_destination_that_comes_back():
         lost_at_first,
         max_concurrency=1,
         retry=AGAIN,
-        pause=sa.Pause(after_drops=3, initial="20ms", maximum="40ms"),
+        circuit_breaker=sa.CircuitBreaker(after_failures=3, initial="20ms", maximum="40ms"),
     )
     assert values(out) == [*range(50)]
     assert len(calls) == 57
@@ -208,8 +217,7 @@ def test_a_rate_is_found_where_a_service_refuses():
         return {"y": row["x"]}
 
     options = {"retry": AGAIN, "max_concurrency": 10}
-    rate = sa.AdaptiveRate()
-    out = arrow.ordered_wait([batch(300)], bears_ten_in_50_ms, adaptive_rate=rate, **options)
+    out = arrow.ordered_wait([batch(300)], bears_ten_in_50_ms, adaptive_rate=True, **options)
     assert values(out) == [*range(300)]
     # Without it, nearly all are refused many times over.
     assert 0 < len(refused) < 150

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What calls have cost, as their replies say.
+
+use sparkawait_core::operator::AttemptId;
+
+use super::Model;
+use super::site::{Heard, Owed, Site};
+use crate::limits::{Left, Settled};
+
+impl Model {
+    /// Returns what a call was charged, if it may be settled.
+    pub fn charged(&self, site: usize, attempt: AttemptId, limit: usize) -> Option<u64> {
+        let here = &self.sites[site];
+        let row = here.rows.get(&here.flying.get(&attempt)?.id)?;
+        let plan = here.plan.limits.get(limit).filter(|it| it.is_settled)?;
+        Some(plan.charge(row.cost))
+    }
+
+    /// The reply to a call says what it has cost; to be told before what it came to.
+    pub fn settled(&mut self, site: usize, attempt: AttemptId, limit: usize, cost: u64) {
+        let here = &mut self.sites[site];
+        let Some(call) = here.flying.get(&attempt).copied() else { return };
+        let Some(row) = here.rows.get(&call.id) else { return };
+        let charged = here.plan.limits[limit].charge(row.cost);
+        let settled = Settled { limit, channel: row.channel, charged, cost };
+        let more = here.limits.settle(&settled);
+        // Of a row with two calls nobody knows which of them the task hears.
+        let is_alone = row.live == 1 && here.plan.hedge.is_none() && !call.is_doomed;
+        let more = more.filter(|_| is_alone && here.plan.cache.is_none());
+        here.owed.extend(more.map(|it| Owed { id: call.id, started: call.started, settled: it }));
+    }
+
+    /// The reply to a call says what is left of limits until then; to be told before what it came to.
+    pub fn told(
+        &mut self,
+        site: usize,
+        attempt: AttemptId,
+        of_channel: bool,
+        left: u64,
+        until: u64,
+    ) {
+        let here = &mut self.sites[site];
+        let Some(call) = here.flying.get(&attempt).copied() else { return };
+        let Some(row) = here.rows.get(&call.id) else { return };
+        let is_alone = row.live == 1 && here.plan.hedge.is_none() && !call.is_doomed;
+        let left = Left { started: call.started, left, until };
+        // What was said before may not hold any more, and this not yet.
+        here.limits.learn(row.channel, of_channel, Left { until: 0, ..left });
+        here.heard.push(Heard {
+            id: call.id,
+            channel: row.channel,
+            is_of_channel: of_channel,
+            left,
+            is_vague: !is_alone || here.plan.cache.is_some(),
+        });
+    }
+}
+
+impl Site {
+    /// Returns whether a call has no answer.
+    pub fn awaits(&self, attempt: AttemptId) -> bool {
+        self.flying.contains_key(&attempt)
+    }
+
+    /// The task has waited: what it took of its mail counts.
+    pub(super) fn learn_costs(&mut self, now: u64) {
+        for Heard { id, channel, is_of_channel, left, is_vague } in std::mem::take(&mut self.heard)
+        {
+            let cut = self.plan.attempt_timeout.is_some_and(|it| left.started + it <= now);
+            let is_late = cut || self.rows.get(&id).is_none_or(|it| self.has_passed(it, now));
+            // What may be known and may be not binds nobody.
+            let until = if is_late || is_vague { 0 } else { left.until };
+            self.limits.learn(channel, is_of_channel, Left { until, ..left });
+        }
+        for Owed { id, started, settled } in std::mem::take(&mut self.owed) {
+            // Its time may have passed before its reply was looked at.
+            let cut = self.plan.attempt_timeout.is_some_and(|it| started + it <= now);
+            if !cut && !self.rows.get(&id).is_none_or(|it| self.has_passed(it, now)) {
+                self.limits.owe(&settled);
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Limits in time: of calls, of requests that are made of several, and those that others take from.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sparkawait_core::policy::{Gcra, Rate};
+
+use super::numbers::{COUNTS, MICRO, MILLI, PERIODS, PERMITS, SECOND, pick};
+use crate::random::Random;
+
+/// A limit in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "options that do not depend on one another")]
+pub struct LimitPlan {
+    /// So many ..
+    pub permits: u64,
+    /// .. in so many nanoseconds.
+    pub period: u64,
+    /// At once.
+    pub burst: u64,
+    /// Of a call.
+    pub cost: u64,
+    /// Whether rows have costs of their own.
+    pub is_of_rows: bool,
+    /// Whether each channel has its own.
+    pub is_per_channel: bool,
+    /// Whether replies say what calls have really cost.
+    #[serde(default)]
+    pub is_settled: bool,
+    /// Whether replies say how much of it is left.
+    #[serde(default)]
+    pub is_told: bool,
+}
+
+impl LimitPlan {
+    pub(super) fn draw(random: &mut Random, has_channels: bool) -> Self {
+        let (permits, period) = (pick(random, &PERMITS), pick(random, &PERIODS));
+        let burst = match random.below(4) {
+            0 => 1,
+            1 => (permits * SECOND / period).clamp(1, 1000),
+            _ => pick(random, &COUNTS) as u64,
+        };
+        let cost = pick(random, &[1, 1, 1, 1, 2, 3, 7]);
+        let is_per_channel = has_channels && random.in_a_hundred(40);
+        let is_of_rows = random.in_a_hundred(25);
+        let is_settled = random.in_a_hundred(40);
+        let is_told = random.in_a_hundred(30);
+        Self { permits, period, burst, cost, is_of_rows, is_per_channel, is_settled, is_told }
+    }
+
+    /// The limit as an operator counts it.
+    pub fn gcra(&self) -> Gcra {
+        let of = |it: u64| NonZeroU64::new(it).unwrap_or(NonZeroU64::MIN);
+        let period = Duration::from_nanos(self.period);
+        Gcra::new(Rate::new(of(self.permits), period).expect("a period of time"), of(self.burst))
+    }
+
+    /// What a call is charged.
+    pub fn charge(&self, row_cost: u64) -> u64 {
+        if self.is_of_rows { row_cost } else { self.cost }
+    }
+
+    /// The most that a call is charged.
+    pub fn dearest(&self) -> u64 {
+        if self.is_of_rows { self.cost.max(1) * 7 } else { self.cost }
+    }
+
+    /// The most that a call can have cost: what comes in an hour, the permits or ten bursts.
+    pub fn most_cost(&self) -> u64 {
+        let of_an_hour = u128::from(self.permits) * 3_600 * u128::from(SECOND);
+        let of_an_hour = (of_an_hour / u128::from(self.period)).try_into().unwrap_or(u64::MAX);
+        self.permits.max(of_an_hour).max(self.burst.saturating_mul(10))
+    }
+}
+
+/// How requests are made of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestsPlan {
+    /// What requests pay.
+    pub limit: LimitPlan,
+    /// Most calls of a request.
+    pub records: u32,
+    /// For how many nanoseconds it waits for others behind its first call.
+    pub linger: u64,
+    /// What the operator does not know of that.
+    pub cut: Cut,
+}
+
+/// How a function cuts its requests, which the operator guesses at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Cut {
+    /// Just as is said, on a clock that stands still while the operator decides.
+    AsSaid,
+    /// Of a hundred calls that go along, so many are the first of another request.
+    Early(usize),
+    /// So many nanoseconds later.
+    Late(u64),
+}
+
+impl RequestsPlan {
+    pub(super) fn draw(random: &mut Random, has_channels: bool) -> Self {
+        let limit = LimitPlan::draw(random, has_channels);
+        Self {
+            limit: LimitPlan { is_of_rows: false, is_settled: false, ..limit },
+            records: pick(random, &[1, 2, 3, 7, 13]),
+            linger: pick(random, &[0, 999, 331 * MICRO, 7 * MILLI]),
+            cut: match random.below(4) {
+                0 => Cut::Early(pick(random, &[7, 50, 100])),
+                1 => Cut::Late(pick(random, &[1, 331 * MICRO, 13 * MILLI])),
+                _ => Cut::AsSaid,
+            },
+        }
+    }
+}
+
+/// Somebody else who takes from the first limit of a function, for each channel that has its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OthersPlan {
+    /// Permits of each call.
+    pub cost: u64,
+    /// Of ten permits that come, so many are asked for.
+    pub share: u64,
+    /// Of a hundred calls that were to be made, so many are not.
+    pub gives_back: usize,
+}
+
+impl OthersPlan {
+    pub(super) fn draw(random: &mut Random) -> Self {
+        Self {
+            cost: pick(random, &[1, 2, 3, 7]),
+            share: pick(random, &[1, 3, 5]),
+            gives_back: pick(random, &[0, 20, 60]),
+        }
+    }
+}

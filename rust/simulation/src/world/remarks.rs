@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What replies say beside what their calls came to.
+
+use std::time::Duration;
+
+use sparkawait_core::operator::AttemptId;
+use sparkawait_core::policy::{Counted, LimitLeft, Renewal};
+use sparkawait_task::function::{SettledCall, ToldLimit};
+
+use super::World;
+use crate::random::Random;
+use crate::trace::{What, choice};
+
+impl World {
+    /// Decides what is left of a limit, where the reply to a call says so.
+    pub(super) fn tell(&mut self, site: usize, attempt: AttemptId) -> Option<ToldLimit> {
+        let plan = self.model.sites[site].plan.limits.iter().find(|it| it.is_told)?;
+        let (is_of_channel, most) = (plan.is_per_channel, plan.cost * 7 + 1);
+        let seed = self.scenario.seed ^ self.next_answer ^ 0x746F_6C64;
+        let random = &mut Random(choice(seed, site, self.now, attempt.attempt));
+        let tells = random.in_a_hundred(25);
+        let remaining = random.next() % most;
+        let nanos = [999, 7_000_001, 97_000_000, 1_300_000_007][random.below(4)];
+        let is_at_once = random.in_a_hundred(75);
+        // Of two answers to a call that are read together the second one would count.
+        if !tells || !self.model.sites[site].awaits(attempt) {
+            return None;
+        }
+        let renewal = if is_at_once { Renewal::AtOnce } else { Renewal::Evenly };
+        let until = if is_at_once { self.now + nanos } else { 0 };
+        let renewed_in = Duration::from_nanos(nanos);
+        self.note(What::Told { site, attempt, remaining, nanos });
+        self.model.told(site, attempt, is_of_channel, remaining, until);
+        let left = LimitLeft { counted: Counted::Requests, remaining, renewed_in, renewal };
+        Some(ToldLimit { attempt, left, is_of_channel })
+    }
+
+    /// Decides what a call has cost, where its reply says so.
+    pub(super) fn settle(&mut self, site: usize, attempt: AttemptId) -> Vec<SettledCall> {
+        let limits = self.model.sites[site].plan.limits.len();
+        let seed = self.scenario.seed ^ self.next_answer;
+        let random = &mut Random(choice(seed, site, self.now, attempt.attempt));
+        let mut settled = Vec::new();
+        for limit in 0..limits {
+            let Some(charged) = self.model.charged(site, attempt, limit) else { continue };
+            let cost = match random.below(1_000) {
+                // An hour of the limit each, so there are few.
+                0 if random.in_a_hundred(10) => u64::MAX,
+                0..8 => charged * 9 + 7,
+                8..200 => charged * 2 + 1,
+                200..500 => charged / 2,
+                500..600 => 0,
+                600..800 => charged,
+                _ => continue,
+            };
+            self.note(What::Settled { site, attempt, limit, charged, cost });
+            self.model.settled(site, attempt, limit, cost);
+            if limit == 0 {
+                self.give_back_shared(site, charged.saturating_sub(cost));
+            }
+            settled.push(SettledCall { attempt, limit, cost });
+        }
+        settled
+    }
+}

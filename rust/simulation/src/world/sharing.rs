@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Limits that a task shares with somebody else.
+//!
+//! Only the seam is known here: what the task takes, corrects and gives back. How processes of a host
+//! take turns is of the host's limits, whose clock nobody moves by hand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sparkawait_core::policy::{PermitSource, PermitSources};
+use sparkawait_core::time::ProcessingTime;
+
+use super::shared_limit::{Place, SharedLimit};
+use super::{Shared, World};
+use crate::limits::Bucket;
+use crate::trace::{Broken, Path};
+
+/// The limits of the functions of a task.
+#[derive(Debug)]
+struct Sources {
+    shared: Shared,
+    site: usize,
+}
+
+impl PermitSources for Sources {
+    fn open(&self, limit: usize, channel: Option<u64>) -> Option<Arc<dyn PermitSource>> {
+        if limit > 0 {
+            return None;
+        }
+        let mut world = self.shared.world();
+        let plan = world.model.sites[self.site].plan.clone();
+        let others = plan.others?;
+        let place = (self.site, channel.filter(|_| plan.limits[0].is_per_channel));
+        let (seed, now) = (world.scenario.seed ^ place.1.unwrap_or_default(), world.now);
+        let made = || SharedLimit::new(&plan.limits[0], others, seed, now);
+        world.shared_limits.entry(place).or_insert_with(made);
+        drop(world);
+        Some(Arc::new(Source { shared: self.shared.clone(), place }))
+    }
+}
+
+/// A limit of them, which outlives the task.
+#[derive(Debug)]
+struct Source {
+    shared: Shared,
+    place: Place,
+}
+
+impl Source {
+    fn with<T>(&self, act: impl FnOnce(&mut SharedLimit, u64) -> T) -> Option<T> {
+        let mut world = self.shared.world();
+        let now = world.now;
+        let limit = world.shared_limits.get_mut(&self.place)?;
+        limit.others(now);
+        Some(act(limit, now))
+    }
+}
+
+impl PermitSource for Source {
+    fn reserve(&self, cost: u64, now: ProcessingTime) -> Result<ProcessingTime, ProcessingTime> {
+        let taken = self.with(|limit, world_now| {
+            let here = |at: u64| now + Duration::from_nanos(at.saturating_sub(world_now));
+            limit.reserve(cost, world_now).map(here).map_err(here)
+        });
+        taken.unwrap_or(Err(ProcessingTime::NEVER))
+    }
+
+    fn settle(&self, taken: u64, actual: u64) {
+        self.with(|limit, _| limit.word = limit.gcra.settle(limit.word, taken, actual));
+        // What others have booked for later by then is used behind what is booked from now on.
+        let back = taken.saturating_sub(actual);
+        self.shared.world().give_back_shared(self.place.0, back);
+    }
+
+    fn drain(&self, owed: u64, _now: ProcessingTime) {
+        self.with(|limit, now| {
+            let now = ProcessingTime::from_nanos(now);
+            limit.word = limit.gcra.drain(limit.word, owed, now);
+        });
+    }
+}
+
+/// Makes the permits of a function whose first limit others take from.
+pub fn sources(shared: &Shared, site: usize) -> Option<Arc<dyn PermitSources>> {
+    shared.world().model.sites[site].plan.others?;
+    Some(Arc::new(Sources { shared: shared.clone(), site }))
+}
+
+impl World {
+    /// Permits of a shared limit are there again, or are used in another order than they were booked
+    /// in; they stay above the burst.
+    pub(super) fn give_back_shared(&mut self, site: usize, cost: u64) {
+        if let Some(counted) = self.shared_counts.get_mut(&site) {
+            counted.give_back(cost);
+        }
+    }
+
+    /// A call is made: it and those of others keep the limit together. One call may have booked its
+    /// permits long before, so it may come while others owe what their dearest one has cost.
+    pub(super) fn check_shared(&mut self, site: usize, path: &Path) {
+        let plan = &self.model.sites[site].plan;
+        let (Some(others), Some(limit)) = (plan.others, plan.limits.first().copied()) else {
+            return;
+        };
+        // How the task numbers its channels is not known, nor how long what it has booked waits for
+        // another limit.
+        if limit.is_per_channel || plan.limits.len() > 1 {
+            return;
+        }
+        let (cost, dearest) = (limit.charge(path.cost), limit.dearest().max(others.cost));
+        let full = || Bucket::new(limit.permits, limit.period, limit.burst + dearest);
+        let counted = self.shared_counts.entry(site).or_insert_with(full);
+        // What costs more than the burst waits for that, and owes the rest.
+        let take = |counted: &mut Bucket, cost: u64, at: u64| {
+            let is_kept = counted.take(cost.min(limit.burst), at);
+            counted.take(cost.saturating_sub(limit.burst), at);
+            is_kept
+        };
+        let mut is_kept = true;
+        if let Some(shared) = self.shared_limits.get_mut(&(site, None)) {
+            shared.others(self.now);
+            while let Some(used) = shared.used.first_entry().filter(|it| *it.key() <= self.now) {
+                let at = *used.key();
+                for _ in 0..used.remove() {
+                    is_kept &= take(counted, others.cost, at);
+                }
+            }
+        }
+        is_kept &= take(counted, cost, self.now);
+        if !is_kept {
+            let what = format!("row {} of function {site} at {}", path.row, self.now);
+            self.breaks::<()>(Err(Broken::new("every window of a limit that is shared", what)));
+        }
+    }
+}

@@ -36,7 +36,7 @@ def figures(settings: Settings) -> list[Figure]:
     def taking(**options: Any) -> Callable[[], float]:
         def drain() -> None:
             for _ in sparkawait.arrow.unordered_wait(
-                batches, simulated(), max_concurrency=CAPACITY, **options
+                batches, simulated(), **{"max_concurrency": CAPACITY, **options}
             ):
                 pass
 
@@ -45,12 +45,12 @@ def figures(settings: Settings) -> list[Figure]:
     def limited(**terms: Any) -> dict[str, Any]:
         return {"rate_limit": sa.RateLimit(RATE, **terms)}
 
-    one = sa.Channels(count=1, max_per_channel=CAPACITY, limit=sa.AdaptiveLimit(initial=CAPACITY))
+    adaptive = sa.Adaptive(1, CAPACITY, initial=CAPACITY)
     samples = alternate(
         settings.rounds,
         taking(),
         taking(**limited()),
-        taking(channel="host", channels=one, **limited()),
+        taking(max_concurrency=adaptive, **limited()),
         taking(**limited(scope="host")),
         taking(**limited(cost="tokens")),
         taking(**limited(cost=100, result_cost="ordinal")),

@@ -30,7 +30,7 @@ if sys.platform == "win32":
 from sparkawait._worker import address_space  # noqa: F401  # pyright: ignore[reportUnusedImport]  # isort: skip
 from sparkawait import arrow, retry
 from sparkawait._core import VERSION, Row
-from sparkawait.adaptive_limit import AdaptiveLimit
+from sparkawait.adaptive import Adaptive
 from sparkawait.cache import Cache
 from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "AdaptiveLimit",
+    "Adaptive",
     "AsyncFunction",
     "AsyncFunctionError",
     "AsyncFunctionLike",

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
 from sparkawait._plan.checks import shown
-from sparkawait.adaptive_limit import AdaptiveLimit, Bounds
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 __all__ = ["Channels", "Credits"]
@@ -31,7 +30,6 @@ class Credits(NamedTuple):
     max_per_channel: int
     max_backlog: int
     max_backlog_per_channel: int
-    limit: Bounds | None = None
 
 
 @dataclass(frozen=True)
@@ -64,8 +62,6 @@ class Channels:
             slots of ``capacity``. By default `max_backlog`.
         count: How many channels are expected to have rows at the same time; 10 by default. More
             than that work, too, and are isolated by their floating credits only.
-        limit: Lets the calls in flight of each channel follow what its destination bears, up to
-            `max_per_channel`; see `AdaptiveLimit`. By default they are always as many.
 
     Raises:
         ConfigurationError: If a value is wrong. What depends on ``max_concurrency`` is checked when
@@ -90,7 +86,6 @@ class Channels:
     max_backlog: int | None = None
     max_backlog_per_channel: int | None = None
     count: int | None = None
-    limit: AdaptiveLimit | None = None
 
     def __post_init__(self) -> None:
         """Checks what can be checked without the other options."""
@@ -99,7 +94,6 @@ class Channels:
         _check("floating", self.floating, 1, hint)
         for name in ("max_per_channel", "max_backlog", "max_backlog_per_channel", "count"):
             _check(name, getattr(self, name), 1)
-        _check_limit(self.limit)
 
     def resolve(self, max_concurrency: int, capacity: int) -> Credits:
         """Returns the numbers for a call with these options.
@@ -125,8 +119,7 @@ class Channels:
                 f"`max_backlog_per_channel` must not be above `max_backlog`,"
                 f" got {per_channel} and {max_backlog}"
             )
-        limit = None if self.limit is None else self.limit.resolve(max_per_channel)
-        return Credits(exclusive, floating, max_per_channel, max_backlog, per_channel, limit)
+        return Credits(exclusive, floating, max_per_channel, max_backlog, per_channel)
 
     def _credits(self, max_concurrency: int, count: int) -> tuple[int, int]:
         """Returns the exclusive credits of a channel, and the floating ones."""
@@ -157,11 +150,6 @@ def _check(name: str, value: object, least: int, hint: str = "") -> None:
         _refuse(
             f"`{name}` of Channels must be {bounds}, got {shown(value)}{hint if is_small else ''}"
         )
-
-
-def _check_limit(value: object) -> None:
-    if value is not None and not isinstance(value, AdaptiveLimit):
-        _refuse(f"`limit` of Channels must be a sparkawait.AdaptiveLimit, got {shown(value)}")
 
 
 def _refuse(message: str) -> NoReturn:

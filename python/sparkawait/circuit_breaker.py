@@ -36,7 +36,7 @@ class CircuitBreaker:
     After `after_failures` failed calls in a row a channel makes no call but one probe, after
     `initial`, then twice as long, up to `maximum`, each a tenth more or less. The first answer
     closes it again: one call at a time, and one more for each answer. A call has failed if it was
-    dropped, as `AdaptiveLimit` says; any answer, be it a failure of its row, ends a row of them.
+    dropped, as `Adaptive` says; any answer, be it a failure of its row, ends a row of them.
     Other channels are not touched. Without ``channel=`` the task has one.
 
     Args:

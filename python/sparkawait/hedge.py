@@ -38,7 +38,7 @@ class Hedge:
     The other call is cancelled. A second call takes a credit like any other, of its channel and
     ahead of rows that wait, and pays each limit; but rows with two calls never hold all credits of
     the task or of a channel, so that fewer than three calls at a time leave none. A channel whose
-    `AdaptiveLimit` shrinks gets none. Of two calls the one that fails in a way that is worth a
+    `Adaptive` shrinks gets none. Of two calls the one that fails in a way that is worth a
     retry leaves its row to the other. They are one attempt to ``retry=``; ``attempt_timeout`` is
     for each.
 

@@ -24,6 +24,7 @@ from sparkawait._plan.option_checks import (
     boolean,
     buffer_timeout,
     bytes_,
+    calls,
     count,
     one_of,
     optional,
@@ -40,13 +41,13 @@ from sparkawait._plan.option_checks import (
     the_retry_budget,
     the_watermark,
 )
+from sparkawait.adaptive import Adaptive
 from sparkawait.cache import Cache
 from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
 from sparkawait.circuit_breaker import CircuitBreaker
 from sparkawait.columns import ColumnsLike
 from sparkawait.durations import Duration
-from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import Results, Row
 from sparkawait.hedge import Hedge
 from sparkawait.rate_limit import RateLimits, checked_limits
@@ -78,7 +79,7 @@ class FunctionArguments(TypedDict, total=False):
     schema: SchemaLike | None
     timeout: Duration | None
     attempt_timeout: Duration | None
-    max_concurrency: int | None
+    max_concurrency: int | Adaptive | None
     retry: AsyncRetryStrategy | int | None
     retry_budget: RetryBudget | None
     hedge: Hedge | str | bool | None
@@ -160,8 +161,9 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     )
     max_concurrency = Option(
         None,
-        optional(count(ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE)),
-        "calls in flight per task: the only number that makes more of them",
+        calls,
+        "calls in flight per task: the only number that makes more of them. `sa.Adaptive(1, 500)`"
+        " lets them follow what the destination bears",
         shown="100; no more than `capacity`",
     )
     capacity = Option(

@@ -180,13 +180,14 @@ def test_a_batched_call_that_is_slow_has_a_second_one_beside_it():
     assert calls == [[0, 1], [0, 1]]
 
 
-def test_an_adaptive_limit_does_not_count_the_wait_for_company():
+def test_adaptive_does_not_count_the_wait_for_company():
     @sa.async_function("v bigint", batch=sa.Batch(max_rows=100, linger="300ms"))
     async def answer(found: list[sa.Row]) -> list[int]:
         return [row.x for row in found]
 
-    limit = sa.AdaptiveLimit(max_latency="150ms")
-    options = {"channel": "x", "channels": sa.Channels(limit=limit), "warm_up": False}
+    # The first call takes seven rows, all that there are.
+    calls = sa.Adaptive(1, 3, max_latency="150ms")
+    options = {"max_concurrency": calls, "warm_up": False}
     plan = resolve_unpickled("ordered", answer, input_schema=None, **options)
     seen: list[dict[str, Any]] = []
     out = run(plan, iter([pa.record_batch({"x": [5] * 7})]), on_metrics=seen.append)

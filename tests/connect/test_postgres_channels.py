@@ -190,7 +190,6 @@ def test_waiting_for_a_connection_that_others_have_is_no_part_of_an_attempt(serv
     slow = postgres.lookup(server.dsn, SLOW, ["row"], **options)
     quick = postgres.lookup(server.dsn, "select $1::int as n", ["row"], **options)
     (batch,) = batches(TENANTS[:1], 1)
-    channels = sa.Channels(limit=sa.AdaptiveLimit(initial=8, min=1))
     thread = threading.Thread(target=lambda: list(sa.arrow.ordered_wait([batch], slow)))
 
     thread.start()
@@ -201,7 +200,7 @@ def test_waiting_for_a_connection_that_others_have_is_no_part_of_an_attempt(serv
         timeout=PATIENCE,
         attempt_timeout=ATTEMPT_SECONDS,
         channel="tenant",
-        channels=channels,
+        max_concurrency=sa.Adaptive(1, 80, initial=8),
     )
     thread.join()
 

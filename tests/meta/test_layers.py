@@ -12,7 +12,7 @@ from tests.meta.repository import PACKAGE, ROOT, imported_modules
 
 # `demo` and `doctor` are programs that use the package, as a user's job would.
 PUBLIC_MODULES = {
-    "adaptive_limit",
+    "adaptive",
     "arrow",
     "cache",
     "carry_over",

@@ -164,8 +164,8 @@ def with_rate(**given):
     return wait("ordered", rate_limit=limit)
 
 
-def with_limit(**given):
-    return wait("ordered", channel="id", channels=sa.Channels(limit=sa.AdaptiveLimit(**given)))
+def with_adaptive(**given):
+    return wait("ordered", max_concurrency=sa.Adaptive(**given))
 
 
 def with_batch(**given):
@@ -262,7 +262,7 @@ CALLS = {
     "WaitOptions": (sa.WaitOptions, [*OPTIONS, "unknown"]),
     "Cache": (with_cache, parameters(sa.Cache)),
     "Channels": (with_channels, parameters(sa.Channels)),
-    "AdaptiveLimit": (with_limit, parameters(sa.AdaptiveLimit)),
+    "Adaptive": (with_adaptive, parameters(sa.Adaptive)),
     "RateLimit": (with_rate, parameters(sa.RateLimit)),
     "Batch": (with_batch, parameters(sa.Batch)),
     "CarryOver": (sa.CarryOver, parameters(sa.CarryOver)),

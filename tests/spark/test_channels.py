@@ -38,7 +38,7 @@ def test_an_expression_is_a_channel_and_nobody_sees_it(spark, mode):
     }
 
 
-def test_an_adaptive_limit_goes_to_the_executors(spark):
+def test_adaptive_calls_go_to_the_executors(spark):
     @sa.async_function("seen bigint")
     async def crowded(row):
         # The destination 1 bears one call at a time.
@@ -51,13 +51,12 @@ def test_an_adaptive_limit_goes_to_the_executors(spark):
 
     running: list[int] = []
     rows = spark.range(200, numPartitions=2)
-    channels = sa.Channels(limit=sa.AdaptiveLimit(initial=5))
 
     out = sa.unordered_wait(
         rows,
         crowded,
         channel=F.col("id") % 2,
-        channels=channels,
+        max_concurrency=sa.Adaptive(initial=5),
         retry=sa.retry.fixed_delay(100_000, "1ms"),
     )
 

@@ -34,7 +34,8 @@ def test_each_node_of_a_cluster_is_a_channel(spark):
         rows = sa.unordered_wait(
             spark.range(ROWS).repartition(2),
             function,
-            channels=sa.Channels(count=3, limit=sa.AdaptiveLimit()),
+            channels=3,
+            max_concurrency=sa.Adaptive(),
             metrics=metrics,
         ).collect()
         sizes = {f"127.0.0.1:{node.port}": int(node.cli("dbsize")) for node in cluster.primaries}

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparkawait._plan.checks import MAX_COUNT, refuse
+from sparkawait.adaptive import Adaptive
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import AsyncFunction, Batch, the_batch
 from sparkawait.sizes import Bytes
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from sparkawait.native_function import NativeFunction
     from sparkawait.wait_options import WaitOptions
 
-__all__ = ["batch_of", "bounds", "rows_per_call"]
+__all__ = ["asked_calls", "batch_of", "bounds", "rows_per_call"]
 
 _CALLS = 100
 """Calls in flight if nothing is said: what Flink has by default, whose `capacity` is both."""
@@ -33,7 +34,7 @@ def bounds(
     Raises:
         ConfigurationError: If there are more calls than rows.
     """
-    concurrency, capacity, capacity_bytes = options.max_concurrency, options.capacity, None
+    concurrency, capacity, capacity_bytes = asked_calls(options), options.capacity, None
     if isinstance(capacity, Bytes):
         # Rows that wait are as many as where those that are completed leave at once.
         mode, capacity, capacity_bytes = "unordered", None, int(capacity)
@@ -49,6 +50,12 @@ def bounds(
             ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE,
         )
     return concurrency, capacity, capacity_bytes
+
+
+def asked_calls(options: WaitOptions) -> int | None:
+    """Returns the calls in flight that were asked for at most, if any were."""
+    asked = options.max_concurrency
+    return asked.max if isinstance(asked, Adaptive) else asked
 
 
 def rows_per_call(mode: str, function: AsyncFunction | NativeFunction) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from sparkawait._plan.checks import MAX_BYTES, MAX_COUNT, ObjectOf, choice, flag, refuse, shown
+from sparkawait.adaptive import Adaptive
 from sparkawait.cache import Cache
 from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
@@ -28,6 +29,7 @@ __all__ = [
     "boolean",
     "buffer_timeout",
     "bytes_",
+    "calls",
     "count",
     "one_of",
     "optional",
@@ -77,6 +79,16 @@ def count(kind: ErrorKind = ErrorKind.OPTION_INVALID) -> Callable[[object, str],
         return value
 
     return check
+
+
+def calls(value: object, name: str) -> int | Adaptive | None:
+    """Returns a number of calls, or what finds it."""
+    if value is None or isinstance(value, Adaptive):
+        return value
+    if not isinstance(value, int) or isinstance(value, bool):
+        msg = f"`{name}` must be an int or a sparkawait.Adaptive, got {shown(value)}"
+        refuse(msg, ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE)
+    return count(ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE)(value, name)
 
 
 def rows_or_bytes(value: object, name: str) -> int | Bytes:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
-from sparkawait._plan.capacity import batch_of, bounds
+from sparkawait._plan.capacity import asked_calls, batch_of, bounds
 from sparkawait._plan.checks import shown
 from sparkawait._plan.function_checks import check_picklable, declared_schema, to_function
 from sparkawait._plan.identity import identity_of
@@ -26,6 +26,7 @@ from sparkawait._plan.option import refuse_unknown
 from sparkawait._plan.plan import Plan
 from sparkawait._plan.side_by_side import side_by_side
 from sparkawait._plan.signatures import misfit_of
+from sparkawait.adaptive import Adaptive
 from sparkawait.channels import Channels, Credits
 from sparkawait.columns import columns, is_expression, named
 from sparkawait.exceptions import ConfigurationError, ErrorKind
@@ -120,6 +121,9 @@ def resolve_unpickled(
     _check_named(checked)
     max_concurrency, capacity, capacity_bytes = bounds(mode, checked, checked_function)
     route = _route(checked, checked_function)
+    shares = _credits(checked.channels, route, checked_function, max_concurrency, capacity)
+    if shares is not None:
+        _check_adaptive(checked.max_concurrency, shares.max_per_channel)
     plan = Plan(
         mode=mode,
         function=checked_function,
@@ -127,12 +131,12 @@ def resolve_unpickled(
         options=checked,
         capacity=capacity,
         capacity_bytes=capacity_bytes,
-        max_concurrency=_calls(checked_function, max_concurrency, checked.max_concurrency),
+        max_concurrency=_calls(checked_function, max_concurrency, asked_calls(checked)),
         key=named_key,
         hidden=tuple(hidden),
         identity="" if checked.cache is None else identity_of(checked_function, travels=False),
         route=route,
-        credits=_credits(checked.channels, route, checked_function, max_concurrency, capacity),
+        credits=shares,
     )
     plan.check_names()
     _check_on_timeout(plan)
@@ -261,6 +265,16 @@ def _warn_of_few_calls(function: str, option: str, asked: int, most: int) -> Non
         most,
         option,
     )
+
+
+def _check_adaptive(calls: int | Adaptive | None, max_per_channel: int) -> None:
+    if isinstance(calls, Adaptive) and max(calls.min, calls.initial or 0) > max_per_channel:
+        _refuse(
+            "`min` and `initial` of Adaptive are calls of each channel and must not be above"
+            f" `max_per_channel`, which is {max_per_channel}, got {calls.min} and {calls.initial};"
+            " set `max_per_channel`, or how many channels there are, with sparkawait.Channels",
+            _CHANNELS,
+        )
 
 
 def _credits(

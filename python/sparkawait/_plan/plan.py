@@ -339,11 +339,10 @@ class Plan:
 
     def _policy_arguments(self) -> dict[str, Any] | None:
         place = self.function_name, self.application, self.cores, self.executor_cores
-        limits = [
-            limit.terms(*place)._replace(result_cost=self.result_cost(limit))
-            for limit in self.options.rate_limit
-        ]
-        return policy_arguments(self.options, limits, self.application, self.batch, self.capacity)
+        terms = ((it, it.terms(*place)) for it in self.options.rate_limit)
+        limits = [known._replace(result_cost=self.result_cost(it)) for it, known in terms]
+        rows = self.rows_per_call
+        return policy_arguments(self.options, limits, self.application, self.batch, rows)
 
     def result_cost(self, limit: RateLimit) -> list[str] | None:
         """Returns the column of the results that says what a call cost, and fields inside of it.

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from sparkawait.adaptive import Adaptive
 from sparkawait.functions import Batch
 from sparkawait.rate_limit import Terms
 from sparkawait.wait_options import WaitOptions
@@ -19,7 +20,7 @@ def policy_arguments(
     limits: Sequence[Terms],
     application: str,
     batch: Batch | None,
-    capacity: int,
+    rows_per_call: int,
 ) -> dict[str, Any] | None:
     """Returns the arguments; ``None`` if nothing is bounded.
 
@@ -28,10 +29,12 @@ def policy_arguments(
         limits: What its limits in time come to.
         application: Names the Spark application; empty without Spark.
         batch: How rows are put together into requests, for limits that count these.
-        capacity: How many rows are held at most.
+        rows_per_call: How many rows a call takes at most.
     """
     budget, breaker = options.retry_budget, options.circuit_breaker
-    if not (limits or budget or breaker or options.adaptive_rate):
+    calls = options.max_concurrency
+    adaptive = calls if isinstance(calls, Adaptive) else None
+    if not (limits or budget or breaker or adaptive or options.adaptive_rate):
         return None
     requests = None
     if batch is not None:
@@ -40,11 +43,12 @@ def policy_arguments(
             for limit, it in zip(options.rate_limit, limits, strict=True)
         ]
         if any(it.per_request for it in limits):
-            requests = min(batch.max_rows, capacity), batch.linger_seconds
+            requests = rows_per_call, batch.linger_seconds
     return {
         "rate_limits": list(limits),
         "requests": requests,
         "application": application,
+        "adaptive_limit": None if adaptive is None else adaptive.resolve(rows_per_call),
         "is_rate_adaptive": options.adaptive_rate,
         "retry_budget": None if budget is None else budget.resolve(),
         "pause": None if breaker is None else breaker.resolve(),

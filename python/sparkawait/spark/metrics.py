@@ -37,7 +37,7 @@ _logger = logging.getLogger("sparkawait")
 TaskMetrics = dict[str, Any]
 """What a task reports, see `sparkawait._worker.metrics`."""
 
-_GAUGES = ("in_flight", "queue_size", "oldest_age", "active_channels")
+_GAUGES = ("in_flight", "in_flight_limit", "queue_size", "oldest_age", "active_channels")
 """Describe one moment of one task, and mean nothing when added."""
 
 _OF_ROWS = ("channels", "other_channels")

@@ -6,11 +6,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sparkawait_core::element::Key;
 use sparkawait_core::flow::{ChannelConfig, ChannelTotals};
-use sparkawait_core::policy::{AdaptiveLimitConfig, PauseConfig, PolicyConfig};
+use sparkawait_core::policy::{PauseConfig, PolicyConfig};
 use sparkawait_runtime::NamedChannels;
 use sparkawait_task::row_config::ChannelSettings;
 
-use crate::convert::to_timeout;
 use crate::error::internal_error;
 use crate::native::Native;
 
@@ -31,15 +30,6 @@ struct CreditArguments {
     max_per_channel: u32,
     max_backlog: usize,
     max_backlog_per_channel: u32,
-    limit: Option<LimitArguments>,
-}
-
-/// The `Bounds` of an adaptive limit; the latency is in seconds.
-#[derive(FromPyObject)]
-struct LimitArguments {
-    initial: u32,
-    min: u32,
-    max_latency: Option<f64>,
 }
 
 /// Converts them; `native` is the function, which is asked where there are no columns.
@@ -51,7 +41,6 @@ pub(crate) fn to_channels(
     input: &SchemaRef,
 ) -> PyResult<(ChannelSettings, ChannelConfig)> {
     let ChannelArguments { route: names, credits } = arguments;
-    let limit = credits.limit.map(|it| to_limit(&it, credits.max_per_channel));
     let most = credits.max_per_channel;
     let pause = policy.pause.map(|it| PauseConfig { most, ..it });
     let config = ChannelConfig {
@@ -60,7 +49,7 @@ pub(crate) fn to_channels(
         max_per_channel: credits.max_per_channel,
         max_backlog: credits.max_backlog,
         max_backlog_per_channel: credits.max_backlog_per_channel,
-        policy: PolicyConfig { adaptive_limit: limit.transpose()?, pause, ..*policy },
+        policy: PolicyConfig { pause, ..*policy },
         is_single: false,
     };
     if !names.is_empty() {
@@ -69,12 +58,6 @@ pub(crate) fn to_channels(
     let found = native.map(|native| native.channel_finder(py, input)).transpose()?.flatten();
     let found = found.ok_or_else(|| internal_error("channels without columns"))?;
     Ok((ChannelSettings::Function(found), config))
-}
-
-fn to_limit(arguments: &LimitArguments, max: u32) -> PyResult<AdaptiveLimitConfig> {
-    let &LimitArguments { initial, min, max_latency } = arguments;
-    let max_latency = to_timeout("max_latency", max_latency)?;
-    Ok(AdaptiveLimitConfig { initial, min, max, max_latency })
 }
 
 /// Adds the metrics of the channels to those of their task.

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::policy::{
-    Counted, Gcra, LimitMetrics, MAX_LIMITS, PauseConfig, PermitSources, PolicyConfig, Rate,
-    RateLimitConfig, RequestConfig, RetryBudgetConfig,
+    AdaptiveLimitConfig, Counted, Gcra, LimitMetrics, MAX_LIMITS, PauseConfig, PermitSources,
+    PolicyConfig, Rate, RateLimitConfig, RequestConfig, RetryBudgetConfig,
 };
 use sparkawait_runtime::held_part::Holder;
 use sparkawait_runtime::host_limit::{HostLimits, SharedTerms, number_of, page_of};
@@ -18,7 +18,7 @@ use sparkawait_runtime::private_folder::private_folder;
 use sparkawait_runtime::shared_page::PageError;
 use sparkawait_task::row_prices::{CostSource, PriceSettings, ResultCost, RowCost};
 
-use crate::convert::to_duration;
+use crate::convert::{to_duration, to_timeout};
 use crate::cost_function::PythonCosts;
 use crate::error::{configuration_error, internal_error};
 use crate::row::Columns;
@@ -33,11 +33,29 @@ pub(crate) struct PolicyArguments {
     requests: Option<(u32, f64)>,
     /// Names what shares limits of the host and of the job.
     application: String,
+    adaptive_limit: Option<AdaptiveArguments>,
     is_rate_adaptive: bool,
     retry_budget: Option<BudgetArguments>,
     pause: Option<PauseArguments>,
     /// Spreads the probes of many processes.
     seed: u64,
+}
+
+/// The `AdaptiveTerms` of Python; the latency is in seconds.
+#[derive(FromPyObject)]
+struct AdaptiveArguments {
+    initial: u32,
+    min: u32,
+    max: u32,
+    max_latency: Option<f64>,
+}
+
+impl AdaptiveArguments {
+    fn read(&self) -> PyResult<AdaptiveLimitConfig> {
+        let &Self { initial, min, max, max_latency } = self;
+        let max_latency = to_timeout("max_latency", max_latency)?;
+        Ok(AdaptiveLimitConfig { initial, min, max, max_latency })
+    }
 }
 
 /// The `BudgetTerms` of Python.
@@ -170,6 +188,11 @@ pub(crate) fn to_policies(
     let budget = arguments.retry_budget.as_ref();
     let pause = arguments.pause.as_ref();
     let mut config = PolicyConfig {
+        adaptive_limit: arguments
+            .adaptive_limit
+            .as_ref()
+            .map(AdaptiveArguments::read)
+            .transpose()?,
         is_rate_adaptive: arguments.is_rate_adaptive,
         retry_budget: budget.map(|it| RetryBudgetConfig::new(it.ratio, it.min_per_second)),
         pause: pause.map(|it| it.read(max_concurrency, arguments.seed)).transpose()?,
@@ -222,6 +245,9 @@ pub(crate) fn set_limits(
         by_label.set_item(label, counts)?;
     }
     metrics.set_item("rate_limits", by_label)?;
+    if let Some(most) = limits.most_calls {
+        metrics.set_item("in_flight_limit", most)?;
+    }
     metrics.set_item("held", limits.waited.as_secs_f64())?;
     metrics.set_item("retries_held", limits.retries_held)?;
     metrics.set_item("retries_waiting", limits.retries_waiting)?;

@@ -128,6 +128,7 @@ class Calls:
         if not self.is_exact_beside:
             return
         part, most = self.part, self.part.options["max_concurrency"]
+        most = most.max if isinstance(most, sa.Adaptive) else most
         running = len(self.running) if part.batch is None else self.groups
         if running > most:
             self.broken.append(f"{running} calls at a time of {most}")

@@ -236,6 +236,8 @@ def _options(chance: random.Random, kind: str, *, beside: bool) -> dict[str, Any
         when_open = chance.choice(("wait", "fail"))
         breaker = sa.CircuitBreaker(failures, initial, "13ms", when_open=when_open)
         options["circuit_breaker"] = breaker
+    if _maybe(chance, 0.1):
+        options["max_concurrency"] = sa.Adaptive(1, options["max_concurrency"])
     return options
 
 
@@ -275,9 +277,8 @@ def _retry(chance: random.Random, kind: str) -> Any:
 
 
 def _channels(chance: random.Random, calls: int) -> sa.Channels:
-    adaptive = sa.AdaptiveLimit(1) if _maybe(chance, 0.25) else None
     most = chance.randint(1, calls)
-    return sa.Channels(exclusive=0, floating=calls, max_per_channel=most, limit=adaptive)
+    return sa.Channels(exclusive=0, floating=calls, max_per_channel=most)
 
 
 def _limits(chance: random.Random, options: dict[str, Any], rows: int) -> None:

@@ -16,6 +16,9 @@ pub struct LimitMetrics {
     waits_since: Option<ProcessingTime>,
     /// The longest time for which one of them has held calls, as far as was known when it began to.
     pub longest_hold: Duration,
+    /// Most calls in flight as things stand, where one such number is for all of them and follows
+    /// what the destination bears.
+    pub most_calls: Option<u32>,
     /// Calls that have cost more than one may, by what was said when they ended; they pay that much.
     pub cut_costs: u64,
     /// Retries that had to wait for a token of their budget.

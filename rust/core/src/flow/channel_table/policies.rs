@@ -425,7 +425,10 @@ impl ChannelTable {
 
     /// Returns what limits in time have let pass, if anything bounds calls beside their number.
     pub fn limit_metrics(&self, now: ProcessingTime) -> Option<LimitMetrics> {
-        self.policies.as_ref().map(|it| it.metrics().at(now))
+        let mut metrics = self.policies.as_ref()?.metrics().at(now);
+        let follows = self.is_single() && self.config.policy.adaptive_limit.is_some();
+        metrics.most_calls = follows.then(|| self.channels[ChannelId(0)].limit);
+        Some(metrics)
     }
 
     /// Sets the most calls in flight of one channel; none with 0.

@@ -20,7 +20,7 @@ from sparkawait._plan.chain import Chain
 from sparkawait._plan.option import documented
 from sparkawait._plan.options import resolve_unpickled
 from sparkawait._plan.plan import Plan
-from sparkawait._worker import address_space, warm_up
+from sparkawait._worker import address_space, retried, warm_up
 from sparkawait._worker.collector import collecting_less_often
 from sparkawait._worker.event_loop import check_may_wait
 from sparkawait._worker.feeder import Feeder, record_batches
@@ -274,6 +274,7 @@ def run(
                 task.close()
                 feeder.join()
                 metrics.report()
+                retried.tell(chain.operators, task.metrics())
                 if error is not None:
                     if finished:
                         raise error

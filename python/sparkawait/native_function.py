@@ -34,6 +34,8 @@ class NativeFunction(TakesOptions):
     input_columns: tuple[str, ...] = ()
     idempotent_by: str | None = None
     """What makes a call that is made twice do no more than one, if anything does."""
+    only_reads = False
+    """Whether a call changes nothing and costs nothing, so that it is made again unasked."""
     writes_texts = False
     """Whether values of its columns become texts, such as parts of an address."""
     concurrency_option = "connections"

@@ -19,6 +19,7 @@ from sparkawait._plan.signatures import misfit_of
 from sparkawait._worker.retry_after import announced_delay, encodable
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind, ResultError
+from sparkawait.retry_budget import RetryBudget, checked_budget
 
 __all__ = ["AsyncRetryStrategy", "RetryAfter", "exponential_backoff", "fixed_delay", "if_empty"]
 
@@ -27,14 +28,15 @@ ExceptionPredicate = (
     Callable[[BaseException], bool] | type[BaseException] | tuple[type[BaseException], ...]
 )
 _MAX_RETRIES = 2**31 - 1
+_BUDGET = RetryBudget()
 
 
 class RetryAfter(Exception):  # noqa: N818 - reads as an instruction: `raise RetryAfter("5s")`
     """Raise it in an async function to have the call tried again after `delay`.
 
-    It asks for a retry whatever `if_exception` says, and replaces the delay that the strategy would
-    have taken. The number of retries and the row's `timeout` still hold. Without `retry=` it is a
-    failure like any other.
+    It asks for a retry whatever `if_exception` says, and without `retry=`, and replaces the delay
+    that the strategy would have taken. The number of retries, 3 without `retry=`, and the row's
+    `timeout` still hold. With ``retry=0`` it is a failure like any other.
 
     With ``channel=True`` no other row of its channel (``channel=``; without it, of the task) is
     called before `delay` has passed, or an hour: the service has too much to do, whoever asks. An
@@ -83,6 +85,9 @@ class AsyncRetryStrategy:
         if_result: Says of the list of a row's results whether to try again.
         if_exception: Says of the exception whether to try again.
         retry_misses: Whether a row is tried again whose call found nothing. See `if_miss`.
+        budget: What makes the retries a share of the calls; ``None``: nothing does.
+        only_refused: Whether only calls are made again that were not carried out, as without
+            ``retry=``.
     """
 
     max_retries: int
@@ -93,6 +98,8 @@ class AsyncRetryStrategy:
     if_result: ResultPredicate | None = None
     if_exception: ExceptionPredicate | None = None
     retry_misses: bool = False
+    budget: RetryBudget | None = _BUDGET
+    only_refused: bool = False
 
     def if_miss(self) -> AsyncRetryStrategy:
         """Returns this strategy, which also tries a row again whose call found nothing.
@@ -124,8 +131,8 @@ class AsyncRetryStrategy:
 
     def retries_exception(self, error: BaseException) -> bool:
         """Tells whether `error` asks for a retry; raises what the user's predicate raises."""
-        if isinstance(error, RetryAfter):
-            return True
+        if isinstance(error, RetryAfter) or self.only_refused:
+            return isinstance(error, RetryAfter)
         predicate = self.if_exception
         if predicate is None:
             # A result of the wrong shape is a mistake in the function: the next would be no better.
@@ -161,6 +168,7 @@ def fixed_delay(
     *,
     if_result: ResultPredicate | None = None,
     if_exception: ExceptionPredicate | None = None,
+    budget: RetryBudget | float | None = _BUDGET,
 ) -> AsyncRetryStrategy:
     """Retries up to `max_retries` times, each after the same `delay`.
 
@@ -173,13 +181,17 @@ def fixed_delay(
         delay: Time between attempts: str with unit, timedelta or seconds.
         if_result: Called with the list of a row's results; true asks for a retry. See `if_empty`.
         if_exception: An exception class, a tuple of classes, or a callable that gets the exception.
+        budget: What makes retries a share of the calls of their channel, so that an outage gets no
+            storm: a `RetryBudget`, or its ``ratio``; one beyond waits in its back-off. ``None``:
+            nothing does.
 
     Raises:
         ConfigurationError: If an argument is wrong.
     """
     seconds = parse_duration(delay, "delay")
     return _checked(
-        AsyncRetryStrategy(max_retries, seconds, seconds, 1.0, "none", if_result, if_exception)
+        AsyncRetryStrategy(max_retries, seconds, seconds, 1.0, "none", if_result, if_exception),
+        budget,
     )
 
 
@@ -192,6 +204,7 @@ def exponential_backoff(
     jitter: Literal["full", "none"] = "full",
     if_result: ResultPredicate | None = None,
     if_exception: ExceptionPredicate | None = None,
+    budget: RetryBudget | float | None = _BUDGET,
 ) -> AsyncRetryStrategy:
     """Retries up to `max_retries` times, with delays that grow by `multiplier` up to `maximum`.
 
@@ -212,6 +225,7 @@ def exponential_backoff(
             failed together do not come back together; ``"none"`` takes the computed delay.
         if_result: Called with the list of a row's results; true asks for a retry. See `if_empty`.
         if_exception: An exception class, a tuple of classes, or a callable that gets the exception.
+        budget: As of `fixed_delay`.
 
     Raises:
         ConfigurationError: If an argument is wrong.
@@ -229,11 +243,12 @@ def exponential_backoff(
     return _checked(
         AsyncRetryStrategy(
             max_retries, first, longest, float(multiplier), jitter, if_result, if_exception
-        )
+        ),
+        budget,
     )
 
 
-def _checked(strategy: AsyncRetryStrategy) -> AsyncRetryStrategy:
+def _checked(strategy: AsyncRetryStrategy, budget: object) -> AsyncRetryStrategy:
     retries = cast("object", strategy.max_retries)
     if isinstance(retries, bool) or not isinstance(retries, int):
         _refuse(f"`max_retries` must be an int, got {shown(retries)}")
@@ -243,7 +258,7 @@ def _checked(strategy: AsyncRetryStrategy) -> AsyncRetryStrategy:
         _refuse(f"`if_result` must be callable, got {shown(strategy.if_result)}")
     _check_call(strategy.if_result, "if_result", "results")
     _check_exception_predicate(strategy.if_exception)
-    return strategy
+    return replace(strategy, budget=checked_budget(budget))
 
 
 def _check_exception_predicate(predicate: object) -> None:
@@ -275,3 +290,7 @@ def _header_delay(delay: object) -> float:
     """Reads a duration, or either form of an HTTP ``Retry-After`` header."""
     seconds = _core.header_seconds(encodable(delay)) if isinstance(delay, str) else None
     return parse_duration(delay, "delay") if seconds is None else seconds
+
+
+ONLY_REFUSED = replace(exponential_backoff(), only_refused=True)
+"""What is tried again without ``retry=``."""

@@ -1,30 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many retries calls earn, for the option ``retry_budget=``."""
+"""How many retries calls earn, for ``budget=`` of the strategies of `sparkawait.retry`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import cast
 
 from sparkawait._plan.checks import integer, refuse, shown
 from sparkawait.exceptions import ErrorKind
 
-__all__ = ["BudgetTerms", "RetryBudget"]
+__all__ = ["RetryBudget", "checked_budget"]
 
-_KIND = ErrorKind.RATE_LIMIT_INVALID
+_KIND = ErrorKind.RETRY_INVALID
 _MOST = 1000
-
-
-class BudgetTerms(NamedTuple):
-    """What a `RetryBudget` comes to, as `_core.Task` takes it."""
-
-    ratio: float
-    min_per_second: int
 
 
 @dataclass(frozen=True)
 class RetryBudget:
     """Makes the retries of each channel a share of its calls, so that an outage gets no storm.
+
+    All strategies have one, with these defaults, unless they are made with ``budget=None``.
 
     Each first attempt earns a part of a retry, for ten seconds; besides, some come by time. A retry
     for which there is none waits in its back-off, bounded by the row's ``timeout``. A destination
@@ -42,30 +37,23 @@ class RetryBudget:
 
     Args:
         ratio: Retries that a first attempt earns, from 0 to 1000.
-        min_per_second: Retries a second that need no call to earn them, an int from 0. With 0,
+        min_per_second: Retries a second that need no call to earn them, an int from 0. 10 as in
+            Finagle's ``RetryBudget``, so that a task of few rows does not wait for them. With 0,
             rows that wait for a retry when the input has ended time out.
 
     Raises:
         ConfigurationError: If a value is wrong, or both are 0.
 
     Examples:
-        >>> RetryBudget(ratio=0.1).resolve()
-        BudgetTerms(ratio=0.1, min_per_second=1)
+        >>> import sparkawait as sa
+        >>> retry = sa.retry.exponential_backoff(5, budget=sa.RetryBudget(0.1, min_per_second=1))
     """
 
     ratio: float = 0.2
-    min_per_second: int = 1
+    min_per_second: int = 10
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        self.resolve()
-
-    def resolve(self) -> BudgetTerms:
-        """Returns the numbers.
-
-        Raises:
-            ConfigurationError: If one of them is wrong.
-        """
         ratio = cast("object", self.ratio)
         is_number = isinstance(ratio, int | float) and not isinstance(ratio, bool)
         if not is_number or not 0 <= self.ratio <= _MOST:
@@ -75,4 +63,17 @@ class RetryBudget:
         if self.ratio == 0 and least == 0:
             msg = "RetryBudget has neither `ratio` nor `min_per_second`: no row is tried again"
             refuse(msg, _KIND)
-        return BudgetTerms(float(self.ratio), least)
+
+
+def checked_budget(value: object) -> RetryBudget | None:
+    """Returns a budget, of which a number is the ``ratio``.
+
+    Raises:
+        ConfigurationError: If it is something else.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return RetryBudget(value)
+    if value is not None and not isinstance(value, RetryBudget):
+        rule = "`budget` must be a sparkawait.RetryBudget, a number for its `ratio`, or None"
+        refuse(f"{rule}, got {shown(value)}", _KIND)
+    return value

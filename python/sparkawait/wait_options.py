@@ -38,7 +38,6 @@ from sparkawait._plan.option_checks import (
     the_hedge,
     the_name,
     the_retry,
-    the_retry_budget,
     the_watermark,
 )
 from sparkawait.adaptive import Adaptive
@@ -52,7 +51,6 @@ from sparkawait.functions import Results, Row
 from sparkawait.hedge import Hedge
 from sparkawait.rate_limit import RateLimits, checked_limits
 from sparkawait.retry import AsyncRetryStrategy
-from sparkawait.retry_budget import RetryBudget
 from sparkawait.sizes import Size
 from sparkawait.types import SchemaLike
 from sparkawait.watermark import WatermarkStrategy
@@ -81,7 +79,6 @@ class FunctionArguments(TypedDict, total=False):
     attempt_timeout: Duration | None
     max_concurrency: int | Adaptive | None
     retry: AsyncRetryStrategy | int | None
-    retry_budget: RetryBudget | None
     hedge: Hedge | str | bool | None
     on_error: OnError
     error_column: str
@@ -180,15 +177,12 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     retry = Option(
         None,
         the_retry,
-        "which failures are tried again, and when: `3` is `sa.retry.exponential_backoff(3)`, and 0"
-        " none; or `sa.retry.exponential_backoff(..)`, `sa.retry.fixed_delay(..)`. A raised"
-        " `sa.RetryAfter(delay)` sets the delay",
-    )
-    retry_budget = Option(
-        None,
-        the_retry_budget,
-        "makes retries a share of the calls of their channel: `sa.RetryBudget(ratio=0.2,"
-        " min_per_second=1)`; one beyond waits in its back-off. Needs `retry`",
+        "which calls are made again that failed, and when: `3` is"
+        " `sa.retry.exponential_backoff(3)`, and `0` none; or `sa.retry.exponential_backoff(..)`,"
+        " `sa.retry.fixed_delay(..)`. Without it those that were not carried out: not sent, refused"
+        " with a status of 429 or 503 and the like, or a raised `sa.RetryAfter(delay)`, which sets"
+        " the delay; reads of Redis and PostgreSQL also after a lost connection",
+        shown="3 times what was not carried out",
     )
     hedge = Option(
         None,
@@ -349,7 +343,8 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         self.__dict__["given"] = given
         for name, option in known.items():
             checked = self.__dict__[name] = option.check(values[name], name)
-            if name in given and isinstance(option.check, ObjectOf):
+            # `None` may be what a short form stands for, as 0 of `retry`, and mean something else.
+            if name in given and isinstance(option.check, ObjectOf) and checked is not None:
                 given[name] = checked
 
     def __setattr__(self, name: str, value: object) -> NoReturn:

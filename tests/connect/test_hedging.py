@@ -150,14 +150,14 @@ def test_a_function_of_which_two_calls_may_do_harm_is_not_hedged():
     for function, way_out in (
         (unsafe, "idempotent=True"),
         (sa.http.post(URL, "v bigint", json={"x": "{x}"}), "`idempotency_key`"),
-        (redis_command("SET", writes=True), "leave `hedge` out"),
+        (redis_command("SET", writes=True), "give `writes='idempotent'`"),
     ):
         with pytest.raises(sa.ConfigurationError, match="twice for some rows") as raised:
             sa.arrow.ordered_wait(batches, function, hedge=sa.Hedge())
         assert way_out in str(raised.value)
 
 
-def redis_command(name: str, *, writes: bool = False) -> Any:
+def redis_command(name: str, *, writes: Any = False) -> Any:
     return sa.redis.command("redis://localhost", name, "k", "{x}", schema="v string", writes=writes)
 
 

@@ -264,7 +264,7 @@ def test_a_server_killed_in_mid_run_loses_no_row(tmp_path):
         out = sa.arrow.unordered_wait(
             batches(),
             function,
-            retry=retry.fixed_delay(500, "20ms"),
+            retry=retry.fixed_delay(500, "20ms", budget=None),
             timeout="25s",
             max_concurrency=200,
         )

@@ -64,7 +64,7 @@ def test_every_row_gets_its_own_result_whatever_fails_on_the_way(
         )
         wait = getattr(sa.arrow, f"{mode}_wait")
         batches = [pa.record_batch({"x": list(range(at, at + 50))}) for at in (0, 50)]
-        retry = sa.retry.fixed_delay(60, "1ms")
+        retry = sa.retry.fixed_delay(60, "1ms", budget=None)
         out = wait(batches, function, retry=retry, on_error="capture", max_concurrency=5)
         found = {row["x"]: row for row in pa.Table.from_batches(out).to_pylist()}
 

@@ -87,7 +87,7 @@ def test_one_row_that_takes_too_long_leaves_the_others(
     keys[row] = 0
     log = Log(server)
 
-    table = look_up(function, keys, timeout="25s")
+    table = look_up(function, keys, timeout="25s", retry=0)
 
     assert failed(table) == [row]
     assert "SQLSTATE 57014" in table["error"][row].as_py()["message"]
@@ -144,7 +144,7 @@ def test_rows_that_are_all_slow_cost_a_bounded_number_of_timeouts(server: Postgr
     function = lookup(server, SLOW, statement_timeout="100ms")
     log = Log(server)
 
-    table = look_up(function, [0] * rows)
+    table = look_up(function, [0] * rows, retry=0)
 
     assert failed(table) == list(range(rows))
     # Twice the seven rounds that halving 64 rows takes.
@@ -204,6 +204,7 @@ def test_what_is_no_rows_fault_is_not_searched_for(
         capacity=ROWS,
         buffer_timeout=None,
         warm_up=False,
+        retry=0,
     )
 
     messages = {error["message"] for error in out.column("error").to_pylist()}

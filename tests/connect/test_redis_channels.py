@@ -165,7 +165,7 @@ def test_a_node_that_is_lost_keeps_its_channel(cluster):
 
     lost.kill()
     rows, calls = run(
-        function, *[batch().slice(i, 20) for i in range(0, ROWS, 20)], on_error="capture"
+        function, *[batch().slice(i, 20) for i in range(0, ROWS, 20)], on_error="capture", retry=0
     )
 
     assert sum(row["v"] is None for row in rows) == expected[address(lost)]

@@ -20,7 +20,7 @@ from tests.support.servers import LOOPBACK, free_port
 
 ROWS = 3000
 EXPECTED = [(i, i * 3) for i in range(ROWS)]
-UNTIL_BACK = sa.retry.exponential_backoff(1000, "1ms", "50ms")
+UNTIL_BACK = sa.retry.exponential_backoff(1000, "1ms", "50ms", budget=None)
 HOPS = 5
 """Redirections that a command follows."""
 
@@ -160,7 +160,7 @@ def test_an_endless_redirection_is_the_failure_of_its_row(code):
 
     with Cluster(reply) as cluster:
         out = arrow.ordered_wait(
-            batches(), lookup(cluster), max_concurrency=300, on_error="capture"
+            batches(), lookup(cluster), max_concurrency=300, on_error="capture", retry=0
         )
         rows = [row for batch in out for row in batch.to_pylist()]
 
@@ -236,7 +236,7 @@ def test_what_is_no_redirection_is_the_failure_of_its_row(words):
         return f"-{words}\r\n".encode() if key == "k:5" else value(key)
 
     with Cluster(reply) as cluster:
-        out = arrow.ordered_wait(batches(), lookup(cluster), on_error="capture")
+        out = arrow.ordered_wait(batches(), lookup(cluster), on_error="capture", retry=0)
         rows = [row for batch in out for row in batch.to_pylist()]
 
     failed = [row for row in rows if row["error"] is not None]
@@ -262,7 +262,7 @@ def test_a_node_in_a_storm_holds_its_own_rows_and_no_others():
             lookup(cluster),
             capacity=60,
             channels=sa.Channels(count=3),
-            retry=sa.retry.fixed_delay(1_000_000, "5ms"),
+            retry=sa.retry.fixed_delay(1_000_000, "5ms", budget=None),
             timeout="10min",
             buffer_timeout=0,
             max_rows_per_batch=1,

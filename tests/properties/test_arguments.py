@@ -191,8 +191,8 @@ def with_circuit_breaker(**given):
 
 
 def with_budget(**given):
-    strategy = retry.fixed_delay(3, "1s")
-    return wait("ordered", retry=strategy, retry_budget=sa.RetryBudget(**given))
+    strategy = retry.fixed_delay(3, "1s", budget=sa.RetryBudget(**given))
+    return wait("ordered", retry=strategy)
 
 
 def with_items(**body):

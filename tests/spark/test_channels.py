@@ -57,7 +57,7 @@ def test_adaptive_calls_go_to_the_executors(spark):
         crowded,
         channel=F.col("id") % 2,
         max_concurrency=sa.Adaptive(initial=5),
-        retry=sa.retry.fixed_delay(100_000, "1ms"),
+        retry=sa.retry.fixed_delay(100_000, "1ms", budget=None),
     )
 
     assert sorted(row.seen for row in out.collect()) == list(range(200))

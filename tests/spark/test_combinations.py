@@ -84,11 +84,11 @@ async def second(rows: list[sa.Row]) -> list[Any]:
 
 def options_of(chance: random.Random) -> dict[str, Any]:
     options: dict[str, Any] = {"max_concurrency": chance.choice((1, 3, 17))}
-    options["retry"] = sa.retry.fixed_delay(RETRIES, chance.choice((0, "3ms")))
+    budget = chance.choice((None, sa.RetryBudget(ratio=0.5, min_per_second=1009)))
+    options["retry"] = sa.retry.fixed_delay(RETRIES, chance.choice((0, "3ms")), budget=budget)
     drawn = {
         "channel": "key",
         "rate_limit": sa.RateLimit(chance.choice(("333/130ms", "1009/s")), burst=11),
-        "retry_budget": sa.RetryBudget(ratio=0.5, min_per_second=1009),
         "max_rows_per_batch": chance.choice((1, 13)),
         "max_bytes_per_batch": chance.choice((1, 1013)),
         "buffer_timeout": chance.choice((0, "3ms", None)),
@@ -129,7 +129,7 @@ def test_a_column_function_calls_each_row_as_often_as_its_options_say(spark, ser
     counting, url = service
     count = chance.choice((13, 61))
     get = sa.http.get(f"{url}/{seed}/{{id}}", "y string", proxy=False, missing=404)
-    retry = sa.retry.fixed_delay(RETRIES, "3ms")
+    retry = sa.retry.fixed_delay(RETRIES, "3ms", budget=None)
     calls = chance.choice((1, 3, 17))
     look_up = sa.async_udf(get, on_error="null", retry=retry, max_concurrency=calls)
 

@@ -13,7 +13,7 @@ from sparkawait._plan.options import resolve_unpickled
 from sparkawait.exceptions import ErrorKind
 from sparkawait.testing import LookupServer
 
-RETRY = sa.retry.fixed_delay(100_000, "1ms")
+RETRY = sa.retry.fixed_delay(100_000, "1ms", budget=None)
 
 
 def rows(*tenants, count=600):
@@ -123,8 +123,7 @@ def test_it_goes_with_a_rate_limit_a_breaker_and_a_budget():
         max_concurrency=sa.Adaptive(1, 31),
         rate_limit="30011/s",
         circuit_breaker=True,
-        retry=RETRY,
-        retry_budget=sa.RetryBudget(1.0, 10_007),
+        retry=sa.retry.fixed_delay(100_000, "1ms", budget=sa.RetryBudget(1.0, 10_007)),
     )
 
     assert sorted(row["m"] for row in found) == list(range(307))

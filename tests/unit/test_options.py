@@ -21,6 +21,7 @@ from sparkawait import (
 from sparkawait._plan.options import resolve
 from sparkawait.functions import async_function
 from sparkawait.native_function import NativeFunction
+from sparkawait.retry import ONLY_REFUSED
 
 INPUT = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us")), ("name", pa.string())])
 
@@ -50,7 +51,7 @@ def test_the_defaults_are_those_of_the_documentation():
     options = made.options
     assert (options.timeout, options.attempt_timeout) == (60.0, None)
     assert (made.capacity, made.max_concurrency) == (800, 100)
-    assert (options.retry, options.on_error, options.on_timeout) == (None, "fail", None)
+    assert (options.retry, options.on_error, options.on_timeout) == (ONLY_REFUSED, "fail", None)
     assert (options.output, options.watermark, made.key) == ("append", None, None)
     assert (options.buffer_timeout, options.max_rows_per_batch) == ("auto", 8192)
     assert (options.max_bytes_per_batch, options.warm_up) == (64 << 20, True)

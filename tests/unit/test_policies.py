@@ -10,7 +10,7 @@ import sparkawait as sa
 from sparkawait import ConfigurationError, ErrorKind, arrow, async_function, retry
 from sparkawait._plan.options import resolve_unpickled
 
-AGAIN = retry.fixed_delay(1000, "1ms")
+AGAIN = retry.fixed_delay(1000, "1ms", budget=None)
 
 
 class BusyError(Exception):
@@ -30,15 +30,6 @@ def values(batches):
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (
-            lambda: sa.RetryBudget(ratio=-1),
-            "`ratio` of .* must be a number from 0 to 1000",
-        ),
-        (lambda: sa.RetryBudget(ratio=float("nan")), "`ratio` of RetryBudget must be a number"),
-        (lambda: sa.RetryBudget(ratio=True), "`ratio` of RetryBudget must be .* got True"),
-        (lambda: sa.RetryBudget(min_per_second=-1), "`min_per_second` of .* at least 0, got -1"),
-        (lambda: sa.RetryBudget(min_per_second=0.5), "`min_per_second` of .* must be an int"),
-        (lambda: sa.RetryBudget(0, 0), "neither `ratio` nor `min_per_second`"),
         (
             lambda: sa.CircuitBreaker(after_failures=0),
             "`after_failures` of CircuitBreaker must be .* at least 1, got 0",
@@ -69,19 +60,37 @@ def test_a_time_until_the_first_probe_that_is_none_is_refused(initial):
         sa.CircuitBreaker(initial=initial)
 
 
-@pytest.mark.parametrize("option", ["retry_budget", "circuit_breaker"])
-def test_another_thing_is_refused(option):
-    with pytest.raises(ConfigurationError, match=f"`{option}` must be a sparkawait"):
-        sa.WaitOptions(**{option: 5})
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: sa.RetryBudget(ratio=-1), "`ratio` of .* must be a number from 0 to 1000"),
+        (lambda: sa.RetryBudget(ratio=float("nan")), "`ratio` of RetryBudget must be a number"),
+        (lambda: sa.RetryBudget(ratio=True), "`ratio` of RetryBudget must be .* got True"),
+        (lambda: sa.RetryBudget(min_per_second=-1), "`min_per_second` of .* at least 0, got -1"),
+        (lambda: sa.RetryBudget(min_per_second=0.5), "`min_per_second` of .* must be an int"),
+        (lambda: sa.RetryBudget(0, 0), "neither `ratio` nor `min_per_second`"),
+        (lambda: retry.fixed_delay(3, "1s", budget="some"), "`budget` must be .* got 'some'"),
+        (lambda: retry.exponential_backoff(3, budget=True), "`budget` must be .* got True"),
+        (lambda: retry.exponential_backoff(3, budget=-0.1), "`ratio` of .* from 0 to 1000"),
+    ],
+)
+def test_wrong_budgets_are_refused(made, message):
+    with pytest.raises(ConfigurationError, match=message) as info:
+        made()
+    assert info.value.kind is ErrorKind.RETRY_INVALID
 
 
-def test_a_budget_without_retries_is_refused():
-    @async_function("y int")
-    async def same(row):
-        return {"y": row["x"]}
+def test_every_strategy_has_a_budget_unless_it_is_told_otherwise():
+    budget = sa.RetryBudget(ratio=0.2, min_per_second=10)
+    assert retry.fixed_delay(3, "1s").budget == retry.exponential_backoff().budget == budget
+    assert sa.WaitOptions(retry=3).retry.budget == sa.WaitOptions().retry.budget == budget
+    assert retry.fixed_delay(3, "1s", budget=0.3).budget == sa.RetryBudget(0.3)
+    assert retry.exponential_backoff(3, budget=None).budget is None
 
-    with pytest.raises(ConfigurationError, match="`retry_budget` needs `retry`"):
-        list(arrow.ordered_wait([batch(1)], same, retry_budget=sa.RetryBudget()))
+
+def test_another_thing_is_refused():
+    with pytest.raises(ConfigurationError, match="`circuit_breaker` must be a sparkawait"):
+        sa.WaitOptions(circuit_breaker=5)
 
 
 @pytest.mark.parametrize("wait", [arrow.ordered_wait, arrow.unordered_wait])
@@ -97,8 +106,7 @@ def test_retries_are_a_share_of_the_first_calls(wait):
     out = wait(
         [batch(100)],
         always_lost,
-        retry=AGAIN,
-        retry_budget=budget,
+        retry=retry.fixed_delay(1000, "1ms", budget=budget),
         timeout="500ms",
         on_error="capture",
     )
@@ -118,9 +126,8 @@ def test_what_a_destination_lost_comes_as_fast_as_it_answers_once_it_is_well():
         return {"y": row["x"]}
 
     budget, totals = sa.RetryBudget(ratio=0.01, min_per_second=0), {}
-    plan = resolve_unpickled(
-        "ordered", lost_once, input_schema=None, retry=AGAIN, retry_budget=budget, timeout="60s"
-    )
+    again = retry.fixed_delay(1000, "1ms", budget=budget)
+    plan = resolve_unpickled("ordered", lost_once, input_schema=None, retry=again, timeout="60s")
     out = arrow.run(plan, iter([batch(500)]), on_metrics=totals.update)
     assert values(out) == [*range(500)]
     assert 0 < totals["retries_held"] <= 500

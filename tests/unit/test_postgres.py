@@ -47,7 +47,7 @@ def described(function, *, retry_misses=False) -> dict:
         ({"batch": "most"}, "`batch` must be an int of at least 1 or 'auto', got 'most'"),
         ({"connections": 0}, "`connections` must be an int of at least 1, got 0"),
         ({"connections": 1.5}, "`connections` must be an int of at least 1, got 1.5"),
-        ({"writes": "no"}, "`writes` must be a bool, got 'no'"),
+        ({"writes": "no"}, "`writes` must be a bool, or 'idempotent', got 'no'"),
         ({"max_reply_bytes": 0}, "`max_reply_bytes` must be at least 1 byte, got 0"),
         ({"prepare": None}, "`prepare` must be a bool, got None"),
         ({"null_args": "skip"}, "`null_args` must be one of 'miss', 'call', got 'skip'"),

@@ -9,13 +9,12 @@ import pytest
 import sparkawait as sa
 from sparkawait import ConfigurationError, ErrorKind, WaitOptions, arrow, http, postgres, redis
 from sparkawait._plan.options import resolve_unpickled
-from sparkawait.retry import exponential_backoff
+from sparkawait.retry import ONLY_REFUSED, exponential_backoff
 from sparkawait.testing import OperatorTestHarness
 
 SHORT = [
     ("retry", 3, exponential_backoff(3)),
     ("retry", 7, exponential_backoff(7)),
-    ("retry", 0, None),
     ("rate_limit", "100/s", sa.RateLimit("100/s")),
     (
         "rate_limit",
@@ -33,6 +32,13 @@ SHORT = [
     ("channels", 3, sa.Channels(count=3)),
     ("cache", False, None),
 ]
+
+
+def test_no_retries_are_another_thing_than_nothing_said():
+    assert WaitOptions(retry=0).retry is None
+    assert WaitOptions(retry=None).retry == WaitOptions().retry == ONLY_REFUSED
+    again = WaitOptions(**WaitOptions(retry=0).given)
+    assert again.retry is None
 
 
 @pytest.mark.parametrize(("name", "short", "full"), SHORT, ids=lambda it: repr(it)[:40])

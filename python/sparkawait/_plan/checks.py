@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from numbers import Real
-from typing import Any, Generic, NoReturn, TypeVar, cast
+from typing import Any, Generic, Literal, NoReturn, TypeVar, cast
 
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
@@ -24,6 +24,7 @@ __all__ = [
     "refuse",
     "shown",
     "text",
+    "the_writes",
 ]
 
 _T = TypeVar("_T")
@@ -86,6 +87,15 @@ def flag(value: object, name: str) -> bool:
     """Returns `value`, ``True`` or ``False``; nothing else is taken for one of them."""
     if not isinstance(value, bool):
         refuse(f"`{name}` must be a bool, got {shown(value)}")
+    return value
+
+
+def the_writes(value: object, name: str) -> bool | Literal["idempotent"]:
+    """Returns whether a call may change something; ``"idempotent"``: twice does what once does."""
+    if value == "idempotent" and isinstance(value, str):
+        return "idempotent"
+    if not isinstance(value, bool):
+        refuse(f"`{name}` must be a bool, or 'idempotent', got {shown(value)}")
     return value
 
 
@@ -155,13 +165,14 @@ def mapping(value: object, name: str, of: str = "texts by name") -> dict[str, An
 class ObjectOf(Generic[_T]):
     """The check of an option whose value is an object of a class, or a short form that makes one.
 
-    ``None`` passes. A bool is no int.
+    A bool is no int.
 
     Args:
         cls: The class.
         rule: What the option takes, for messages.
         kind: What is wrong otherwise.
         short: How values of other types become an object, or ``None``.
+        default: What ``None`` stands for.
     """
 
     def __init__(
@@ -170,10 +181,12 @@ class ObjectOf(Generic[_T]):
         rule: str,
         kind: ErrorKind = ErrorKind.OPTION_INVALID,
         short: Mapping[type, Callable[[Any], _T | None]] | None = None,
+        default: _T | None = None,
     ) -> None:
         self._class = cls
         self._rule = rule
         self._kind = kind
+        self._default = default
         self._short: Mapping[type, Callable[[Any], _T | None]] = short or {}
 
     def __call__(self, value: object, name: str) -> _T | None:
@@ -182,7 +195,9 @@ class ObjectOf(Generic[_T]):
         Raises:
             ConfigurationError: If `value` is neither one nor a short form of one.
         """
-        if value is None or isinstance(value, self._class):
+        if value is None:
+            return self._default
+        if isinstance(value, self._class):
             return value
         for form, make in self._short.items():
             if isinstance(value, form) and isinstance(value, bool) == (form is bool):

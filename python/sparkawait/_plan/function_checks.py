@@ -161,12 +161,17 @@ def _refuse(message: str, kind: ErrorKind) -> NoReturn:
 
 
 def why_not_repeated(function: AsyncFunction | NativeFunction, options: WaitOptions) -> str | None:
-    """Returns why an attempt beyond `attempt_timeout` is the last one, or ``None`` if it is not.
+    """Returns why a call that may have been carried out is not made again, ``None`` if it is.
 
-    A Python function that says nothing of itself is called again, as it always was.
+    With ``retry=`` a Python function that says nothing of itself is called again. Without, only
+    reads are.
     """
-    if options.retry is None or options.attempt_timeout is None:
+    if options.retry is None:
         return None
+    if options.retry.only_refused:
+        is_read = isinstance(function, NativeFunction) and function.only_reads
+        why = "it is made again only with `retry=`, because it may have been carried out"
+        return None if is_read else why
     if isinstance(function, NativeFunction):
         way_out = function.idempotent_by
         is_final = not function.idempotent

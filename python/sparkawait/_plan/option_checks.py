@@ -19,8 +19,7 @@ from sparkawait.columns import ColumnLike, columns
 from sparkawait.durations import parse_duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.hedge import Hedge
-from sparkawait.retry import AsyncRetryStrategy, exponential_backoff
-from sparkawait.retry_budget import RetryBudget
+from sparkawait.retry import ONLY_REFUSED, AsyncRetryStrategy, exponential_backoff
 from sparkawait.sizes import Bytes, parse_size
 from sparkawait.watermark import WatermarkStrategy
 
@@ -44,7 +43,6 @@ __all__ = [
     "the_hedge",
     "the_name",
     "the_retry",
-    "the_retry_budget",
     "the_watermark",
 ]
 
@@ -178,12 +176,12 @@ the_hedge = ObjectOf(
     "a sparkawait.Hedge, True, or a text such as 'p95' or '300ms' for its `after`",
     short={bool: _or_none(Hedge), str: lambda after: Hedge(after=after)},
 )
-the_retry_budget = ObjectOf(RetryBudget, "a sparkawait.RetryBudget", _LIMIT)
 the_retry = ObjectOf(
     AsyncRetryStrategy,
     "made by sparkawait.retry, a number of retries, or 0 for none",
     ErrorKind.RETRY_INVALID,
     {int: _retries},
+    default=ONLY_REFUSED,
 )
 the_watermark = ObjectOf(
     WatermarkStrategy, "made by sparkawait.WatermarkStrategy", ErrorKind.WATERMARK_INVALID

@@ -170,11 +170,8 @@ def _check_together(options: WaitOptions, function: AsyncFunction | NativeFuncti
             ErrorKind.ATTEMPT_TIMEOUT_TOO_LONG,
         )
     is_native = isinstance(function, NativeFunction)
-    if options.retry is not None:
+    if options.retry is not None and not options.retry.only_refused:
         _check_retry(options.retry, timeout, is_native=is_native)
-    elif options.retry_budget is not None:
-        msg = "`retry_budget` needs `retry`: without it nothing is tried again"
-        _refuse(msg, ErrorKind.RATE_LIMIT_INVALID)
     if options.hedge is not None and not function.idempotent:
         _refuse_hedge(function)
     if options.cache is not None and not options.cache.key:

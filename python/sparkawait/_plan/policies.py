@@ -31,10 +31,10 @@ def policy_arguments(
         batch: How rows are put together into requests, for limits that count these.
         rows_per_call: How many rows a call takes at most.
     """
-    budget, breaker = options.retry_budget, options.circuit_breaker
+    breaker = options.circuit_breaker
     calls = options.max_concurrency
     adaptive = calls if isinstance(calls, Adaptive) else None
-    if not (limits or budget or breaker or adaptive or options.adaptive_rate):
+    if not (limits or breaker or adaptive or options.adaptive_rate):
         return None
     requests = None
     if batch is not None:
@@ -50,7 +50,6 @@ def policy_arguments(
         "application": application,
         "adaptive_limit": None if adaptive is None else adaptive.resolve(rows_per_call),
         "is_rate_adaptive": options.adaptive_rate,
-        "retry_budget": None if budget is None else budget.resolve(),
         "pause": None if breaker is None else breaker.resolve(),
         "seed": int.from_bytes(os.urandom(8), "little"),  # of probes, which are spread
     }

@@ -175,6 +175,7 @@ class HttpFunction(NativeFunction):
             "response_headers": [name for _, name in options.response_headers],
             "success": options.success,
             "missing": options.missing,
+            "retry_status": options.retry_status,
             "misses": {"how": options.how, "retry": retry_misses},
             "connections": options.max_requests or 1,
             "max_response_bytes": options.max_reply_bytes,

@@ -59,6 +59,7 @@ class HttpOptions(TypedDict, total=False):
     how: Literal["left", "inner"]
     success: int | range | Iterable[int | range]
     missing: int | range | Iterable[int | range]
+    retry_status: int | range | Iterable[int | range] | None
     max_requests: int | None
     connect_timeout: Duration
     read_timeout: Duration
@@ -257,6 +258,13 @@ class _Fields(CertificateOptions):
         check=_statuses,
         meaning="statuses that are a miss, likewise",
         shown="404 for GET and HEAD, else none",
+    )
+    retry_status = Option(
+        default=None,
+        check=lambda value, name: None if value is None else tuple(_ranges(value, name)),
+        meaning="the statuses that are worth another attempt, likewise, also of a POST, and no "
+        "others",
+        shown="408, 425, 429, 503, and with `retry` all from 500 where twice is harmless",
     )
     max_requests = Option(
         default=None,

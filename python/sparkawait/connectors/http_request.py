@@ -52,6 +52,7 @@ class Checked:
     how: str
     success: tuple[tuple[int, int], ...]
     missing: tuple[int, ...]
+    retry_status: tuple[tuple[int, int], ...] | None
     max_requests: int | None
     connect_timeout: float
     read_timeout: float

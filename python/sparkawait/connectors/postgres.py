@@ -48,7 +48,7 @@ class Lookup(NativeFunction):
     connections: int
     connect_timeout: float
     statement_timeout: float | None
-    writes: bool
+    writes: bool | Literal["idempotent"]
     prepare: bool
     null_args: Literal["miss", "call"]
     max_reply_bytes: int
@@ -66,8 +66,15 @@ class Lookup(NativeFunction):
 
     @property
     def idempotent(self) -> bool:
-        """Whether it only reads."""
-        return not self.writes
+        """Whether two calls do what one does."""
+        return self.writes is not True
+
+    idempotent_by = "where two statements do what one does, give `writes='idempotent'`"
+
+    @property
+    def only_reads(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether it changes nothing."""
+        return self.writes is False
 
     @property
     def input_columns(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -104,7 +111,7 @@ class Lookup(NativeFunction):
             "tls": certificates.texts() if look_up is looked_up else certificates.known_texts(),
             "connect_seconds": self.connect_timeout,
             "statement_seconds": self.statement_timeout,
-            "writes": self.writes,
+            "writes": bool(self.writes),
             "connections": self.connections,
             "prepare": self.prepare,
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-from sparkawait._plan.checks import MAX_COUNT, flag, integer, refuse, shown
+from sparkawait._plan.checks import MAX_COUNT, flag, integer, refuse, shown, the_writes
 from sparkawait._plan.option import Option, options_of
 from sparkawait._plan.option_checks import anything, one_of, optional, size
 from sparkawait.connectors.certificates import CertificateOptions, Pem
@@ -29,7 +29,7 @@ class PostgresOptions(TypedDict, total=False):
     connections: int
     connect_timeout: Duration
     statement_timeout: Duration | None
-    writes: bool
+    writes: bool | Literal["idempotent"]
     prepare: bool
     null_args: Literal["miss", "call"]
     max_reply_bytes: Size
@@ -86,9 +86,10 @@ class _Fields(CertificateOptions):
     )
     writes = Option(
         default=False,
-        check=flag,
+        check=the_writes,
         meaning="whether the statement may change data; transactions are read-only without. "
-        "Failed calls that are retried write again",
+        '`"idempotent"`: and two of them do what one does, such as an upsert, so that `retry` '
+        "makes one again that may have been carried out, and `hedge` a second one",
     )
     prepare = Option(
         default=True,

@@ -14,11 +14,12 @@ few connections, which all tasks of a process share.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from sparkawait._plan.checks import choice, flag, mapping, refuse, shown, text
+from sparkawait._plan.checks import choice, flag, mapping, refuse, shown, text, the_writes
 from sparkawait._plan.option import documented
 from sparkawait.connectors import redis_commands
 from sparkawait.connectors.redis_function import RedisFunction, make
@@ -220,7 +221,7 @@ def command(
     *arguments: str,
     schema: SchemaLike,
     explode: bool = False,
-    writes: bool = False,
+    writes: bool | Literal["idempotent"] = False,
     **options: Unpack[RedisOptions],
 ) -> RedisFunction:
     """Sends any command per row: its name and its arguments, with columns in braces.
@@ -233,8 +234,10 @@ def command(
         *arguments: The command, such as ``"ZSCORE", "board:{game}", "{player}"``.
         schema: The columns.
         explode: Whether an array is a result row for each of its elements, as of ``LRANGE``.
-        writes: Allows commands that are not known to only read. A row that is tried again, or a
-            Spark task that is, sends its command again.
+        writes: Allows commands that are not known to only read. A Spark task that is tried again
+            sends them again. ``"idempotent"``: two of them do what one does, such as ``SET``, so
+            that ``retry=`` sends one again that may have been carried out, and ``hedge=`` a second
+            one.
         **options: The options of all lookups in Redis.
 
     Raises:
@@ -251,11 +254,12 @@ def command(
         if not isinstance(argument, str) or argument:  # pyright: ignore[reportUnnecessaryIsInstance]
             text(argument, "arguments", "text with columns in braces")
     flag(explode, "explode")
-    flag(writes, "writes")
-    redis_commands.check(arguments, writes=writes)
+    the_writes(writes, "writes")
+    redis_commands.check(arguments, writes=bool(writes))
     if writes and options.get("read_from") == "replica":
         msg = "`read_from='replica'` cannot have `writes=True`: replicas take no writes"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
     parts = [(argument, "arguments") for argument in arguments]
     shape = "rows" if explode else "row"
-    return make("command", url, parts, to_schema(schema), shape=shape, options=options)
+    made = make("command", url, parts, to_schema(schema), shape=shape, options=options)
+    return replace(made, has_idempotent_writes=writes == "idempotent")

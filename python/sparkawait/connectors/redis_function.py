@@ -35,6 +35,7 @@ class RedisFunction(NativeFunction):
         options: The other options, complete.
         required: The columns that were declared as not null: a row for which Redis has none fails,
             while a miss has nulls.
+        has_idempotent_writes: Whether two commands do what one does, though they write.
     """
 
     operation: str
@@ -44,6 +45,7 @@ class RedisFunction(NativeFunction):
     shape: Any
     options: Mapping[str, Any]
     required: tuple[str, ...] = ()
+    has_idempotent_writes: bool = False
 
     writes_texts = True
 
@@ -72,6 +74,13 @@ class RedisFunction(NativeFunction):
 
     @property
     def idempotent(self) -> bool:
+        """Whether two commands do what one does."""
+        return self.has_idempotent_writes or self.only_reads
+
+    idempotent_by = "where two commands do what one does, give `writes='idempotent'`"
+
+    @property
+    def only_reads(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether it is known to only read."""
         return self.operation != "command" or self.arguments[0][0].upper() in READS
 

@@ -34,7 +34,7 @@ def check_options(  # noqa: PLR0917 - in the order of the harness
         msg = "mode `key_ordered` needs `key`, a callable that gives the key of a value"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
     _check_types(key, on_timeout)
-    strategy = the_retry(retry, "retry")
+    strategy = None if retry is None else the_retry(retry, "retry")
     timeout = None if timeout is None else positive_duration(timeout, "timeout")
     if attempt_timeout is not None:
         attempt_timeout = positive_duration(attempt_timeout, "attempt_timeout")

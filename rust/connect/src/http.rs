@@ -49,7 +49,7 @@ pub use self::config::HttpConfig;
 use self::config::Returns;
 use self::engine::Engine;
 use self::failure::host_label;
-use self::request::{RequestTemplates, repeats};
+use self::request::{RequestTemplates, retry_statuses};
 use self::results::ResponseColumns;
 use crate::reply_budget::ReplyBudget;
 
@@ -64,7 +64,7 @@ impl HttpConfig {
             max_response_bytes: self.max_response_bytes,
             response_headers: call::header_names(&self.response_headers)?,
             redirects: self.redirects,
-            repeats: repeats(self),
+            retry_statuses: retry_statuses(self),
             pauses,
             reads_limits: pauses && wants_limits,
             host: host_label(&self.url),

@@ -55,6 +55,6 @@ impl Drop for Owed {
         let message = format!("{} {what}, before the call was answered", self.who);
         let kind = ErrorKind::Internal;
         let failure = CallFailure { kind, message: message.clone(), summary: message, cause: None };
-        self.answer(&failure, Retry::Yes, CallSign::Neutral);
+        self.answer(&failure, Retry::IfRepeatable, CallSign::Neutral);
     }
 }

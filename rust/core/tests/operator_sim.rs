@@ -42,7 +42,7 @@ impl Answer {
         match (self.is_good, self.retry) {
             (true, _) => CallSign::Good,
             (false, Retry::No) => CallSign::Neutral,
-            (false, Retry::Yes) => CallSign::Unreachable,
+            (false, Retry::Yes | Retry::IfRepeatable) => CallSign::Unreachable,
             (false, Retry::After(_)) => CallSign::Overloaded,
         }
     }
@@ -88,6 +88,7 @@ fn retries() -> impl Strategy<Value = Retry> {
     prop_oneof![
         2 => Just(Retry::No),
         2 => Just(Retry::Yes),
+        1 => Just(Retry::IfRepeatable),
         1 => (0_u64..30).prop_map(|nanos| Retry::After(Duration::from_nanos(nanos))),
     ]
 }
@@ -177,14 +178,7 @@ fn policies() -> impl Strategy<Value = PolicyConfig> {
     let (limit, pause) = (prop::option::of(limit), prop::option::of(pause));
     let (first, second) = (prop::option::of(rate_limits()), prop::option::of(rate_limits()));
     let is_rate_adaptive = prop::bool::weighted(0.2);
-    // Tokens come in time, since there may be no timeout; none is ever too old.
-    let budget = (select(vec![0.0, 0.3, 1.0]), select(vec![10_000_000, 300_000_000])).prop_map(
-        |(ratio, min_per_second)| RetryBudgetConfig {
-            lasts: Duration::from_secs(1_000_000),
-            ..RetryBudgetConfig::new(ratio, min_per_second)
-        },
-    );
-    let budget = prop::option::of(budget);
+    let budget = prop::option::of(budgets());
     (limit, pause, first, second, is_rate_adaptive, budget).prop_map(
         |(adaptive_limit, pause, first, second, is_rate_adaptive, retry_budget)| PolicyConfig {
             adaptive_limit,
@@ -193,6 +187,16 @@ fn policies() -> impl Strategy<Value = PolicyConfig> {
             is_rate_adaptive,
             retry_budget,
             requests: None,
+        },
+    )
+}
+
+fn budgets() -> impl Strategy<Value = RetryBudgetConfig> {
+    // Tokens come in time, since there may be no timeout; none is ever too old.
+    (select(vec![0.0, 0.3, 1.0]), select(vec![10_000_000, 300_000_000])).prop_map(
+        |(ratio, min_per_second)| RetryBudgetConfig {
+            lasts: Duration::from_secs(1_000_000),
+            ..RetryBudgetConfig::new(ratio, min_per_second)
         },
     )
 }
@@ -230,7 +234,8 @@ fn configs() -> impl Strategy<Value = Config> {
     let on_failure =
         prop_oneof![3 => Just(FailurePolicy::Emit), 1 => Just(FailurePolicy::FailTask)];
     let at_end = select(vec![EndOfInput::LastAttempt, EndOfInput::KeepRetrying]);
-    let rest = (any::<bool>(), any::<u64>(), on_failure, at_end, prop::option::of(channels()));
+    let bounds = (prop::option::of(channels()), prop::option::of(budgets()), any::<bool>());
+    let rest = (any::<bool>(), any::<u64>(), on_failure, at_end, bounds);
     (shapes(), has_timeout, attempt_timeout, retry, rest).prop_map(
         |(shape, has_timeout, attempt_timeout, retry, rest)| Config {
             max_concurrency: shape.max_concurrency,
@@ -241,7 +246,10 @@ fn configs() -> impl Strategy<Value = Config> {
             seed: rest.1,
             on_failure: rest.2,
             at_end_of_input: rest.3,
-            channels: rest.4,
+            channels: rest.4.0,
+            // Of channels it is a part of what bounds these.
+            retry_budget: rest.4.1.filter(|_| rest.4.0.is_none()),
+            is_repeatable: rest.4.2,
             ..Config::new(shape.mode, shape.capacity)
         },
     )

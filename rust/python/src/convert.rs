@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use sparkawait_arrow::{OnError, OutputColumns, WatermarkStrategy};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::OutputMode;
-use sparkawait_core::policy::{HedgeAfter, HedgeConfig, WarmUpConfig};
+use sparkawait_core::policy::{HedgeAfter, HedgeConfig, RetryBudgetConfig, WarmUpConfig};
 use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 use sparkawait_runtime::BufferTimeout;
 
@@ -22,6 +22,21 @@ pub(crate) struct RetryArguments {
     maximum: f64,
     multiplier: f64,
     jitter: String,
+    pub(crate) budget: Option<BudgetArguments>,
+}
+
+/// A `RetryBudget` of Python.
+#[derive(FromPyObject)]
+pub(crate) struct BudgetArguments {
+    ratio: f64,
+    min_per_second: u32,
+}
+
+impl BudgetArguments {
+    /// Converts how many retries calls earn.
+    pub(crate) fn read(&self) -> RetryBudgetConfig {
+        RetryBudgetConfig::new(self.ratio, self.min_per_second)
+    }
 }
 
 pub(crate) fn to_capacity(name: &str, value: i64) -> PyResult<NonZeroUsize> {
@@ -97,10 +112,8 @@ pub(crate) fn to_timeout(name: &str, seconds: Option<f64>) -> PyResult<Option<Du
 }
 
 pub(crate) fn to_retry(arguments: Option<&RetryArguments>) -> PyResult<Option<AsyncRetryStrategy>> {
-    let Some(&RetryArguments { max_retries, initial, maximum, multiplier, ref jitter }) = arguments
-    else {
-        return Ok(None);
-    };
+    let Some(arguments) = arguments else { return Ok(None) };
+    let &RetryArguments { max_retries, initial, maximum, multiplier, ref jitter, .. } = arguments;
     let jitter = one_of("jitter", jitter, &[("full", Jitter::Full), ("none", Jitter::None)])?;
     let (initial, maximum) = (to_duration("initial", initial)?, to_duration("maximum", maximum)?);
     Ok(Some(AsyncRetryStrategy::exponential_backoff(

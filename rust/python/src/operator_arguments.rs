@@ -22,8 +22,9 @@ use sparkawait_task::task::TaskConfig;
 use crate::cache::{CacheArguments, to_cache};
 use crate::channels::{ChannelArguments, to_channels};
 use crate::convert::{
-    BufferTimeoutArgument, HedgeArguments, RetryArguments, WatermarkArguments, to_capacity,
-    to_hedge, to_mode, to_on_error, to_output, to_retry, to_timeout, to_warm_up, to_watermark,
+    BudgetArguments, BufferTimeoutArgument, HedgeArguments, RetryArguments, WatermarkArguments,
+    to_capacity, to_hedge, to_mode, to_on_error, to_output, to_retry, to_timeout, to_warm_up,
+    to_watermark,
 };
 use crate::error::to_exception;
 use crate::guard::FromArrow;
@@ -166,8 +167,10 @@ impl OperatorArguments {
         operator.max_concurrency = to_capacity("max_concurrency", self.max_concurrency)?;
         operator.timeout = to_timeout("timeout", self.timeout)?;
         operator.attempt_timeout = to_timeout("attempt_timeout", self.attempt_timeout)?;
-        operator.repeats_timed_out = self.not_repeated.is_none();
+        operator.is_repeatable = self.not_repeated.is_none();
         operator.retry = to_retry(self.retry.as_ref())?;
+        operator.retry_budget =
+            self.retry.as_ref().and_then(|it| it.budget.as_ref()).map(BudgetArguments::read);
         operator.hedge = to_hedge(self.hedge.as_ref())?;
         operator.asks_on_timeout = self.has_timeout_handler;
         operator.seed = self.seed;

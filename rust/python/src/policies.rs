@@ -10,7 +10,7 @@ use pyo3::types::PyDict;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::policy::{
     AdaptiveLimitConfig, Counted, Gcra, LimitMetrics, MAX_LIMITS, PauseConfig, PermitSources,
-    PolicyConfig, Rate, RateLimitConfig, RequestConfig, RetryBudgetConfig,
+    PolicyConfig, Rate, RateLimitConfig, RequestConfig,
 };
 use sparkawait_runtime::held_part::Holder;
 use sparkawait_runtime::host_limit::{HostLimits, SharedTerms, number_of, page_of};
@@ -35,7 +35,6 @@ pub(crate) struct PolicyArguments {
     application: String,
     adaptive_limit: Option<AdaptiveArguments>,
     is_rate_adaptive: bool,
-    retry_budget: Option<BudgetArguments>,
     pause: Option<PauseArguments>,
     /// Spreads the probes of many processes.
     seed: u64,
@@ -56,13 +55,6 @@ impl AdaptiveArguments {
         let max_latency = to_timeout("max_latency", max_latency)?;
         Ok(AdaptiveLimitConfig { initial, min, max, max_latency })
     }
-}
-
-/// The `BudgetTerms` of Python.
-#[derive(FromPyObject)]
-struct BudgetArguments {
-    ratio: f64,
-    min_per_second: u32,
 }
 
 /// The `PauseTerms` of Python; times are in seconds.
@@ -185,7 +177,6 @@ pub(crate) fn to_policies(
     arguments: &PolicyArguments,
     max_concurrency: u32,
 ) -> PyResult<(PolicyConfig, Option<Arc<dyn PermitSources>>)> {
-    let budget = arguments.retry_budget.as_ref();
     let pause = arguments.pause.as_ref();
     let mut config = PolicyConfig {
         adaptive_limit: arguments
@@ -194,7 +185,6 @@ pub(crate) fn to_policies(
             .map(AdaptiveArguments::read)
             .transpose()?,
         is_rate_adaptive: arguments.is_rate_adaptive,
-        retry_budget: budget.map(|it| RetryBudgetConfig::new(it.ratio, it.min_per_second)),
         pause: pause.map(|it| it.read(max_concurrency, arguments.seed)).transpose()?,
         ..PolicyConfig::NONE
     };

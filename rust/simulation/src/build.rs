@@ -212,7 +212,7 @@ fn call_config(
     operator.seed = seed;
     operator.timeout = calls.timeout.map(nanos);
     operator.attempt_timeout = calls.attempt_timeout.map(nanos);
-    operator.repeats_timed_out = calls.repeats_timed_out;
+    operator.is_repeatable = calls.is_repeatable;
     operator.asks_on_timeout = calls.asks_on_timeout;
     operator.retry = calls.retry.map(|it| {
         let jitter = if it.full_jitter { Jitter::Full } else { Jitter::None };

@@ -224,7 +224,7 @@ impl Model {
             self.sites[site].rows.entry(id).and_modify(|it| it.live -= 1);
             return Ok(());
         }
-        let may_retry = plan.may_retry(row.attempts) && plan.repeats_timed_out;
+        let may_retry = plan.may_retry(row.attempts) && plan.is_repeatable;
         let due = plan.back_off(row.attempts).map(|it| now + it);
         let (asks, next) = (plan.asks_on_timeout, RULES.next(Ended::AttemptTimedOut, may_retry));
         let row = here.rows.get_mut(&id).expect("it was there");

@@ -40,6 +40,14 @@ impl CallFailure {
         }
     }
 
+    /// Adds what else there is to know.
+    pub(crate) fn add(&mut self, more: &str) {
+        for text in [&mut self.message, &mut self.summary] {
+            text.push_str("; ");
+            text.push_str(more);
+        }
+    }
+
     /// The bytes of its texts.
     pub(crate) const fn bytes(&self) -> usize {
         self.message.len() + self.summary.len()

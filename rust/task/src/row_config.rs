@@ -56,7 +56,8 @@ pub struct RowConfig {
     pub timeout: Duration,
     /// Named in the error of a row whose last attempt took longer.
     pub attempt_timeout: Duration,
-    /// Why that attempt is the last one although there are retries, for the same error.
+    /// Why a call that may have been carried out is not made again, where there are retries: for
+    /// that error, and for those that say so of themselves.
     pub not_repeated: Option<Arc<str>>,
 }
 

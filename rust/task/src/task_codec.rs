@@ -424,6 +424,11 @@ impl BatchCodec for TaskCodec {
                 failed.failure.cause = None;
             }
             failed.failure.shorten();
+            if failed.retry == Retry::IfRepeatable
+                && let Some(why) = &self.config.not_repeated
+            {
+                failed.failure.add(why);
+            }
             let (bytes, kind) = (failed.failure.bytes(), failed.failure.kind);
             let completion = Completion::failed(failed.failure, failed.retry, failed.sign);
             if is_kept(complete(failed.attempt, completion)) {

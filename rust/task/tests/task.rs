@@ -188,7 +188,7 @@ fn last_attempt_that_takes_too_long_names_its_own_limit() {
 fn attempt_that_takes_too_long_says_why_it_is_not_made_again() {
     let mut config = with_retries(task_config(OutputMode::Ordered, 4), 3);
     (config.operator.attempt_timeout, config.rows.attempt_timeout) = (Some(BRIEF), BRIEF);
-    config.operator.repeats_timed_out = false;
+    config.operator.is_repeatable = false;
     config.rows.not_repeated = Some("it is not made again, because it has a price".into());
     let answers = Answers { failing: Some(1), hangs_at: 2, ..Answers::default() };
 

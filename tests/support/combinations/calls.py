@@ -52,6 +52,11 @@ class Call:
     error: Deed | None = None
     """What the exception was that ended it: its own, or that of a row beside it."""
 
+    @property
+    def status(self) -> int:
+        """The status of one that fails over HTTP: it was refused, or nobody knows."""
+        return 503 if self.number % 3 else 500
+
 
 class Calls:
     """The calls of one function of a case.
@@ -157,7 +162,9 @@ class Calls:
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether a call that ran out of time may be made again."""
+        """Whether a call may be made again that may have been carried out."""
+        if self.part.retry is None or self.part.retry.only_refused:
+            return False
         if self.part.kind != "http":
             return self.part.idempotent is not False
         return bool(self.part.idempotent)
@@ -217,7 +224,7 @@ class Calls:
     def _http(self, url: str, schema: str) -> Any:
         address = f"{url}/{self.part.number}/{{id}}"
         given = {"how": "inner", "proxy": False, "max_requests": 61, "missing": 404}
-        if self.is_repeatable:
+        if self.part.idempotent:
             return sa.http.get(address, schema, **given)
         return sa.http.post(address, schema, json={"x": "{id}"}, **given)
 
@@ -233,7 +240,7 @@ class Calls:
         time.sleep(call.millis / 1000)
         answer: Answer = (404, {}, b"")
         if call.deed == "raises":
-            answer = 503, {}, call.message.encode()
+            answer = call.status, {}, call.message.encode()
         elif call.deed == "refuses":
             answer = 400, {}, call.message.encode()
         elif call.deed == "asks":

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import sparkawait as sa
+from sparkawait.retry import ONLY_REFUSED
 
 __all__ = ["Case", "Part", "Script", "draw"]
 
@@ -73,8 +74,13 @@ class Part:
     @property
     def max_attempts(self) -> int:
         """Attempts of a row at most."""
-        retry = self.options.get("retry")
-        return 1 if retry is None else 1 + retry.max_retries
+        return 1 if self.retry is None else 1 + self.retry.max_retries
+
+    @property
+    def retry(self) -> sa.AsyncRetryStrategy | None:
+        """What is tried again, also if nothing was said of it."""
+        retry = self.options.get("retry", ONLY_REFUSED)
+        return None if retry == 0 else retry
 
 
 @dataclass(frozen=True)
@@ -222,8 +228,8 @@ def _options(chance: random.Random, kind: str, *, beside: bool) -> dict[str, Any
         options["on_error"] = chance.choice(("capture", "null"))
     if _maybe(chance, 0.55):
         options["retry"] = _retry(chance, kind)
-        if _maybe(chance, 0.1):
-            options["retry_budget"] = sa.RetryBudget(ratio=0.5, min_per_second=1009)
+    elif _maybe(chance, 0.5):
+        options["retry"] = 0
     if _maybe(chance, 0.25):
         after, extra = chance.choice(("1ms", "3ms", "17ms", "p90")), chance.choice((0.05, 0.3, 1.0))
         options["hedge"] = sa.Hedge(after, extra)
@@ -273,6 +279,8 @@ def _retry(chance: random.Random, kind: str) -> Any:
         made = sa.retry.fixed_delay(again, chance.choice((0, "1ms", "7ms")), **given)
     else:
         made = sa.retry.exponential_backoff(again, "1ms", "7ms", 3, **given)
+    budget = sa.RetryBudget(ratio=0.5, min_per_second=1009) if _maybe(chance, 0.3) else None
+    made = replace(made, budget=budget)
     return made.if_miss() if _maybe(chance, 0.4) else made
 
 
@@ -286,7 +294,8 @@ def _limits(chance: random.Random, options: dict[str, Any], rows: int) -> None:
     if not _maybe(chance, 0.35):
         return
     limits = []
-    attempts = rows * (options["retry"].max_retries + 1 if "retry" in options else 1) * 2
+    retry = options.get("retry", ONLY_REFUSED)
+    attempts = rows * (retry.max_retries + 1 if retry else 1) * 2
     rates = (("3/s", 3), ("61/3s", 20), ("333/130ms", 2561), ("1009/s", 1009), ("131/min", 2))
     for rate, per_second in (*rates, ("10/100ms", 100), ("7/50ms", 140), ("2003/s", 2003)):
         if not _maybe(chance, 0.3):

@@ -37,7 +37,7 @@ class End:
 
 def wants_retry(part: Part, call: Call) -> bool:
     """Whether `retry` asks for another call after this one, however many there were."""
-    retry = part.options.get("retry")
+    retry = part.retry
     if retry is None:
         return False
     if call.state == "answered":
@@ -46,10 +46,10 @@ def wants_retry(part: Part, call: Call) -> bool:
     if call.error == "asks":
         return True
     if part.kind == "http":
-        return call.error == "raises"
-    if retry.if_exception is not None:
-        return call.error == "raises"
-    return retry.if_result is None
+        is_worth_it = call.status == 503 or (part.idempotent and not retry.only_refused)
+        return call.error == "raises" and is_worth_it
+    by_exception = call.error == "raises" if retry.if_exception is not None else not retry.if_result
+    return by_exception and not retry.only_refused
 
 
 def is_exact(part: Part, calls: Calls) -> bool:
@@ -134,7 +134,8 @@ class Model:
                 yield f"row {ident}: {len(of_row)} calls of {most}"
             if is_whole and is_exact(part, calls):
                 yield from self._of_retries(part, ident, of_row)
-            if "attempt_timeout" in part.options and not calls.is_repeatable and not splits:
+            may_not = not calls.is_repeatable and "hedge" not in part.options
+            if "attempt_timeout" in part.options and may_not and not splits:
                 for call in of_row[:-1]:
                     if call.state in ("cancelled", "running"):
                         yield f"row {ident}: called again after a call that may have been made"

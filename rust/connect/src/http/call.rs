@@ -10,7 +10,7 @@ use sparkawait_core::policy::LimitLeft;
 use sparkawait_task::error::StartError;
 
 use super::clients::{Clients, Stream};
-use super::failure::{Failed, Repeats, status_failure, too_large, transport_failure};
+use super::failure::{Failed, RetryStatuses, status_failure, too_large, transport_failure};
 use super::redirects::Redirects;
 use crate::limit_headers::{LimitHeaders, tells_of_limit};
 use crate::reply_budget::{ReplyBudget, Share};
@@ -30,7 +30,7 @@ pub(super) struct CallRules {
     pub(super) response_headers: Vec<HeaderName>,
     /// Most redirections to follow.
     pub(super) redirects: usize,
-    pub(super) repeats: Repeats,
+    pub(super) retry_statuses: RetryStatuses,
     /// Whether all rows of a channel call one server, so that none does while that asks for it.
     pub(super) pauses: bool,
     /// Whether responses are looked at for what they say of the limits of that server.
@@ -135,7 +135,7 @@ async fn receive(rules: &CallRules, response: Response) -> Result<Outcome, Faile
     if !rules.success.iter().any(|(first, last)| (*first..=*last).contains(&code)) {
         let headers = response.headers().clone();
         let body = read_start(response).await;
-        let failed = status_failure(&rules.host, status, &headers, &body, rules.repeats);
+        let failed = status_failure(&rules.host, status, &headers, &body, &rules.retry_statuses);
         return Err(Failed { pause: failed.pause.filter(|_| rules.pauses), ..failed });
     }
     if rules.reads_body && matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT) {
@@ -162,7 +162,7 @@ impl CallRules {
 
     /// Makes the failure of a call that got no whole response.
     fn broken(&self, error: reqwest::Error) -> Failed {
-        transport_failure(&self.host, error, self.repeats)
+        transport_failure(&self.host, error)
     }
 }
 

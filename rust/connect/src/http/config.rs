@@ -50,6 +50,9 @@ pub struct HttpConfig {
     /// Statuses that mean that there is nothing.
     #[serde(default)]
     pub(super) missing: Vec<u16>,
+    /// First and last status of each range that is worth another attempt, if that was said.
+    #[serde(default)]
+    pub(super) retry_status: Option<Vec<(u16, u16)>>,
     #[serde(default)]
     pub(super) misses: Misses,
     /// Requests at a time.

@@ -40,19 +40,39 @@ impl Failed {
     }
 }
 
-/// Whether a request may be carried out twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Repeats {
-    /// It may: that is what its method means.
-    Harmless,
-    /// It may: the server knows it again by its key.
-    Keyed,
-    /// It may be paid for, or done, twice.
-    Unsafe,
+/// Which statuses are worth another attempt.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RetryStatuses {
+    /// First and last one of each range, if that was said.
+    pub(super) said: Option<Vec<(u16, u16)>>,
+    /// Whether the server knows a request again by its key.
+    pub(super) is_keyed: bool,
 }
 
-/// Says why no other attempt is made.
-const NOT_REPEATED: &str = "; it is not sent again, because it may have been carried out: give `idempotency_key` where the service knows a request again, or where twice is harmless";
+impl RetryStatuses {
+    fn retry(&self, status: StatusCode, is_refused: bool, delay: Option<Duration>) -> Retry {
+        if let Some(said) = &self.said {
+            let is_said = |(first, last): &(u16, u16)| (*first..=*last).contains(&status.as_u16());
+            let is_worth_it = said.iter().any(is_said);
+            return if is_worth_it { delay.map_or(Retry::Yes, Retry::After) } else { Retry::No };
+        }
+        match status {
+            // Nothing was done about the request.
+            StatusCode::REQUEST_TIMEOUT
+            | StatusCode::TOO_EARLY
+            | StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::SERVICE_UNAVAILABLE => delay.map_or(Retry::Yes, Retry::After),
+            // A request with the same key is under way, the attempt before this one perhaps.
+            StatusCode::CONFLICT if self.is_keyed => delay.map_or(Retry::Yes, Retry::After),
+            // Whoever is behind the gateway may still be at it.
+            StatusCode::GATEWAY_TIMEOUT => Retry::IfRepeatable,
+            // It says itself when to come again, or nobody knows how far it got.
+            _ if status.is_server_error() => delay.map_or(Retry::IfRepeatable, Retry::After),
+            _ if is_refused => delay.map_or(Retry::Yes, Retry::After),
+            _ => Retry::No,
+        }
+    }
+}
 
 /// Returns the host that a URL template names, without password, path and columns.
 pub(super) fn host_label(url: &str) -> String {
@@ -86,33 +106,20 @@ pub(super) fn status_failure(
     status: StatusCode,
     headers: &HeaderMap,
     body: &[u8],
-    repeats: Repeats,
+    statuses: &RetryStatuses,
 ) -> Failed {
-    let mut summary = format!("{host} answered {status}");
+    let summary = format!("{host} answered {status}");
     let text = String::from_utf8_lossy(body);
     let quoted: String = text.trim().chars().take(QUOTED).collect();
-    let mut message =
-        if quoted.is_empty() { summary.clone() } else { format!("{summary}: {quoted}") };
+    let message = if quoted.is_empty() { summary.clone() } else { format!("{summary}: {quoted}") };
     let limits = LimitHeaders::of_response(headers);
     // Some refuse so who has used up a limit.
     let is_forbidden = status == StatusCode::FORBIDDEN && limits.delay().is_some();
-    let is_worth_it = match status {
-        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => true,
-        // A request with the same key is under way, the attempt before this one perhaps.
-        StatusCode::CONFLICT => repeats == Repeats::Keyed,
-        // Whoever is behind the gateway may still be at it.
-        StatusCode::GATEWAY_TIMEOUT if repeats == Repeats::Unsafe => {
-            summary.push_str(NOT_REPEATED);
-            message.push_str(NOT_REPEATED);
-            false
-        }
-        status => is_forbidden || status.is_server_error(),
-    };
     // Limits that are used up are why calls are refused, but not why they fail.
     let is_refused = is_forbidden || status == StatusCode::TOO_MANY_REQUESTS;
     let is_busy = is_refused || status == StatusCode::SERVICE_UNAVAILABLE;
     let delay = if is_refused { limits.delay() } else { limits.retry_after };
-    let retry = if is_worth_it { delay.map_or(Retry::Yes, Retry::After) } else { Retry::No };
+    let retry = statuses.retry(status, is_refused, delay);
     let sign = match status {
         _ if is_busy => CallSign::Overloaded,
         StatusCode::GATEWAY_TIMEOUT => CallSign::TimedOut,
@@ -129,7 +136,7 @@ pub(super) fn status_failure(
 }
 
 /// Makes the failure of a call that got no whole response.
-pub(super) fn transport_failure(host: &str, error: reqwest::Error, repeats: Repeats) -> Failed {
+pub(super) fn transport_failure(host: &str, error: reqwest::Error) -> Failed {
     // The address holds values of the row, and may hold a token.
     let error = error.without_url();
     let mut retry = Retry::Yes;
@@ -138,7 +145,7 @@ pub(super) fn transport_failure(host: &str, error: reqwest::Error, repeats: Repe
         () if error.is_timeout() => CallSign::TimedOut,
         () => CallSign::Unreachable,
     };
-    let mut what = if error.is_timeout() && error.is_connect() {
+    let what = if error.is_timeout() && error.is_connect() {
         "a connection was not made within `connect_timeout`".to_owned()
     } else if error.is_builder() {
         retry = Retry::No;
@@ -152,18 +159,13 @@ pub(super) fn transport_failure(host: &str, error: reqwest::Error, repeats: Repe
         "the server did not take the request".to_owned()
     } else {
         // The request may have arrived.
-        if repeats == Repeats::Unsafe {
-            retry = Retry::No;
-        }
+        retry = Retry::IfRepeatable;
         if error.is_timeout() {
             "no byte came within `read_timeout`".to_owned()
         } else {
             format!("the response broke off or is no HTTP: {}", root_cause(&error))
         }
     };
-    if retry == Retry::No && !error.is_connect() && !error.is_builder() {
-        what.push_str(NOT_REPEATED);
-    }
     let text = format!("{host}: {what}");
     Failed::new(service_failure(text.clone(), text), retry, sign)
 }
@@ -217,7 +219,7 @@ fn causes(error: &dyn StdError) -> String {
 
 #[cfg(test)]
 mod tests {
-    use reqwest::header::HeaderValue;
+    use reqwest::header::{HeaderValue, RETRY_AFTER};
 
     use super::*;
 
@@ -231,18 +233,64 @@ mod tests {
 
     #[test]
     fn a_status_says_what_it_says_of_the_server_whatever_its_row_needs() {
-        let sign = |status: u16, repeats| {
+        let sign = |status: u16, is_keyed| {
             let status = StatusCode::from_u16(status).unwrap();
-            let failed = status_failure("host", status, &HeaderMap::new(), b"", repeats);
+            let statuses = RetryStatuses { said: None, is_keyed };
+            let failed = status_failure("host", status, &HeaderMap::new(), b"", &statuses);
             (failed.retry, failed.sign)
         };
 
-        assert_eq!(sign(429, Repeats::Unsafe), (Retry::Yes, CallSign::Overloaded));
-        assert_eq!(sign(503, Repeats::Unsafe), (Retry::Yes, CallSign::Overloaded));
-        assert_eq!(sign(504, Repeats::Unsafe), (Retry::No, CallSign::TimedOut));
-        assert_eq!(sign(409, Repeats::Keyed), (Retry::Yes, CallSign::Neutral));
-        assert_eq!(sign(404, Repeats::Harmless), (Retry::No, CallSign::Neutral));
-        assert_eq!(sign(403, Repeats::Harmless), (Retry::No, CallSign::Neutral));
+        for is_keyed in [false, true] {
+            for busy in [429, 503] {
+                assert_eq!(sign(busy, is_keyed), (Retry::Yes, CallSign::Overloaded));
+            }
+            for not_done in [408, 425] {
+                assert_eq!(sign(not_done, is_keyed), (Retry::Yes, CallSign::Unreachable));
+            }
+            for unknown in [500, 502, 507, 599] {
+                let expected = (Retry::IfRepeatable, CallSign::Unreachable);
+                assert_eq!(sign(unknown, is_keyed), expected);
+            }
+            assert_eq!(sign(504, is_keyed), (Retry::IfRepeatable, CallSign::TimedOut));
+            for is_final in [400, 401, 403, 404, 422] {
+                assert_eq!(sign(is_final, is_keyed), (Retry::No, CallSign::Neutral));
+            }
+        }
+        assert_eq!(sign(409, true), (Retry::Yes, CallSign::Neutral));
+        assert_eq!(sign(409, false), (Retry::No, CallSign::Neutral));
+    }
+
+    #[test]
+    fn statuses_that_were_said_are_the_only_ones_that_are_worth_it() {
+        let statuses = RetryStatuses { said: Some(vec![(404, 404), (500, 501)]), is_keyed: true };
+        let retry = |status: u16, delay: Option<&'static str>| {
+            let status = StatusCode::from_u16(status).unwrap();
+            let mut headers = HeaderMap::new();
+            if let Some(delay) = delay {
+                headers.insert("retry-after", HeaderValue::from_static(delay));
+            }
+            status_failure("host", status, &headers, b"", &statuses).retry
+        };
+
+        for said in [404, 500, 501] {
+            assert_eq!(retry(said, None), Retry::Yes);
+            assert_eq!(retry(said, Some("7")), Retry::After(Duration::from_secs(7)));
+        }
+        for other in [409, 429, 502, 503] {
+            assert_eq!(retry(other, Some("7")), Retry::No);
+        }
+    }
+
+    #[test]
+    fn a_server_that_says_when_to_come_again_has_done_nothing() {
+        let after = |status| {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static("7"))]);
+            status_failure("host", status, &headers, b"", &RetryStatuses::default()).retry
+        };
+
+        let seven = Retry::After(Duration::from_secs(7));
+        assert_eq!(after(StatusCode::INTERNAL_SERVER_ERROR), seven);
+        assert_eq!(after(StatusCode::GATEWAY_TIMEOUT), Retry::IfRepeatable);
     }
 
     #[test]
@@ -252,7 +300,8 @@ mod tests {
             headers.insert("x-ratelimit-remaining", HeaderValue::from_static(left));
             headers.insert("x-ratelimit-reset", HeaderValue::from_static("30"));
             let forbidden = StatusCode::FORBIDDEN;
-            let failed = status_failure("host", forbidden, &headers, b"", Repeats::Unsafe);
+            let failed =
+                status_failure("host", forbidden, &headers, b"", &RetryStatuses::default());
             (failed.retry, failed.sign, failed.pause)
         };
 

@@ -14,7 +14,7 @@ use sparkawait_task::error::StartError;
 use super::address::{Address, AddressRows};
 use super::body::{BodyRows, BoundBody};
 use super::config::HttpConfig;
-use super::failure::{Failed, Repeats, bad_request};
+use super::failure::{Failed, RetryStatuses, bad_request};
 use super::hosts::AllowedHosts;
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
 
@@ -119,15 +119,13 @@ impl RequestTemplates {
     }
 }
 
-/// Tells whether requests of `config` may be carried out twice.
-pub(super) fn repeats(config: &HttpConfig) -> Repeats {
+/// Returns which statuses of requests of `config` are worth another attempt.
+pub(super) fn retry_statuses(config: &HttpConfig) -> RetryStatuses {
     let is_key = |name: &str| name.eq_ignore_ascii_case(IDEMPOTENCY_KEY);
-    if config.idempotency_key.is_some() || config.headers.iter().any(|(name, _)| is_key(name)) {
-        return Repeats::Keyed;
-    }
-    match config.method.as_str() {
-        "GET" | "HEAD" | "PUT" | "DELETE" | "OPTIONS" | "TRACE" => Repeats::Harmless,
-        _ => Repeats::Unsafe,
+    let has_key = config.headers.iter().any(|(name, _)| is_key(name));
+    RetryStatuses {
+        said: config.retry_status.clone(),
+        is_keyed: config.idempotency_key.is_some() || has_key,
     }
 }
 

@@ -32,7 +32,9 @@ pub(crate) struct Failure {
 /// What helps against a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
-    /// Another attempt may.
+    /// Another attempt may: the statement was not sent.
+    Unsent,
+    /// Another attempt may, though nobody knows whether this one was carried out.
     Transient,
     /// Another attempt may: the server has too much to do, or is not ready.
     Overloaded,
@@ -48,6 +50,13 @@ enum Class {
     Slow,
     /// More was found than is read; it may be read in parts.
     TooLarge,
+}
+
+impl Class {
+    /// Returns what a failure is whose statement was sent only if it was met while `doing` that.
+    fn while_doing(self, doing: &str) -> Self {
+        if self == Self::Transient && doing != STATEMENT { Self::Unsent } else { self }
+    }
 }
 
 /// Shows nothing of what the server said, which may quote a value.
@@ -74,6 +83,11 @@ impl Failure {
         Self::plain(text.into(), Class::Transient)
     }
 
+    /// Makes the failure of calls that were not sent, with a text that holds no content.
+    pub(crate) fn unsent(text: impl Into<String>) -> Self {
+        Self::plain(text.into(), Class::Unsent)
+    }
+
     /// Makes the failure of a plan that does not hold any more.
     pub(crate) fn stale(text: &str) -> Self {
         Self::plain(format!("PostgreSQL: {text}; it is planned anew"), Class::Stale)
@@ -98,13 +112,14 @@ impl Failure {
         let is_io = error.source().is_some_and(is_io);
         let is_transient = error.is_closed() || is_io;
         let reason = error.source().map_or_else(|| error.to_string(), ToString::to_string);
-        let class = if is_transient { Class::Transient } else { Class::Statement };
+        let class =
+            if is_transient { Class::Transient.while_doing(doing) } else { Class::Statement };
         Self::plain(format!("PostgreSQL: {doing} failed: {reason}"), class)
     }
 
     fn of_server(doing: &str, error: &DbError) -> Self {
         let (code, said) = (error.code().code(), error.message());
-        let class = classify(code, said);
+        let class = classify(code, said).while_doing(doing);
         let mut message = format!("PostgreSQL: {doing} failed with SQLSTATE {code}: {said}");
         for more in [error.detail(), error.hint()].into_iter().flatten() {
             message.push_str("; ");
@@ -126,7 +141,7 @@ impl Failure {
 
     /// Returns whether another attempt may help.
     pub(crate) fn is_transient(&self) -> bool {
-        matches!(self.class, Class::Transient | Class::Overloaded | Class::Stale | Class::Slow)
+        self.retry() != Retry::No
     }
 
     /// Returns whether what was planned is of no more use.
@@ -177,7 +192,7 @@ impl Failure {
     pub(crate) fn sign(&self) -> CallSign {
         match self.class {
             Class::Overloaded => CallSign::Overloaded,
-            Class::Transient => CallSign::Unreachable,
+            Class::Unsent | Class::Transient => CallSign::Unreachable,
             Class::Slow => CallSign::TimedOut,
             _ => CallSign::Neutral,
         }
@@ -185,7 +200,11 @@ impl Failure {
 
     /// Returns whether a call is worth another attempt.
     pub(crate) fn retry(&self) -> Retry {
-        if self.is_transient() { Retry::Yes } else { Retry::No }
+        match self.class {
+            Class::Unsent | Class::Overloaded | Class::Stale => Retry::Yes,
+            Class::Transient | Class::Slow => Retry::IfRepeatable,
+            Class::Statement | Class::Types | Class::Row | Class::TooLarge => Retry::No,
+        }
     }
 }
 
@@ -260,6 +279,15 @@ mod tests {
         }
         assert!(of("0A000") == Class::Stale);
         assert!(classify("08P01", "unsupported startup parameter: options") == Class::Statement);
+    }
+
+    #[test]
+    fn only_a_statement_that_was_sent_may_have_been_carried_out() {
+        assert!(Class::Transient.while_doing("connecting") == Class::Unsent);
+        assert!(Class::Transient.while_doing(STATEMENT) == Class::Transient);
+        assert!(Class::Slow.while_doing("preparing the statement") == Class::Slow);
+        assert!(Failure::unsent("no").retry() == Retry::Yes);
+        assert!(Failure::transient("no").retry() == Retry::IfRepeatable);
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Pool {
         let counted = Counted::new(chosen);
         let connected = match chosen.session(self).await {
             Ok(session) => counted.lease(session).ok_or_else(|| {
-                Failure::transient("PostgreSQL: the connection was given up for other rows")
+                Failure::unsent("PostgreSQL: the connection was given up for other rows")
             }),
             Err(failure) => Err(failure),
         };

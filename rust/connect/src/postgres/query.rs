@@ -366,7 +366,7 @@ impl Lookup {
                     answer.read(take).await
                 }
                 Ok(Some(Err(failure))) | Err(failure) => Err(failure),
-                Ok(None) => Err(Failure::transient("the statement was not sent")),
+                Ok(None) => Err(Failure::unsent("the statement was not sent")),
             };
             if let Err(failure) = read {
                 if failure.is_stale() {

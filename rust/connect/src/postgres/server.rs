@@ -177,7 +177,7 @@ impl Server {
     pub(crate) async fn connect(&self) -> Result<Opened, Failure> {
         let connecting = self.config.connect(self.tls.clone());
         let Ok(connected) = timeout(self.limit, connecting).await else {
-            return Err(Failure::transient(format!(
+            return Err(Failure::unsent(format!(
                 "PostgreSQL: connecting took longer than {:?}; see `connect_timeout`",
                 self.limit
             )));

@@ -131,6 +131,7 @@ impl Awaiting for Answers {
         self.bytes += bytes;
         let attempt = self.attempts[self.next];
         self.next += 1;
+        let is_cluster = self.redirects.is_some();
         if let Some(redirects) = &mut self.redirects {
             self.is_skipping = redirects.is_asking();
             if redirects.take(self.next - 1, reply) {
@@ -139,7 +140,8 @@ impl Awaiting for Answers {
         }
         if let Collected::Parts(parts) = &mut self.collected {
             parts.take(self.next - 1, reply);
-        } else if let Some(Failure { call: failure, retry, sign }) = failure::of(reply) {
+        } else if let Some(Failure { call: failure, retry, sign }) = failure::of(reply, is_cluster)
+        {
             self.reply.failed_with(attempt, failure, retry, sign);
         } else {
             match &mut self.collected {

@@ -120,13 +120,13 @@ impl Target {
     pub(super) async fn connect(&self) -> Result<Box<dyn Stream>, Failure> {
         timeout(self.connect_timeout, self.open()).await.unwrap_or_else(|_| {
             let reason = format!("it was not ready within {:?}", self.connect_timeout);
-            Err(failure::of_connection(&self.address, &reason))
+            Err(failure::of_no_connection(&self.address, &reason))
         })
     }
 
     async fn open(&self) -> Result<Box<dyn Stream>, Failure> {
         let broken =
-            |error: std::io::Error| failure::of_connection(&self.address, &error.to_string());
+            |error: std::io::Error| failure::of_no_connection(&self.address, &error.to_string());
         let mut stream: Box<dyn Stream> = match &self.endpoint {
             Endpoint::Unix(path) => Box::new(UnixStream::connect(path).await.map_err(broken)?),
             Endpoint::Tcp(host, port) => {
@@ -155,7 +155,7 @@ impl Target {
             if is_refused_certificate(&error) {
                 failure::of_refusal(&self.address, &format!("TLS: {error}"))
             } else {
-                failure::of_connection(&self.address, &format!("TLS: {error}"))
+                failure::of_no_connection(&self.address, &format!("TLS: {error}"))
             }
         })
     }
@@ -167,17 +167,17 @@ impl Target {
             return Ok(());
         }
         let broken =
-            |error: std::io::Error| failure::of_connection(&self.address, &error.to_string());
+            |error: std::io::Error| failure::of_no_connection(&self.address, &error.to_string());
         stream.write_all(bytes).await.map_err(broken)?;
         stream.flush().await.map_err(broken)?;
         let (mut unread, mut scanner) = (BytesMut::new(), Scanner::new(GREETING_BYTES));
         for _ in 0..*replies {
             loop {
                 let (reply, used) = scanner.next(&unread).map_err(|_| {
-                    failure::of_connection(&self.address, "the server sent what is no reply")
+                    failure::of_no_connection(&self.address, "the server sent what is no reply")
                 })?;
                 if let Some(Reply::Error(words)) = reply {
-                    return Err(failure::of_reply(words));
+                    return Err(failure::of_reply(words, false));
                 }
                 let is_answered = reply.is_some();
                 unread.advance(used);
@@ -186,7 +186,7 @@ impl Target {
                 }
                 if stream.read_buf(&mut unread).await.map_err(broken)? == 0 {
                     let reason = "the server closed it at once";
-                    return Err(failure::of_connection(&self.address, reason));
+                    return Err(failure::of_no_connection(&self.address, reason));
                 }
             }
         }

@@ -20,17 +20,11 @@ pub(super) struct Failure {
 }
 
 /// First words of errors that pass by themselves.
-const TRANSIENT: [&str; 9] = [
-    "ASK",
-    "BUSY",
-    "CLUSTERDOWN",
-    "LOADING",
-    "MASTERDOWN",
-    "MOVED",
-    "NOREPLICAS",
-    "READONLY",
-    "TRYAGAIN",
-];
+const TRANSIENT: [&str; 7] =
+    ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "NOREPLICAS", "READONLY", "TRYAGAIN"];
+
+/// Those of redirections. They pass where another node is asked.
+const REDIRECTIONS: [&str; 2] = ["ASK", "MOVED"];
 
 /// Those of them that say that the server has too much to do, or is not ready yet.
 const OVERLOADED: [&str; 3] = ["BUSY", "LOADING", "MASTERDOWN"];
@@ -48,25 +42,28 @@ fn advice(code: &str) -> &'static str {
     }
 }
 
-/// Returns the failure that a reply is, if it is one.
+/// Returns the failure that a reply is, if it is one; of a server that is none of a cluster, unless
+/// `is_cluster`.
 #[inline]
-pub(super) fn of(reply: Reply<'_>) -> Option<Failure> {
+pub(super) fn of(reply: Reply<'_>, is_cluster: bool) -> Option<Failure> {
     match reply {
-        Reply::Error(words) => Some(of_reply(words)),
+        Reply::Error(words) => Some(of_reply(words, is_cluster)),
         Reply::TooLong(most) => Some(of_length(most)),
         _ => None,
     }
 }
 
 /// Returns the failure of a call that the server answered with `words`.
-pub(super) fn of_reply(words: &[u8]) -> Failure {
+pub(super) fn of_reply(words: &[u8], is_cluster: bool) -> Failure {
     let words = String::from_utf8_lossy(words);
     let first = words.split(' ').next().unwrap_or_default();
     // Only a code is safe to log: what follows it may quote arguments.
     let is_code = !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_uppercase());
     let code = if is_code { first } else { "ERR" };
     let is_full = words.contains("max number of clients");
-    let retry = if TRANSIENT.contains(&code) || is_full { Retry::Yes } else { Retry::No };
+    let is_redirection = is_cluster && REDIRECTIONS.contains(&code);
+    let passes = TRANSIENT.contains(&code) || is_redirection || is_full;
+    let retry = if passes { Retry::Yes } else { Retry::No };
     let advice = if words.starts_with("ERR unknown command") {
         "; the server does not have the command, of a later version or of a module"
     } else {
@@ -90,10 +87,16 @@ fn of_length(most: usize) -> Failure {
     Failure { call: failure, retry, sign: CallSign::Neutral }
 }
 
-/// Returns the failure of all calls of a connection that ended for `reason`.
+/// Returns the failure of calls that were not sent, because there is no connection for `reason`.
+pub(super) fn of_no_connection(address: &str, reason: &str) -> Failure {
+    Failure { retry: Retry::Yes, ..of_connection(address, reason) }
+}
+
+/// Returns the failure of all calls of a connection that ended for `reason`; who knows which of them
+/// the server has carried out.
 pub(super) fn of_connection(address: &str, reason: &str) -> Failure {
     let message = format!("the connection to Redis at `{address}` failed: {reason}");
-    let (failure, retry) = (service_failure(message.clone(), message), Retry::Yes);
+    let (failure, retry) = (service_failure(message.clone(), message), Retry::IfRepeatable);
     Failure { call: failure, retry, sign: CallSign::Unreachable }
 }
 
@@ -103,7 +106,7 @@ pub(super) fn of_panic(address: &str, reason: &str) -> Failure {
     let summary = format!("the connection to Redis at `{address}` panicked; the log says why");
     let kind = ErrorKind::Internal;
     let failure = CallFailure { kind, message, summary, cause: None };
-    Failure { call: failure, retry: Retry::Yes, sign: CallSign::Neutral }
+    Failure { call: failure, retry: Retry::IfRepeatable, sign: CallSign::Neutral }
 }
 
 /// Returns the failure of calls to a server that no retry will reach.

@@ -252,7 +252,7 @@ impl PartAnswers {
                 }
                 None
             }
-            reply => Some(failure::of(reply).unwrap_or_else(|| Failure {
+            reply => Some(failure::of(reply, true).unwrap_or_else(|| Failure {
                 call: misfit("something else than a value for each key", columns.len()),
                 retry: Retry::No,
                 sign: CallSign::Neutral,

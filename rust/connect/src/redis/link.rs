@@ -51,7 +51,7 @@ impl Link {
         when_lost: Box<dyn Fn() + Send>,
     ) -> Self {
         let (jobs, receiver) = unbounded_channel();
-        let never = failure::of_connection(target.address(), "it was never made");
+        let never = failure::of_no_connection(target.address(), "it was never made");
         let resume = Instant::now();
         let line = Line {
             target,

@@ -143,7 +143,7 @@ impl Router {
             }
         };
         if let Err(job) = refused {
-            job.answers.fail(&failure::of_connection("", "its task has ended"));
+            job.answers.fail(&failure::of_no_connection("", "its task has ended"));
         }
     }
 

@@ -31,6 +31,11 @@ impl RetryLine {
         }
     }
 
+    /// Notes first attempts that ended while nobody counted.
+    pub(super) fn earn_earlier(&mut self, count: u64, now: ProcessingTime) {
+        self.budget.on_earlier_attempts(count, now);
+    }
+
     /// Takes a token for the next attempt of a record, which waits in the line otherwise.
     pub(super) fn take_or_wait(&mut self, entry: EntryId, now: ProcessingTime) -> bool {
         let has_token = self.waiting.is_empty() && self.budget.try_retry(now);

@@ -107,7 +107,11 @@ impl<E> Default for Actions<E> {
 pub enum Retry {
     /// The outcome is final.
     No,
-    /// A retry predicate matched: try again after the strategy's delay.
+    /// It is worth another one after the strategy's delay, but nobody knows whether the call was
+    /// carried out: no answer came, or one that says no more than that something went wrong.
+    IfRepeatable,
+    /// A retry predicate matched, or the call was not carried out: try again after the strategy's
+    /// delay.
     Yes,
     /// Try again after this delay, which the callee asked for.
     After(Duration),
@@ -120,7 +124,7 @@ impl Retry {
     pub const fn sign(self) -> CallSign {
         match self {
             Self::No => CallSign::Neutral,
-            Self::Yes => CallSign::Unreachable,
+            Self::IfRepeatable | Self::Yes => CallSign::Unreachable,
             Self::After(_) => CallSign::Overloaded,
         }
     }

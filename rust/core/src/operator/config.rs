@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::flow::{ChannelConfig, ChannelTable};
-use crate::policy::{HedgeConfig, PermitSources};
+use crate::policy::{HedgeConfig, PermitSources, RetryBudgetConfig};
 use crate::retry::AsyncRetryStrategy;
 
 /// In which order results leave. Counterpart of Flink's `OutputMode`.
@@ -71,11 +71,14 @@ pub struct Config {
     /// Whether an attempt begins when the function says so, and not when it is called: see
     /// [`handle_started`](super::AsyncWaitOperator::handle_started).
     pub announces_starts: bool,
-    /// Whether an attempt that took too long may be followed by another one. Not where a call that is
-    /// made twice does harm: nobody knows what it has done until then.
-    pub repeats_timed_out: bool,
+    /// Whether a call that may have been carried out may be made again: one that took too long, or
+    /// ended with [`Retry::IfRepeatable`](super::action::Retry::IfRepeatable).
+    pub is_repeatable: bool,
     /// `None`: the first outcome is final.
     pub retry: Option<AsyncRetryStrategy>,
+    /// How many retries the calls of each channel earn; `None`: as many as `retry` allows. Where
+    /// nothing else bounds calls this costs nothing before the first of them.
+    pub retry_budget: Option<RetryBudgetConfig>,
     /// Whether a timed-out record asks the function what to emit instead of failing.
     pub asks_on_timeout: bool,
     /// What a final failure does.
@@ -105,8 +108,9 @@ impl Config {
             timeout: None,
             attempt_timeout: None,
             announces_starts: false,
-            repeats_timed_out: true,
+            is_repeatable: true,
             retry: None,
+            retry_budget: None,
             asks_on_timeout: false,
             on_failure: FailurePolicy::FailTask,
             at_end_of_input: EndOfInput::LastAttempt,
@@ -131,8 +135,9 @@ impl Config {
     /// Makes the channels, if there are to be any.
     pub(super) fn channel_table(&self) -> Option<Box<ChannelTable>> {
         let max_concurrency = u32::try_from(self.max_concurrency.get()).unwrap_or(u32::MAX);
-        self.channels.map(|channels| {
+        self.channels.map(|mut channels| {
             let sources = self.permit_sources.clone();
+            channels.policy.retry_budget = self.retry_budget.or(channels.policy.retry_budget);
             Box::new(ChannelTable::with_sources(channels, max_concurrency, sources))
         })
     }

@@ -46,7 +46,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Puts all records on one channel, where there are none: for the first time something bounds
     /// their calls beside their number.
     #[cold]
-    fn make_single_channel(&mut self, now: ProcessingTime) {
+    pub(super) fn make_single_channel(&mut self, now: ProcessingTime) {
         self.config.channels = Some(ChannelConfig::single(PolicyConfig::NONE));
         let Some(mut channels) = self.config.channel_table() else { return };
         let pending: Vec<EntryId> = self.queue.values().into_iter().filter_map(pending).collect();

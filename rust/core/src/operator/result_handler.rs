@@ -21,7 +21,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         completion: Completion<R, F>,
         now: ProcessingTime,
     ) -> Handled {
-        let retries = completion.retry != Retry::No && self.may_retry(attempt);
+        let retries = self.may_retry(attempt, completion.retry);
+        if retries {
+            self.begin_budget(attempt, completion.sign, now);
+        }
         let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.runs(attempt));
         let Some(in_flight) = in_flight.filter(|_| self.has_single_calls) else {
             return self.handle_any_completion(attempt, completion, now);
@@ -57,7 +60,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let was_called = completion.sign != CallSign::NotCalled;
         self.note_first(attempt, is_answer, was_called, now);
         let attempt = attempt.first();
-        let retries = asks_for_retry && self.may_retry(attempt);
+        let retries = self.may_retry(attempt, completion.retry);
         let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return Handled::Ignored };
         let call = in_flight.end_call(retries);
         let handled = self.end_attempt(attempt, call, completion, now);
@@ -94,7 +97,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if attempt.attempt > 1 {
             self.forget_failure(attempt.entry);
         }
-        let asks_for_retry = completion.retry != Retry::No;
+        let asks_for_retry = self.is_worth_it(completion.retry);
         let outcome = completion.outcome.map_err(|error| match self.config.retry {
             Some(_) if asks_for_retry && attempt.attempt > 1 => Failure::RetriesExhausted(error),
             _ => Failure::Function(error),
@@ -117,10 +120,40 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.last_failures.remove(&id);
     }
 
-    /// Returns whether another attempt may follow.
-    pub(super) fn may_retry(&self, attempt: AttemptId) -> bool {
+    /// Returns whether another attempt may follow one that ended so.
+    pub(super) fn may_retry(&self, attempt: AttemptId, retry: Retry) -> bool {
         let strategy = self.config.retry.as_ref();
-        strategy.is_some_and(|it| it.can_retry(attempt.attempt)) && !self.is_draining()
+        self.is_worth_it(retry)
+            && strategy.is_some_and(|it| it.can_retry(attempt.attempt))
+            && !self.is_draining()
+    }
+
+    const fn is_worth_it(&self, retry: Retry) -> bool {
+        match retry {
+            Retry::No => false,
+            Retry::IfRepeatable => self.config.is_repeatable,
+            Retry::Yes | Retry::After(_) => true,
+        }
+    }
+
+    /// Sees to it that retries are counted from the first one on that costs its destination some.
+    ///
+    /// To be called while the attempt that asks for it still has its permit.
+    #[cold]
+    pub(super) fn begin_budget(&mut self, attempt: AttemptId, sign: CallSign, now: ProcessingTime) {
+        let is_counted = self.channels.is_some() || self.config.retry_budget.is_none();
+        if is_counted || !sign.is_drop() {
+            return;
+        }
+        if attempt.attempt == AttemptId::TIMEOUT || !self.awaits(attempt) {
+            return;
+        }
+        self.make_single_channel(now);
+        let (attempts, retries) = (self.metrics.attempts, self.metrics.retries);
+        let ended = attempts.saturating_sub(retries + self.running as u64);
+        if let Some(channels) = &mut self.channels {
+            channels.note_earlier_calls(ended, now);
+        }
     }
 
     /// Moves a record to back-off, after an attempt that said `sign` of its destination.
@@ -135,7 +168,9 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let random = mix(self.config.seed, attempt.entry.as_u64(), attempt.attempt);
         let delay = match retry {
             Retry::After(delay) => delay,
-            Retry::Yes | Retry::No => strategy.backoff(attempt.attempt, random),
+            Retry::Yes | Retry::IfRepeatable | Retry::No => {
+                strategy.backoff(attempt.attempt, random)
+            }
         };
         let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
         let due = now + delay;
@@ -146,7 +181,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             return self.run_out(attempt.entry, Some(TooLate::Retry { delay, left }), now);
         }
         // Whoever was told when to come again costs its destination no more than that.
-        let costs_token = retry == Retry::Yes && sign.is_drop();
+        let costs_token = !matches!(retry, Retry::After(_)) && sign.is_drop();
         let channel = in_flight.channel;
         self.rest_until(attempt, due);
         let channels = self.channels.as_mut().filter(|_| costs_token);

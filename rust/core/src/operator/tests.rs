@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::element::Timestamp;
-use crate::policy::CallSign;
+use crate::policy::{CallSign, RetryBudgetConfig};
 use crate::retry::AsyncRetryStrategy;
 
 mod restored;
@@ -352,7 +352,7 @@ fn an_attempt_that_took_too_long_is_the_last_one_where_a_second_call_does_harm()
     let mut operator = operator(OutputMode::Ordered, 2, |config| {
         retry_twice(config);
         config.attempt_timeout = Some(Duration::from_nanos(3));
-        config.repeats_timed_out = false;
+        config.is_repeatable = false;
         config.on_failure = FailurePolicy::Emit;
     });
     let calls = put(&mut operator, "ab", 0);
@@ -369,6 +369,50 @@ fn an_attempt_that_took_too_long_is_the_last_one_where_a_second_call_does_harm()
     assert_eq!(started(&mut operator), []);
     let found = failures(&mut operator);
     assert_eq!(found, [Failure::AttemptTimedOut(Some("down")), Failure::AttemptTimedOut(None)]);
+}
+
+#[test]
+fn what_may_have_been_carried_out_is_called_again_only_where_that_does_no_harm() {
+    for is_repeatable in [true, false] {
+        let mut operator = operator(OutputMode::Ordered, 2, |config| {
+            retry_twice(config);
+            config.is_repeatable = is_repeatable;
+            config.on_failure = FailurePolicy::Emit;
+        });
+        let calls = put(&mut operator, "ab", 0);
+
+        fail(&mut operator, calls[0], Retry::IfRepeatable, 1);
+        fail(&mut operator, calls[1], Retry::Yes, 1);
+
+        assert_eq!(operator.pending_retries(), if is_repeatable { 2 } else { 1 });
+        let expected = if is_repeatable { vec![] } else { vec![Failure::Function("down")] };
+        assert_eq!(failures(&mut operator), expected);
+    }
+}
+
+#[test]
+fn retries_are_counted_from_the_first_one_on() {
+    let mut operator = operator(OutputMode::Unordered, 40, |config| {
+        config.retry = Some(AsyncRetryStrategy::fixed_delay(3, Duration::from_nanos(1)));
+        config.retry_budget = Some(RetryBudgetConfig::new(0.2, 0));
+        config.on_failure = FailurePolicy::Emit;
+    });
+    let calls = put(&mut operator, &"a".repeat(34), 0);
+    let (bad, good) = calls.split_at(11);
+    for it in good {
+        reply(&mut operator, *it, 'A', 1);
+    }
+    assert!(operator.limit_metrics(at(1)).is_none(), "nothing bounds calls that succeed");
+
+    for it in bad {
+        fail(&mut operator, *it, Retry::Yes, 2);
+    }
+    operator.handle_time(at(3));
+
+    // A fifth of the 23 that succeeded and of the 11 that failed.
+    assert_eq!(started(&mut operator).len(), 6);
+    let metrics = operator.limit_metrics(at(3)).unwrap();
+    assert_eq!((metrics.retries_held, metrics.retries_waiting), (6, 5));
 }
 
 #[test]

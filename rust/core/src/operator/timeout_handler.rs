@@ -164,6 +164,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
 
     /// Ends an attempt that took too long; the record may get another one.
     fn time_out_attempt(&mut self, attempt: AttemptId, now: ProcessingTime) {
+        let repeats = self.may_retry(attempt.first(), Retry::IfRepeatable);
+        if repeats {
+            self.begin_budget(attempt, CallSign::TimedOut, now);
+        }
         let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.awaits(attempt));
         let Some(in_flight) = in_flight.filter(|_| !self.is_closed) else { return };
         if in_flight.calls == Calls::Both {
@@ -180,8 +184,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             channels.observe_attempt(channel, entry, attempt, since, now, CallSign::TimedOut);
             channels.expire_call(channel, now.nanos_since(since));
         }
-        if self.config.repeats_timed_out && self.may_retry(attempt) {
-            self.back_off(attempt, Retry::Yes, CallSign::TimedOut, now);
+        if repeats {
+            self.back_off(attempt, Retry::IfRepeatable, CallSign::TimedOut, now);
         } else {
             self.metrics.timeouts += 1;
             let last = self.last_failures.remove(&attempt.entry);

@@ -74,6 +74,16 @@ impl RetryBudget {
         self.deposit(self.config.deposit());
     }
 
+    /// Deposits for first attempts that ended since the origin of time while nobody counted. They
+    /// are taken to have come evenly, so those of the last ten seconds earn something.
+    pub fn on_earlier_attempts(&mut self, count: u64, now: ProcessingTime) {
+        self.turn(now);
+        let passed = u128::from(now.as_nanos().max(1));
+        let recent = u128::from(count) * self.config.lasts.as_nanos().min(passed) / passed;
+        let recent = u64::try_from(recent).unwrap_or(u64::MAX);
+        self.deposit(recent.saturating_mul(self.config.deposit()));
+    }
+
     /// Gives back what a retry cost that was answered: its destination is well, and what has waited
     /// comes as fast as it answers.
     pub fn on_answered_retry(&mut self, now: ProcessingTime) {
@@ -169,6 +179,16 @@ mod tests {
         assert_eq!(budget.ready_at(at(2)), ProcessingTime::NEVER);
         budget.on_first_attempt(at(3));
         assert_eq!(budget.ready_at(at(3)), at(3));
+    }
+
+    #[test]
+    fn of_earlier_calls_those_of_ten_seconds_count() {
+        let mut budget = RetryBudget::new(RetryBudgetConfig::new(0.2, 0), at(0));
+        budget.on_earlier_attempts(23, at(7_000));
+        assert_eq!(retries(&mut budget, at(7_000)), 4);
+        let mut budget = RetryBudget::new(RetryBudgetConfig::new(0.2, 0), at(0));
+        budget.on_earlier_attempts(1_000, at(200_000));
+        assert_eq!(retries(&mut budget, at(200_000)), 10);
     }
 
     #[test]

@@ -228,16 +228,31 @@ impl Model {
             return Handled::TimeoutAnswered;
         };
         let nanos = self.now.as_nanos() - since.as_nanos();
+        self.begin_budget(attempt, completion.retry, completion.sign);
         self.tell_end(value, |_| completion.sign);
         self.note_ended(value, self.now.saturating_since(since));
         if self.back_off(value, completion.retry, completion.sign, completion.outcome.err()) {
             return Handled::Retried(nanos);
         }
-        let may_retry = completion.retry != Retry::No && self.config.retry.is_some();
+        let may_retry = self.is_worth_it(completion.retry) && self.config.retry.is_some();
         let is_exhausted = may_retry && attempt.attempt > 1;
         let failure = if is_exhausted { Failure::RetriesExhausted } else { Failure::Function };
         self.finish(value, completion.outcome.map_err(failure));
         Handled::Final(nanos)
+    }
+
+    const fn is_worth_it(&self, retry: Retry) -> bool {
+        match retry {
+            Retry::No => false,
+            Retry::IfRepeatable => self.config.is_repeatable,
+            Retry::Yes | Retry::After(_) => true,
+        }
+    }
+
+    /// Whether an attempt that ended so is followed by another one.
+    pub(super) fn may_retry(&self, attempt: AttemptId, retry: Retry) -> bool {
+        let can_retry = self.config.retry.is_some_and(|it| it.can_retry(attempt.attempt));
+        self.is_worth_it(retry) && can_retry && !self.is_draining()
     }
 
     pub(super) fn back_off(
@@ -249,17 +264,16 @@ impl Model {
     ) -> bool {
         let (seed, now, attempt) = (self.config.seed, self.now, self.get(value).attempt());
         let Some(strategy) = self.config.retry else { return false };
+        if !self.may_retry(attempt, retry) {
+            return false;
+        }
         let delay = match retry {
-            Retry::No => return false,
             Retry::After(delay) => delay,
-            Retry::Yes => {
+            Retry::No | Retry::IfRepeatable | Retry::Yes => {
                 let random = mix(seed, attempt.entry.as_u64(), attempt.attempt);
                 strategy.backoff(attempt.attempt, random)
             }
         };
-        if self.is_draining() || !strategy.can_retry(attempt.attempt) {
-            return false;
-        }
         let held = self.get(value);
         held.last_failure = failure.or(held.last_failure);
         match held.deadline {
@@ -268,7 +282,8 @@ impl Model {
                 self.run_out(value, Some(TooLate::Retry { delay, left }));
             }
             _ => {
-                let lacks_token = retry == Retry::Yes && sign.is_drop() && !self.take_token(value);
+                let costs_token = !matches!(retry, Retry::After(_)) && sign.is_drop();
+                let lacks_token = costs_token && !self.take_token(value);
                 self.get(value).state = State::BackOff { due: now + delay, lacks_token };
             }
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sparkawait_core::element::{Key, StreamElement};
 use sparkawait_core::flow::ChannelConfig;
-use sparkawait_core::operator::{AttemptId, Failure, OutputMode, Refusal, SnapshotState};
+use sparkawait_core::operator::{AttemptId, Failure, OutputMode, Refusal, Retry, SnapshotState};
 use sparkawait_core::policy::{
     CallPolicy, CallSign, ChannelPolicy, Costs, EndedCall, PolicyConfig, RateGate, RateLimits,
     RetryBudget, usual_costs,
@@ -158,9 +158,7 @@ impl Model {
         }
         let State::Running { since, .. } = self.get_ref(value).state else { return };
         if self.config.channels.is_none() {
-            self.config.channels = Some(ChannelConfig::single(PolicyConfig::NONE));
-            self.call_times.clear();
-            self.assigned.insert(None, 0);
+            self.make_single();
         }
         self.asked_pauses += 1;
         let (channel, now) = (self.channel(value), self.now);
@@ -168,6 +166,30 @@ impl Model {
         if let Some(policy) = self.policy(channel) {
             policy.pause_until(now + delay, since, now);
         }
+    }
+
+    /// Puts all records on one channel, where there are none.
+    fn make_single(&mut self) {
+        let retry_budget = self.config.retry_budget;
+        let policy = PolicyConfig { retry_budget, ..PolicyConfig::NONE };
+        self.config.channels = Some(ChannelConfig::single(policy));
+        self.call_times.clear();
+        self.assigned.insert(None, 0);
+    }
+
+    /// Counts retries from the first one on that costs its destination some.
+    pub(super) fn begin_budget(&mut self, attempt: AttemptId, retry: Retry, sign: CallSign) {
+        let is_counted = self.config.channels.is_some() || self.config.retry_budget.is_none();
+        if is_counted || !sign.is_drop() || !self.may_retry(attempt, retry) {
+            return;
+        }
+        self.make_single();
+        let running = self.held().filter(|it| it.is_running()).count() as u64;
+        let ended = self.metrics.attempts.saturating_sub(self.metrics.retries + running);
+        let now = self.now;
+        let _ = self.policy(None);
+        let policed = self.policies.get_mut(&None).and_then(|it| it.retries.as_mut());
+        policed.expect("there is a budget").budget.on_earlier_attempts(ended, now);
     }
 
     /// Fails what waits for a destination that dropped its calls, where nothing is to wait for that.

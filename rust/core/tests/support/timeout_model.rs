@@ -81,10 +81,12 @@ impl Model {
         if self.is_closed || !self.get(value).is_running() {
             return;
         }
+        let attempt = self.get(value).attempt();
+        self.begin_budget(attempt, Retry::IfRepeatable, CallSign::TimedOut);
         self.tell_end(value, |_| CallSign::TimedOut);
         self.note_if_running(value);
         self.cancel(value);
-        if !self.back_off(value, Retry::Yes, CallSign::TimedOut, None) {
+        if !self.back_off(value, Retry::IfRepeatable, CallSign::TimedOut, None) {
             self.metrics.timeouts += 1;
             let last = self.get(value).last_failure;
             self.finish(value, Err(Failure::AttemptTimedOut(last)));

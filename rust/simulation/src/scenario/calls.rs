@@ -27,7 +27,7 @@ pub struct CallPlan {
     /// Nanoseconds of an attempt.
     pub attempt_timeout: Option<u64>,
     /// Whether an attempt that took too long may be followed by another one.
-    pub repeats_timed_out: bool,
+    pub is_repeatable: bool,
     /// Further attempts.
     pub retry: Option<RetryPlan>,
     /// Second calls.
@@ -124,7 +124,7 @@ impl CallPlan {
             max_concurrency: (1 + random.below(capacity)).min(pick(random, &COUNTS)),
             timeout,
             attempt_timeout,
-            repeats_timed_out: random.in_a_hundred(75),
+            is_repeatable: random.in_a_hundred(75),
             retry,
             hedge: maybe(random, of_pairs, |random| HedgePlan {
                 after: maybe(random, 70, |random| pick(random, &TIMES[..6])),

@@ -183,7 +183,7 @@ fn outcomes(group: &ReplyGroup) -> Vec<(AttemptId, Said)> {
         let nanos = |it: Duration| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX);
         let (retry, after) = match failed.retry {
             Retry::No => (false, None),
-            Retry::Yes => (true, None),
+            Retry::Yes | Retry::IfRepeatable => (true, None),
             Retry::After(after) => (true, Some(nanos(after))),
         };
         let pause = failed.pause.map(nanos);

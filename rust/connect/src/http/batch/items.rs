@@ -17,8 +17,8 @@ use sparkawait_task::error::{CallFailure, StartError, TaskError};
 use super::item::Item;
 use crate::http::call::{Found, Outcome};
 use crate::http::config::{HttpConfig, Returns};
-use crate::http::failure::{Failed, QUOTED, Repeats, host_label, status_failure};
-use crate::http::request::repeats;
+use crate::http::failure::{Failed, QUOTED, RetryStatuses, host_label, status_failure};
+use crate::http::request::retry_statuses;
 use crate::json::elements::elements;
 use crate::json::{Decoded, JsonRows};
 use crate::json_path::JsonPath;
@@ -39,7 +39,7 @@ pub(crate) struct ItemReader {
     retry: Vec<String>,
     success: Vec<(u16, u16)>,
     missing: Vec<u16>,
-    repeats: Repeats,
+    retry_statuses: RetryStatuses,
 }
 
 /// What tells which row an item belongs to.
@@ -102,7 +102,7 @@ impl ItemReader {
             retry: batch.retry.clone(),
             success: config.success.clone(),
             missing: config.missing.clone(),
-            repeats: repeats(config),
+            retry_statuses: retry_statuses(config),
         }))
     }
 
@@ -241,7 +241,8 @@ impl ItemReader {
             if !self.success.iter().any(|(first, last)| (*first..=*last).contains(&code)) {
                 let host = format!("{} has for the row, and", self.host);
                 let body = error.unwrap_or_default().as_bytes();
-                let failed = status_failure(&host, status, &HeaderMap::new(), body, self.repeats);
+                let headers = HeaderMap::new();
+                let failed = status_failure(&host, status, &headers, body, &self.retry_statuses);
                 let retry = if worth_it { Retry::Yes } else { failed.retry };
                 return Some(Outcome::Failed(Box::new(Failed { retry, ..failed })));
             }

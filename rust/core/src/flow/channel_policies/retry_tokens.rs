@@ -23,6 +23,13 @@ impl ChannelPolicies {
         }
     }
 
+    /// Notes first attempts of the first channel that ended while nobody counted.
+    pub(in crate::flow) fn earn_earlier(&mut self, count: u64, now: ProcessingTime) {
+        if let Some(line) = self.channels.first_mut().and_then(|it| it.retries.as_mut()) {
+            line.earn_earlier(count, now);
+        }
+    }
+
     /// Takes a token for the next attempt of a record, which waits in line otherwise.
     pub(in crate::flow) fn take_token(
         &mut self,

@@ -416,6 +416,13 @@ impl ChannelTable {
         }
     }
 
+    /// Notes the first attempts that ended before there was a channel for all records.
+    pub fn note_earlier_calls(&mut self, count: u64, now: ProcessingTime) {
+        if let Some(policies) = &mut self.policies {
+            policies.earn_earlier(count, now);
+        }
+    }
+
     /// Returns for how many nanoseconds limits in time have let nothing start in a channel: a record
     /// that was never called does not age in them.
     #[inline]

@@ -9,7 +9,7 @@ use sparkawait_core::operator::AttemptId;
 use crate::limits::Limits;
 use crate::rules::{Ended, Next, RULES};
 use crate::scenario::{Failing, Mode, Scenario};
-use crate::trace::{Broken, Id, Path, Said, child_id, head_id};
+use crate::trace::{Asks, Broken, Id, Path, Said, child_id, head_id};
 
 mod cache;
 pub mod requests;
@@ -294,14 +294,16 @@ impl Model {
         }
         let Some(row) = here.rows.get_mut(&id) else { return };
         row.live -= 1;
-        row.answered_at = Some((here.parks, asks_for_retry(said, here.is_branch)));
+        let asks = asks_for_retry(said, here.is_branch, &here.plan);
+        // Another call that flies is waited for: that hurts nobody, whatever has become of this one.
+        let is_left = asks || matches!(said, Said::Failure { asks: Asks::IfRepeatable, .. });
+        row.answered_at = Some((here.parks, is_left));
         if let Said::Failure { pause: Some(nanos), .. } = said {
             let channel = row.channel.filter(|_| here.plan.channels.is_some());
             here.told.push(AskedPause { channel, until: now + nanos, started: call.started });
         }
         let is_beside = row.live > 0;
-        let asks = asks_for_retry(said, here.is_branch);
-        if asks && is_beside {
+        if is_left && is_beside {
             return;
         }
         let attempts = row.attempts;

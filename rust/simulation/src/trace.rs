@@ -50,6 +50,17 @@ pub struct Path {
     pub values: Vec<Vec<Option<i64>>>,
 }
 
+/// Whether a failure asks for another attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// It is final.
+    No,
+    /// Where nobody is hurt by a second call: this one may have been carried out.
+    IfRepeatable,
+    /// This one was not carried out.
+    Yes,
+}
+
 /// What a call says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
@@ -65,7 +76,7 @@ pub enum Said {
     /// It failed.
     Failure {
         /// Whether another attempt may be worth it.
-        retry: bool,
+        asks: Asks,
         /// When that is to be made, in nanoseconds from then.
         after: Option<u64>,
         /// For how many nanoseconds its destination asks not to be called.

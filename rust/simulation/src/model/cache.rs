@@ -9,7 +9,7 @@ use sparkawait_core::operator::AttemptId;
 
 use super::site::Checked;
 use crate::scenario::{CachePlan, CallPlan};
-use crate::trace::{Broken, Id, Path, Said};
+use crate::trace::{Asks, Broken, Id, Path, Said};
 
 type Key = (Option<i64>, Option<i64>);
 
@@ -83,14 +83,15 @@ fn plain(said: Said) -> Said {
 /// As those hear it that were not called: their destination has asked the other one for a pause.
 fn overheard(said: Said) -> Said {
     match said {
-        Said::Failure { retry, after, .. } => Said::Failure { retry, after, pause: None },
+        Said::Failure { asks, after, .. } => Said::Failure { asks, after, pause: None },
         said @ Said::Results { .. } => said,
     }
 }
 
 const fn asks_for_retry(said: Said) -> bool {
     match said {
-        Said::Results { retry, .. } | Said::Failure { retry, .. } => retry,
+        Said::Results { retry, .. } => retry,
+        Said::Failure { asks, .. } => !matches!(asks, Asks::No),
     }
 }
 

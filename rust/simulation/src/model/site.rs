@@ -10,7 +10,7 @@ use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 use crate::limits::{Left, Limits, Settled};
 use crate::rules::{RULES, Wait};
 use crate::scenario::{CallPlan, Failing, HedgePlan, Mode, OperatorPlan};
-use crate::trace::{Broken, Id, Path, Said};
+use crate::trace::{Asks, Broken, Id, Path, Said};
 
 pub(super) type Checked<T = ()> = Result<T, Broken>;
 
@@ -191,14 +191,16 @@ pub(super) fn outcome_of(said: Said, is_branch: bool) -> Outcome {
 }
 
 /// Several results beside others are a failure, and that is final.
-pub(super) fn asks_for_retry(said: Said, is_branch: bool) -> bool {
+pub(super) fn asks_for_retry(said: Said, is_branch: bool, plan: &CallPlan) -> bool {
     match said {
         Said::Results { count, .. }
             if count > 1 && is_branch && RULES.several_beside_others_fail =>
         {
             false
         }
-        Said::Results { retry, .. } | Said::Failure { retry, .. } => retry,
+        Said::Results { retry, .. } => retry,
+        Said::Failure { asks: Asks::IfRepeatable, .. } => plan.is_repeatable,
+        Said::Failure { asks, .. } => asks == Asks::Yes,
     }
 }
 

@@ -16,7 +16,7 @@ use crate::columns::{numbers, result_name};
 use crate::model::Cache;
 use crate::model::requests::Requests;
 use crate::random::Random;
-use crate::trace::{Path, Said, What, choice};
+use crate::trace::{Asks, Path, Said, What, choice};
 
 impl World {
     /// Makes one letter of answers of one function.
@@ -45,8 +45,8 @@ impl World {
                     retries.push(retry);
                     values.extend((0..i64::from(count)).map(|it| serial * 8 + it));
                 }
-                Said::Failure { retry, after, pause } => {
-                    failures.push(failed_call(attempt, retry, after, pause));
+                Said::Failure { asks, after, pause } => {
+                    failures.push(failed_call(attempt, asks, after, pause));
                 }
             }
         }
@@ -108,7 +108,7 @@ impl World {
             && !bucket.try_take(now)
         {
             let wait = self.model.sites[site].plan.hidden.map_or(1, |it| it.0 / it.1);
-            return Said::Failure { retry: true, after: Some(wait), pause: Some(wait) };
+            return Said::Failure { asks: Asks::Yes, after: Some(wait), pause: Some(wait) };
         }
         let mut rest = random.below(100);
         let mut is = |cases: usize| {
@@ -116,19 +116,20 @@ impl World {
             rest = if found { usize::MAX } else { rest - cases };
             found
         };
-        let failure = |retry, after, pause| Said::Failure { retry, after, pause };
+        let failure = |asks, after, pause| Said::Failure { asks, after, pause };
         if is(script.fails) {
-            return failure(false, None, None);
+            return failure(Asks::No, None, None);
         }
         if is(script.retries) {
-            return failure(true, None, None);
+            let is_known = random.in_a_hundred(60);
+            return failure(if is_known { Asks::Yes } else { Asks::IfRepeatable }, None, None);
         }
         if is(script.says_when) {
-            return failure(true, Some(random.next() % (script.most + 1)), None);
+            return failure(Asks::Yes, Some(random.next() % (script.most + 1)), None);
         }
         if is(script.pauses) {
             let pause = random.next() % 333_333_333;
-            return failure(true, Some(pause), Some(pause));
+            return failure(Asks::Yes, Some(pause), Some(pause));
         }
         let retry = is(script.returns_retry);
         let count = if random.in_a_hundred(script.nothing) {
@@ -156,7 +157,7 @@ impl World {
         let fails = random.in_a_hundred(30);
         self.next_serial += 1;
         let said = if fails {
-            Said::Failure { retry: false, after: None, pause: None }
+            Said::Failure { asks: Asks::No, after: None, pause: None }
         } else {
             Said::Results { serial: self.next_serial, count: 1, retry: false }
         };
@@ -191,7 +192,7 @@ impl World {
 
 fn failed_call(
     attempt: AttemptId,
-    retry: bool,
+    asks: Asks,
     after: Option<u64>,
     pause: Option<u64>,
 ) -> FailedCall {
@@ -201,10 +202,11 @@ fn failed_call(
         summary: "is down".to_owned(),
         cause: None,
     });
-    let retry = match after {
-        _ if !retry => Retry::No,
-        None => Retry::Yes,
-        Some(nanos) => Retry::After(Duration::from_nanos(nanos)),
+    let retry = match (asks, after) {
+        (Asks::No, _) => Retry::No,
+        (Asks::IfRepeatable, _) => Retry::IfRepeatable,
+        (Asks::Yes, None) => Retry::Yes,
+        (Asks::Yes, Some(nanos)) => Retry::After(Duration::from_nanos(nanos)),
     };
     let sign = if pause.is_some() { CallSign::Overloaded } else { retry.sign() };
     let pause = pause.map(Duration::from_nanos);

@@ -26,7 +26,7 @@ use super::noting::each_call;
 use super::{Shared, World};
 use crate::model::Source;
 use crate::scenario::CachePlan;
-use crate::trace::{Broken, Path, Said, What};
+use crate::trace::{Asks, Broken, Path, Said, What};
 
 /// The clock of caches, which lets no time pass.
 #[derive(Debug)]
@@ -181,13 +181,14 @@ fn outcomes(group: &ReplyGroup) -> Vec<(AttemptId, Said)> {
     }
     for failed in &group.failures {
         let nanos = |it: Duration| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX);
-        let (retry, after) = match failed.retry {
-            Retry::No => (false, None),
-            Retry::Yes | Retry::IfRepeatable => (true, None),
-            Retry::After(after) => (true, Some(nanos(after))),
+        let (asks, after) = match failed.retry {
+            Retry::No => (Asks::No, None),
+            Retry::IfRepeatable => (Asks::IfRepeatable, None),
+            Retry::Yes => (Asks::Yes, None),
+            Retry::After(after) => (Asks::Yes, Some(nanos(after))),
         };
         let pause = failed.pause.map(nanos);
-        said.push((failed.attempt, Said::Failure { retry, after, pause }));
+        said.push((failed.attempt, Said::Failure { asks, after, pause }));
     }
     said
 }

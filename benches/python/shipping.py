@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much does `sparkawait.spark.ship` add to a session, until its first row is there?
+"""How much does `sparkawait.ship` add to a session, until its first row is there?
 
 On a cluster of a master and a worker, whose executor has the package besides, so that the same
 program runs with and without. The wheel is the one that `SPARKAWAIT_WHEEL` names, or the one in
@@ -57,7 +57,7 @@ def _session(master: str, wheel: str, cluster: list[int]) -> tuple[float, float]
     processes = [os.getpid(), *cluster]
     start, spent = perf_counter(), _cpu_seconds(processes)
     if wheel:
-        sparkawait.spark.ship(spark, wheel=wheel)
+        sparkawait.ship(spark, wheel=wheel)
     sa.ordered_wait(spark.range(1, numPartitions=1), simulated()).collect()
     taken = perf_counter() - start, _cpu_seconds(processes) - spent
     spark.stop()

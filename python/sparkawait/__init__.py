@@ -28,7 +28,7 @@ if sys.platform == "win32":
 
 # Loads what the others need, and says what is in the way if that fails.
 from sparkawait._worker import address_space  # noqa: F401  # pyright: ignore[reportUnusedImport]  # isort: skip
-from sparkawait import arrow, retry
+from sparkawait import arrow, retry, typing
 from sparkawait._core import VERSION, Row
 from sparkawait.adaptive import Adaptive
 from sparkawait.cache import Cache
@@ -36,7 +36,7 @@ from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
 from sparkawait.circuit_breaker import CircuitBreaker
 from sparkawait.connectors import http, postgres, redis
-from sparkawait.durations import Duration
+from sparkawait.doctor.versions import show_versions
 from sparkawait.exceptions import (
     AsyncFunctionError,
     AsyncIOError,
@@ -52,8 +52,6 @@ from sparkawait.function_context import FunctionContext
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.functions import (
     AsyncFunction,
-    AsyncFunctionLike,
-    AsyncFunctionsLike,
     Batch,
     async_function,
 )
@@ -63,18 +61,18 @@ from sparkawait.rate_limit import RateLimit
 from sparkawait.retry import RetryAfter
 from sparkawait.retry_budget import RetryBudget
 from sparkawait.secrets import secret
-from sparkawait.sizes import Size
-from sparkawait.types import SchemaLike
 from sparkawait.wait_options import WaitOptions
 from sparkawait.watermark import WatermarkStrategy
 
 if TYPE_CHECKING:
+    from sparkawait import spark, testing
     from sparkawait.spark import (
         AsyncUserDefinedFunction,
         Metrics,
         async_udf,
         key_ordered_wait,
         ordered_wait,
+        ship,
         unordered_wait,
     )
 
@@ -82,8 +80,6 @@ __all__ = [
     "Adaptive",
     "AsyncFunction",
     "AsyncFunctionError",
-    "AsyncFunctionLike",
-    "AsyncFunctionsLike",
     "AsyncIOError",
     "AsyncUserDefinedFunction",
     "Batch",
@@ -92,7 +88,6 @@ __all__ = [
     "Channels",
     "CircuitBreaker",
     "ConfigurationError",
-    "Duration",
     "ElementTimeoutError",
     "ErrorKind",
     "FunctionContext",
@@ -107,8 +102,6 @@ __all__ = [
     "RetryAfter",
     "RetryBudget",
     "Row",
-    "SchemaLike",
-    "Size",
     "SnapshotError",
     "WaitOptions",
     "WatermarkStrategy",
@@ -123,6 +116,11 @@ __all__ = [
     "redis",
     "retry",
     "secret",
+    "ship",
+    "show_versions",
+    "spark",
+    "testing",
+    "typing",
     "unordered_wait",
 ]
 
@@ -134,6 +132,7 @@ _SPARK = frozenset(
         "async_udf",
         "key_ordered_wait",
         "ordered_wait",
+        "ship",
         "unordered_wait",
     }
 )
@@ -141,6 +140,8 @@ _SPARK = frozenset(
 
 def __getattr__(name: str) -> Any:
     """Imports the Spark functions when they are asked for, so that the rest needs no PySpark."""
+    if name == "testing":
+        return importlib.import_module("sparkawait.testing")
     if name == "spark" or name in _SPARK:
         spark = _import_spark()
         return spark if name == "spark" else getattr(spark, name)

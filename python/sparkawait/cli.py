@@ -162,7 +162,7 @@ def _add_doctors_options(doctor: argparse.ArgumentParser) -> None:
     doctor.add_argument(
         "--ship",
         action="store_true",
-        help="send the driver's wheel to the executors first, as sparkawait.spark.ship does",
+        help="send the driver's wheel to the executors first, as sparkawait.ship does",
     )
     doctor.add_argument(
         "--timeout",

@@ -29,7 +29,15 @@ from sparkawait._plan.ddl import (
 )
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = ["COLLATION", "INTERVAL", "SchemaLike", "timestamps_of", "to_result", "to_schema"]
+__all__ = [
+    "COLLATION",
+    "INTERVAL",
+    "ReturnsLike",
+    "SchemaLike",
+    "timestamps_of",
+    "to_result",
+    "to_schema",
+]
 
 
 class SparkType(Protocol):
@@ -47,6 +55,9 @@ class ArrowSchema(Protocol):
 SchemaLike: TypeAlias = str | pa.Schema | SparkType | ArrowSchema
 """A DDL string such as ``"name string, tier int not null"``, a `pyarrow.Schema`, a PySpark
 ``StructType``, or any other object with ``__arrow_c_schema__``."""
+
+ReturnsLike: TypeAlias = SchemaLike | pa.DataType
+"""What a column function returns: columns, or a type alone."""
 
 
 def to_schema(value: object, name: str = "schema") -> pa.Schema:

@@ -47,7 +47,7 @@ def session(settings: dict[str, str], more: dict[str, str] | None = None) -> Spa
 def main(path: str) -> None:
     settings = json.loads(Path(path).read_text())
     spark = session(settings)
-    sparkawait.spark.ship(spark, wheel=settings["wheel"])
+    sparkawait.ship(spark, wheel=settings["wheel"])
     numbers = spark.range(settings["rows"], numPartitions=4)
     results: dict[str, object] = {}
     if settings["mode"] == "ordered":

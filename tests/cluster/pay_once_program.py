@@ -86,7 +86,7 @@ def main(path: str) -> None:
     # A session of its own for copies of tasks, of which there are to be none in the others.
     for more, names in (({}, ["lost_output", "lost_rows"]), (SPECULATION, ["speculation"])):
         spark = session(settings, more)
-        sparkawait.spark.ship(spark, wheel=settings["wheel"])
+        sparkawait.ship(spark, wheel=settings["wheel"])
         jobs = Jobs(spark, settings)
         counts += [getattr(jobs, name)() for name in names]
         spark.stop()

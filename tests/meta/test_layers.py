@@ -33,6 +33,7 @@ PUBLIC_MODULES = {
     "secrets",
     "sizes",
     "types",
+    "typing",
     "wait_options",
     "watermark",
 }
@@ -121,6 +122,18 @@ def test_every_public_name_of_a_module_exists():
 
     missing = [name for name in sparkawait.__all__ if not hasattr(sparkawait, name)]
     assert missing == []
+
+
+def test_completion_finds_what_needs_no_further_import():
+    program = """
+import sparkawait as sa
+print(set(dir(sa)) >= {"ship", "show_versions", "spark", "testing", "typing"})
+print(sa.testing.simulated("7ms").name, sa.typing.Row is sa.Row)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split() == ["True", "Simulated", "True"]
 
 
 def test_the_package_carries_its_types():

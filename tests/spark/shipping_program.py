@@ -45,7 +45,7 @@ def session(kind: str, python: str, servers: str) -> SparkSession:
 
 def refusal(spark: SparkSession, wheel: str) -> str:
     try:
-        sparkawait.spark.ship(spark, wheel=wheel)
+        sparkawait.ship(spark, wheel=wheel)
     except sa.ConfigurationError as error:
         return str(error)
     return "nothing was raised"
@@ -81,7 +81,7 @@ def main(out: str, wheel: str, python: str, servers: str, kind: str) -> None:
     results: dict[str, object] = {}
     results["unfit"] = refusal(spark, wheel.replace("linux", "win"))
     for _ in range(2):
-        sparkawait.spark.ship(spark, wheel=wheel)
+        sparkawait.ship(spark, wheel=wheel)
     results["another"] = refusal(spark, f"{wheel}.other")
     rows = sa.ordered_wait(spark.range(3), place).collect()
     results["rows"] = [row.asDict() for row in rows]

@@ -35,4 +35,4 @@ def test_a_function_runs_with_400_megabytes_and_with_less_the_error_says_what_is
     assert "bounded to 300 MB" in done.stderr
     assert "raise spark.executor.pyspark.memory" in done.stderr
     assert "cannot join thread" not in done.stderr
-    assert "sparkawait.spark.ship(spark)" not in done.stderr
+    assert "sparkawait.ship(spark)" not in done.stderr

@@ -170,7 +170,7 @@ def test_a_worker_without_sparkawait_names_both_pythons_and_the_setting():
     assert sentence == (
         f"ImportError: Spark's Python workers run {sys.executable}, which cannot import sparkawait"
         f" (No module named 'sparkawait'); the driver runs {sys.executable} and has sparkawait"
-        f" {sa.__version__}. Send it along with sparkawait.spark.ship(spark), install it for the"
+        f" {sa.__version__}. Send it along with sparkawait.ship(spark), install it for the"
         " workers'"
         " Python, or name another Python with PYSPARK_PYTHON, spark.pyspark.python or, for Spark"
         " Connect, spark.sql.execution.pyspark.python"
@@ -242,7 +242,7 @@ def test_a_python_of_the_workers_without_sparkawait_is_refused_by_the_call(
         " (ModuleNotFoundError: No module named 'sparkawait'); the driver runs"
         f" {sys.executable}. Set PYSPARK_PYTHON (spark.pyspark.python for spark-submit) to it"
         ' before the session starts: os.environ["PYSPARK_PYTHON"] = sys.executable; or send'
-        " sparkawait along with sparkawait.spark.ship(spark)"
+        " sparkawait along with sparkawait.ship(spark)"
     )
 
 

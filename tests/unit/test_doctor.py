@@ -10,6 +10,7 @@ import threading
 
 import pytest
 
+import sparkawait as sa
 from sparkawait import cli
 from sparkawait.doctor import probe
 from sparkawait.doctor.java import look_for_java
@@ -110,7 +111,7 @@ def test_a_worker_without_sparkawait_is_a_problem(report, told):
     other = {**told, "sparkawait": {"error": "ModuleNotFoundError: No module named 'sparkawait'"}}
 
     assert not compare_packages(report, told, other)
-    assert "sparkawait.spark.ship(spark)" in texts(report, "sparkawait")[0]
+    assert "sparkawait.ship(spark)" in texts(report, "sparkawait")[0]
 
 
 def test_another_pyarrow_is_a_warning(report, told):
@@ -143,6 +144,21 @@ def test_the_probe_needs_the_standard_library_only():
         check=False,
     )
     assert result.returncode == 0, result.stderr
+
+
+def test_show_versions_prints_what_a_bug_report_needs(monkeypatch, capsys, java):
+    java(says("17.0.11"))
+    known = {"pyspark": "4.3.0", "pyarrow": "26.0.1"}
+    monkeypatch.setattr(probe, "version", known.get)
+
+    assert sa.show_versions() is None
+
+    told = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
+    assert told.keys() == {"sparkawait", "Python", "platform", "Java", *probe.PACKAGES}
+    assert told["sparkawait"] == sa.__version__
+    assert told["Java"] == "17.0.11, of JAVA_HOME"
+    assert {name: it for name, it in told.items() if name in known} == known
+    assert told["uvloop"] == "not installed"
 
 
 def test_calls_without_spark_come_back(report):

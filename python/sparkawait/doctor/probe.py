@@ -41,9 +41,9 @@ def look(shipped: str = "") -> dict[str, object]:
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
         "executable": sys.executable,
-        "platform": _platform(),
+        "platform": system(),
         "sparkawait": _sparkawait(shipped),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: version(name) for name in PACKAGES},
         "memory_mb": _memory(),
         "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         "temporary_folder": _attempt(_write),
@@ -69,15 +69,16 @@ def _attempt(action: object) -> str | None:
     return None
 
 
-def _platform() -> str:
+def system() -> str:
+    """Returns the system, the processor, and the C library or the release."""
     library = ""
     if platform.system() == "Linux":
         try:
             library = os.confstr("CS_GNU_LIBC_VERSION") or ""
         except (ValueError, OSError):
             library = "musl"
-    version = platform.mac_ver()[0] if platform.system() == "Darwin" else library
-    return f"{platform.system()} {platform.machine()} {version}".rstrip()
+    release = platform.mac_ver()[0] if platform.system() == "Darwin" else library
+    return f"{platform.system()} {platform.machine()} {release}".rstrip()
 
 
 def _sparkawait(shipped: str) -> dict[str, str]:
@@ -97,7 +98,8 @@ def _sparkawait(shipped: str) -> dict[str, str]:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _version(name: str) -> str | None:
+def version(name: str) -> str | None:
+    """Returns the version of a package, if there is one."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -69,7 +69,7 @@ def compare_packages(report: Report, driver: Mapping[str, Any], worker: Mapping[
     if "error" in there:
         text = (
             f"cannot be imported ({there['error']}); send it along with"
-            " sparkawait.spark.ship(spark), which `sparkawait doctor --ship` tries, or install it"
+            " sparkawait.ship(spark), which `sparkawait doctor --ship` tries, or install it"
             " there"
         )
         report.add(place, "sparkawait", text, Status.PROBLEM)

@@ -133,7 +133,7 @@ def _open(build: int, version: str, python: str, arrow: str, contents: bytes) ->
         message = (
             f"Spark's Python workers run {sys.executable}, which cannot import sparkawait"
             f" ({error}); the driver runs {python} and has sparkawait {version}. Send it along with"
-            " sparkawait.spark.ship(spark), install it for the workers' Python, or name another"
+            " sparkawait.ship(spark), install it for the workers' Python, or name another"
             " Python with PYSPARK_PYTHON, spark.pyspark.python or, for Spark Connect,"
             " spark.sql.execution.pyspark.python"
         )

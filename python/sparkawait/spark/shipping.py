@@ -62,7 +62,7 @@ def ship(spark: SparkSession, *, wheel: str | os.PathLike[str] | None = None) ->
 
     Examples:
         >>> spark = SparkSession.builder.remote("sc://cluster").getOrCreate()  # doctest: +SKIP
-        >>> sparkawait.spark.ship(spark)  # doctest: +SKIP
+        >>> sparkawait.ship(spark)  # doctest: +SKIP
     """
     found = Wheel.installed() if wheel is None else Wheel.read(_path(wheel))
     if found.version != sparkawait.__version__:

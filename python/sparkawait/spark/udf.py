@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -43,7 +43,7 @@ from sparkawait.spark.udf_options import (
 )
 from sparkawait.spark.values_function import ValuesFunction, with_fallback
 from sparkawait.spark.workers import require_packages
-from sparkawait.types import SchemaLike
+from sparkawait.types import ReturnsLike
 from sparkawait.wait_options import COLUMN_OPTIONS, ColumnArguments, WaitOptions
 
 if TYPE_CHECKING:
@@ -51,9 +51,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = ["AsyncUserDefinedFunction", "async_udf"]
-
-ReturnsLike: TypeAlias = SchemaLike | pa.DataType
-"""What a column function returns: columns, or a type alone."""
 
 _HAS_ARROW_UDF = hasattr(F, "arrow_udf")
 """Since Spark 4.1; before, columns pass through pandas."""

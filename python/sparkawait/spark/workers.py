@@ -81,7 +81,7 @@ def check_workers(df: DataFrame) -> None:
             f"Spark's Python workers would run {python}, {problem}; the driver runs"
             f" {sys.executable}. Set PYSPARK_PYTHON (spark.pyspark.python for spark-submit) to it"
             ' before the session starts: os.environ["PYSPARK_PYTHON"] = sys.executable; or send'
-            " sparkawait along with sparkawait.spark.ship(spark)"
+            " sparkawait along with sparkawait.ship(spark)"
         )
         raise ConfigurationError(msg, ErrorKind.WORKERS_UNFIT)
 

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names for annotations: what the arguments of sparkawait may be.
+
+They are for code around sparkawait that passes such values on; a call needs none of them.
+
+```python
+def lookup(timeout: sa.typing.Duration, on_error: sa.typing.OnError = "fail") -> DataFrame: ...
+```
+"""
+
+from sparkawait._core import Row
+from sparkawait.carry_over import Emit, Vehicle
+from sparkawait.circuit_breaker import WhenOpen
+from sparkawait.columns import ColumnLike, ColumnsLike
+from sparkawait.durations import Duration
+from sparkawait.functions import AsyncFunctionLike, AsyncFunctionsLike, Results
+from sparkawait.rate_limit import Cost, Counts, Per, RateLimits, Scope
+from sparkawait.sizes import Size
+from sparkawait.types import ReturnsLike, SchemaLike
+from sparkawait.wait_options import OnError, Output
+
+__all__ = [
+    "AsyncFunctionLike",
+    "AsyncFunctionsLike",
+    "ColumnLike",
+    "ColumnsLike",
+    "Cost",
+    "Counts",
+    "Duration",
+    "Emit",
+    "OnError",
+    "Output",
+    "Per",
+    "RateLimits",
+    "Results",
+    "ReturnsLike",
+    "Row",
+    "SchemaLike",
+    "Scope",
+    "Size",
+    "Vehicle",
+    "WhenOpen",
+]

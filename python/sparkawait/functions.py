@@ -13,7 +13,7 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias, cast, overload
+from typing import Any, Generic, NoReturn, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from sparkawait._core import Row
 from sparkawait._plan.checks import MAX_BYTES, ObjectOf, flag, integer, shown
@@ -44,6 +44,8 @@ single column, also its value.
 """
 
 _Coroutine = Callable[..., Awaitable[Any]]
+_P = ParamSpec("_P")
+_A = TypeVar("_A", bound=Awaitable[Any])
 
 
 @dataclass(frozen=True)
@@ -172,12 +174,12 @@ AsyncFunctionsLike: TypeAlias = AsyncFunctionLike | Sequence[AsyncFunctionLike]
 """A function, or several that are called for a row side by side."""
 
 
-class FunctionFromCoroutine(AsyncFunction):
-    """An ``async def`` with a schema; still callable as the function it wraps."""
+class FunctionFromCoroutine(AsyncFunction, Generic[_P, _A]):
+    """An ``async def`` with a schema; still callable, and typed, as the function it wraps."""
 
     def __init__(
         self,
-        function: _Coroutine,
+        function: Callable[_P, _A],
         schema: SchemaLike | None = None,
         batch: Batch | None = None,
         *,
@@ -197,7 +199,7 @@ class FunctionFromCoroutine(AsyncFunction):
         """The name of the wrapped function."""
         return describe(self.function)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[Any]:
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _A:
         """Calls the wrapped function, as a test of it would."""
         return self.function(*args, **kwargs)
 
@@ -211,21 +213,24 @@ class FunctionFromCoroutine(AsyncFunction):
         return made, (self.function, self.schema, self.batch)
 
 
+_Declared: TypeAlias = FunctionFromCoroutine[..., Any]
+
+
 @overload
-def async_function(function: _Coroutine, /) -> FunctionFromCoroutine: ...
+def async_function(function: Callable[_P, _A], /) -> FunctionFromCoroutine[_P, _A]: ...
 @overload
 def async_function(
     schema: SchemaLike | None = None,
     *,
     batch: Batch | int | None = None,
     idempotent: bool | None = None,
-) -> Callable[[_Coroutine], FunctionFromCoroutine]: ...
+) -> Callable[[Callable[_P, _A]], FunctionFromCoroutine[_P, _A]]: ...
 def async_function(
     schema: SchemaLike | _Coroutine | None = None,
     *,
     batch: Batch | int | None = None,
     idempotent: bool | None = None,
-) -> FunctionFromCoroutine | Callable[[_Coroutine], FunctionFromCoroutine]:
+) -> _Declared | Callable[[Callable[..., Any]], _Declared]:
     """Declares what an ``async def`` returns, so that it can be called for every row.
 
     Without a schema, the columns are those of the return annotation: the fields of a dataclass,
@@ -245,7 +250,7 @@ def async_function(
 
     Returns:
         A decorator; used without parentheses, the decorated function. It can still be called and
-        awaited by itself.
+        awaited by itself, and type checkers know what it takes and returns.
 
     Raises:
         ConfigurationError: From the decorator, if the function is not ``async def`` or cannot be
@@ -262,7 +267,7 @@ def async_function(
     if callable(schema):
         return wrap_coroutine(schema)
 
-    def decorate(function: _Coroutine) -> FunctionFromCoroutine:
+    def decorate(function: Callable[..., Any]) -> _Declared:
         return wrap_coroutine(function, schema, batch, idempotent=idempotent)
 
     return decorate
@@ -274,7 +279,7 @@ def wrap_coroutine(
     batch: Batch | int | None = None,
     *,
     idempotent: bool | None = None,
-) -> FunctionFromCoroutine:
+) -> _Declared:
     """Wraps an ``async def``, or anything that is called like one.
 
     Raises:

@@ -207,6 +207,10 @@ lint-workflows: target/workflows/.packages ## holes and unknown words in .github
 	target/workflows/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	target/workflows/bin/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 
+.PHONY: signatures
+signatures: dev ## write what editors show of the wait functions, from the list of options
+	$(PY) tools/signatures.py
+
 .PHONY: fmt
 fmt: $(VENV)/.packages ## rewrite files into the project's format
 	cargo fmt --all

@@ -13,7 +13,6 @@ from tests.meta.repository import PACKAGE, ROOT, imported_modules
 # `demo` and `doctor` are programs that use the package, as a user's job would.
 PUBLIC_MODULES = {
     "adaptive",
-    "arrow",
     "cache",
     "carry_over",
     "channels",

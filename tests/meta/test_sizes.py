@@ -14,6 +14,9 @@ MAX_RUST_CODE_LINES = 500
 MAX_PYTHON_MODULE_LINES = 400
 MAX_TEST_FILE_LINES = 500
 
+GENERATED = {"signatures.py"}
+"""Each option of each function, as tools/signatures.py spells them out."""
+
 LICENCE = "SPDX-License-Identifier: Apache-2.0"
 
 
@@ -38,7 +41,8 @@ def all_lines(path: Path) -> int:
 )
 def test_no_file_is_too_long(pattern, count, at_most):
     lengths = {path.relative_to(ROOT).as_posix(): count(path) for path in tracked_files(pattern)}
-    assert {name: length for name, length in lengths.items() if length > at_most} == {}
+    too_long = {name for name, length in lengths.items() if length > at_most}
+    assert {name for name in too_long if Path(name).name not in GENERATED} == set()
 
 
 def test_every_source_file_names_the_licence_first():

@@ -21,7 +21,7 @@ from sparkawait.exceptions import ErrorKind
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Option", "checked", "documented", "options_of", "refuse_unknown"]
+__all__ = ["Option", "checked", "documented", "options_of", "refuse_unknown", "with_entries"]
 
 _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -151,13 +151,13 @@ def documented(options: Mapping[str, Option[Any]], types: type) -> Callable[[_F]
             constructor: Any = decorated.__init__
             constructor.__signature__ = signature.replace(parameters=[this, *named, *added])
         if function.__doc__ is not None:
-            decorated.__doc__ = _with_entries(function.__doc__, options)
+            decorated.__doc__ = with_entries(function.__doc__, options)
         return function
 
     return decorate
 
 
-def _with_entries(doc: str, options: Mapping[str, Option[Any]]) -> str:
+def with_entries(doc: str, options: Mapping[str, Option[Any]]) -> str:
     """Returns `doc` with an entry for each option in the place of that for all of them."""
     entry = re.compile(r"^(?P<margin> *)\*\*\w+: .*(?:\n(?P=margin) +.*)*", re.MULTILINE)
 

@@ -14,10 +14,22 @@
 Works with classic sessions and with Spark Connect, for batch and streaming DataFrames.
 """
 
+from typing import TYPE_CHECKING
+
 from sparkawait.spark.metrics import Metrics
 from sparkawait.spark.shipping import ship
-from sparkawait.spark.udf import AsyncUserDefinedFunction, async_udf
-from sparkawait.spark.wait import key_ordered_wait, ordered_wait, unordered_wait
+from sparkawait.spark.udf import AsyncUserDefinedFunction
+
+if TYPE_CHECKING:  # the same functions as editors show them, with each option
+    from sparkawait.spark.signatures import (
+        async_udf,
+        key_ordered_wait,
+        ordered_wait,
+        unordered_wait,
+    )
+else:
+    from sparkawait.spark.udf import async_udf
+    from sparkawait.spark.wait import key_ordered_wait, ordered_wait, unordered_wait
 
 __all__ = [
     "AsyncUserDefinedFunction",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operator over any iterator of Arrow record batches; no Spark needed.
+"""The wait functions over Arrow record batches, and the task that they and Spark run.
 
 Three threads take part: a feeder pulls the input ahead of need, the caller's thread runs the
 operator, and the process-wide event loop thread runs the functions. When the output generator ends,

@@ -1,0 +1,421 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What editors show of `sparkawait.arrow`. `make signatures` writes this file; nothing runs it.
+
+The functions themselves are in `sparkawait.arrow.wait`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from sparkawait.adaptive import Adaptive
+from sparkawait.cache import Cache
+from sparkawait.carry_over import CarryOver
+from sparkawait.channels import Channels
+from sparkawait.circuit_breaker import CircuitBreaker
+from sparkawait.columns import ColumnsLike
+from sparkawait.durations import Duration
+from sparkawait.functions import AsyncFunctionsLike, Results, Row
+from sparkawait.hedge import Hedge
+from sparkawait.rate_limit import RateLimits
+from sparkawait.retry import AsyncRetryStrategy
+from sparkawait.sizes import Size
+from sparkawait.types import SchemaLike
+from sparkawait.wait_options import OnError, Output, WaitOptions
+from sparkawait.watermark import WatermarkStrategy
+
+__all__ = ["key_ordered_wait", "ordered_wait", "unordered_wait"]
+
+
+def ordered_wait(
+    batches: Iterable[pa.RecordBatch],
+    function: AsyncFunctionsLike,
+    *,
+    chain: bool = False,
+    options: WaitOptions | None = None,
+    schema: SchemaLike | None = None,
+    timeout: Duration | None = "60s",
+    attempt_timeout: Duration | None = None,
+    max_concurrency: int | Adaptive | None = None,
+    capacity: Size | None = None,
+    retry: AsyncRetryStrategy | int | None = None,
+    hedge: Hedge | str | bool | None = None,
+    on_error: OnError = "fail",
+    error_column: str = "error",
+    on_timeout: Results | Callable[[Row], Results] | None = None,
+    output: Output = "append",
+    cache: Cache | str | bool | None = None,
+    channel: ColumnsLike | None = None,
+    channels: Channels | int | None = None,
+    rate_limit: RateLimits | None = None,
+    adaptive_rate: bool = False,
+    circuit_breaker: CircuitBreaker | bool | None = None,
+    watermark: WatermarkStrategy | None = None,
+    buffer_timeout: Duration | None = "auto",
+    max_rows_per_batch: int = 8192,
+    max_bytes_per_batch: Size = "64 MB",
+    target_latency: Duration | None = None,
+    setup_timeout: Duration | None = None,
+    blocked_loop_timeout: Duration | None = None,
+    warm_up: bool = True,
+    carry_over: CarryOver | bool | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Calls `function` for every row; the output has the order of the input.
+
+    Args:
+        batches: Record batches of one schema, of any length, pulled lazily and ahead of need;
+            or any object with ``__arrow_c_stream__``, such as a table.
+        function: An ``async def``, decorated with `sparkawait.async_function` or with ``schema=``
+            given here, an `AsyncFunction` or a native function; or a list of several, which are
+            called for a row side by side.
+        chain: Whether this call joins the task of the call that returned `batches`: one thread
+            drives both operators, and this one begins with the first row that the other completes.
+        options: A set of options; those that are given by themselves win over it.
+        schema: The columns that the function returns, if it does not say so itself or says
+            otherwise: a DDL string, a `StructType` or a `pyarrow.Schema`. Default: the function's.
+        timeout: For one row, all attempts together, from its admission on: when it can be called,
+            and with channels before it waits for a credit; `None` for no bound. Durations are texts
+            such as `"5s"`, timedeltas or seconds.
+        attempt_timeout: For one attempt, which is cancelled then and may be tried again, unless the
+            function is not idempotent: then it may have been carried out, and is the last one.
+        max_concurrency: Calls in flight per task: the only number that makes more of them.
+            `sa.Adaptive(1, 500)` lets them follow what the destination bears. Default: 100; no more
+            than `capacity`.
+        capacity: Rows per task that were admitted and have not left, completed ones included. In
+            ordered mode completed rows wait for slow ones, so there are eight times as many as
+            calls: the reorder buffer. For a batched function there are those of all calls. As a
+            text, such as `"256 MB"` (powers of 1024), it bounds completed rows by the bytes of
+            their results alone, each with 128 bytes more for its place, however many they are.
+            Default: `max_concurrency`; 8 x if ordered.
+        retry: Which calls are made again that failed, and when: `3` is
+            `sa.retry.exponential_backoff(3)`, and `0` none; or `sa.retry.exponential_backoff(..)`,
+            `sa.retry.fixed_delay(..)`. Without it those that were not carried out: not sent,
+            refused with a status of 429 or 503 and the like, or a raised `sa.RetryAfter(delay)`,
+            which sets the delay; reads of Redis and PostgreSQL also after a lost connection.
+            Default: 3 times what was not carried out.
+        hedge: A second call for a row whose call is slow, and the first answer wins:
+            `sa.Hedge(after="p95", max_extra=0.05)`, which is `True`; `"p95"` or `"300ms"` is its
+            `after`. For functions that are idempotent: lookups, GET, and Python functions declared
+            so.
+        on_error: What becomes of a row that failed for good: `"fail"` fails the task, `"null"`
+            leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
+            with kind, message and attempts, which is null for other rows.
+        error_column: The name of that column; calls after one another need a name each.
+        on_timeout: Results for a row that timed out, or a plain function of the row that makes
+            them; without it a timeout is a failure. Python functions only.
+        output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
+            returned columns only.
+        cache: Rows with equal keys share one call, and results are kept in the worker process:
+            `sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,
+            cache_missing=, key=)`; `"10min"` is its `expire_after_write`, `True` is `sa.Cache()`.
+        channel: Where a row goes, such as the host or the tenant that is called: a column, an
+            expression, or several. A destination that stands still does not hold the calls of
+            others.
+        channels: How calls are spread over channels: `sa.Channels(..)`; `3` is its `count`, how
+            many are expected at a time. Alone, for a native function that knows its destinations,
+            it makes each of them a channel.
+        rate_limit: Calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=,
+            cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them. A
+            row's `timeout` begins with its first permit.
+        adaptive_rate: Whether the calls per time of each channel follow what its destination
+            refuses: a status of 429 or 503, or a raised `sa.RetryAfter`. Without `channel` the task
+            has one rate.
+        circuit_breaker: Leaves a destination alone that fails all its calls, and probes it now and
+            then; rows wait while it is open: `sa.CircuitBreaker(after_failures=20, initial="1s",
+            maximum="60s", when_open="wait")`, which is `True`.
+        watermark: Where event time comes from:
+            `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`, a column or an
+            expression. A watermark follows each input batch, or with `every=n` so many rows; no row
+            of the unordered mode crosses one.
+        buffer_timeout: When an output batch that is not full leaves. `"auto"`: as soon as it is
+            waited for, as long as batches take no more than 2 % of the time, and at most 100 ms
+            after the one before; a duration: when its first row is this old; `None`: not before it
+            is full.
+        max_rows_per_batch: Most rows of an output batch.
+        max_bytes_per_batch: Most bytes of an output batch, unless one row has more: an int, or a
+            text (powers of 1024). Four times as much bounds the results that calls bring while
+            others wait to be emitted; fewer calls are in flight then.
+        target_latency: Sizes output batches, and the calls of a batched function, so that a row
+            takes about this long through them at the measured throughput, never above their limits;
+            `None` lets them grow to these.
+        setup_timeout: For the function's `open`, and for its `close`, each; what takes longer is
+            cancelled and fails the task. `None` sets no bound to `open`, of which the log says once
+            that it takes more than 60 s, and 30 s to `close`. Python functions only.
+        blocked_loop_timeout: Ends the task when code that blocks, such as `time.sleep`, keeps the
+            event loop of the worker for so long; `timeout` cannot cancel it. `None` only logs what
+            blocks. Python functions only.
+        warm_up: The first task of a function in a worker process begins with an eighth of its
+            calls, at least 4, so that `show()`, `take` and `limit` do not pay for rows that nobody
+            wants; all are made 100 ms after the first rows were taken.
+        carry_over: A micro-batch of a stream ends while calls are in flight, and a later one emits
+            their results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=,
+            name=)`. Streaming DataFrames only.
+
+    Returns:
+        An iterator of non-empty batches, whose row counts do not follow those of the input.
+
+    Raises:
+        ConfigurationError: At once if an argument is wrong; from the iterator if it does not go
+            with the input.
+        AsyncFunctionError: From the iterator, if a row failed on its last attempt and `on_error`
+            is ``"fail"``. Rows that completed before it have been emitted.
+        ResultError: The same, if what the function returned does not fit its schema.
+        OperatorStateError: On the event loop that runs the functions, in a coroutine or `open`.
+    """
+    ...
+
+
+def unordered_wait(
+    batches: Iterable[pa.RecordBatch],
+    function: AsyncFunctionsLike,
+    *,
+    chain: bool = False,
+    options: WaitOptions | None = None,
+    schema: SchemaLike | None = None,
+    timeout: Duration | None = "60s",
+    attempt_timeout: Duration | None = None,
+    max_concurrency: int | Adaptive | None = None,
+    capacity: Size | None = None,
+    retry: AsyncRetryStrategy | int | None = None,
+    hedge: Hedge | str | bool | None = None,
+    on_error: OnError = "fail",
+    error_column: str = "error",
+    on_timeout: Results | Callable[[Row], Results] | None = None,
+    output: Output = "append",
+    cache: Cache | str | bool | None = None,
+    channel: ColumnsLike | None = None,
+    channels: Channels | int | None = None,
+    rate_limit: RateLimits | None = None,
+    adaptive_rate: bool = False,
+    circuit_breaker: CircuitBreaker | bool | None = None,
+    watermark: WatermarkStrategy | None = None,
+    buffer_timeout: Duration | None = "auto",
+    max_rows_per_batch: int = 8192,
+    max_bytes_per_batch: Size = "64 MB",
+    target_latency: Duration | None = None,
+    setup_timeout: Duration | None = None,
+    blocked_loop_timeout: Duration | None = None,
+    warm_up: bool = True,
+    carry_over: CarryOver | bool | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Calls `function` for every row; rows are emitted as they complete.
+
+    With ``watermark=`` rows between two watermarks may overtake one another, and no row crosses a
+    watermark. Result and exceptions are those of `ordered_wait`.
+
+    Args:
+        batches: As in `ordered_wait`.
+        function: As in `ordered_wait`.
+        chain: As in `ordered_wait`.
+        options: A set of options; those that are given by themselves win over it.
+        schema: The columns that the function returns, if it does not say so itself or says
+            otherwise: a DDL string, a `StructType` or a `pyarrow.Schema`. Default: the function's.
+        timeout: For one row, all attempts together, from its admission on: when it can be called,
+            and with channels before it waits for a credit; `None` for no bound. Durations are texts
+            such as `"5s"`, timedeltas or seconds.
+        attempt_timeout: For one attempt, which is cancelled then and may be tried again, unless the
+            function is not idempotent: then it may have been carried out, and is the last one.
+        max_concurrency: Calls in flight per task: the only number that makes more of them.
+            `sa.Adaptive(1, 500)` lets them follow what the destination bears. Default: 100; no more
+            than `capacity`.
+        capacity: Rows per task that were admitted and have not left, completed ones included. In
+            ordered mode completed rows wait for slow ones, so there are eight times as many as
+            calls: the reorder buffer. For a batched function there are those of all calls. As a
+            text, such as `"256 MB"` (powers of 1024), it bounds completed rows by the bytes of
+            their results alone, each with 128 bytes more for its place, however many they are.
+            Default: `max_concurrency`; 8 x if ordered.
+        retry: Which calls are made again that failed, and when: `3` is
+            `sa.retry.exponential_backoff(3)`, and `0` none; or `sa.retry.exponential_backoff(..)`,
+            `sa.retry.fixed_delay(..)`. Without it those that were not carried out: not sent,
+            refused with a status of 429 or 503 and the like, or a raised `sa.RetryAfter(delay)`,
+            which sets the delay; reads of Redis and PostgreSQL also after a lost connection.
+            Default: 3 times what was not carried out.
+        hedge: A second call for a row whose call is slow, and the first answer wins:
+            `sa.Hedge(after="p95", max_extra=0.05)`, which is `True`; `"p95"` or `"300ms"` is its
+            `after`. For functions that are idempotent: lookups, GET, and Python functions declared
+            so.
+        on_error: What becomes of a row that failed for good: `"fail"` fails the task, `"null"`
+            leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
+            with kind, message and attempts, which is null for other rows.
+        error_column: The name of that column; calls after one another need a name each.
+        on_timeout: Results for a row that timed out, or a plain function of the row that makes
+            them; without it a timeout is a failure. Python functions only.
+        output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
+            returned columns only.
+        cache: Rows with equal keys share one call, and results are kept in the worker process:
+            `sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,
+            cache_missing=, key=)`; `"10min"` is its `expire_after_write`, `True` is `sa.Cache()`.
+        channel: Where a row goes, such as the host or the tenant that is called: a column, an
+            expression, or several. A destination that stands still does not hold the calls of
+            others.
+        channels: How calls are spread over channels: `sa.Channels(..)`; `3` is its `count`, how
+            many are expected at a time. Alone, for a native function that knows its destinations,
+            it makes each of them a channel.
+        rate_limit: Calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=,
+            cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them. A
+            row's `timeout` begins with its first permit.
+        adaptive_rate: Whether the calls per time of each channel follow what its destination
+            refuses: a status of 429 or 503, or a raised `sa.RetryAfter`. Without `channel` the task
+            has one rate.
+        circuit_breaker: Leaves a destination alone that fails all its calls, and probes it now and
+            then; rows wait while it is open: `sa.CircuitBreaker(after_failures=20, initial="1s",
+            maximum="60s", when_open="wait")`, which is `True`.
+        watermark: Where event time comes from:
+            `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`, a column or an
+            expression. A watermark follows each input batch, or with `every=n` so many rows; no row
+            of the unordered mode crosses one.
+        buffer_timeout: When an output batch that is not full leaves. `"auto"`: as soon as it is
+            waited for, as long as batches take no more than 2 % of the time, and at most 100 ms
+            after the one before; a duration: when its first row is this old; `None`: not before it
+            is full.
+        max_rows_per_batch: Most rows of an output batch.
+        max_bytes_per_batch: Most bytes of an output batch, unless one row has more: an int, or a
+            text (powers of 1024). Four times as much bounds the results that calls bring while
+            others wait to be emitted; fewer calls are in flight then.
+        target_latency: Sizes output batches, and the calls of a batched function, so that a row
+            takes about this long through them at the measured throughput, never above their limits;
+            `None` lets them grow to these.
+        setup_timeout: For the function's `open`, and for its `close`, each; what takes longer is
+            cancelled and fails the task. `None` sets no bound to `open`, of which the log says once
+            that it takes more than 60 s, and 30 s to `close`. Python functions only.
+        blocked_loop_timeout: Ends the task when code that blocks, such as `time.sleep`, keeps the
+            event loop of the worker for so long; `timeout` cannot cancel it. `None` only logs what
+            blocks. Python functions only.
+        warm_up: The first task of a function in a worker process begins with an eighth of its
+            calls, at least 4, so that `show()`, `take` and `limit` do not pay for rows that nobody
+            wants; all are made 100 ms after the first rows were taken.
+        carry_over: A micro-batch of a stream ends while calls are in flight, and a later one emits
+            their results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=,
+            name=)`. Streaming DataFrames only.
+    """
+    ...
+
+
+def key_ordered_wait(
+    batches: Iterable[pa.RecordBatch],
+    function: AsyncFunctionsLike,
+    *,
+    key: str | Sequence[str],
+    chain: bool = False,
+    options: WaitOptions | None = None,
+    schema: SchemaLike | None = None,
+    timeout: Duration | None = "60s",
+    attempt_timeout: Duration | None = None,
+    max_concurrency: int | Adaptive | None = None,
+    capacity: Size | None = None,
+    retry: AsyncRetryStrategy | int | None = None,
+    hedge: Hedge | str | bool | None = None,
+    on_error: OnError = "fail",
+    error_column: str = "error",
+    on_timeout: Results | Callable[[Row], Results] | None = None,
+    output: Output = "append",
+    cache: Cache | str | bool | None = None,
+    channel: ColumnsLike | None = None,
+    channels: Channels | int | None = None,
+    rate_limit: RateLimits | None = None,
+    adaptive_rate: bool = False,
+    circuit_breaker: CircuitBreaker | bool | None = None,
+    watermark: WatermarkStrategy | None = None,
+    buffer_timeout: Duration | None = "auto",
+    max_rows_per_batch: int = 8192,
+    max_bytes_per_batch: Size = "64 MB",
+    target_latency: Duration | None = None,
+    setup_timeout: Duration | None = None,
+    blocked_loop_timeout: Duration | None = None,
+    warm_up: bool = True,
+    carry_over: CarryOver | bool | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Calls `function` for every row, one at a time per key; each key keeps its order.
+
+    Rows with a null key have no order among themselves. Result and exceptions are those of
+    `ordered_wait`; `timeout` includes the wait for the key.
+
+    Args:
+        batches: As in `ordered_wait`.
+        function: As in `ordered_wait`.
+        chain: As in `ordered_wait`.
+        key: Column, or columns, of the key.
+        options: A set of options; those that are given by themselves win over it.
+        schema: The columns that the function returns, if it does not say so itself or says
+            otherwise: a DDL string, a `StructType` or a `pyarrow.Schema`. Default: the function's.
+        timeout: For one row, all attempts together, from its admission on: when it can be called,
+            and with channels before it waits for a credit; `None` for no bound. Durations are texts
+            such as `"5s"`, timedeltas or seconds.
+        attempt_timeout: For one attempt, which is cancelled then and may be tried again, unless the
+            function is not idempotent: then it may have been carried out, and is the last one.
+        max_concurrency: Calls in flight per task: the only number that makes more of them.
+            `sa.Adaptive(1, 500)` lets them follow what the destination bears. Default: 100; no more
+            than `capacity`.
+        capacity: Rows per task that were admitted and have not left, completed ones included. In
+            ordered mode completed rows wait for slow ones, so there are eight times as many as
+            calls: the reorder buffer. For a batched function there are those of all calls. As a
+            text, such as `"256 MB"` (powers of 1024), it bounds completed rows by the bytes of
+            their results alone, each with 128 bytes more for its place, however many they are.
+            Default: `max_concurrency`; 8 x if ordered.
+        retry: Which calls are made again that failed, and when: `3` is
+            `sa.retry.exponential_backoff(3)`, and `0` none; or `sa.retry.exponential_backoff(..)`,
+            `sa.retry.fixed_delay(..)`. Without it those that were not carried out: not sent,
+            refused with a status of 429 or 503 and the like, or a raised `sa.RetryAfter(delay)`,
+            which sets the delay; reads of Redis and PostgreSQL also after a lost connection.
+            Default: 3 times what was not carried out.
+        hedge: A second call for a row whose call is slow, and the first answer wins:
+            `sa.Hedge(after="p95", max_extra=0.05)`, which is `True`; `"p95"` or `"300ms"` is its
+            `after`. For functions that are idempotent: lookups, GET, and Python functions declared
+            so.
+        on_error: What becomes of a row that failed for good: `"fail"` fails the task, `"null"`
+            leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
+            with kind, message and attempts, which is null for other rows.
+        error_column: The name of that column; calls after one another need a name each.
+        on_timeout: Results for a row that timed out, or a plain function of the row that makes
+            them; without it a timeout is a failure. Python functions only.
+        output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
+            returned columns only.
+        cache: Rows with equal keys share one call, and results are kept in the worker process:
+            `sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,
+            cache_missing=, key=)`; `"10min"` is its `expire_after_write`, `True` is `sa.Cache()`.
+        channel: Where a row goes, such as the host or the tenant that is called: a column, an
+            expression, or several. A destination that stands still does not hold the calls of
+            others.
+        channels: How calls are spread over channels: `sa.Channels(..)`; `3` is its `count`, how
+            many are expected at a time. Alone, for a native function that knows its destinations,
+            it makes each of them a channel.
+        rate_limit: Calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=,
+            cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them. A
+            row's `timeout` begins with its first permit.
+        adaptive_rate: Whether the calls per time of each channel follow what its destination
+            refuses: a status of 429 or 503, or a raised `sa.RetryAfter`. Without `channel` the task
+            has one rate.
+        circuit_breaker: Leaves a destination alone that fails all its calls, and probes it now and
+            then; rows wait while it is open: `sa.CircuitBreaker(after_failures=20, initial="1s",
+            maximum="60s", when_open="wait")`, which is `True`.
+        watermark: Where event time comes from:
+            `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`, a column or an
+            expression. A watermark follows each input batch, or with `every=n` so many rows; no row
+            of the unordered mode crosses one.
+        buffer_timeout: When an output batch that is not full leaves. `"auto"`: as soon as it is
+            waited for, as long as batches take no more than 2 % of the time, and at most 100 ms
+            after the one before; a duration: when its first row is this old; `None`: not before it
+            is full.
+        max_rows_per_batch: Most rows of an output batch.
+        max_bytes_per_batch: Most bytes of an output batch, unless one row has more: an int, or a
+            text (powers of 1024). Four times as much bounds the results that calls bring while
+            others wait to be emitted; fewer calls are in flight then.
+        target_latency: Sizes output batches, and the calls of a batched function, so that a row
+            takes about this long through them at the measured throughput, never above their limits;
+            `None` lets them grow to these.
+        setup_timeout: For the function's `open`, and for its `close`, each; what takes longer is
+            cancelled and fails the task. `None` sets no bound to `open`, of which the log says once
+            that it takes more than 60 s, and 30 s to `close`. Python functions only.
+        blocked_loop_timeout: Ends the task when code that blocks, such as `time.sleep`, keeps the
+            event loop of the worker for so long; `timeout` cannot cancel it. `None` only logs what
+            blocks. Python functions only.
+        warm_up: The first task of a function in a worker process begins with an eighth of its
+            calls, at least 4, so that `show()`, `take` and `limit` do not pay for rows that nobody
+            wants; all are made 100 ms after the first rows were taken.
+        carry_over: A micro-batch of a stream ends while calls are in flight, and a later one emits
+            their results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=,
+            name=)`. Streaming DataFrames only.
+    """
+    ...

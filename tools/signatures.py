@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the wait functions as editors show them: each option with type, default and sentence.
+
+usage: python tools/signatures.py
+
+A wait function takes its options as ``**given``, so that it passes on what was given and no more,
+and `sparkawait.WaitOptions` is the one list of them. At runtime `documented` shows that list in
+``help()`` and in notebooks. Editors and type checkers run nothing: for them a package has a module
+`signatures` with the same functions spelt out, which nothing but they import. So a call costs what
+it did, no function has a list of options to forward, and no default is a sentinel.
+
+What a function takes beside its options, what it returns and its docstring are read from its
+source.
+"""
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from sys import stdlib_module_names
+from typing import Any
+
+from sparkawait import wait_options
+from sparkawait._plan.option import Option, with_entries
+
+PYTHON = Path(__file__).resolve().parents[1] / "python"
+PACKAGES = {"sparkawait.arrow": ["wait"], "sparkawait.spark": ["wait", "udf"]}
+"""What has signatures, and the modules that its functions are in."""
+OPTIONS = {"WaitArguments": wait_options.OPTIONS, "ColumnArguments": wait_options.COLUMN_OPTIONS}
+HEADER = '''# SPDX-License-Identifier: Apache-2.0
+"""What editors show of `{package}`. `make signatures` writes this file; nothing runs it.
+
+The functions themselves are in {modules}.
+"""
+
+from __future__ import annotations
+'''
+
+
+def path_of(module: str) -> Path:
+    """Returns the file of a module."""
+    return PYTHON.joinpath(*module.split(".")).with_suffix(".py")
+
+
+def signatures(package: str) -> str:
+    """Returns the text of the module `signatures` of a package."""
+    modules = [f"{package}.{name}" for name in PACKAGES[package]]
+    known = _origins(wait_options.__name__)
+    functions: list[str] = []
+    names: set[str] = set()
+    for module in modules:
+        known |= _origins(module)
+        for function, types in _functions(module):
+            functions.append(_shown(function, types))
+            names.add(function.name)
+    used = {
+        it.id
+        for text in functions
+        for it in ast.walk(ast.parse(text))
+        if isinstance(it, ast.Name) and it.id in known
+    }
+    header = HEADER.format(package=package, modules=" and ".join(f"`{it}`" for it in modules))
+    exported = json.dumps(sorted(names))
+    imports = _imports({name: known[name] for name in used})
+    return "\n\n".join([f"{header}\n{imports}\n\n__all__ = {exported}\n", *functions])
+
+
+def _functions(module: str) -> Iterator[tuple[ast.FunctionDef, str]]:
+    """Yields the functions with ``**given: Unpack[..]``, and the types that stands for."""
+    for node in ast.parse(path_of(module).read_text(encoding="utf-8")).body:
+        match node:
+            case ast.FunctionDef(
+                args=ast.arguments(
+                    kwarg=ast.arg(annotation=ast.Subscript(slice=ast.Name(id=types)))
+                )
+            ):
+                yield node, types
+            case _:
+                pass
+
+
+def _shown(function: ast.FunctionDef, types: str) -> str:
+    """Returns a function with each option instead of ``**given``, and without its body."""
+    options = OPTIONS[types]
+    hints = getattr(wait_options, types).__annotations__
+    given = function.args
+    lines = _positional(given)
+    for argument, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+        value = "" if default is None else f" = {ast.unparse(default)}"
+        lines.append(ast.unparse(argument) + value)
+    for name, option in options.items():
+        lines.append(f"{name}: {hints[name].__forward_arg__} = {_default(option)}")
+    parameters = "".join(f"    {line},\n" for line in lines)
+    is_overload = any(ast.unparse(it) == "overload" for it in function.decorator_list)
+    head = "@overload\n" * is_overload + f"def {function.name}(\n{parameters})"
+    returned = "" if function.returns is None else f" -> {ast.unparse(function.returns)}"
+    match function.body[0]:
+        case ast.Expr(value=ast.Constant(value=str(doc))):
+            return f'{head}{returned}:\n    """{with_entries(doc, options)}"""\n    ...\n'
+        case _:
+            return f"{head}{returned}: ...\n"
+
+
+def _positional(given: ast.arguments) -> list[str]:
+    """Returns the parameters in front of the keywords, and the marks between them."""
+    arguments = [*given.posonlyargs, *given.args]
+    without = len(arguments) - len(given.defaults)
+    lines = [ast.unparse(it) for it in arguments[:without]]
+    for argument, default in zip(arguments[without:], given.defaults, strict=True):
+        lines.append(f"{ast.unparse(argument)} = {ast.unparse(default)}")
+    if given.posonlyargs:
+        lines.insert(len(given.posonlyargs), "/")
+    return [*lines, "*"]
+
+
+def _default(option: Option[Any]) -> str:
+    value = option.default
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def _origins(module: str) -> dict[str, tuple[str, str]]:
+    """Returns where the names of a module come from: the import of each, and its section."""
+    found: dict[str, tuple[str, str]] = {}
+    for node in ast.walk(ast.parse(path_of(module).read_text(encoding="utf-8"))):
+        match node:
+            case ast.ImportFrom(module=str(origin), names=names):
+                found |= {it.asname or it.name: (origin, ast.unparse(it)) for it in names}
+            case ast.Import(names=names):
+                found |= {it.asname or it.name: (ast.unparse(it), "") for it in names}
+            case ast.ClassDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]):
+                found.setdefault(name, (module, name))
+            case _:
+                pass
+    return found
+
+
+def _imports(used: dict[str, tuple[str, str]]) -> str:
+    """Returns the imports as ruff orders them."""
+    modules: dict[str, list[str]] = {}
+    for origin, name in used.values():
+        modules.setdefault(origin, []).append(name)
+
+    def order(origin: str) -> tuple[int, bool, str]:
+        first = re.split(r"\W", origin, maxsplit=1)[0]
+        section = 0 if first in stdlib_module_names else 2 if first == "sparkawait" else 1
+        return section, modules[origin] != [""], origin
+
+    lines: list[str] = []
+    before = None
+    for origin in sorted(modules, key=order):
+        names = ", ".join(sorted(modules[origin]))
+        lines += [""] * (before not in {None, order(origin)[0]})
+        lines.append(f"from {origin} import {names}" if names else f"import {origin}")
+        before = order(origin)[0]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Writes the files."""
+    for package in PACKAGES:
+        path_of(f"{package}.signatures").write_text(signatures(package), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -22,9 +22,15 @@ def log():
 
 
 def test_warnings_of_rust_are_in_it(log):
-    [line] = [line for line in log if "no connection to Redis" in line]
+    line, *_ = [line for line in log if "no connection to Redis" in line]
 
     assert " WARNING sparkawait: no connection to Redis: reason=the connection to Redis at" in line
+
+
+def test_calls_that_were_made_again_unasked_are_in_it(log):
+    [line] = [line for line in log if "made again" in line]
+
+    assert " WARNING sparkawait: 3 of the 4 calls of `redis.get` were made again" in line
 
 
 def test_the_metrics_of_a_task_are_in_it_at_level_info(log):

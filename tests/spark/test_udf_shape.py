@@ -277,7 +277,7 @@ def test_failures_of_a_native_function_can_be_captured(spark):
     row = spark.range(1).select(look_up("id").alias("r")).first()
 
     assert row.r.age is None
-    assert row.r.error.attempts == 1
+    assert row.r.error.attempts == 4
 
 
 def test_the_type_of_a_field_is_kept(rows):

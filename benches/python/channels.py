@@ -30,7 +30,11 @@ RATE = 5_000
 ROWS_PER_BATCH = 50
 CALLS = 200
 STALL_SECONDS = 10.0
-OPTIONS = {"capacity": 2 * CALLS, "max_concurrency": CALLS, "buffer_timeout": "2ms"}
+OPTIONS = {
+    "capacity": 2 * CALLS,
+    "max_concurrency": CALLS,
+    "output_batches": sa.OutputBatches(buffer_timeout="2ms"),
+}
 CHANNELS = sa.Channels(max_backlog=50_000)
 
 

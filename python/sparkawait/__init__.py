@@ -57,6 +57,7 @@ from sparkawait.functions import (
 )
 from sparkawait.hedge import Hedge
 from sparkawait.native_function import NativeFunction
+from sparkawait.output_batches import OutputBatches
 from sparkawait.rate_limit import RateLimit
 from sparkawait.retry import RetryAfter
 from sparkawait.retry_budget import RetryBudget
@@ -97,6 +98,7 @@ __all__ = [
     "Metrics",
     "NativeFunction",
     "OperatorStateError",
+    "OutputBatches",
     "RateLimit",
     "ResultError",
     "RetryAfter",

@@ -146,7 +146,8 @@ class RateLimit:
         _check_cost(self.cost)
         self._check_most()
         scope = cast("object", self.scope)
-        if scope is not None and scope not in ("task", "host", "job"):
+        is_text = isinstance(scope, str)
+        if scope is not None and not (is_text and scope in ("task", "host", "job")):
             _refuse(f"`scope` of RateLimit must be 'task', 'host' or 'job', got {shown(scope)}")
         if not isinstance(cast("object", self.per_channel), bool):
             _refuse(f"`per_channel` of RateLimit must be a bool, got {shown(self.per_channel)}")

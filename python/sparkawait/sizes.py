@@ -45,7 +45,7 @@ def parse_size(
         ConfigurationError: If `value` is none of these, below one byte or above `most`.
 
     Examples:
-        >>> parse_size("64 MB", "max_bytes_per_batch", most=2**31 - 1)
+        >>> parse_size("64 MB", "max_bytes", most=2**31 - 1)
         67108864
     """
     if isinstance(value, str):

@@ -22,10 +22,7 @@ from sparkawait._plan.option import Option, documented, options_of, refuse_unkno
 from sparkawait._plan.option_checks import (
     anything,
     boolean,
-    buffer_timeout,
-    bytes_,
     calls,
-    count,
     one_of,
     optional,
     route,
@@ -37,6 +34,7 @@ from sparkawait._plan.option_checks import (
     the_circuit_breaker,
     the_hedge,
     the_name,
+    the_output_batches,
     the_retry,
     the_watermark,
 )
@@ -49,6 +47,7 @@ from sparkawait.columns import ColumnsLike
 from sparkawait.durations import Duration
 from sparkawait.functions import Results, Row
 from sparkawait.hedge import Hedge
+from sparkawait.output_batches import OutputBatches
 from sparkawait.rate_limit import RateLimits, checked_limits
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.sizes import Size
@@ -97,8 +96,7 @@ class ColumnArguments(FunctionArguments, total=False):
     """The options that column functions have, too, as keywords."""
 
     capacity: Size | None
-    max_bytes_per_batch: Size
-    target_latency: Duration | None
+    output_batches: OutputBatches | None
 
 
 class WaitArguments(ColumnArguments, total=False):
@@ -106,8 +104,6 @@ class WaitArguments(ColumnArguments, total=False):
 
     output: Output
     watermark: WatermarkStrategy | None
-    buffer_timeout: Duration | None
-    max_rows_per_batch: int
     warm_up: bool
     carry_over: CarryOver | bool | None
 
@@ -268,34 +264,13 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         " `every=n` so many rows; no row of the unordered mode crosses one",
         of_columns=False,
     )
-    buffer_timeout = Option(
-        "auto",
-        buffer_timeout,
-        'when an output batch that is not full leaves. `"auto"`: as soon as it is waited for, as'
-        " long as batches take no more than 2 % of the time, and at most 100 ms after the one"
-        " before; a duration: when its first row is this old; `None`: not before it is full",
-        of_columns=False,
-    )
-    max_rows_per_batch = Option(
-        8192, count(), "most rows of an output batch", of_columns=False, of_task=True
-    )
-    max_bytes_per_batch = Option(
-        "64 MB",
-        bytes_,
-        "most bytes of an output batch, unless one row has more: an int, or a text (powers of"
-        " 1024). Four times as much bounds the results that calls bring while others wait to be"
-        " emitted; fewer calls are in flight then",
-        of_function=False,
-        of_task=True,
-    )
-    target_latency = Option(
+    output_batches = Option(
         None,
-        seconds,
-        "sizes output batches, and the calls of a batched function, so that a row takes about this"
-        " long through them at the measured throughput, never above their limits; `None` lets them"
-        " grow to these",
+        the_output_batches,
+        "when output batches leave, and how large they are: `sa.OutputBatches(buffer_timeout=,"
+        " max_rows=, max_bytes=, target_latency=)`. `max_bytes` also bounds the results that wait",
+        shown='= `sa.OutputBatches("auto", 8192, "64 MB", None)`',
         of_function=False,
-        of_task=True,
     )
     setup_timeout = Option(
         None,

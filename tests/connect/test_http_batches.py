@@ -373,7 +373,9 @@ def test_a_task_that_ends_early_ends_its_requests():
 
     with serve(reply) as server:
         batches = sa.arrow.ordered_wait(
-            [pa.record_batch({"x": list(range(64))})], lookup(server), max_rows_per_batch=8
+            [pa.record_batch({"x": list(range(64))})],
+            lookup(server),
+            output_batches=sa.OutputBatches(max_rows=8),
         )
         assert next(batches)["v"].to_pylist()[0] == 0
         batches.close()

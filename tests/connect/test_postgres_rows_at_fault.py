@@ -202,7 +202,7 @@ def test_what_is_no_rows_fault_is_not_searched_for(
         on_error="capture",
         max_concurrency=ROWS,
         capacity=ROWS,
-        buffer_timeout=None,
+        output_batches=sa.OutputBatches(buffer_timeout=None),
         warm_up=False,
         retry=0,
     )

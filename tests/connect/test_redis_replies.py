@@ -85,7 +85,9 @@ def test_a_slow_server_holds_back_no_row_that_it_answered():
             yield pa.RecordBatch.from_pylist(ROWS[:1])
             yield pa.RecordBatch.from_pylist(ROWS[1:2])
 
-        out = sa.arrow.ordered_wait(batches(), function, capacity=1, buffer_timeout="1ms")
+        out = sa.arrow.ordered_wait(
+            batches(), function, capacity=1, output_batches=sa.OutputBatches(buffer_timeout="1ms")
+        )
         try:
             assert next(row for batch in out for row in batch.to_pylist()) == EXPECTED[0]
         finally:

@@ -26,6 +26,7 @@ PUBLIC_MODULES = {
     "functions",
     "hedge",
     "native_function",
+    "output_batches",
     "rate_limit",
     "retry",
     "retry_budget",

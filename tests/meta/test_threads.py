@@ -53,7 +53,9 @@ def test_a_finished_task_leaves_no_thread(settled):
 
 
 def test_a_closed_task_leaves_no_thread(settled):
-    results = arrow.unordered_wait(batches(1000), double, max_rows_per_batch=1)
+    results = arrow.unordered_wait(
+        batches(1000), double, output_batches=sa.OutputBatches(max_rows=1)
+    )
     next(results)
     results.close()
     assert left_behind(settled) == []

@@ -190,6 +190,10 @@ def with_circuit_breaker(**given):
     return wait("ordered", circuit_breaker=sa.CircuitBreaker(**given))
 
 
+def with_output_batches(**given):
+    return wait("ordered", output_batches=sa.OutputBatches(**given))
+
+
 def with_budget(**given):
     strategy = retry.fixed_delay(3, "1s", budget=sa.RetryBudget(**given))
     return wait("ordered", retry=strategy)
@@ -268,6 +272,7 @@ CALLS = {
     "CarryOver": (sa.CarryOver, parameters(sa.CarryOver)),
     "Hedge": (with_hedge, parameters(sa.Hedge)),
     "CircuitBreaker": (with_circuit_breaker, parameters(sa.CircuitBreaker)),
+    "OutputBatches": (with_output_batches, parameters(sa.OutputBatches)),
     "RetryBudget": (with_budget, parameters(sa.RetryBudget)),
     "retry.fixed_delay": (
         partial(with_retry, retry.fixed_delay, FIXED),
@@ -355,5 +360,6 @@ def test_every_public_constructor_and_function_is_tried():
         "Row",
         "Simulated",
         "if_empty",
+        "show_versions",
     }
     assert public - errors - made - {"lookup"} <= tried | {"retry"}

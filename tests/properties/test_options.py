@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkawait import ConfigurationError, WatermarkStrategy, async_function, retry
+from sparkawait import ConfigurationError, OutputBatches, WatermarkStrategy, async_function, retry
 from sparkawait._plan.options import resolve_unpickled
 
 INPUT = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us"))])
@@ -36,10 +36,8 @@ OPTIONS = st.fixed_dictionaries(
         | st.sampled_from(["ts", "id", "nope"]).map(
             lambda column: WatermarkStrategy.for_bounded_out_of_orderness(column, "1s")
         ),
-        "buffer_timeout": DURATIONS | st.just("auto"),
+        "output_batches": ANYTHING | st.builds(OutputBatches, max_rows=st.integers(1, 13)),
         "warm_up": st.booleans(),
-        "max_rows_per_batch": ANYTHING,
-        "max_bytes_per_batch": ANYTHING | st.sampled_from(["64 MB", "3", "1.5gb", "2 GB", "MB"]),
         "schema": ANYTHING | st.sampled_from(["y int", "y bigint not null", "id int"]),
         "key": ANYTHING | st.sampled_from(["id", ["id", "ts"], "nope"]),
         "unknown": ANYTHING,

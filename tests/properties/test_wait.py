@@ -8,13 +8,17 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkawait import Batch, async_function, retry
+from sparkawait import Batch, OutputBatches, async_function, retry
 from sparkawait.arrow import key_ordered_wait, ordered_wait, unordered_wait
 
 LENGTHS = st.lists(st.integers(0, 40), max_size=8)
 SIZES = st.fixed_dictionaries(
-    {"capacity": st.integers(1, 60), "max_rows_per_batch": st.integers(1, 50)},
-    optional={"buffer_timeout": st.sampled_from([0, "1ms", None])},
+    {
+        "capacity": st.integers(1, 60),
+        "output_batches": st.builds(
+            OutputBatches, st.sampled_from([0, "1ms", "auto", None]), st.integers(1, 50)
+        ),
+    }
 )
 TURNS = st.lists(st.integers(0, 5), min_size=1, max_size=7)
 """How many turns of the loop calls wait, in rotation."""
@@ -49,7 +53,7 @@ def test_ordered_wait_emits_every_row_once_in_order(lengths, sizes, turns):
     results = list(ordered_wait(batches(lengths), waiting(turns), **sizes))
     assert column(results, "x") == list(range(sum(lengths)))
     assert column(results, "y") == [-x for x in range(sum(lengths))]
-    assert all(0 < batch.num_rows <= sizes["max_rows_per_batch"] for batch in results)
+    assert all(0 < batch.num_rows <= sizes["output_batches"].max_rows for batch in results)
 
 
 @given(LENGTHS, SIZES, TURNS)
@@ -95,7 +99,7 @@ def test_failed_rows_are_tried_again_as_often_as_allowed(lengths, sizes, retries
             raise OSError
         return {"y": 1}
 
-    strategy = retry.fixed_delay(retries, 0)
+    strategy = retry.fixed_delay(retries, 0, budget=None)
     options = {**sizes, "retry": strategy, "on_error": "null"}
     results = list(ordered_wait(batches(lengths), flaky, **options))
     total = sum(lengths)

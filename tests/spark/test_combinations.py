@@ -89,9 +89,11 @@ def options_of(chance: random.Random) -> dict[str, Any]:
     drawn = {
         "channel": "key",
         "rate_limit": sa.RateLimit(chance.choice(("333/130ms", "1009/s")), burst=11),
-        "max_rows_per_batch": chance.choice((1, 13)),
-        "max_bytes_per_batch": chance.choice((1, 1013)),
-        "buffer_timeout": chance.choice((0, "3ms", None)),
+        "output_batches": sa.OutputBatches(
+            buffer_timeout=chance.choice((0, "3ms", "auto", None)),
+            max_rows=chance.choice((1, 13, 8192)),
+            max_bytes=chance.choice((1, 1013, "64 MB")),
+        ),
         "capacity": chance.choice((61, "2 KB")),
         "cache": sa.Cache(max_rows=3, key="id"),
     }
@@ -160,7 +162,7 @@ def carried_options_of(chance: random.Random, mode: str, vehicle: str | None) ->
     options = options_of(chance) | {
         "max_concurrency": chance.choice((5, 17)),
         "capacity": chance.choice((61, "1 MB")),
-        "max_bytes_per_batch": chance.choice((1013, 5003)),
+        "output_batches": sa.OutputBatches(max_bytes=chance.choice((1013, 5003))),
     }
     if mode == "key_ordered":
         options["key"] = "key"

@@ -51,20 +51,33 @@ def accepted(df: DataFrame, batch: pa.RecordBatch) -> None:
     usual = sa.WaitOptions(timeout="5s", on_error="null")
     sa.ordered_wait(df, declared)
     sa.ordered_wait(df, annotated, options=usual, timeout=timedelta(seconds=1))
-    sa.ordered_wait(df, Lookup(), timeout=1.5, attempt_timeout="1s", buffer_timeout=None)
+    sa.ordered_wait(
+        df,
+        Lookup(),
+        timeout=1.5,
+        attempt_timeout="1s",
+        output_batches=sa.OutputBatches(buffer_timeout=None),
+    )
     sa.ordered_wait(df, bare, schema="name string", on_timeout=fallback)
     sa.ordered_wait(df, bare, schema=pa.schema({"name": pa.string()}), on_timeout={"name": "?"})
     sa.ordered_wait(df, bare, schema=StructType(), cache=sa.Cache(key="id"), warm_up=False)
     sa.unordered_wait(df, sa.http.get("https://example.com/{id}", "name string"), capacity=1000)
     sa.unordered_wait(df, declared, channel=functions.lower("tenant"), channels=sa.Channels())
-    sa.unordered_wait(df, declared, channel=["tenant", "region"], max_bytes_per_batch="1 MB")
+    sa.unordered_wait(
+        df,
+        declared,
+        channel=["tenant", "region"],
+        output_batches=sa.OutputBatches(max_bytes="1 MB"),
+    )
     sa.key_ordered_wait(df, declared, key=["id", "tenant"], retry=sa.retry.fixed_delay(3, "1s"))
     sa.key_ordered_wait(df, declared, key=["id", functions.lower("tenant")])
     sa.ordered_wait(df, declared, cache=sa.Cache(key=functions.lower("tenant")))
     event_time = sa.WatermarkStrategy.for_bounded_out_of_orderness(functions.col("at"), "1s")
     sa.unordered_wait(df, declared, watermark=event_time)
     sa.async_udf(declared, timeout="1s", cache=sa.Cache(key="id"), columns=["id"])
-    sa.arrow.ordered_wait([batch], declared, output="replace", max_rows_per_batch=10)
+    sa.arrow.ordered_wait(
+        [batch], declared, output="replace", output_batches=sa.OutputBatches(max_rows=10)
+    )
     sa.unordered_wait(df, declared, retry=3, hedge=True, cache="10min", channels=3)
     sa.unordered_wait(df, declared, retry=sa.retry.exponential_backoff(), hedge="p95", cache=True)
     sa.unordered_wait(df, declared, rate_limit="100/s", adaptive_rate=True, carry_over=True)

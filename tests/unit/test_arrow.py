@@ -14,6 +14,7 @@ from sparkawait import (
     ConfigurationError,
     ElementTimeoutError,
     ErrorKind,
+    OutputBatches,
     ResultError,
     RetryAfter,
     arrow,
@@ -150,7 +151,9 @@ def test_output_replace_leaves_the_input_out():
 
 
 def test_batches_hold_no_more_than_max_rows():
-    results = list(arrow.ordered_wait(batches(10), double, max_rows_per_batch=4))
+    results = list(
+        arrow.ordered_wait(batches(10), double, output_batches=OutputBatches(max_rows=4))
+    )
     assert max(batch.num_rows for batch in results) <= 4
 
 

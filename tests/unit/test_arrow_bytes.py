@@ -6,6 +6,7 @@ import asyncio
 import pyarrow as pa
 import pytest
 
+import sparkawait as sa
 from sparkawait import Batch, arrow, async_function
 
 MEGABYTE = 1 << 20
@@ -40,7 +41,14 @@ def returns(ddl, result):
 )
 def test_output_batches_have_no_more_bytes_than_permitted(wait, ddl, result):
     function = returns(ddl, result)
-    out = list(wait(batches(60, 40), function, max_bytes_per_batch="1 MB", on_error="drop"))
+    out = list(
+        wait(
+            batches(60, 40),
+            function,
+            output_batches=sa.OutputBatches(max_bytes="1 MB"),
+            on_error="drop",
+        )
+    )
 
     table = pa.Table.from_batches(out)
     assert sorted(set(table["x"].to_pylist())) == list(range(100))
@@ -50,17 +58,17 @@ def test_output_batches_have_no_more_bytes_than_permitted(wait, ddl, result):
 
 def test_input_columns_count_too():
     wide = pa.RecordBatch.from_pydict({"x": range(50), "wide": ["x" * 100_000] * 50})
-    bounds = {"max_bytes_per_batch": "1 MB", "buffer_timeout": None}
-    out = list(arrow.ordered_wait([wide], returns("y int", {"y": 1}), **bounds))
+    bounds = sa.OutputBatches(max_bytes="1 MB", buffer_timeout=None)
+    function = returns("y int", {"y": 1})
+    out = list(arrow.ordered_wait([wide], function, output_batches=bounds))
     assert [batch.num_rows for batch in out] == [10] * 5
-    (whole,) = arrow.ordered_wait([wide], returns("y int", {"y": 1}), output="replace", **bounds)
+    (whole,) = arrow.ordered_wait([wide], function, output="replace", output_batches=bounds)
     assert whole.num_rows == 50
 
 
 def test_a_row_that_has_more_than_a_batch_may_have_is_one_of_its_own():
-    out = arrow.ordered_wait(
-        batches(3), returns("y string", {"y": "x" * 5000}), max_bytes_per_batch=9
-    )
+    function = returns("y string", {"y": "x" * 5000})
+    out = arrow.ordered_wait(batches(3), function, output_batches=sa.OutputBatches(max_bytes=9))
     assert [batch.num_rows for batch in out] == [1, 1, 1]
 
 
@@ -70,7 +78,8 @@ def test_large_input_goes_through_with_few_bytes_permitted(wait):
     inputs = (
         pa.RecordBatch.from_pydict({"x": range(100), "text": [text] * 100}) for _ in range(20)
     )
-    out = wait(inputs, returns("y int", {"y": 1}), max_bytes_per_batch="64 KB", buffer_timeout=None)
+    full = sa.OutputBatches(max_bytes="64 KB", buffer_timeout=None)
+    out = wait(inputs, returns("y int", {"y": 1}), output_batches=full)
     assert sum(batch.num_rows for batch in out) == 2000
 
 

@@ -14,7 +14,7 @@ CALLS = 3
 BLOCKING = 0
 """The row whose call keeps the loop until the test has seen enough rows time out."""
 OPTIONS = {"timeout": "30ms", "max_concurrency": CALLS, "capacity": CALLS, "warm_up": False}
-OPTIONS |= {"on_error": "null", "buffer_timeout": 0}
+OPTIONS |= {"on_error": "null", "output_batches": sa.OutputBatches(buffer_timeout=0)}
 
 
 def input_of(rows):

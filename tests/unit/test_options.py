@@ -9,6 +9,7 @@ import cloudpickle
 import pyarrow as pa
 import pytest
 
+import sparkawait as sa
 from sparkawait import (
     AsyncFunction,
     Batch,
@@ -53,8 +54,8 @@ def test_the_defaults_are_those_of_the_documentation():
     assert (made.capacity, made.max_concurrency) == (800, 100)
     assert (options.retry, options.on_error, options.on_timeout) == (ONLY_REFUSED, "fail", None)
     assert (options.output, options.watermark, made.key) == ("append", None, None)
-    assert (options.buffer_timeout, options.max_rows_per_batch) == ("auto", 8192)
-    assert (options.max_bytes_per_batch, options.warm_up) == (64 << 20, True)
+    assert options.output_batches.resolve() == ("auto", 8192, 64 << 20, None)
+    assert options.warm_up is True
 
 
 @pytest.mark.parametrize(
@@ -146,15 +147,9 @@ def test_what_options_mean_together_is_checked_with_the_call():
         ({"watermark": "ts"}, "watermark-invalid", "got 'ts'"),
         ({"watermark": watermark("nope")}, "column-missing", "column `nope`"),
         ({"watermark": watermark("id")}, "column-not-a-timestamp", "no timestamp but bigint"),
-        ({"buffer_timeout": -1}, "duration-invalid", "`buffer_timeout`"),
-        ({"buffer_timeout": "automatic"}, "duration-invalid", "`buffer_timeout`"),
         ({"warm_up": 0}, "option-invalid", "`warm_up`"),
-        ({"max_rows_per_batch": 0}, "option-invalid", "at least 1, got 0"),
-        ({"max_rows_per_batch": "1"}, "option-invalid", "must be an int"),
-        ({"max_bytes_per_batch": "64 XB"}, "option-invalid", "no size: '64 XB'"),
-        ({"max_bytes_per_batch": 0}, "option-invalid", "at least 1 byte"),
-        ({"max_bytes_per_batch": "2 GB"}, "option-invalid", "at most 2147483647 bytes"),
-        ({"target_latency": 0}, "timeout-not-positive", "`target_latency`"),
+        ({"output_batches": 8192}, "option-invalid", "a sparkawait.OutputBatches, got 8192"),
+        ({"max_rows_per_batch": 13}, "option-unknown", "`max_rows_per_batch`"),
         ({"setup_timeout": 0}, "timeout-not-positive", "`setup_timeout` must be positive"),
         ({"blocked_loop_timeout": "x"}, "duration-invalid", "`blocked_loop_timeout`"),
         ({"on_timeout": {"z": 1}}, "fallback-invalid", "column `y` is missing"),
@@ -303,18 +298,49 @@ def test_the_option_schema_overrides_the_functions():
 
 
 def test_durations_are_in_seconds():
-    made = plan(timeout=timedelta(minutes=1), attempt_timeout="250ms", buffer_timeout=0).options
-    assert (made.timeout, made.attempt_timeout, made.buffer_timeout) == (60.0, 0.25, 0.0)
+    made = plan(timeout=timedelta(minutes=1), attempt_timeout="250ms").options
+    assert (made.timeout, made.attempt_timeout) == (60.0, 0.25)
 
 
-def test_no_timeout_and_no_buffer_timeout_are_none():
-    made = plan(timeout=None, buffer_timeout=None)
-    assert (made.options.timeout, made.options.buffer_timeout) == (None, None)
+def test_no_timeout_is_none():
+    assert plan(timeout=None).options.timeout is None
 
 
-def test_a_buffer_timeout_is_a_word_or_a_time():
-    assert plan(buffer_timeout="auto").options.buffer_timeout == "auto"
-    assert plan(buffer_timeout="7ms").options.buffer_timeout == 0.007
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, ("auto", 8192, 64 << 20, None)),
+        ({"buffer_timeout": "7ms", "max_rows": 13}, (0.007, 13, 64 << 20, None)),
+        ({"buffer_timeout": 0, "max_bytes": "3 KB"}, (0.0, 8192, 3072, None)),
+        ({"buffer_timeout": None, "target_latency": "211ms"}, (None, 8192, 64 << 20, 0.211)),
+    ],
+)
+def test_the_operator_is_told_how_its_output_leaves(given, expected):
+    made = plan(output_batches=sa.OutputBatches(**given)).operator_arguments(pa.schema([]))
+
+    names = ("buffer_timeout", "max_rows_per_batch", "max_bytes_per_batch", "target_latency")
+    told = ("auto", 0.0) if expected[0] == "auto" else expected[0]
+    assert tuple(made[name] for name in names) == (told, *expected[1:])
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "message"),
+    [
+        ({"buffer_timeout": -1}, "duration-invalid", "`buffer_timeout`"),
+        ({"buffer_timeout": "automatic"}, "duration-invalid", "`buffer_timeout`"),
+        ({"max_rows": 0}, "option-invalid", "of OutputBatches must be an int of at least 1, got 0"),
+        ({"max_rows": "1"}, "option-invalid", "must be an int"),
+        ({"max_bytes": "64 XB"}, "option-invalid", "no size: '64 XB'"),
+        ({"max_bytes": 0}, "option-invalid", "at least 1 byte"),
+        ({"max_bytes": "2 GB"}, "option-invalid", "at most 2147483647 bytes"),
+        ({"target_latency": 0}, "timeout-not-positive", "`target_latency`"),
+    ],
+)
+def test_wrong_numbers_of_output_batches_are_refused(given, kind, message):
+    with pytest.raises(sa.ConfigurationError) as caught:
+        sa.OutputBatches(**given)
+    assert caught.value.kind == kind
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +350,7 @@ def test_a_buffer_timeout_is_a_word_or_a_time():
         ({"capacity": 1_009, "max_concurrency": 31}, (31, 1)),
         ({"warm_up": False}, None),
         # Rows leave in full batches only, however few are wanted.
-        ({"buffer_timeout": None}, None),
+        ({"output_batches": sa.OutputBatches(buffer_timeout=None)}, None),
     ],
 )
 def test_a_task_is_told_with_how_many_calls_it_may_begin(given, first):

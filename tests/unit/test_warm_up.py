@@ -79,7 +79,7 @@ def test_later_tasks_expect_results_as_large_as_those_before():
                 # Room for not quite 4 x 10 results.
                 *(batches(rows), large),
                 capacity=rows,
-                max_bytes_per_batch=10_000,
+                output_batches=sa.OutputBatches(max_bytes=10_000),
                 timeout="10s",
                 warm_up=False,
             )
@@ -134,7 +134,7 @@ def test_first_results_are_taken_for_large_ones_until_one_is_there():
         batches(200),
         answer,
         capacity=100,
-        max_bytes_per_batch="8 MB",
+        output_batches=sa.OutputBatches(max_bytes="8 MB"),
         timeout="10s",
         warm_up=False,
     )

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import sparkawait as sa
 from benches.compare.calls import coroutine_call
 from benches.compare.observe import Observer
 from benches.compare.ours import described
@@ -32,7 +33,7 @@ SECONDS_PER_BATCH = 0.001
 def _options(job: Job) -> dict[str, Any]:
     given = all_options(job)
     if job.workload.load is not None:
-        given["buffer_timeout"] = 0
+        given["output_batches"] = sa.OutputBatches(buffer_timeout=0)
     return given
 
 

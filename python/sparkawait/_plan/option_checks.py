@@ -7,7 +7,7 @@ What depends on several options, or on the function, is checked in `options`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from sparkawait._plan.checks import MAX_BYTES, MAX_COUNT, ObjectOf, choice, flag, refuse, shown
 from sparkawait.adaptive import Adaptive
@@ -16,9 +16,10 @@ from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
 from sparkawait.circuit_breaker import CircuitBreaker
 from sparkawait.columns import ColumnLike, columns
-from sparkawait.durations import parse_duration, positive_duration
-from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.durations import positive_duration
+from sparkawait.exceptions import ErrorKind
 from sparkawait.hedge import Hedge
+from sparkawait.output_batches import OutputBatches
 from sparkawait.retry import ONLY_REFUSED, AsyncRetryStrategy, exponential_backoff
 from sparkawait.sizes import Bytes, parse_size
 from sparkawait.watermark import WatermarkStrategy
@@ -26,8 +27,6 @@ from sparkawait.watermark import WatermarkStrategy
 __all__ = [
     "anything",
     "boolean",
-    "buffer_timeout",
-    "bytes_",
     "calls",
     "count",
     "one_of",
@@ -42,6 +41,7 @@ __all__ = [
     "the_circuit_breaker",
     "the_hedge",
     "the_name",
+    "the_output_batches",
     "the_retry",
     "the_watermark",
 ]
@@ -99,11 +99,6 @@ def rows_or_bytes(value: object, name: str) -> int | Bytes:
     return count(ErrorKind.CAPACITY_NOT_POSITIVE)(value, name)
 
 
-def bytes_(value: object, name: str) -> int:
-    """Returns a size in bytes that 32-bit offsets can reach."""
-    return parse_size(value, name, most=MAX_COUNT)
-
-
 def size(value: object, name: str) -> int:
     """Returns a size in bytes."""
     return parse_size(value, name, most=MAX_BYTES)
@@ -119,19 +114,6 @@ def boolean(value: object, name: str) -> bool:
     return flag(value, name)
 
 
-def buffer_timeout(value: object, name: str) -> float | Literal["auto"] | None:
-    """Returns a length of time, the word ``"auto"``, or ``None``."""
-    if value is None:
-        return None
-    if isinstance(value, str) and value == "auto":
-        return "auto"
-    try:
-        return parse_duration(value, name)
-    except ConfigurationError as error:
-        msg = f"{error}; or 'auto', or None for full batches only"
-        raise ConfigurationError(msg, error.kind) from None
-
-
 def route(value: object, name: str) -> tuple[ColumnLike, ...] | None:
     """Returns where the channel of a row is found."""
     return None if value is None else columns(value, name, ErrorKind.CHANNELS_INVALID)
@@ -141,6 +123,15 @@ def the_name(value: object, name: str) -> str:
     """Returns the name of a column."""
     if not isinstance(value, str) or not value:
         refuse(f"`{name}` must be a name that is not empty, got {shown(value)}")
+    return value
+
+
+def the_output_batches(value: object, name: str) -> OutputBatches:
+    """Returns how output is cut into batches."""
+    if value is None:
+        return OutputBatches()
+    if not isinstance(value, OutputBatches):
+        refuse(f"`{name}` must be a sparkawait.OutputBatches, got {shown(value)}")
     return value
 
 

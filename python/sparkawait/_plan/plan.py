@@ -267,8 +267,9 @@ class Plan:
                 nobody knows.
             is_branch: Whether it is a branch of another operator.
         """
-        options, buffer = self.options, self.options.buffer_timeout
-        buffer = ("auto", consumer_seconds) if buffer == "auto" else buffer
+        options, output = self.options, self.options.output_batches.resolve()
+        if output.buffer_timeout == "auto":
+            output = output._replace(buffer_timeout=("auto", consumer_seconds))
         sizes = list(result_bytes[1:]) or [None] * len(self.branches)
         return {
             **{name: getattr(options, name) for name, it in OPTIONS.items() if it.of_task},
@@ -288,7 +289,7 @@ class Plan:
             "key": None if self.key is None else list(self.key),
             "has_timeout_handler": self.has_timeout_handler,
             "watermark": options.watermark,
-            "buffer_timeout": buffer,
+            **output._asdict(),
             "function_name": self.function_name,
             "reads": list(self._read_columns),
             # From the system, because forked workers share the state of `random`.
@@ -311,7 +312,7 @@ class Plan:
     def _warm_up_arguments(self) -> tuple[int, int] | None:
         """Returns the calls in flight at most, and the rows that one of them takes."""
         # Rows that leave in full batches only are many, however few are wanted.
-        if not self.options.warm_up or self.options.buffer_timeout is None:
+        if not self.options.warm_up or self.options.output_batches.buffer_timeout is None:
             return None
         if self.branches:
             called = [(it.max_concurrency, it.rows_per_call) for it in self.branches]

@@ -19,13 +19,11 @@ from sparkawait._plan.function_group import FunctionGroup, joined, numbered
 from sparkawait._plan.plan import Mode, Plan
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
+from sparkawait.output_batches import OutputBatches
 from sparkawait.sizes import Bytes
 from sparkawait.wait_options import OPTIONS, WaitOptions
 
 __all__ = ["check_carries_one", "side_by_side"]
-
-_OF_BATCHES = ("max_bytes_per_batch", "target_latency")
-"""Options of the call that its branches follow, too."""
 
 
 def side_by_side(
@@ -60,7 +58,11 @@ def side_by_side(
             _refuse(f"`{name}` is of one function; give it by with_options({name}=..)")
     of_rows = {name: it for name, it in given.items() if not OPTIONS[name].of_function}
     shared: dict[str, Any] = {name: it for name, it in given.items() if name not in of_rows}
-    shared |= {name: of_rows[name] for name in _OF_BATCHES if name in of_rows}
+    # What is theirs of it; batches are put together where the branches meet.
+    output = options.output_batches
+    shared["output_batches"] = OutputBatches(
+        max_bytes=output.max_bytes, target_latency=output.target_latency
+    )
     shared |= {"output": "replace", "warm_up": False}
     capacity = options.capacity
     in_bytes = int(capacity) if isinstance(capacity, Bytes) else None

@@ -43,7 +43,8 @@ class BatchRunner(Runner):
         self.invoke = self._function.async_invoke_batch
         self.replies = self._replies
         # More rows than `capacity` never come, so waiting for them would cost a linger per batch.
-        self._size = CallSize(min(batch.max_rows, plan.capacity), plan.options.target_latency)
+        latency = plan.options.output_batches.resolve().target_latency
+        self._size = CallSize(min(batch.max_rows, plan.capacity), latency)
         self._max_bytes = cast("int | None", batch.max_bytes)
         self._linger = batch.linger_seconds
         self.splits = batch.split_on_error

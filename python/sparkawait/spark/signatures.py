@@ -20,6 +20,7 @@ from sparkawait.columns import ColumnsLike
 from sparkawait.durations import Duration
 from sparkawait.functions import AsyncFunctionLike, AsyncFunctionsLike, Results, Row
 from sparkawait.hedge import Hedge
+from sparkawait.output_batches import OutputBatches
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.sizes import Size
@@ -57,10 +58,7 @@ def ordered_wait(
     adaptive_rate: bool = False,
     circuit_breaker: CircuitBreaker | bool | None = None,
     watermark: WatermarkStrategy | None = None,
-    buffer_timeout: Duration | None = "auto",
-    max_rows_per_batch: int = 8192,
-    max_bytes_per_batch: Size = "64 MB",
-    target_latency: Duration | None = None,
+    output_batches: OutputBatches | None = None,
     setup_timeout: Duration | None = None,
     blocked_loop_timeout: Duration | None = None,
     warm_up: bool = True,
@@ -140,17 +138,10 @@ def ordered_wait(
             `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`, a column or an
             expression. A watermark follows each input batch, or with `every=n` so many rows; no row
             of the unordered mode crosses one.
-        buffer_timeout: When an output batch that is not full leaves. `"auto"`: as soon as it is
-            waited for, as long as batches take no more than 2 % of the time, and at most 100 ms
-            after the one before; a duration: when its first row is this old; `None`: not before it
-            is full.
-        max_rows_per_batch: Most rows of an output batch.
-        max_bytes_per_batch: Most bytes of an output batch, unless one row has more: an int, or a
-            text (powers of 1024). Four times as much bounds the results that calls bring while
-            others wait to be emitted; fewer calls are in flight then.
-        target_latency: Sizes output batches, and the calls of a batched function, so that a row
-            takes about this long through them at the measured throughput, never above their limits;
-            `None` lets them grow to these.
+        output_batches: When output batches leave, and how large they are:
+            `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
+            also bounds the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
+            None)`.
         setup_timeout: For the function's `open`, and for its `close`, each; what takes longer is
             cancelled and fails the task. `None` sets no bound to `open`, of which the log says once
             that it takes more than 60 s, and 30 s to `close`. Python functions only.
@@ -199,10 +190,7 @@ def unordered_wait(
     adaptive_rate: bool = False,
     circuit_breaker: CircuitBreaker | bool | None = None,
     watermark: WatermarkStrategy | None = None,
-    buffer_timeout: Duration | None = "auto",
-    max_rows_per_batch: int = 8192,
-    max_bytes_per_batch: Size = "64 MB",
-    target_latency: Duration | None = None,
+    output_batches: OutputBatches | None = None,
     setup_timeout: Duration | None = None,
     blocked_loop_timeout: Duration | None = None,
     warm_up: bool = True,
@@ -275,17 +263,10 @@ def unordered_wait(
             `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`, a column or an
             expression. A watermark follows each input batch, or with `every=n` so many rows; no row
             of the unordered mode crosses one.
-        buffer_timeout: When an output batch that is not full leaves. `"auto"`: as soon as it is
-            waited for, as long as batches take no more than 2 % of the time, and at most 100 ms
-            after the one before; a duration: when its first row is this old; `None`: not before it
-            is full.
-        max_rows_per_batch: Most rows of an output batch.
-        max_bytes_per_batch: Most bytes of an output batch, unless one row has more: an int, or a
-            text (powers of 1024). Four times as much bounds the results that calls bring while
-            others wait to be emitted; fewer calls are in flight then.
-        target_latency: Sizes output batches, and the calls of a batched function, so that a row
-            takes about this long through them at the measured throughput, never above their limits;
-            `None` lets them grow to these.
+        output_batches: When output batches leave, and how large they are:
+            `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
+            also bounds the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
+            None)`.
         setup_timeout: For the function's `open`, and for its `close`, each; what takes longer is
             cancelled and fails the task. `None` sets no bound to `open`, of which the log says once
             that it takes more than 60 s, and 30 s to `close`. Python functions only.
@@ -328,10 +309,7 @@ def key_ordered_wait(
     adaptive_rate: bool = False,
     circuit_breaker: CircuitBreaker | bool | None = None,
     watermark: WatermarkStrategy | None = None,
-    buffer_timeout: Duration | None = "auto",
-    max_rows_per_batch: int = 8192,
-    max_bytes_per_batch: Size = "64 MB",
-    target_latency: Duration | None = None,
+    output_batches: OutputBatches | None = None,
     setup_timeout: Duration | None = None,
     blocked_loop_timeout: Duration | None = None,
     warm_up: bool = True,
@@ -406,17 +384,10 @@ def key_ordered_wait(
             `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`, a column or an
             expression. A watermark follows each input batch, or with `every=n` so many rows; no row
             of the unordered mode crosses one.
-        buffer_timeout: When an output batch that is not full leaves. `"auto"`: as soon as it is
-            waited for, as long as batches take no more than 2 % of the time, and at most 100 ms
-            after the one before; a duration: when its first row is this old; `None`: not before it
-            is full.
-        max_rows_per_batch: Most rows of an output batch.
-        max_bytes_per_batch: Most bytes of an output batch, unless one row has more: an int, or a
-            text (powers of 1024). Four times as much bounds the results that calls bring while
-            others wait to be emitted; fewer calls are in flight then.
-        target_latency: Sizes output batches, and the calls of a batched function, so that a row
-            takes about this long through them at the measured throughput, never above their limits;
-            `None` lets them grow to these.
+        output_batches: When output batches leave, and how large they are:
+            `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
+            also bounds the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
+            None)`.
         setup_timeout: For the function's `open`, and for its `close`, each; what takes longer is
             cancelled and fails the task. `None` sets no bound to `open`, of which the log says once
             that it takes more than 60 s, and 30 s to `close`. Python functions only.
@@ -458,8 +429,7 @@ def async_udf(
     rate_limit: RateLimits | None = None,
     adaptive_rate: bool = False,
     circuit_breaker: CircuitBreaker | bool | None = None,
-    max_bytes_per_batch: Size = "64 MB",
-    target_latency: Duration | None = None,
+    output_batches: OutputBatches | None = None,
     setup_timeout: Duration | None = None,
     blocked_loop_timeout: Duration | None = None,
 ) -> AsyncUserDefinedFunction: ...
@@ -489,8 +459,7 @@ def async_udf(
     rate_limit: RateLimits | None = None,
     adaptive_rate: bool = False,
     circuit_breaker: CircuitBreaker | bool | None = None,
-    max_bytes_per_batch: Size = "64 MB",
-    target_latency: Duration | None = None,
+    output_batches: OutputBatches | None = None,
     setup_timeout: Duration | None = None,
     blocked_loop_timeout: Duration | None = None,
 ) -> Callable[[AsyncFunctionLike], AsyncUserDefinedFunction]: ...
@@ -520,8 +489,7 @@ def async_udf(
     rate_limit: RateLimits | None = None,
     adaptive_rate: bool = False,
     circuit_breaker: CircuitBreaker | bool | None = None,
-    max_bytes_per_batch: Size = "64 MB",
-    target_latency: Duration | None = None,
+    output_batches: OutputBatches | None = None,
     setup_timeout: Duration | None = None,
     blocked_loop_timeout: Duration | None = None,
 ) -> AsyncUserDefinedFunction | Callable[[AsyncFunctionLike], AsyncUserDefinedFunction]:
@@ -598,12 +566,10 @@ def async_udf(
         circuit_breaker: Leaves a destination alone that fails all its calls, and probes it now and
             then; rows wait while it is open: `sa.CircuitBreaker(after_failures=20, initial="1s",
             maximum="60s", when_open="wait")`, which is `True`.
-        max_bytes_per_batch: Most bytes of an output batch, unless one row has more: an int, or a
-            text (powers of 1024). Four times as much bounds the results that calls bring while
-            others wait to be emitted; fewer calls are in flight then.
-        target_latency: Sizes output batches, and the calls of a batched function, so that a row
-            takes about this long through them at the measured throughput, never above their limits;
-            `None` lets them grow to these.
+        output_batches: When output batches leave, and how large they are:
+            `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
+            also bounds the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
+            None)`.
         setup_timeout: For the function's `open`, and for its `close`, each; what takes longer is
             cancelled and fails the task. `None` sets no bound to `open`, of which the log says once
             that it takes more than 60 s, and 30 s to `close`. Python functions only.

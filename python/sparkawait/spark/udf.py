@@ -20,11 +20,13 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 from sparkawait._plan import options as plans
 from sparkawait._plan.checks import refuse
 from sparkawait._plan.option import documented
+from sparkawait._plan.option_checks import the_output_batches
 from sparkawait._plan.plan import Plan
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike, check_async, describe
 from sparkawait.native_function import NativeFunction
+from sparkawait.output_batches import OutputBatches
 from sparkawait.spark.columns import Arguments, ColumnPlan, ColumnTask, dropping_misses
 from sparkawait.spark.drivers_python import run_drivers_python
 from sparkawait.spark.hidden_arguments import HiddenArguments
@@ -177,10 +179,8 @@ def _column_function(
     is_native = isinstance(function, NativeFunction)
     if is_native and names is None:
         names = tuple(dict.fromkeys(called.input_columns)) or None
-    # Spark takes no result before it has all of an input batch, however few rows it wants.
-    fixed = {"buffer_timeout": "100ms", "warm_up": False}
-    fixed["output"] = "append" if is_native else "replace"
-    options |= fixed
+    options |= {"output_batches": _output_batches(options), "warm_up": False}
+    options["output"] = "append" if is_native else "replace"
     plan = plans.resolve("ordered", called, input_schema=None, hidden=hidden.names, **options)
     # That a type is wrong is to be known now; what the session says is asked at each call.
     conform(plan, current_times())
@@ -188,6 +188,17 @@ def _column_function(
     return AsyncUserDefinedFunction(
         plan, names, metrics, hidden=hidden, is_struct=is_struct, wrapped=function
     )
+
+
+def _output_batches(options: Mapping[str, Any]) -> OutputBatches:
+    output = the_output_batches(options.get("output_batches"), "output_batches")
+    if output != OutputBatches(max_bytes=output.max_bytes, target_latency=output.target_latency):
+        refuse(
+            "a column function has its batches cut by Spark: of OutputBatches it takes `max_bytes`"
+            " and `target_latency`, and neither `buffer_timeout` nor `max_rows`"
+        )
+    # Spark takes no result before it has all of an input batch, however few rows it wants.
+    return dataclasses.replace(output, buffer_timeout="100ms")
 
 
 class AsyncUserDefinedFunction:

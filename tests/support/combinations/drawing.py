@@ -139,8 +139,9 @@ def draw(seed: int) -> Case:
 def _with_long_errors(chance: random.Random, case: Case) -> Case:
     """Has many rows fail with messages of which few fit into an output batch."""
     bound = chance.choice((1013, 5003, "20 KB"))
-    common = {**case.common, "max_bytes_per_batch": bound}
-    common.pop("max_rows_per_batch", None)
+    common = {**case.common}
+    output = common.get("output_batches", sa.OutputBatches())
+    common["output_batches"] = replace(output, max_bytes=bound, max_rows=8192)
     size = chance.choice((331, 2999, 5003))
     parts = [
         replace(
@@ -314,16 +315,19 @@ def _limits(chance: random.Random, options: dict[str, Any], rows: int) -> None:
 
 def _common(chance: random.Random, mode: str, shape: str) -> dict[str, Any]:
     common: dict[str, Any] = {"warm_up": _maybe(chance, 0.3)}
+    output: dict[str, Any] = {}
     if _maybe(chance, 0.5):
-        common["buffer_timeout"] = chance.choice((0, "3ms", None))
+        output["buffer_timeout"] = chance.choice((0, "3ms", None))
     if _maybe(chance, 0.4):
-        common["max_rows_per_batch"] = chance.choice((1, 2, 13))
+        output["max_rows"] = chance.choice((1, 2, 13))
     if _maybe(chance, 0.4):
-        common["max_bytes_per_batch"] = chance.choice((1, 211, 1013, "20 KB"))
+        output["max_bytes"] = chance.choice((1, 211, 1013, "20 KB"))
     if _maybe(chance, 0.35):
         common["capacity"] = chance.choice((61, 67, 500, "2 KB", "1 MB"))
     if _maybe(chance, 0.1):
-        common["target_latency"] = "20ms"
+        output["target_latency"] = "20ms"
+    if output:
+        common["output_batches"] = sa.OutputBatches(**output)
     if mode == "unordered" and shape == "one" and _maybe(chance, 0.3):
         of = sa.WatermarkStrategy.for_bounded_out_of_orderness
         common["watermark"] = of("t", 0, every=chance.choice((None, 1, 7)))

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+import sparkawait as sa
 from tests.support.combinations.calls import Call, Calls, ident_of
 from tests.support.combinations.drawing import LATE, Case, Part
 
@@ -287,10 +288,9 @@ class Model:
             run += 1
 
     def _of_batches(self) -> Iterator[str]:
-        most_rows = self.case.common.get("max_rows_per_batch", 8192)
-        most_bytes = {None: 64 << 20, "20 KB": 20 << 10}
-        bound = self.case.common.get("max_bytes_per_batch")
-        bound = most_bytes.get(bound, bound)
+        output = self.case.common.get("output_batches", sa.OutputBatches())
+        sizes_of_texts = {"64 MB": 64 << 20, "20 KB": 20 << 10}
+        most_rows, bound = output.max_rows, sizes_of_texts.get(output.max_bytes, output.max_bytes)
         for batch in self.out:
             if not 0 < batch.num_rows <= most_rows:
                 yield f"a batch has {batch.num_rows} rows of {most_rows}"

@@ -32,6 +32,7 @@ from sparkawait import arrow, retry, typing
 from sparkawait._core import VERSION, Row
 from sparkawait.adaptive import Adaptive
 from sparkawait.cache import Cache
+from sparkawait.capture import Capture
 from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
 from sparkawait.circuit_breaker import CircuitBreaker
@@ -85,6 +86,7 @@ __all__ = [
     "AsyncUserDefinedFunction",
     "Batch",
     "Cache",
+    "Capture",
     "CarryOver",
     "Channels",
     "CircuitBreaker",

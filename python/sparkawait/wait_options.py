@@ -33,13 +33,14 @@ from sparkawait._plan.option_checks import (
     the_channels,
     the_circuit_breaker,
     the_hedge,
-    the_name,
+    the_on_error,
     the_output_batches,
     the_retry,
     the_watermark,
 )
 from sparkawait.adaptive import Adaptive
 from sparkawait.cache import Cache
+from sparkawait.capture import Capture
 from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
 from sparkawait.circuit_breaker import CircuitBreaker
@@ -66,7 +67,7 @@ __all__ = [
     "WaitOptions",
 ]
 
-OnError = Literal["fail", "null", "drop", "capture"]
+OnError = Literal["fail", "null", "drop", "capture"] | Capture
 Output = Literal["append", "replace"]
 
 
@@ -80,7 +81,6 @@ class FunctionArguments(TypedDict, total=False):
     retry: AsyncRetryStrategy | int | None
     hedge: Hedge | str | bool | None
     on_error: OnError
-    error_column: str
     on_timeout: Results | Callable[[Row], Results] | None
     cache: Cache | str | bool | None
     channel: ColumnsLike | None
@@ -188,19 +188,13 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         " `after`. For functions that are idempotent: lookups, GET, and Python functions declared"
         " so",
     )
-    on_error: Option[OnError] = Option(
+    on_error = Option(
         "fail",
-        one_of("fail", "null", "drop", "capture"),
+        the_on_error,
         'what becomes of a row that failed for good: `"fail"` fails the task, `"null"` leaves its'
-        ' returned columns null, `"drop"` drops it, `"capture"` adds a struct column with kind,'
-        " message and attempts, which is null for other rows",
-        of_task=True,
-    )
-    error_column = Option(
-        "error",
-        the_name,
-        "the name of that column; calls after one another need a name each",
-        of_task=True,
+        ' returned columns null, `"drop"` drops it, `"capture"` adds a struct column `error` with'
+        " kind, message and attempts, which is null for other rows; `sa.Capture(..)` gives it"
+        " another name, which calls after one another need",
     )
     on_timeout = Option(
         None,

@@ -14,6 +14,7 @@ from tests.meta.repository import PACKAGE, ROOT, imported_modules
 PUBLIC_MODULES = {
     "adaptive",
     "cache",
+    "capture",
     "carry_over",
     "channels",
     "circuit_breaker",

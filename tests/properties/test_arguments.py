@@ -190,6 +190,10 @@ def with_circuit_breaker(**given):
     return wait("ordered", circuit_breaker=sa.CircuitBreaker(**given))
 
 
+def with_capture(**given):
+    return wait("ordered", on_error=sa.Capture(**given))
+
+
 def with_output_batches(**given):
     return wait("ordered", output_batches=sa.OutputBatches(**given))
 
@@ -272,6 +276,7 @@ CALLS = {
     "CarryOver": (sa.CarryOver, parameters(sa.CarryOver)),
     "Hedge": (with_hedge, parameters(sa.Hedge)),
     "CircuitBreaker": (with_circuit_breaker, parameters(sa.CircuitBreaker)),
+    "Capture": (with_capture, parameters(sa.Capture)),
     "OutputBatches": (with_output_batches, parameters(sa.OutputBatches)),
     "RetryBudget": (with_budget, parameters(sa.RetryBudget)),
     "retry.fixed_delay": (

@@ -72,7 +72,7 @@ def batches_of(case: Case, head_has_left: threading.Event) -> Iterator[pa.Record
 def options_of(case: Case, calls: Calls) -> dict[str, Any]:
     options = {**case.common, **calls.part.options}
     if options["on_error"] == "capture":
-        options["error_column"] = f"e{calls.part.number}"
+        options["on_error"] = sa.Capture(f"e{calls.part.number}")
     return options
 
 

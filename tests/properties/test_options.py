@@ -6,7 +6,14 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkawait import ConfigurationError, OutputBatches, WatermarkStrategy, async_function, retry
+from sparkawait import (
+    Capture,
+    ConfigurationError,
+    OutputBatches,
+    WatermarkStrategy,
+    async_function,
+    retry,
+)
 from sparkawait._plan.options import resolve_unpickled
 
 INPUT = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us"))])
@@ -28,8 +35,9 @@ OPTIONS = st.fixed_dictionaries(
         "capacity": ANYTHING,
         "max_concurrency": ANYTHING,
         "retry": ANYTHING | st.just(retry.fixed_delay(2, "1s")),
-        "on_error": ANYTHING | st.sampled_from(["fail", "null", "drop", "capture"]),
-        "error_column": ANYTHING | st.sampled_from(["error", "why", "id", "y"]),
+        "on_error": ANYTHING
+        | st.sampled_from(["fail", "null", "drop", "capture"])
+        | st.sampled_from(["why", "id", "y"]).map(Capture),
         "on_timeout": ANYTHING | st.just({"y": 1}),
         "output": ANYTHING | st.sampled_from(["append", "replace"]),
         "watermark": ANYTHING

@@ -56,8 +56,7 @@ async def refused(row: sa.Row) -> None:
     await names_of(row["id"], 7)  # pyright: ignore[reportCallIssue]
     assert_type(await lookup(row), str)  # pyright: ignore[reportAssertTypeFailure]
 
-
-@sa.async_function  # pyright: ignore[reportCallIssue, reportArgumentType, reportUntypedFunctionDecorator]
-def blocking(row: sa.Row) -> str:
-    """Is not a coroutine."""
-    return row["id"]
+    @sa.async_function  # pyright: ignore[reportCallIssue, reportArgumentType, reportUntypedFunctionDecorator]
+    def blocking(row: sa.Row) -> str:
+        """Is not a coroutine."""
+        return row["id"]

@@ -7,11 +7,12 @@ What depends on several options, or on the function, is checked in `options`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from sparkawait._plan.checks import MAX_BYTES, MAX_COUNT, ObjectOf, choice, flag, refuse, shown
 from sparkawait.adaptive import Adaptive
 from sparkawait.cache import Cache
+from sparkawait.capture import Capture
 from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
 from sparkawait.circuit_breaker import CircuitBreaker
@@ -40,7 +41,7 @@ __all__ = [
     "the_channels",
     "the_circuit_breaker",
     "the_hedge",
-    "the_name",
+    "the_on_error",
     "the_output_batches",
     "the_retry",
     "the_watermark",
@@ -119,11 +120,14 @@ def route(value: object, name: str) -> tuple[ColumnLike, ...] | None:
     return None if value is None else columns(value, name, ErrorKind.CHANNELS_INVALID)
 
 
-def the_name(value: object, name: str) -> str:
-    """Returns the name of a column."""
-    if not isinstance(value, str) or not value:
-        refuse(f"`{name}` must be a name that is not empty, got {shown(value)}")
-    return value
+def the_on_error(value: object, name: str) -> Literal["fail", "null", "drop"] | Capture:
+    """Returns what becomes of a row that failed; ``"capture"`` is a `Capture`."""
+    if isinstance(value, Capture):
+        return value
+    if not isinstance(value, str) or value not in ("fail", "null", "drop", "capture"):
+        known = "'fail', 'null', 'drop', 'capture', or a sparkawait.Capture"
+        refuse(f"`{name}` must be one of {known}, got {shown(value)}")
+    return Capture() if value == "capture" else value
 
 
 def the_output_batches(value: object, name: str) -> OutputBatches:

@@ -34,7 +34,7 @@ from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.functions import AsyncFunction, describe, is_async
 from sparkawait.native_function import NativeFunction
 from sparkawait.retry import AsyncRetryStrategy
-from sparkawait.wait_options import OPTIONS, WaitOptions
+from sparkawait.wait_options import WaitOptions
 
 __all__ = ["Plan", "all_given", "resolve", "resolve_unpickled"]
 
@@ -176,8 +176,6 @@ def _check_together(options: WaitOptions, function: AsyncFunction | NativeFuncti
         _refuse_hedge(function)
     if options.cache is not None and not options.cache.key:
         _check_cache(function)
-    if options.error_column != OPTIONS["error_column"].default and options.on_error != "capture":
-        _refuse(f"`error_column` needs on_error='capture', got {shown(options.on_error)}")
     for name in ("setup_timeout", "blocked_loop_timeout"):
         if is_native and getattr(options, name) is not None:
             _refuse(f"`{name}` cannot be used with a native function, which runs on no event loop")

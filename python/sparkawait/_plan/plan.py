@@ -30,6 +30,7 @@ from sparkawait._plan.function_checks import why_not_repeated
 from sparkawait._plan.function_group import SLOT, joined
 from sparkawait._plan.policies import policy_arguments
 from sparkawait._worker.results import ResultBuilder
+from sparkawait.capture import Capture, of_failures
 from sparkawait.channels import Credits
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, Batch
@@ -135,7 +136,7 @@ class Plan:
     @cached_property
     def result_schema(self) -> pa.Schema:
         """The declared columns, nullable where a failed row leaves them empty."""
-        if self.options.on_error not in ("null", "capture"):
+        if self.options.on_error in ("fail", "drop"):
             return self.declared_schema
         fields = [field.with_nullable(True) for field in self.declared_schema]  # noqa: FBT003
         return pa.schema(fields, metadata=cast("Any", self.declared_schema.metadata))
@@ -153,9 +154,8 @@ class Plan:
     @property
     def error_field(self) -> pa.Field | None:
         """The last column of the output with ``on_error="capture"``; null for other rows."""
-        options = self.options
-        is_wanted = options.on_error == "capture"
-        return pa.field(options.error_column, _ERROR_TYPE) if is_wanted else None
+        kept = self.options.on_error
+        return pa.field(kept.column, _ERROR_TYPE) if isinstance(kept, Capture) else None
 
     @property
     def added_fields(self) -> list[pa.Field]:
@@ -234,11 +234,12 @@ class Plan:
                 msg = f"returned column `{name}` is {whose}{case}; rename one of them{way_out}"
                 raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
             names[self._folded(name)] = name
-        if self.error_field is not None and self._folded(self.options.error_column) in names:
-            taken = names[self._folded(self.options.error_column)]
+        error = self.error_field
+        if error is not None and self._folded(error.name) in names:
+            taken = names[self._folded(error.name)]
             msg = (
-                f"column `{taken}` has the name of the column of on_error='capture';"
-                " give that another with error_column='..'"
+                f"column `{taken}` has the name of the column in which failures are captured;"
+                " give that another with on_error=sparkawait.Capture('..')"
             )
             raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
 
@@ -273,6 +274,7 @@ class Plan:
         sizes = list(result_bytes[1:]) or [None] * len(self.branches)
         return {
             **{name: getattr(options, name) for name, it in OPTIONS.items() if it.of_task},
+            **of_failures(options.on_error),
             "mode": self.mode,
             "input_schema": self.rows(input_schema),
             "hidden_schema": pa.schema([input_schema.field(name) for name in self.hidden]),
@@ -368,8 +370,7 @@ class Plan:
     @property
     def _read_columns(self) -> tuple[str, ...]:
         """The columns that a native function reads."""
-        function = self.function
-        columns = function.input_columns if isinstance(function, NativeFunction) else ()
+        columns = self.function.input_columns if isinstance(self.function, NativeFunction) else ()
         return tuple(dict.fromkeys(columns))
 
     def _cache_arguments(self, input_schema: pa.Schema) -> dict[str, Any] | None:
@@ -394,7 +395,5 @@ class Plan:
 
 def without(schema: pa.Schema, hidden: Sequence[str]) -> pa.Schema:
     """Returns `schema` without some columns."""
-    if not hidden:
-        return schema
     fields = [field for field in schema if field.name not in hidden]
     return pa.schema(fields, metadata=cast("Any", schema.metadata))

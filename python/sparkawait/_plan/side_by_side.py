@@ -17,6 +17,7 @@ from sparkawait._plan.checks import MAX_COUNT
 from sparkawait._plan.function_checks import may_return_several
 from sparkawait._plan.function_group import FunctionGroup, joined, numbered
 from sparkawait._plan.plan import Mode, Plan
+from sparkawait.capture import Capture
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.output_batches import OutputBatches
@@ -137,13 +138,15 @@ def _check_errors(branches: Sequence[Plan]) -> None:
     """Checks that failures of two functions are not captured in one column."""
     taken: dict[str, str] = {}
     for branch in branches:
-        if branch.options.on_error != "capture":
+        kept = branch.options.on_error
+        if not isinstance(kept, Capture):
             continue
-        column = branch.options.error_column
+        column = kept.column
         if column in taken:
             _refuse(
                 f"`{taken[column]}` and `{branch.function_name}` both capture failures in column"
-                f" `{column}`; give each one of its own, with_options(error_column='..')",
+                f" `{column}`; give each one of its own,"
+                " with_options(on_error=sparkawait.Capture('..'))",
                 ErrorKind.COLUMN_CLASH,
             )
         taken[column] = branch.function_name

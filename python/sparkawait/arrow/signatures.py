@@ -44,7 +44,6 @@ def ordered_wait(
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
-    error_column: str = "error",
     on_timeout: Results | Callable[[Row], Results] | None = None,
     output: Output = "append",
     cache: Cache | str | bool | None = None,
@@ -99,8 +98,8 @@ def ordered_wait(
             so.
         on_error: What becomes of a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            with kind, message and attempts, which is null for other rows.
-        error_column: The name of that column; calls after one another need a name each.
+            `error` with kind, message and attempts, which is null for other rows; `sa.Capture(..)`
+            gives it another name, which calls after one another need.
         on_timeout: Results for a row that timed out, or a plain function of the row that makes
             them; without it a timeout is a failure. Python functions only.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
@@ -172,7 +171,6 @@ def unordered_wait(
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
-    error_column: str = "error",
     on_timeout: Results | Callable[[Row], Results] | None = None,
     output: Output = "append",
     cache: Cache | str | bool | None = None,
@@ -226,8 +224,8 @@ def unordered_wait(
             so.
         on_error: What becomes of a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            with kind, message and attempts, which is null for other rows.
-        error_column: The name of that column; calls after one another need a name each.
+            `error` with kind, message and attempts, which is null for other rows; `sa.Capture(..)`
+            gives it another name, which calls after one another need.
         on_timeout: Results for a row that timed out, or a plain function of the row that makes
             them; without it a timeout is a failure. Python functions only.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
@@ -289,7 +287,6 @@ def key_ordered_wait(
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
-    error_column: str = "error",
     on_timeout: Results | Callable[[Row], Results] | None = None,
     output: Output = "append",
     cache: Cache | str | bool | None = None,
@@ -344,8 +341,8 @@ def key_ordered_wait(
             so.
         on_error: What becomes of a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            with kind, message and attempts, which is null for other rows.
-        error_column: The name of that column; calls after one another need a name each.
+            `error` with kind, message and attempts, which is null for other rows; `sa.Capture(..)`
+            gives it another name, which calls after one another need.
         on_timeout: Results for a row that timed out, or a plain function of the row that makes
             them; without it a timeout is a failure. Python functions only.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the

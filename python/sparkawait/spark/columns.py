@@ -118,7 +118,7 @@ def dropping_misses(plan: Plan) -> Plan:
     A row of nulls would be like a result whose columns are all null.
     """
     function = plan.function
-    if not isinstance(function, NativeFunction) or plan.options.on_error == "capture":
+    if not isinstance(function, NativeFunction) or plan.error_field is not None:
         return plan
     function = function.dropping_misses()
     identity = plan.identity and identity_of(function, travels=True)
@@ -294,7 +294,7 @@ class ColumnTask(Shipment):
             return members[0]
         # With an error beside the results, every row has a value.
         mask = None
-        if self.plan.options.on_error != "capture":
+        if self.plan.error_field is None:
             mask = pc.invert(pc.fill_null(found, cast("Any", False)))  # noqa: FBT003
         return pa.StructArray.from_arrays(members, fields=fields, mask=mask)
 

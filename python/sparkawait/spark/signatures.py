@@ -48,7 +48,6 @@ def ordered_wait(
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
-    error_column: str = "error",
     on_timeout: Results | Callable[[Row], Results] | None = None,
     output: Output = "append",
     cache: Cache | str | bool | None = None,
@@ -110,8 +109,8 @@ def ordered_wait(
             so.
         on_error: What becomes of a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            with kind, message and attempts, which is null for other rows.
-        error_column: The name of that column; calls after one another need a name each.
+            `error` with kind, message and attempts, which is null for other rows; `sa.Capture(..)`
+            gives it another name, which calls after one another need.
         on_timeout: Results for a row that timed out, or a plain function of the row that makes
             them; without it a timeout is a failure. Python functions only.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
@@ -180,7 +179,6 @@ def unordered_wait(
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
-    error_column: str = "error",
     on_timeout: Results | Callable[[Row], Results] | None = None,
     output: Output = "append",
     cache: Cache | str | bool | None = None,
@@ -235,8 +233,8 @@ def unordered_wait(
             so.
         on_error: What becomes of a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            with kind, message and attempts, which is null for other rows.
-        error_column: The name of that column; calls after one another need a name each.
+            `error` with kind, message and attempts, which is null for other rows; `sa.Capture(..)`
+            gives it another name, which calls after one another need.
         on_timeout: Results for a row that timed out, or a plain function of the row that makes
             them; without it a timeout is a failure. Python functions only.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
@@ -299,7 +297,6 @@ def key_ordered_wait(
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
-    error_column: str = "error",
     on_timeout: Results | Callable[[Row], Results] | None = None,
     output: Output = "append",
     cache: Cache | str | bool | None = None,
@@ -356,8 +353,8 @@ def key_ordered_wait(
             so.
         on_error: What becomes of a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            with kind, message and attempts, which is null for other rows.
-        error_column: The name of that column; calls after one another need a name each.
+            `error` with kind, message and attempts, which is null for other rows; `sa.Capture(..)`
+            gives it another name, which calls after one another need.
         on_timeout: Results for a row that timed out, or a plain function of the row that makes
             them; without it a timeout is a failure. Python functions only.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
@@ -421,7 +418,6 @@ def async_udf(
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
-    error_column: str = "error",
     on_timeout: Results | Callable[[Row], Results] | None = None,
     cache: Cache | str | bool | None = None,
     channel: ColumnsLike | None = None,
@@ -451,7 +447,6 @@ def async_udf(
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
-    error_column: str = "error",
     on_timeout: Results | Callable[[Row], Results] | None = None,
     cache: Cache | str | bool | None = None,
     channel: ColumnsLike | None = None,
@@ -481,7 +476,6 @@ def async_udf(
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
-    error_column: str = "error",
     on_timeout: Results | Callable[[Row], Results] | None = None,
     cache: Cache | str | bool | None = None,
     channel: ColumnsLike | None = None,
@@ -544,8 +538,8 @@ def async_udf(
             so.
         on_error: What becomes of a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            with kind, message and attempts, which is null for other rows.
-        error_column: The name of that column; calls after one another need a name each.
+            `error` with kind, message and attempts, which is null for other rows; `sa.Capture(..)`
+            gives it another name, which calls after one another need.
         on_timeout: Results for a row that timed out, or a plain function of the row that makes
             them; without it a timeout is a failure. Python functions only.
         cache: Rows with equal keys share one call, and results are kept in the worker process:

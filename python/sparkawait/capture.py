@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""In which column failures are kept, for the option ``on_error=``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from sparkawait._plan.checks import refuse, shown
+
+__all__ = ["Capture", "of_failures"]
+
+
+@dataclass(frozen=True)
+class Capture:
+    """Keeps the failure of a row that failed for good in a column, beside null returned columns.
+
+    The column is a struct of kind, message and attempts, and null for other rows. ``"capture"`` is
+    ``Capture()``. Calls after one another, and several functions of one call, need a name each.
+
+    Args:
+        column: The name of the column.
+
+    Raises:
+        ConfigurationError: If it is not a name.
+
+    Examples:
+        >>> import sparkawait as sa
+        >>> sa.ordered_wait(df, lookup, on_error=sa.Capture("why"))  # doctest: +SKIP
+    """
+
+    column: str = "error"
+
+    def __post_init__(self) -> None:
+        """Checks the name."""
+        column = cast("object", self.column)
+        if not isinstance(column, str) or not column:
+            refuse(f"`column` of Capture must be a name that is not empty, got {shown(column)}")
+
+
+def of_failures(on_error: str | Capture) -> dict[str, str]:
+    """Returns what becomes of rows that failed, as `_core.Task` takes it."""
+    if isinstance(on_error, Capture):
+        return {"on_error": "capture", "error_column": on_error.column}
+    return {"on_error": on_error, "error_column": Capture().column}

@@ -150,7 +150,6 @@ def lookup(
     dsn: str | Secret,
     statement: str,
     args: Sequence[str],
-    *,
     schema: SchemaLike | None = None,
     **options: Unpack[PostgresOptions],
 ) -> Lookup:

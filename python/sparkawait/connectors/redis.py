@@ -7,7 +7,7 @@ a null in one of them never calls and counts as a miss. All rows of a task are p
 few connections, which all tasks of a process share.
 
     >>> from sparkawait import redis
-    >>> redis.hash("redis://cache:6379", "customer:{id}", schema="name string, tier string")
+    >>> redis.hash("redis://cache:6379", "customer:{id}", "name string, tier string")
     redis.hash('customer:{id}')
 """
 
@@ -38,9 +38,7 @@ Url = str | Secret
 
 
 @documented(REDIS_OPTIONS, RedisOptions)
-def get(
-    url: Url, key: str, *, schema: SchemaLike, **options: Unpack[RedisOptions]
-) -> RedisFunction:
+def get(url: Url, key: str, schema: SchemaLike, **options: Unpack[RedisOptions]) -> RedisFunction:
     """Reads one value per row: ``GET``.
 
     The value becomes the schema's only column: text is parsed into numbers, dates and decimals,
@@ -56,7 +54,7 @@ def get(
         ConfigurationError: If an argument is wrong.
 
     Examples:
-        >>> get("redis://localhost", "price:{sku}", schema="price decimal(10,2)")
+        >>> get("redis://localhost", "price:{sku}", "price decimal(10,2)")
         redis.get('price:{sku}')
     """
     result = to_schema(schema)
@@ -70,7 +68,6 @@ def get(
 def mget(
     url: Url,
     keys: Mapping[str, str] | Sequence[str],
-    *,
     schema: SchemaLike,
     **options: Unpack[RedisOptions],
 ) -> RedisFunction:
@@ -90,7 +87,7 @@ def mget(
         ConfigurationError: If an argument is wrong.
 
     Examples:
-        >>> mget("redis://localhost", ["a:{id}", "b:{id}"], schema="a bigint, b string")
+        >>> mget("redis://localhost", ["a:{id}", "b:{id}"], "a bigint, b string")
         redis.mget('a:{id}', 'b:{id}')
     """
     result = to_schema(schema)
@@ -113,8 +110,8 @@ def mget(
 def hash(  # noqa: A001 - Redis's own word for it
     url: Url,
     key: str,
-    *,
     schema: SchemaLike,
+    *,
     fields: Mapping[str, str] | Literal["all"] | None = None,
     **options: Unpack[RedisOptions],
 ) -> RedisFunction:
@@ -136,7 +133,7 @@ def hash(  # noqa: A001 - Redis's own word for it
         ConfigurationError: If an argument is wrong.
 
     Examples:
-        >>> hash("redis://localhost", "c:{id}", schema="c map<string,string>", fields="all")
+        >>> hash("redis://localhost", "c:{id}", "c map<string,string>", fields="all")
         redis.hash('c:{id}')
     """
     result = to_schema(schema)
@@ -172,8 +169,8 @@ def _check_map(fields: str, schema: pa.Schema) -> None:
 def json(
     url: Url,
     key: str,
-    *,
     schema: SchemaLike,
+    *,
     stored: Literal["string", "json"] = "string",
     rows: str | None = None,
     paths: Mapping[str, str] | None = None,

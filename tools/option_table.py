@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the table of options into docs/options.md, from the fields of `sparkawait.WaitOptions`.
+"""Writes the tables of options into docs/options.md, from the fields of `sparkawait.WaitOptions`.
 
 usage: python tools/option_table.py
 """
@@ -9,7 +9,6 @@ from pathlib import Path
 from sparkawait.wait_options import OPTIONS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "options.md"
-BEGIN, END = "<!-- options: begin -->\n", "<!-- options: end -->\n"
 METRICS = (
     "metrics",
     "`None`",
@@ -23,20 +22,24 @@ CHAIN = (
 SETS = ("options", "`None`", "a set of these, `sa.WaitOptions(..)`, over which they win")
 
 
-def table() -> str:
-    """Returns the table as Markdown."""
-    rows = [(f"`{name}`", it.shown, it.meaning) for name, it in OPTIONS.items()]
-    rows += [(f"`{name}`", default, meaning) for name, default, meaning in (CHAIN, METRICS, SETS)]
+def table(*, is_rare: bool) -> str:
+    """Returns one of the tables as Markdown: of what few jobs need, or of the rest."""
+    known = OPTIONS.items()
+    rows = [(f"`{name}`", it.shown, it.meaning) for name, it in known if it.is_rare == is_rare]
+    others = (CHAIN, METRICS, SETS) if is_rare else ()
+    rows += [(f"`{name}`", default, meaning) for name, default, meaning in others]
     lines = ["| option | default | meaning |", "|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join(lines) + "\n"
 
 
 def with_table(text: str) -> str:
-    """Returns the text of the page with the table of today."""
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    return f"{before}{BEGIN}{table()}{END}{after}"
+    """Returns the text of the page with the tables of today."""
+    for name, is_rare in (("options", False), ("rare options", True)):
+        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
+        before, rest = text.split(begin)
+        text = f"{before}{begin}{table(is_rare=is_rare)}{end}{rest.split(end)[1]}"
+    return text
 
 
 def main() -> None:

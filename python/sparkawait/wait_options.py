@@ -151,6 +151,7 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         "for one attempt, which is cancelled then and may be tried again, unless the function is"
         " not idempotent: then it may have been carried out, and is the last one",
         of_task=True,
+        is_rare=True,
     )
     max_concurrency = Option(
         None,
@@ -229,6 +230,7 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         "how calls are spread over channels: `sa.Channels(..)`; `3` is its `count`, how many are"
         " expected at a time. Alone, for a native function that knows its destinations, it makes"
         " each of them a channel",
+        is_rare=True,
     )
     rate_limit = Option(
         None,
@@ -242,6 +244,7 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         boolean,
         "whether the calls per time of each channel follow what its destination refuses: a status"
         " of 429 or 503, or a raised `sa.RetryAfter`. Without `channel` the task has one rate",
+        is_rare=True,
     )
     circuit_breaker = Option(
         None,
@@ -257,6 +260,7 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         " delay)`, a column or an expression. A watermark follows each input batch, or with"
         " `every=n` so many rows; no row of the unordered mode crosses one",
         of_columns=False,
+        is_rare=True,
     )
     output_batches = Option(
         None,
@@ -265,6 +269,7 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         " max_rows=, max_bytes=, target_latency=)`. `max_bytes` also bounds the results that wait",
         shown='= `sa.OutputBatches("auto", 8192, "64 MB", None)`',
         of_function=False,
+        is_rare=True,
     )
     setup_timeout = Option(
         None,
@@ -272,6 +277,7 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         "for the function's `open`, and for its `close`, each; what takes longer is cancelled and"
         " fails the task. `None` sets no bound to `open`, of which the log says once that it takes"
         " more than 60 s, and 30 s to `close`. Python functions only",
+        is_rare=True,
     )
     blocked_loop_timeout = Option(
         None,
@@ -279,6 +285,7 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         "ends the task when code that blocks, such as `time.sleep`, keeps the event loop of the"
         " worker for so long; `timeout` cannot cancel it. `None` only logs what blocks. Python"
         " functions only",
+        is_rare=True,
     )
     warm_up = Option(
         True,  # noqa: FBT003 - the default
@@ -287,6 +294,7 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         " least 4, so that `show()`, `take` and `limit` do not pay for rows that nobody wants; all"
         " are made 100 ms after the first rows were taken",
         of_columns=False,
+        is_rare=True,
     )
     carry_over = Option(
         None,

@@ -39,6 +39,7 @@ class Option(Generic[_T]):
         of_columns: Whether column functions have it.
         of_function: Whether each of several functions that are called for a row may have its own.
         of_task: Whether the operator takes the value as it is, by the same name.
+        is_rare: Whether few jobs need it; documents say it behind the others.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Option(Generic[_T]):
         of_columns: bool = True,
         of_function: bool = True,
         of_task: bool = False,
+        is_rare: bool = False,
     ) -> None:
         self.default = default
         self.check = check
@@ -62,6 +64,7 @@ class Option(Generic[_T]):
         self.of_columns = of_columns
         self.of_function = of_function and of_columns
         self.of_task = of_task
+        self.is_rare = is_rare
 
     @property
     def sentence(self) -> str:

@@ -36,7 +36,11 @@ def test_results_that_name_a_position_may_come_in_any_order():
 
     with serve(reply) as server:
         function = lookup(
-            server, "e array<float>", rows="$.data", id="index", batch=sa.Batch(max_rows=16)
+            server,
+            "e array<float>",
+            rows="$.data",
+            items=sa.http.items(id="index"),
+            batch=sa.Batch(max_rows=16),
         )
         found = rows(function, [float(x) for x in range(64)])
 
@@ -51,7 +55,7 @@ def test_results_that_name_their_rows_and_rows_of_one_name_apart():
         return ok({"found": [{"key": key, "v": int(key[1:])} for key in reversed(keys)]})
 
     with serve(reply) as server:
-        function = lookup(server, rows="found", id={"key": "{x}"})
+        function = lookup(server, rows="found", items=sa.http.items(id={"key": "{x}"}))
         found = rows(function, ["k1", "k2", "k1", "k3", "k1"])
 
         assert [row["v"] for row in found] == [1, 2, 1, 3, 1]
@@ -99,8 +103,7 @@ def test_lines_of_json_and_only_the_rows_that_were_refused_go_again():
             body=sa.http.lines({"index": {"_id": "{id}"}}, "{doc}"),
             rows="items",
             paths={"result": "index.result"},
-            item_status="index.status",
-            item_error="index.error",
+            items=sa.http.items(status="index.status", error="index.error"),
             batch=sa.Batch(max_rows=10),
         )
         doc = pa.StructArray.from_arrays([pa.array(range(40))], ["n"])
@@ -131,7 +134,9 @@ def test_the_errors_that_are_worth_another_attempt_are_said():
         return ok({"data": items})
 
     with serve(reply) as server:
-        function = lookup(server, rows="data", item_error="error", retry_items=["rate_limited"])
+        function = lookup(
+            server, rows="data", items=sa.http.items(error="error", retry=["rate_limited"])
+        )
         found = rows(function, list(range(8)), retry=RETRY, on_error="capture")
 
         assert [row["v"] for row in found] == [0, 1, 2, 3, 4, None, 6, None]
@@ -391,18 +396,12 @@ def wrong() -> Iterator[tuple[dict[str, Any], str]]:
     yield {"json": sa.http.each([each]), "batch": batch}, "`each` cannot stand within another"
     yield {"body": sa.http.lines(each), "batch": batch}, "`each` cannot stand within another"
     yield {"json": each, "batch": "64"}, "`batch` must be a sparkawait.Batch, or an int"
-    yield {"json": "{x}", "id": "index"}, "`id` belongs to `batch`"
-    yield {"json": "{x}", "item_error": "e"}, "`item_error` belongs to `batch`"
-    yield {"json": each, "batch": batch, "id": {}}, "`id` must have one member"
-    yield {"json": each, "batch": batch, "id": 7}, "`id` must be"
-    yield {"json": each, "batch": batch, "id": "$..a"}, "`$..a` is no JSON path"
-    yield {"json": each, "batch": batch, "id": {"k": "{x"}}, "`id`: `{` without `}`"
-    yield {"json": each, "batch": batch, "retry_items": ["a"]}, "`retry_items` needs `item_error`"
-    yield {"json": each, "batch": batch, "retry_items": "a"}, "`retry_items` must be a list"
-    yield (
-        {"json": each, "batch": batch, "item_error": "e", "retry_items": [None]},
-        "`retry_items` must",
-    )
+    named = sa.http.items
+    yield {"json": "{x}", "items": named(id="index")}, "`items` belongs to `batch`"
+    yield {"json": each, "batch": batch, "items": "index"}, "made by sparkawait.http.items"
+    yield {"json": each, "batch": batch, "items": named(id="$..a")}, "`$..a` is no JSON path"
+    wrong = named(id={"k": "{x"})
+    yield {"json": each, "batch": batch, "items": wrong}, "`id`: `{` without `}`"
     yield {"json": each, "batch": batch, "returns": "text"}, '`batch` needs returns="json"'
     yield {"json": sa.http.each("{}"), "batch": batch}, "braces without a column name"
     yield {"json": sa.http.each(1j), "batch": batch}, "no JSON value"
@@ -413,6 +412,23 @@ def test_wrong_use_is_refused_where_the_function_is_made(options: dict[str, Any]
     schema = None if options.get("returns") == "text" else "v bigint"
     with pytest.raises(sa.ConfigurationError) as raised:
         sa.http.post("https://api.example.com/b", schema, **options)
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"id": {}}, "`id` must have one member"),
+        ({"id": 7}, "`id` must be"),
+        ({"error": 7}, "`error` must be a JSON path"),
+        ({"retry": ["a"]}, "`retry` of items needs `error`"),
+        ({"retry": "a"}, "`retry` of items must be a list"),
+        ({"error": "e", "retry": [None]}, "`retry` of items must be"),
+    ],
+)
+def test_wrong_items_are_refused(given: dict[str, Any], message: str):
+    with pytest.raises(sa.ConfigurationError) as raised:
+        sa.http.items(**given)
     assert message in str(raised.value)
 
 

@@ -56,9 +56,7 @@ def test_every_row_gets_its_own_result_whatever_fails_on_the_way(
         function = lookup(
             server,
             rows="data",
-            id=names[matching],
-            item_error="error",
-            retry_items=["busy"],
+            items=sa.http.items(id=names[matching], error="error", retry=["busy"]),
             idempotency_key=True,
             batch=sa.Batch(max_rows=max_rows, linger="1ms"),
         )
@@ -89,8 +87,9 @@ def documents() -> st.SearchStrategy[Any]:
 @given(
     body=documents().map(lambda it: json.dumps(it).encode()) | st.binary(max_size=40),
     options=st.sampled_from(
-        [{}, {"rows": "data"}, {"id": "index"}, {"id": {"key": "{x}"}, "rows": "data"},
-         {"item_error": "error", "item_status": "status"}]
+        [{}, {"rows": "data"}, {"items": sa.http.items(id="index")},
+         {"items": sa.http.items(id={"key": "{x}"}), "rows": "data"},
+         {"items": sa.http.items(error="error", status="status")}]
     ),
 )  # fmt: skip
 def test_whatever_a_server_replies_each_row_has_a_result_or_an_error(

@@ -244,6 +244,10 @@ CALLS = {
     "http.post": (native(http.post, **URL), HTTP),
     "http.request": (native(http.request, method="PUT", **URL), ["method", *HTTP]),
     "http.each": (lambda value: with_items(json=http.each(value)), ["value"]),
+    "http.items": (
+        lambda **given: with_items(json=http.each("{id}"), items=http.items(**given)),
+        parameters(http.items),
+    ),
     "http.lines": (lambda value: with_items(body=http.lines(value)), ["value"]),
     "redis.get": (native(redis.get, **REDIS), redis_options(redis.get)),
     "redis.mget": (

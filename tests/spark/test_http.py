@@ -125,7 +125,7 @@ def test_rows_go_together_in_frames_and_in_columns(spark):
             "v bigint",
             json={"ids": sa.http.each("{id}")},
             rows="data",
-            id="index",
+            items=sa.http.items(id="index"),
             batch=sa.Batch(max_rows=50),
             proxy=False,
         )

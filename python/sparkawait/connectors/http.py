@@ -44,7 +44,7 @@ import pyarrow as pa
 from sparkawait import _core
 from sparkawait._plan.checks import refuse, shown
 from sparkawait._plan.option import documented
-from sparkawait.connectors.http_items import each, lines
+from sparkawait.connectors.http_items import each, items, lines
 from sparkawait.connectors.http_options import HTTP_OPTIONS, HttpOptions, Template
 from sparkawait.connectors.http_request import Checked, check_options, reveal_template
 from sparkawait.functions import Batch
@@ -55,7 +55,7 @@ from sparkawait.types import SchemaLike, to_schema
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["HttpFunction", "HttpOptions", "each", "get", "lines", "post", "request"]
+__all__ = ["HttpFunction", "HttpOptions", "each", "get", "items", "lines", "post", "request"]
 
 
 _logger = logging.getLogger("sparkawait")

@@ -22,7 +22,7 @@ from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import Batch
 from sparkawait.secrets import Secret
 
-__all__ = ["Each", "Items", "Lines", "check_items", "each", "lines"]
+__all__ = ["Each", "Items", "Lines", "ReplyItems", "check_items", "each", "items", "lines"]
 
 _PLACE = "{}"
 """Stands for the array in what is sent to executors. As a template it would be refused."""
@@ -58,7 +58,7 @@ def each(value: Any) -> Each:
         ...     "embedding array<float>",
         ...     json={"model": "small", "input": sa.http.each("{text}")},
         ...     rows="data",
-        ...     id="index",
+        ...     items=sa.http.items(id="index"),
         ...     batch=64,
         ... )
         HttpFunction(method='POST', input_columns=('text',))
@@ -86,8 +86,7 @@ def lines(*values: Any) -> Lines:
         ...     body=sa.http.lines({"index": {"_index": "orders", "_id": "{id}"}}, "{order}"),
         ...     rows="items",
         ...     paths={"result": "index.result"},
-        ...     item_status="index.status",
-        ...     item_error="index.error",
+        ...     items=sa.http.items(status="index.status", error="index.error"),
         ...     batch=500,
         ... )
         HttpFunction(method='POST', input_columns=('id', 'order'))
@@ -95,6 +94,58 @@ def lines(*values: Any) -> Lines:
     if not values:
         refuse("`lines` needs at least one value for each row")
     return Lines(values)
+
+
+@dataclass(frozen=True)
+class ReplyItems:
+    """What a reply to many rows says of each of them. Made by `items`."""
+
+    id: tuple[str, str | None] | None = None
+    error: str | None = None
+    status: str | None = None
+    retry: tuple[str, ...] = ()
+
+
+def items(
+    *,
+    id: str | Mapping[str, str] | None = None,  # noqa: A002 - as APIs call it
+    error: str | None = None,
+    status: str | None = None,
+    retry: Iterable[str | int] = (),
+) -> ReplyItems:
+    """Returns what a reply to many rows says of each of them, for ``items=``.
+
+    Needs ``batch=``. An item is an element of the array at ``rows=``, or of the document.
+
+    Args:
+        id: What an item names its row by: the JSON path of the row's position in the request,
+            counted from 0 (``"index"``), or a path with a template that tells rows apart
+            (``{"key": "{customer_id}"}``), which rows of a request then do not share. Without it
+            items are in the order of the rows, and as many.
+        error: JSON path of an item's error: where there is one, and it is not null, false or
+            empty, the row fails.
+        status: JSON path of an item's status, which means for its row what the status of a response
+            means: ``success=``, ``missing=``, and which failures are tried again.
+        retry: The errors that are worth another attempt of their rows: texts or whole numbers that
+            the error is, or has as a member, such as its code. Needs `error`.
+
+    Raises:
+        ConfigurationError: If one of them is wrong.
+
+    Examples:
+        >>> items(id="index", error="error", retry=["rate_limited", 503])
+        ReplyItems(id=('index', None), error='error', status=None, retry=('rate_limited', '503'))
+    """
+    path = "a JSON path"
+    found = ReplyItems(
+        None if id is None else _id(id),
+        None if error is None else text(error, "error", path),
+        None if status is None else text(status, "status", path),
+        _retry(retry),
+    )
+    if found.retry and found.error is None:
+        refuse("`retry` of items needs `error`, the path of an item's error")
+    return found
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,21 +157,14 @@ class Items:
         values: What a request says for a row: one element of an array, or lines.
         around: The JSON value with the place of the array; unused for lines.
         are_lines: Whether they are lines.
-        id: Path of what an item of the reply names its row by, and the template of that; without
-            a template, it is the row's position.
-        error: Path of an item's error.
-        status: Path of an item's status.
-        retry: Errors that are worth another attempt.
+        reply: What the reply says of each.
     """
 
     batch: Batch
     values: tuple[Any, ...]
     around: Any
     are_lines: bool
-    id: tuple[str, str | None] | None
-    error: str | None
-    status: str | None
-    retry: tuple[str, ...]
+    reply: ReplyItems
 
     def bounded(self, rows: int) -> Items:
         """Returns the same for a task that has no more than `rows` rows."""
@@ -129,7 +173,7 @@ class Items:
 
     def description(self, values: list[Any], around: Any) -> dict[str, Any]:
         """Returns what the extension module is told, with the secrets looked up."""
-        batch = self.batch
+        batch, reply = self.batch, self.reply
         return {
             "max_rows": batch.max_rows,
             "max_bytes": batch.max_bytes,
@@ -137,47 +181,44 @@ class Items:
             "split_on_error": batch.split_on_error,
             "item": values,
             "around": None if self.are_lines else around,
-            "id": None if self.id is None else {"path": self.id[0], "template": self.id[1]},
-            "error": self.error,
-            "status": self.status,
-            "retry": self.retry,
+            "id": None if reply.id is None else {"path": reply.id[0], "template": reply.id[1]},
+            "error": reply.error,
+            "status": reply.status,
+            "retry": reply.retry,
         }
 
 
-def check_id(value: object) -> tuple[str, str | None]:
-    """Returns the path and the template of ``id=``.
+def check_reply(value: object, name: str) -> ReplyItems | None:
+    """Returns what `items` has made, or ``None``."""
+    if value is not None and not isinstance(value, ReplyItems):
+        refuse(f"`{name}` must be made by sparkawait.http.items, got {shown(value)}")
+    return value
 
-    Raises:
-        ConfigurationError: If it is neither a path nor one path with a template.
-    """
+
+def _id(value: object) -> tuple[str, str | None]:
     if isinstance(value, Mapping):
         pairs = list(cast("Mapping[object, object]", value).items())
         if len(pairs) == 1:
             path, template = pairs[0]
             rule = "a JSON path to a template, as in {'key': '{customer_id}'}"
             return text(path, "id", rule), text(template, "id", rule)
-        refuse(f"`id` must have one member of an item, got {shown(cast('object', value))}")
+        refuse(f"`id` must have one member, got {shown(cast('object', value))}")
     return text(value, "id", "a JSON path, or one path to a template"), None
 
 
 _MAX_CODE = 2**63
 
 
-def check_retry(value: object) -> tuple[str, ...]:
-    """Returns the errors of ``retry_items=`` as texts.
-
-    Raises:
-        ConfigurationError: If there is one that is neither text nor number.
-    """
+def _retry(value: object) -> tuple[str, ...]:
     rule = "texts or whole numbers"
     if not isinstance(value, list | tuple | set | frozenset):
-        refuse(f"`retry_items` must be a list of {rule}, got {shown(value)}")
+        refuse(f"`retry` of items must be a list of {rule}, got {shown(value)}")
     errors: list[str] = []
     for error in cast("Iterable[object]", value):
         if isinstance(error, bool) or not isinstance(error, str | int) or error == "":
-            refuse(f"`retry_items` must be {rule}, got {shown(error)}")
+            refuse(f"`retry` of items must be {rule}, got {shown(error)}")
         if isinstance(error, int) and not -_MAX_CODE < error < _MAX_CODE:
-            refuse(f"`retry_items` has a number beyond 63 bits: {shown(error)}")
+            refuse(f"`retry` of items has a number beyond 63 bits: {shown(error)}")
         errors.append(str(error))
     return tuple(errors)
 
@@ -189,12 +230,11 @@ def check_items(values: dict[str, Any]) -> Items | None:
         ConfigurationError: If they contradict one another.
     """
     batch: Batch | None = values.pop("batch")
-    about = {option: values.pop(option) for option in ("id", "item_error", "item_status")}
-    retry: tuple[str, ...] = values.pop("retry_items")
+    reply: ReplyItems | None = values.pop("items")
     json, body = values["json"], values["body"]
     places = list(_places(json))
     if batch is None:
-        _refuse_without_batch({**about, "retry_items": retry}, places, body)
+        _refuse_without_batch(reply, places, body)
         return None
     own = [body.values] if isinstance(body, Lines) else []
     own += [(place.value,) for place in places]
@@ -206,35 +246,30 @@ def check_items(values: dict[str, Any]) -> Items | None:
         )
     if any(True for value in own[0] for _ in _places(value)):
         refuse("`each` cannot stand within another, or within `lines`")
-    _check_results(values["returns"], about, retry)
+    _check_results(values["returns"], reply)
     are_lines = isinstance(body, Lines)
     around = None if are_lines else _with_place(json)
-    name, error, status = about.values()
-    return Items(batch, own[0], around, are_lines, name, error, status, retry)
+    return Items(batch, own[0], around, are_lines, reply or ReplyItems())
 
 
-def _refuse_without_batch(about: dict[str, Any], places: list[Each], body: object) -> None:
-    given = next((option for option, value in about.items() if value), None)
-    if given is not None:
-        refuse(f"`{given}` belongs to `batch`: it is about one row of several")
+def _refuse_without_batch(reply: ReplyItems | None, places: list[Each], body: object) -> None:
+    if reply is not None:
+        refuse("`items` belongs to `batch`: it is about one row of several")
     if places or isinstance(body, Lines):
         what = "each" if places else "lines"
         refuse(f"`{what}` needs `batch`, as in batch=64")
 
 
-def _check_results(returns: str, about: dict[str, Any], retry: tuple[str, ...]) -> None:
+def _check_results(returns: str, reply: ReplyItems | None) -> None:
     if returns not in ("json", "nothing"):
         refuse(f'`batch` needs returns="json" or "nothing", got {shown(returns)}')
-    given = next((option for option, value in about.items() if value is not None), None)
-    if returns == "nothing" and given is not None:
-        refuse(f'`{given}` belongs to returns="json"')
-    if retry and about["item_error"] is None:
-        refuse("`retry_items` needs `item_error`, the path of an item's error")
+    if returns == "nothing" and reply is not None:
+        refuse('`items` belongs to returns="json"')
 
 
 def id_columns(items: Items) -> list[str]:
     """Returns the columns in the template of ``id=``."""
-    template = None if items.id is None else items.id[1]
+    template = None if items.reply.id is None else items.reply.id[1]
     return [] if template is None else list(_core.template_columns(template, "id"))
 
 

@@ -18,7 +18,7 @@ from sparkawait._plan.option import Option, options_of
 from sparkawait._plan.option_checks import anything, one_of, optional, size
 from sparkawait.connectors.certificates import CertificateOptions, Pem
 from sparkawait.connectors.http_hosts import check_hosts
-from sparkawait.connectors.http_items import Lines, check_id, check_retry
+from sparkawait.connectors.http_items import Lines, ReplyItems, check_reply
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.functions import Batch, the_batch
 from sparkawait.secrets import Secret
@@ -48,10 +48,7 @@ class HttpOptions(TypedDict, total=False):
     idempotency_key: str | Literal[True] | None
     batch: Batch | int | None
     rows: str | None
-    id: str | Mapping[str, str] | None
-    item_error: str | None
-    item_status: str | None
-    retry_items: Iterable[str | int]
+    items: ReplyItems | None
     paths: Mapping[str, str]
     returns: Literal["json", "text", "bytes", "nothing"]
     status: str | None
@@ -195,31 +192,12 @@ class _Fields(CertificateOptions):
         "document is the row, or the array of rows. With `batch` each element is the result of "
         "one row, an array too, and null a miss",
     )
-    id = Option(
+    items = Option(
         default=None,
-        check=optional(lambda value, _: check_id(value)),
-        meaning="with `batch`, what a result names its row by: the JSON path of the row's position "
-        'in the request, counted from 0 (`"index"`), or a path with a template that tells rows '
-        'apart (`{"key": "{customer_id}"}`), which rows of a request then do not share',
+        check=check_reply,
+        meaning="with `batch`, what a result says of its row: `sa.http.items(id=, error=, status=, "
+        "retry=)`",
         shown="results are in the order of the rows",
-    )
-    item_error = Option(
-        default=None,
-        check=optional(text),
-        meaning="with `batch`, JSON path of the error in a result: where there is one, and it is "
-        "not null, false or empty, the row fails",
-    )
-    item_status = Option(
-        default=None,
-        check=optional(text),
-        meaning="with `batch`, JSON path of a status in a result, which means for its row what the "
-        "status of a response means",
-    )
-    retry_items = Option(
-        default=(),
-        check=lambda value, _: check_retry(value),
-        meaning="the errors at `item_error` that are worth another attempt of their rows: texts or "
-        "numbers that the error is, or has as a member",
     )
     paths = Option(
         default=None,

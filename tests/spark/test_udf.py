@@ -359,7 +359,7 @@ def test_a_set_of_options_is_for_column_functions_too():
         ({"output": "replace"}, "`output` is no option of a column function; use ordered_wait"),
         ({"options": sa.WaitOptions(warm_up=False)}, "`warm_up` is no option of a column"),
         ({"tiemout": 1}, "did you mean `timeout`"),
-        ({"outputs": 1}, "unknown option `outputs`; known are schema"),
+        ({"zoom": 7}, "unknown option `zoom`; known are schema"),
     ],
     ids=str,
 )

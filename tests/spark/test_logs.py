@@ -9,7 +9,8 @@ pytestmark = pytest.mark.spark
 
 PROGRAM = """
 lookup = sa.redis.get("redis://127.0.0.1:1", "{id}", schema="value string")
-print(sa.ordered_wait(spark.range(1), lookup, on_error="null").first())
+# `first()` may stop the task before it has come to its end.
+print(*sa.ordered_wait(spark.range(1), lookup, on_error="null").collect())
 """
 
 

@@ -125,6 +125,20 @@ def test_a_redirection_to_what_is_no_web_address_fails_the_row():
 # -- hosts that rows name
 
 
+def test_a_redirection_leads_to_no_host_that_is_not_allowed():
+    with (
+        ScriptedServer(answer_found) as other,
+        ScriptedServer(redirect_to(f"{other.url}/secret")) as server,
+    ):
+        urls = {"url": [f"{server.url}/go", f"{server.url}/a"]}
+        refused, found = run(request("GET", "{url}", allow_hosts=[server.url]), urls, retry=AGAIN)
+        both = request("GET", "{url}", allow_hosts=[server.url, other.url])
+        (followed, _) = run(both, urls)
+    assert "redirected to an address that `allow_hosts` does not have" in message_of(refused)
+    assert (refused["n"], found["n"], followed["n"]) == (None, 7, 7)
+    assert other.targets == ["/secret"]
+
+
 def test_a_row_that_names_another_host_makes_no_call():
     with ScriptedServer(answer_found) as other, ScriptedServer(answer_found) as server:
         function = request("GET", "{url}", headers={"X-Api-Key": "k"}, allow_hosts=[server.url])

@@ -49,6 +49,7 @@ pub use self::config::HttpConfig;
 use self::config::Returns;
 use self::engine::Engine;
 use self::failure::host_label;
+use self::hosts::AllowedHosts;
 use self::request::{RequestTemplates, retry_statuses};
 use self::results::ResponseColumns;
 use crate::reply_budget::ReplyBudget;
@@ -57,6 +58,8 @@ impl HttpConfig {
     /// Reads the rules that do not depend on the input.
     fn rules(&self, has_channels: bool, wants_limits: bool) -> Result<CallRules, StartError> {
         let pauses = has_channels || !HostColumns::of(&self.url)?.differ();
+        let allowed = self.allow_hosts.as_deref();
+        let allowed = allowed.map(|hosts| AllowedHosts::parse(hosts, &self.url)).transpose()?;
         Ok(CallRules {
             success: self.success.clone(),
             missing: self.missing.clone(),
@@ -64,6 +67,7 @@ impl HttpConfig {
             max_response_bytes: self.max_response_bytes,
             response_headers: call::header_names(&self.response_headers)?,
             redirects: self.redirects,
+            allowed,
             retry_statuses: retry_statuses(self),
             pauses,
             reads_limits: pauses && wants_limits,

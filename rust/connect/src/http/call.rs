@@ -11,6 +11,7 @@ use sparkawait_task::error::StartError;
 
 use super::clients::{Clients, Stream};
 use super::failure::{Failed, RetryStatuses, status_failure, too_large, transport_failure};
+use super::hosts::AllowedHosts;
 use super::redirects::Redirects;
 use crate::limit_headers::{LimitHeaders, tells_of_limit};
 use crate::reply_budget::{ReplyBudget, Share};
@@ -30,6 +31,8 @@ pub(super) struct CallRules {
     pub(super) response_headers: Vec<HeaderName>,
     /// Most redirections to follow.
     pub(super) redirects: usize,
+    /// The hosts that they may lead to; any if there are none.
+    pub(super) allowed: Option<AllowedHosts>,
     pub(super) retry_statuses: RetryStatuses,
     /// Whether all rows of a channel call one server, so that none does while that asks for it.
     pub(super) pauses: bool,
@@ -118,7 +121,9 @@ async fn exchange(
         let (client, mut stream) = clients.take(request.url()).await;
         let sent = stream.send(client.execute(request)).await;
         let response = sent.map_err(|error| rules.broken(error))?;
-        let next = redirects.as_mut().map(|it| it.next(&rules.host, &response)).transpose()?;
+        let allowed = rules.allowed.as_ref();
+        let next = redirects.as_mut().map(|it| it.next(&rules.host, allowed, &response));
+        let next = next.transpose()?;
         let Some(next) = next.flatten() else { return Ok((response, stream)) };
         let _ = read_start(response).await;
         request = next;

@@ -12,6 +12,7 @@ use reqwest::header::{
 use reqwest::{Method, Request, Response, StatusCode, Url};
 
 use super::failure::{Failed, refused};
+use super::hosts::AllowedHosts;
 
 /// Headers that tell another server nothing but what is wanted.
 const HARMLESS: [HeaderName; 3] = [ACCEPT, ACCEPT_LANGUAGE, USER_AGENT];
@@ -36,6 +37,7 @@ impl Redirects {
     pub(super) fn next(
         &mut self,
         host: &str,
+        allowed: Option<&AllowedHosts>,
         response: &Response,
     ) -> Result<Option<Request>, Failed> {
         let (status, method) = (response.status(), self.request.method());
@@ -52,6 +54,12 @@ impl Redirects {
         self.left -= 1;
         let url = target(response.url(), location.as_bytes())
             .ok_or_else(|| refused(host, "it redirected to what is no http or https URL"))?;
+        // An allowed server may be made to redirect, and what answers then ends up in columns.
+        if allowed.is_some_and(|allowed| allowed.refusal(&url).is_some()) {
+            let what = "it redirected to an address that `allow_hosts` does not have; add its host \
+                        there if rows may have what it answers";
+            return Err(refused(host, what));
+        }
         if turns_to_get {
             *self.request.method_mut() = Method::GET;
             *self.request.body_mut() = None;

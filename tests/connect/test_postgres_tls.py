@@ -18,6 +18,7 @@ from tests.support.postgres_server import PASSWORD, PostgresServer
 SCHEMA = "encrypted int"
 SQL = "select ssl::int as encrypted from encryption where $1 >= 0"
 VIEW = "create view encryption as select ssl from pg_stat_ssl where pid = pg_backend_pid()"
+CLIENTS = "select count(*) from pg_stat_activity where application_name = 'sparkawait'"
 RETRY = sa.retry.fixed_delay(3, "1ms")
 
 
@@ -113,6 +114,53 @@ def test_verify_full_needs_an_encrypted_server(ca: str) -> None:
 
     assert "server does not support TLS" in error["message"]
     assert error["attempts"] == 1
+
+
+@pytest.mark.parametrize("given", ["ca", "certificate"])
+def test_certificates_ask_for_an_encrypted_server(
+    authority: trustme.CA, ca: str, given: str
+) -> None:
+    client = {"ca": ca, "certificate": client_of(authority, "tester")}[given]
+    with PostgresServer() as plain:
+        function = postgres.lookup(plain.dsn, SQL, ["k"], schema=SCHEMA, **{given: client})
+        error = row_of(function, retry=RETRY)["error"]
+
+        assert "server does not support TLS" in error["message"]
+        assert error["attempts"] == 1
+        assert plain.run(CLIENTS) == "0"
+
+
+@pytest.mark.parametrize("option", ["ca", "certificate"])
+@pytest.mark.parametrize("as_path", [True, False])
+def test_certificates_and_a_mode_without_encryption_are_refused_on_the_driver(
+    authority: trustme.CA, ca: str, tmp_path: Path, option: str, as_path: bool
+) -> None:
+    given: Any = {"ca": ca, "certificate": client_of(authority, "tester")}[option]
+    if as_path:
+        # The driver does not have it.
+        given = tmp_path / "of-the-executors.pem"
+
+    with pytest.raises(sa.ConfigurationError, match=r"sslmode=disable.*`ca`.*`certificate`"):
+        postgres.lookup("host=db user=u sslmode=disable", SQL, ["k"], SCHEMA, **{option: given})
+
+
+@pytest.mark.parametrize("spelling", ["sslmode=verify-ca", "sslmode = 'verify-ca'"])
+def test_verify_ca_takes_the_certificate_of_another_host(
+    authority: trustme.CA, ca: str, tmp_path: Path, spelling: str
+) -> None:
+    with PostgresServer(issue(authority, tmp_path, "db.example.com")) as server:
+        server.run(VIEW)
+        dsn = f"host=127.0.0.1 port={server.port} user=tester password={PASSWORD} dbname=postgres"
+        other = trustme.CA().cert_pem.bytes().decode()
+
+        assert row_of(postgres.lookup(f"{dsn} {spelling}", SQL, ["k"], ca=ca))["encrypted"] == 1
+
+        for mode, authorities in (("verify-full", ca), ("verify-ca", other)):
+            wrong = f"{dsn} sslmode={mode}"
+            function = postgres.lookup(wrong, SQL, ["k"], ca=authorities, schema=SCHEMA)
+            error = row_of(function, retry=RETRY)["error"]
+            assert "certificate" in error["message"]
+            assert error["attempts"] == 1
 
 
 @pytest.fixture(scope="module")

@@ -109,6 +109,7 @@ class Lookup(NativeFunction):
         server = {
             "dsn": reveal(self.dsn, look_up, "host=host"),
             "tls": certificates.texts() if look_up is looked_up else certificates.known_texts(),
+            "is_certified": bool(certificates),
             "connect_seconds": self.connect_timeout,
             "statement_seconds": self.statement_timeout,
             "writes": bool(self.writes),
@@ -160,7 +161,7 @@ def lookup(
     Args:
         dsn: ``postgresql://user:password@host:port/database`` or ``host=.. user=..``, better as
             `sparkawait.secret`. ``sslmode`` has libpq's meaning: ``prefer`` and ``require``
-            encrypt, ``verify-full`` checks the certificate and the host.
+            encrypt, ``verify-ca`` checks the certificate, ``verify-full`` the host as well.
         statement: With ``$1``, ``$2``, .. for the values of `args`; any number of result columns.
         args: The columns that take the places of ``$1``, ``$2``, .. A string is read by the server;
             any other value is sent as what it is, exactly: a type that does not go with that of

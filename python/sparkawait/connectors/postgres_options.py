@@ -117,8 +117,9 @@ class _Fields(CertificateOptions):
         default=None,
         check=anything,
         meaning="authorities that the server's certificate must come from, in PEM form: a path "
-        "that every executor has, a text or a secret. Given, they are checked whatever "
-        "`sslmode` is; not given, those of the system are taken",
+        "that every executor has, a text or a secret. Given, the connection must be "
+        "encrypted and they are checked, also with `sslmode=prefer`; not given, those of the "
+        "system are taken",
     )
 
 

@@ -42,6 +42,7 @@ mod backlog;
 mod columns;
 mod convert;
 mod describe;
+mod dsn;
 mod exact_cast;
 mod failure;
 mod found_rows;

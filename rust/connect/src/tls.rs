@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{
     AlertDescription, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore,
     SignatureScheme,
@@ -36,6 +38,8 @@ pub(crate) enum Trust {
     Authorities,
     /// The same; but no connection may need one, so there may be none.
     AuthoritiesIfAny,
+    /// Those that lead to an authority, whatever host they were made for.
+    AuthoritiesOfAnyHost,
     /// Any; the server must have the certificate's key all the same.
     Anyone,
 }
@@ -61,12 +65,15 @@ impl TlsSettings {
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| StartError::option(format!("TLS cannot be used: {error}")))?;
-        let builder = if trust == Trust::Anyone {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
-        } else {
-            builder.with_root_certificates(self.roots(trust)?)
+        let roots = match trust {
+            Trust::Anyone => None,
+            Trust::AuthoritiesOfAnyHost => Some(self.roots(trust)?),
+            Trust::Authorities | Trust::AuthoritiesIfAny => {
+                return self.with_client(builder.with_root_certificates(self.roots(trust)?));
+            }
         };
-        self.with_client(builder)
+        let verifier = Arc::new(AnyHost { roots, provider });
+        self.with_client(builder.dangerous().with_custom_certificate_verifier(verifier))
     }
 
     /// Checks the texts, without the authorities of this machine.
@@ -120,7 +127,7 @@ impl TlsSettings {
         let mut roots = RootCertStore::empty();
         // What cannot be read is left out: a server that needs it is refused, and says so.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        if roots.is_empty() && trust == Trust::Authorities {
+        if roots.is_empty() && trust != Trust::AuthoritiesIfAny {
             return Err(StartError::option(
                 "this machine knows no certificate authority; install its certificates, or give `ca`",
             ));
@@ -187,19 +194,34 @@ fn certificates(pem: &str, option: &str) -> Result<Vec<CertificateDer<'static>>,
     Ok(found)
 }
 
-/// Takes any certificate, whose key must have signed the connection all the same.
+/// Takes the certificate of any host, whose key must have signed the connection all the same.
 #[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
+struct AnyHost {
+    /// Where a certificate must come from; `None`: from anywhere.
+    roots: Option<RootCertStore>,
+    provider: Arc<CryptoProvider>,
+}
 
-impl ServerCertVerifier for AnyCertificate {
+impl ServerCertVerifier for AnyHost {
     fn verify_server_cert(
         &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
+        certificate: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
         _: &ServerName<'_>,
         _: &[u8],
-        _: UnixTime,
+        now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
+        if let Some(roots) = &self.roots {
+            let certificate = ParsedCertificate::try_from(certificate)?;
+            let algorithms = self.provider.signature_verification_algorithms.all;
+            verify_server_cert_signed_by_trust_anchor(
+                &certificate,
+                roots,
+                between,
+                now,
+                algorithms,
+            )?;
+        }
         Ok(ServerCertVerified::assertion())
     }
 
@@ -209,7 +231,7 @@ impl ServerCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
@@ -219,11 +241,11 @@ impl ServerCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }

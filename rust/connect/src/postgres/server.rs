@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use tokio_postgres::{CancelToken, Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use crate::postgres::dsn::Dsn;
 use crate::postgres::failure::Failure;
 use crate::tls::{TlsSettings, Trust};
 
@@ -24,6 +25,9 @@ pub(crate) struct ServerConfig {
     dsn: String,
     #[serde(default)]
     tls: TlsSettings,
+    /// Whether certificates were given, though the driver may not have them.
+    #[serde(default)]
+    is_certified: bool,
     /// Longest time to connect in, with encryption and authentication.
     connect_seconds: f64,
     /// What the server allows a statement; `None`: its own setting.
@@ -69,8 +73,8 @@ impl ServerConfig {
 
     /// Reads the address, and which certificates it asks for.
     fn read(&self) -> Result<(Config, Trust), StartError> {
-        let (dsn, verifies) = without_verify(&self.dsn);
-        let mut config: Config = dsn.parse().map_err(|_| invalid_dsn(&self.dsn))?;
+        let is_certified = self.is_certified || self.tls.is_given();
+        let Dsn { mut config, trust } = Dsn::read(&self.dsn, &self.tls, is_certified)?;
         if self.prepare {
             let options = self.options(config.get_options().unwrap_or_default());
             if !options.is_empty() {
@@ -80,9 +84,6 @@ impl ServerConfig {
         if config.get_application_name().is_none() {
             config.application_name("sparkawait");
         }
-        // As libpq does with `prefer` and `require`: encrypted, and anyone may answer.
-        let checks = verifies || self.tls.has_ca();
-        let trust = if checks { Trust::Authorities } else { Trust::Anyone };
         Ok((config, trust))
     }
 
@@ -123,32 +124,6 @@ impl ServerConfig {
     fn statement_milliseconds(&self) -> Option<f64> {
         self.statement_seconds.map(|seconds| (seconds * 1000.0).ceil())
     }
-}
-
-/// Replaces the modes of libpq that the parser does not know; tells whether there was one.
-fn without_verify(dsn: &str) -> (String, bool) {
-    let mut text = dsn.to_owned();
-    for mode in ["sslmode=verify-full", "sslmode=verify-ca"] {
-        text = text.replace(mode, "sslmode=require");
-    }
-    let verifies = text != dsn;
-    (text, verifies)
-}
-
-/// Says what is wrong without quoting anything but names of libpq's options.
-fn invalid_dsn(dsn: &str) -> StartError {
-    const FILES: [(&str, &str); 3] =
-        [("sslrootcert=", "ca"), ("sslcert=", "certificate"), ("sslkey=", "private_key")];
-    if let Some((name, option)) = FILES.iter().find(|(name, _)| dsn.contains(name)) {
-        return StartError::option(format!(
-            "`dsn` has {name}.., which is given by the argument `{option}` here"
-        ));
-    }
-    StartError::option(
-        "`dsn` does not parse; write 'postgresql://user:password@host:port/database', special \
-         characters percent-encoded, or 'host=.. user=.. password=.. dbname=..' with options that \
-         tokio-postgres knows",
-    )
 }
 
 /// What connections are made with.
@@ -209,6 +184,7 @@ mod tests {
         ServerConfig {
             dsn: dsn.to_owned(),
             tls: TlsSettings::default(),
+            is_certified: false,
             connect_seconds: 1.0,
             statement_seconds: Some(0.5),
             writes: false,
@@ -247,14 +223,5 @@ mod tests {
         assert!(!format!("{config:?}").contains("hidden"));
         let error = config.server().err().unwrap();
         assert!(!error.message.contains("hidden"));
-    }
-
-    #[test]
-    fn modes_that_verify_are_understood() {
-        let full = "postgres://h/d?sslmode=verify-full";
-        assert_eq!(without_verify(full), ("postgres://h/d?sslmode=require".to_owned(), true));
-        assert!(!without_verify("host=h sslmode=require").1);
-        let error = config("host=h sslrootcert=/x").server().err().unwrap();
-        assert!(error.message.contains("`ca`"));
     }
 }

@@ -66,7 +66,10 @@ def native_function(job: Job) -> Any:
     server = job.url if job.workload.service.destinations == 1 else "{server}"
     connections = job.workload.calls
     return sa.http.get(
-        f"{server}/{TABLE}/{{key}}", "value bigint", max_requests=connections, proxy=False
+        f"{server}/{TABLE}/{{key}}",
+        "value bigint",
+        max_requests=connections,
+        client=sa.http.Client(proxy=False),
     )
 
 

@@ -20,7 +20,12 @@ ROWS = 100_000
 
 def _calls(spark: SparkSession, latency: str) -> float:
     with LookupServer({"t": {"k": {"value": 1}}}, latency=latency) as server:
-        function = sa.http.get(server.url + "/t/k", "value bigint", max_requests=100, proxy=False)
+        function = sa.http.get(
+            server.url + "/t/k",
+            "value bigint",
+            max_requests=100,
+            client=sa.http.Client(proxy=False),
+        )
         frame = spark.range(ROWS, numPartitions=1)
         sa.unordered_wait(frame, function, max_concurrency=100).limit(10).collect()
         return float(server.stats()["requests"])

@@ -37,7 +37,7 @@ def task(url: str, seconds: float, name: str, ends: Connection) -> None:
     totals: dict[str, Any] = {}
     plan = resolve_unpickled(
         "unordered",
-        sa.http.get(f"{url}/{{id}}", "v bigint", proxy=False),
+        sa.http.get(f"{url}/{{id}}", "v bigint", client=sa.http.Client(proxy=False)),
         input_schema=None,
         rate_limit=limit,
         max_concurrency=50,

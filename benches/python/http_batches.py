@@ -40,7 +40,7 @@ def figures(settings: Settings) -> list[Figure]:
                 paths={"embedding": "$"},
                 batch=sa.Batch(max_rows=rows_per_request),
                 max_requests=REQUESTS,
-                proxy=False,
+                client=sa.http.Client(proxy=False),
             )
             keys = pa.array([str(row % KEYS) for row in range(rows)])
             batches = pa.record_batch({"key": keys})

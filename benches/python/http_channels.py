@@ -122,7 +122,7 @@ class Hosts:
 def lookup(**options: int) -> sa.http.HttpFunction:
     """Returns the function that calls the host of a row."""
     url = "http://127.0.0.1:{port}/items/{key}"
-    return sa.http.get(url, "value bigint", proxy=False, **options)
+    return sa.http.get(url, "value bigint", client=sa.http.Client(proxy=False), **options)
 
 
 def figures(settings: Settings) -> list[Figure]:

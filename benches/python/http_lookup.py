@@ -72,7 +72,10 @@ def figures(settings: Settings) -> list[Figure]:
             frame = spark.range(rows, numPartitions=1)
             keyed = frame.selectExpr("id", f"id % {KEYS} key")
             lookup = sa.http.get(
-                nginx.url + "/{key}", SCHEMA, max_requests=CONNECTIONS, proxy=False
+                nginx.url + "/{key}",
+                SCHEMA,
+                max_requests=CONNECTIONS,
+                client=sa.http.Client(proxy=False),
             )
             ours = sa.unordered_wait(keyed, lookup, max_concurrency=CAPACITY)
             usual = map_in_arrow(frame, aiohttp_recipe(nginx.url), f"id bigint, {SCHEMA}")

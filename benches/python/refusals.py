@@ -39,7 +39,9 @@ def run(seconds: float, **given: Any) -> tuple[float, float]:
     """Returns the answers a second, and the share of the requests that were refused."""
     tables = {"t": {str(i): {"v": i} for i in range(KEYS)}}
     with LookupServer(tables, latency="5ms", rate_limit=LIMIT) as server:
-        function = sa.http.get(f"{server.url}/t/{{id}}", "v bigint", proxy=False)
+        function = sa.http.get(
+            f"{server.url}/t/{{id}}", "v bigint", client=sa.http.Client(proxy=False)
+        )
         batch = pa.record_batch({"id": [i % KEYS for i in range(ROWS_PER_BATCH)]})
         began = perf_counter()
         first: tuple[float, dict[str, int]] | None = None

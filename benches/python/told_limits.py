@@ -113,7 +113,7 @@ def run(seconds: float, *, tells: bool) -> tuple[float, float]:
     """Returns the part of the tokens that was used, and the percentage that was refused."""
     account = Account(tells)
     with serve(account.answer) as url:
-        function = sa.http.get(f"{url}/{{tokens}}", "v bigint", proxy=False)
+        function = sa.http.get(f"{url}/{{tokens}}", "v bigint", client=sa.http.Client(proxy=False))
         batch = pa.record_batch({"tokens": [random.randint(*TOKENS_OF_CALL) for _ in range(50)]})
         began, first = monotonic(), None
         rows = iter(lambda: batch if monotonic() < began + FIRST + seconds else None, None)

@@ -6,17 +6,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+import pyarrow as pa
+
 from sparkawait._plan.checks import refuse, shown
 
-__all__ = ["Capture", "of_failures"]
+__all__ = ["ERROR_TYPE", "Capture", "of_failures"]
+
+ERROR_TYPE = pa.struct(
+    [
+        ("kind", pa.string()),
+        ("message", pa.string()),
+        ("attempts", pa.int32()),
+        ("status", pa.int32()),
+    ]
+)
+"""The type of the column, as the extension module makes it."""
 
 
 @dataclass(frozen=True)
 class Capture:
     """Keeps the failure of a row that failed for good in a column, beside null returned columns.
 
-    The column is a struct of kind, message and attempts, and null for other rows. ``"capture"`` is
-    ``Capture()``. Calls after one another, and several functions of one call, need a name each.
+    The column is a struct of kind, message, attempts and status (of HTTP, null where there is
+    none), and null for other rows. ``"capture"`` is ``Capture()``. Calls after one another, and
+    several functions of one call, need a name each.
 
     Args:
         column: The name of the column.

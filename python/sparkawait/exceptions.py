@@ -80,6 +80,8 @@ class ErrorKind(str, Enum):
     DESTINATION_PAUSED = "destination-paused"
     RATE_LIMIT_INVALID = "rate-limit-invalid"
     COST_INVALID = "cost-invalid"
+    REQUEST_REFUSED = "request-refused"
+    UNAUTHORIZED = "unauthorized"
 
     def __str__(self) -> str:
         """Returns the stable string."""
@@ -124,17 +126,29 @@ class AsyncFunctionError(AsyncIOError):
         message: Which row failed, and how.
         kind: Stable name of the case.
         attempts: Calls made for the row, 0 when no row is concerned.
+        status: What the service answered last, as a status of HTTP.
 
     Attributes:
         attempts: Calls made for the row, 0 when no row is concerned.
+        status: What the service answered last, as a status of HTTP; ``None`` if it did not answer,
+            or has none.
     """
 
     attempts: int
+    status: int | None
 
-    def __init__(self, message: str, kind: ErrorKind | str, *, attempts: int = 0) -> None:
-        """Takes the message, the kind and the number of calls made."""
+    def __init__(
+        self,
+        message: str,
+        kind: ErrorKind | str,
+        *,
+        attempts: int = 0,
+        status: int | None = None,
+    ) -> None:
+        """Takes the message, the kind, the number of calls made and the last answer's status."""
         super().__init__(message, kind)
         self.attempts = attempts
+        self.status = status
 
 
 class ElementTimeoutError(AsyncFunctionError, TimeoutError):

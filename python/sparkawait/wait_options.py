@@ -194,8 +194,8 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         the_on_error,
         'what becomes of a row that failed for good: `"fail"` fails the task, `"null"` leaves its'
         ' returned columns null, `"drop"` drops it, `"capture"` adds a struct column `error` with'
-        " kind, message and attempts, which is null for other rows; `sa.Capture(..)` gives it"
-        " another name, which calls after one another need",
+        " kind, message, attempts and status, which is null for other rows; `sa.Capture(..)` gives"
+        " it another name, which calls after one another need",
     )
     on_timeout = Option(
         None,

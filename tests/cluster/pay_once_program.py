@@ -53,7 +53,7 @@ class Jobs:
         wait_until(lambda: status.getExecutorMemoryStatus().size() == 3, START_SECONDS)
         numbers = self._spark.range(self._settings["rows"], numPartitions=2)
         url = f"{self._settings['url']}/{name}/{{id}}"
-        items = sa.http.get(url, schema="value bigint", proxy=False)
+        items = sa.http.get(url, schema="value bigint", client=sa.http.Client(proxy=False))
         return sa.ordered_wait(numbers, items, timeout=None, capacity=20, warm_up=False)
 
     def speculation(self) -> int:

@@ -62,7 +62,9 @@ def test_a_request_that_ran_out_of_time_is_sent_again_only_where_twice_is_harmle
     values = [3, 7, 11]
     with ScriptedServer(lambda *_: over.wait(30) and None) as server:
         url = f"{server.url}/{{x}}"
-        function = sa.http.request(method, url, "v bigint", proxy=False, **options)
+        function = sa.http.request(
+            method, url, "v bigint", client=sa.http.Client(proxy=False), **options
+        )
         found = capture(function, values, retry=AGAIN, attempt_timeout="200ms")
         over.set()
 

@@ -52,7 +52,7 @@ class SlowOnce:
 def test_the_answer_of_the_second_call_is_the_rows():
     answers = SlowOnce(3, 11)
     with ScriptedServer(answers) as server:
-        get = sa.http.get(server.url + "/{x}", "v bigint", proxy=False)
+        get = sa.http.get(server.url + "/{x}", "v bigint", client=sa.http.Client(proxy=False))
         found, metrics = called(get, list(range(20)), hedge=SOON)
         answers.over.set()
 
@@ -67,7 +67,7 @@ def test_the_answer_of_the_second_call_is_the_rows():
 def test_a_call_is_not_made_twice_without_being_asked_for():
     answers = SlowOnce(3)
     with ScriptedServer(answers) as server:
-        get = sa.http.get(server.url + "/{x}", "v bigint", proxy=False)
+        get = sa.http.get(server.url + "/{x}", "v bigint", client=sa.http.Client(proxy=False))
         threading.Timer(0.2, answers.over.set).start()
         _, metrics = called(get, [3])
 
@@ -101,7 +101,7 @@ def test_what_a_second_call_brings_is_kept_and_given_to_those_that_waited():
     answers = SlowOnce(3)
     cache = sa.Cache(max_rows=100)
     with ScriptedServer(answers) as server:
-        get = sa.http.get(server.url + "/{x}", "v bigint", proxy=False)
+        get = sa.http.get(server.url + "/{x}", "v bigint", client=sa.http.Client(proxy=False))
         found, _ = called(get, [3, 3, 4], hedge=SOON, cache=cache)
         again, metrics = called(get, [3, 4], hedge=SOON, cache=cache)
         answers.over.set()

@@ -67,8 +67,9 @@ def look_up(function, keys, **options) -> list[dict]:
     return pa.Table.from_batches(out).to_pylist() if (out := list(out)) else []
 
 
-def get(nginx: Nginx, path: str, schema: str | None = "name string", **options):
-    return sa.http.get(nginx.url + path, schema, proxy=False, **options)
+def get(nginx: Nginx, path: str, schema: str | None = "name string", client=None, **options):
+    client = sa.http.Client(proxy=False, **(client or {}))
+    return sa.http.get(nginx.url + path, schema, client=client, **options)
 
 
 def error_of(function, keys=("a",), **options) -> str:
@@ -146,19 +147,20 @@ def test_secrets_and_columns_go_into_headers(nginx, monkeypatch):
 def test_redirects_are_followed_and_bounded(nginx):
     assert look_up(get(nginx, "/moved"), ["a"])[0]["name"] == "Ann"
     assert "more often than `redirects` allows" in error_of(get(nginx, "/loop"))
-    assert "302 Found" in error_of(get(nginx, "/moved", redirects=0))
+    assert "302 Found" in error_of(get(nginx, "/moved", client={"redirects": 0}))
 
 
 def test_a_compressed_response_is_read_and_its_limit_counts_plain_bytes(nginx):
     function = get(nginx, "/zip/customers/{id}")
     assert look_up(function, ["a"])[0]["name"] == "Ann"
 
-    small = get(nginx, "/zip/large", max_reply_bytes=50_000)
+    small = get(nginx, "/zip/large", client={"max_reply_bytes": 50_000})
     assert "more than 50000 bytes" in error_of(small)
 
 
 def test_a_response_beyond_the_limit_is_refused(nginx):
-    assert "raise `max_reply_bytes`" in error_of(get(nginx, "/large", max_reply_bytes=99_999))
+    small = get(nginx, "/large", client={"max_reply_bytes": 99_999})
+    assert "raise `max_reply_bytes`" in error_of(small)
 
 
 def test_a_failure_says_the_status_and_retries_what_may_pass(nginx):
@@ -195,7 +197,8 @@ def test_no_content_is_a_miss(nginx):
 def test_tls_with_a_private_root_in_each_version(tmp_path, certificates, version):
     lines = 'location / { return 200 \'{"name": "$server_protocol"}\'; }'
     with Nginx(tmp_path, lines, certificates=certificates, listen="http2") as nginx:
-        (row,) = look_up(get(nginx, "/", ca=certificates.ca_path, version=version), ["a"])
+        client = {"ca": certificates.ca_path, "version": version}
+        (row,) = look_up(get(nginx, "/", client=client), ["a"])
 
     assert row["name"] == ("HTTP/1.1" if version == "1.1" else "HTTP/2.0")
 
@@ -203,7 +206,7 @@ def test_tls_with_a_private_root_in_each_version(tmp_path, certificates, version
 def test_http2_without_tls(tmp_path):
     lines = 'location / { return 200 \'{"name": "$server_protocol"}\'; }'
     with Nginx(tmp_path, lines, listen="http2") as nginx:
-        (row,) = look_up(get(nginx, "/", version="2"), ["a"])
+        (row,) = look_up(get(nginx, "/", client={"version": "2"}), ["a"])
 
     assert row["name"] == "HTTP/2.0"
 
@@ -214,7 +217,7 @@ def test_a_certificate_of_another_root_is_refused_and_not_tried_again(tmp_path, 
     with Nginx(directory, certificates=certificates) as nginx:
         for ca in (other.ca, None):
             message = error_of(
-                get(nginx, "/", ca=ca), retry=retry.fixed_delay(3, "1ms"), timeout="20s"
+                get(nginx, "/", client={"ca": ca}), retry=retry.fixed_delay(3, "1ms"), timeout="20s"
             )
             assert "after 1 attempt:" in message
             assert "certificate" in message
@@ -224,25 +227,30 @@ def test_a_client_certificate_is_shown(tmp_path, certificates):
     lines = f"""ssl_client_certificate {certificates.ca_path}; ssl_verify_client on;
         location / {{ return 200 '{{"name": "$ssl_client_verify"}}'; }}"""
     with Nginx(tmp_path, lines, certificates=certificates) as nginx:
-        function = get(nginx, "/", ca=certificates.ca, certificate=certificates.client)
+        client = {"ca": certificates.ca, "certificate": certificates.client}
+        function = get(nginx, "/", client=client)
         assert look_up(function, ["a"])[0]["name"] == "SUCCESS"
-        assert "400 Bad Request" in error_of(get(nginx, "/", ca=certificates.ca))
+        assert "400 Bad Request" in error_of(get(nginx, "/", client={"ca": certificates.ca}))
 
 
 def test_a_proxy_is_used(nginx, tmp_path):
     lines = 'location / { return 200 \'{"name": "proxy for $host"}\'; }'
     with Nginx(tmp_path, lines) as proxy:
-        function = sa.http.get("http://example.invalid/", "name string", proxy=proxy.url)
+        function = sa.http.get(
+            "http://example.invalid/", "name string", client=sa.http.Client(proxy=proxy.url)
+        )
         assert look_up(function, ["a"])[0]["name"] == "proxy for example.invalid"
 
 
 def test_a_server_that_is_down_and_a_name_that_does_not_exist_are_told(nginx):
     url = f"http://{LOOPBACK}:{free_port()}/{{id}}"
-    message = error_of(sa.http.get(url, "name string", proxy=False))
+    message = error_of(sa.http.get(url, "name string", client=sa.http.Client(proxy=False)))
     assert "no connection" in message
     assert "refused" in message
 
-    message = error_of(sa.http.get("http://no-such-host.invalid/{id}", "x int", proxy=False))
+    message = error_of(
+        sa.http.get("http://no-such-host.invalid/{id}", "x int", client=sa.http.Client(proxy=False))
+    )
     assert "`no-such-host.invalid`: no connection: dns error" in message
 
 
@@ -280,7 +288,7 @@ def test_a_server_killed_in_mid_run_loses_no_row(tmp_path):
 def test_a_server_that_stalls_is_given_up_after_its_timeout(tmp_path):
     with Nginx(tmp_path, SERVER) as nginx:
         put_files(nginx)
-        function = get(nginx, "/customers/{id}", read_timeout="100ms")
+        function = get(nginx, "/customers/{id}", client={"read_timeout": "100ms"})
         assert look_up(function, ["a"])[0]["name"] == "Ann"
         nginx.pause()
         try:
@@ -323,12 +331,12 @@ def raw_server(*replies: bytes) -> Iterator[str]:
 def test_a_broken_reply_is_tried_again(broken):
     good = b'HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n{"name": "A"}'
     with raw_server(broken, good) as url:
-        function = sa.http.get(url, "name string", proxy=False)
+        function = sa.http.get(url, "name string", client=sa.http.Client(proxy=False))
         (row,) = look_up(function, ["a"], retry=retry.fixed_delay(1, "1ms"), timeout="20s")
     assert row["name"] == "A"
 
     with raw_server(broken) as url:
-        message = error_of(sa.http.get(url, "name string", proxy=False))
+        message = error_of(sa.http.get(url, "name string", client=sa.http.Client(proxy=False)))
     assert "broke off or is no HTTP" in message
 
 
@@ -352,7 +360,7 @@ def test_json_bodies_have_columns_with_their_types():
         {"who": pa.array([row["who"]], kind), "n": pa.array([None], pa.int64())}
     )
     for body in ("{who}", {"a": ["{who}", "{n}", "n={{}}", 1.5], "b": {}}):
-        options = {"returns": "nothing", "status": "code", "proxy": False}
+        options = {"returns": "nothing", "status": "code", "client": sa.http.Client(proxy=False)}
         function = sa.http.post(url, json=body, idempotency_key=True, **options)
         list(sa.arrow.ordered_wait([batch], function))
     thread.join()
@@ -370,7 +378,11 @@ def test_an_idempotency_key_stays_the_same_over_attempts(tmp_path: Path):
     lines = "location / { add_header Retry-After 0 always; return 503; }"
     with Nginx(tmp_path, lines, log="$http_idempotency_key") as nginx:
         function = sa.http.post(
-            nginx.url, returns="text", body="{id}", idempotency_key=True, proxy=False
+            nginx.url,
+            returns="text",
+            body="{id}",
+            idempotency_key=True,
+            client=sa.http.Client(proxy=False),
         )
         look_up(
             function, ["a", "b"], retry=retry.fixed_delay(2, 0.001), timeout="10s", on_error="null"

@@ -40,7 +40,9 @@ def rows_of(ports: list[int]) -> pa.RecordBatch:
 
 
 def get(**options) -> sa.http.HttpFunction:
-    return sa.http.get("http://127.0.0.1:{port}/{id}", "n bigint", proxy=False, **options)
+    return sa.http.get(
+        "http://127.0.0.1:{port}/{id}", "n bigint", client=sa.http.Client(proxy=False), **options
+    )
 
 
 @pytest.mark.parametrize("mode", ["ordered", "unordered"])

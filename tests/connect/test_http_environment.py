@@ -32,8 +32,8 @@ def nginx(tmp_path) -> Iterator[Nginx]:
         yield server
 
 
-def name_from(url: str, **options) -> str:
-    function = sa.http.get(url, "name string", **options)
+def name_from(url: str, **client) -> str:
+    function = sa.http.get(url, "name string", client=sa.http.Client(**client))
     (batch,) = sa.arrow.ordered_wait([pa.RecordBatch.from_pydict({"id": [1]})], function)
     return batch["name"][0].as_py()
 

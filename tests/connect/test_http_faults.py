@@ -31,8 +31,9 @@ def server() -> Iterator[LookupServer]:
         yield running
 
 
-def numbers(url: str, **options):
-    return sa.http.get(f"{url}/numbers/{{id}}", "n bigint", **{"proxy": False} | options)
+def numbers(url: str, client=None, **options):
+    client = sa.http.Client(**{"proxy": False} | (client or {}))
+    return sa.http.get(f"{url}/numbers/{{id}}", "n bigint", client=client, **options)
 
 
 def batch_of(ids) -> pa.RecordBatch:
@@ -143,7 +144,9 @@ def test_where_rows_name_the_host_one_host_holds_no_other_up():
     with ScriptedServer(busy_once) as one, ScriptedServer(well) as other:
         ports = [int(server.url.rpartition(":")[2]) for server in (one, other, other)]
         rows = pa.record_batch({"port": ports})
-        function = sa.http.get(f"http://{LOOPBACK}:{{port}}/", "n bigint", proxy=False)
+        function = sa.http.get(
+            f"http://{LOOPBACK}:{{port}}/", "n bigint", client=sa.http.Client(proxy=False)
+        )
         options = {"retry": retry.fixed_delay(1, "1ms"), "max_concurrency": 1}
         out = sa.arrow.ordered_wait([rows], function, **options)
         assert pa.Table.from_batches(out)["n"].to_pylist() == [1, 2, 2]
@@ -255,7 +258,7 @@ def silent() -> Iterator[LookupServer]:
 
 
 def test_calls_in_flight_end_with_the_iterator(server, silent):
-    function = sa.http.get("{url}", "n bigint", proxy=False)
+    function = sa.http.get("{url}", "n bigint", client=sa.http.Client(proxy=False))
     urls = urls_of(f"{server.url}/numbers/0", silent)
     out = sa.arrow.unordered_wait([urls], function, warm_up=False)
     assert next(out)["n"].to_pylist() == [0]
@@ -271,7 +274,7 @@ def test_calls_in_flight_over_http2_end_with_the_iterator(tmp_path, silent):
     lines = f"""location /quick {{ return 200 '{{"n": 0}}'; }}
         location /numbers/ {{ proxy_pass {silent.url}; }}"""
     with Nginx(tmp_path, lines, listen="http2") as nginx:
-        function = sa.http.get("{url}", "n bigint", proxy=False, version="2")
+        function = sa.http.get("{url}", "n bigint", client=sa.http.Client(proxy=False, version="2"))
         urls = urls_of(f"{nginx.url}/quick", silent, nginx.url)
         out = sa.arrow.unordered_wait([urls], function, warm_up=False)
         assert next(out)["n"].to_pylist() == [0]
@@ -289,7 +292,7 @@ def test_calls_in_flight_end_with_the_row_that_fails_the_task(silent):
         return 400, {}, b""
 
     with ScriptedServer(answer) as broken:
-        function = sa.http.get("{url}", "n bigint", proxy=False)
+        function = sa.http.get("{url}", "n bigint", client=sa.http.Client(proxy=False))
         out = sa.arrow.unordered_wait([urls_of(broken.url, silent)], function, warm_up=False)
         with pytest.raises(sa.AsyncFunctionError, match="400 Bad Request"):
             list(out)
@@ -313,7 +316,7 @@ def test_a_connection_that_is_not_made_in_time_is_told():
         waiting = [socket.create_connection(listener.getsockname())]
         url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
         with pytest.raises(sa.AsyncFunctionError, match="was not made within `connect_timeout`"):
-            look_up(numbers(url, connect_timeout="50ms"), [1])
+            look_up(numbers(url, client={"connect_timeout": "50ms"}), [1])
         for connection in waiting:
             connection.close()
 
@@ -329,7 +332,11 @@ def test_an_array_in_the_document_gives_a_row_for_each_element(server):
     found = {}
     for how in ("left", "inner"):
         function = sa.http.get(
-            server.url + "/pages/{id}", "n int", rows="$.found.items", how=how, proxy=False
+            server.url + "/pages/{id}",
+            "n int",
+            rows="$.found.items",
+            how=how,
+            client=sa.http.Client(proxy=False),
         )
         out = sa.arrow.ordered_wait([pa.RecordBatch.from_pydict({"id": ids})], function)
         found[how] = [(row["id"], row["n"]) for batch in out for row in batch.to_pylist()]

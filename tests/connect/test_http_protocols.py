@@ -52,9 +52,8 @@ class Front:
             yield f"https://{LOOPBACK}:{relay.port}"
 
     def protocols(self, url: str, calls: int = CALLS, **options) -> list[str | None]:
-        function = sa.http.get(
-            f"{url}/{{id}}", "protocol string", ca=self.certificates.ca, proxy=False
-        )
+        client = sa.http.Client(ca=self.certificates.ca, proxy=False)
+        function = sa.http.get(f"{url}/{{id}}", "protocol string", client=client)
         rows = pa.RecordBatch.from_pydict({"id": list(range(calls))})
         options = {"max_concurrency": calls, "warm_up": False} | options
         batches = sa.arrow.ordered_wait([rows], function, **options)

@@ -37,7 +37,7 @@ def message_of(row: dict) -> str:
 
 
 def request(method: str, url: str, **options):
-    return sa.http.request(method, url, "n bigint", proxy=False, **options)
+    return sa.http.request(method, url, "n bigint", client=sa.http.Client(proxy=False), **options)
 
 
 # -- redirections

@@ -73,7 +73,7 @@ class Chat(sa.AsyncFunction):
 
 def native(url):
     schema = "text string, usage struct<total_tokens: bigint>"
-    return sa.http.get(f"{url}/{{id}}", schema, proxy=False)
+    return sa.http.get(f"{url}/{{id}}", schema, client=sa.http.Client(proxy=False))
 
 
 @pytest.mark.parametrize("scope", ["task", "host"])

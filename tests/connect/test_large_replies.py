@@ -85,7 +85,9 @@ def test_large_bodies_keep_their_rows(returns):
     with ScriptedServer(answer) as server:
         options = {"schema": "body string", "paths": {"body": "$.v"}} if returns == "json" else {}
         url = f"{server.url}/{{id}}"
-        function = sa.http.get(url, returns=returns, proxy=False, max_requests=ROWS, **options)
+        function = sa.http.get(
+            url, returns=returns, client=sa.http.Client(proxy=False), max_requests=ROWS, **options
+        )
         found = look_up(function, max_concurrency=ROWS)
     assert found == {"id": list(range(ROWS)), "body": TEXTS}
 

@@ -99,7 +99,7 @@ def test_a_certificate_of_another_host_is_refused_for_good(
         server.run(VIEW)
         dsn = server.dsn_with(PASSWORD, sslmode="verify-full")
         error = row_of(postgres.lookup(dsn, SQL, ["k"], ca=ca, schema=SCHEMA), retry=RETRY)["error"]
-        assert "not valid for name" in error["message"]
+        assert "not valid for this name; call it by one that it has: db.exa" in error["message"]
         assert error["attempts"] == 1
 
         # As with libpq, nobody looks at it otherwise.

@@ -116,7 +116,9 @@ class ManyHttpClient(HttpClient):
 def run(windows: Windows, limit: sa.RateLimit, **options: object) -> tuple[int, int]:
     """Returns the rows that were answered, and the requests that this took."""
     with ScriptedServer(windows.answer) as server:
-        function = sa.http.get(f"{server.url}/{{id}}", "seen int", proxy=False)
+        function = sa.http.get(
+            f"{server.url}/{{id}}", "seen int", client=sa.http.Client(proxy=False)
+        )
         return answered(function, limit, **options), len(server.requests)
 
 
@@ -212,7 +214,7 @@ def test_points_in_time_are_those_of_the_clock_of_the_service():
         return status, headers | told, body
 
     for make in (
-        lambda url: sa.http.get(f"{url}/{{id}}", "seen int", proxy=False),
+        lambda url: sa.http.get(f"{url}/{{id}}", "seen int", client=sa.http.Client(proxy=False)),
         lambda url: HttpClient(url, ask_aiohttp),
     ):
         with ScriptedServer(answer) as server:

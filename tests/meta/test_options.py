@@ -2,6 +2,7 @@
 """An option is said in one place; what shows it elsewhere says the same."""
 
 import inspect
+from dataclasses import fields
 from typing import get_type_hints
 
 import pytest
@@ -121,7 +122,8 @@ def test_an_option_that_no_connector_has_is_refused_with_the_one_that_was_meant(
 
 
 def test_a_word_means_the_same_in_all_connectors():
-    common = HTTP_OPTIONS.keys() & REDIS_OPTIONS.keys() & POSTGRES_OPTIONS.keys()
+    of_http = HTTP_OPTIONS.keys() | {it.name for it in fields(sa.http.Client)}
+    common = of_http & REDIS_OPTIONS.keys() & POSTGRES_OPTIONS.keys()
     assert common == {
         "how",
         "connect_timeout",

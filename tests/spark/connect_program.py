@@ -184,7 +184,9 @@ def instants(spark: SparkSession) -> list[Any]:
         sql_conf(spark, {ZONE: "Asia/Kolkata"}),
         LookupServer({"t": {"0": {"at": text}}}) as server,
     ):
-        get = sa.http.get(server.url + "/t/{id}", "at timestamp", proxy=False)
+        get = sa.http.get(
+            server.url + "/t/{id}", "at timestamp", client=sa.http.Client(proxy=False)
+        )
         row = spark.range(1)
         found = [
             spark.sql(f"select from_json('{{\"at\": \"{text}\"}}', 'at timestamp').at as at"),

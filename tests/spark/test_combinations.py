@@ -109,7 +109,9 @@ def test_options_together_keep_what_each_of_them_promises(spark, service, seed):
     how, on_error = chance.choice(("left", "inner")), chance.choice(("null", "drop", "capture"))
     ids = spark.range(count, numPartitions=chance.choice((1, 2, 3)))
     df = ids.withColumn("key", F.col("id") % 5)
-    get = sa.http.get(f"{url}/{seed}/{{id}}", "y string", proxy=False, missing=404, how=how)
+    get = sa.http.get(
+        f"{url}/{seed}/{{id}}", "y string", client=sa.http.Client(proxy=False), missing=404, how=how
+    )
 
     looked_up = WAITS[mode](df, get, on_error=on_error, **key, **options_of(chance))
     chained = WAITS[mode](looked_up, second, chain=chance.random() < 0.7, **key)
@@ -130,7 +132,9 @@ def test_a_column_function_calls_each_row_as_often_as_its_options_say(spark, ser
     chance = random.Random(seed)  # noqa: S311 - no secret
     counting, url = service
     count = chance.choice((13, 61))
-    get = sa.http.get(f"{url}/{seed}/{{id}}", "y string", proxy=False, missing=404)
+    get = sa.http.get(
+        f"{url}/{seed}/{{id}}", "y string", client=sa.http.Client(proxy=False), missing=404
+    )
     retry = sa.retry.fixed_delay(RETRIES, "3ms", budget=None)
     calls = chance.choice((1, 3, 17))
     look_up = sa.async_udf(get, on_error="null", retry=retry, max_concurrency=calls)
@@ -147,7 +151,9 @@ def test_a_column_function_calls_each_row_as_often_as_its_options_say(spark, ser
 def test_a_limit_has_as_many_rows_as_it_asks_for_and_none_twice(spark, service, seed):
     chance = random.Random(seed)  # noqa: S311 - no secret
     _, url = service
-    get = sa.http.get(f"{url}/{seed}/{{id}}", "y string", proxy=False, missing=404)
+    get = sa.http.get(
+        f"{url}/{seed}/{{id}}", "y string", client=sa.http.Client(proxy=False), missing=404
+    )
     df = spark.range(127, numPartitions=3).withColumn("key", F.col("id") % 5)
     options = options_of(chance)
 
@@ -186,7 +192,13 @@ def test_rows_that_outlive_batches_and_a_restart_come_out_once(stream, service, 
     # A shard has one order, and keys 0 and 1 are of the same one.
     free = [row for row in wanted if row % 3 == 2 or (row % 3 == 0 and mode != "ordered")]
     stream.failing = frozenset(row for row in wanted if not has_result(row))
-    get = sa.http.get(f"{url}/{seed}/{{id}}", "doubled bigint", proxy=False, missing=404, how=how)
+    get = sa.http.get(
+        f"{url}/{seed}/{{id}}",
+        "doubled bigint",
+        client=sa.http.Client(proxy=False),
+        missing=404,
+        how=how,
+    )
     options = carried_options_of(chance, mode, stream.vehicle)
     out = WAITS[mode](stream.source, get, on_error=on_error, **options)
 

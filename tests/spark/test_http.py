@@ -39,7 +39,9 @@ def nginx(tmp_path_factory) -> Iterator[Nginx]:
 
 
 def customers(nginx, schema="name string", **options):
-    return sa.http.get(nginx.url + "/customers/{id}", schema, proxy=False, **options)
+    return sa.http.get(
+        nginx.url + "/customers/{id}", schema, client=sa.http.Client(proxy=False), **options
+    )
 
 
 def test_each_row_of_each_partition_gets_its_document(spark, nginx):
@@ -75,7 +77,9 @@ def test_a_column_of_structs_is_posted_as_json(spark, tmp_path):
     with Nginx(tmp_path, lines) as server:
         frame = spark.range(1).selectExpr("named_struct('name', 'Ann', 'age', 7) as who")
         schema = "sent struct<name:string,age:bigint>"
-        function = sa.http.post(server.url, schema, json="{who}", proxy=False)
+        function = sa.http.post(
+            server.url, schema, json="{who}", client=sa.http.Client(proxy=False)
+        )
         (row,) = sa.ordered_wait(frame, function).collect()
     assert (row.sent.name, row.sent.age) == ("Ann", 7)
 
@@ -84,7 +88,10 @@ def test_a_secret_is_resolved_in_the_executor_and_shown_nowhere(spark, nginx, tm
     (tmp_path / "token").write_text(TOKEN)
     token = sa.secret(file=str(tmp_path / "token"), prefix="Bearer ")
     function = sa.http.get(
-        nginx.url + "/closed/{id}", "name string", headers={"Authorization": token}, proxy=False
+        nginx.url + "/closed/{id}",
+        "name string",
+        headers={"Authorization": token},
+        client=sa.http.Client(proxy=False),
     )
     frame = sa.unordered_wait(spark.range(2), function)
 
@@ -127,7 +134,7 @@ def test_rows_go_together_in_frames_and_in_columns(spark):
             rows="data",
             items=sa.http.items(id="index"),
             batch=sa.Batch(max_rows=50),
-            proxy=False,
+            client=sa.http.Client(proxy=False),
         )
         frame = spark.range(200, numPartitions=2)
         waited = sa.unordered_wait(frame, doubled).collect()

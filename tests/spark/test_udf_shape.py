@@ -228,7 +228,9 @@ def customers():
 
 
 def test_a_native_function_is_a_column(spark, customers):
-    look_up = sa.async_udf(sa.http.get(customers, "name string, age int", proxy=False))
+    look_up = sa.async_udf(
+        sa.http.get(customers, "name string, age int", client=sa.http.Client(proxy=False))
+    )
 
     found = spark.range(100, numPartitions=2).withColumnRenamed("id", "n")
     found = found.select("n", look_up("n").alias("r")).orderBy("n").collect()
@@ -241,7 +243,9 @@ def test_a_native_function_is_a_column(spark, customers):
 
 
 def test_a_native_function_with_one_column_is_that_column_in_sql_too(spark, customers):
-    look_up = sa.async_udf(sa.http.get(customers, "name string", proxy=False))
+    look_up = sa.async_udf(
+        sa.http.get(customers, "name string", client=sa.http.Client(proxy=False))
+    )
     spark.udf.register("look_up_name", look_up)
 
     rows = spark.sql("SELECT id, look_up_name(id) AS name FROM range(4) ORDER BY id").collect()
@@ -252,7 +256,9 @@ def test_a_native_function_with_one_column_is_that_column_in_sql_too(spark, cust
 
 @pytest.mark.parametrize("step", [1, 2, 3])
 def test_a_row_that_an_inner_lookup_drops_is_null(spark, customers, step):
-    look_up = sa.async_udf(sa.http.get(customers, "age int", how="inner", proxy=False))
+    look_up = sa.async_udf(
+        sa.http.get(customers, "age int", how="inner", client=sa.http.Client(proxy=False))
+    )
 
     found = spark.range(1, 98, step, numPartitions=2)
     found = found.select("id", look_up("id").alias("age")).orderBy("id").collect()
@@ -263,7 +269,9 @@ def test_a_row_that_an_inner_lookup_drops_is_null(spark, customers, step):
 def test_several_results_of_a_row_are_refused(spark):
     table = {"a": [{"x": 1}, {"x": 2}]}
     with LookupServer({"t": table}) as server:
-        many = sa.async_udf(sa.http.get(server.url + "/t/{k}", "x int", proxy=False))
+        many = sa.async_udf(
+            sa.http.get(server.url + "/t/{k}", "x int", client=sa.http.Client(proxy=False))
+        )
         rows = spark.createDataFrame([("a",)], "k string")
         with pytest.raises(Exception, match="must return one result per row, got several"):
             rows.select(many("k")).collect()
@@ -271,7 +279,8 @@ def test_several_results_of_a_row_are_refused(spark):
 
 def test_failures_of_a_native_function_can_be_captured(spark):
     look_up = sa.async_udf(
-        sa.http.get("http://localhost:1/{id}", "age int", proxy=False), on_error="capture"
+        sa.http.get("http://localhost:1/{id}", "age int", client=sa.http.Client(proxy=False)),
+        on_error="capture",
     )
 
     row = spark.range(1).select(look_up("id").alias("r")).first()

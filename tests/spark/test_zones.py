@@ -67,7 +67,9 @@ def test_a_native_column_function_reads_texts_in_the_zone_of_the_session_that_ca
     with LookupServer({"t": {"0": {"at": "2024-01-01 00:00:00"}}}) as server:
         # As at the top of a module, before the session has its zone.
         in_zone("UTC")
-        at = sa.async_udf(sa.http.get(server.url + "/t/{id}", "at timestamp", proxy=False))
+        at = sa.async_udf(
+            sa.http.get(server.url + "/t/{id}", "at timestamp", client=sa.http.Client(proxy=False))
+        )
         for zone in ("Asia/Kolkata", "America/New_York"):
             in_zone(zone)
             expected = spark.sql(

@@ -39,7 +39,12 @@ def inputs(request: Request) -> list[Any]:
 def lookup(server: ScriptedServer, schema: str = "v bigint", **options: Any) -> Any:
     options.setdefault("json", {"input": sa.http.each("{x}")})
     options.setdefault("batch", sa.Batch(max_rows=8, linger="5ms"))
-    return sa.http.post(server.url + options.pop("path", "/b"), schema, proxy=False, **options)
+    return sa.http.post(
+        server.url + options.pop("path", "/b"),
+        schema,
+        client=sa.http.Client(proxy=False),
+        **options,
+    )
 
 
 def rows(function: Any, column: Any, **options: Any) -> list[dict[str, Any]]:

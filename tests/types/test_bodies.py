@@ -213,7 +213,9 @@ def bodies(spark: SparkSession, cases: list[Case]) -> dict[Cell, Any]:
     frame = spark.range(0, 1, 1, 1).selectExpr(*columns)
     with ScriptedServer(lambda *_: (200, {}, b'{"n": 7}')) as server:
         json_body = {f"c{index}": f"{{c{index}}}" for index in range(len(cases))}
-        function = sa.http.post(server.url, "n int", json=json_body, proxy=False)
+        function = sa.http.post(
+            server.url, "n int", json=json_body, client=sa.http.Client(proxy=False)
+        )
         (row,) = sa.ordered_wait(frame, function, output="replace").collect()
     assert row.n == 7
     found = read(server.requests[0].body)

@@ -148,7 +148,9 @@ def _outcomes(spark, function):
 
 @pytest.mark.parametrize("zone", ZONES, indirect=True)
 def test_json_of_http_is_read_as_from_json_does(spark, server, zone):
-    function = sa.http.get(server.url + "/{i}", SCHEMA, proxy=False, max_requests=4)
+    function = sa.http.get(
+        server.url + "/{i}", SCHEMA, client=sa.http.Client(proxy=False), max_requests=4
+    )
     PATHS[0].check(_outcomes(spark, function), _version(spark))
 
 
@@ -204,7 +206,7 @@ def test_what_is_not_null_fails_its_row_where_it_lacks(spark, on_error):
 
     schema = _schema()
     with ScriptedServer(answer) as running:
-        function = sa.http.get(running.url + "/{id}", schema, proxy=False)
+        function = sa.http.get(running.url + "/{id}", schema, client=sa.http.Client(proxy=False))
         out = sa.ordered_wait(spark.range(6).coalesce(1), function, on_error=on_error)
         rows = out.collect()
     values = {row.id: row.v for row in rows}

@@ -163,7 +163,7 @@ def sent(spark: SparkSession, columns: list[Column]) -> dict[Column, object]:
             "n int",
             query={name: f"{{{name}}}" for name in names[IN_QUERY]},
             headers=headers,
-            proxy=False,
+            client=sa.http.Client(proxy=False),
         )
         called = sa.ordered_wait(frame, function, on_error="capture")
         called = called.selectExpr("id", "error.message as message", *names[IN_KEY])
@@ -246,7 +246,7 @@ def refusal(frame: Any, function: Any) -> object:
 def nothing(spark: SparkSession) -> object:
     """Returns whether a column without a type makes a call; it does not."""
     with ScriptedServer(lambda *_: (200, {}, b'{"n": 7}')) as http:
-        function = sa.http.get(f"{http.url}/{{v}}", "n int", proxy=False)
+        function = sa.http.get(f"{http.url}/{{v}}", "n int", client=sa.http.Client(proxy=False))
         rows = sa.ordered_wait(spark.sql("select null as v"), function).collect()
     assert [row.n for row in rows] == [None]
     return http.targets or None
@@ -256,7 +256,7 @@ def test_numbers_have_the_shortest_digits_on_any_java(spark):
     values = [2e23, 1.1e22, 4.9e-324, 9.9e-324, 2.2250738585072014e-308]
     frame = spark.createDataFrame([(value,) for value in values], "v double").coalesce(1)
     with ScriptedServer(lambda *_: (200, {}, b'{"n": 7}')) as http:
-        function = sa.http.get(f"{http.url}/{{v}}", "n int", proxy=False)
+        function = sa.http.get(f"{http.url}/{{v}}", "n int", client=sa.http.Client(proxy=False))
         sa.ordered_wait(frame, function).collect()
     assert sorted(target[1:] for target in http.targets) == [
         "1.1E22",

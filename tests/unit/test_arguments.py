@@ -21,8 +21,9 @@ def lookup(**options):
     return postgres.lookup(**{**arguments, "schema": "x int", **options})
 
 
-def get(**options):
-    return http.get(**{"url": URL, "schema": "x int", **options})
+def get(client=None, **options):
+    client = client and http.Client(**client)
+    return http.get(**{"url": URL, "schema": "x int", "client": client, **options})
 
 
 def redis_get(**options):
@@ -51,10 +52,10 @@ def redis_get(**options):
         ({"schema": pa.int64()}, "`schema` is no schema"),
         ({"response_headers": {"x": "a b"}}, "returned twice"),
         ({"response_headers": {"y": "a b"}}, "`a b` is no name of a header"),
-        ({"proxy": True}, "`proxy` must be a URL"),
-        ({"proxy": "htp://x"}, "`proxy` must be the URL of a proxy"),
-        ({"gzip": "no"}, "`gzip` must be a bool, got 'no'"),
-        ({"gzip": None}, "`gzip` must be a bool, got None"),
+        ({"client": {"proxy": True}}, "`proxy` must be a URL"),
+        ({"client": {"proxy": "htp://x"}}, "`proxy` must be the URL of a proxy"),
+        ({"client": {"gzip": "no"}}, "`gzip` must be a bool, got 'no'"),
+        ({"client": {"gzip": None}}, "`gzip` must be a bool, got None"),
         ({"success": None}, "`success` must be statuses"),
         ({"success": ()}, "`success` must have a status"),
         ({"missing": None}, "`missing` must be statuses"),
@@ -70,15 +71,18 @@ def redis_get(**options):
         ({"body": b"x"}, "`body` must be a text"),
         ({"max_requests": 10**9}, "`max_requests` must be at most 65535"),
         ({"max_requests": 10**5000}, "`max_requests` must be at most 65535, got 0x"),
-        ({"max_reply_bytes": 2**70}, "`max_reply_bytes` must be at most"),
-        ({"read_timeout": 1e309}, "`read_timeout` must be positive and finite"),
-        ({"read_timeout": 10**400}, "`read_timeout` must be positive and finite"),
-        ({"connect_timeout": 1e300}, "`connect_timeout` must be at most 1e\\+14 seconds"),
-        ({"redirects": -1}, "`redirects`"),
+        ({"client": {"max_reply_bytes": 2**70}}, "`max_reply_bytes` must be at most"),
+        ({"client": {"read_timeout": 1e309}}, "`read_timeout` must be positive and finite"),
+        ({"client": {"read_timeout": 10**400}}, "`read_timeout` must be positive and finite"),
+        (
+            {"client": {"connect_timeout": 1e300}},
+            "`connect_timeout` must be at most 1e\\+14 seconds",
+        ),
+        ({"client": {"redirects": -1}}, "`redirects`"),
         ({"idempotency_key": 5}, "`idempotency_key` must be True or a template"),
-        ({"ca": "-----BEGIN nothing"}, "`ca` is no PEM text|`ca` holds no certificate"),
-        ({"ca": ""}, "`ca` must be the path of a PEM file"),
-        ({"ca": "a\0b"}, "`ca` must be the path of a PEM file"),
+        ({"client": {"ca": "-----BEGIN nothing"}}, "`ca` is no PEM text|`ca` holds no certificate"),
+        ({"client": {"ca": ""}}, "`ca` must be the path of a PEM file"),
+        ({"client": {"ca": "a\0b"}}, "`ca` must be the path of a PEM file"),
     ],
     ids=shown,
 )
@@ -206,7 +210,8 @@ def test_secrets_are_not_looked_up_on_the_driver(monkeypatch):
     monkeypatch.delenv("NOWHERE", raising=False)
     there = sa.secret("NOWHERE")
 
-    get(url=there, headers={"X": there}, proxy=there, ca=there, certificate=there, json=[there])
+    client = {"proxy": there, "ca": there, "certificate": there}
+    get(url=there, headers={"X": there}, client=client, json=[there])
     redis_get(url=there, password=there, ca=there, certificate=there)
     lookup(dsn=there, ca=there, certificate=there, private_key="-----BEGIN x")
 

@@ -357,6 +357,7 @@ def test_a_captured_timeout_tells_its_attempts_and_the_last_failure():
         "message": "timed out after 100ms and 2 attempts; the last failure was:"
         " ConnectionRefusedError: [Errno 111] nobody listens",
         "attempts": 2,
+        "status": None,
     }
 
 

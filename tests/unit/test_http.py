@@ -26,16 +26,20 @@ URL = "https://example.com/{id}"
         ({"paths": {"other": "$.x"}}, "`paths` names column `other`"),
         ({"status": "x"}, "column `x` is returned twice"),
         ({"missing": (4,)}, "must be statuses from 100 to 999"),
-        ({"private_key": "key.pem"}, "`private_key` needs `certificate`"),
-        ({"read_timeout": "-1s"}, "read_timeout"),
+        ({"client": {"private_key": "key.pem"}}, "`private_key` needs `certificate`"),
+        ({"client": {"read_timeout": "-1s"}}, "read_timeout"),
         ({"color": "red"}, "unknown option `color`"),
         ({"query": {"a": "{"}}, "`query`"),
         ({"idempotency_key": 7}, "`idempotency_key` must be"),
     ],
 )
 def test_wrong_options_are_refused_at_once(options, words):
+    def get(client=None, **options):
+        client = client and sa.http.Client(**client)
+        return sa.http.get(URL, "x string", client=client, **options)
+
     with pytest.raises(sa.ConfigurationError, match=words):
-        sa.http.get(URL, "x string", **options)
+        get(**options)
 
 
 def test_json_needs_a_schema():

@@ -156,7 +156,7 @@ def test_a_function_may_go_on_without_the_cell():
 
 def test_native_functions_make_no_call_for_a_row_that_they_cannot_read():
     with ScriptedServer(lambda *_: (200, {}, b'{"n": 7}')) as server:
-        function = sa.http.get(f"{server.url}/{{v}}", "n int", proxy=False)
+        function = sa.http.get(f"{server.url}/{{v}}", "n int", client=sa.http.Client(proxy=False))
         output = wait(arrow.ordered_wait, [batch()], function, on_error="capture")
         cached = wait(arrow.ordered_wait, [batch()], function, on_error="capture", cache=sa.Cache())
         by_channels = wait(

@@ -379,7 +379,8 @@ def test_replace_leaves_the_input_columns_out():
 def test_capture_adds_the_error_column():
     output = plan(on_error="capture").output_schema(INPUT)
     assert output.names[-1] == "error"
-    assert [field.name for field in output.field("error").type] == ["kind", "message", "attempts"]
+    names = [field.name for field in output.field("error").type]
+    assert names == ["kind", "message", "attempts", "status"]
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def test_a_row_that_is_not_called_for_does_not_pay(channel):
     keys = pa.array([b"k", None, b"\xff", *[b"k"] * 7]).view(pa.string())
     batch = pa.record_batch({"key": keys, "tenant": ["a"] * 10})
     with ScriptedServer(lambda *_: (200, {}, b'{"n": 7}')) as server:
-        function = sa.http.get(f"{server.url}/{{key}}", "n int", proxy=False)
+        function = sa.http.get(f"{server.url}/{{key}}", "n int", client=sa.http.Client(proxy=False))
         limit = RateLimit("100/s", burst=4)
         rows, totals = run(function, batch, rate_limit=limit, channel=channel, on_error="drop")
 

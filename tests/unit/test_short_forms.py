@@ -190,10 +190,10 @@ def test_a_wrong_number_of_rows_is_refused(make, wrong, message):
 def test_bytes_are_said_as_texts_wherever_they_are_bounded():
     assert sa.Batch(max_bytes="3 KB") == sa.Batch(max_bytes=3072)
     assert sa.Cache(max_bytes="1.5 MB").max_bytes == 3 << 19
+    assert http.Client(max_reply_bytes="5 MB").max_reply_bytes == 5 << 20
     lookup = {"schema": "y int", "max_reply_bytes": "5 MB"}
     sql = postgres.lookup("host=h", "select 1 as y where 1 = $1", ["x"], **lookup)
     assert sql.max_reply_bytes == 5 << 20
-    assert http.get("https://h/{x}", **lookup).options.max_reply_bytes == 5 << 20
     redis.get("redis://h", "{x}", **lookup)
 
 
@@ -203,7 +203,7 @@ def bounded(name, size):
     return {
         "Batch": lambda: sa.Batch(max_bytes=size),
         "Cache": lambda: sa.Cache(max_bytes=size),
-        "http": lambda: http.get("https://h/{x}", **reply),
+        "http": lambda: http.Client(max_reply_bytes=size),
         "redis": lambda: redis.get("redis://h", "{x}", **reply),
         "postgres": lambda: postgres.lookup("host=h", "select $1", ["x"], **reply),
     }[name]()

@@ -112,15 +112,24 @@ def refuse_unknown(name: str, known: Iterable[str], hint: str = "") -> NoReturn:
     refuse(f"unknown option `{name}`; {hint or meant}", ErrorKind.OPTION_UNKNOWN)
 
 
-def checked(options: Mapping[str, Option[Any]], given: Mapping[str, Any]) -> dict[str, Any]:
+def checked(
+    options: Mapping[str, Option[Any]],
+    given: Mapping[str, Any],
+    hints: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
     """Returns the value of each option, checked by itself.
+
+    Args:
+        options: The options there are.
+        given: What was given.
+        hints: What to write instead of some names that are no options.
 
     Raises:
         ConfigurationError: If one is wrong or unknown.
     """
     for name in given:
         if name not in options:
-            refuse_unknown(name, options)
+            refuse_unknown(name, options, (hints or {}).get(name, ""))
     return {name: it.check(given.get(name, it.default), name) for name, it in options.items()}
 
 

@@ -30,7 +30,7 @@ from sparkawait._plan.function_checks import why_not_repeated
 from sparkawait._plan.function_group import SLOT, joined
 from sparkawait._plan.policies import policy_arguments
 from sparkawait._worker.results import ResultBuilder
-from sparkawait.capture import Capture, of_failures
+from sparkawait.capture import ERROR_TYPE, Capture, of_failures
 from sparkawait.channels import Credits
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, Batch
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 __all__ = ["Mode", "Plan", "without"]
 
 Mode = Literal["ordered", "unordered", "key_ordered"]
-
-_ERROR_TYPE = pa.struct([("kind", pa.string()), ("message", pa.string()), ("attempts", pa.int32())])
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,7 @@ class Plan:
     def error_field(self) -> pa.Field | None:
         """The last column of the output with ``on_error="capture"``; null for other rows."""
         kept = self.options.on_error
-        return pa.field(kept.column, _ERROR_TYPE) if isinstance(kept, Capture) else None
+        return pa.field(kept.column, ERROR_TYPE) if isinstance(kept, Capture) else None
 
     @property
     def added_fields(self) -> list[pa.Field]:

@@ -12,11 +12,12 @@ from typing import Any, cast
 
 from sparkawait import _core
 
-__all__ = ["announced_delay", "announced_pause", "encodable", "plain_headers"]
+__all__ = ["announced_delay", "announced_pause", "answered_status", "encodable", "plain_headers"]
 
 _FORBIDDEN = 403
 _TOO_MANY_REQUESTS = 429
 _SERVICE_UNAVAILABLE = 503
+_STATUSES = range(100, 600)
 
 
 def announced_delay(error: BaseException) -> float | None:
@@ -55,6 +56,17 @@ def _announced(error: BaseException) -> tuple[float | None, object]:
     except Exception:  # noqa: BLE001 - a strange exception is retried like any other
         return None, None
     return None, status
+
+
+def answered_status(error: BaseException) -> int | None:
+    """Returns the status of the response that `error` tells of; ``None`` if it tells of none."""
+    try:
+        status = _status_of(error, getattr(error, "response", None))
+        # An exception of urllib has it as `code`, and others have a code of their own there.
+        is_one = type(status) is int and status in _STATUSES
+    except Exception:  # noqa: BLE001 - a strange exception has no status
+        return None
+    return cast("int", status) if is_one else None
 
 
 def encodable(text: str) -> str:

@@ -98,8 +98,8 @@ def ordered_wait(
             so.
         on_error: What becomes of a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            `error` with kind, message and attempts, which is null for other rows; `sa.Capture(..)`
-            gives it another name, which calls after one another need.
+            `error` with kind, message, attempts and status, which is null for other rows;
+            `sa.Capture(..)` gives it another name, which calls after one another need.
         on_timeout: Results for a row that timed out, or a plain function of the row that makes
             them; without it a timeout is a failure. Python functions only.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
@@ -224,8 +224,8 @@ def unordered_wait(
             so.
         on_error: What becomes of a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            `error` with kind, message and attempts, which is null for other rows; `sa.Capture(..)`
-            gives it another name, which calls after one another need.
+            `error` with kind, message, attempts and status, which is null for other rows;
+            `sa.Capture(..)` gives it another name, which calls after one another need.
         on_timeout: Results for a row that timed out, or a plain function of the row that makes
             them; without it a timeout is a failure. Python functions only.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
@@ -341,8 +341,8 @@ def key_ordered_wait(
             so.
         on_error: What becomes of a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            `error` with kind, message and attempts, which is null for other rows; `sa.Capture(..)`
-            gives it another name, which calls after one another need.
+            `error` with kind, message, attempts and status, which is null for other rows;
+            `sa.Capture(..)` gives it another name, which calls after one another need.
         on_timeout: Results for a row that timed out, or a plain function of the row that makes
             them; without it a timeout is a failure. Python functions only.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the

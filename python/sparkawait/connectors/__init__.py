@@ -8,5 +8,6 @@
 ```
 
 Each checks on the driver what it is given and makes a description, which travels without its
-secrets. The calls are made in Rust. `certificates` are the same for all.
+secrets. The calls are made in Rust. `certificates` are the same for all; those of HTTP are fields
+of its client, in `http_client`.
 """

@@ -13,10 +13,24 @@ from sparkawait._plan.option_checks import anything
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.secrets import Secret
 
-__all__ = ["CertificateOptions", "Certificates", "Pem"]
+__all__ = ["CertificateOptions", "Certificates", "Pem", "tls_words"]
 
 Pem = str | Path | Secret
 """The path of a PEM file on every executor, a PEM text, or a secret that holds one."""
+
+
+_WORDS_OF_OTHERS = (
+    *("verify", "verify_ssl", "verify_certificate", "ssl_verify", "insecure"),
+    *("ssl", "ssl_context", "tls", "cafile", "cacert", "ca_bundle", "ca_cert", "ssl_ca_certs"),
+    *("ssl_cert_reqs", "sslrootcert"),
+)
+"""What other clients call the certificates that they trust."""
+
+
+def tls_words(option: str) -> dict[str, str]:
+    """Returns what to write instead of the names that other clients have for what is trusted."""
+    hint = f"certificates are always checked; to trust an authority of your own give {option}"
+    return dict.fromkeys(_WORDS_OF_OTHERS, hint)
 
 
 class CertificateOptions:

@@ -44,18 +44,29 @@ import pyarrow as pa
 from sparkawait import _core
 from sparkawait._plan.checks import refuse, shown
 from sparkawait._plan.option import documented
+from sparkawait.connectors.http_client import Client
 from sparkawait.connectors.http_items import each, items, lines
 from sparkawait.connectors.http_options import HTTP_OPTIONS, HttpOptions, Template
 from sparkawait.connectors.http_request import Checked, check_options, reveal_template
 from sparkawait.functions import Batch
 from sparkawait.native_function import NativeFunction, check_native
-from sparkawait.secrets import LookUp, Secret, left_out, looked_up, reveal
+from sparkawait.secrets import LookUp, Secret, left_out, looked_up
 from sparkawait.types import SchemaLike, to_schema
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["HttpFunction", "HttpOptions", "each", "get", "items", "lines", "post", "request"]
+__all__ = [
+    "Client",
+    "HttpFunction",
+    "HttpOptions",
+    "each",
+    "get",
+    "items",
+    "lines",
+    "post",
+    "request",
+]
 
 
 _logger = logging.getLogger("sparkawait")
@@ -178,9 +189,9 @@ class HttpFunction(NativeFunction):
             "retry_status": options.retry_status,
             "misses": {"how": options.how, "retry": retry_misses},
             "connections": options.max_requests or 1,
-            "max_response_bytes": options.max_reply_bytes,
-            "redirects": options.redirects,
-            "client": _client(options, look_up),
+            "max_response_bytes": options.client.max_reply_bytes,
+            "redirects": options.client.redirects,
+            "client": options.client.description(look_up),
         }
 
 
@@ -208,7 +219,8 @@ def get(
         >>> from sparkawait.testing import LookupServer
         >>> rows = pa.record_batch({"id": ["a", None]})
         >>> with LookupServer({"customers": {"a": {"name": "Ann", "age": 7}}}) as server:
-        ...     lookup = get(server.url + "/customers/{id}", "name string", proxy=False)
+        ...     url, client = server.url + "/customers/{id}", Client(proxy=False)
+        ...     lookup = get(url, "name string", client=client)
         ...     out = pa.Table.from_batches(sparkawait.arrow.ordered_wait([rows], lookup))
         >>> out.to_pydict()
         {'id': ['a', None], 'name': ['Ann', None]}
@@ -319,22 +331,3 @@ def _idempotency_key(key: str | Literal[True] | None) -> dict[str, Any] | None:
     if key is None:
         return None
     return {"header": "Idempotency-Key", "value": None if key is True else key}
-
-
-def _client(options: Checked, look_up: LookUp) -> dict[str, Any]:
-    proxy, certificates = options.proxy, options.certificates
-    return {
-        "connect_timeout": options.connect_timeout,
-        "read_timeout": options.read_timeout,
-        "version": options.version,
-        "streams_per_connection": options.streams_per_connection,
-        "gzip": options.gzip,
-        "proxy": (
-            "system"
-            if proxy is None
-            else "none"
-            if proxy is False
-            else {"url": reveal(proxy, look_up, "http://proxy")}
-        ),
-        "tls": certificates.texts() if look_up is looked_up else certificates.known_texts(),
-    }

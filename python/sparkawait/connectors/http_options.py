@@ -4,32 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from typing import Any, Literal, TypedDict, cast
 
-from sparkawait._plan.checks import (
-    flag,
-    integer,
-    mapping,
-    refuse,
-    shown,
-    text,
-)
+from sparkawait._plan.checks import integer, mapping, refuse, shown, text
 from sparkawait._plan.option import Option, options_of
-from sparkawait._plan.option_checks import anything, one_of, optional, size
-from sparkawait.connectors.certificates import CertificateOptions, Pem
+from sparkawait._plan.option_checks import anything, one_of, optional
+from sparkawait.connectors.certificates import tls_words
+from sparkawait.connectors.http_client import MAX_CONNECTIONS, Client, the_client
 from sparkawait.connectors.http_hosts import check_hosts
 from sparkawait.connectors.http_items import Lines, ReplyItems, check_reply
-from sparkawait.durations import Duration, positive_duration
 from sparkawait.functions import Batch, the_batch
 from sparkawait.secrets import Secret
-from sparkawait.sizes import Size
 
-__all__ = ["HTTP_OPTIONS", "HttpOptions", "Template", "check_template", "require"]
-
-_MAX_CONNECTIONS = 65_535
-"""Requests at a time of a task: as many as there are ports to one address of a server."""
-
-_MAX_REDIRECTS = 1000
+__all__ = ["HTTP_HINTS", "HTTP_OPTIONS", "HttpOptions", "Template", "check_template", "require"]
 
 _STATUSES = range(100, 1000)
 
@@ -58,30 +46,13 @@ class HttpOptions(TypedDict, total=False):
     missing: int | range | Iterable[int | range]
     retry_status: int | range | Iterable[int | range] | None
     max_requests: int | None
-    connect_timeout: Duration
-    read_timeout: Duration
-    max_reply_bytes: Size
-    redirects: int
-    version: Literal["auto", "1.1", "2"]
-    streams_per_connection: int
-    gzip: bool
-    proxy: str | Secret | Literal[False] | None
-    ca: Pem | None
-    certificate: Pem | None
-    private_key: Pem | None
+    client: Client | None
 
 
 def _key(value: object) -> str | Literal[True] | None:
     if value is None or isinstance(value, bool):
         return True if value else None
     return text(value, "idempotency_key", "True or a template")
-
-
-def _proxy(value: object) -> str | Secret | Literal[False] | None:
-    if value is None or value is False or isinstance(value, Secret):
-        return value
-    rule = "a URL, a secret, None for what the environment says, or False for no proxy"
-    return text(value, "proxy", rule, quoted=False)
 
 
 def check_template(value: object, name: str) -> Template:
@@ -138,7 +109,7 @@ def require(condition: bool, message: str) -> None:  # noqa: FBT001 - what is to
         refuse(message)
 
 
-class _Fields(CertificateOptions):
+class _Fields:
     query = Option(
         default=None,
         check=_templates,
@@ -247,57 +218,31 @@ class _Fields(CertificateOptions):
     max_requests = Option(
         default=None,
         check=lambda value, name: (
-            None if value is None else integer(value, name, 1, _MAX_CONNECTIONS)
+            None if value is None else integer(value, name, 1, MAX_CONNECTIONS)
         ),
         meaning="most requests at a time in a task, up to 65 535, where they are to be fewer than"
         " `max_concurrency`, or more than the 1 024, or half of `ulimit -n`, that a process has"
         " without it",
         shown="as many as `max_concurrency`",
     )
-    connect_timeout = Option(
-        default="10s",
-        check=positive_duration,
-        meaning="longest time for making a connection",
-    )
-    read_timeout = Option(
-        default="30s",
-        check=positive_duration,
-        meaning="longest time without a byte from the server",
-    )
-    max_reply_bytes = Option(
-        default="16 MB",
-        check=size,
-        meaning="longest body, after decompression: an int of bytes, or a text (powers of 1024)",
-    )
-    redirects = Option(
-        default=5,
-        check=lambda value, name: integer(value, name, 0, _MAX_REDIRECTS),
-        meaning="most redirects to follow",
-    )
-    version = Option(
-        default="auto",
-        check=one_of("auto", "1.1", "2"),
-        meaning='`"auto"`: what TLS negotiates, else HTTP/1.1; or `"1.1"` or `"2"`',
-    )
-    streams_per_connection = Option(
-        default=100,
-        check=lambda value, name: integer(value, name, 1, _MAX_CONNECTIONS),
-        meaning="most requests at a time over one connection of HTTP/2, beyond which another "
-        "connection is made. To be no more than the server allows, or requests wait for "
-        "one another in the client; few servers allow less than 100",
-    )
-    gzip = Option(
-        default=True,
-        check=flag,
-        meaning="whether to ask for compressed responses",
-    )
-    proxy = Option(
+    client = Option(
         default=None,
-        check=lambda value, _: _proxy(value),
-        meaning="the URL of a proxy; `None` for what the environment says (`HTTPS_PROXY`, "
-        "`NO_PROXY` and the like), `False` for none",
+        check=the_client,
+        meaning="how connections are made: `sa.http.Client(connect_timeout=, read_timeout=, "
+        "max_reply_bytes=, redirects=, version=, streams_per_connection=, gzip=, proxy=, ca=, "
+        "certificate=, private_key=)`; several functions may have the same",
+        shown="`sa.http.Client()`",
     )
 
 
 HTTP_OPTIONS = options_of(_Fields)
 """The options by name."""
+
+HTTP_HINTS = {
+    **tls_words("client=sa.http.Client(ca=..)"),
+    **{
+        it.name: f"it is a field of the client: client=sa.http.Client({it.name}=..)"
+        for it in fields(Client)
+    },
+}
+"""What to write instead of names that are no options."""

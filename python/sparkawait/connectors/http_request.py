@@ -13,10 +13,16 @@ import pyarrow as pa
 from sparkawait import _core
 from sparkawait._plan.checks import is_unicode, refuse, shown
 from sparkawait._plan.option import checked
-from sparkawait.connectors.certificates import Certificates
+from sparkawait.connectors.http_client import Client
 from sparkawait.connectors.http_hosts import require_hosts
 from sparkawait.connectors.http_items import Each, Items, Lines, check_items, id_columns
-from sparkawait.connectors.http_options import HTTP_OPTIONS, Template, check_template, require
+from sparkawait.connectors.http_options import (
+    HTTP_HINTS,
+    HTTP_OPTIONS,
+    Template,
+    check_template,
+    require,
+)
 from sparkawait.exceptions import ErrorKind
 from sparkawait.secrets import LookUp, Secret, looked_up, reveal
 from sparkawait.types import SchemaLike, duplicate, to_schema
@@ -28,8 +34,6 @@ _MAX_DEPTH = 100
 
 _MAX_BITS = 4096
 """Bits of a number in a JSON body; Python writes no number of many times as many."""
-
-_CERTIFICATES = ("ca", "certificate", "private_key")
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,15 +58,7 @@ class Checked:
     missing: tuple[int, ...]
     retry_status: tuple[tuple[int, int], ...] | None
     max_requests: int | None
-    connect_timeout: float
-    read_timeout: float
-    max_reply_bytes: int
-    redirects: int
-    version: str
-    streams_per_connection: int
-    gzip: bool
-    proxy: str | Secret | Literal[False] | None
-    certificates: Certificates
+    client: Client
 
 
 def check_options(
@@ -73,7 +69,7 @@ def check_options(
     Raises:
         ConfigurationError: If one of them is wrong.
     """
-    values = checked(HTTP_OPTIONS, options)
+    values = checked(HTTP_OPTIONS, options, HTTP_HINTS)
     check_template(url, "url")
     both = options.get("json") is not None and options.get("body") is not None
     require(not both, "`json` and `body` exclude each other")
@@ -81,7 +77,6 @@ def check_options(
     if "missing" not in options:
         values["missing"] = (404,) if method in {"GET", "HEAD"} else ()
     values["items"] = check_items(values)
-    values["certificates"] = Certificates(*(values.pop(name) for name in _CERTIFICATES))
     request = Checked(has_json="json" in options, **values)
     columns = _input_columns(url, request)
     require_hosts(

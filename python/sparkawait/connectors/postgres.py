@@ -18,7 +18,7 @@ import pyarrow as pa
 from sparkawait import _core
 from sparkawait._plan.checks import is_unicode, refuse, shown, text
 from sparkawait._plan.option import checked, documented
-from sparkawait.connectors.certificates import Certificates
+from sparkawait.connectors.certificates import Certificates, tls_words
 from sparkawait.connectors.postgres_options import POSTGRES_OPTIONS, PostgresOptions
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction, check_native
@@ -191,7 +191,7 @@ def lookup(
         postgres.lookup('select name, tier from customers where id = $1', args=['customer_id'])
     """
     _check_texts(dsn, statement, args)
-    values = checked(POSTGRES_OPTIONS, options)
+    values = checked(POSTGRES_OPTIONS, options, tls_words("ca="))
     certificates = Certificates(
         *(values.pop(name) for name in ("ca", "certificate", "private_key"))
     )

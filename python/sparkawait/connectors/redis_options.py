@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict
 from sparkawait._plan.checks import flag, integer, refuse, text
 from sparkawait._plan.option import Option, checked, options_of
 from sparkawait._plan.option_checks import one_of, optional, size
-from sparkawait.connectors.certificates import CertificateOptions, Certificates, Pem
+from sparkawait.connectors.certificates import CertificateOptions, Certificates, Pem, tls_words
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.secrets import Secret
 from sparkawait.sizes import Size
@@ -96,7 +96,7 @@ def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigurationError: If one is wrong or unknown.
     """
-    values = checked(REDIS_OPTIONS, given)
+    values = checked(REDIS_OPTIONS, given, tls_words("ca= with a `url` of `rediss://`"))
     if values["read_from"] == "replica" and not values["cluster"]:
         refuse("`read_from='replica'` needs `cluster=True`; a server alone is what its `url` names")
     certificates_of(values)

@@ -36,8 +36,10 @@ def http_lookups(url: str) -> list[NativeFunction]:
         url: Where the service is.
     """
     return [
-        sa.http.get(f"{url}/weather/{{origin}}/{{time_hour}}", WEATHER, proxy=False),
-        sa.http.get(f"{url}/aircraft/{{tailnum}}", AIRCRAFT, proxy=False),
+        sa.http.get(
+            f"{url}/weather/{{origin}}/{{time_hour}}", WEATHER, client=sa.http.Client(proxy=False)
+        ),
+        sa.http.get(f"{url}/aircraft/{{tailnum}}", AIRCRAFT, client=sa.http.Client(proxy=False)),
     ]
 
 

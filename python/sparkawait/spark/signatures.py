@@ -109,8 +109,8 @@ def ordered_wait(
             so.
         on_error: What becomes of a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            `error` with kind, message and attempts, which is null for other rows; `sa.Capture(..)`
-            gives it another name, which calls after one another need.
+            `error` with kind, message, attempts and status, which is null for other rows;
+            `sa.Capture(..)` gives it another name, which calls after one another need.
         on_timeout: Results for a row that timed out, or a plain function of the row that makes
             them; without it a timeout is a failure. Python functions only.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
@@ -233,8 +233,8 @@ def unordered_wait(
             so.
         on_error: What becomes of a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            `error` with kind, message and attempts, which is null for other rows; `sa.Capture(..)`
-            gives it another name, which calls after one another need.
+            `error` with kind, message, attempts and status, which is null for other rows;
+            `sa.Capture(..)` gives it another name, which calls after one another need.
         on_timeout: Results for a row that timed out, or a plain function of the row that makes
             them; without it a timeout is a failure. Python functions only.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
@@ -353,8 +353,8 @@ def key_ordered_wait(
             so.
         on_error: What becomes of a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            `error` with kind, message and attempts, which is null for other rows; `sa.Capture(..)`
-            gives it another name, which calls after one another need.
+            `error` with kind, message, attempts and status, which is null for other rows;
+            `sa.Capture(..)` gives it another name, which calls after one another need.
         on_timeout: Results for a row that timed out, or a plain function of the row that makes
             them; without it a timeout is a failure. Python functions only.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
@@ -538,8 +538,8 @@ def async_udf(
             so.
         on_error: What becomes of a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            `error` with kind, message and attempts, which is null for other rows; `sa.Capture(..)`
-            gives it another name, which calls after one another need.
+            `error` with kind, message, attempts and status, which is null for other rows;
+            `sa.Capture(..)` gives it another name, which calls after one another need.
         on_timeout: Results for a row that timed out, or a plain function of the row that makes
             them; without it a timeout is a failure. Python functions only.
         cache: Rows with equal keys share one call, and results are kept in the worker process:

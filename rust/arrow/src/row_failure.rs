@@ -19,13 +19,15 @@ pub struct RowFailure {
     pub message: String,
     /// Attempts made, the failed one included.
     pub attempts: u32,
+    /// What the service answered last, as a status of HTTP.
+    pub status: Option<u16>,
 }
 
 impl RowFailure {
     /// The bytes that it takes in its column.
     pub(crate) fn bytes(&self) -> usize {
-        // Of a text, where it ends; and the number of attempts.
-        const FIXED: usize = 3 * size_of::<i32>();
+        // Of a text, where it ends; the number of attempts, and the status.
+        const FIXED: usize = 4 * size_of::<i32>();
         self.kind.len() + self.message.len() + FIXED
     }
 }
@@ -43,6 +45,7 @@ fn fields() -> Fields {
         Field::new("kind", DataType::Utf8, true),
         Field::new("message", DataType::Utf8, true),
         Field::new("attempts", DataType::Int32, true),
+        Field::new("status", DataType::Int32, true),
     ])
 }
 
@@ -59,17 +62,20 @@ pub(crate) fn column(rows: usize, failures: &[(usize, RowFailure)]) -> ArrayRef 
         return new_null_array(&data_type(), rows);
     }
     let (mut kinds, mut messages) = (StringBuilder::new(), StringBuilder::new());
-    let (mut attempts, mut valid) = (Int32Builder::new(), NullBufferBuilder::new(rows));
+    let (mut attempts, mut statuses) = (Int32Builder::new(), Int32Builder::new());
+    let mut valid = NullBufferBuilder::new(rows);
     let mut filled = 0;
     let mut fill = |gap: usize, failure: Option<&RowFailure>| {
         kinds.append_nulls(gap);
         messages.append_nulls(gap);
         attempts.append_nulls(gap);
+        statuses.append_nulls(gap);
         valid.append_n_nulls(gap);
         if let Some(failure) = failure {
             kinds.append_value(&failure.kind);
             messages.append_value(&failure.message);
             attempts.append_value(i32::try_from(failure.attempts).unwrap_or(i32::MAX));
+            statuses.append_option(failure.status.map(i32::from));
             valid.append_non_null();
         }
     };
@@ -78,28 +84,38 @@ pub(crate) fn column(rows: usize, failures: &[(usize, RowFailure)]) -> ArrayRef 
         filled = row + 1;
     }
     fill(rows - filled, None);
-    let columns: Vec<ArrayRef> =
-        vec![Arc::new(kinds.finish()), Arc::new(messages.finish()), Arc::new(attempts.finish())];
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(kinds.finish()),
+        Arc::new(messages.finish()),
+        Arc::new(attempts.finish()),
+        Arc::new(statuses.finish()),
+    ];
     Arc::new(StructArray::new(fields(), columns, valid.finish()))
 }
 
 #[cfg(test)]
 mod tests {
     use arrow::array::{Array, AsArray};
+    use arrow::datatypes::Int32Type;
 
     use super::*;
 
     #[test]
     fn column_is_null_but_for_the_failed_rows() {
-        let failure = |attempts| RowFailure { kind: "k".into(), message: "m".into(), attempts };
+        let failure = |attempts, status| {
+            let (kind, message) = ("k".into(), "m".into());
+            RowFailure { kind, message, attempts, status }
+        };
 
-        let column = column(5, &[(1, failure(2)), (3, failure(u32::MAX))]);
+        let column = column(5, &[(1, failure(2, Some(401))), (3, failure(u32::MAX, None))]);
 
         assert_eq!(column.data_type(), &data_type());
         let valid: Vec<_> = (0..5).map(|row| column.is_valid(row)).collect();
         assert_eq!(valid, [false, true, false, true, false]);
-        let attempts = column.as_struct().column(2).as_primitive::<arrow::datatypes::Int32Type>();
-        assert_eq!((attempts.value(1), attempts.value(3)), (2, i32::MAX));
+        let numbers = |of: usize| column.as_struct().column(of).as_primitive::<Int32Type>();
+        assert_eq!((numbers(2).value(1), numbers(2).value(3)), (2, i32::MAX));
+        let statuses: Vec<_> = numbers(3).iter().collect();
+        assert_eq!(statuses, [None, Some(401), None, None, None]);
     }
 
     #[test]

@@ -212,7 +212,8 @@ fn check(column: &ArrayRef, route: &Route) {
     for &row in &order {
         if failed(row) {
             store.discard(results[row]);
-            let failure = RowFailure { kind: "k".into(), message: String::new(), attempts: 1 };
+            let failure =
+                RowFailure { kind: "k".into(), message: String::new(), attempts: 1, status: None };
             store.push_failure(rows[row], failure).unwrap();
         } else {
             store.push(rows[row], results[row]);
@@ -262,7 +263,8 @@ fn dictionaries_of_different_batches_are_merged() {
         rows.extend(store.accept_input(batch).unwrap());
     }
     for row in [ROWS + 1, 0, ROWS, 2] {
-        let failure = RowFailure { kind: "k".into(), message: String::new(), attempts: 1 };
+        let failure =
+            RowFailure { kind: "k".into(), message: String::new(), attempts: 1, status: None };
         store.push_failure(rows[row], failure).unwrap();
     }
 

@@ -173,7 +173,8 @@ fn run(scenario: &Scenario) -> (Vec<Line>, Vec<Line>) {
                 store.push(*row, results);
             } else {
                 let kind = format!("kind {ordinal}").into();
-                let failure = RowFailure { kind, message: String::new(), attempts: 1 };
+                let failure =
+                    RowFailure { kind, message: String::new(), attempts: 1, status: None };
                 store.push_failure(*row, failure).unwrap();
             }
             while store.is_full(scenario.max_rows, scenario.max_bytes) {
@@ -194,11 +195,11 @@ fn run(scenario: &Scenario) -> (Vec<Line>, Vec<Line>) {
 }
 
 /// The bytes of a row: a number, and a text with its offset; of a row that failed the kind and an empty
-/// message with their offsets, and the attempts, as all its other columns are null.
+/// message with their offsets, attempts and status, as all its other columns are null.
 fn bytes(line: &Line, on_error: OnError) -> usize {
     let captured = line.2.as_ref().filter(|_| on_error == OnError::Capture);
     8 + match captured {
-        Some(kind) => kind.len() + 12,
+        Some(kind) => kind.len() + 16,
         None => 4 + line.1.as_ref().map_or(0, String::len),
     }
 }

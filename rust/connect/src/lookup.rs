@@ -259,7 +259,16 @@ pub fn service_failure(message: impl Into<String>, summary: impl Into<String>) -
         message: message.into(),
         summary: summary.into(),
         cause: None,
+        status: None,
     }
+}
+
+/// Makes the failure of a call that the service has answered with "no", for good.
+///
+/// Whoever may not call at all is told so by a kind of its own: no row fares better.
+pub fn refusal(is_of_caller: bool, failure: CallFailure) -> CallFailure {
+    let kind = if is_of_caller { ErrorKind::Unauthorized } else { ErrorKind::RequestRefused };
+    CallFailure { kind, ..failure }
 }
 
 #[cfg(test)]

@@ -54,7 +54,13 @@ impl Drop for Owed {
         let what = if thread::panicking() { "panicked; the log says why" } else { "was ended" };
         let message = format!("{} {what}, before the call was answered", self.who);
         let kind = ErrorKind::Internal;
-        let failure = CallFailure { kind, message: message.clone(), summary: message, cause: None };
+        let failure = CallFailure {
+            kind,
+            message: message.clone(),
+            summary: message,
+            cause: None,
+            status: None,
+        };
         self.answer(&failure, Retry::IfRepeatable, CallSign::Neutral);
     }
 }

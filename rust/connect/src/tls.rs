@@ -12,8 +12,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
-    AlertDescription, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore,
-    SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error,
+    InvalidMessage, RootCertStore, SignatureScheme,
 };
 use serde::{Deserialize, Serialize};
 
@@ -139,14 +139,78 @@ impl TlsSettings {
 /// Tells whether `error` means that a certificate was refused, the server's here or the client's
 /// there: it will be the next time too.
 pub(crate) fn is_refused_certificate(error: &(dyn StdError + 'static)) -> bool {
+    match tls_error(error) {
+        Some(Error::InvalidCertificate(_)) => true,
+        Some(Error::AlertReceived(alert)) => is_about_a_certificate(*alert),
+        _ => false,
+    }
+}
+
+/// Says of an error of TLS what is wrong and what to do, if users can mend it.
+pub(crate) fn in_words(error: &(dyn StdError + 'static)) -> Option<String> {
+    let text = match tls_error(error)? {
+        Error::InvalidCertificate(error) => return Some(of_certificate(error)),
+        Error::AlertReceived(alert) if is_about_a_certificate(*alert) => {
+            return Some(format!(
+                "the server refused the client's certificate, or wants one ({alert:?}); give \
+                 `certificate=` and `private_key=`"
+            ));
+        }
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "the server does not speak TLS on this port; connect to it without TLS (`http://`, \
+             `redis://`), or to its port for TLS"
+        }
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+/// What webpki says of a certificate that is an authority's own.
+const IS_OF_AUTHORITY: &str = "CaUsedAsEndEntity";
+
+fn of_certificate(error: &CertificateError) -> String {
+    let what = match error {
+        CertificateError::UnknownIssuer => {
+            "is self-signed, or of an authority that is not trusted here; give the certificate of \
+             the authority as `ca=`"
+        }
+        // With the flag it may sign others, and stands for none of them.
+        CertificateError::Other(other) if other.to_string() == IS_OF_AUTHORITY => {
+            "is self-signed and one of an authority (`CA:TRUE`), which no server may have; have the \
+             server use one that it has signed, or one with `CA:FALSE`, and give it as `ca=`"
+        }
+        CertificateError::NotValidForName => {
+            "is not valid for this name; call the server by a name that its certificate has"
+        }
+        CertificateError::NotValidForNameContext { presented, .. } => {
+            return format!(
+                "the server's certificate is not valid for this name; call it by one that it has: {}",
+                presented.iter().map(|it| plain_name(it)).collect::<Vec<_>>().join(", ")
+            );
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "has expired; renew it, or set this machine's clock right"
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "is not valid yet; set this machine's clock right"
+        }
+        CertificateError::Revoked => "was revoked; the server needs another one",
+        other => return format!("the server's certificate cannot be used: {other}"),
+    };
+    format!("the server's certificate {what}")
+}
+
+/// Returns `name` of `DnsName("name")`, as names of certificates are shown.
+fn plain_name(shown: &str) -> &str {
+    shown.split(['(', ')']).nth(1).unwrap_or(shown).trim_matches('"')
+}
+
+/// Finds the error of TLS in what wraps it.
+fn tls_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
     let mut current = Some(error);
     while let Some(error) = current {
         if let Some(tls) = error.downcast_ref::<Error>() {
-            return match tls {
-                Error::InvalidCertificate(_) => true,
-                Error::AlertReceived(alert) => is_about_a_certificate(*alert),
-                _ => false,
-            };
+            return Some(tls);
         }
         // An I/O error hides the error in it from `source`.
         let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
@@ -155,7 +219,7 @@ pub(crate) fn is_refused_certificate(error: &(dyn StdError + 'static)) -> bool {
             None => error.source(),
         };
     }
-    false
+    None
 }
 
 fn is_about_a_certificate(alert: AlertDescription) -> bool {

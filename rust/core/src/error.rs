@@ -134,6 +134,10 @@ error_kinds! {
     RateLimitInvalid = "rate-limit-invalid",
     /// What a row costs of a limit in time is no cost.
     CostInvalid = "cost-invalid",
+    /// The service has answered that it will not do what the call asks for.
+    RequestRefused = "request-refused",
+    /// The service has answered that whoever calls may not.
+    Unauthorized = "unauthorized",
 }
 
 impl ErrorKind {

@@ -6,7 +6,8 @@ use std::error::Error as StdError;
 use pyo3::exceptions::PyValueError;
 use pyo3::import_exception;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::IntoPyDict;
 use sparkawait_arrow::{Error as ArrowError, Side};
 use sparkawait_core::ErrorKind;
 use sparkawait_task::error::{CallFailure, Cause, TaskError};
@@ -37,18 +38,19 @@ pub(crate) fn closed_error(message: &str) -> PyErr {
     OperatorStateError::new_err((message.to_owned(), ErrorKind::OperatorClosed.as_str()))
 }
 
-/// Builds `class(message, kind, attempts=attempts)`.
+/// Builds `class(message, kind, attempts=attempts, status=status)`.
 fn with_attempts(
     py: Python<'_>,
     class: &Bound<'_, PyAny>,
     message: &str,
     kind: ErrorKind,
     attempts: u32,
+    status: Option<u16>,
 ) -> PyErr {
-    let keywords = PyDict::new(py);
+    let keywords = [("attempts", Some(attempts)), ("status", status.map(u32::from))];
     let built = keywords
-        .set_item("attempts", attempts)
-        .and_then(|()| class.call((message, kind.as_str()), Some(&keywords)));
+        .into_py_dict(py)
+        .and_then(|keywords| class.call((message, kind.as_str()), Some(&keywords)));
     built.map_or_else(|error| error, PyErr::from_value)
 }
 
@@ -68,7 +70,7 @@ pub(crate) fn to_exception(py: Python<'_>, error: &TaskError) -> PyErr {
             raised
         }
         TaskError::TimedOut { timed_out, .. } => {
-            let raised = timeout_exception(py, &message, timed_out.attempts);
+            let raised = timeout_exception(py, &message, timed_out.attempts, timed_out.status());
             let last = timed_out.last.as_ref().and_then(|failure| failure.cause.as_ref());
             raised.set_cause(py, exception_of(py, last));
             raised
@@ -110,14 +112,22 @@ pub(crate) fn row_exception(
         | ErrorKind::BatchResultCountMismatch) => {
             ResultError::new_err((message.to_owned(), kind.as_str()))
         }
-        kind => with_attempts(py, &py.get_type::<AsyncFunctionError>(), message, kind, attempts),
+        kind => {
+            let class = py.get_type::<AsyncFunctionError>();
+            with_attempts(py, &class, message, kind, attempts, failure.status)
+        }
     }
 }
 
 /// Returns the exception for a row whose time has passed.
-pub(crate) fn timeout_exception(py: Python<'_>, message: &str, attempts: u32) -> PyErr {
+pub(crate) fn timeout_exception(
+    py: Python<'_>,
+    message: &str,
+    attempts: u32,
+    status: Option<u16>,
+) -> PyErr {
     let class = py.get_type::<ElementTimeoutError>();
-    with_attempts(py, &class, message, ErrorKind::ElementTimedOut, attempts)
+    with_attempts(py, &class, message, ErrorKind::ElementTimedOut, attempts, status)
 }
 
 /// Describes an exception of the user's function.
@@ -132,6 +142,14 @@ pub(crate) fn call_failure(py: Python<'_>, error: PyErr, kind: ErrorKind) -> Cal
     let message = if text.is_empty() { name.clone() } else { format!("{name}: {text}") };
     let (message, summary) =
         if is_ours { (text.clone(), text) } else { (message, format!("`{name}`")) };
+    let status = status_of(py, &error);
     let cause: Cause = std::sync::Arc::new(PythonCause(error));
-    CallFailure { kind, message, summary, cause: Some(cause) }
+    CallFailure { kind, message, summary, cause: Some(cause), status }
+}
+
+/// Returns the status of the response that an exception of a client tells of.
+fn status_of(py: Python<'_>, error: &PyErr) -> Option<u16> {
+    static STATUS_OF: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let function = STATUS_OF.import(py, "sparkawait._worker.retry_after", "answered_status");
+    function.ok()?.call1((error.value(py),)).ok()?.extract().ok()
 }

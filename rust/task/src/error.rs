@@ -23,6 +23,8 @@ pub struct CallFailure {
     pub summary: String,
     /// What the function raised.
     pub cause: Option<Cause>,
+    /// What the service answered, as a status of HTTP.
+    pub status: Option<u16>,
 }
 
 /// The bytes of a message that are kept: those of HTTP clients quote whole bodies.
@@ -74,10 +76,17 @@ impl CallFailure {
             ),
         };
         let Some(last) = last else {
-            return Self { kind, message: refused.clone(), summary: refused, cause: None };
+            return Self {
+                kind,
+                message: refused.clone(),
+                summary: refused,
+                cause: None,
+                status: None,
+            };
         };
         let with = |last: &str| format!("{refused}; the last failure was: {last}");
-        Self { kind, message: with(&last.message), summary: with(&last.summary), cause: last.cause }
+        let (message, summary) = (with(&last.message), with(&last.summary));
+        Self { kind, message, summary, cause: last.cause, status: last.status }
     }
 
     /// Describes a call that returned more than what goes into a row beside others.
@@ -86,7 +95,7 @@ impl CallFailure {
             "a function that is called beside others must return one result for a row, got {count}"
         );
         let kind = ErrorKind::ResultSchemaMismatch;
-        Self { kind, message: summary.clone(), summary, cause: None }
+        Self { kind, message: summary.clone(), summary, cause: None, status: None }
     }
 }
 
@@ -204,6 +213,11 @@ impl TimedOut {
         self.text(|failure| &failure.summary)
     }
 
+    /// Returns what the service answered last.
+    pub fn status(&self) -> Option<u16> {
+        self.last.as_ref().and_then(|failure| failure.status)
+    }
+
     fn text(&self, quote: impl Fn(&CallFailure) -> &str) -> String {
         let (after, attempts) = (self.after, plural(self.attempts));
         let mut text = match self.limit {
@@ -260,6 +274,7 @@ mod tests {
             message: "ConnectionError: 7".to_owned(),
             summary: "ConnectionError".to_owned(),
             cause: Some(Arc::new(StartError::option("down"))),
+            status: Some(503),
         };
 
         let first = CallFailure::refused(refusal, None);
@@ -270,5 +285,6 @@ mod tests {
         assert_eq!(later.message, format!("{paused}; the last failure was: ConnectionError: 7"));
         assert_eq!(later.summary, format!("{paused}; the last failure was: ConnectionError"));
         assert!(first.cause.is_none() && later.cause.is_some());
+        assert_eq!((first.status, later.status), (None, Some(503)));
     }
 }

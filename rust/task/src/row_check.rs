@@ -47,7 +47,13 @@ impl RowCheckedFunction {
         if let Some(refused) = input.refused.get().and_then(|it| it.get(&row)) {
             let kind = ErrorKind::CostInvalid;
             let (message, summary) = (refused.message.clone(), refused.summary.clone());
-            return Some(CallFailure { kind, message, summary, cause: refused.cause.clone() });
+            return Some(CallFailure {
+                kind,
+                message,
+                summary,
+                cause: refused.cause.clone(),
+                status: None,
+            });
         }
         self.texts.misfit(input, row)
     }

@@ -216,7 +216,7 @@ impl TaskCodec {
             return self.rows.push(row, nothing);
         }
         let (kind, message) = (Cow::Borrowed(NO_RESULT), String::new());
-        self.push_failure(row, RowFailure { kind, message, attempts });
+        self.push_failure(row, RowFailure { kind, message, attempts, status: None });
     }
 
     #[inline(never)]

@@ -46,6 +46,12 @@ impl TextCheck {
         let place = self.positions.iter().position(|it| *it == column).unwrap_or_default();
         let message = not_utf8(&self.names[place]);
         let summary = message.clone();
-        Some(CallFailure { kind: ErrorKind::TextInvalid, message, summary, cause: None })
+        Some(CallFailure {
+            kind: ErrorKind::TextInvalid,
+            message,
+            summary,
+            cause: None,
+            status: None,
+        })
     }
 }

@@ -313,6 +313,7 @@ fn a_failed_call_of_another_task_fails_those_that_wait() {
         message: text.clone(),
         summary: text,
         cause: None,
+        status: None,
     };
     let attempt = calls.calls[0].attempt;
     let failed = FailedCall::new(attempt, Box::new(failure), Retry::No);

@@ -43,7 +43,13 @@ impl Slow {
         );
         let failures = failed.iter().map(|(attempt, _)| {
             let (kind, text) = (ErrorKind::UserFunctionFailed, "once more".to_owned());
-            let failure = CallFailure { kind, message: text.clone(), summary: text, cause: None };
+            let failure = CallFailure {
+                kind,
+                message: text.clone(),
+                summary: text,
+                cause: None,
+                status: None,
+            };
             FailedCall::new(*attempt, Box::new(failure), Retry::Yes)
         });
         self.replies.send(ReplyGroup {

@@ -292,6 +292,7 @@ fn simulated_failure(attempt: AttemptId) -> FailedCall {
         message: text.clone(),
         summary: text,
         cause: None,
+        status: None,
     };
     FailedCall::new(attempt, Box::new(failure), Retry::Yes)
 }

@@ -223,7 +223,12 @@ class Calls:
 
     def _http(self, url: str, schema: str) -> Any:
         address = f"{url}/{self.part.number}/{{id}}"
-        given = {"how": "inner", "proxy": False, "max_requests": 61, "missing": 404}
+        given = {
+            "how": "inner",
+            "client": sa.http.Client(proxy=False),
+            "max_requests": 61,
+            "missing": 404,
+        }
         if self.part.idempotent:
             return sa.http.get(address, schema, **given)
         return sa.http.post(address, schema, json={"x": "{id}"}, **given)

@@ -57,7 +57,7 @@ impl Rig {
     }
 
     fn fail_with(&mut self, row: RowRef, message: String) -> Result<(), RowFailure> {
-        let failure = RowFailure { kind: "k".into(), message, attempts: 1 };
+        let failure = RowFailure { kind: "k".into(), message, attempts: 1, status: None };
         self.assembler.push_failure(&mut self.inputs, row, failure)
     }
 

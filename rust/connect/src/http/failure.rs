@@ -12,8 +12,8 @@ use sparkawait_core::policy::CallSign;
 use sparkawait_task::error::CallFailure;
 
 use crate::limit_headers::LimitHeaders;
-use crate::lookup::service_failure;
-use crate::tls::is_refused_certificate;
+use crate::lookup::{refusal, service_failure};
+use crate::tls::{in_words, is_refused_certificate};
 
 /// Characters of a response that a message quotes.
 pub(super) const QUOTED: usize = 200;
@@ -111,7 +111,12 @@ pub(super) fn status_failure(
     let summary = format!("{host} answered {status}");
     let text = String::from_utf8_lossy(body);
     let quoted: String = text.trim().chars().take(QUOTED).collect();
-    let message = if quoted.is_empty() { summary.clone() } else { format!("{summary}: {quoted}") };
+    let (message, summary) = if quoted.is_empty() {
+        (summary.clone(), summary)
+    } else {
+        // Not for logs: it may quote the row.
+        (format!("{summary}: {quoted}"), format!("{summary}; on_error='capture' shows its text"))
+    };
     let limits = LimitHeaders::of_response(headers);
     // Some refuse so who has used up a limit.
     let is_forbidden = status == StatusCode::FORBIDDEN && limits.delay().is_some();
@@ -129,7 +134,15 @@ pub(super) fn status_failure(
     };
     let is_of_request = matches!(status.as_u16(), 400 | 413 | 422 | 500);
     let asks_to_wait = matches!(retry, Retry::After(_));
-    let failed = Failed::new(service_failure(message, summary), retry, sign);
+    let failure = service_failure(message, summary);
+    let is_refusal = retry == Retry::No && status.is_client_error();
+    let failure = if is_refusal {
+        refusal(matches!(status.as_u16(), 401 | 403 | 407), failure)
+    } else {
+        failure
+    };
+    let failure = CallFailure { status: Some(status.as_u16()), ..failure };
+    let failed = Failed::new(failure, retry, sign);
     // Of others it says when that one call is worth another attempt.
     let pause = delay.filter(|_| is_busy);
     Failed { pause, is_of_request: is_of_request && !asks_to_wait, ..failed }
@@ -137,6 +150,7 @@ pub(super) fn status_failure(
 
 /// Makes the failure of a call that got no whole response.
 pub(super) fn transport_failure(host: &str, error: reqwest::Error) -> Failed {
+    let is_plain = error.url().is_some_and(|url| url.scheme() == "http");
     // The address holds values of the row, and may hold a token.
     let error = error.without_url();
     let mut retry = Retry::Yes;
@@ -154,7 +168,7 @@ pub(super) fn transport_failure(host: &str, error: reqwest::Error) -> Failed {
         if is_refused_certificate(&error) {
             retry = Retry::No;
         }
-        format!("no connection: {}", causes(&error))
+        format!("no connection: {}", in_words(&error).unwrap_or_else(|| causes(&error)))
     } else if was_not_taken(&error) {
         "the server did not take the request".to_owned()
     } else {
@@ -163,7 +177,8 @@ pub(super) fn transport_failure(host: &str, error: reqwest::Error) -> Failed {
         if error.is_timeout() {
             "no byte came within `read_timeout`".to_owned()
         } else {
-            format!("the response broke off or is no HTTP: {}", root_cause(&error))
+            let hint = if is_plain { "; if the port is one of TLS, write `https://`" } else { "" };
+            format!("the response broke off or is no HTTP: {}{hint}", root_cause(&error))
         }
     };
     let text = format!("{host}: {what}");
@@ -220,6 +235,7 @@ fn causes(error: &dyn StdError) -> String {
 #[cfg(test)]
 mod tests {
     use reqwest::header::{HeaderValue, RETRY_AFTER};
+    use sparkawait_core::ErrorKind;
 
     use super::*;
 
@@ -258,6 +274,32 @@ mod tests {
         }
         assert_eq!(sign(409, true), (Retry::Yes, CallSign::Neutral));
         assert_eq!(sign(409, false), (Retry::No, CallSign::Neutral));
+    }
+
+    #[test]
+    fn a_refusal_is_told_from_what_may_pass_and_from_a_caller_who_may_not() {
+        let failure = |status: u16, body: &[u8], said: Option<Vec<(u16, u16)>>| {
+            let code = StatusCode::from_u16(status).unwrap();
+            let statuses = RetryStatuses { said, is_keyed: false };
+            let failure = status_failure("h", code, &HeaderMap::new(), body, &statuses).failure;
+            assert_eq!(failure.status, Some(status));
+            failure
+        };
+
+        for refused in [400, 404, 409, 413, 422] {
+            assert_eq!(failure(refused, b"", None).kind, ErrorKind::RequestRefused);
+        }
+        for unauthorized in [401, 403, 407] {
+            assert_eq!(failure(unauthorized, b"", None).kind, ErrorKind::Unauthorized);
+        }
+        for passing in [408, 425, 429, 500, 503] {
+            assert_eq!(failure(passing, b"", None).kind, ErrorKind::UserFunctionFailed);
+        }
+        assert_eq!(failure(401, b"", Some(vec![(401, 401)])).kind, ErrorKind::UserFunctionFailed);
+        let quoting = failure(400, b"row 7 is bad", None);
+        assert_eq!(quoting.message, "h answered 400 Bad Request: row 7 is bad");
+        let shown = "h answered 400 Bad Request; on_error='capture' shows its text";
+        assert_eq!(quoting.summary, shown);
     }
 
     #[test]

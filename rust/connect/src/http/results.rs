@@ -267,6 +267,7 @@ fn bad_body(host: &str, message: &str) -> CallFailure {
         message: text.clone(),
         summary: text,
         cause: None,
+        status: None,
     }
 }
 
@@ -276,7 +277,7 @@ fn long_headers(host: &str) -> CallFailure {
         "{host}: a header in `response_headers` comes to more than 1 GiB in the rows of the response"
     );
     let kind = ErrorKind::ResultTooLarge;
-    CallFailure { kind, message: text.clone(), summary: text, cause: None }
+    CallFailure { kind, message: text.clone(), summary: text, cause: None, status: None }
 }
 
 fn internal(error: impl std::fmt::Display) -> TaskError {

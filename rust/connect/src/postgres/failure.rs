@@ -10,8 +10,8 @@ use sparkawait_core::policy::CallSign;
 use sparkawait_task::error::{CallFailure, StartError};
 use tokio_postgres::error::DbError;
 
-use crate::lookup::service_failure;
-use crate::tls::is_refused_certificate;
+use crate::lookup::{refusal, service_failure};
+use crate::tls::{in_words, is_refused_certificate};
 
 /// What was being done when a statement that was prepared before is run.
 pub(crate) const STATEMENT: &str = "the statement";
@@ -27,6 +27,8 @@ pub(crate) struct Failure {
     /// Quotes no value and no address.
     summary: String,
     class: Class,
+    /// Whether the server has answered "no", and if so whether that is about who calls.
+    refuses_caller: Option<bool>,
 }
 
 /// What helps against a failure.
@@ -100,7 +102,7 @@ impl Failure {
     }
 
     fn plain(text: String, class: Class) -> Self {
-        Self { message: text.clone(), summary: text, class }
+        Self { message: text.clone(), summary: text, class, refuses_caller: None }
     }
 
     /// Reads the error of a query or of a connection; `doing` says which.
@@ -111,7 +113,9 @@ impl Failure {
         // Without a state: the connection broke, could not be made, or its configuration is wrong.
         let is_io = error.source().is_some_and(is_io);
         let is_transient = error.is_closed() || is_io;
-        let reason = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+        let reason = error.source().and_then(in_words);
+        let said = || error.source().map_or_else(|| error.to_string(), ToString::to_string);
+        let reason = reason.unwrap_or_else(said);
         let class =
             if is_transient { Class::Transient.while_doing(doing) } else { Class::Statement };
         Self::plain(format!("PostgreSQL: {doing} failed: {reason}"), class)
@@ -132,11 +136,14 @@ impl Failure {
             summary.push_str(": ");
             summary.push_str(said);
         }
-        if is_of_pooler(code, said) {
-            message.push_str(POOLER);
-            summary.push_str(POOLER);
+        let pooler = is_of_pooler(code, said).then_some(POOLER);
+        for advice in [pooler, advice(code)].into_iter().flatten() {
+            message.push_str(advice);
+            summary.push_str(advice);
         }
-        Self { message, summary, class }
+        let is_refusal = matches!(class, Class::Statement | Class::Row);
+        let refuses_caller = is_refusal.then(|| code.starts_with("28") || code == "42501");
+        Self { message, summary, class, refuses_caller }
     }
 
     /// Returns whether another attempt may help.
@@ -185,7 +192,11 @@ impl Failure {
 
     /// Returns the failure of one call.
     pub(crate) fn call_failure(&self) -> CallFailure {
-        service_failure(self.message.clone(), self.summary.clone())
+        let failure = service_failure(self.message.clone(), self.summary.clone());
+        match self.refuses_caller {
+            Some(is_of_caller) => refusal(is_of_caller, failure),
+            None => failure,
+        }
     }
 
     /// Returns what the failure says of the server.
@@ -217,6 +228,17 @@ impl fmt::Display for Failure {
 fn is_io(error: &(dyn std::error::Error + 'static)) -> bool {
     // A refused certificate comes as an I/O error, and stays refused.
     error.is::<std::io::Error>() && !is_refused_certificate(error)
+}
+
+/// Returns what to do about errors that users can mend.
+fn advice(code: &str) -> Option<&'static str> {
+    match code {
+        // A read-only transaction, which all lookups have.
+        "25006" => Some("; a statement that writes needs `writes=True`"),
+        "42501" => Some("; the user needs permission for what the statement names"),
+        "28P01" | "28000" => Some("; check user and password"),
+        _ => None,
+    }
 }
 
 /// Tells whether the text of an error may quote a value: of a row, or of a name made out of one.

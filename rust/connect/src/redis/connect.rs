@@ -14,7 +14,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::tls::{Trust, is_refused_certificate};
+use crate::tls::{Trust, in_words, is_refused_certificate};
 
 use super::command::write_argument;
 use super::failure::{self, Failure};
@@ -151,11 +151,12 @@ impl Target {
         let name = ServerName::try_from(host.to_owned())
             .map_err(|error| failure::of_refusal(&self.address, &error.to_string()))?;
         tls.connect(name, tcp).await.map_err(|error| {
+            let words = in_words(&error).unwrap_or_else(|| format!("TLS: {error}"));
             // A certificate that is refused stays refused; a connection that breaks may work later.
             if is_refused_certificate(&error) {
-                failure::of_refusal(&self.address, &format!("TLS: {error}"))
+                failure::of_refusal(&self.address, &words)
             } else {
-                failure::of_no_connection(&self.address, &format!("TLS: {error}"))
+                failure::of_no_connection(&self.address, &words)
             }
         })
     }

@@ -6,7 +6,7 @@ use sparkawait_core::operator::Retry;
 use sparkawait_core::policy::CallSign;
 use sparkawait_task::error::CallFailure;
 
-use crate::lookup::service_failure;
+use crate::lookup::{refusal, service_failure};
 
 use super::resp::Reply;
 
@@ -28,6 +28,9 @@ const REDIRECTIONS: [&str; 2] = ["ASK", "MOVED"];
 
 /// Those of them that say that the server has too much to do, or is not ready yet.
 const OVERLOADED: [&str; 3] = ["BUSY", "LOADING", "MASTERDOWN"];
+
+/// First words of errors that are about who calls.
+const OF_CALLER: [&str; 3] = ["NOAUTH", "NOPERM", "WRONGPASS"];
 
 /// What to do about errors that users can mend.
 fn advice(code: &str) -> &'static str {
@@ -73,6 +76,7 @@ pub(super) fn of_reply(words: &[u8], is_cluster: bool) -> Failure {
         format!("Redis answered `{words}`{advice}"),
         format!("Redis answered {code}{advice}"),
     );
+    let failure = if passes { failure } else { refusal(OF_CALLER.contains(&code), failure) };
     let is_overloaded = OVERLOADED.contains(&code) || is_full;
     let sign = if is_overloaded { CallSign::Overloaded } else { retry.sign() };
     Failure { call: failure, retry, sign }
@@ -105,7 +109,7 @@ pub(super) fn of_panic(address: &str, reason: &str) -> Failure {
     let message = format!("the connection to Redis at `{address}` panicked: {reason}");
     let summary = format!("the connection to Redis at `{address}` panicked; the log says why");
     let kind = ErrorKind::Internal;
-    let failure = CallFailure { kind, message, summary, cause: None };
+    let failure = CallFailure { kind, message, summary, cause: None, status: None };
     Failure { call: failure, retry: Retry::IfRepeatable, sign: CallSign::Neutral }
 }
 

@@ -63,7 +63,8 @@ impl AsyncFunction<Calls> for Echo {
         for (attempt, _) in bad {
             let (message, summary) = ("is down".to_owned(), "is down".to_owned());
             let kind = ErrorKind::UserFunctionFailed;
-            let failure = Box::new(CallFailure { kind, message, summary, cause: None });
+            let failure =
+                Box::new(CallFailure { kind, message, summary, cause: None, status: None });
             let failures = vec![FailedCall::new(attempt, failure, Retry::No)];
             self.replies.send(ReplyGroup { failures, ..ReplyGroup::default() });
         }

@@ -201,6 +201,7 @@ fn failed_call(
         message: "is down".to_owned(),
         summary: "is down".to_owned(),
         cause: None,
+        status: None,
     });
     let retry = match (asks, after) {
         (Asks::No, _) => Retry::No,

@@ -231,13 +231,14 @@ fn index(position: usize) -> u32 {
     u32::try_from(position).unwrap_or(u32::MAX)
 }
 
-fn bytes_of(numbers: [u32; 2]) -> Vec<u8> {
+fn bytes_of<const N: usize>(numbers: [u32; N]) -> Vec<u8> {
     numbers.iter().flat_map(|it| it.to_le_bytes()).collect()
 }
 
-fn numbers_of(bytes: &[u8]) -> Option<[u32; 2]> {
-    let (first, second) = bytes.split_first_chunk::<4>()?;
-    Some([u32::from_le_bytes(*first), u32::from_le_bytes(second.try_into().ok()?)])
+fn numbers_of<const N: usize>(bytes: &[u8]) -> Option<[u32; N]> {
+    let (numbers, []) = bytes.as_chunks::<4>() else { return None };
+    let numbers: &[[u8; 4]; N] = numbers.try_into().ok()?;
+    Some(numbers.map(u32::from_le_bytes))
 }
 
 /// Reads the state of a record. One that is pending has the whole of its timeout again, unless that
@@ -293,7 +294,9 @@ fn map_state<R, F, S, G>(
 /// Writes a failure; what was raised cannot be held elsewhere, its text can.
 fn encode_failure(failure: &CallFailure) -> Vec<u8> {
     let kind = failure.kind.as_str();
-    let mut bytes = bytes_of([index(kind.len()), index(failure.message.len())]);
+    // None is 0, which no service answers.
+    let status = u32::from(failure.status.unwrap_or_default());
+    let mut bytes = bytes_of([index(kind.len()), index(failure.message.len()), status]);
     for text in [kind, &failure.message, &failure.summary] {
         bytes.extend(text.as_bytes());
     }
@@ -302,19 +305,22 @@ fn encode_failure(failure: &CallFailure) -> Vec<u8> {
 
 fn decode_failure(bytes: &[u8]) -> CallFailure {
     let read = || {
-        let (numbers, texts) = bytes.split_at_checked(8)?;
-        let [kind, message] = numbers_of(numbers)?;
+        let (numbers, texts) = bytes.split_at_checked(12)?;
+        let [kind, message, status] = numbers_of(numbers)?;
         let (kind, texts) = texts.split_at_checked(kind as usize)?;
         let (message, summary) = texts.split_at_checked(message as usize)?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let kind = std::str::from_utf8(kind).ok().and_then(ErrorKind::from_code);
         let kind = kind.unwrap_or(ErrorKind::UserFunctionFailed);
-        Some(CallFailure { kind, message: text(message), summary: text(summary), cause: None })
+        let status = u16::try_from(status).ok().filter(|status| *status != 0);
+        let (message, summary) = (text(message), text(summary));
+        Some(CallFailure { kind, message, summary, cause: None, status })
     };
     read().unwrap_or_else(|| CallFailure {
         kind: ErrorKind::UserFunctionFailed,
         message: String::new(),
         summary: String::new(),
         cause: None,
+        status: None,
     })
 }

@@ -45,17 +45,19 @@ impl TaskCodec {
         failure: Failure<Box<CallFailure>>,
         attempts: u32,
     ) -> RowFailure {
-        let (kind, message) = match cause_of(failure) {
+        let (kind, message, status) = match cause_of(failure) {
             Ok(failure) if self.is_uncalled(failure.kind) => {
                 let kind = Cow::Borrowed(failure.kind.as_str());
-                return RowFailure { kind, message: failure.message, attempts: 0 };
+                let message = failure.message;
+                return RowFailure { kind, message, attempts: 0, status: None };
             }
-            Ok(failure) => (failure.kind, failure.message),
+            Ok(failure) => (failure.kind, failure.message, failure.status),
             Err((limit, last)) => {
-                (ErrorKind::ElementTimedOut, self.timed_out(limit, attempts, last).message())
+                let timed_out = self.timed_out(limit, attempts, last);
+                (ErrorKind::ElementTimedOut, timed_out.message(), timed_out.status())
             }
         };
-        RowFailure { kind: Cow::Borrowed(kind.as_str()), message, attempts }
+        RowFailure { kind: Cow::Borrowed(kind.as_str()), message, attempts, status }
     }
 
     /// Describes the failure of a record that fails the task.

@@ -277,6 +277,7 @@ fn add_row(
 fn no_request() -> Outcome {
     let text = "http: a request cannot be made out of its parts";
     let (kind, message) = (ErrorKind::Internal, text.to_owned());
-    let failure = CallFailure { kind, message: message.clone(), summary: message, cause: None };
+    let failure =
+        CallFailure { kind, message: message.clone(), summary: message, cause: None, status: None };
     Outcome::Failed(Box::new(Failed::new(failure, Retry::No, CallSign::Neutral)))
 }

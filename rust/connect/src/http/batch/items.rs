@@ -272,7 +272,8 @@ impl ItemReader {
 
     fn failed(&self, kind: ErrorKind, what: &str) -> Outcome {
         let text = format!("{}: {what}", self.host);
-        let failure = CallFailure { kind, message: text.clone(), summary: text, cause: None };
+        let failure =
+            CallFailure { kind, message: text.clone(), summary: text, cause: None, status: None };
         Outcome::Failed(Box::new(Failed::new(failure, Retry::No, CallSign::Neutral)))
     }
 }

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How an HTTP function connects: `Client`, for the option ``client=`` of `sparkawait.http`.
+
+Made and checked on the driver, immutable; the connections are made in the executors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sparkawait._plan.checks import ObjectOf, choice, flag, integer, text
+from sparkawait._plan.option_checks import size
+from sparkawait.connectors.certificates import Certificates, Pem
+from sparkawait.durations import Duration, positive_duration
+from sparkawait.secrets import LookUp, Secret, looked_up, reveal
+from sparkawait.sizes import Size
+
+__all__ = ["MAX_CONNECTIONS", "Client", "the_client"]
+
+MAX_CONNECTIONS = 65_535
+"""As many as there are ports to one address of a server."""
+
+_MAX_REDIRECTS = 1000
+
+
+@dataclass(frozen=True)
+class Client:
+    """How connections are made, and what they carry; several functions may have the same.
+
+    All tasks of a process that have equal clients share their connections.
+
+    Args:
+        connect_timeout: Longest time for making a connection: a text with a unit, a timedelta or
+            seconds.
+        read_timeout: Longest time without a byte from the server. A model that answers after a
+            minute needs a longer one, or streams.
+        max_reply_bytes: Longest body, after decompression: an int of bytes, or a text (powers of
+            1024).
+        redirects: Most redirects to follow.
+        version: ``"auto"``: what TLS negotiates, else HTTP/1.1; or ``"1.1"`` or ``"2"``.
+        streams_per_connection: Most requests at a time over one connection of HTTP/2, beyond which
+            another connection is made. No more than the server allows, or requests wait for one
+            another in the client; few servers allow less than 100.
+        gzip: Whether to ask for compressed responses.
+        proxy: The URL of a proxy; ``None`` for what the environment says (``HTTPS_PROXY``,
+            ``NO_PROXY`` and the like), ``False`` for none.
+        ca: Certificates to trust instead of the system's, in PEM form: a path that every executor
+            has, a text or a secret.
+        certificate: The client's certificate, likewise.
+        private_key: The key of `certificate`, if it is not in there.
+
+    Raises:
+        ConfigurationError: If a value is wrong.
+
+    Examples:
+        >>> import sparkawait as sa
+        >>> inside = sa.http.Client(ca="/etc/ssl/inside.pem", read_timeout="5 min")
+        >>> sa.http.get("https://models.inside/{id}", "answer string", client=inside)
+        HttpFunction(method='GET', input_columns=('id',))
+    """
+
+    connect_timeout: Duration = "10s"
+    read_timeout: Duration = "30s"
+    max_reply_bytes: Size = "16 MB"
+    redirects: int = 5
+    version: Literal["auto", "1.1", "2"] = "auto"
+    streams_per_connection: int = 100
+    gzip: bool = True
+    # May have a password, or a key, in it.
+    proxy: str | Secret | Literal[False] | None = field(default=None, repr=False)
+    ca: Pem | None = field(default=None, repr=False)
+    certificate: Pem | None = field(default=None, repr=False)
+    private_key: Pem | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Checks the values; each is kept in one form."""
+        for name in ("connect_timeout", "read_timeout"):
+            seconds = positive_duration(getattr(self, name), name)
+            object.__setattr__(self, name, seconds)
+        most = size(self.max_reply_bytes, "max_reply_bytes")
+        object.__setattr__(self, "max_reply_bytes", most)
+        integer(self.redirects, "redirects", 0, _MAX_REDIRECTS)
+        choice(self.version, "version", "auto", "1.1", "2")
+        integer(self.streams_per_connection, "streams_per_connection", 1, MAX_CONNECTIONS)
+        flag(self.gzip, "gzip")
+        if not (self.proxy is None or self.proxy is False or isinstance(self.proxy, Secret)):
+            rule = "a URL, a secret, None for what the environment says, or False for no proxy"
+            text(self.proxy, "proxy", rule, quoted=False)
+        self._certificates()
+
+    def description(self, look_up: LookUp) -> dict[str, Any]:
+        """Returns what the extension module is told of connections, with the secrets looked up."""
+        certificates = self._certificates()
+        return {
+            "connect_timeout": self.connect_timeout,
+            "read_timeout": self.read_timeout,
+            "version": self.version,
+            "streams_per_connection": self.streams_per_connection,
+            "gzip": self.gzip,
+            "proxy": _proxy(self.proxy, look_up),
+            "tls": certificates.texts() if look_up is looked_up else certificates.known_texts(),
+        }
+
+    def _certificates(self) -> Certificates:
+        return Certificates(self.ca, self.certificate, self.private_key)
+
+
+def _proxy(proxy: str | Secret | Literal[False] | None, look_up: LookUp) -> str | dict[str, str]:
+    if proxy is None:
+        return "system"
+    return "none" if proxy is False else {"url": reveal(proxy, look_up, "http://proxy")}
+
+
+the_client = ObjectOf(Client, "a sparkawait.http.Client", default=Client())

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What servers refuse, and what keeps connections from being made: in words that say what to do."""
+
+from __future__ import annotations
+
+import socketserver
+import threading
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+import trustme
+
+import sparkawait as sa
+from sparkawait.exceptions import ErrorKind
+from tests.support.certificates import Certificates
+from tests.support.nginx import Nginx
+from tests.support.scripted_server import ScriptedServer
+from tests.support.servers import LOOPBACK
+
+ANSWER = """location / { return 200 '{"n": 1}'; }"""
+
+
+def look_up(url: str, ids=("a",), client=None, **options) -> list[dict]:
+    client = sa.http.Client(**{"proxy": False} | (client or {}))
+    function = sa.http.get(url, "n bigint", client=client, missing=())
+    rows = pa.record_batch({"id": list(ids)})
+    out = list(sa.arrow.ordered_wait([rows], function, **options))
+    return pa.Table.from_batches(out).to_pylist() if out else []
+
+
+def error_of(url: str, **options) -> dict:
+    (row,) = look_up(url, on_error="capture", retry=0, **options)
+    return row["error"]
+
+
+@pytest.fixture
+def refusing() -> Iterator[ScriptedServer]:
+    """Answers with the status that is the last part of the path."""
+
+    def answer(target, before):
+        return int(target.rsplit("/")[-1]), {}, b"no, a is bad"
+
+    with ScriptedServer(answer) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, "request-refused"),
+        (404, "request-refused"),
+        (422, "request-refused"),
+        (401, "unauthorized"),
+        (403, "unauthorized"),
+        (429, "user-function-failed"),
+        (500, "user-function-failed"),
+        (503, "user-function-failed"),
+    ],
+)
+def test_a_captured_failure_has_the_status_and_a_kind_that_says_who_is_at_fault(
+    refusing, status, kind
+):
+    error = error_of(f"{refusing.url}/{{id}}/{status}")
+
+    assert (error["kind"], error["status"], error["attempts"]) == (kind, status, 1)
+    assert error["message"].endswith(": no, a is bad")
+
+
+def test_attempts_that_are_used_up_and_a_timeout_have_the_last_status(refusing):
+    retry = sa.retry.fixed_delay(2, "1ms")
+    url = f"{refusing.url}/{{id}}/503"
+    (exhausted,) = look_up(url, on_error="capture", retry=retry)
+    (late,) = look_up(url, on_error="capture", timeout="200ms", retry=sa.retry.fixed_delay(9, "1h"))
+
+    assert exhausted["error"]["kind"] == "retries-exhausted"
+    assert late["error"]["kind"] == "element-timed-out"
+    assert exhausted["error"]["status"] == late["error"]["status"] == 503
+
+
+def test_an_exception_has_the_status_and_says_how_to_see_the_text(refusing):
+    with pytest.raises(sa.AsyncFunctionError) as info:
+        look_up(f"{refusing.url}/{{id}}/401")
+
+    assert (info.value.kind, info.value.status) == (ErrorKind.UNAUTHORIZED, 401)
+    message = str(info.value)
+    assert message.endswith("answered 401 Unauthorized; on_error='capture' shows its text")
+
+
+def test_no_answer_has_no_status():
+    assert error_of("http://no-such-host.invalid/{id}")["status"] is None
+
+
+def test_a_certificate_that_is_an_authoritys_own_is_told(tmp_path):
+    own = trustme.CA()
+    given = Certificates(tmp_path)
+    given.server_path.write_bytes(own.private_key_pem.bytes() + own.cert_pem.bytes())
+    with Nginx(tmp_path / "nginx", ANSWER, certificates=given) as nginx:
+        url = nginx.url + "/{id}"
+        unknown = error_of(url)["message"]
+        known = error_of(url, client={"ca": own.cert_pem.bytes().decode()})["message"]
+
+    for message in (unknown, known):
+        assert "no connection: the server's certificate is self-signed" in message
+        assert "`ca=`" in message
+    assert "`CA:TRUE`" in known
+
+
+def test_a_certificate_of_an_unknown_authority_or_for_another_name_is_told(tmp_path):
+    authority, given = trustme.CA(), Certificates(tmp_path)
+    issued = authority.issue_cert("api.example.com", "10.7.7.7").private_key_and_cert_chain_pem
+    given.server_path.write_bytes(issued.bytes())
+    with Nginx(tmp_path / "nginx", ANSWER, certificates=given) as nginx:
+        unknown = error_of(nginx.url + "/{id}")["message"]
+        client = {"ca": authority.cert_pem.bytes().decode()}
+        misnamed = error_of(nginx.url + "/{id}", client=client)["message"]
+
+    assert "an authority that is not trusted here; give the certificate of the authority" in unknown
+    assert (
+        "is not valid for this name; call it by one that it has: api.example.com, 10." in misnamed
+    )
+
+
+def test_tls_where_none_is_spoken_is_told(tmp_path):
+    with Nginx(tmp_path / "nginx", ANSWER) as nginx:
+        message = error_of(nginx.url.replace("http://", "https://") + "/{id}")["message"]
+
+    assert "the server does not speak TLS on this port" in message
+
+
+def test_plain_http_where_tls_is_spoken_is_told():
+    class Alert(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(1)
+            # What OpenSSL answers to what is not TLS: a fatal alert, `protocol_version`.
+            self.request.sendall(b"\x15\x03\x01\x00\x02\x02\x46")
+
+    with socketserver.TCPServer((LOOPBACK, 0), Alert) as server:
+        serving = threading.Thread(target=server.handle_request)
+        serving.start()
+        message = error_of(f"http://{LOOPBACK}:{server.server_address[1]}/{{id}}")["message"]
+        serving.join()
+
+    assert message.endswith("; if the port is one of TLS, write `https://`")

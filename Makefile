@@ -155,9 +155,9 @@ test-pyarrow-oldest: dev .venv-pyarrow-oldest/.packages $(VENV)/.servers ## what
 	COMBINATIONS=0..30 .venv-pyarrow-oldest/bin/python -m pytest --quiet -m "not spark" $(ON_ARROW)
 
 .PHONY: loom
-loom: | need-rust ## check every interleaving of the mailbox's inbox
+loom: | need-rust ## check every interleaving of the ends of the mailbox: what is put into a task, and taken from it
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom LOOM_MAX_PREEMPTIONS=3 \
-		cargo test --package sparkawait-core --locked --release --test loom_inbox
+		cargo test --package sparkawait-core --locked --release --test loom_inbox --test loom_outlet
 
 .PHONY: miri
 miri: | need-rust ## run the tests of the core under Miri (nightly Rust with the component miri)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wait functions over Arrow record batches, and the task that they and Spark run.
 
-Three threads take part: a feeder pulls the input ahead of need, the caller's thread runs the
-operator, and the process-wide event loop thread runs the functions. When the output generator ends,
+Four threads take part: a feeder pulls the input ahead of need, a thread of the task drives its
+operators, the caller's thread takes the batches that they put out, and the process-wide event loop
+thread runs the functions. When the output generator ends,
 in whatever way, calls in flight are cancelled and the function is closed before control returns.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -257,6 +259,8 @@ def run(
             try:
                 functions.open()
                 feeder.start(task)
+                driver = threading.Thread(target=task.drive, name="sparkawait-task", daemon=True)
+                address_space.start(driver)
                 while (batch := task.next(heartbeat)) is not None:
                     yield with_texts(batch, passed) if feeder.has_bytes_for_texts else batch
                     metrics.report_now_and_then()

@@ -7,6 +7,7 @@
 //! | [`Inbox`] | where mail is put | any, behind an `Arc` |
 //! | [`TaskMailbox`] | where mail is taken: urgent mail, the batch, then the inbox | the mailbox thread |
 //! | [`MailboxProcessor`] | the loop: which mail runs next, when the default action does | the mailbox thread |
+//! | [`Outlet`] | where output is taken, while the loop goes on | the mailbox thread, and its consumer's |
 //!
 //! Nothing here blocks. A call that finds nothing to run *arms the waker* in the
 //! critical section in which it looked, and says so ([`Step::Park`]); the driver
@@ -23,6 +24,7 @@
 mod control;
 mod inbox;
 mod mail;
+mod outlet;
 mod processor;
 mod side;
 mod task_mailbox;
@@ -30,6 +32,7 @@ mod task_mailbox;
 pub use control::Suspension;
 pub use inbox::Inbox;
 pub use mail::{MAX_PRIORITY, MIN_PRIORITY, Mail, MailboxClosed};
+pub use outlet::{Demand, Outlet};
 pub use processor::{AlreadySuspended, Counters, MailboxProcessor, Step};
 pub use side::MailboxState;
 pub use task_mailbox::TaskMailbox;

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use arrow_pyarrow::FromPyArrow;
 use pyo3::prelude::*;
-use sparkawait_task::supervision::panic_message;
+use sparkawait_runtime::panic_message;
 
 use crate::error::internal_error;
 

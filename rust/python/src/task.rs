@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 use std::process;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
@@ -22,7 +22,7 @@ use sparkawait_task::function::{Replies, TaskFunction};
 use sparkawait_task::layer::MakeFunction;
 use sparkawait_task::layer::cache::CacheMetrics;
 use sparkawait_task::saved::SavedOperator;
-use sparkawait_task::task::{TaskBuilder, TaskDriver, TaskFeeder};
+use sparkawait_task::task::{TaskBuilder, TaskDriver, TaskFeeder, TaskThread};
 
 use crate::channels::set_channels;
 use crate::convert::to_duration;
@@ -33,16 +33,19 @@ use crate::policies::{ShownLimit, set_limits};
 use crate::port::{Mouth, Port};
 use crate::python_function::PythonFunction;
 
+/// How long a wait lasts at most, so that signals are looked for.
+const WAIT: Duration = Duration::from_millis(100);
+
 /// The operators of one task over record batches.
 #[pyclass(frozen, module = "sparkawait._core")]
 pub(crate) struct Task {
-    driver: Mutex<TaskDriver>,
+    thread: TaskThread,
     feeder: TaskFeeder,
     metrics: MetricsReader,
     /// By their positions in the chain.
     operators: Vec<OperatorState>,
     output_schema: SchemaRef,
-    /// Set by `close`, so that a turn on another thread is the last one.
+    /// Set by `close`, so that a wait on another thread is the last one.
     is_closing: AtomicBool,
     /// The process whose threads serve the task.
     process_id: u32,
@@ -70,19 +73,14 @@ impl Task {
         Err(OperatorStateError::new_err((message, ErrorKind::ForkedProcess.as_str())))
     }
 
-    /// Takes turns until there is a batch, `patience` has passed, or the end.
-    fn run(&self, py: Python<'_>, patience: Option<Duration>) -> PyResult<Option<RecordBatch>> {
+    /// Waits until there is a batch, `patience` has passed, or the end.
+    fn take(&self, py: Python<'_>, patience: Option<Duration>) -> PyResult<Option<RecordBatch>> {
         let started = Instant::now();
         loop {
-            let turn = py.detach(|| {
-                let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
-                if self.is_closing.load(Ordering::Acquire) {
-                    driver.close();
-                    return Err(closed_error("the task was closed; start another one"));
-                }
-                Ok(driver.take_turn())
-            })?;
-            match turn {
+            if self.is_closing.load(Ordering::Acquire) {
+                return Err(closed_error("the task was closed; start another one"));
+            }
+            match py.detach(|| self.thread.take(WAIT)) {
                 Ok(Turn::Output(batch)) => return Ok(Some(batch)),
                 Ok(Turn::Finished) => return Ok(None),
                 Ok(Turn::Paused) => {
@@ -184,7 +182,7 @@ impl Task {
         Ok(Self {
             metrics: driver.metrics_reader(),
             operators: states.collect::<PyResult<_>>()?,
-            driver: Mutex::new(driver),
+            thread: TaskThread::new(driver),
             feeder,
             output_schema: output_schema.unwrap_or_else(|| Arc::new(Schema::empty())),
             is_closing: AtomicBool::new(false),
@@ -193,8 +191,15 @@ impl Task {
     }
 
     #[getter]
-    fn is_open(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.driver.lock().unwrap_or_else(PoisonError::into_inner).is_open())
+    fn is_open(&self) -> bool {
+        self.thread.is_open()
+    }
+
+    /// Drives the task until it has ended or was closed: for a thread that does nothing else.
+    fn drive(&self, py: Python<'_>) -> PyResult<()> {
+        self.check_process()?;
+        py.detach(|| self.thread.drive());
+        Ok(())
     }
 
     /// Returns the connection of the operator at `position` of the chain.
@@ -226,7 +231,7 @@ impl Task {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.check_process()?;
         let patience = patience.map(|it| to_duration("patience", it)).transpose()?;
-        let batch = self.run(py, patience)?;
+        let batch = self.take(py, patience)?;
         batch.map(|batch| batch.to_pyarrow(py)).transpose()
     }
 
@@ -236,9 +241,7 @@ impl Task {
             // Nothing runs here: the threads stayed in the parent.
             return;
         }
-        py.detach(|| {
-            self.driver.lock().unwrap_or_else(PoisonError::into_inner).close();
-        });
+        py.detach(|| self.thread.close());
     }
 
     /// Returns what a call of each operator of the chain brings in bytes, by the last ones; nothing

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use sparkawait_core::mailbox::{MailboxProcessor, Step, Suspension};
+use sparkawait_core::mailbox::{Demand, MailboxProcessor, Outlet, Step, Suspension};
 use sparkawait_core::time::ProcessingTime;
 
 use crate::async_function::AsyncFunction;
@@ -54,6 +54,10 @@ pub enum Turn<O> {
     Finished,
 }
 
+/// What leaves a task that is driven on a thread of its own: a batch of results, `None` at its end, or
+/// its failure.
+pub type Handed<X> = Result<Option<<X as BatchCodec>::Output>, <X as BatchCodec>::Error>;
+
 /// Drives the operators of a task: its mailbox thread.
 ///
 /// Counterpart of Flink's `StreamTask` around its `MailboxProcessor`. Other
@@ -85,6 +89,8 @@ pub struct Driver<X: BatchCodec, F, C = MonotonicClock> {
     read_ahead: Arc<ReadAhead>,
     /// When the next batch leaves.
     flusher: OutputFlusher,
+    /// Where batches are taken while turns go on; without one, whoever takes a turn waits for a batch.
+    outlet: Option<Arc<Outlet<Handed<X>>>>,
     /// The part of the input that ends, if it comes in parts.
     part: Option<Part>,
     /// Whether it is worked off.
@@ -148,6 +154,7 @@ where
             mails: 0,
             parker,
             read_ahead,
+            outlet: None,
             part: None,
             has_part_ended: false,
             error: None,
@@ -168,6 +175,20 @@ where
         self.chain.is_open()
     }
 
+    /// Makes the place where another thread takes the output, which `consumer` wakes. A turn gives no
+    /// batch from now on that this thread does not want yet.
+    pub(crate) fn connect(&mut self, consumer: Waker) -> Arc<Outlet<Handed<X>>> {
+        let outlet = Outlet::new(Waker::from(Arc::clone(&self.parker)), consumer);
+        let outlet = Arc::new(outlet);
+        self.outlet = Some(Arc::clone(&outlet));
+        outlet
+    }
+
+    /// Waits until the consumer wants something else, or has done so since the last wait.
+    pub(crate) fn wait_for_demand(&self) {
+        self.clock.park(&self.parker, TURN);
+    }
+
     /// Works until a batch of results is full or old enough, or a short time has passed.
     ///
     /// Blocks while there is nothing to do. Take turns from one thread at a time.
@@ -177,8 +198,9 @@ where
     /// The task's failure. What was emitted before it has been handed out.
     pub fn take_turn(&mut self) -> Result<Turn<X::Output>, X::Error> {
         let now = self.clock.now();
-        self.flusher.asked(now);
-        self.chain.begin_turn(now);
+        if self.demand() == Demand::Any {
+            self.chain.begin_turn(now);
+        }
         let turn = self.work(now);
         let now = self.clock.now();
         if self.published_at.is_none_or(|last| now >= last + METRICS_INTERVAL) {
@@ -211,16 +233,30 @@ where
         self.chain.carry_out_actions(begun);
         loop {
             let now = self.clock.now();
+            let demand = self.demand();
+            match demand {
+                Demand::Any => self.flusher.asked(now),
+                Demand::Closed => return Ok(Turn::Paused),
+                Demand::Whole | Demand::None => {}
+            }
             if let Err(error) = self.chain.fan(now) {
                 self.fail(error, now);
             }
-            self.emit(now);
+            self.emit(demand, now);
             if let Err(error) = self.chain.hand_over(now) {
                 self.fail(error, now);
             }
             end = self.chain.opens_at().map_or(end, |opens_at| end.min(opens_at));
-            if let Some(turn) = self.output_turn(now)? {
+            if let Some(turn) = self.output_turn(demand, now)? {
                 return Ok(turn);
+            }
+            if self.is_over() {
+                // Its last batches wait for the consumer.
+                if now >= end {
+                    return Ok(Turn::Paused);
+                }
+                self.clock.park(&self.parker, end.saturating_since(now));
+                continue;
             }
             if self.part.is_some() {
                 end = end.min(self.end_of_part(now));
@@ -256,7 +292,7 @@ where
                 Step::Park if now >= end => return Ok(Turn::Paused),
                 // An operator was handed a watermark behind its last row, say.
                 Step::Park if self.chain.has_ready() => {}
-                Step::Park => self.handle_time_or_park(now, end),
+                Step::Park => self.handle_time_or_park(demand, now, end),
                 Step::Finished => return Ok(Turn::Finished),
             }
             self.chain.carry_out_actions(now);
@@ -277,9 +313,24 @@ where
         self.processor.next_step()
     }
 
+    /// Returns what the consumer wants. Whoever takes a turn himself waits for whatever there is.
+    #[inline]
+    fn demand(&self) -> Demand {
+        self.outlet.as_ref().map_or(Demand::Any, |it| it.demand())
+    }
+
+    /// Returns whether nothing but what is in the output is left to be handed out.
+    fn is_over(&self) -> bool {
+        self.error.is_some() || self.chain.is_finished()
+    }
+
     /// Moves completed elements to the output, up to one batch.
-    fn emit(&mut self, now: ProcessingTime) {
+    fn emit(&mut self, demand: Demand, now: ProcessingTime) {
         let (rows, last) = (self.flusher.rows(), self.chain.last_mut());
+        // Else many small turns would make it a larger one than `max_bytes` says.
+        if demand == Demand::None && last.is_output_full(rows) {
+            return;
+        }
         let before = last.output_rows();
         last.emit(rows);
         let held = last.output_rows();
@@ -288,14 +339,22 @@ where
     }
 
     /// Returns what the turn came to, if it is over.
-    fn output_turn(&mut self, now: ProcessingTime) -> Result<Option<Turn<X::Output>>, X::Error> {
+    fn output_turn(
+        &mut self,
+        demand: Demand,
+        now: ProcessingTime,
+    ) -> Result<Option<Turn<X::Output>>, X::Error> {
         self.chain.stop_if_failed(now);
-        let is_over = self.error.is_some() || self.chain.is_finished();
+        if demand == Demand::None {
+            return Ok(None);
+        }
+        let is_over = self.is_over();
         let is_full = self.chain.last_mut().is_output_full(self.flusher.rows());
         // As long as it is open whether more are wanted, nothing is kept back of what there is.
         let is_first = self.chain.last().output_rows() > 0 && !self.chain.is_open();
         let is_old = self.flusher.deadline().is_some_and(|deadline| deadline <= now);
-        if is_over || is_full || is_old || is_first || self.chain.waits_for_output() {
+        let is_awaited = demand == Demand::Any && (is_old || is_first);
+        if is_over || is_full || is_awaited || self.chain.waits_for_output() {
             if let Some(batch) = self.chain.last_mut().take_output()? {
                 self.flusher.left(now);
                 self.chain.left(now);
@@ -402,14 +461,16 @@ where
     }
 
     /// Waits for mail or for what comes due first.
-    fn handle_time_or_park(&mut self, now: ProcessingTime, end: ProcessingTime) {
+    fn handle_time_or_park(&mut self, demand: Demand, now: ProcessingTime, end: ProcessingTime) {
         let next = match self.chain.poll_timeout() {
             Some(due) if due <= now => return self.chain.handle_time(now),
             next => next,
         };
-        let flush = self.flusher.deadline();
+        // A busy consumer wakes this thread when it asks for more.
+        let is_awaited = demand == Demand::Any;
+        let flush = self.flusher.deadline().filter(|_| is_awaited);
         let has_deadline = next.is_some_and(|it| it != ProcessingTime::NEVER) || flush.is_some();
-        if !has_deadline && self.is_stuck(now) {
+        if !has_deadline && is_awaited && self.is_stuck(now) {
             let error = self.chain.stuck();
             return self.fail(error, now);
         }

@@ -4,6 +4,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`driver`] | the mailbox loop of a task |
+//! | [`driven_task`] | the thread of the loop, and the hand-over of output to another one |
 //! | [`operator_chain`], [`chained_operator`] | the operators that the loop drives, each the input of the next |
 //! | [`batch_codec`], [`async_function`] | what the loop moves, and the function that it calls |
 //! | `account` | each row that came in has left once, or is held |
@@ -26,6 +27,7 @@ mod byte_bounds;
 pub mod chained_operator;
 mod channel_recorder;
 pub mod clock;
+pub mod driven_task;
 pub mod driver;
 mod driver_config;
 pub mod fan_out;
@@ -49,6 +51,7 @@ pub use async_function::AsyncFunction;
 pub use batch_codec::{BatchCodec, CarryCodec, Restored, RowsLeft};
 pub use chained_operator::ChainedOperator;
 pub use channel_recorder::NamedChannels;
+pub use driven_task::{DrivenTask, panic_message};
 pub use driver::{Carry, Driver, Mailbox, Turn};
 pub use driver_config::DriverConfig;
 pub use fan_out::FanOut;

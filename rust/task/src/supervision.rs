@@ -10,11 +10,11 @@
 //! Everything that a task owes to rows is failed, too, by whatever it is kept in when that is
 //! dropped, as `sparkawait_connect` does. No task is started anywhere else; `clippy.toml` sees to that.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use sparkawait_runtime::panic_message;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
@@ -95,12 +95,6 @@ pub fn keep_running(runtime: &Handle, name: &'static str, mut service: impl Serv
 #[expect(clippy::disallowed_methods, reason = "its callers are what all others are to use")]
 fn start(runtime: &Handle, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
     runtime.spawn(task).abort_handle()
-}
-
-/// Returns the text that a panic was raised with.
-pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 #[cfg(test)]

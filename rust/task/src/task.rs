@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sparkawait_core::operator::{Config, HedgedAttempts};
 use sparkawait_runtime::clock::{Clock, MonotonicClock};
 use sparkawait_runtime::{
-    Carry, ChainedOperator, Driver, DriverConfig, Feeder, Mailbox, OperatorChain,
+    Carry, ChainedOperator, DrivenTask, Driver, DriverConfig, Feeder, Mailbox, OperatorChain,
 };
 
 use crate::call_share::SharingFunction;
@@ -23,6 +23,9 @@ use crate::task_codec::TaskCodec;
 
 /// Drives a task's operator.
 pub type TaskDriver = Driver<TaskCodec, TaskFunction>;
+
+/// A task that one thread drives, and whose output another one takes.
+pub type TaskThread = DrivenTask<TaskCodec, TaskFunction>;
 
 /// Takes a task's input.
 pub type TaskFeeder = Feeder<TaskCodec>;

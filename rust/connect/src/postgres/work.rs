@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use sparkawait_core::Key;
+use sparkawait_runtime::panic_message;
 use sparkawait_task::error::TaskError;
-use sparkawait_task::supervision::panic_message;
 use sparkawait_task::worker::{Command, Commands};
 use tokio::task::JoinError;
 

@@ -363,7 +363,7 @@ pub(crate) enum Told {
 }
 
 impl Told {
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         match self {
             Self::Call(value, attempt) => format!("call {value}.{}", attempt.attempt),
             Self::AskTimeout(value, _) => format!("ask {value}"),
@@ -478,7 +478,7 @@ pub(crate) struct Task<S> {
     pub(crate) feeder: Feeder<Numbers>,
     pub(crate) world: World,
     pub(crate) seen: Arc<Mutex<Seen>>,
-    told: Arc<Mutex<Vec<Told>>>,
+    pub(crate) told: Arc<Mutex<Vec<Told>>>,
 }
 
 impl<S: FnMut(&World, Told) + Send> Task<S> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use sparkawait_core::mailbox::{Demand, MailboxProcessor, Outlet, Step, Suspension};
+use sparkawait_core::mailbox::{Demand, Mail, MailboxProcessor, Outlet, Step, Suspension};
 use sparkawait_core::time::ProcessingTime;
 
 use crate::async_function::AsyncFunction;
@@ -31,6 +31,10 @@ const ADMISSION_BURST: usize = 1024;
 
 /// Mails after which it is looked at the time, if they come without end: nothing else does it then.
 const MAILS_BEFORE_TIME: u32 = 64;
+
+/// Mails that are run before what they completed goes through the chain. That costs the same for one
+/// mail as for all that are there; calls that have room wait for it.
+const MAILS_TOGETHER: u32 = 16;
 
 /// How long a turn lasts at most, so that the caller can look for signals.
 const TURN: Duration = Duration::from_millis(100);
@@ -239,13 +243,7 @@ where
                 Demand::Closed => return Ok(Turn::Paused),
                 Demand::Whole | Demand::None => {}
             }
-            if let Err(error) = self.chain.fan(now) {
-                self.fail(error, now);
-            }
-            self.emit(demand, now);
-            if let Err(error) = self.chain.hand_over(now) {
-                self.fail(error, now);
-            }
+            self.pass_on(demand, now);
             end = self.chain.opens_at().map_or(end, |opens_at| end.min(opens_at));
             if let Some(turn) = self.output_turn(demand, now)? {
                 return Ok(turn);
@@ -276,8 +274,7 @@ where
             match self.next_step() {
                 Step::RunMail(mail) => {
                     self.stuck_since = None;
-                    self.run_mail(mail.payload, now);
-                    self.mails += 1;
+                    self.run_mails(mail, now);
                     if self.mails >= MAILS_BEFORE_TIME {
                         self.handle_time(now);
                     }
@@ -322,6 +319,17 @@ where
     /// Returns whether nothing but what is in the output is left to be handed out.
     fn is_over(&self) -> bool {
         self.error.is_some() || self.chain.is_finished()
+    }
+
+    /// Moves what was completed through the chain, and to the output.
+    fn pass_on(&mut self, demand: Demand, now: ProcessingTime) {
+        if let Err(error) = self.chain.fan(now) {
+            self.fail(error, now);
+        }
+        self.emit(demand, now);
+        if let Err(error) = self.chain.hand_over(now) {
+            self.fail(error, now);
+        }
     }
 
     /// Moves completed elements to the output, up to one batch.
@@ -387,6 +395,21 @@ where
             self.has_part_ended = true;
         }
         ends
+    }
+
+    /// Runs `mail`, and some of those that are there behind it.
+    fn run_mails(&mut self, mail: Mail<TaskMail<X>>, now: ProcessingTime) {
+        self.run_mail(mail.payload, now);
+        self.mails += 1;
+        for _ in 1..MAILS_TOGETHER {
+            // An operator that is full has an order of its own, and a failure is to be told.
+            if self.error.is_some() || self.chain.full().is_some() {
+                return;
+            }
+            let Some(mail) = self.processor.mailbox_mut().try_take_from_batch() else { return };
+            self.run_mail(mail.payload, now);
+            self.mails += 1;
+        }
     }
 
     fn run_mail(&mut self, mail: TaskMail<X>, now: ProcessingTime) {

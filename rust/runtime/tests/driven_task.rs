@@ -55,11 +55,11 @@ fn driven<S: FnMut(&World, Told) + Send>(
     let task = Task::new((operator, driver), script);
     task.feed(rows);
     task.feeder.put_end();
-    let (calls, driven) = (Calls(task.told), DrivenTask::new(task.driver));
+    let (calls, task) = (Calls(task.told), DrivenTask::new(task.driver));
     thread::scope(|scope| {
-        let thread = scope.spawn(|| driven.drive());
-        consume(&|| driven.take(LONG), &|| driven.close(), &calls);
-        driven.close();
+        let thread = scope.spawn(|| task.drive());
+        consume(&|| task.take(LONG), &|| task.close(), &calls);
+        task.close();
         joined(thread);
     });
     calls
@@ -165,12 +165,12 @@ fn a_consumer_that_goes_ends_the_calls_and_the_thread() {
 #[test]
 fn a_task_that_no_thread_has_driven_is_closed_all_the_same() {
     let task = Task::new(config(), echo);
-    let (calls, driven) = (Calls(task.told), DrivenTask::new(task.driver));
+    let (calls, task) = (Calls(task.told), DrivenTask::new(task.driver));
 
-    driven.close();
-    driven.drive();
+    task.close();
+    task.drive();
 
-    assert!(matches!(driven.take(Duration::ZERO), Ok(Turn::Finished)));
+    assert!(matches!(task.take(Duration::ZERO), Ok(Turn::Finished)));
     assert_eq!(calls.of("close"), 1);
 }
 
@@ -205,15 +205,15 @@ fn a_task_of_few_calls_goes_on_only_while_its_consumer_waits() {
     (operator.capacity, operator.max_concurrency) = (count, count);
     let task = Task::new((operator, driver), echo);
     task.feed(&(1..=37).collect::<Vec<u32>>());
-    let (calls, driven) = (Calls(task.told), DrivenTask::new(task.driver));
+    let (calls, task) = (Calls(task.told), DrivenTask::new(task.driver));
     thread::scope(|scope| {
-        let thread = scope.spawn(|| driven.drive());
+        let thread = scope.spawn(|| task.drive());
         assert_eq!(calls.count(), 0, "nobody has asked");
-        let first = batch(&|| driven.take(LONG));
+        let first = batch(&|| task.take(LONG));
 
         assert!(!first.is_empty() && first.len() <= 5, "{first:?}");
-        assert!(!driven.is_open());
-        driven.close();
+        assert!(!task.is_open());
+        task.close();
         joined(thread);
     });
     assert!(calls.count() < 37, "the others were not wanted");

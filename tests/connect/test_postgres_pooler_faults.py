@@ -181,3 +181,28 @@ def test_statements_are_prepared_again_where_a_client_keeps_its_connection(
                 restart(pooler)
 
         assert names(function, batches(at), retry=RETRY) == NAMES
+
+
+def test_a_statement_that_nobody_waits_for_is_ended_behind_a_pooler(server: PostgresServer) -> None:
+    sleep = "select $1::int as k2, pg_sleep(case when $1 < 90 then 40 else 0 end) is null as slept"
+    busy = (
+        "select count(*) from pg_stat_activity where state = 'active'"
+        " and query like '%pg_sleep%' and pid <> pg_backend_pid()"
+    )
+    with PgBouncer(server, pool_size=2, **PATIENT) as pooler:
+        function = postgres.lookup(
+            pooler.dsn, sleep, ["k"], "k2 int", prepare=False, connections=2, batch=1
+        )
+
+        def found(*keys: int, timeout: str) -> list[int | None]:
+            batch = pa.RecordBatch.from_pydict({"k": pa.array(keys, pa.int32())})
+            out = sa.arrow.ordered_wait([batch], function, on_error="null", timeout=timeout)
+            return [it for batch in out for it in batch.column("k2").to_pylist()]
+
+        for pair in range(3):
+            # As many as the pooler has connections, each time.
+            assert found(2 * pair, 2 * pair + 1, timeout="400ms") == [None, None]
+
+        # Those of the pooler are free again.
+        assert found(90, 91, timeout="15s") == [90, 91]
+        wait_until(lambda: server.run(busy) == "0")

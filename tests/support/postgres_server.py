@@ -38,6 +38,7 @@ class PostgresServer(Server):
     Args:
         certificate: Files of the server's certificate and key, to offer encryption.
         clients_ca: File of the authority of the certificates that clients need to get in.
+        primary: A running server that this one follows, as its standby.
         settings: Further settings of the server.
     """
 
@@ -45,6 +46,7 @@ class PostgresServer(Server):
         self,
         certificate: tuple[Path, Path] | None = None,
         clients_ca: Path | None = None,
+        primary: PostgresServer | None = None,
         **settings: str,
     ) -> None:
         port = free_port()
@@ -54,7 +56,10 @@ class PostgresServer(Server):
         account = server_account()
         if "user" in account:
             shutil.chown(directory, account["user"], account["group"])
-        self._initialise(directory, account)
+        if primary is None:
+            self._initialise(directory, account)
+        else:
+            self._copy_of(primary, directory, account)
         given = SETTINGS | settings
         if certificate is not None:
             files = [_copy(it, self.data, account) for it in certificate]
@@ -106,6 +111,16 @@ class PostgresServer(Server):
             for process in (main, *map(int, children)):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, number)
+
+    def promote(self) -> None:
+        """Makes a primary of a standby; returns when it takes writes."""
+        assert self.run("select pg_promote()") == "t"
+
+    def _copy_of(self, primary: PostgresServer, directory: Path, account: dict[str, Any]) -> None:
+        place = ["-h", str(primary.directory), "-p", str(primary.port), "-U", "tester"]
+        options = ["-D", str(self.data), "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
+        command = [find_program("pg_basebackup"), *place, *options]
+        subprocess.run(command, check=True, capture_output=True, cwd=directory, **account)
 
     def _initialise(self, directory: Path, account: dict[str, Any]) -> None:
         password = directory / "password"

@@ -40,6 +40,10 @@ class Relay:
         """The port to connect to."""
         return self._listener.getsockname()[1]
 
+    def lead_to(self, port: int) -> None:
+        """Passes further connections on to another port."""
+        self._target = port
+
     def __enter__(self) -> Self:
         """Begins to accept connections."""
         self._threads[0].start()

@@ -22,6 +22,7 @@
 //! | [`template`] | texts with columns in braces, as keys and addresses are |
 //! | [`lookup`] | found rows, a miss or a failure for each call |
 //! | `column` | a column that grows, and can be cut back |
+//! | `dial` | TCP connections to a host of several addresses |
 //! | [`limit_headers`] | what a response says of the limits of its service |
 //! | [`text`], [`json`], [`json_path`] | result columns out of what a service returned |
 //! | [`zone`] | time zones as Spark names them |
@@ -40,6 +41,8 @@
 )]
 
 mod column;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod dial;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -40,6 +40,7 @@ mod arguments;
 mod awaited_calls;
 mod backlog;
 mod columns;
+mod connect;
 mod convert;
 mod describe;
 mod dsn;
@@ -135,8 +136,9 @@ impl NativeFunction for PostgresConfig {
             schema: start.results,
             misses: self.misses,
             wants_batches: self.batch > 1,
+            reads: !self.server.writes,
             most_found: MostFound::of_row(self.max_reply_bytes),
-            pool: Pool::shared(&self.server)?,
+            pool: Pool::shared(&self.server, &start.runtime)?,
             replies: start.replies.clone(),
         });
         let connections = self.server.connections.max(1);

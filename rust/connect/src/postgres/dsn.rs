@@ -13,6 +13,62 @@ pub(crate) struct Dsn {
     pub(crate) config: Config,
     /// Which certificates it asks for.
     pub(crate) trust: Trust,
+    /// Which kind of server it asks for.
+    pub(crate) wanted: Wanted,
+}
+
+/// Which kind of server is wanted of several: `target_session_attrs`, with all words of libpq.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Any,
+    ReadWrite,
+    ReadOnly,
+    Primary,
+    Standby,
+    /// A standby, or any where none is.
+    PreferStandby,
+}
+
+impl Wanted {
+    const ALL: [Self; 6] = [
+        Self::Any,
+        Self::ReadWrite,
+        Self::ReadOnly,
+        Self::Primary,
+        Self::Standby,
+        Self::PreferStandby,
+    ];
+
+    /// Returns the word for it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::ReadWrite => "read-write",
+            Self::ReadOnly => "read-only",
+            Self::Primary => "primary",
+            Self::Standby => "standby",
+            Self::PreferStandby => "prefer-standby",
+        }
+    }
+
+    /// Returns what all hosts are asked for, one after the other.
+    pub(crate) fn turns(&self) -> &[Self] {
+        match self {
+            Self::PreferStandby => &[Self::Standby, Self::Any],
+            one => std::slice::from_ref(one),
+        }
+    }
+
+    /// Whether a server is of that kind.
+    pub(crate) fn is_met(self, is_read_only: bool, is_standby: bool) -> bool {
+        match self {
+            Self::Any | Self::PreferStandby => true,
+            Self::ReadWrite => !is_read_only && !is_standby,
+            Self::ReadOnly => is_read_only || is_standby,
+            Self::Primary => !is_standby,
+            Self::Standby => is_standby,
+        }
+    }
 }
 
 impl Dsn {
@@ -28,7 +84,11 @@ impl Dsn {
     ) -> Result<Self, StartError> {
         let mut dsn = text.to_owned();
         let mode = replace(&mut dsn, "sslmode", &["verify-full", "verify-ca"], "require");
-        let mut config: Config = dsn.parse().map_err(|_| invalid(text))?;
+        let words = Wanted::ALL.map(Wanted::word);
+        let word = replace(&mut dsn, "target_session_attrs", &words, "any");
+        let wanted = Wanted::ALL.into_iter().find(|it| Some(it.word()) == word);
+        let mut config: Config = dsn.parse().map_err(|_| invalid(text, word.is_some()))?;
+        check_hosts(&config)?;
         if is_certified {
             match config.get_ssl_mode() {
                 SslMode::Disable => return Err(StartError::option(UNENCRYPTED)),
@@ -44,7 +104,7 @@ impl Dsn {
             None if tls.has_ca() => Trust::Authorities,
             None => Trust::Anyone,
         };
-        Ok(Self { config, trust })
+        Ok(Self { config, trust, wanted: wanted.unwrap_or(Wanted::Any) })
     }
 }
 
@@ -77,13 +137,37 @@ fn is_end(it: char) -> bool {
     it.is_whitespace() || matches!(it, '?' | '&' | '\'')
 }
 
+/// Checks that each host has an address and a port.
+fn check_hosts(config: &Config) -> Result<(), StartError> {
+    let (hosts, addresses) = (config.get_hosts().len(), config.get_hostaddrs().len());
+    let (most, ports) = (hosts.max(addresses), config.get_ports().len());
+    if most == 0 {
+        return Err(StartError::option(
+            "`dsn` names no host; write 'host=..' or 'postgresql://host/database'",
+        ));
+    }
+    if hosts.min(addresses) != 0 && hosts != addresses || ports > 1 && ports != most {
+        return Err(StartError::option(format!(
+            "`dsn` has {hosts} hosts, {addresses} hostaddrs and {ports} ports; give one of each for \
+             each host, or one port for all"
+        )));
+    }
+    Ok(())
+}
+
 /// Says what is wrong without quoting anything but names of libpq's options.
-fn invalid(dsn: &str) -> StartError {
+fn invalid(dsn: &str, has_attrs: bool) -> StartError {
     const FILES: [(&str, &str); 3] =
         [("sslrootcert=", "ca"), ("sslcert=", "certificate"), ("sslkey=", "private_key")];
     if let Some((name, option)) = FILES.iter().find(|(name, _)| dsn.contains(name)) {
         return StartError::option(format!(
             "`dsn` has {name}.., which is given by the argument `{option}` here"
+        ));
+    }
+    if !has_attrs && dsn.contains("target_session_attrs") {
+        let words = Wanted::ALL.map(Wanted::word).join(", ");
+        return StartError::option(format!(
+            "`dsn` has another `target_session_attrs` than {words}, or does not parse"
         ));
     }
     StartError::option(
@@ -127,6 +211,37 @@ mod tests {
             let mut text = dsn.to_owned();
             assert_eq!(replace(&mut text, "sslmode", &["verify-ca"], "require"), None);
             assert_eq!(text, dsn);
+        }
+    }
+
+    #[test]
+    fn all_kinds_of_servers_have_their_word() {
+        for kind in Wanted::ALL {
+            let wanted = |dsn: &str| read(&format!("{dsn}{}", kind.word()), false).unwrap().wanted;
+            assert_eq!(wanted("host=a,b target_session_attrs="), kind);
+            assert_eq!(wanted("postgres://a,b/d?target_session_attrs="), kind);
+            assert!(kind.turns().iter().all(|it| it.turns() == [*it]), "{kind:?}");
+        }
+        let message = read("host=a target_session_attrs=master", false).err().unwrap().message;
+        assert!(message.contains("prefer-standby"), "{message}");
+        // A standby is read-only; a primary may be.
+        for (is_read_only, is_standby, takes) in [
+            (true, true, ["any", "read-only", "standby", "prefer-standby"].as_slice()),
+            (true, false, &["any", "read-only", "primary", "prefer-standby"]),
+            (false, false, &["any", "read-write", "primary", "prefer-standby"]),
+        ] {
+            let met = Wanted::ALL.into_iter().filter(|it| it.is_met(is_read_only, is_standby));
+            assert_eq!(met.map(Wanted::word).collect::<Vec<_>>(), takes);
+        }
+    }
+
+    #[test]
+    fn each_host_has_one_port_or_all_have_the_same() {
+        let is_read = |dsn| read(dsn, false).is_ok();
+        assert!(is_read("host=a,b port=1,2") && is_read("host=a,b port=1") && is_read("host=a,b"));
+        assert!(is_read("hostaddr=127.0.0.1"));
+        for dsn in ["user=u", "host=a,b,c port=1,2", "host=a,b hostaddr=127.0.0.1"] {
+            assert!(!is_read(dsn), "{dsn}");
         }
     }
 

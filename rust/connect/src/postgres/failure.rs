@@ -3,6 +3,7 @@
 
 use std::error::Error as _;
 use std::fmt;
+use std::io;
 
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::Retry;
@@ -15,6 +16,9 @@ use crate::tls::{in_words, is_refused_certificate};
 
 /// What was being done when a statement that was prepared before is run.
 pub(crate) const STATEMENT: &str = "the statement";
+
+/// What was being done when there was no connection yet.
+pub(crate) const CONNECTING: &str = "connecting";
 
 /// What helps behind a pooler.
 const POOLER: &str = "; behind a pooler such as PgBouncer give `prepare=False`";
@@ -40,8 +44,14 @@ enum Class {
     Transient,
     /// Another attempt may: the server has too much to do, or is not ready.
     Overloaded,
-    /// Another attempt, with a new plan.
+    /// Another host: this one is not of the kind that is wanted. The statement was not sent.
+    OfAnotherKind,
+    /// The server takes no writes: nothing, or another server where writing is what it is for.
+    ReadOnly,
+    /// Another attempt, with a new plan: the server refused the old one.
     Stale,
+    /// The same, though the statement was carried out.
+    StaleAnswer,
     /// Nothing: all rows fare alike.
     Statement,
     /// Nothing, and no row is at fault: columns have types that do not go together.
@@ -90,9 +100,30 @@ impl Failure {
         Self::plain(text.into(), Class::Unsent)
     }
 
-    /// Makes the failure of a plan that does not hold any more.
-    pub(crate) fn stale(text: &str) -> Self {
-        Self::plain(format!("PostgreSQL: {text}; it is planned anew"), Class::Stale)
+    /// Makes the failure of an answer that is not the one which was planned for.
+    pub(crate) fn stale_answer(text: &str) -> Self {
+        Self::plain(format!("PostgreSQL: {text}; it is planned anew"), Class::StaleAnswer)
+    }
+
+    /// Makes the failure of a host that is not of the kind that is wanted.
+    pub(crate) fn of_another_kind(text: String) -> Self {
+        Self::plain(text, Class::OfAnotherKind)
+    }
+
+    /// Reads an error that was met before a server was spoken to.
+    pub(crate) fn of_io(error: &io::Error) -> Self {
+        Self::unsent(format!("PostgreSQL: {CONNECTING} failed: {error}"))
+    }
+
+    /// Returns the failure where all of several hosts failed, and this was the last.
+    pub(crate) fn of_hosts(self, hosts: usize) -> Self {
+        let all = format!("; none of the {hosts} hosts could be used");
+        Self { message: self.message + &all, summary: self.summary + &all, ..self }
+    }
+
+    /// Returns the failure of a statement that may write, on a server that has become read-only.
+    pub(crate) fn demoted(self) -> Self {
+        Self { class: Class::Unsent, ..self }
     }
 
     /// Makes the failure of a row for which more than `most` bytes were found.
@@ -123,7 +154,7 @@ impl Failure {
 
     fn of_server(doing: &str, error: &DbError) -> Self {
         let (code, said) = (error.code().code(), error.message());
-        let class = classify(code, said).while_doing(doing);
+        let class = classify(code, said, error.routine()).while_doing(doing);
         let mut message = format!("PostgreSQL: {doing} failed with SQLSTATE {code}: {said}");
         for more in [error.detail(), error.hint()].into_iter().flatten() {
             message.push_str("; ");
@@ -153,7 +184,27 @@ impl Failure {
 
     /// Returns whether what was planned is of no more use.
     pub(crate) fn is_stale(&self) -> bool {
-        self.class == Class::Stale
+        matches!(self.class, Class::Stale | Class::StaleAnswer)
+    }
+
+    /// Returns whether the statement is to be planned and sent again, which `reads` or not.
+    pub(crate) fn is_to_be_planned_again(&self, reads: bool) -> bool {
+        self.class == Class::Stale || reads && self.class == Class::StaleAnswer
+    }
+
+    /// Returns whether a host was not of the kind that is wanted.
+    pub(crate) fn is_of_another_kind(&self) -> bool {
+        self.class == Class::OfAnotherKind
+    }
+
+    /// Returns whether the server takes no writes.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.class == Class::ReadOnly
+    }
+
+    /// Returns whether the connection is of no more use.
+    pub(crate) fn ends_connection(&self) -> bool {
+        matches!(self.class, Class::Unsent | Class::Transient)
     }
 
     /// Returns whether the rows of a batch may fare differently one by one.
@@ -203,7 +254,7 @@ impl Failure {
     pub(crate) fn sign(&self) -> CallSign {
         match self.class {
             Class::Overloaded => CallSign::Overloaded,
-            Class::Unsent | Class::Transient => CallSign::Unreachable,
+            Class::Unsent | Class::OfAnotherKind | Class::Transient => CallSign::Unreachable,
             Class::Slow => CallSign::TimedOut,
             _ => CallSign::Neutral,
         }
@@ -212,9 +263,11 @@ impl Failure {
     /// Returns whether a call is worth another attempt.
     pub(crate) fn retry(&self) -> Retry {
         match self.class {
-            Class::Unsent | Class::Overloaded | Class::Stale => Retry::Yes,
-            Class::Transient | Class::Slow => Retry::IfRepeatable,
-            Class::Statement | Class::Types | Class::Row | Class::TooLarge => Retry::No,
+            Class::Unsent | Class::OfAnotherKind | Class::Overloaded | Class::Stale => Retry::Yes,
+            Class::Transient | Class::Slow | Class::StaleAnswer => Retry::IfRepeatable,
+            Class::Statement | Class::ReadOnly | Class::Types | Class::Row | Class::TooLarge => {
+                Retry::No
+            }
         }
     }
 }
@@ -227,7 +280,7 @@ impl fmt::Display for Failure {
 
 fn is_io(error: &(dyn std::error::Error + 'static)) -> bool {
     // A refused certificate comes as an I/O error, and stays refused.
-    error.is::<std::io::Error>() && !is_refused_certificate(error)
+    error.is::<io::Error>() && !is_refused_certificate(error)
 }
 
 /// Returns what to do about errors that users can mend.
@@ -257,10 +310,13 @@ fn is_of_pooler(code: &str, said: &str) -> bool {
 }
 
 /// Sorts by the SQLSTATE, of which the first two characters are the class.
-fn classify(code: &str, said: &str) -> Class {
+fn classify(code: &str, said: &str, routine: Option<&str>) -> Class {
     match code {
-        // Feature not supported is what a plan of a changed table gives.
-        "0A000" | "26000" => Class::Stale,
+        // What a plan of a changed table gives; anything else with that code is not supported.
+        "0A000" if routine == Some("RevalidateCachedQuery") => Class::Stale,
+        "0A000" => Class::Statement,
+        "26000" => Class::Stale,
+        "25006" => Class::ReadOnly,
         // Statement timeout and lock timeout.
         "57014" | "55P03" => Class::Slow,
         "08P01" if is_of_pooler(code, said) => Class::Statement,
@@ -282,7 +338,7 @@ mod tests {
 
     #[test]
     fn states_are_sorted_into_what_passes_and_what_does_not() {
-        let of = |code: &str| classify(code, "");
+        let of = |code: &str| classify(code, "", None);
 
         for transient in ["57P01", "08006"] {
             assert!(of(transient) == Class::Transient, "{transient}");
@@ -290,7 +346,7 @@ mod tests {
         for overloaded in ["57P03", "40001", "40P01", "53300"] {
             assert!(of(overloaded) == Class::Overloaded, "{overloaded}");
         }
-        for statement in ["28P01", "42601", "42P01", "25006", "3D000"] {
+        for statement in ["28P01", "42601", "42P01", "25001", "3D000", "0A000"] {
             assert!(of(statement) == Class::Statement, "{statement}");
         }
         for row in ["22P02", "22012", "21000", "23505", "P0001"] {
@@ -299,13 +355,15 @@ mod tests {
         for slow in ["57014", "55P03"] {
             assert!(of(slow) == Class::Slow, "{slow}");
         }
-        assert!(of("0A000") == Class::Stale);
-        assert!(classify("08P01", "unsupported startup parameter: options") == Class::Statement);
+        assert!(of("25006") == Class::ReadOnly);
+        assert!(classify("0A000", "", Some("RevalidateCachedQuery")) == Class::Stale);
+        let said = "unsupported startup parameter: options";
+        assert!(classify("08P01", said, None) == Class::Statement);
     }
 
     #[test]
     fn only_a_statement_that_was_sent_may_have_been_carried_out() {
-        assert!(Class::Transient.while_doing("connecting") == Class::Unsent);
+        assert!(Class::Transient.while_doing(CONNECTING) == Class::Unsent);
         assert!(Class::Transient.while_doing(STATEMENT) == Class::Transient);
         assert!(Class::Slow.while_doing("preparing the statement") == Class::Slow);
         assert!(Failure::unsent("no").retry() == Retry::Yes);

@@ -2,14 +2,16 @@
 //! The connections of a process to one server, shared by all tasks in it.
 
 use std::ops::Deref;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sparkawait_task::error::StartError;
 use sparkawait_task::shared::Shared;
+use sparkawait_task::supervision::{pause, spawn_aside};
+use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Semaphore};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::postgres::failure::Failure;
 use crate::postgres::plan::{Plan, Request};
@@ -21,16 +23,20 @@ use crate::settings_key::key_of;
 /// The pools of this process.
 static POOLS: Shared = Shared::new();
 
-/// Wait before the second attempt to connect; doubled for each further one.
-const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+/// A connection that is older is replaced when nobody has it, so that a name that has moved is
+/// followed; those of a pool are spread over the last tenth.
+const HIGHEST_AGE: Duration = Duration::from_secs(30 * 60);
 
-/// Longest wait between two attempts to connect.
-const LONGEST_BACKOFF: Duration = Duration::from_secs(2);
+/// A connection that nobody had for so long is closed: what stands between may have forgotten it.
+const HIGHEST_IDLE: Duration = Duration::from_secs(60);
+
+/// How often a query is given another connection for one that was given up meanwhile.
+const LEASES: usize = 3;
 
 /// A bounded number of connections, opened when they are needed.
 pub(crate) struct Pool {
     server: Arc<Server>,
-    slots: Vec<Arc<Slot>>,
+    slots: Arc<[Arc<Slot>]>,
     /// A permit for each connection: queries of all lookups take turns.
     pub(crate) turns: Arc<Semaphore>,
     /// Plans that hold for any connection; empty if each has its own.
@@ -38,11 +44,14 @@ pub(crate) struct Pool {
 }
 
 /// The place of one connection.
-#[derive(Default)]
 struct Slot {
     /// Queries that were sent, or wait for the connection.
     in_flight: AtomicUsize,
     state: Mutex<SlotState>,
+    highest_age: Duration,
+    start: Instant,
+    /// When a query ended last, in milliseconds since the start.
+    used: AtomicU64,
 }
 
 #[derive(Default)]
@@ -62,17 +71,28 @@ pub(crate) struct Lease {
 
 impl Pool {
     /// Returns the pool of this process for `config`.
-    pub(crate) fn shared(config: &ServerConfig) -> Result<Arc<Self>, StartError> {
+    pub(crate) fn shared(config: &ServerConfig, runtime: &Handle) -> Result<Arc<Self>, StartError> {
         POOLS.get_or_make(&key_of(config)?, || {
-            let slots: Vec<Arc<Slot>> =
-                (0..config.connections.max(1)).map(|_| Arc::default()).collect();
+            let count = config.connections.max(1);
+            let slots: Arc<[_]> = (0..count).map(|it| Arc::new(Slot::new(it, count))).collect();
             let turns = Arc::new(Semaphore::new(slots.len()));
+            spawn_aside(runtime, "postgres.idle", close_idle(Arc::downgrade(&slots)));
             Ok(Self { server: Arc::new(config.server()?), slots, turns, plans: Arc::default() })
         })
     }
 
     /// Returns the connection with the fewest queries; opens one where a place is idle.
     pub(crate) async fn lease(&self) -> Result<Lease, Failure> {
+        for _ in 0..LEASES {
+            if let Some(lease) = self.try_lease().await? {
+                return Ok(lease);
+            }
+        }
+        Err(Failure::unsent("PostgreSQL: connections were given up for other rows"))
+    }
+
+    /// Does the same; returns none if the connection was given up before it was had.
+    async fn try_lease(&self) -> Result<Option<Lease>, Failure> {
         let mut slots: Vec<&Arc<Slot>> = self.slots.iter().collect();
         slots.sort_by_key(|slot| slot.in_flight.load(Ordering::Relaxed));
         let mut chosen = slots.first().copied();
@@ -80,7 +100,7 @@ impl Pool {
             match slot.look() {
                 Look::Connected(session) => {
                     if let Some(lease) = Counted::new(slot).lease(session) {
-                        return Ok(lease);
+                        return Ok(Some(lease));
                     }
                 }
                 Look::Free => {
@@ -94,22 +114,17 @@ impl Pool {
             return Err(Failure::permanent("the pool has no connections"));
         };
         let counted = Counted::new(chosen);
-        let connected = match chosen.session(self).await {
-            Ok(session) => counted.lease(session).ok_or_else(|| {
-                Failure::unsent("PostgreSQL: the connection was given up for other rows")
-            }),
-            Err(failure) => Err(failure),
-        };
-        let failure = match connected {
-            Ok(lease) => return Ok(lease),
+        let failure = match chosen.session(self).await {
+            Ok(session) => return Ok(counted.lease(session)),
             Err(failure) => failure,
         };
+        drop(counted);
         // A server with too many connections refuses one and leaves those that there are.
         for slot in slots {
             if let Look::Connected(session) = slot.look()
                 && let Some(lease) = Counted::new(slot).lease(session)
             {
-                return Ok(lease);
+                return Ok(Some(lease));
             }
         }
         Err(failure)
@@ -182,11 +197,53 @@ impl Drop for Counted<'_> {
     }
 }
 
+/// Closes connections that nobody has, while there is a pool.
+async fn close_idle(slots: Weak<[Arc<Slot>]>) {
+    loop {
+        sleep(HIGHEST_IDLE / 4).await;
+        let Some(slots) = slots.upgrade() else { return };
+        for slot in slots.iter() {
+            if let Ok(mut state) = slot.state.try_lock() {
+                state.session.take_if(|it| slot.is_worn(it, 0));
+            }
+        }
+    }
+}
+
 impl Slot {
+    fn new(index: usize, count: usize) -> Self {
+        let share = u32::try_from(HIGHEST_AGE.as_secs() / 10 * index as u64 / count as u64);
+        Self {
+            in_flight: AtomicUsize::new(0),
+            state: Mutex::default(),
+            highest_age: HIGHEST_AGE
+                .saturating_sub(Duration::from_secs(share.unwrap_or_default().into())),
+            start: Instant::now(),
+            used: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether a connection is too old, or was idle for too long, and no more than `own` queries
+    /// have it.
+    fn is_worn(&self, session: &Session, own: usize) -> bool {
+        let used = Duration::from_millis(self.used.load(Ordering::Relaxed));
+        let idle = self.start.elapsed().saturating_sub(used).min(session.age());
+        self.in_flight.load(Ordering::SeqCst) <= own
+            && (session.age() > self.highest_age || idle > HIGHEST_IDLE)
+    }
+
+    /// Notes that a query has ended.
+    fn was_used(&self) {
+        let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.used.store(now, Ordering::Relaxed);
+    }
+
     fn look(&self) -> Look {
         let Ok(state) = self.state.try_lock() else { return Look::Busy };
         match &state.session {
-            Some(session) if session.is_open() => Look::Connected(Arc::clone(session)),
+            Some(session) if session.is_open() && !self.is_worn(session, 0) => {
+                Look::Connected(Arc::clone(session))
+            }
             _ if state.not_before.is_some_and(|at| at > Instant::now()) => Look::Busy,
             _ => Look::Free,
         }
@@ -195,7 +252,9 @@ impl Slot {
     /// Returns the connection; makes it if it is not there, after the wait that failures cost.
     async fn session(&self, pool: &Pool) -> Result<Arc<Session>, Failure> {
         let mut state = self.state.lock().await;
-        if let Some(session) = state.session.as_ref().filter(|it| it.is_open()) {
+        // This query is counted.
+        let is_good = |it: &&Arc<Session>| it.is_open() && !self.is_worn(it, 1);
+        if let Some(session) = state.session.as_ref().filter(is_good) {
             return Ok(Arc::clone(session));
         }
         state.session = None;
@@ -209,9 +268,8 @@ impl Slot {
                 Ok(session)
             }
             Err(failure) => {
-                let backoff = FIRST_BACKOFF * 2_u32.pow(state.failures.min(6));
                 state.failures = state.failures.saturating_add(1);
-                state.not_before = Some(Instant::now() + backoff.min(LONGEST_BACKOFF));
+                state.not_before = Some(Instant::now() + pause(state.failures));
                 Err(failure)
             }
         }
@@ -226,6 +284,11 @@ impl Lease {
         let answer = answer.await;
         std::mem::forget(asked);
         answer
+    }
+
+    /// Tells the server to stop, and closes the connection, unless it serves others too.
+    pub(crate) fn give_up(&self) {
+        drop(Asked(self));
     }
 }
 
@@ -249,6 +312,7 @@ impl Deref for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        self.slot.was_used();
         self.slot.in_flight.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Lookup {
     pub(crate) required: Vec<usize>,
     pub(crate) misses: Misses,
     pub(crate) wants_batches: bool,
+    /// Whether the statement only reads.
+    pub(crate) reads: bool,
     pub(crate) most_found: MostFound,
     pub(crate) pool: Arc<Pool>,
     pub(crate) replies: Replies,
@@ -82,6 +84,14 @@ enum Batched {
         /// How far it got, if that is known.
         reached: Option<usize>,
     },
+}
+
+/// What became of rows that were asked for one by one.
+struct Ran {
+    /// The failure of one of them.
+    failed: Option<Failure>,
+    /// Which of them were not answered, and are to be asked for again.
+    again: Vec<bool>,
 }
 
 /// Looks some rows up and replies to all of their calls, whatever happens, but for those that nobody
@@ -204,34 +214,63 @@ impl Lookup {
 
     /// Asks for some rows and replies to their calls, unless all of them share an outcome; returns
     /// the failure of a row that failed alone.
-    async fn look_up(&self, keys: Keys, how: How) -> Result<Option<Failure>, Stop> {
-        let (lease, plan) = self.connect().await.map_err(Stop::Failed)?;
-        let (keys, arguments) = self.convert(&plan, keys)?;
-        let is_together = how == How::Together && keys.len() > 1;
-        if let Some(query) = plan.batched.as_ref().filter(|_| is_together) {
-            let calls = keys.len();
-            match lease.wanted(self.run_batched(&lease, query, &plan, calls, &arguments)).await {
-                Batched::Found(found) => {
-                    drop(lease);
-                    self.reply(found, &keys.attempts)?;
-                    return Ok(None);
-                }
-                Batched::Failed { failure, reached }
-                    if failure.is_of_rows() || failure.is_too_large() =>
+    async fn look_up(&self, mut keys: Keys, how: How) -> Result<Option<Failure>, Stop> {
+        let mut failed = None;
+        // What a table that was changed has made useless is planned and sent again, once.
+        for is_last in [false, true] {
+            let (lease, plan) = self.connect().await.map_err(Stop::Failed)?;
+            let arguments;
+            (keys, arguments) = self.convert(&plan, keys)?;
+            let is_together = how == How::Together && keys.len() > 1;
+            if let Some(query) = plan.batched.as_ref().filter(|_| is_together) {
+                let calls = keys.len();
+                match lease.wanted(self.run_batched(&lease, query, &plan, calls, &arguments)).await
                 {
-                    return Err(Stop::OfRows { keys, failure, reached });
-                }
-                Batched::Failed { failure, .. } => {
-                    if failure.is_stale() {
-                        lease.plans.forget();
+                    Batched::Found(found) => {
+                        drop(lease);
+                        self.reply(found, &keys.attempts)?;
+                        return Ok(None);
                     }
-                    return Err(Stop::Failed(failure));
+                    Batched::Failed { failure, reached } => {
+                        let failure = self.after(&lease, failure);
+                        if !is_last && failure.is_to_be_planned_again(self.reads) {
+                            continue;
+                        }
+                        return Err(if failure.is_of_rows() || failure.is_too_large() {
+                            Stop::OfRows { keys, failure, reached }
+                        } else {
+                            Stop::Failed(failure)
+                        });
+                    }
+                    Batched::Unknown => {}
                 }
-                Batched::Unknown => {}
             }
+            let attempts = &keys.attempts;
+            let run = self.run_single(&lease, &plan, attempts, &arguments, is_last);
+            let ran = lease.wanted(run).await?;
+            failed = failed.or(ran.failed);
+            if !ran.again.contains(&true) {
+                break;
+            }
+            keys = keys.keep(ran.again)?;
         }
-        let attempts = &keys.attempts;
-        Ok(lease.wanted(self.run_single(&lease, &plan, attempts, &arguments)).await?)
+        Ok(failed)
+    }
+
+    /// Sees to the connection of a query that failed, and returns what its calls fail with.
+    fn after(&self, lease: &Lease, failure: Failure) -> Failure {
+        if failure.is_stale() {
+            lease.plans.forget();
+        }
+        if failure.is_too_large() {
+            // What else there is would be read to its end.
+            lease.give_up();
+        }
+        let is_demoted = failure.is_read_only() && !self.reads;
+        if is_demoted || failure.ends_connection() {
+            lease.retire();
+        }
+        if is_demoted { failure.demoted() } else { failure }
     }
 
     async fn connect(&self) -> Result<(Lease, Arc<Plan>), Failure> {
@@ -327,15 +366,16 @@ impl Lookup {
         }
     }
 
-    /// Sends the statement for each row, without waiting for answers in between, and replies;
-    /// returns the failure of one of them.
+    /// Sends the statement for each row, without waiting for answers in between, and replies, but for
+    /// rows that are to be asked for again, unless this `is_last`.
     async fn run_single(
         &self,
-        session: &Session,
+        session: &Lease,
         plan: &Plan,
         attempts: &[AttemptId],
         arguments: &[ArrayRef],
-    ) -> Result<Option<Failure>, TaskError> {
+        is_last: bool,
+    ) -> Result<Ran, TaskError> {
         let calls = attempts.len();
         let sent = (0..calls).map(|row| async move {
             let arguments: Vec<ValueArgument<'_>> = plan
@@ -352,7 +392,7 @@ impl Lookup {
         // may be left of the rows, and a buffer for none would wait for ever.
         let mut answers = pin!(stream::iter(sent).buffered(calls.max(1)));
         let (mut found, mut first) = (self.found(plan, calls), 0);
-        let mut failed = None;
+        let mut ran = Ran { failed: None, again: vec![false; calls] };
         for call in 0..calls {
             let before = found.bytes();
             let read = match session.within_limit(answers.next()).await {
@@ -368,22 +408,28 @@ impl Lookup {
                 Ok(Some(Err(failure))) | Err(failure) => Err(failure),
                 Ok(None) => Err(Failure::unsent("the statement was not sent")),
             };
+            let mut answered = call + 1;
             if let Err(failure) = read {
-                if failure.is_stale() {
-                    session.plans.forget();
+                // After one that found too much, others may be on their way over the connection.
+                let keeps = failure.is_too_large() && answered < calls;
+                let failure = if keeps { failure } else { self.after(session, failure) };
+                if !is_last && failure.is_to_be_planned_again(self.reads) {
+                    ran.again[call] = true;
+                    answered = call;
+                } else {
+                    found.fail(call - first, failure.clone());
+                    ran.failed = Some(failure);
                 }
-                found.fail(call - first, failure.clone());
-                failed = Some(failure);
             }
             // So that a column has room for what a row may find, whatever was found before.
-            if call + 1 == calls || found.bytes() > GROUP_BYTES {
+            if call + 1 == calls || answered == call || found.bytes() > GROUP_BYTES {
                 let rest = self.found(plan, calls - call - 1);
-                found.truncate(call + 1 - first);
-                self.reply(std::mem::replace(&mut found, rest), &attempts[first..=call])?;
+                found.truncate(answered - first);
+                self.reply(std::mem::replace(&mut found, rest), &attempts[first..answered])?;
                 first = call + 1;
             }
         }
-        Ok(failed)
+        Ok(ran)
     }
 
     /// Replies with what was found for some calls.

@@ -6,16 +6,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sparkawait_task::error::StartError;
-use sparkawait_task::supervision::spawn_aside;
-use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
 use tokio::time::timeout;
-use tokio_postgres::{CancelToken, Client, Config};
+use tokio_postgres::{CancelToken, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::postgres::dsn::Dsn;
+use crate::postgres::connect::{Greeting, Opened, Place, Unreachable, connect};
+use crate::postgres::dsn::{Dsn, Wanted};
 use crate::postgres::failure::Failure;
-use crate::tls::{TlsSettings, Trust};
+use crate::tls::TlsSettings;
 
 /// A server and the settings of connections to it.
 #[derive(Clone, PartialEq, Deserialize, Serialize)]
@@ -33,7 +31,7 @@ pub(crate) struct ServerConfig {
     /// What the server allows a statement; `None`: its own setting.
     statement_seconds: Option<f64>,
     /// Whether statements may change data.
-    writes: bool,
+    pub(crate) writes: bool,
     /// Connections in this process.
     pub(crate) connections: usize,
     /// Whether the server keeps prepared statements and settings for a connection.
@@ -59,10 +57,14 @@ impl ServerConfig {
 
     /// Reads the settings.
     pub(crate) fn server(&self) -> Result<Server, StartError> {
-        let (config, trust) = self.read()?;
+        let Dsn { config, trust, wanted } = self.read()?;
         let (limit, silence) = self.limits()?;
+        let is_set = self.prepare && !self.writes && wanted != Wanted::Any;
+        let settings = if is_set { "set default_transaction_read_only = on" } else { "" };
         Ok(Server {
             config,
+            greeting: Greeting { wanted, settings },
+            unreachable: Unreachable::default(),
             tls: MakeRustlsConnect::new(self.tls.config(trust)?),
             keeps_statements: self.prepare,
             begin: if self.prepare { None } else { self.begin() },
@@ -71,12 +73,13 @@ impl ServerConfig {
         })
     }
 
-    /// Reads the address, and which certificates it asks for.
-    fn read(&self) -> Result<(Config, Trust), StartError> {
+    /// Reads the address.
+    fn read(&self) -> Result<Dsn, StartError> {
         let is_certified = self.is_certified || self.tls.is_given();
-        let Dsn { mut config, trust } = Dsn::read(&self.dsn, &self.tls, is_certified)?;
+        let mut dsn = Dsn::read(&self.dsn, &self.tls, is_certified)?;
+        let config = &mut dsn.config;
         if self.prepare {
-            let options = self.options(config.get_options().unwrap_or_default());
+            let options = self.options(config.get_options().unwrap_or_default(), dsn.wanted);
             if !options.is_empty() {
                 config.options(options.trim());
             }
@@ -84,7 +87,7 @@ impl ServerConfig {
         if config.get_application_name().is_none() {
             config.application_name("sparkawait");
         }
-        Ok((config, trust))
+        Ok(dsn)
     }
 
     /// Reads how long to connect, and how long a server may be silent.
@@ -99,10 +102,15 @@ impl ServerConfig {
     }
 
     /// Returns what a connection that keeps its settings is opened with.
-    fn options(&self, given: &str) -> String {
+    fn options(&self, given: &str, wanted: Wanted) -> String {
         let mut options = given.to_owned();
-        if !self.writes {
+        if !self.writes && wanted == Wanted::Any {
             options.push_str(" -c default_transaction_read_only=on");
+        } else if !self.writes {
+            // A primary would be taken for a standby: it is set once the kind of the server is known.
+            // This says nothing, and is there for poolers: they refuse it, and so what is set later,
+            // which they would leave behind for others.
+            options.push_str(" -c default_transaction_deferrable=off");
         }
         if let Some(limit) = self.statement_milliseconds() {
             #[expect(clippy::let_underscore_must_use, reason = "writing to a string cannot fail")]
@@ -129,47 +137,28 @@ impl ServerConfig {
 /// What connections are made with.
 pub(crate) struct Server {
     config: Config,
+    greeting: Greeting,
+    unreachable: Unreachable,
     tls: MakeRustlsConnect,
     /// Whether a connection keeps the statements that were prepared on it.
     pub(crate) keeps_statements: bool,
     /// Opens the transaction of each query, where connections keep no settings.
     pub(crate) begin: Option<String>,
-    /// Longest time to connect in.
-    limit: Duration,
+    /// Longest time to connect to a host in.
+    pub(crate) limit: Duration,
     /// Longest silence of a server that has something to say; it ends statements before that.
     pub(crate) silence: Option<Duration>,
-}
-
-/// A connection.
-pub(crate) struct Opened {
-    pub(crate) client: Client,
-    /// Ends the task that serves it.
-    pub(crate) connection: AbortHandle,
 }
 
 impl Server {
     /// Opens a connection, served by a tokio task of its own until the client is dropped.
     pub(crate) async fn connect(&self) -> Result<Opened, Failure> {
-        let connecting = self.config.connect(self.tls.clone());
-        let Ok(connected) = timeout(self.limit, connecting).await else {
-            return Err(Failure::unsent(format!(
-                "PostgreSQL: connecting took longer than {:?}; see `connect_timeout`",
-                self.limit
-            )));
-        };
-        let (client, connection) = connected.map_err(|error| Failure::of("connecting", &error))?;
-        let connection = spawn_aside(&Handle::current(), "postgres.connection", async move {
-            // Its calls get the error too.
-            if let Err(error) = connection.await {
-                tracing::debug!("a connection to PostgreSQL ended: {error}");
-            }
-        });
-        Ok(Opened { client, connection })
+        connect(&self.config, &self.tls, &self.greeting, self.limit, &self.unreachable).await
     }
 
     /// Asks the server to end what a connection is at; it may be at something else by then.
-    pub(crate) async fn cancel(&self, connection: &CancelToken) {
-        let asked = Box::pin(connection.cancel_query(self.tls.clone()));
+    pub(crate) async fn cancel(&self, connection: &CancelToken, place: &Place) {
+        let asked = Box::pin(place.cancel(connection, &self.tls));
         if !matches!(timeout(self.limit, asked).await, Ok(Ok(()))) {
             tracing::debug!("PostgreSQL could not be asked to end a statement");
         }
@@ -202,6 +191,16 @@ mod tests {
             Some("-c x=y -c default_transaction_read_only=on -c statement_timeout=500ms")
         );
         assert_eq!(server.config.get_application_name(), Some("sparkawait"));
+    }
+
+    #[test]
+    fn a_primary_that_is_asked_for_is_read_only_once_it_is_known_to_be_one() {
+        let server = config("host=a,b target_session_attrs=read-write").server().unwrap();
+
+        let options = "-c default_transaction_deferrable=off -c statement_timeout=500ms";
+        assert_eq!(server.config.get_options(), Some(options));
+        assert_eq!(server.greeting.wanted, Wanted::ReadWrite);
+        assert_eq!(server.greeting.settings, "set default_transaction_read_only = on");
     }
 
     #[test]

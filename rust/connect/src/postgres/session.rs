@@ -15,20 +15,23 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream};
 use sparkawait_task::supervision::spawn_aside;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, timeout};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Column, Error, Row, RowStream};
 
+use crate::postgres::connect::{Opened, Place};
 use crate::postgres::failure::{Failure, STATEMENT};
 use crate::postgres::planned_query::PlannedQuery;
 use crate::postgres::plans::Plans;
-use crate::postgres::server::{Opened, Server};
+use crate::postgres::server::Server;
 
 /// A connection and what is known on it.
 pub(crate) struct Session {
@@ -37,8 +40,14 @@ pub(crate) struct Session {
     server: Arc<Server>,
     /// Ends the connection, whatever it is at.
     connection: AbortHandle,
-    /// Whether that was done, or is about to be.
+    /// Where it leads.
+    place: Place,
+    /// When it was opened.
+    opened: Instant,
+    /// Whether the connection was ended, or is about to be.
     is_given_up: AtomicBool,
+    /// Whether it is left to those who have it.
+    is_retired: AtomicBool,
     /// How often it has said something.
     heard: AtomicU64,
     /// Held while the parts of a transaction are sent, so that no other comes between.
@@ -63,7 +72,10 @@ impl Session {
             plans,
             server,
             connection: opened.connection,
+            place: opened.place,
+            opened: Instant::now(),
             is_given_up: AtomicBool::new(false),
+            is_retired: AtomicBool::new(false),
             heard: AtomicU64::new(0),
             order: Mutex::default(),
         }
@@ -71,7 +83,18 @@ impl Session {
 
     /// Returns whether queries can be sent.
     pub(crate) fn is_open(&self) -> bool {
-        !self.client.is_closed() && !self.is_given_up()
+        let is_retired = self.is_retired.load(Ordering::SeqCst);
+        !self.client.is_closed() && !self.is_given_up() && !is_retired
+    }
+
+    /// How long it has been open.
+    pub(crate) fn age(&self) -> Duration {
+        self.opened.elapsed()
+    }
+
+    /// Leaves the connection to those who have it: it is of no use to others.
+    pub(crate) fn retire(&self) {
+        self.is_retired.store(true, Ordering::SeqCst);
     }
 
     /// Returns whether the connection is being closed.
@@ -79,20 +102,42 @@ impl Session {
         self.is_given_up.load(Ordering::SeqCst)
     }
 
-    /// Closes the connection and tells the server to end what it is at, if `is_alone` then still
+    /// Tells the server to end what it is at and closes the connection, if `is_alone` then still
     /// says that nobody else uses it.
-    pub(crate) fn give_up_if(&self, is_alone: impl FnOnce() -> bool) {
+    pub(crate) fn give_up_if(self: &Arc<Self>, is_alone: impl FnOnce() -> bool) {
         self.is_given_up.store(true, Ordering::SeqCst);
         let runtime = Handle::try_current();
         if !is_alone() {
             self.is_given_up.store(false, Ordering::SeqCst);
             return;
         }
+        match runtime {
+            Ok(runtime) => drop(spawn_aside(&runtime, "postgres.cancel", Arc::clone(self).end())),
+            Err(_) => self.connection.abort(),
+        }
+    }
+
+    /// Has the server end all that was sent, and closes the connection.
+    ///
+    /// A server does not notice a closed connection while it has nothing to say, and a pooler knows
+    /// what to cancel only while its client is there. So the connection is closed when what was
+    /// sent has ended, if that is before the time to connect is over.
+    async fn end(self: Arc<Self>) {
+        const TURN: Duration = Duration::from_millis(20);
+        let token = self.client.cancel_token();
+        let all_ended = async {
+            // Answered behind all others.
+            let mut last = pin!(self.client.batch_execute(""));
+            while let Err(Elapsed { .. }) = timeout(TURN, last.as_mut()).await {
+                // One statement each time.
+                self.server.cancel(&token, &self.place).await;
+            }
+        };
+        let is_ended = timeout(self.server.limit, all_ended).await.is_ok();
         self.connection.abort();
-        // A server does not notice by itself while it has nothing to say.
-        if let Ok(runtime) = runtime {
-            let (token, server) = (self.client.cancel_token(), Arc::clone(&self.server));
-            spawn_aside(&runtime, "postgres.cancel", async move { server.cancel(&token).await });
+        if !is_ended {
+            // A server that has its client no more ends it with the statement.
+            self.server.cancel(&token, &self.place).await;
         }
     }
 
@@ -206,7 +251,7 @@ impl Answer<'_> {
         if row.columns().iter().map(Column::type_).eq(wanted) {
             return Ok(());
         }
-        Err(Failure::stale("the columns of the statement have other types"))
+        Err(Failure::stale_answer("the columns of the statement have other types"))
     }
 }
 

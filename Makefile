@@ -276,7 +276,7 @@ bench-baseline: count-instructions ## count the instructions of each layer and w
 lock: $(VENV)/.packages ## write requirements/*.lock anew from pyproject.toml
 	$(PY) -m venv target/uv
 	target/uv/bin/pip install --quiet uv
-	for group in dev $(OLDER) java wheel docs workflows notebooks $(COMPARED); do \
+	for group in dev demo-alone $(OLDER) java wheel docs workflows notebooks $(COMPARED); do \
 		target/uv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.10 --group $$group \
 			--generate-hashes --no-emit-index-url --no-header --no-annotate --output-file requirements/$$group.lock; \
 	done
@@ -330,10 +330,22 @@ $(VENV)/.servers: tools/install-servers | $(VENV)/.packages
 	tools/install-servers
 	@touch $@
 
+# What the demo needs, in versions that developers have, too.
+$(VENV)/.demo-packages: requirements/demo-alone.lock | need-rust
+	@tools/need-python $(PYTHON)
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) $(PIP_INSTALL) --requirement requirements/demo-alone.lock
+	@$(call tell_path,$(PY))
+	@touch $@
+
 # One file of the extension module serves all profiles, so the stamp of one removes the others';
-# Cargo keeps all builds. A demo without a release build is content with a quicker one.
-$(VENV)/.dev $(VENV)/.demo $(VENV)/.release: $(VENV)/.%: $(VENV)/.packages $(RUST_SOURCES)
-	$(VENV)/bin/maturin develop --quiet --locked --skip-install --profile $*
+# Cargo keeps all builds. A demo without a release build is content with a quicker one, and with the
+# connector that it uses.
+$(VENV)/.dev $(VENV)/.release: $(VENV)/.packages
+$(VENV)/.demo: $(or $(wildcard $(VENV)/.packages),$(VENV)/.demo-packages)
+$(VENV)/.demo: FEATURES := --no-default-features --features http
+$(VENV)/.dev $(VENV)/.demo $(VENV)/.release: $(VENV)/.%: $(RUST_SOURCES)
+	$(VENV)/bin/maturin develop --quiet --locked --skip-install --profile $* $(FEATURES)
 	@rm -f $(VENV)/.dev $(VENV)/.demo $(VENV)/.release
 	@touch $@
 

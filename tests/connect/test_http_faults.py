@@ -258,7 +258,8 @@ def silent() -> Iterator[LookupServer]:
 
 
 def test_calls_in_flight_end_with_the_iterator(server, silent):
-    function = sa.http.get("{url}", "n bigint", client=sa.http.Client(proxy=False))
+    options = {"client": sa.http.Client(proxy=False), "allow_hosts": [server.url, silent.url]}
+    function = sa.http.get("{url}", "n bigint", **options)
     urls = urls_of(f"{server.url}/numbers/0", silent)
     out = sa.arrow.unordered_wait([urls], function, warm_up=False)
     assert next(out)["n"].to_pylist() == [0]
@@ -274,7 +275,8 @@ def test_calls_in_flight_over_http2_end_with_the_iterator(tmp_path, silent):
     lines = f"""location /quick {{ return 200 '{{"n": 0}}'; }}
         location /numbers/ {{ proxy_pass {silent.url}; }}"""
     with Nginx(tmp_path, lines, listen="http2") as nginx:
-        function = sa.http.get("{url}", "n bigint", client=sa.http.Client(proxy=False, version="2"))
+        client = sa.http.Client(proxy=False, version="2")
+        function = sa.http.get("{url}", "n bigint", client=client, allow_hosts=[nginx.url])
         urls = urls_of(f"{nginx.url}/quick", silent, nginx.url)
         out = sa.arrow.unordered_wait([urls], function, warm_up=False)
         assert next(out)["n"].to_pylist() == [0]
@@ -292,7 +294,8 @@ def test_calls_in_flight_end_with_the_row_that_fails_the_task(silent):
         return 400, {}, b""
 
     with ScriptedServer(answer) as broken:
-        function = sa.http.get("{url}", "n bigint", client=sa.http.Client(proxy=False))
+        options = {"client": sa.http.Client(proxy=False), "allow_hosts": [broken.url, silent.url]}
+        function = sa.http.get("{url}", "n bigint", **options)
         out = sa.arrow.unordered_wait([urls_of(broken.url, silent)], function, warm_up=False)
         with pytest.raises(sa.AsyncFunctionError, match="400 Bad Request"):
             list(out)

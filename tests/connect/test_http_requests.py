@@ -175,7 +175,7 @@ def test_a_value_that_would_leave_its_place_fails_its_row_alone():
 
 def test_a_query_joins_that_of_a_row():
     with ScriptedServer(answer_found) as server:
-        function = request("GET", "{url}", query={"k": "{id}"})
+        function = request("GET", "{url}", query={"k": "{id}"}, allow_hosts=[server.url])
         run(function, {"url": [f"{server.url}/a?o=1#f", f"{server.url}/b"], "id": ["x&", "y"]})
     assert sorted(server.targets) == ["/a?o=1&k=x%26", "/b?k=y"]
 

@@ -15,16 +15,16 @@ LAYERS = {
     "sparkawait-runtime": ({"sparkawait-core"}, {"arrow", "pyo3"}),
     "sparkawait-task": (
         {"sparkawait-core", "sparkawait-arrow", "sparkawait-runtime"},
-        {"pyo3", "hyper", "redis", "reqwest", "rustls", "serde"},
+        {"pyo3", "hyper", "redis", "rustls", "serde"},
     ),
     "sparkawait-holder": (
         {*BELOW_FUNCTIONS, "sparkawait-wire"},
-        {"pyo3", "hyper", "redis", "reqwest", "rustls", "serde"},
+        {"pyo3", "hyper", "redis", "rustls", "serde"},
     ),
     "sparkawait-connect": (BELOW_FUNCTIONS, {"pyo3"}),
     "sparkawait-wire": ({"sparkawait-core"}, {"tokio", "arrow", "pyo3"}),
-    "sparkawait-testing": (BELOW_FUNCTIONS, {"pyo3", "redis", "reqwest", "rustls"}),
-    "sparkawait-simulation": (BELOW_FUNCTIONS, {"pyo3", "hyper", "redis", "reqwest", "rustls"}),
+    "sparkawait-testing": (BELOW_FUNCTIONS, {"pyo3", "redis", "rustls"}),
+    "sparkawait-simulation": (BELOW_FUNCTIONS, {"pyo3", "hyper", "redis", "rustls"}),
     "sparkawait-macros": (set(), {"tokio", "arrow", "pyo3"}),
     "sparkawait-python": (
         {

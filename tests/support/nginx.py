@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import http.client
+import signal
 from pathlib import Path
 
 from tests.support.certificates import Certificates
@@ -12,7 +13,7 @@ from tests.support.servers import LOOPBACK, Server, find_program, free_port
 __all__ = ["Nginx"]
 
 CONFIGURATION = """
-daemon off; master_process off; pid {directory}/nginx.pid; error_log stderr warn;
+daemon off; {master} pid {directory}/nginx.pid; error_log stderr warn;
 events {{ worker_connections 2048; }}
 http {{
     log_format line '{log}';
@@ -46,6 +47,7 @@ class Nginx(Server):
         certificates: Makes it speak TLS.
         listen: Further words of ``listen``, such as ``"http2"``.
         log: What the access log says of a request, with nginx's variables.
+        can_reload: Has a master process, which `reload` needs.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Nginx(Server):
         certificates: Certificates | None = None,
         listen: str = "",
         log: str = "$request",
+        can_reload: bool = False,
     ) -> None:
         port = free_port()
         self.control = free_port()
@@ -76,12 +79,18 @@ class Nginx(Server):
                 tls=tls,
                 server=server,
                 log=log,
+                master="worker_processes 1;" if can_reload else "master_process off;",
             )
         )
         command = [find_program("nginx"), "-p", str(directory), "-c", str(configuration)]
         super().__init__(command, port, directory)
         scheme = "http" if certificates is None else "https"
         self.url = f"{scheme}://localhost:{port}"
+
+    def reload(self) -> None:
+        """Has new workers take the connections; the old ones end as soon as they are idle."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGHUP)
 
     @property
     def requests(self) -> list[str]:

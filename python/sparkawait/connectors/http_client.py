@@ -33,15 +33,14 @@ class Client:
     Args:
         connect_timeout: Longest time for making a connection: a text with a unit, a timedelta or
             seconds.
-        read_timeout: Longest time without a byte from the server. A model that answers after a
-            minute needs a longer one, or streams.
+        read_timeout: Longest time without a byte of a response; ``None``: any, as long as the
+            server is there. A server that is gone is found by its connection.
         max_reply_bytes: Longest body, after decompression: an int of bytes, or a text (powers of
             1024).
         redirects: Most redirects to follow.
         version: ``"auto"``: what TLS negotiates, else HTTP/1.1; or ``"1.1"`` or ``"2"``.
-        streams_per_connection: Most requests at a time over one connection of HTTP/2, beyond which
-            another connection is made. No more than the server allows, or requests wait for one
-            another in the client; few servers allow less than 100.
+        streams_per_connection: Most requests at a time over one connection of HTTP/2, if the server
+            allows as many, beyond which another connection is made.
         gzip: Whether to ask for compressed responses.
         proxy: The URL of a proxy; ``None`` for what the environment says (``HTTPS_PROXY``,
             ``NO_PROXY`` and the like), ``False`` for none.
@@ -61,7 +60,7 @@ class Client:
     """
 
     connect_timeout: Duration = "10s"
-    read_timeout: Duration = "30s"
+    read_timeout: Duration | None = None
     max_reply_bytes: Size = "16 MB"
     redirects: int = 5
     version: Literal["auto", "1.1", "2"] = "auto"
@@ -76,8 +75,9 @@ class Client:
     def __post_init__(self) -> None:
         """Checks the values; each is kept in one form."""
         for name in ("connect_timeout", "read_timeout"):
-            seconds = positive_duration(getattr(self, name), name)
-            object.__setattr__(self, name, seconds)
+            value = getattr(self, name)
+            if value is not None or name == "connect_timeout":
+                object.__setattr__(self, name, positive_duration(value, name))
         most = size(self.max_reply_bytes, "max_reply_bytes")
         object.__setattr__(self, "max_reply_bytes", most)
         integer(self.redirects, "redirects", 0, _MAX_REDIRECTS)

@@ -20,16 +20,26 @@ mod call;
 mod client;
 mod clients;
 mod config;
+mod connect;
 mod engine;
 pub(crate) mod failure;
+mod guard;
+mod gzip;
 mod hosts;
+mod http1;
+mod http2;
 mod json_cells;
 mod json_text;
+mod place;
 mod protocol;
+mod proxies;
 mod redirects;
+mod reply;
 mod request;
 mod results;
 mod variant;
+mod watch;
+mod wire;
 
 use std::sync::Arc;
 
@@ -50,8 +60,10 @@ use self::config::Returns;
 use self::engine::Engine;
 use self::failure::host_label;
 use self::hosts::AllowedHosts;
+use self::redirects::RedirectRules;
 use self::request::{RequestTemplates, retry_statuses};
 use self::results::ResponseColumns;
+use self::watch::Clock;
 use crate::reply_budget::ReplyBudget;
 
 impl HttpConfig {
@@ -66,13 +78,13 @@ impl HttpConfig {
             reads_body: self.returns != Returns::Nothing,
             max_response_bytes: self.max_response_bytes,
             response_headers: call::header_names(&self.response_headers)?,
-            redirects: self.redirects,
-            allowed,
+            redirects: RedirectRules { most: self.redirects, allowed },
             retry_statuses: retry_statuses(self),
             pauses,
             reads_limits: pauses && wants_limits,
             host: host_label(&self.url),
             budget: ReplyBudget::of_task(),
+            clock: Clock::new(self.client.silence()?),
         })
     }
 

@@ -10,14 +10,23 @@
 //! address could not hold it as it is. Only a column that the address begins
 //! with stands for scheme and host, or the whole of it, and is taken as it is.
 
+use std::sync::{Arc, OnceLock};
+
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::Url;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Bytes, BytesMut};
+use http::HeaderValue;
+use http::uri::PathAndQuery;
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use sparkawait_task::error::StartError;
+use url::{Position, Url};
 
+use super::clients::Clients;
 use super::failure::{Failed, bad_request};
 use super::hosts::AllowedHosts;
+use super::place::Place as Server;
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
 
 /// Where a template turns from a host to a path, from segment to segment, to the query.
@@ -174,6 +183,26 @@ pub(super) struct Address {
     /// own, or a fragment may be behind it.
     is_query_apart: bool,
     allowed: Option<AllowedHosts>,
+    /// Whether rows name hosts, and nobody has said which they may.
+    is_host_of_row: bool,
+    /// What the addresses of all rows have in front of their path.
+    server: Option<FixedServer>,
+}
+
+/// A server that all rows call; what they say is written into the path as it is.
+struct FixedServer {
+    url: Url,
+    /// The first part of the path.
+    path: usize,
+    found: OnceLock<Option<Arc<Server>>>,
+}
+
+/// Where a request goes.
+pub(super) struct Target {
+    pub(super) server: Arc<Server>,
+    pub(super) path: PathAndQuery,
+    /// Of a user's name and password in the address.
+    pub(super) authorization: Option<HeaderValue>,
 }
 
 impl Address {
@@ -201,9 +230,11 @@ impl Address {
             parameters.push((start, Template::parse(value, "query")?.bind(schema)?));
             separator = "&";
         }
+        let is_host_of_row = allowed.is_none() && names_host(&parts);
+        let server = fixed_server(&parts, allowed.as_ref()).filter(|_| !is_query_apart);
         let bind = |(place, part): (Place, Template)| Ok((place, part.bind(schema)?));
         let parts = parts.into_iter().map(bind).collect::<Result<_, StartError>>()?;
-        Ok(Self { parts, query: parameters, is_query_apart, allowed })
+        Ok(Self { parts, query: parameters, is_query_apart, allowed, is_host_of_row, server })
     }
 
     /// The columns in it.
@@ -225,8 +256,76 @@ impl Address {
             parts: parts.collect::<Result<_, StartError>>()?,
             query: query.collect::<Result<_, StartError>>()?,
             text: Vec::new(),
+            paths: BytesMut::new(),
         })
     }
+}
+
+/// Whether a column stands in the host of an address, and not in its port alone.
+fn names_host(parts: &[(Place, Template)]) -> bool {
+    parts.iter().any(|(place, part)| match place {
+        Place::Base { .. } => true,
+        Place::Authority => {
+            let pieces = part.divide(&['@']);
+            let host = pieces.last().map(|it| it.divide(&[':'])).unwrap_or_default();
+            // The last colon that is followed by something is that of the port.
+            let has_port = host.len() > 2 && host[host.len() - 2].as_literal() == Some(":");
+            let host = if has_port { &host[..host.len() - 2] } else { &host[..] };
+            host.iter().any(|it| it.columns().next().is_some())
+        }
+        Place::Segment | Place::Other => false,
+    })
+}
+
+/// Returns the server of an address that no column is in, if its path is one that can be sent as it
+/// is written.
+fn fixed_server(
+    parts: &[(Place, Template)],
+    allowed: Option<&AllowedHosts>,
+) -> Option<FixedServer> {
+    let mut authorities = parts.iter().enumerate().filter(|(_, (it, _))| *it == Place::Authority);
+    let (at, (_, authority)) = authorities.next()?;
+    let scheme: Option<String> =
+        parts[..at].iter().map(|(_, it)| it.as_literal()).collect::<Option<_>>();
+    let url = Url::parse(&format!("{}{}/", scheme?, authority.as_literal()?)).ok()?;
+    let is_plain = parts[at + 1..].iter().all(|(place, part)| {
+        let is_plain = |text: &str| text.bytes().all(is_plain);
+        part.texts().all(is_plain) && (*place == Place::Segment || !has_dots(part))
+    });
+    let is_server = matches!(url.scheme(), "http" | "https") && url.has_host();
+    let has_user = !url.username().is_empty() || url.password().is_some();
+    let is_allowed = allowed.is_none_or(|it| it.refusal(&url).is_none());
+    let is_fixed = is_plain && is_server && is_allowed && !has_user;
+    is_fixed.then(|| FixedServer { url, path: at + 1, found: OnceLock::new() })
+}
+
+/// Whether readers of addresses leave a character as it is, in a path and in a query.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&()*+,;=:@/?".contains(&byte)
+}
+
+/// Whether segments of a text may be `.` or `..`, which such readers would follow.
+fn has_dots(part: &Template) -> bool {
+    part.texts().any(|text| text.contains("/.") || text.starts_with('.'))
+}
+
+/// Returns path and query of an address.
+pub(super) fn path_of(url: &Url) -> Option<PathAndQuery> {
+    PathAndQuery::try_from(&url[Position::BeforePath..Position::AfterQuery]).ok()
+}
+
+/// Returns what a user's name and password in an address say.
+fn authorization(url: &Url) -> Option<HeaderValue> {
+    let (user, password) = (url.username(), url.password());
+    if user.is_empty() && password.is_none() {
+        return None;
+    }
+    let mut text: Vec<u8> = percent_decode_str(user).collect();
+    text.push(b':');
+    text.extend(percent_decode_str(password.unwrap_or_default()));
+    let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(text))).ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }
 
 /// The addresses of the rows of one batch.
@@ -236,11 +335,56 @@ pub(super) struct AddressRows<'a> {
     query: Vec<(&'a [u8], TemplateRows<'a>)>,
     /// Kept for its memory.
     text: Vec<u8>,
+    /// What paths share the memory of.
+    paths: BytesMut,
 }
 
 impl AddressRows<'_> {
+    /// Returns where the request of `row` goes; `None` if one of its columns is null.
+    pub(super) fn target(
+        &mut self,
+        clients: &Clients,
+        row: usize,
+    ) -> Result<Option<Target>, Failed> {
+        let address = self.address;
+        let Some(fixed) = &address.server else {
+            let Some(url) = self.url(row)? else { return Ok(None) };
+            let target = clients.place(&url, address.is_host_of_row).zip(path_of(&url));
+            let (server, path) = target.ok_or_else(no_request)?;
+            return Ok(Some(Target { server, path, authorization: authorization(&url) }));
+        };
+        let server = fixed.found.get_or_init(|| clients.place(&fixed.url, false));
+        let server = Arc::clone(server.as_ref().ok_or_else(no_request)?);
+        let Some(path) = self.path(fixed.path, row)? else { return Ok(None) };
+        let path = PathAndQuery::from_maybe_shared(path).map_err(|_| no_request())?;
+        Ok(Some(Target { server, path, authorization: None }))
+    }
+
+    /// Returns path and query of `row`, whose first part it is said; `None` if a column is null.
+    fn path(&mut self, first: usize, row: usize) -> Result<Option<Bytes>, Failed> {
+        self.text.clear();
+        for (place, part) in &self.parts[first..] {
+            let start = self.text.len();
+            if !part.write(row, Escape::Percent, &mut self.text) {
+                return Ok(None);
+            }
+            check(*place, &self.text[start..])?;
+        }
+        for (start, value) in &self.query {
+            self.text.extend_from_slice(start);
+            if !value.write(row, Escape::Percent, &mut self.text) {
+                return Ok(None);
+            }
+        }
+        if self.text.first() != Some(&b'/') {
+            self.paths.extend_from_slice(b"/");
+        }
+        self.paths.extend_from_slice(&self.text);
+        Ok(Some(self.paths.split().freeze()))
+    }
+
     /// Returns the address of `row`; `None` if one of its columns is null.
-    pub(super) fn url(&mut self, row: usize) -> Result<Option<Url>, Failed> {
+    fn url(&mut self, row: usize) -> Result<Option<Url>, Failed> {
         self.text.clear();
         for (place, part) in &self.parts {
             let start = self.text.len();
@@ -282,6 +426,10 @@ impl AddressRows<'_> {
         }
         Ok(Some(url))
     }
+}
+
+fn no_request() -> Failed {
+    bad_request("the row's values make no HTTP request")
 }
 
 /// Refuses what would not stay in its place, or not as it is.

@@ -4,15 +4,20 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Request, Response, StatusCode, Version};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::{Method, StatusCode};
+use sparkawait_core::operator::AttemptId;
 use sparkawait_core::policy::LimitLeft;
-use sparkawait_task::error::StartError;
+use sparkawait_task::error::{StartError, TaskError};
 
-use super::clients::{Clients, Stream};
-use super::failure::{Failed, RetryStatuses, status_failure, too_large, transport_failure};
-use super::hosts::AllowedHosts;
-use super::redirects::Redirects;
+use super::clients::Clients;
+use super::failure::{
+    Broken, Failed, RetryStatuses, broke_off, silent, status_failure, too_large, transport_failure,
+};
+use super::http2;
+use super::redirects::RedirectRules;
+use super::reply::{Cut, Outgoing, Reply};
+use super::watch::{Clock, Watch};
 use crate::limit_headers::{LimitHeaders, tells_of_limit};
 use crate::reply_budget::{ReplyBudget, Share};
 
@@ -22,6 +27,10 @@ const KEPT_OF_FAILURE: usize = 4096;
 /// Bytes of a body that nobody wants that are read, so that the connection serves the next call.
 const READ_OF_FAILURE: usize = 256 << 10;
 
+/// Most times that a request is sent again that no server took: each time another connection ends
+/// under it, or has no room.
+const MOST_RESENDS: usize = 5;
+
 /// What is made of a response.
 pub(super) struct CallRules {
     pub(super) success: Vec<(u16, u16)>,
@@ -29,10 +38,7 @@ pub(super) struct CallRules {
     pub(super) reads_body: bool,
     pub(super) max_response_bytes: usize,
     pub(super) response_headers: Vec<HeaderName>,
-    /// Most redirections to follow.
-    pub(super) redirects: usize,
-    /// The hosts that they may lead to; any if there are none.
-    pub(super) allowed: Option<AllowedHosts>,
+    pub(super) redirects: RedirectRules,
     pub(super) retry_statuses: RetryStatuses,
     /// Whether all rows of a channel call one server, so that none does while that asks for it.
     pub(super) pauses: bool,
@@ -42,6 +48,8 @@ pub(super) struct CallRules {
     pub(super) host: String,
     /// What the bodies that are read come to together.
     pub(super) budget: Arc<ReplyBudget>,
+    /// How long a server may be silent.
+    pub(super) clock: Clock,
 }
 
 /// The end of a call.
@@ -82,6 +90,17 @@ impl Outcome {
     }
 }
 
+/// Fails if a call has ended that ends its task.
+pub(super) fn ends_task(ended: &[(AttemptId, Outcome)]) -> Result<(), TaskError> {
+    let is_fatal = |(_, outcome): &&(AttemptId, Outcome)| matches!(outcome, Outcome::Failed(failed) if failed.ends_task);
+    match ended.iter().find(is_fatal) {
+        Some((_, Outcome::Failed(failed))) => {
+            Err(StartError::option(failed.failure.message.clone()).into())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Reads names of headers.
 pub(super) fn header_names(names: &[String]) -> Result<Vec<HeaderName>, StartError> {
     let read = |name: &String| {
@@ -95,13 +114,14 @@ pub(super) fn header_names(names: &[String]) -> Result<Vec<HeaderName>, StartErr
 pub(super) async fn call<T>(
     clients: Arc<Clients>,
     rules: Arc<CallRules>,
+    watch: Arc<Watch>,
     name: T,
-    request: Request,
+    request: Outgoing,
 ) -> EndedCall<T> {
-    let (outcome, left) = match exchange(&clients, &rules, request).await {
-        Ok((response, _stream)) => {
-            let left = rules.left(response.headers());
-            (receive(&rules, response).await, left)
+    let (outcome, left) = match exchange(&clients, &rules, &watch, request).await {
+        Ok(reply) => {
+            let left = rules.left(&reply.headers);
+            (receive(&rules, &watch, reply).await, left)
         }
         Err(failed) => (Err(failed), Vec::new()),
     };
@@ -109,47 +129,95 @@ pub(super) async fn call<T>(
     EndedCall { name, outcome, left }
 }
 
-/// Sends a request, and those that it is redirected to; returns the last response, and the stream
-/// that it has until it was read.
+/// Sends a request, and those that it is redirected to; returns the last response.
 async fn exchange(
     clients: &Arc<Clients>,
     rules: &CallRules,
-    mut request: Request,
-) -> Result<(Response, Stream), Failed> {
-    let mut redirects = Redirects::new(&request, rules.redirects);
+    watch: &Watch,
+    mut request: Outgoing,
+) -> Result<Reply, Failed> {
+    let mut followed = 0;
     loop {
-        let (client, mut stream) = clients.take(request.url()).await;
-        let sent = stream.send(client.execute(request)).await;
-        let response = sent.map_err(|error| rules.broken(error))?;
-        let allowed = rules.allowed.as_ref();
-        let next = redirects.as_mut().map(|it| it.next(&rules.host, allowed, &response));
-        let next = next.transpose()?;
-        let Some(next) = next.flatten() else { return Ok((response, stream)) };
-        let _ = read_start(response).await;
+        let reply = send(clients, rules, watch, &request).await?;
+        let next = rules.redirects.next(clients, &rules.host, &request, &reply, followed)?;
+        let Some(next) = next else { return Ok(reply) };
+        let _ = read_start(rules, watch, reply).await;
         request = next;
+        followed += 1;
     }
 }
 
-async fn receive(rules: &CallRules, response: Response) -> Result<Outcome, Failed> {
-    let status = response.status();
+/// Sends a request, and sends it again where nothing can have been done about it, or where doing it
+/// twice is harmless and a connection that was kept has ended under it. Nobody hears of that: no
+/// server was asked in vain, and no attempt is counted.
+async fn send(
+    clients: &Arc<Clients>,
+    rules: &CallRules,
+    watch: &Watch,
+    request: &Outgoing,
+) -> Result<Reply, Failed> {
+    let careful = !rules.retry_statuses.is_keyed && !is_harmless(&request.method);
+    let broken = |broken| transport_failure(&rules.host, request, broken);
+    let (mut is_new, mut resends) = (false, 0);
+    loop {
+        let taken = clients.take(&request.place, is_new, careful).await;
+        let taken = taken.map_err(|error| broken(Broken::NoConnection(error)))?;
+        let most = rules.max_response_bytes;
+        let error = match request.over(taken, clients, most, &rules.clock, watch).await {
+            Ok(reply) => return Ok(reply),
+            Err(error) => error,
+        };
+        let is_again = match &error {
+            // It had not begun to leave when the server closed a connection that was kept.
+            Broken::OfLine { lost, idle_since: Some(_) } if !lost.was_sent => true,
+            Broken::OfLine { lost, idle_since: idle_since @ Some(_) }
+                if !lost.has_answer && !careful && !is_new =>
+            {
+                request.place.state().drop_before(*idle_since);
+                is_new = true;
+                true
+            }
+            Broken::OfStream(http2::Broken::NotTaken) => true,
+            Broken::OfStream(http2::Broken::Lost(error))
+                if error.is_io() && !careful && !is_new =>
+            {
+                is_new = true;
+                true
+            }
+            _ => false,
+        };
+        resends += 1;
+        if !is_again || (resends > MOST_RESENDS && matches!(error, Broken::OfStream(_))) {
+            return Err(broken(error));
+        }
+    }
+}
+
+/// Whether two requests of a method do what one does.
+fn is_harmless(method: &Method) -> bool {
+    method.is_idempotent()
+}
+
+async fn receive(rules: &CallRules, watch: &Watch, reply: Reply) -> Result<Outcome, Failed> {
+    let status = reply.status;
     let code = status.as_u16();
     if rules.missing.contains(&code) {
-        let _ = read_start(response).await;
+        let _ = read_start(rules, watch, reply).await;
         return Ok(Outcome::Missed);
     }
     if !rules.success.iter().any(|(first, last)| (*first..=*last).contains(&code)) {
-        let headers = response.headers().clone();
-        let body = read_start(response).await;
+        let headers = reply.headers.clone();
+        let body = read_start(rules, watch, reply).await;
         let failed = status_failure(&rules.host, status, &headers, &body, &rules.retry_statuses);
         return Err(Failed { pause: failed.pause.filter(|_| rules.pauses), ..failed });
     }
     if rules.reads_body && matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT) {
         return Ok(Outcome::Missed);
     }
-    let values = rules.response_headers.iter().map(|name| response.headers().get(name).cloned());
+    let values = rules.response_headers.iter().map(|name| reply.headers.get(name).cloned());
     let headers = values.collect();
     let mut share = rules.budget.share();
-    let body = read(rules, response, rules.max_response_bytes, &mut share).await?;
+    let body = read(rules, watch, reply, &mut share).await?;
     let (body, share) =
         if rules.reads_body { (body, share) } else { (Bytes::new(), rules.budget.share()) };
     Ok(Outcome::Found(Found { status: code, headers, body, _share: Arc::new(share) }))
@@ -164,21 +232,15 @@ impl CallRules {
         }
         LimitHeaders::of_response(headers).tightest().collect()
     }
-
-    /// Makes the failure of a call that got no whole response.
-    fn broken(&self, error: reqwest::Error) -> Failed {
-        transport_failure(&self.host, error)
-    }
 }
 
 /// Reads the start of a body, and the rest of it too if that is not long.
-async fn read_start(mut response: Response) -> Vec<u8> {
-    let length = response.content_length();
-    let is_long = length.is_some_and(|length| length > READ_OF_FAILURE as u64);
+async fn read_start(rules: &CallRules, watch: &Watch, mut reply: Reply) -> Vec<u8> {
+    let is_long = reply.length.is_some_and(|length| length > READ_OF_FAILURE as u64);
     let most = if is_long { KEPT_OF_FAILURE } else { READ_OF_FAILURE };
     let (mut start, mut read) = (Vec::new(), 0);
     while read < most
-        && let Ok(Some(chunk)) = response.chunk().await
+        && let Ok(Some(chunk)) = reply.chunk(&rules.clock, watch).await
     {
         read += chunk.len();
         let wanted = chunk.len().min(KEPT_OF_FAILURE - start.len());
@@ -187,38 +249,53 @@ async fn read_start(mut response: Response) -> Vec<u8> {
     start
 }
 
-/// Reads a body of at most `limit` bytes, counted after decompression.
+/// Reads a body of so many bytes at most, counted after it was unpacked.
 ///
 /// What comes in several pieces has a share of the task's budget: while that is spent, no more of it
-/// is read. Over HTTP/2 it goes on, because streams that are not read hold up the others of their
-/// connection, those that would give their share back included.
+/// is read, and the server is not to blame for that time. Over HTTP/2 it goes on, because streams
+/// that are not read hold up the others of their connection, those that would give their share back
+/// included.
 async fn read(
     rules: &CallRules,
-    mut response: Response,
-    limit: usize,
+    watch: &Watch,
+    mut reply: Reply,
     share: &mut Share,
 ) -> Result<Bytes, Failed> {
-    let waits = response.version() != Version::HTTP_2;
-    let broken = |error| rules.broken(error);
-    if response.content_length().is_some_and(|length| length > limit as u64) {
-        return Err(too_large(&rules.host, limit));
+    let limit = rules.max_response_bytes;
+    let waits = reply.may_wait();
+    let beyond = || too_large(&rules.host, limit);
+    if reply.length.is_some_and(|length| length > limit as u64) {
+        return Err(beyond());
     }
-    let Some(first) = response.chunk().await.map_err(broken)? else { return Ok(Bytes::new()) };
+    let Some(first) = next(rules, watch, &mut reply).await? else { return Ok(Bytes::new()) };
     if first.len() > limit {
-        return Err(too_large(&rules.host, limit));
+        return Err(beyond());
     }
-    let Some(second) = response.chunk().await.map_err(broken)? else { return Ok(first) };
+    let Some(second) = next(rules, watch, &mut reply).await? else { return Ok(first) };
     let mut whole = BytesMut::from(first);
-    let mut next = Some(second);
-    while let Some(chunk) = next {
-        if whole.len() + chunk.len() > limit {
-            return Err(too_large(&rules.host, limit));
+    let mut chunk = Some(second);
+    while let Some(bytes) = chunk {
+        if whole.len() + bytes.len() > limit {
+            return Err(beyond());
         }
         if waits {
-            share.grow_to(whole.len() + chunk.len()).await;
+            share.grow_to(whole.len() + bytes.len()).await;
         }
-        whole.extend_from_slice(&chunk);
-        next = response.chunk().await.map_err(broken)?;
+        whole.extend_from_slice(&bytes);
+        chunk = next(rules, watch, &mut reply).await?;
     }
     Ok(whole.freeze())
+}
+
+async fn next(
+    rules: &CallRules,
+    watch: &Watch,
+    reply: &mut Reply,
+) -> Result<Option<Bytes>, Failed> {
+    let next = reply.chunk(&rules.clock, watch).await;
+    next.map_err(|cut| match cut {
+        Cut::TooLarge => too_large(&rules.host, rules.max_response_bytes),
+        Cut::Silent => silent(&rules.host),
+        Cut::Lost(error) => broke_off(&rules.host, reply.is_https(), error.as_ref()),
+    })
 }

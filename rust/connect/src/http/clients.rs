@@ -1,313 +1,327 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The clients of one set of settings: several, where the calls to a host need several connections.
-//!
-//! A client has one connection to a host that speaks HTTP/2, and a server allows a number of
-//! requests over it at a time, its streams. What is beyond them would stand in line inside of the
-//! client, where nobody counts it and where timeouts go on. So a call takes the first client that
-//! has a stream left for its host, and the next one is made when none has.
-//!
-//! Over HTTP/1.1 one client has as many connections as there are calls. Which of the two a host
-//! speaks is negotiated with TLS, so the first call to a host makes its connection alone: of many
-//! that start together each would make one, and over HTTP/2 all but one of these are for nothing.
-//! The others wait until its connection is there or has failed, and no longer than [`PATIENCE`].
+//! The connections of one set of settings, which all tasks of a process share.
 
 use std::collections::HashMap;
-use std::future::Future;
-use std::hash::BuildHasher;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use foldhash::fast::FixedState;
-use reqwest::{Client, Url};
 use sparkawait_task::error::StartError;
 use sparkawait_task::shared::Shared;
+use sparkawait_task::supervision::spawn_aside;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
+use url::Url;
 
 use super::client::ClientSettings;
-use super::protocol::{Protocol, told};
+use super::connect::{Connector, Made, NoConnection};
+use super::http1::Line;
+use super::http2::Stream;
+use super::place::{Next, Origin, Place};
+use super::protocol::Protocol;
+use super::proxies::Proxies;
 
-/// The clients of this process, by their settings.
+/// The connections of this process, by their settings.
 static CLIENTS: Shared = Shared::new();
 
-/// Hosts that are remembered while nothing is under way to them.
-const REMEMBERED_HOSTS: usize = 1024;
+/// Servers that are remembered while nothing is kept of them.
+const REMEMBERED_PLACES: usize = 1024;
 
-/// How long calls wait for the first connection to their host, which takes two or three round trips.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// Most open connections before idle ones are closed for new ones.
+const MOST_OPEN: usize = 1024;
 
-/// Clients with the same settings, which all tasks of a process share.
+/// How often idle connections are looked at.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// Servers, and the connections to them.
 pub(super) struct Clients {
     settings: ClientSettings,
-    first: Client,
-    /// Requests over one connection at a time.
-    streams: usize,
-    state: Mutex<State>,
+    connector: Connector,
+    proxies: Proxies,
+    places: Mutex<HashMap<PlaceKey, Arc<Place>>>,
+    /// Open connections before idle ones make room: files are the bound of a process.
+    most_open: usize,
+    is_sweeping: AtomicBool,
+    me: Weak<Self>,
 }
 
-#[derive(Default)]
-struct State {
-    /// Those after the first, which speak HTTP/2 alone.
-    more: Vec<Client>,
-    /// By scheme, host and port.
-    hosts: HashMap<u64, Host>,
+/// What tells servers apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct PlaceKey {
+    is_https: bool,
+    host: String,
+    port: u16,
+    /// Those that rows may not lead to everywhere share nothing with the others.
+    is_of_row: bool,
 }
 
-#[derive(Default)]
-struct Host {
-    speaks: Speaks,
-    /// Requests under way, client by client.
-    under_way: Vec<usize>,
+/// A connection that a call has.
+pub(super) enum Taken {
+    Line(Line),
+    Stream(StreamOf),
 }
 
-/// What is known of the version that a host speaks.
-#[derive(Default)]
-enum Speaks {
-    #[default]
-    Unknown,
-    /// A call makes the first connection.
-    Sought {
-        /// When the others wait no longer.
-        until: Instant,
-        /// Closed when that call knows, or has ended.
-        by: watch::Receiver<()>,
-    },
-    Known(Protocol),
+/// A place on a connection that is shared; given back when it is dropped.
+pub(super) struct StreamOf {
+    pub(super) stream: Stream,
+    // Behind the stream: what it tells of is there by then.
+    _room: Room,
 }
 
-/// A stream of a connection; given back when it is dropped.
-pub(super) struct Stream {
-    clients: Arc<Clients>,
-    /// Where it is counted; `None`: over HTTP/1.1 alone, which has none.
-    counted: Option<Counted>,
+/// Tells those that wait for it of a place that is free.
+struct Room(Arc<Place>);
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if self.0.state().lacking > 0 {
+            self.0.news.notify_one();
+        }
+    }
 }
 
-struct Counted {
-    host: u64,
-    client: usize,
-    /// What the host is taken to speak.
-    protocol: Option<Protocol>,
-    /// There if this call makes the first connection to its host.
-    seeks: Option<watch::Sender<()>>,
+/// A call that needs a connection of HTTP/2.
+struct Lacking<'a>(&'a Place);
+
+impl<'a> Lacking<'a> {
+    fn new(place: &'a Place) -> Self {
+        place.state().lacking += 1;
+        Self(place)
+    }
+}
+
+impl Drop for Lacking<'_> {
+    fn drop(&mut self) {
+        self.0.state().lacking -= 1;
+    }
+}
+
+/// A call that makes a connection others may wait for; they hear of its end.
+struct Seek<'a> {
+    place: &'a Place,
+    number: Option<u64>,
+    found: Option<Protocol>,
+}
+
+impl Drop for Seek<'_> {
+    fn drop(&mut self) {
+        self.place.state().sought(self.number, self.found);
+        if self.number.is_some() {
+            self.place.news.notify_waiters();
+        }
+    }
 }
 
 impl Clients {
-    /// Returns the clients with these settings; `runtime` serves their connections.
+    /// Returns the connections with these settings.
     pub(super) fn of_this_process(
         settings: &ClientSettings,
         runtime: &Handle,
     ) -> Result<Arc<Self>, StartError> {
         let key = settings.key()?;
         let _entered = runtime.enter();
-        CLIENTS.get_or_make(&key, || Self::new(settings.clone()))
+        let made = CLIENTS.get_or_make(&key, || Self::make_all(settings.clone()))?;
+        Ok(Arc::clone(&made.0))
     }
 
-    /// Makes the first client.
-    fn new(settings: ClientSettings) -> Result<Self, StartError> {
-        let first = settings.build()?;
-        let streams = settings.streams();
-        Ok(Self { settings, first, streams, state: Mutex::default() })
+    fn make_all(settings: ClientSettings) -> Result<Kept, StartError> {
+        let connector = settings.connector()?;
+        let proxies = settings.proxies()?;
+        Ok(Kept(Arc::new_cyclic(|me| Self {
+            settings,
+            connector,
+            proxies,
+            places: Mutex::default(),
+            most_open: most_open(),
+            is_sweeping: AtomicBool::new(false),
+            me: Weak::clone(me),
+        })))
     }
 
-    /// Returns a client to make requests with; any may send them.
-    pub(super) fn any(&self) -> &Client {
-        &self.first
+    #[cfg(test)]
+    pub(super) fn for_test() -> Arc<Self> {
+        static MADE: std::sync::OnceLock<Kept> = std::sync::OnceLock::new();
+        let make = || Self::make_all(ClientSettings::for_test()).expect("settings that are right");
+        Arc::clone(&MADE.get_or_init(make).0)
     }
 
-    /// Takes a stream for a request to `url`, and the client that has it.
-    ///
-    /// Waits while another call makes the first connection to the host.
-    pub(super) async fn take(self: &Arc<Self>, url: &Url) -> (Client, Stream) {
-        let clients = Arc::clone(self);
-        if !self.settings.may_speak_http2(url) {
-            return (self.first.clone(), Stream { clients, counted: None });
-        }
-        let host = host_of(url);
-        let sought = self.state().sought(host);
-        if let Some((until, mut by)) = sought {
-            #[expect(
-                clippy::let_underscore_must_use,
-                reason = "nothing is ever sent, and whoever has waited goes on, whatever has come of it"
-            )]
-            let _ = timeout_at(until, by.changed()).await;
-        }
-        let mut state = self.state();
-        let counted = state.take(host, self.streams, self.settings.protocol());
-        let sender = match counted.client.checked_sub(1) {
-            None => self.first.clone(),
-            Some(index) => match state.more.get(index) {
-                Some(client) => client.clone(),
-                // The settings made a client before.
-                None => match self.settings.over_http2().build() {
-                    Ok(client) => {
-                        state.more.push(client.clone());
-                        client
-                    }
-                    Err(_) => self.first.clone(),
-                },
-            },
+    /// Whether responses may come packed.
+    pub(super) fn takes_gzip(&self) -> bool {
+        self.settings.takes_gzip()
+    }
+
+    /// Returns the server of an address; `None` if it can be none.
+    pub(super) fn place(&self, url: &Url, is_of_row: bool) -> Option<Arc<Place>> {
+        let key = PlaceKey {
+            is_https: url.scheme() == "https",
+            host: url.host_str()?.to_owned(),
+            port: url.port_or_known_default()?,
+            is_of_row,
         };
-        drop(state);
-        (sender, Stream { clients, counted: Some(counted) })
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    /// Returns what a call to `host` has to wait for, and until when; `None`: nothing.
-    fn sought(&self, host: u64) -> Option<(Instant, watch::Receiver<()>)> {
-        match &self.hosts.get(&host)?.speaks {
-            Speaks::Sought { until, by } => Some((*until, by.clone())),
-            Speaks::Unknown | Speaks::Known(_) => None,
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = places.get(&key) {
+            return Some(Arc::clone(place));
         }
+        if places.len() >= REMEMBERED_PLACES {
+            places.retain(|_, it| Arc::strong_count(it) > 1 || !it.state().is_empty());
+        }
+        let origin = Origin::new(url, is_of_row, |uri| self.proxies.of(uri))?;
+        let may_share = self.settings.may_speak_http2(key.is_https);
+        let spoken = self.settings.protocol();
+        let place = Arc::new(Place::new(origin, may_share, spoken, self.settings.streams()));
+        places.insert(key, Arc::clone(&place));
+        Some(place)
     }
 
-    /// Counts a request to `host`, at the client that has a stream for it.
-    ///
-    /// `spoken` is what all hosts speak, if the settings say so.
-    fn take(&mut self, host: u64, streams: usize, spoken: Option<Protocol>) -> Counted {
-        if self.hosts.len() > REMEMBERED_HOSTS && !self.hosts.contains_key(&host) {
-            self.hosts.retain(|_, host| host.under_way.iter().any(|count| *count > 0));
-        }
-        let name = host;
-        let host = self.hosts.entry(name).or_default();
-        let mut seeks = None;
-        if let Speaks::Unknown = host.speaks {
-            host.speaks = if let Some(protocol) = spoken {
-                Speaks::Known(protocol)
-            } else {
-                let (seeker, by) = watch::channel(());
-                seeks = Some(seeker);
-                Speaks::Sought { until: Instant::now() + PATIENCE, by }
+    /// Takes a connection to `place`; a new one, if it is said so. `careful`: the request must not be
+    /// sent twice.
+    pub(super) async fn take(
+        &self,
+        place: &Arc<Place>,
+        is_new: bool,
+        careful: bool,
+    ) -> Result<Taken, NoConnection> {
+        let mut lacking = None;
+        loop {
+            let mut news = pin!(place.news.notified());
+            let next = {
+                let mut state = place.state();
+                // Its own share of what is needed is counted by `next`.
+                state.lacking -= usize::from(lacking.is_some());
+                let next = state.next(Instant::now(), place.may_share, is_new, careful);
+                state.lacking += usize::from(lacking.is_some());
+                if matches!(next, Next::Wait(_)) {
+                    news.as_mut().enable();
+                }
+                next
             };
-        }
-        let protocol = match host.speaks {
-            Speaks::Known(protocol) => Some(protocol),
-            Speaks::Unknown | Speaks::Sought { .. } => None,
-        };
-        let is_counted = protocol == Some(Protocol::Http2);
-        let has_room = |count: &usize| !is_counted || *count < streams;
-        let client = host.under_way.iter().position(has_room).unwrap_or(host.under_way.len());
-        if client == host.under_way.len() {
-            host.under_way.push(0);
-        }
-        host.under_way[client] += 1;
-        Counted { host: name, client, protocol, seeks }
-    }
-}
-
-impl Stream {
-    /// Sends a request over it, by what its client makes of the request.
-    pub(super) async fn send<E>(
-        &mut self,
-        sent: impl Future<Output = Result<reqwest::Response, E>>,
-    ) -> Result<reqwest::Response, E> {
-        let seeks = self.counted.as_ref().is_some_and(|it| it.seeks.is_some());
-        let response =
-            if seeks { told(sent, |protocol| self.found(protocol)).await } else { sent.await }?;
-        self.found(Protocol::from(response.version()));
-        Ok(response)
-    }
-
-    /// Notes what the host speaks.
-    fn found(&mut self, protocol: Protocol) {
-        let Some(counted) = &mut self.counted else { return };
-        if counted.protocol.replace(protocol) == Some(protocol) {
-            return;
-        }
-        if let Some(host) = self.clients.state().hosts.get_mut(&counted.host) {
-            host.speaks = Speaks::Known(protocol);
-        }
-        counted.seeks = None;
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        let Some(Counted { host, client, seeks, .. }) = self.counted.take() else { return };
-        if let Some(host) = self.clients.state().hosts.get_mut(&host) {
-            host.under_way[client] -= 1;
-            if seeks.is_some() && matches!(host.speaks, Speaks::Sought { .. }) {
-                // The next one seeks; those that waited for this one do not wait again.
-                host.speaks = Speaks::Unknown;
+            match next {
+                Next::Take(line) => return Ok(Taken::Line(line)),
+                Next::Share(stream) => return Ok(Taken::Stream(StreamOf::new(stream, place))),
+                Next::Make(seek) => {
+                    if seek.is_some() && lacking.is_none() {
+                        lacking = Some(Lacking::new(place));
+                    }
+                    if let Some(taken) = self.make(place, seek).await? {
+                        return Ok(taken);
+                    }
+                }
+                Next::Wait(until) => {
+                    if lacking.is_none() {
+                        lacking = Some(Lacking::new(place));
+                    }
+                    #[expect(
+                        clippy::let_underscore_must_use,
+                        reason = "it looks again, whether there are news or not"
+                    )]
+                    let _ = timeout_at(until, news).await;
+                }
             }
         }
     }
-}
 
-/// Returns what scheme, host and port come to; hosts of which it is the same share their streams.
-fn host_of(url: &Url) -> u64 {
-    let authority = (url.scheme(), url.host_str(), url.port_or_known_default());
-    FixedState::default().hash_one(authority)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Counts a request to a host of HTTP/2; returns its client.
-    fn take(state: &mut State, host: u64, streams: usize) -> usize {
-        state.take(host, streams, Some(Protocol::Http2)).client
+    /// Makes a connection; `None` if others have taken all of it.
+    async fn make(
+        &self,
+        place: &Arc<Place>,
+        seek: Option<u64>,
+    ) -> Result<Option<Taken>, NoConnection> {
+        let mut sought = Seek { place, number: seek, found: None };
+        if self.connector.open.load(Ordering::Relaxed) >= self.most_open {
+            self.make_room(self.most_open / 8);
+        }
+        let made = match self.connector.connect(&place.origin).await {
+            Err(error) if error.has_no_files() && self.make_room(usize::MAX) => {
+                self.connector.connect(&place.origin).await?
+            }
+            made => made?,
+        };
+        sought.found = Some(made.protocol());
+        Ok(match made {
+            Made::Line(line) => Some(Taken::Line(line)),
+            Made::Shared(line) => {
+                self.look_after();
+                let mut state = place.state();
+                state.share(&line);
+                line.take().map(|stream| Taken::Stream(StreamOf::new(stream, place)))
+            }
+        })
     }
 
-    #[test]
-    fn the_first_client_with_a_stream_left_is_taken() {
-        let mut state = State::default();
-        let taken: Vec<usize> = (0..5).map(|_| take(&mut state, 1, 2)).collect();
-        assert_eq!(taken, [0, 0, 1, 1, 2]);
-
-        state.hosts.get_mut(&1).unwrap().under_way[0] -= 1;
-        let taken = [take(&mut state, 1, 2), take(&mut state, 1, 2), take(&mut state, 7, 2)];
-        assert_eq!(taken, [0, 2, 0]);
-    }
-
-    #[test]
-    fn one_client_is_enough_for_http1_and_for_a_host_that_is_not_known() {
-        let mut state = State::default();
-        for spoken in [Some(Protocol::Http1), None] {
-            assert_eq!([(); 3].map(|()| state.take(1, 1, spoken).client), [0; 3]);
+    /// Keeps a connection for the next call, unless its server has closed it.
+    pub(super) fn keep(&self, place: &Place, mut line: Line) {
+        if line.is_usable() {
+            place.state().keep(line, Instant::now());
+            self.look_after();
         }
     }
 
-    #[test]
-    fn one_call_seeks_at_a_time() {
-        let mut state = State::default();
-        assert!(state.sought(1).is_none());
-
-        let first = state.take(1, 1, None);
-        let second = state.take(1, 1, None);
-
-        assert!(first.seeks.is_some() && second.seeks.is_none());
-        let (_, by) = state.sought(1).unwrap();
-        assert!(by.has_changed().is_ok(), "others wait for it");
-        drop(first);
-        assert!(by.has_changed().is_err(), "and no longer than it is there");
-        assert!(state.sought(2).is_none(), "those of other hosts never");
-    }
-
-    #[test]
-    fn hosts_without_a_request_are_forgotten_when_there_are_too_many() {
-        let mut state = State::default();
-        take(&mut state, 0, 1);
-        for host in 1..5000 {
-            take(&mut state, host, 1);
-            state.hosts.get_mut(&host).unwrap().under_way[0] = 0;
+    /// Closes some of the connections that were idle for longest, of all servers; returns whether
+    /// there were any.
+    fn make_room(&self, many: usize) -> bool {
+        let places = self.all_places();
+        let mut idle: Vec<Instant> = Vec::new();
+        for place in &places {
+            idle.extend(place.state().idle_since());
         }
-
-        assert!(state.hosts.len() <= REMEMBERED_HOSTS + 1);
-        assert_eq!(state.hosts[&0].under_way, [1]);
+        if idle.is_empty() {
+            return false;
+        }
+        let last = many.clamp(1, idle.len()) - 1;
+        let (_, last, _) = idle.select_nth_unstable(last);
+        for place in &places {
+            place.state().drop_before(Some(*last));
+        }
+        true
     }
 
-    #[test]
-    fn a_host_is_scheme_name_and_port() {
-        let of = |url: &str| host_of(&Url::parse(url).unwrap());
-        assert_eq!(of("https://h/a?b"), of("https://h:443/"));
-        assert_ne!(of("https://h/"), of("http://h/"));
-        assert_ne!(of("https://h/"), of("https://h:444/"));
-        assert_ne!(of("https://h/"), of("https://i/"));
+    fn all_places(&self) -> Vec<Arc<Place>> {
+        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        places.values().cloned().collect()
     }
+
+    /// Has connections looked at while there are any that nobody uses.
+    fn look_after(&self) {
+        if self.is_sweeping.load(Ordering::Relaxed) || self.is_sweeping.swap(true, Ordering::AcqRel)
+        {
+            return;
+        }
+        let me = Weak::clone(&self.me);
+        spawn_aside(&Handle::current(), "http connections", async move {
+            loop {
+                sleep(SWEEP).await;
+                let Some(clients) = me.upgrade() else { return };
+                if !clients.sweep() {
+                    clients.is_sweeping.store(false, Ordering::Release);
+                    // What was kept in between would not be looked at.
+                    if !clients.sweep() || clients.is_sweeping.swap(true, Ordering::AcqRel) {
+                        return;
+                    }
+                }
+            }
+        });
+    }
+
+    fn sweep(&self) -> bool {
+        let now = Instant::now();
+        let places = self.all_places();
+        let kept = places.iter().map(|it| it.state().sweep(now, SWEEP));
+        kept.fold(false, |any, kept| any | kept)
+    }
+}
+
+/// What a process keeps, so that it is shared as it is.
+struct Kept(Arc<Clients>);
+
+impl StreamOf {
+    fn new(stream: Stream, place: &Arc<Place>) -> Self {
+        Self { stream, _room: Room(Arc::clone(place)) }
+    }
+}
+
+/// Returns half of the files that this process may have open, as the bound of its requests is.
+fn most_open() -> usize {
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let half = files.map_or(usize::MAX, |files| usize::try_from(files / 2).unwrap_or(usize::MAX));
+    half.clamp(8, MOST_OPEN)
 }

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use futures_util::FutureExt;
-use futures_util::future::{AbortHandle, Abortable, Aborted, BoxFuture, abortable};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use sparkawait_core::operator::AttemptId;
 use sparkawait_task::error::{StartError, TaskError};
@@ -15,9 +15,10 @@ use sparkawait_task::worker::{Command, Commands, Worker};
 use tokio::task::yield_now;
 
 use super::answers::Answers;
-use super::call::{CallRules, EndedCall, Outcome, call};
+use super::call::{CallRules, EndedCall, Outcome, call, ends_task};
 use super::clients::Clients;
 use super::request::RequestTemplates;
+use super::watch::{Watch, Watched, next_tick};
 
 /// Times that calls in progress may go on before those that ended are answered.
 ///
@@ -32,9 +33,9 @@ pub(super) struct Engine {
     requests: RequestTemplates,
     rules: Arc<CallRules>,
     answers: Answers,
-    running: FuturesUnordered<Abortable<BoxFuture<'static, EndedCall<AttemptId>>>>,
+    running: FuturesUnordered<Watched<EndedCall<AttemptId>>>,
     /// One for each running call.
-    aborts: HashMap<AttemptId, AbortHandle>,
+    watches: HashMap<AttemptId, Arc<Watch>, RandomState>,
     ended: Vec<(AttemptId, Outcome)>,
 }
 
@@ -53,7 +54,7 @@ impl Engine {
             rules: Arc::new(rules),
             answers,
             running: FuturesUnordered::new(),
-            aborts: HashMap::new(),
+            watches: HashMap::default(),
             ended: Vec::new(),
         };
         Worker::start(&start.runtime, "http", start.replies, |commands| engine.run(commands))
@@ -61,6 +62,7 @@ impl Engine {
 
     /// Serves commands until the function is closed; then all calls end with it.
     async fn run(mut self, mut commands: Commands) {
+        let mut ticks = self.rules.clock.interval();
         loop {
             let done = tokio::select! {
                 biased;
@@ -73,8 +75,13 @@ impl Engine {
                     self.collect().await;
                     Ok(())
                 }
+                () = next_tick(&mut ticks), if !self.running.is_empty() => {
+                    self.rules.clock.tick(self.watches.values());
+                    Ok(())
+                }
             };
             let ended = std::mem::take(&mut self.ended);
+            let done = done.and_then(|()| ends_task(&ended));
             if let Err(error) = done.and_then(|()| self.answers.send(ended)) {
                 self.answers.replies.fail(error);
                 return;
@@ -86,8 +93,8 @@ impl Engine {
         match command {
             Command::Invoke(calls) => self.start_calls(&calls),
             Command::Cancel(cancelled) => {
-                for handle in cancelled.iter().filter_map(|attempt| self.aborts.remove(attempt)) {
-                    handle.abort();
+                for watch in cancelled.iter().filter_map(|it| self.watches.remove(it)) {
+                    watch.end();
                 }
                 Ok(())
             }
@@ -101,13 +108,13 @@ impl Engine {
         let rows = calls.batches.iter().map(|batch| self.requests.rows(batch).map_err(internal));
         let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
         for Call { attempt, batch, row } in calls.calls.iter().copied() {
-            let outcome = match rows[batch as usize].request(self.clients.any(), row as usize) {
+            let outcome = match rows[batch as usize].request(&self.clients, row as usize) {
                 Ok(Some(request)) => {
                     let rules = Arc::clone(&self.rules);
-                    let future = call(Arc::clone(&self.clients), rules, attempt, request);
-                    let (future, handle) = abortable(future.boxed());
-                    self.aborts.insert(attempt, handle);
-                    self.running.push(future);
+                    let (clients, watch) = (Arc::clone(&self.clients), Watch::new());
+                    self.watches.insert(attempt, Arc::clone(&watch));
+                    let call = call(clients, rules, Arc::clone(&watch), attempt, request);
+                    self.running.push(Watched::new(watch, call.boxed()));
                     continue;
                 }
                 Ok(None) => Outcome::NullKey,
@@ -118,9 +125,9 @@ impl Engine {
         Ok(())
     }
 
-    fn end(&mut self, ended: Result<EndedCall<AttemptId>, Aborted>) {
-        if let Ok(EndedCall { name: attempt, outcome, left }) = ended {
-            self.aborts.remove(&attempt);
+    fn end(&mut self, ended: Option<EndedCall<AttemptId>>) {
+        if let Some(EndedCall { name: attempt, outcome, left }) = ended {
+            self.watches.remove(&attempt);
             self.answers.note_left(attempt, left);
             self.ended.push((attempt, outcome));
         }

@@ -4,13 +4,19 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use h2::Reason;
-use reqwest::StatusCode;
-use reqwest::header::HeaderMap;
+use http::StatusCode;
+use http::header::HeaderMap;
 use sparkawait_core::operator::Retry;
 use sparkawait_core::policy::CallSign;
 use sparkawait_task::error::CallFailure;
 
+use tokio::time::Instant;
+
+use super::connect::NoConnection;
+use super::guard::Forbidden;
+use super::http1::Lost;
+use super::http2;
+use super::reply::Outgoing;
 use crate::limit_headers::LimitHeaders;
 use crate::lookup::{refusal, service_failure};
 use crate::tls::{in_words, is_refused_certificate};
@@ -31,12 +37,14 @@ pub(super) struct Failed {
     /// Whether the server has found fault with what the request says, so that one that says less
     /// may do better.
     pub(super) is_of_request: bool,
+    /// Whether it ends the task: what the rows say must be allowed first.
+    pub(super) ends_task: bool,
 }
 
 impl Failed {
     /// Makes a failure that is not one of what the request says.
     pub(super) fn new(failure: CallFailure, retry: Retry, sign: CallSign) -> Self {
-        Self { failure, retry, sign, pause: None, is_of_request: false }
+        Self { failure, retry, sign, pause: None, is_of_request: false, ends_task: false }
     }
 }
 
@@ -148,56 +156,102 @@ pub(super) fn status_failure(
     Failed { pause, is_of_request: is_of_request && !asks_to_wait, ..failed }
 }
 
-/// Makes the failure of a call that got no whole response.
-pub(super) fn transport_failure(host: &str, error: reqwest::Error) -> Failed {
-    let is_plain = error.url().is_some_and(|url| url.scheme() == "http");
-    // The address holds values of the row, and may hold a token.
-    let error = error.without_url();
-    let mut retry = Retry::Yes;
-    let sign = match () {
-        () if error.is_builder() || is_refused_certificate(&error) => CallSign::Neutral,
-        () if error.is_timeout() => CallSign::TimedOut,
-        () => CallSign::Unreachable,
-    };
-    let what = if error.is_timeout() && error.is_connect() {
-        "a connection was not made within `connect_timeout`".to_owned()
-    } else if error.is_builder() {
-        retry = Retry::No;
-        format!("the request cannot be made: {}", root_cause(&error))
-    } else if error.is_connect() {
-        if is_refused_certificate(&error) {
-            retry = Retry::No;
-        }
-        format!("no connection: {}", in_words(&error).unwrap_or_else(|| causes(&error)))
-    } else if was_not_taken(&error) {
-        "the server did not take the request".to_owned()
-    } else {
-        // The request may have arrived.
-        retry = Retry::IfRepeatable;
-        if error.is_timeout() {
-            "no byte came within `read_timeout`".to_owned()
-        } else {
-            let hint = if is_plain { "; if the port is one of TLS, write `https://`" } else { "" };
-            format!("the response broke off or is no HTTP: {}{hint}", root_cause(&error))
-        }
-    };
-    let text = format!("{host}: {what}");
-    Failed::new(service_failure(text.clone(), text), retry, sign)
+/// Why a call has no head of a response.
+#[derive(Debug)]
+pub(super) enum Broken {
+    NoConnection(NoConnection),
+    /// The parts make no request.
+    NoRequest,
+    /// Nothing came within `read_timeout`.
+    Silent,
+    /// Over HTTP/1.1; since when the connection was idle before, if it is not a new one.
+    OfLine {
+        lost: Lost,
+        idle_since: Option<Instant>,
+    },
+    /// Over HTTP/2.
+    OfStream(http2::Broken),
 }
 
-/// Tells whether a server has said that it did nothing about a request: it had too many, or closes
-/// the connection. The client has sent it again twice by then.
-fn was_not_taken(error: &dyn StdError) -> bool {
-    let mut next = error.source();
-    while let Some(source) = next {
-        if let Some(error) = source.downcast_ref::<h2::Error>() {
-            let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
-            let is_closing = error.is_go_away() && error.reason() == Some(Reason::NO_ERROR);
-            return error.is_remote() && (is_refused || is_closing);
+/// Makes the failure of a call that got no response.
+pub(super) fn transport_failure(host: &str, request: &Outgoing, broken: Broken) -> Failed {
+    let unreachable = CallSign::Unreachable;
+    let is_https = request.place.origin.is_https;
+    let (what, retry, sign) = match broken {
+        Broken::NoConnection(NoConnection::Forbidden(forbidden)) => {
+            return leads_inside(host, request, forbidden);
         }
-        next = source.source();
+        Broken::NoConnection(NoConnection::TimedOut) => {
+            let what = "a connection was not made within `connect_timeout`".to_owned();
+            (what, Retry::Yes, CallSign::TimedOut)
+        }
+        Broken::NoConnection(NoConnection::Failed(error)) => {
+            let why = in_words(error.as_ref()).unwrap_or_else(|| causes(error.as_ref()));
+            let what = format!("no connection: {why}");
+            if is_refused_certificate(error.as_ref()) {
+                (what, Retry::No, CallSign::Neutral)
+            } else {
+                (what, Retry::Yes, unreachable)
+            }
+        }
+        Broken::NoRequest => {
+            return bad_request("the row's values make no HTTP request");
+        }
+        Broken::OfStream(http2::Broken::Wrong(error)) => {
+            let what = format!("the request cannot be made: {error}");
+            (what, Retry::No, CallSign::Neutral)
+        }
+        Broken::OfStream(http2::Broken::NotTaken) => {
+            ("the server did not take the request".to_owned(), Retry::Yes, unreachable)
+        }
+        Broken::OfLine { lost, .. } if !lost.was_sent => {
+            let what = format!("the request was not sent: {}", root_cause(&lost.error));
+            (what, Retry::Yes, unreachable)
+        }
+        Broken::OfLine { lost, .. } => return broke_off(host, is_https, &lost.error),
+        Broken::OfStream(http2::Broken::Lost(error)) => return broke_off(host, is_https, &error),
+        Broken::Silent => return silent(host),
+    };
+    failed(host, &what, retry, sign)
+}
+
+/// Makes the failure of a call whose response did not come to its end; the request may have arrived.
+pub(super) fn broke_off(host: &str, is_https: bool, error: &(dyn StdError + 'static)) -> Failed {
+    let hint = if is_https { "" } else { "; if the port is one of TLS, write `https://`" };
+    let what = format!("the response broke off or is no HTTP: {}{hint}", root_cause(error));
+    // Of a proxy that is asked by TLS it may say so late.
+    let is_refused = is_refused_certificate(error);
+    let sign = if is_refused { CallSign::Neutral } else { CallSign::Unreachable };
+    failed(host, &what, Retry::IfRepeatable, sign)
+}
+
+/// Makes the failure of a call whose server was silent for too long; the request may have arrived.
+pub(super) fn silent(host: &str) -> Failed {
+    failed(host, "no byte came within `read_timeout`", Retry::IfRepeatable, CallSign::TimedOut)
+}
+
+/// Makes the failure of a call that would lead to where rows may not lead.
+fn leads_inside(host: &str, request: &Outgoing, forbidden: Forbidden) -> Failed {
+    let origin = &request.place.origin;
+    let scheme = if origin.is_https { "" } else { "http://" };
+    let allow = format!("`allow_hosts=[\"{scheme}{}\"]`", origin.authority);
+    if request.is_redirected {
+        let what = format!(
+            "it redirected to `{}`, and {forbidden}; {allow} allows that, beside the host of `url`",
+            origin.host()
+        );
+        return refused(host, &what);
     }
-    false
+    let text = format!(
+        "a row names the host `{}`, and {forbidden}: rows lead there only if you say so, with {allow}",
+        origin.host()
+    );
+    Failed { ends_task: true, ..bad_request(&text) }
+}
+
+fn failed(host: &str, what: &str, retry: Retry, sign: CallSign) -> Failed {
+    let text = format!("{host}: {what}");
+    Failed::new(service_failure(text.clone(), text), retry, sign)
 }
 
 /// Makes the failure of a response that is longer than allowed.
@@ -216,15 +270,14 @@ fn root_cause(error: &dyn StdError) -> String {
     innermost.to_string()
 }
 
-/// Returns the texts of what an error was caused by, outermost first.
-fn causes(error: &dyn StdError) -> String {
+/// Returns the texts of an error and of what it was caused by, outermost first.
+fn causes(error: &(dyn StdError + 'static)) -> String {
     let mut texts: Vec<String> = Vec::new();
-    let mut next = error.source();
+    let mut next = Some(error);
     while let Some(source) = next {
         let text = source.to_string();
-        // Wrappers repeat what they wrap, or say no more than "client error (Connect)".
-        let says_nothing = text.starts_with("client error");
-        if !says_nothing && texts.last().is_none_or(|last| !last.contains(&text)) {
+        // Wrappers repeat what they wrap.
+        if texts.last().is_none_or(|last| !last.contains(&text)) {
             texts.push(text);
         }
         next = source.source();
@@ -234,7 +287,7 @@ fn causes(error: &dyn StdError) -> String {
 
 #[cfg(test)]
 mod tests {
-    use reqwest::header::{HeaderValue, RETRY_AFTER};
+    use http::header::{HeaderValue, RETRY_AFTER};
     use sparkawait_core::ErrorKind;
 
     use super::*;

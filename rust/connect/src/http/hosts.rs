@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The hosts that rows may name.
 
-use reqwest::Url;
-
 use sparkawait_task::error::StartError;
+use url::Url;
 
 /// Names of hosts, and of domains below which all hosts are.
 #[derive(Debug)]

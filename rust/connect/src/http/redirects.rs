@@ -5,80 +5,107 @@
 //! one server is not shown to another: at another scheme, host or port only
 //! headers arrive that any browser sends, and no body does.
 
-use reqwest::header::{
-    ACCEPT, ACCEPT_LANGUAGE, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, LOCATION,
-    TRANSFER_ENCODING, USER_AGENT,
-};
-use reqwest::{Method, Request, Response, StatusCode, Url};
+use std::sync::Arc;
 
+use http::header::{
+    ACCEPT, ACCEPT_LANGUAGE, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName,
+    HeaderValue, LOCATION, TRANSFER_ENCODING, USER_AGENT,
+};
+use http::{HeaderMap, Method, StatusCode};
+use url::Url;
+
+use super::address::path_of;
+use super::clients::Clients;
 use super::failure::{Failed, refused};
 use super::hosts::AllowedHosts;
+use super::place::Place;
+use super::reply::{Outgoing, Reply};
 
 /// Headers that tell another server nothing but what is wanted.
 const HARMLESS: [HeaderName; 3] = [ACCEPT, ACCEPT_LANGUAGE, USER_AGENT];
 
-/// What the next request of a call is made of.
-pub(super) struct Redirects {
-    left: usize,
-    /// The one before.
-    request: Request,
+/// Headers of a body.
+const OF_BODY: [HeaderName; 4] =
+    [CONTENT_TYPE, CONTENT_LENGTH, CONTENT_ENCODING, TRANSFER_ENCODING];
+
+/// What is told of redirections.
+pub(super) struct RedirectRules {
+    /// Most to follow.
+    pub(super) most: usize,
+    /// The hosts that they may lead to; any that is public if there are none.
+    pub(super) allowed: Option<AllowedHosts>,
 }
 
-impl Redirects {
-    /// Keeps what a request has; `None` if none is to be followed.
-    pub(super) fn new(request: &Request, most: usize) -> Option<Self> {
-        (most > 0)
-            .then(|| request.try_clone())
-            .flatten()
-            .map(|request| Self { left: most, request })
-    }
-
-    /// Returns the request that a response asks for; `None` if it asks for none.
+impl RedirectRules {
+    /// Returns the request that a response asks for; `None` if it asks for none. `followed`: how
+    /// many there were before.
     pub(super) fn next(
-        &mut self,
+        &self,
+        clients: &Clients,
         host: &str,
-        allowed: Option<&AllowedHosts>,
-        response: &Response,
-    ) -> Result<Option<Request>, Failed> {
-        let (status, method) = (response.status(), self.request.method());
-        let turns_to_get = match status {
+        request: &Outgoing,
+        reply: &Reply,
+        followed: usize,
+    ) -> Result<Option<Outgoing>, Failed> {
+        let method = &request.method;
+        let turns_to_get = match reply.status {
             StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND => method == Method::POST,
             StatusCode::SEE_OTHER => method != Method::GET && method != Method::HEAD,
             StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => false,
             _ => return Ok(None),
         };
-        let Some(location) = response.headers().get(LOCATION) else { return Ok(None) };
-        if self.left == 0 {
+        let Some(location) = reply.headers.get(LOCATION).filter(|_| self.most > 0) else {
+            return Ok(None);
+        };
+        if followed >= self.most {
             return Err(refused(host, "it redirected more often than `redirects` allows"));
         }
-        self.left -= 1;
-        let url = target(response.url(), location.as_bytes())
+        let from = request.uri().and_then(|uri| Url::parse(&uri.to_string()).ok());
+        let url = from
+            .and_then(|from| target(&from, location.as_bytes()))
             .ok_or_else(|| refused(host, "it redirected to what is no http or https URL"))?;
         // An allowed server may be made to redirect, and what answers then ends up in columns.
-        if allowed.is_some_and(|allowed| allowed.refusal(&url).is_some()) {
+        if self.allowed.as_ref().is_some_and(|allowed| allowed.refusal(&url).is_some()) {
             let what = "it redirected to an address that `allow_hosts` does not have; add its host \
                         there if rows may have what it answers";
             return Err(refused(host, what));
         }
+        let place = self.place(clients, &url, &request.place);
+        let wrong = || refused(host, "it redirected to an address that cannot be requested");
+        let place = place.ok_or_else(wrong)?;
+        let path = path_of(&url).ok_or_else(wrong)?;
+        let mut next = Outgoing { place, path, is_redirected: true, ..request.clone() };
         if turns_to_get {
-            *self.request.method_mut() = Method::GET;
-            *self.request.body_mut() = None;
-            for name in [CONTENT_TYPE, CONTENT_LENGTH, CONTENT_ENCODING, TRANSFER_ENCODING] {
-                self.request.headers_mut().remove(name);
+            next.method = Method::GET;
+            next.body = None;
+            next.own.retain(|(name, _)| !OF_BODY.contains(name));
+            let fixed = Arc::make_mut(&mut next.fixed);
+            for name in OF_BODY {
+                fixed.remove(name);
             }
         }
-        if !is_same_origin(response.url(), &url) {
-            if self.request.body().is_some() {
+        if !is_same_origin(&request.place, &next.place) {
+            if next.body.is_some() {
                 let what = "it redirected a request with a body to another server, which the body \
                             is not sent to; name that server in `url`";
                 return Err(refused(host, what));
             }
-            let headers = self.request.headers_mut();
-            let kept = HARMLESS.map(|name| (headers.remove(&name), name));
-            *headers = kept.into_iter().filter_map(|(value, name)| Some((name, value?))).collect();
+            next.own.retain(|(name, _)| HARMLESS.contains(name));
+            let kept = HARMLESS.map(|name| (next.fixed.get(&name).cloned(), name));
+            let kept = kept.into_iter().filter_map(|(value, name)| Some((name, value?)));
+            let mut fixed = HeaderMap::from_iter([(HOST, HeaderValue::from_static(""))]);
+            fixed.extend(kept);
+            next.fixed = Arc::new(fixed);
         }
-        *self.request.url_mut() = url;
-        Ok(self.request.try_clone())
+        Ok(Some(next))
+    }
+
+    /// Returns the server of an address that `from` names.
+    fn place(&self, clients: &Clients, url: &Url, from: &Place) -> Option<Arc<Place>> {
+        // The host that was called already is as good as before.
+        let is_same_host = url.host_str() == from.origin.uri.host();
+        let is_of_row = if is_same_host { from.origin.is_of_row } else { self.allowed.is_none() };
+        clients.place(url, is_of_row)
     }
 }
 
@@ -93,10 +120,9 @@ fn target(from: &Url, location: &[u8]) -> Option<Url> {
     Some(url)
 }
 
-fn is_same_origin(one: &Url, other: &Url) -> bool {
-    one.scheme() == other.scheme()
-        && one.host_str() == other.host_str()
-        && one.port_or_known_default() == other.port_or_known_default()
+fn is_same_origin(one: &Place, other: &Place) -> bool {
+    let (one, other) = (&one.origin, &other.origin);
+    one.is_https == other.is_https && one.port == other.port && one.uri.host() == other.uri.host()
 }
 
 #[cfg(test)]
@@ -105,8 +131,9 @@ mod tests {
 
     #[test]
     fn an_origin_is_scheme_host_and_port() {
-        let same =
-            |one, other| is_same_origin(&Url::parse(one).unwrap(), &Url::parse(other).unwrap());
+        let clients = Clients::for_test();
+        let place = |url| clients.place(&Url::parse(url).unwrap(), false).unwrap();
+        let same = |one, other| is_same_origin(&place(one), &place(other));
         assert!(same("https://h/a", "https://H:443/b?c"));
         assert!(!same("https://h/", "http://h/"));
         assert!(!same("https://h/", "https://h:444/"));
@@ -124,5 +151,20 @@ mod tests {
         assert_eq!(to("http://u:p@x/").unwrap(), "http://x/");
         assert_eq!(to("ftp://x/"), None);
         assert_eq!(to("file:///etc"), None);
+    }
+
+    #[test]
+    fn a_host_that_a_redirection_names_is_guarded_like_one_of_a_row() {
+        let clients = Clients::for_test();
+        let at = |url: &str| Url::parse(url).unwrap();
+        let from = clients.place(&at("http://h/"), false).unwrap();
+        let is_of_row = |rules: &RedirectRules, url: &str| {
+            rules.place(&clients, &at(url), &from).unwrap().origin.is_of_row
+        };
+        let any = RedirectRules { most: 1, allowed: None };
+        assert!(is_of_row(&any, "http://i/") && !is_of_row(&any, "https://h:81/"));
+        let allowed = AllowedHosts::parse(&["i".to_owned()], "{url}").unwrap();
+        let some = RedirectRules { most: 1, allowed: Some(allowed) };
+        assert!(!is_of_row(&some, "https://i/"));
     }
 }

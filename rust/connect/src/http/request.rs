@@ -4,18 +4,22 @@
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
+use http::Method;
+use http::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
+};
 use rand::TryRng;
 use rand::rngs::SysRng;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, Method, Request};
 use sparkawait_arrow::InputBatch;
 use sparkawait_task::error::StartError;
 
-use super::address::{Address, AddressRows};
+use super::address::{Address, AddressRows, Target};
 use super::body::{BodyRows, BoundBody};
+use super::clients::Clients;
 use super::config::HttpConfig;
 use super::failure::{Failed, RetryStatuses, bad_request};
 use super::hosts::AllowedHosts;
+use super::reply::Outgoing;
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
 
 /// The header that services know a request again by.
@@ -26,7 +30,7 @@ pub(super) struct RequestTemplates {
     method: Method,
     address: Address,
     /// Headers that are the same in all requests.
-    fixed: HeaderMap,
+    fixed: Arc<HeaderMap>,
     headers: Vec<(HeaderName, BoundTemplate)>,
     body: Option<BoundBody>,
     /// The header, and what its value starts with.
@@ -43,13 +47,13 @@ impl RequestTemplates {
         let mut this = Self {
             method,
             address: Address::new(&config.url, &config.query, allowed, schema)?,
-            fixed: HeaderMap::new(),
+            fixed: Arc::new(first_headers()),
             headers: Vec::new(),
             body: config.body.as_ref().map(|body| body.bind(schema)).transpose()?,
             generated_key: None,
         };
         if this.body.as_ref().is_some_and(|body| body.is_json) {
-            this.fixed.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            this.fixed().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         for (name, value) in &config.headers {
             this.add_header(name, value, schema)?;
@@ -68,8 +72,12 @@ impl RequestTemplates {
     /// Adds a header that is the same in all requests, unless it was given.
     pub(super) fn default_header(&mut self, header: HeaderName, value: HeaderValue) {
         if !self.headers.iter().any(|(name, _)| *name == header) {
-            self.fixed.entry(header).or_insert(value);
+            self.fixed().entry(header).or_insert(value);
         }
+    }
+
+    fn fixed(&mut self) -> &mut HeaderMap {
+        Arc::make_mut(&mut self.fixed)
     }
 
     fn add_header(
@@ -80,7 +88,10 @@ impl RequestTemplates {
     ) -> Result<(), StartError> {
         let header = header_name(name)?;
         let template = Template::parse(value, "headers")?;
-        self.fixed.remove(&header);
+        // Of the host there is a value until a request is sent.
+        if header != HOST {
+            self.fixed().remove(&header);
+        }
         if let Some(literal) = template.as_literal() {
             let mut value = HeaderValue::from_str(literal).map_err(|_| {
                 StartError::option(format!(
@@ -88,7 +99,7 @@ impl RequestTemplates {
                 ))
             })?;
             value.set_sensitive(true);
-            self.fixed.insert(header, value);
+            self.fixed().insert(header, value);
         } else {
             self.headers.push((header, template.bind(schema)?));
         }
@@ -117,6 +128,13 @@ impl RequestTemplates {
             text: Vec::new(),
         })
     }
+}
+
+/// Returns what all requests say, the host first of all, which each is given when it is sent.
+fn first_headers() -> HeaderMap {
+    let agent = concat!("sparkawait/", env!("CARGO_PKG_VERSION"));
+    let all = [(HOST, ""), (USER_AGENT, agent), (ACCEPT, "*/*")];
+    all.into_iter().map(|(name, value)| (name, HeaderValue::from_static(value))).collect()
 }
 
 /// Returns which statuses of requests of `config` are worth another attempt.
@@ -162,22 +180,32 @@ impl RequestRows<'_> {
     /// Makes the request of `row`; `None` if one of its columns is null.
     pub(super) fn request(
         &mut self,
-        client: &Client,
+        clients: &Clients,
         row: usize,
-    ) -> Result<Option<Request>, Failed> {
-        let Some(mut request) = self.head(client, row)? else { return Ok(None) };
+    ) -> Result<Option<Outgoing>, Failed> {
+        let Some(mut request) = self.head(clients, row)? else { return Ok(None) };
         if let Some(body) = &mut self.body {
             let Some(body) = body.write(row)? else { return Ok(None) };
-            *request.body_mut() = Some(body.into());
+            request.body = Some(body.into());
         }
         Ok(Some(request))
     }
 
     /// Makes the request of `row` without its body; `None` if one of its columns is null.
-    pub(super) fn head(&mut self, client: &Client, row: usize) -> Result<Option<Request>, Failed> {
-        let Some(url) = self.address.url(row)? else { return Ok(None) };
+    pub(super) fn head(
+        &mut self,
+        clients: &Clients,
+        row: usize,
+    ) -> Result<Option<Outgoing>, Failed> {
+        let Some(target) = self.address.target(clients, row)? else { return Ok(None) };
+        let Target { server, path, authorization } = target;
         let text = &mut self.text;
-        let mut headers = self.templates.fixed.clone();
+        let mut own = Vec::new();
+        if let Some(authorization) = authorization
+            && !self.templates.fixed.contains_key(AUTHORIZATION)
+        {
+            own.push((AUTHORIZATION, authorization));
+        }
         for (name, value) in &self.headers {
             text.clear();
             if !value.write(row, Escape::None, text) {
@@ -194,15 +222,22 @@ impl RequestRows<'_> {
                     "the row's value for header `{name}` has characters that no header may have"
                 ))
             })?;
-            headers.insert((*name).clone(), value);
+            own.push(((*name).clone(), value));
         }
         if let Some((name, start)) = &self.templates.generated_key {
             let key = format!("{start}-{}", self.batch.ordinal(row));
             if let Ok(value) = HeaderValue::try_from(key) {
-                headers.insert(name.clone(), value);
+                own.push((name.clone(), value));
             }
         }
-        let request = client.request(self.templates.method.clone(), url).headers(headers).build();
-        request.map(Some).map_err(|_| bad_request("the row's values make no HTTP request"))
+        Ok(Some(Outgoing {
+            method: self.templates.method.clone(),
+            place: server,
+            path,
+            fixed: Arc::clone(&self.templates.fixed),
+            own,
+            body: None,
+            is_redirected: false,
+        }))
     }
 }

@@ -10,8 +10,21 @@ fn address_with(url: &str, query: &[(&str, &str)], a: &str, b: &str) -> Result<S
     let batch = record_batch!(("a", Utf8, [a]), ("b", Utf8, [b])).unwrap();
     let query: Vec<_> = query.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
     let address = Address::new(url, &query, None, batch.schema_ref()).unwrap();
-    let found = address.rows(&batch).unwrap().url(0);
-    found.map(|url| url.unwrap().into()).map_err(|failed| failed.failure.message)
+    let mut rows = address.rows(&batch).unwrap();
+    let url = rows.url(0).map(|url| url.unwrap());
+    let target = rows.target(&Clients::for_test(), 0).map(|it| it.unwrap());
+    // What is sent is what a reader of addresses makes of the whole.
+    if let (Ok(url), Ok(target)) = (&url, &target) {
+        let origin = &target.server.origin;
+        let [start, end] = [Position::BeforeHost, Position::AfterPort];
+        assert_eq!(origin.authority, url[start..end]);
+        assert_eq!(
+            (target.path.as_str(), origin.is_https),
+            (&url[Position::BeforePath..Position::AfterQuery], url.scheme() == "https")
+        );
+    }
+    assert_eq!(url.is_ok(), target.is_ok());
+    url.map(String::from).map_err(|failed| failed.failure.message)
 }
 
 fn address(url: &str, a: &str, b: &str) -> Result<String, String> {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use futures_util::future::{AbortHandle, Abortable, Aborted, BoxFuture, abortable};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
@@ -22,14 +21,15 @@ use super::items::ItemReader;
 use super::lines::{Batch, LineId, Lines, Most};
 use super::templates::{BatchTemplates, Head, ItemRows};
 use crate::http::answers::Answers;
-use crate::http::call::{CallRules, EndedCall, Outcome, call};
+use crate::http::call::{CallRules, EndedCall, Outcome, call, ends_task};
 use crate::http::clients::Clients;
 use crate::http::failure::Failed;
+use crate::http::watch::{Watch, Watched, next_tick};
 
 /// Names a request while it is under way.
 type RequestId = u64;
 
-type Running = FuturesUnordered<Abortable<BoxFuture<'static, EndedCall<RequestId>>>>;
+type Running = FuturesUnordered<Watched<EndedCall<RequestId>>>;
 
 /// What a batch engine is made of.
 pub(crate) struct BatchParts {
@@ -69,7 +69,7 @@ struct Sent {
     parts: VecDeque<Vec<Item>>,
     /// Rows that nobody waits for any more.
     cancelled: HashSet<AttemptId>,
-    abort: AbortHandle,
+    watch: Arc<Watch>,
 }
 
 impl BatchEngine {
@@ -96,6 +96,7 @@ impl BatchEngine {
 
     /// Serves commands until the function is closed; then all requests end with it.
     async fn run(mut self, mut commands: Commands) {
+        let mut ticks = self.rules.clock.interval();
         loop {
             // Items that no request is free for are looked at when one ends.
             let due = self.waiting.next_due().filter(|_| self.sent.len() < self.most_requests);
@@ -107,6 +108,10 @@ impl BatchEngine {
                 },
                 Some(ended) = self.running.next(), if !self.running.is_empty() => self.end(ended),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => Ok(()),
+                () = next_tick(&mut ticks), if !self.running.is_empty() => {
+                    self.rules.clock.tick(self.sent.values().map(|it| &it.watch));
+                    Ok(())
+                }
             };
             let done = done.and_then(|()| self.take_what_is_there(&mut commands));
             if let Err(error) = done.and_then(|()| self.go_on()) {
@@ -135,6 +140,7 @@ impl BatchEngine {
         {
             self.send(batch);
         }
+        ends_task(&self.ended)?;
         self.answers.send(std::mem::take(&mut self.ended))
     }
 
@@ -171,9 +177,8 @@ impl BatchEngine {
         let attempts: Vec<AttemptId> = items.iter().map(|it| it.attempt).collect();
         self.answers.replies.started(&attempts);
         self.next += 1;
-        let (parts, cancelled, abort) =
-            (VecDeque::new(), HashSet::new(), AbortHandle::new_pair().0);
-        let sent = Sent { line, head, items, parts, cancelled, abort };
+        let (parts, cancelled, watch) = (VecDeque::new(), HashSet::new(), Watch::new());
+        let sent = Sent { line, head, items, parts, cancelled, watch };
         self.sent.insert(self.next, sent);
         self.request(self.next);
     }
@@ -185,20 +190,20 @@ impl BatchEngine {
             self.answers.replies.requested(first.attempt);
         }
         let (clients, rules) = (Arc::clone(&self.clients), Arc::clone(&self.rules));
+        let watch = Watch::new();
+        sent.watch = Arc::clone(&watch);
         let future = if let Some(request) = sent.head.request(&sent.items) {
-            call(clients, rules, id, request).boxed()
+            call(clients, rules, Arc::clone(&watch), id, request).boxed()
         } else {
             let (name, outcome, left) = (id, no_request(), Vec::new());
             std::future::ready(EndedCall { name, outcome, left }).boxed()
         };
-        let (future, abort) = abortable(future);
-        sent.abort = abort;
-        self.running.push(future);
+        self.running.push(Watched::new(watch, future));
     }
 
-    fn end(&mut self, ended: Result<EndedCall<RequestId>, Aborted>) -> Result<(), TaskError> {
+    fn end(&mut self, ended: Option<EndedCall<RequestId>>) -> Result<(), TaskError> {
         // Of what was aborted nobody waits for anything.
-        let Ok(EndedCall { name: id, outcome, left }) = ended else { return Ok(()) };
+        let Some(EndedCall { name: id, outcome, left }) = ended else { return Ok(()) };
         let Some(sent) = self.sent.get_mut(&id) else { return Ok(()) };
         let items = std::mem::take(&mut sent.items);
         // Of a request for many rows the last one that is answered tells.
@@ -241,7 +246,7 @@ impl BatchEngine {
             let ours = all.map(|it| it.attempt).filter(|it| cancelled.contains(it));
             sent.cancelled.extend(ours);
             if sent.items.iter().all(|it| sent.cancelled.contains(&it.attempt)) {
-                sent.abort.abort();
+                sent.watch.end();
                 left.push(*id);
             }
         }
@@ -266,7 +271,7 @@ fn add_row(
     let line = if let Some(line) = waiting.find(&key) {
         line
     } else {
-        let Some(head) = rows.head(clients.any(), row)? else { return Ok(false) };
+        let Some(head) = rows.head(clients, row)? else { return Ok(false) };
         waiting.open(key, Arc::new(head))
     };
     let item = Item { attempt: call.attempt, text: texts.item, id: texts.id, key: texts.key };

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
-use reqwest::StatusCode;
-use reqwest::header::HeaderMap;
+use http::StatusCode;
+use http::header::HeaderMap;
 use serde_json::Value;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Items, and the requests around them, out of the columns of rows.
 
+use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use bytes::{Bytes, BytesMut};
-use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue};
-use reqwest::{Client, Request};
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 use sparkawait_arrow::InputBatch;
 use sparkawait_task::error::StartError;
 
 use super::item::Item;
 use crate::http::body::{BodyRows, BoundBody};
+use crate::http::clients::Clients;
 use crate::http::config::HttpConfig;
 use crate::http::failure::{Failed, bad_request};
 use crate::http::json_cells::JsonCells;
+use crate::http::reply::Outgoing;
 use crate::http::request::{RequestRows, RequestTemplates, header_name, random_text};
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
 
@@ -44,9 +46,8 @@ enum KeyOfRow {
 }
 
 /// What the requests of some rows say beside their items.
-#[derive(Debug)]
 pub(super) struct Head {
-    request: Request,
+    request: Outgoing,
     before: Bytes,
     behind: Bytes,
     /// What stands between two items.
@@ -177,8 +178,8 @@ impl ItemRows<'_> {
 
     /// Makes what the requests of rows like `row` say beside their items; `None` if one of its
     /// columns is null.
-    pub(super) fn head(&mut self, client: &Client, row: usize) -> Result<Option<Head>, Failed> {
-        let Some(request) = self.head.head(client, row)? else { return Ok(None) };
+    pub(super) fn head(&mut self, clients: &Clients, row: usize) -> Result<Option<Head>, Failed> {
+        let Some(request) = self.head.head(clients, row)? else { return Ok(None) };
         let (mut before, mut behind, mut separator) = (Vec::new(), Vec::new(), &b""[..]);
         if let Some(around) = &mut self.around {
             (before, behind) = around.around_items(row)?;
@@ -204,21 +205,26 @@ fn take(texts: &mut BytesMut, text: &mut Vec<u8>) -> Bytes {
     texts.split().freeze()
 }
 
+impl fmt::Debug for Head {
+    /// Without headers and body, which may hold tokens.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Head").finish_non_exhaustive()
+    }
+}
+
 impl Head {
     #[cfg(test)]
     pub(super) fn for_test() -> Arc<Self> {
-        let url = reqwest::Url::parse("http://host").expect("an address");
-        let request = Request::new(reqwest::Method::POST, url);
         let (before, behind) = (Bytes::new(), Bytes::new());
-        Arc::new(Self { request, before, behind, separator: b"", key: None })
+        Arc::new(Self { request: Outgoing::for_test(), before, behind, separator: b"", key: None })
     }
 
     /// Makes the request of some rows; `None` if that cannot be done, which happens to no user.
-    pub(super) fn request(&self, items: &[Item]) -> Option<Request> {
-        let mut request = self.request.try_clone()?;
+    pub(super) fn request(&self, items: &[Item]) -> Option<Outgoing> {
+        let mut request = self.request.clone();
         if let Some((header, name)) = &self.key {
             let key = HeaderValue::try_from(key_of(name, items)).ok()?;
-            request.headers_mut().insert(header.clone(), key);
+            request.own.push((header.clone(), key));
         }
         let length = items.iter().map(|it| it.text.len() + 1).sum::<usize>();
         let mut body = Vec::with_capacity(self.before.len() + length + self.behind.len());
@@ -230,7 +236,7 @@ impl Head {
             body.extend_from_slice(&item.text);
         }
         body.extend_from_slice(&self.behind);
-        *request.body_mut() = Some(body.into());
+        request.body = Some(body.into());
         Some(request)
     }
 }

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use arrow::array::AsArray;
 use arrow::datatypes::{DataType, Field};
 use bytes::Bytes;
-use reqwest::header::HeaderValue;
+use http::header::HeaderValue;
 use sparkawait_core::queue::{OrderedStreamElementQueue, StreamElementQueue};
 
 use super::*;

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How a connection is made: names, addresses, proxies, TLS.
+
+use std::error::Error as StdError;
+use std::future::{Ready, ready};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tower_service::Service;
+
+use super::guard::{Forbidden, Names, forbidden};
+use super::http1::Line;
+use super::http2::{Pings, SharedLine};
+use super::place::Origin;
+use super::protocol::{Protocol, Version};
+use super::wire::{Duplex, Open, Wire};
+
+/// How long a second family of addresses waits for the first one (RFC 8305).
+const SECOND_FAMILY: Duration = Duration::from_millis(250);
+
+/// A connection that carries nothing is asked so often by TCP whether it is alive, and given up when
+/// what was sent was not confirmed for so long: nobody else bounds the time of an answer.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const UNCONFIRMED: Duration = Duration::from_secs(30);
+
+type Cause = Box<dyn StdError + Send + Sync>;
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(super) enum NoConnection {
+    TimedOut,
+    Forbidden(Forbidden),
+    Failed(Cause),
+}
+
+/// A connection that was made.
+pub(super) enum Made {
+    Line(Line),
+    Shared(Arc<SharedLine>),
+}
+
+/// Makes connections, all in the same way.
+pub(super) struct Connector {
+    limit: Duration,
+    version: Version,
+    streams: usize,
+    pings: Pings,
+    tls: TlsConnector,
+    /// For proxies, which speak HTTP/1.1.
+    proxy_tls: TlsConnector,
+    /// For hosts that rows name, and for those that the user has named.
+    guarded: HttpConnector<Names>,
+    free: HttpConnector<Names>,
+    pub(super) open: Arc<AtomicUsize>,
+}
+
+impl Connector {
+    pub(super) fn new(
+        tls: &ClientConfig,
+        version: Version,
+        limit: Duration,
+        streams: usize,
+        pings: Pings,
+    ) -> Self {
+        let with = |protocols: &[&[u8]]| {
+            let mut tls = tls.clone();
+            tls.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+            TlsConnector::from(Arc::new(tls))
+        };
+        let tcp = |is_guarded| {
+            let mut tcp = HttpConnector::new_with_resolver(Names::new(is_guarded));
+            tcp.enforce_http(false);
+            tcp.set_nodelay(true);
+            tcp.set_connect_timeout(Some(limit));
+            tcp.set_happy_eyeballs_timeout(Some(SECOND_FAMILY));
+            tcp.set_keepalive(Some(KEEP_ALIVE));
+            tcp.set_keepalive_interval(Some(KEEP_ALIVE));
+            tcp.set_keepalive_retries(Some(3));
+            #[cfg(target_os = "linux")]
+            tcp.set_tcp_user_timeout(Some(UNCONFIRMED));
+            tcp
+        };
+        Self {
+            limit,
+            version,
+            streams,
+            pings,
+            tls: with(version.protocols()),
+            proxy_tls: with(Version::Http1.protocols()),
+            guarded: tcp(true),
+            free: tcp(false),
+            open: Arc::default(),
+        }
+    }
+
+    /// Makes a connection to `origin`.
+    pub(super) async fn connect(&self, origin: &Origin) -> Result<Made, NoConnection> {
+        match timeout(self.limit, self.make(origin)).await {
+            Ok(made) => made,
+            Err(_) => Err(NoConnection::TimedOut),
+        }
+    }
+
+    async fn make(&self, origin: &Origin) -> Result<Made, NoConnection> {
+        // An address needs no resolver, and a proxy resolves names itself.
+        if origin.is_of_row
+            && let Some(forbidden) = origin.host().parse().ok().and_then(forbidden)
+        {
+            return Err(NoConnection::Forbidden(forbidden));
+        }
+        let mut io = match &origin.proxy {
+            None => {
+                let mut tcp =
+                    if origin.is_of_row { self.guarded.clone() } else { self.free.clone() };
+                boxed(tcp.call(origin.uri.clone()).await)?
+            }
+            Some(proxy) => {
+                let io = boxed(self.free.clone().call(proxy.uri().clone()).await)?;
+                let io = if proxy.uri().scheme_str() == Some("https") {
+                    encrypt(&self.proxy_tls, proxy.uri().host().unwrap_or_default(), io).await?.0
+                } else {
+                    io
+                };
+                if origin.is_https {
+                    let mut tunnel =
+                        Tunnel::new(proxy.uri().clone(), Connected(Some(TokioIo::new(io))));
+                    if let Some(auth) = proxy.basic_auth() {
+                        tunnel = tunnel.with_auth(auth.clone());
+                    }
+                    let through = tunnel.call(origin.uri.clone()).await;
+                    through.map_err(|error| NoConnection::Failed(error.into()))?.into_inner()
+                } else {
+                    io
+                }
+            }
+        };
+        let mut speaks_http2 = self.version == Version::Http2;
+        if origin.is_https {
+            let is_negotiated;
+            (io, is_negotiated) = encrypt(&self.tls, origin.host(), io).await?;
+            speaks_http2 |= is_negotiated;
+        }
+        let wire = Wire::new(io, Open::new(&self.open));
+        if speaks_http2 {
+            let shared = SharedLine::new(wire, self.streams, self.pings).await;
+            return shared.map(Made::Shared).map_err(|error| NoConnection::Failed(error.into()));
+        }
+        let line = Line::new(wire).await.map_err(|error| NoConnection::Failed(error.into()))?;
+        Ok(Made::Line(line))
+    }
+}
+
+impl Made {
+    /// What it speaks.
+    pub(super) fn protocol(&self) -> Protocol {
+        match self {
+            Self::Line(_) => Protocol::Http1,
+            Self::Shared(_) => Protocol::Http2,
+        }
+    }
+}
+
+impl NoConnection {
+    /// Whether this process has no file left to open.
+    pub(super) fn has_no_files(&self) -> bool {
+        let Self::Failed(cause) = self else { return false };
+        let code = io_error(cause.as_ref()).and_then(io::Error::raw_os_error);
+        code == Some(rustix::io::Errno::MFILE.raw_os_error())
+    }
+}
+
+/// Finds what the system said among what an error was caused by.
+fn io_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a io::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+fn boxed<E: StdError + Send + Sync + 'static>(
+    connected: Result<TokioIo<TcpStream>, E>,
+) -> Result<Box<dyn Duplex>, NoConnection> {
+    match connected {
+        Ok(io) => Ok(Box::new(io.into_inner())),
+        Err(error) => Err(match Forbidden::in_causes(&error) {
+            Some(forbidden) => NoConnection::Forbidden(forbidden),
+            // The time of an address, of which a name may have several.
+            None if io_error(&error).is_some_and(|it| it.kind() == io::ErrorKind::TimedOut) => {
+                NoConnection::TimedOut
+            }
+            None => NoConnection::Failed(error.into()),
+        }),
+    }
+}
+
+/// Encrypts a connection; returns whether HTTP/2 was negotiated.
+async fn encrypt(
+    tls: &TlsConnector,
+    host: &str,
+    io: Box<dyn Duplex>,
+) -> Result<(Box<dyn Duplex>, bool), NoConnection> {
+    let failed = |error: Cause| NoConnection::Failed(error);
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let name = ServerName::try_from(host).map_err(|error| failed(error.into()))?;
+    let stream = tls.connect(name, io).await.map_err(|error| failed(error.into()))?;
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    Ok((Box::new(stream), is_http2))
+}
+
+/// A connection to a proxy as what the maker of tunnels expects: something that makes it.
+struct Connected(Option<TokioIo<Box<dyn Duplex>>>);
+
+impl Service<Uri> for Connected {
+    type Response = TokioIo<Box<dyn Duplex>>;
+    type Error = io::Error;
+    type Future = Ready<io::Result<Self::Response>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        ready(self.0.take().ok_or_else(|| io::ErrorKind::NotConnected.into()))
+    }
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where rows may not lead: into this machine and its network.
+//!
+//! A host that the user has written, or that `allow_hosts` has, may be anywhere. One that a column or
+//! a redirection names may be no address of this machine, of a private network or of a cloud's
+//! metadata. What a name stands for is looked at where the connection is made: who looks before lets a
+//! name through that stands for something else the next time.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::task::{Context, Poll};
+use std::vec;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
+use tower_service::Service;
+
+/// An address that rows may not lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Forbidden {
+    pub(super) address: IpAddr,
+    /// What it is.
+    pub(super) kind: &'static str,
+}
+
+impl fmt::Display for Forbidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {}", self.address, self.kind)
+    }
+}
+
+impl StdError for Forbidden {}
+
+impl Forbidden {
+    /// Finds it among what an error was caused by.
+    pub(super) fn in_causes(error: &(dyn StdError + 'static)) -> Option<Self> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if let Some(found) = error.downcast_ref::<Self>() {
+                return Some(*found);
+            }
+            next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+                Some(inner) => Some(inner),
+                None => error.source(),
+            };
+        }
+        None
+    }
+}
+
+/// Says what rows may not lead to; `None` if they may.
+pub(super) fn forbidden(address: IpAddr) -> Option<Forbidden> {
+    // An address of IPv4 has several forms in IPv6.
+    let address = address.to_canonical();
+    let kind = match address {
+        IpAddr::V4(address) => kind_of_v4(address),
+        IpAddr::V6(address) => kind_of_v6(address),
+    };
+    kind.map(|kind| Forbidden { address, kind })
+}
+
+fn kind_of_v4(address: Ipv4Addr) -> Option<&'static str> {
+    // The metadata of Azure and of Alibaba, at addresses that look public.
+    let is_metadata = [Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(100, 100, 100, 200)];
+    match address.octets() {
+        _ if is_metadata.contains(&address) => Some("a cloud's metadata service"),
+        [169, 254, ..] => Some("a link-local address, where clouds have their metadata"),
+        [0 | 127, ..] => Some("an address of this machine"),
+        [100, 64..=127, ..] => Some("a private address"),
+        _ if address.is_private() => Some("a private address"),
+        _ if address.is_multicast() || address.is_broadcast() => Some("no address of one machine"),
+        _ => None,
+    }
+}
+
+fn kind_of_v6(address: Ipv6Addr) -> Option<&'static str> {
+    match address.segments() {
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => Some("an address of this machine"),
+        // NAT64: it leads to an address of IPv4.
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+            let [[a, b], [c, d]] = [high.to_be_bytes(), low.to_be_bytes()];
+            kind_of_v4(Ipv4Addr::new(a, b, c, d))
+        }
+        _ if address.is_unicast_link_local() => Some("a link-local address"),
+        _ if address.is_unique_local() => Some("a private address"),
+        _ if address.is_multicast() => Some("no address of one machine"),
+        _ => None,
+    }
+}
+
+/// Finds the addresses of names; those that rows may lead to, if it is guarded.
+#[derive(Clone)]
+pub(super) struct Names {
+    resolver: GaiResolver,
+    is_guarded: bool,
+}
+
+impl Names {
+    pub(super) fn new(is_guarded: bool) -> Self {
+        Self { resolver: GaiResolver::new(), is_guarded }
+    }
+}
+
+impl Service<Name> for Names {
+    type Response = vec::IntoIter<SocketAddr>;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, io::Result<Self::Response>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.resolver.poll_ready(context)
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let is_guarded = self.is_guarded;
+        let found = self.resolver.call(name);
+        async move {
+            let mut addresses: Vec<SocketAddr> = found.await?.collect();
+            if is_guarded {
+                let first = addresses.iter().find_map(|it| forbidden(it.ip()));
+                addresses.retain(|it| forbidden(it.ip()).is_none());
+                if let Some(first) = first.filter(|_| addresses.is_empty()) {
+                    return Err(io::Error::other(first));
+                }
+            }
+            Ok(addresses.into_iter())
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(address: &str) -> &'static str {
+        forbidden(address.parse().unwrap()).map_or("", |it| it.kind)
+    }
+
+    #[test]
+    fn rows_lead_to_public_addresses_alone() {
+        for address in
+            ["1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::101:101"]
+        {
+            assert_eq!(kind(address), "", "{address}");
+        }
+        for address in ["127.0.0.1", "0.0.0.0", "::1", "::", "::ffff:127.8.9.1", "64:ff9b::7f00:1"]
+        {
+            assert_eq!(kind(address), "an address of this machine", "{address}");
+        }
+        for address in ["10.1.2.3", "172.31.0.1", "192.168.7.7", "100.64.0.1", "fd12::1"] {
+            assert_eq!(kind(address), "a private address", "{address}");
+        }
+        for address in
+            ["169.254.169.254", "::ffff:169.254.169.254", "fe80::1", "64:ff9b::a9fe:a9fe"]
+        {
+            assert!(kind(address).starts_with("a link-local address"), "{address}");
+        }
+        for address in ["168.63.129.16", "100.100.100.200"] {
+            assert_eq!(kind(address), "a cloud's metadata service");
+        }
+        assert_eq!(kind("224.0.0.1"), "no address of one machine");
+    }
+
+    #[tokio::test]
+    async fn a_name_is_looked_at_by_what_it_stands_for() {
+        let name = || "localhost".parse::<Name>().unwrap();
+        assert!(Names::new(false).call(name()).await.unwrap().next().is_some());
+        let error = Names::new(true).call(name()).await.unwrap_err();
+        assert!(Forbidden::in_causes(&error).is_some());
+    }
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A connection of HTTP/1.1, served within the call that uses it.
+//!
+//! No task of its own: the call that waits for the connection is woken by the socket itself. While it
+//! is idle nobody polls it; what the server did meanwhile is seen when it is looked at.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Waker};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::{Body, Incoming};
+use hyper::client::conn::http1::{self, Connection, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::time::Instant;
+
+use super::wire::{Reads, Wire};
+
+/// A connection, used by one call at a time.
+pub(super) struct Line {
+    sender: SendRequest<Full<Bytes>>,
+    /// Not in place: lines are handed from call to call.
+    connection: Option<Box<Connection<TokioIo<Wire>, Full<Bytes>>>>,
+    reads: Reads,
+    pub(super) made: Instant,
+    /// When it was idle last before this use; `None`: it is new.
+    pub(super) idle_since: Option<Instant>,
+}
+
+/// Why a request has no response.
+#[derive(Debug)]
+pub(super) struct Lost {
+    pub(super) error: hyper::Error,
+    /// Whether the request began to leave.
+    pub(super) was_sent: bool,
+    /// Whether anything of a response came.
+    pub(super) has_answer: bool,
+}
+
+impl Line {
+    /// Makes a connection over `wire`.
+    pub(super) async fn new(wire: Wire) -> hyper::Result<Self> {
+        let reads = wire.reads();
+        let (sender, connection) = http1::handshake(TokioIo::new(wire)).await?;
+        let (made, idle_since) = (Instant::now(), None);
+        Ok(Self { sender, connection: Some(Box::new(connection)), reads, made, idle_since })
+    }
+
+    /// Sends a request, and waits for the head of its response.
+    pub(super) async fn send(
+        &mut self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, Lost> {
+        let before = self.reads.count();
+        let mut response = pin!(self.sender.try_send_request(request));
+        let connection = &mut self.connection;
+        let response = poll_fn(|context| {
+            // The connection takes the request, and hands over the response.
+            poll(connection, context);
+            response.as_mut().poll(context)
+        });
+        response.await.map_err(|mut lost| Lost {
+            was_sent: lost.take_message().is_none(),
+            has_answer: self.reads.count() != before,
+            error: lost.into_error(),
+        })
+    }
+
+    /// Waits for the next bytes of a body; `None` at its end.
+    pub(super) async fn chunk(&mut self, body: &mut Incoming) -> Option<hyper::Result<Bytes>> {
+        loop {
+            let frame = poll_fn(|context| {
+                let polled = Pin::new(&mut *body).poll_frame(context);
+                if polled.is_ready() {
+                    return polled;
+                }
+                // The connection reads no further than somebody asks.
+                poll(&mut self.connection, context);
+                Pin::new(&mut *body).poll_frame(context)
+            });
+            match frame.await? {
+                Ok(frame) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        return Some(Ok(bytes));
+                    }
+                    // Trailers, which nobody reads.
+                }
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+
+    /// Looks at a connection that is not in use: whether it can take a request.
+    pub(super) fn is_usable(&mut self) -> bool {
+        poll(&mut self.connection, &mut Context::from_waker(Waker::noop()));
+        self.connection.is_some() && self.sender.is_ready()
+    }
+}
+
+/// Lets a connection do what it can.
+///
+/// One that has come to its end is dropped: a request that it has not taken is told so by that alone.
+fn poll(
+    connection: &mut Option<Box<Connection<TokioIo<Wire>, Full<Bytes>>>>,
+    context: &mut Context<'_>,
+) {
+    if let Some(open) = connection
+        && Pin::new(open).poll(context).is_ready()
+    {
+        *connection = None;
+    }
+}

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A server, and the connections to it that can be used again.
+//!
+//! A connection of HTTP/1.1 serves a call at a time and is kept between two. It is closed before the
+//! server may do so, since a request that leaves at that moment is lost. One of HTTP/2 is shared; as
+//! many are made as the calls need, and not one for each of many that start together.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::header::HeaderValue;
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, Uri};
+use hyper_util::client::proxy::matcher::Intercept;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::http1::Line;
+use super::http2::{SharedLine, Stream};
+use super::protocol::Protocol;
+
+/// Longest time that a connection is kept without a call, where a lost request is sent again.
+const LONGEST_IDLE: Duration = Duration::from_secs(60);
+
+/// The same where it must not be sent again, and the server does not say how long it keeps
+/// connections. Widespread servers do so for 5 seconds.
+const CAREFUL_IDLE: Duration = Duration::from_secs(4);
+
+/// What a server closes before this was not closed because it was idle.
+const SHORTEST_SEEN: Duration = Duration::from_secs(1);
+
+/// For how long it counts that a server closed connections that were idle.
+const SEEN_FOR: Duration = Duration::from_secs(5 * 60);
+
+/// Highest age of a connection: names move, and only new connections look them up.
+pub(super) const HIGHEST_AGE: Duration = Duration::from_secs(30 * 60);
+
+/// How long calls wait for a connection that another one makes, which takes two or three round trips.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Most connections that are made at a time because those before stalled or failed.
+const WIDEST: usize = 64;
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+
+/// Whom a connection leads to.
+pub(super) struct Origin {
+    pub(super) is_https: bool,
+    /// Without the brackets of IPv6.
+    host: String,
+    pub(super) port: u16,
+    /// A column or a redirection names it, and nobody has allowed it.
+    pub(super) is_of_row: bool,
+    pub(super) authority: Authority,
+    /// Its header.
+    pub(super) host_header: HeaderValue,
+    pub(super) uri: Uri,
+    /// Whom it goes through.
+    pub(super) proxy: Option<Intercept>,
+}
+
+impl Origin {
+    /// Makes the server of an address; `None` if it can be none.
+    pub(super) fn new(
+        url: &url::Url,
+        is_of_row: bool,
+        proxy: impl FnOnce(&Uri) -> Option<Intercept>,
+    ) -> Option<Self> {
+        let is_https = url.scheme() == "https";
+        let named = url.host_str()?;
+        let text = match url.port() {
+            Some(port) => format!("{named}:{port}"),
+            None => named.to_owned(),
+        };
+        let authority = Authority::try_from(text.as_str()).ok()?;
+        let parts = Uri::builder().scheme(url.scheme()).authority(authority.clone());
+        let uri = parts.path_and_query("/").build().ok()?;
+        Some(Self {
+            is_https,
+            host: named.trim_start_matches('[').trim_end_matches(']').to_owned(),
+            port: url.port_or_known_default()?,
+            is_of_row,
+            authority,
+            host_header: HeaderValue::try_from(text).ok()?,
+            proxy: proxy(&uri),
+            uri,
+        })
+    }
+
+    /// Its name or address.
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Whether requests go to a proxy, and name the server in their address.
+    pub(super) fn is_forwarded(&self) -> bool {
+        !self.is_https && self.proxy.is_some()
+    }
+}
+
+/// A server with its connections.
+pub(super) struct Place {
+    pub(super) origin: Origin,
+    /// Whether connections may speak HTTP/2.
+    pub(super) may_share: bool,
+    state: Mutex<State>,
+    /// Told when a connection of HTTP/2 has room, or none is made any more.
+    pub(super) news: Notify,
+}
+
+/// What is known and kept of a server.
+pub(super) struct State {
+    /// Idle ones; those that served last are at the end.
+    idle: Vec<Line>,
+    shared: Vec<Common>,
+    pub(super) speaks: Option<Protocol>,
+    /// Requests that one connection of HTTP/2 has at a time.
+    streams: usize,
+    /// When the connections that are being made were begun.
+    seeks: Vec<(u64, Instant)>,
+    next_seek: u64,
+    /// Connections that may be made at a time whatever is needed: more after some that failed.
+    width: usize,
+    /// Calls that need a connection of HTTP/2 and have none.
+    pub(super) lacking: usize,
+    /// For how long the server says that it keeps connections.
+    announced: Option<Duration>,
+    /// For how long it kept one that it closed, and when that was seen.
+    seen: Option<(Duration, Instant)>,
+}
+
+/// A connection of HTTP/2, and since when nothing came over it that nobody waits for.
+struct Common {
+    line: Arc<SharedLine>,
+    idle: Option<(u64, Instant)>,
+}
+
+/// What a call that needs a connection does.
+pub(super) enum Next {
+    Take(Line),
+    Share(Stream),
+    /// It makes one itself; the number is to be given back.
+    Make(Option<u64>),
+    /// Others do; it looks again on news, or then.
+    Wait(Instant),
+}
+
+impl Common {
+    fn is_of_use(&self, now: Instant) -> bool {
+        !self.line.is_leaving() && now < self.line.made + HIGHEST_AGE
+    }
+}
+
+impl Place {
+    pub(super) fn new(
+        origin: Origin,
+        may_share: bool,
+        speaks: Option<Protocol>,
+        streams: usize,
+    ) -> Self {
+        let state = State {
+            idle: Vec::new(),
+            shared: Vec::new(),
+            speaks,
+            streams,
+            seeks: Vec::new(),
+            next_seek: 0,
+            width: 1,
+            lacking: 0,
+            announced: None,
+            seen: None,
+        };
+        Self { origin, may_share, state: Mutex::new(state), news: Notify::new() }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what the server says of its connections.
+    pub(super) fn note(&self, headers: &HeaderMap) {
+        let Some(announced) = headers.get(KEEP_ALIVE).and_then(announced) else { return };
+        self.state().announced = Some(announced);
+    }
+}
+
+/// Reads `timeout=5` out of a header.
+fn announced(value: &HeaderValue) -> Option<Duration> {
+    let parts = value.to_str().ok()?.split(',');
+    let seconds = parts.filter_map(|it| it.trim().split_once('='));
+    let timeout = seconds.into_iter().find(|(name, _)| name.trim().eq_ignore_ascii_case("timeout"));
+    timeout?.1.trim().parse().ok().map(Duration::from_secs)
+}
+
+impl State {
+    /// Says what a call does that needs a connection; a new one, if it says so.
+    pub(super) fn next(
+        &mut self,
+        now: Instant,
+        may_share: bool,
+        is_new: bool,
+        careful: bool,
+    ) -> Next {
+        if !is_new && let Some(line) = self.take_idle(now, careful) {
+            return Next::Take(line);
+        }
+        if let Some(stream) = self.take_stream(now) {
+            return Next::Share(stream);
+        }
+        if !may_share || self.speaks == Some(Protocol::Http1) {
+            return Next::Make(None);
+        }
+        let begun = self.seeks.len();
+        self.seeks.retain(|(_, since)| now < *since + PATIENCE);
+        if self.seeks.len() < begun {
+            self.widen();
+        }
+        let needed = match self.speaks {
+            Some(Protocol::Http2) => (self.lacking + 1).div_ceil(self.streams.max(1)),
+            _ => 1,
+        };
+        if self.seeks.len() >= needed.max(self.width) {
+            let first = self.seeks.iter().map(|(_, since)| *since).min();
+            return Next::Wait(first.unwrap_or(now) + PATIENCE);
+        }
+        self.next_seek += 1;
+        self.seeks.push((self.next_seek, now));
+        Next::Make(Some(self.next_seek))
+    }
+
+    fn widen(&mut self) {
+        self.width = (self.width * 2).min(WIDEST);
+    }
+
+    fn take_idle(&mut self, now: Instant, careful: bool) -> Option<Line> {
+        let longest = self.longest_idle(now, careful);
+        while let Some(mut line) = self.idle.pop() {
+            let idle = line.idle_since.map_or(Duration::ZERO, |since| now - since);
+            if idle >= longest && !careful {
+                // Those that served before it were idle for longer.
+                self.idle.clear();
+            } else if idle < longest && now < line.made + HIGHEST_AGE && line.is_usable() {
+                return Some(line);
+            } else if idle >= longest {
+                // Good enough for a call that may be repeated.
+                self.idle.push(line);
+                return None;
+            }
+        }
+        None
+    }
+
+    /// How long a connection may have been idle for the next call.
+    fn longest_idle(&self, now: Instant, careful: bool) -> Duration {
+        let seen = self.seen.filter(|(_, when)| now < *when + SEEN_FOR).map(|(kept, _)| kept);
+        // The request takes a while to get there.
+        let announced = self.announced.map(|it| match it.checked_sub(Duration::from_secs(1)) {
+            Some(less) if !less.is_zero() => less,
+            _ => it / 2,
+        });
+        let known = match (announced, seen) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        known.unwrap_or(if careful { CAREFUL_IDLE } else { LONGEST_IDLE }).min(LONGEST_IDLE)
+    }
+
+    fn take_stream(&mut self, now: Instant) -> Option<Stream> {
+        self.shared.retain(|it| it.is_of_use(now));
+        self.shared.iter().find_map(|it| it.line.take())
+    }
+
+    /// Keeps a connection for the next call.
+    pub(super) fn keep(&mut self, mut line: Line, now: Instant) {
+        if now < line.made + HIGHEST_AGE {
+            line.idle_since = Some(now);
+            self.idle.push(line);
+        }
+    }
+
+    /// Shares a connection, and notes what the server speaks and allows.
+    pub(super) fn share(&mut self, line: &Arc<SharedLine>) {
+        self.streams = line.streams();
+        self.shared.push(Common { line: Arc::clone(line), idle: None });
+    }
+
+    /// Notes that a connection was made, or that it was not.
+    pub(super) fn sought(&mut self, seek: Option<u64>, found: Option<Protocol>) {
+        if let Some(seek) = seek {
+            self.seeks.retain(|(it, _)| *it != seek);
+        }
+        match found {
+            Some(protocol) => {
+                self.speaks = Some(protocol);
+                self.width = 1;
+            }
+            None if seek.is_some() => self.widen(),
+            None => {}
+        }
+    }
+
+    /// Closes the idle connections that served no later than one that the server has closed: it did
+    /// the same to them, most likely.
+    pub(super) fn drop_before(&mut self, dead: Option<Instant>) {
+        self.idle.retain(|it| it.idle_since > dead);
+    }
+
+    /// Closes what was idle for too long, and what the server has closed; returns whether anything is
+    /// left to look after.
+    pub(super) fn sweep(&mut self, now: Instant, every: Duration) -> bool {
+        let longest = self.longest_idle(now, false);
+        let mut closed_after = None;
+        self.idle.retain_mut(|line| {
+            let idle = line.idle_since.map_or(Duration::ZERO, |since| now - since);
+            if !line.is_usable() {
+                closed_after = Some(idle.saturating_sub(every));
+                return false;
+            }
+            idle < longest && now < line.made + HIGHEST_AGE
+        });
+        if let Some(kept) = closed_after.filter(|it| *it >= SHORTEST_SEEN) {
+            self.seen = Some((kept, now));
+        }
+        self.shared.retain_mut(|it| {
+            let idle_at = it.line.idle_at();
+            it.idle = idle_at.map(|at| match it.idle {
+                Some((before, since)) if before == at => (before, since),
+                _ => (at, now),
+            });
+            it.is_of_use(now) && it.idle.is_none_or(|(_, since)| now < since + LONGEST_IDLE)
+        });
+        !self.idle.is_empty() || !self.shared.is_empty()
+    }
+
+    /// When the connections that are idle were used last.
+    pub(super) fn idle_since(&self) -> impl Iterator<Item = Instant> {
+        self.idle.iter().filter_map(|it| it.idle_since)
+    }
+
+    /// Whether nothing is kept here.
+    pub(super) fn is_empty(&self) -> bool {
+        self.idle.is_empty() && self.shared.is_empty()
+    }
+}

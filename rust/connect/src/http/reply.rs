@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A request on its way, and the response as it comes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use h2::RecvStream;
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HOST, PROXY_AUTHORIZATION};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::Full;
+use hyper::body::{Body, Incoming};
+
+use super::clients::{Clients, StreamOf, Taken};
+use super::failure::Broken;
+use super::gzip::{Unpacked, Unpacker, may_ask};
+use super::http1::Line;
+use super::http2;
+use super::place::Place;
+use super::watch::{Clock, Watch};
+
+/// A request, of parts that most requests share. It is put together when it is sent, and once more if
+/// it has to be sent again.
+#[derive(Clone)]
+pub(super) struct Outgoing {
+    pub(super) method: Method,
+    pub(super) place: Arc<Place>,
+    pub(super) path: PathAndQuery,
+    /// Headers that are the same in all requests.
+    pub(super) fixed: Arc<HeaderMap>,
+    /// Those of this one.
+    pub(super) own: Vec<(HeaderName, HeaderValue)>,
+    pub(super) body: Option<Bytes>,
+    /// Whether a server asked for it, and not a row.
+    pub(super) is_redirected: bool,
+}
+
+/// A response whose head has come.
+pub(super) struct Reply {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    body: Flow,
+    /// Bytes that the body is said to have.
+    pub(super) length: Option<u64>,
+    unpacker: Option<Unpacker>,
+    /// Whether anything of the body came.
+    has_begun: bool,
+    clients: Arc<Clients>,
+    place: Arc<Place>,
+}
+
+enum Flow {
+    One {
+        line: Line,
+        body: Incoming,
+    },
+    Shared {
+        stream: StreamOf,
+        body: RecvStream,
+    },
+    /// It was read to its end.
+    Ended,
+}
+
+impl Outgoing {
+    #[cfg(test)]
+    pub(super) fn for_test() -> Self {
+        let url = url::Url::parse("http://host").expect("an address");
+        let place = Clients::for_test().place(&url, false).expect("a server");
+        let (path, fixed) = (PathAndQuery::from_static("/"), Arc::default());
+        let method = Method::POST;
+        Self { method, place, path, fixed, own: Vec::new(), body: None, is_redirected: false }
+    }
+
+    fn headers(&self, takes_gzip: bool) -> HeaderMap {
+        let mut headers = HeaderMap::clone(&self.fixed);
+        for (name, value) in &self.own {
+            headers.insert(name.clone(), value.clone());
+        }
+        if takes_gzip && may_ask(&headers) {
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+        headers
+    }
+
+    /// The whole address.
+    pub(super) fn uri(&self) -> Option<Uri> {
+        let mut parts = self.place.origin.uri.clone().into_parts();
+        parts.path_and_query = Some(self.path.clone());
+        Uri::from_parts(parts).ok()
+    }
+
+    fn for_line(&self, takes_gzip: bool) -> Option<Request<Full<Bytes>>> {
+        let origin = &self.place.origin;
+        let mut request = Request::new(self.body.clone().map_or_else(Full::default, Full::new));
+        *request.method_mut() = self.method.clone();
+        *request.headers_mut() = self.headers(takes_gzip);
+        let headers = request.headers_mut();
+        // In a request that names its host itself there is a value already.
+        if headers.get(HOST).is_none_or(HeaderValue::is_empty) {
+            headers.insert(HOST, origin.host_header.clone());
+        }
+        *request.uri_mut() = if origin.is_forwarded() {
+            if let Some(auth) = origin.proxy.as_ref().and_then(|it| it.basic_auth()) {
+                request.headers_mut().insert(PROXY_AUTHORIZATION, auth.clone());
+            }
+            self.uri()?
+        } else {
+            Uri::from(self.path.clone())
+        };
+        Some(request)
+    }
+
+    fn for_stream(&self, takes_gzip: bool) -> Option<Request<()>> {
+        let mut request = Request::new(());
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.uri()?;
+        *request.headers_mut() = self.headers(takes_gzip);
+        if let Some(body) = &self.body {
+            request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        }
+        Some(request)
+    }
+
+    /// Sends it over a connection, and waits for the head of the response.
+    pub(super) async fn over(
+        &self,
+        taken: Taken,
+        clients: &Arc<Clients>,
+        most: usize,
+        clock: &Clock,
+        watch: &Watch,
+    ) -> Result<Reply, Broken> {
+        let gzip = clients.takes_gzip();
+        let (head, body) = match taken {
+            Taken::Line(mut line) => {
+                let request = self.for_line(gzip).ok_or(Broken::NoRequest)?;
+                let idle_since = line.idle_since;
+                let sent =
+                    watch.wait(clock, line.send(request)).await.map_err(|_| Broken::Silent)?;
+                match sent {
+                    Ok(response) => {
+                        let (head, body) = response.into_parts();
+                        (head, Flow::One { line, body })
+                    }
+                    Err(lost) => return Err(Broken::OfLine { lost, idle_since }),
+                }
+            }
+            Taken::Stream(mut stream) => {
+                let request = self.for_stream(gzip).ok_or(Broken::NoRequest)?;
+                let sent = stream.stream.send(request, self.body.clone());
+                let sent = watch.wait(clock, sent).await.map_err(|_| Broken::Silent)?;
+                let (head, body) = sent.map_err(Broken::OfStream)?.into_parts();
+                (head, Flow::Shared { stream, body })
+            }
+        };
+        let mut headers = head.headers;
+        self.place.note(&headers);
+        let unpacker = if gzip { Unpacker::of(&mut headers, most) } else { None };
+        let length = headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok());
+        let (clients, place) = (Arc::clone(clients), Arc::clone(&self.place));
+        let (status, has_begun) = (head.status, false);
+        let mut reply =
+            Reply { status, headers, body, length, unpacker, has_begun, clients, place };
+        if reply.is_empty() {
+            // Of HEAD the headers tell of a body that does not come.
+            reply.length = None;
+            reply.end();
+        }
+        Ok(reply)
+    }
+}
+
+/// Why a body did not come to its end.
+#[derive(Debug)]
+pub(super) enum Cut {
+    Silent,
+    TooLarge,
+    Lost(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl Reply {
+    /// Whether nothing holds others up where it is not read: over HTTP/2 it would.
+    pub(super) fn may_wait(&self) -> bool {
+        matches!(self.body, Flow::One { .. })
+    }
+
+    /// Whether it came encrypted.
+    pub(super) fn is_https(&self) -> bool {
+        self.place.origin.is_https
+    }
+
+    fn is_empty(&self) -> bool {
+        match &self.body {
+            Flow::One { body, .. } => body.is_end_stream(),
+            Flow::Shared { body, .. } => body.is_end_stream(),
+            Flow::Ended => true,
+        }
+    }
+
+    /// Lets go of the connection, which serves the next call.
+    fn end(&mut self) {
+        match std::mem::replace(&mut self.body, Flow::Ended) {
+            Flow::One { line, .. } => self.clients.keep(&self.place, line),
+            Flow::Shared { mut stream, .. } => stream.stream.is_answered(),
+            Flow::Ended => {}
+        }
+    }
+
+    /// Waits for the next bytes of the body, unpacked; `None` at its end.
+    pub(super) async fn chunk(
+        &mut self,
+        clock: &Clock,
+        watch: &Watch,
+    ) -> Result<Option<Bytes>, Cut> {
+        loop {
+            let next = match &mut self.body {
+                Flow::One { line, body } => {
+                    let next = watch.wait(clock, line.chunk(body)).await;
+                    next.map_err(|_| Cut::Silent)?.transpose().map_err(|it| Cut::Lost(it.into()))
+                }
+                Flow::Shared { body, .. } => {
+                    let next = watch.wait(clock, http2::chunk(body)).await;
+                    next.map_err(|_| Cut::Silent)?.transpose().map_err(|it| Cut::Lost(it.into()))
+                }
+                Flow::Ended => return Ok(None),
+            };
+            let Some(bytes) = next? else {
+                self.end();
+                let Some(mut unpacker) = self.unpacker.take().filter(|_| self.has_begun) else {
+                    return Ok(None);
+                };
+                let rest = unpacker.finish().map_err(cut)?;
+                return Ok(Some(Bytes::from(rest)).filter(|it| !it.is_empty()));
+            };
+            self.has_begun |= !bytes.is_empty();
+            let bytes = match &mut self.unpacker {
+                Some(unpacker) => Bytes::from(unpacker.unpack(&bytes).map_err(cut)?),
+                None => bytes,
+            };
+            if !bytes.is_empty() {
+                return Ok(Some(bytes));
+            }
+        }
+    }
+}
+
+fn cut(unpacked: Unpacked) -> Cut {
+    match unpacked {
+        Unpacked::TooLarge => Cut::TooLarge,
+        Unpacked::Broken(error) => Cut::Lost(error.into()),
+    }
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Calls that can be ended from outside, and one timer for the silence of all of them.
+//!
+//! A call notes until when its server may be silent; the engine's tick wakes those whose time is up.
+//! A timer for each wait would be set and taken back several times for each row.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::task::AtomicWaker;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+
+/// Ticks in the time that a server may be silent: it is so exact.
+const TICKS: u64 = 8;
+
+/// Longest time between two ticks.
+const LONGEST_TICK: Duration = Duration::from_secs(1);
+
+/// Not waiting for a server.
+const NEVER: u64 = u64::MAX;
+
+/// The ticks of one engine, and how many of them a server may be silent.
+#[derive(Debug)]
+pub(super) struct Clock {
+    now: AtomicU64,
+    silence: Option<(Duration, u64)>,
+}
+
+impl Clock {
+    /// Makes the clock of an engine whose servers may be silent for so long; for ever, if that is
+    /// not said.
+    pub(super) fn new(silence: Option<Duration>) -> Self {
+        let silence = silence.map(|whole| {
+            let tick = (whole / 8).clamp(Duration::from_millis(1), LONGEST_TICK);
+            let ticks = whole.as_nanos().div_ceil(tick.as_nanos().max(1));
+            (tick, u64::try_from(ticks).unwrap_or(NEVER).max(TICKS))
+        });
+        Self { now: AtomicU64::new(0), silence }
+    }
+
+    /// Returns the timer of the ticks, if there are any.
+    pub(super) fn interval(&self) -> Option<Interval> {
+        let (tick, _) = self.silence?;
+        let mut interval = interval_at(Instant::now() + tick, tick);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Some(interval)
+    }
+
+    /// Goes on by a tick, and wakes the calls whose servers were silent for too long.
+    pub(super) fn tick<'a>(&self, watches: impl Iterator<Item = &'a Arc<Watch>>) {
+        let now = self.now.load(Ordering::Relaxed) + 1;
+        self.now.store(now, Ordering::Relaxed);
+        watches.filter(|it| it.due.load(Ordering::Relaxed) <= now).for_each(|it| it.waker.wake());
+    }
+}
+
+/// Waits for the next tick; for ever if there are none.
+pub(super) async fn next_tick(interval: &mut Option<Interval>) {
+    match interval {
+        Some(interval) => drop(interval.tick().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// What the engine and one of its calls tell one another.
+#[derive(Debug)]
+pub(super) struct Watch {
+    waker: AtomicWaker,
+    is_ended: AtomicBool,
+    /// The tick at which its server was silent for too long.
+    due: AtomicU64,
+}
+
+/// A server was silent for too long.
+#[derive(Debug)]
+pub(super) struct Silent;
+
+impl Watch {
+    pub(super) fn new() -> Arc<Self> {
+        let (waker, is_ended, due) =
+            (AtomicWaker::new(), AtomicBool::new(false), AtomicU64::new(NEVER));
+        Arc::new(Self { waker, is_ended, due })
+    }
+
+    /// Ends the call: nobody waits for it any more.
+    pub(super) fn end(&self) {
+        self.is_ended.store(true, Ordering::Relaxed);
+        self.waker.wake();
+    }
+
+    /// Waits for what a server does next, as long as it may be silent.
+    pub(super) async fn wait<T>(
+        &self,
+        clock: &Clock,
+        what: impl Future<Output = T>,
+    ) -> Result<T, Silent> {
+        let Some((_, ticks)) = clock.silence else { return Ok(what.await) };
+        // One more: the tick that is under way may end at once.
+        let due = clock.now.load(Ordering::Relaxed).saturating_add(ticks).saturating_add(1);
+        self.due.store(due, Ordering::Relaxed);
+        let mut what = std::pin::pin!(what);
+        let ended = std::future::poll_fn(|context| match what.as_mut().poll(context) {
+            Poll::Ready(value) => Poll::Ready(Ok(value)),
+            Poll::Pending if clock.now.load(Ordering::Relaxed) >= due => Poll::Ready(Err(Silent)),
+            Poll::Pending => Poll::Pending,
+        })
+        .await;
+        self.due.store(NEVER, Ordering::Relaxed);
+        ended
+    }
+}
+
+/// A call that its watch may end; `None` then.
+pub(super) struct Watched<T> {
+    watch: Arc<Watch>,
+    call: BoxFuture<'static, T>,
+}
+
+impl<T> Watched<T> {
+    pub(super) fn new(watch: Arc<Watch>, call: BoxFuture<'static, T>) -> Self {
+        Self { watch, call }
+    }
+}
+
+impl<T> Future for Watched<T> {
+    type Output = Option<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        self.watch.waker.register(context.waker());
+        if self.watch.is_ended.load(Ordering::Relaxed) {
+            return Poll::Ready(None);
+        }
+        self.call.as_mut().poll(context).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn only_the_silence_of_a_server_is_counted_and_from_its_last_word() {
+        let clock = Clock::new(Some(Duration::from_millis(700)));
+        let watch = Watch::new();
+        let ticks = |many: u64| (0..many).for_each(|_| clock.tick([&watch].into_iter()));
+        let mut wait = Box::pin(watch.wait(&clock, pending::<()>()));
+
+        assert!(wait.as_mut().now_or_never().is_none());
+        ticks(TICKS);
+        assert!(wait.as_mut().now_or_never().is_none());
+        ticks(1);
+        assert!(matches!(wait.as_mut().now_or_never(), Some(Err(Silent))));
+        drop(wait);
+
+        ticks(100);
+        let mut next = Box::pin(watch.wait(&clock, pending::<()>()));
+        assert!(next.as_mut().now_or_never().is_none(), "it begins anew");
+    }
+
+    #[test]
+    fn a_call_that_was_ended_comes_to_nothing() {
+        let watch = Watch::new();
+        let mut call = Watched::new(Arc::clone(&watch), pending::<i32>().boxed());
+        assert!((&mut call).now_or_never().is_none());
+
+        watch.end();
+
+        assert_eq!((&mut call).now_or_never(), Some(None));
+    }
+
+    #[test]
+    fn without_a_bound_nothing_ticks() {
+        assert!(Clock::new(None).interval().is_none());
+    }
+}

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections that age: servers close the kept ones, move on and have limits of their own."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+import sparkawait as sa
+from sparkawait import retry
+from tests.support.certificates import Certificates
+from tests.support.nginx import Nginx
+from tests.support.scripted_server import Answer, ScriptedServer
+from tests.support.servers import LOOPBACK
+
+ROWS = 41
+DIRECT = sa.http.Client(proxy=False)
+FOUND = (200, {}, b'{"n": 7}')
+SAYS_ID = """location / { return 200 '{"n": $arg_id}'; }"""
+
+
+def rows_of(count: int, function, **options) -> list[dict]:
+    rows = pa.record_batch({"id": range(count)})
+    options = {"on_error": "capture", "retry": 0} | options
+    out = sa.arrow.ordered_wait([rows], function, **options)
+    found = pa.Table.from_batches(out).to_pylist()
+    assert [row["id"] for row in found] == list(range(count))
+    return found
+
+
+def request(method: str, url: str, **options):
+    options = {"client": DIRECT} | options
+    return sa.http.request(method, f"{url}?id={{id}}", "n bigint", **options)
+
+
+class ClosesKept:
+    """Ends each connection under its second request, which it has read."""
+
+    def __init__(self) -> None:
+        self.thread = threading.local()
+
+    def __call__(self, _target: str, _before: int) -> Answer:
+        # A thread serves one connection.
+        is_kept, self.thread.is_kept = getattr(self.thread, "is_kept", False), True
+        return None if is_kept else FOUND
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("GET", {}), ("PUT", {"body": "{id}"}), ("POST", {"body": "{id}", "idempotency_key": True})],
+    ids=["get", "put", "post-with-key"],
+)
+def test_what_may_be_repeated_is_not_lost_with_the_connection_that_was_kept(method, options):
+    with ScriptedServer(ClosesKept()) as server:
+        function = request(method, server.url, **options)
+        found = rows_of(ROWS, function, max_concurrency=3)
+        asked = Counter(it.target for it in server.requests)
+        bodies = {(it.target, it.body, it.headers.get("idempotency-key")) for it in server.requests}
+    assert [row["n"] for row in found] == [7] * ROWS
+    # Once more, over a connection of its own, and the same request.
+    assert len(server.requests) > ROWS
+    assert set(asked.values()) <= {1, 2}
+    assert len(bodies) == len(asked) == ROWS
+
+
+def test_what_must_not_be_done_twice_is_sent_once_and_fails():
+    with ScriptedServer(ClosesKept()) as server:
+        again = retry.fixed_delay(3, "1ms")
+        found = rows_of(ROWS, request("POST", server.url, body="{id}"), retry=again)
+        asked = Counter(it.target for it in server.requests)
+    lost = [row for row in found if row["n"] is None]
+    assert lost
+    assert all("broke off" in row["error"]["message"] for row in lost)
+    assert asked == {f"/?id={i}": 1 for i in range(ROWS)}
+
+
+def test_a_server_that_answers_nobody_is_not_asked_for_ever():
+    with ScriptedServer(lambda *_: None) as server:
+        found = rows_of(3, request("GET", server.url), max_concurrency=1)
+    assert [row["n"] for row in found] == [None] * 3
+    # No connection of theirs was kept.
+    assert len(server.requests) == 3
+
+
+def test_a_reload_under_load_loses_no_row(tmp_path):
+    rows, count = 3001, 0
+    with Nginx(tmp_path, SAYS_ID, can_reload=True) as nginx:
+
+        def batches():
+            for start in range(0, rows, 307):
+                yield pa.record_batch({"id": range(start, min(start + 307, rows))})
+                nginx.reload()
+
+        function = request("GET", nginx.url)
+        out = sa.arrow.ordered_wait(batches(), function, retry=0, max_concurrency=53)
+        for batch in out:
+            assert batch["n"].to_pylist() == batch["id"].to_pylist()
+            count += len(batch)
+        # Those that a server saw twice are more.
+        assert len(nginx.requests) >= rows
+    assert count == rows
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_server_that_ends_connections_after_some_requests_gets_them_over_few(
+    tmp_path, certificates, method
+):
+    lines = f"keepalive_requests 100; {SAYS_ID}"
+    options = {"certificates": certificates, "listen": "http2", "log": "$connection $args"}
+    rows = 3001
+    with Nginx(tmp_path, lines, **options) as nginx:
+        function = request(
+            method, nginx.url, client=sa.http.Client(proxy=False, ca=certificates.ca)
+        )
+        found = rows_of(rows, function, max_concurrency=97, warm_up=False)
+        seen = [line.split() for line in nginx.requests]
+    assert [row["n"] for row in found] == list(range(rows))
+    assert Counter(args for _, args in seen) == {f"id={i}": 1 for i in range(rows)}
+    # 31 would do if each was filled to its last request.
+    assert len({connection for connection, _ in seen}) <= 62
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_server_with_few_streams_takes_all_requests(tmp_path, certificates, method):
+    lines = f"keepalive_requests 100; http2_max_concurrent_streams 8; {SAYS_ID}"
+    options = {"certificates": certificates, "listen": "http2", "log": "$connection $args"}
+    with Nginx(tmp_path, lines, **options) as nginx:
+        function = request(
+            method, nginx.url, client=sa.http.Client(proxy=False, ca=certificates.ca)
+        )
+        found = rows_of(1009, function, max_concurrency=97, warm_up=False)
+        seen = [line.split() for line in nginx.requests]
+    assert [row["n"] for row in found] == list(range(1009))
+    assert Counter(args for _, args in seen) == {f"id={i}": 1 for i in range(1009)}
+
+
+# -- where rows may lead
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://{host}:{port}/", "localhost"),
+        ("http://{host}:{port}/", LOOPBACK),
+        ("{host}:{port}/", "http://0.0.0.0"),
+        ("{host}:{port}/", "http://[::ffff:127.0.0.1]"),
+    ],
+)
+@pytest.mark.parametrize("on_error", ["fail", "null"])
+def test_a_row_that_leads_into_this_machine_ends_its_task(url, host, on_error):
+    with ScriptedServer(lambda *_: FOUND) as server:
+        rows = pa.record_batch({"host": [host], "port": [server.url.rpartition(":")[2]]})
+        function = sa.http.get(url, "n bigint", client=DIRECT)
+        with pytest.raises(sa.ConfigurationError, match=r"allow_hosts=\[") as raised:
+            list(sa.arrow.ordered_wait([rows], function, on_error=on_error, retry=0))
+    assert "an address of this machine" in str(raised.value)
+    assert server.targets == []
+
+
+def test_a_host_that_the_user_has_written_or_allowed_may_be_anywhere():
+    with ScriptedServer(lambda *_: FOUND) as server:
+        port = int(server.url.rpartition(":")[2])
+        written = sa.http.get(f"http://{LOOPBACK}:{{port}}/", "n bigint", client=DIRECT)
+        options = {"client": DIRECT, "allow_hosts": ["http://.localhost", f"http://{LOOPBACK}"]}
+        allowed = sa.http.get("{url}", "n bigint", **options)
+        rows = pa.record_batch({"port": [port], "url": [f"http://{LOOPBACK}:{port}/a"]})
+        for function in (written, allowed):
+            (batch,) = sa.arrow.ordered_wait([rows], function)
+            assert batch["n"].to_pylist() == [7]
+    assert server.targets == ["/", "/a"]
+
+
+def test_a_redirection_leads_into_no_network_that_the_user_has_not_written():
+    def answer(target: str, _: int) -> Answer:
+        return 302, {"Location": f"http://127.0.0.9:{port}/inside"}, b""
+
+    with ScriptedServer(answer) as server:
+        port = server.url.rpartition(":")[2]
+        found = rows_of(1, request("GET", server.url))
+    assert "it redirected to `127.0.0.9`" in found[0]["error"]["message"]
+    assert "allow_hosts" in found[0]["error"]["message"]

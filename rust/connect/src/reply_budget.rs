@@ -43,6 +43,12 @@ impl ReplyBudget {
         Arc::new(Self { units, beyond: Arc::new(Semaphore::new(1)) })
     }
 
+    /// Makes a budget of so many times [`UNIT_BYTES`].
+    #[cfg(test)]
+    pub(crate) fn of_units(units: usize) -> Arc<Self> {
+        Self::of_bytes(units * UNIT_BYTES)
+    }
+
     /// Makes the share of a reply of which nothing was read.
     pub(crate) fn share(self: &Arc<Self>) -> Share {
         Share { budget: Arc::clone(self), units: None, beyond: None }

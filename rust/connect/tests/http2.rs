@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;
@@ -62,6 +63,8 @@ struct Script {
     streams: u32,
     /// Connections at the start that take no request at all, and say so.
     closed: usize,
+    /// Why they do not.
+    reason: Reason,
     connections: AtomicUsize,
     requests: AtomicUsize,
     answered: AtomicUsize,
@@ -80,10 +83,20 @@ impl Http2Server {
         closed: usize,
         fate: impl Fn(Asked) -> Fate + Send + Sync + 'static,
     ) -> Self {
+        Self::start_closing(streams, closed, Reason::NO_ERROR, fate)
+    }
+
+    fn start_closing(
+        streams: u32,
+        closed: usize,
+        reason: Reason,
+        fate: impl Fn(Asked) -> Fate + Send + Sync + 'static,
+    ) -> Self {
         let script = Arc::new(Script {
             fate: Box::new(fate),
             streams,
             closed,
+            reason,
             connections: AtomicUsize::default(),
             requests: AtomicUsize::default(),
             answered: AtomicUsize::default(),
@@ -110,6 +123,10 @@ impl Http2Server {
 
     /// A call for each row.
     fn function(&self, method: &str, streams: usize, read_timeout: f64) -> HttpConfig {
+        self.function_with(method, streams, &read_timeout.to_string())
+    }
+
+    fn function_with(&self, method: &str, streams: usize, read_timeout: &str) -> HttpConfig {
         let description = format!(
             r#"{{"method": "{method}", "url": "http://{}/", "returns": "json",
                 "success": [[200, 299]], "connections": 100, "max_response_bytes": 1000,
@@ -141,7 +158,7 @@ impl Script {
     async fn serve(&self, stream: TcpStream, connection: usize) {
         if connection < self.closed {
             #[expect(clippy::let_underscore_must_use, reason = "the client may be gone")]
-            let _ = refuse(stream).await;
+            let _ = refuse(stream, self.reason).await;
             return;
         }
         let mut builder = server::Builder::new();
@@ -197,7 +214,7 @@ async fn linger(stream: &mut TcpStream) {
 }
 
 /// Closes a connection at the first request: GOAWAY, with nothing that was taken.
-async fn refuse(mut stream: TcpStream) -> std::io::Result<()> {
+async fn refuse(mut stream: TcpStream, reason: Reason) -> std::io::Result<()> {
     const HEADERS: u8 = 1;
     let mut preface = [0; 24];
     stream.read_exact(&mut preface).await?;
@@ -210,8 +227,9 @@ async fn refuse(mut stream: TcpStream) -> std::io::Result<()> {
         let mut payload = vec![0; length as usize];
         stream.read_exact(&mut payload).await?;
         if frame[3] == HEADERS {
-            // The last stream that was taken, and no error.
-            stream.write_all(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).await?;
+            // The last stream that was taken, and why.
+            stream.write_all(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0]).await?;
+            stream.write_all(&u32::from(reason).to_be_bytes()).await?;
             stream.shutdown().await?;
             linger(&mut stream).await;
             return Ok(());
@@ -259,7 +277,7 @@ fn few_calls_share_one_connection() {
 
 #[test]
 fn a_request_that_the_server_did_not_take_is_sent_again_even_if_it_must_not_be_done_twice() {
-    // The client itself sends it three times.
+    // Each attempt sends it some times.
     let server = Http2Server::start(100, 0, |asked| match asked.request {
         0..9 => Fate::Reset(Reason::REFUSED_STREAM),
         _ => Fate::Answer,
@@ -340,5 +358,44 @@ fn a_connection_that_falls_silent_is_given_up() {
     let results = run(with_retries(task(10), 5), &server.function("GET", 100, 0.5), 50);
 
     assert_eq!(results, [Some(7); 50]);
+    assert_eq!(server.connections(), 2);
+}
+
+#[test]
+fn what_came_behind_the_last_request_that_was_taken_is_sent_again_whatever_the_reason() {
+    for reason in [Reason::NO_ERROR, Reason::ENHANCE_YOUR_CALM, Reason::INTERNAL_ERROR] {
+        let server = Http2Server::start_closing(100, 1, reason, |_| Fate::Answer);
+
+        // Without a retry, and each once.
+        let results = run(task(17), &server.function("POST", 100, 20.0), 101);
+
+        assert_eq!((results, server.answered()), (vec![Some(7); 101], 101), "{reason:?}");
+    }
+}
+
+#[test]
+fn a_server_that_allows_few_requests_at_a_time_gets_no_more() {
+    let server = Http2Server::start(3, 0, |_| Fate::AnswerWith(20));
+
+    // None waits in line for another one, or none would be answered.
+    let results = run(task(20), &server.function("POST", 100, 20.0), 20);
+
+    assert_eq!((results, server.answered()), (vec![Some(7); 20], 20));
+    assert!(server.connections() >= 7);
+}
+
+#[test]
+fn a_connection_that_fell_silent_gets_no_further_attempt() {
+    let server = Http2Server::start(100, 0, |asked| match asked.connection {
+        0 => Fate::FallSilent,
+        _ => Fate::Answer,
+    });
+    let mut config = with_retries(task(11), 3);
+    let brief = Duration::from_millis(250);
+    (config.operator.attempt_timeout, config.rows.attempt_timeout) = (Some(brief), brief);
+
+    let results = run(config, &server.function_with("GET", 100, "null"), 53);
+
+    assert_eq!(results, [Some(7); 53]);
     assert_eq!(server.connections(), 2);
 }

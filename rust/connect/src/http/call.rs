@@ -12,11 +12,11 @@ use sparkawait_task::error::{StartError, TaskError};
 
 use super::clients::Clients;
 use super::failure::{
-    Broken, Failed, RetryStatuses, broke_off, silent, status_failure, too_large, transport_failure,
+    Failed, RetryStatuses, broke_off, silent, status_failure, too_large, transport_failure,
 };
 use super::http2;
 use super::redirects::RedirectRules;
-use super::reply::{Cut, Outgoing, Reply};
+use super::reply::{Broken, Cut, Outgoing, Reply};
 use super::watch::{Clock, Watch};
 use crate::limit_headers::{LimitHeaders, tells_of_limit};
 use crate::reply_budget::{ReplyBudget, Share};
@@ -299,3 +299,6 @@ async fn next(
         Cut::Lost(error) => broke_off(&rules.host, reply.is_https(), error.as_ref()),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,13 +10,10 @@ use sparkawait_core::operator::Retry;
 use sparkawait_core::policy::CallSign;
 use sparkawait_task::error::CallFailure;
 
-use tokio::time::Instant;
-
 use super::connect::NoConnection;
 use super::guard::Forbidden;
-use super::http1::Lost;
 use super::http2;
-use super::reply::Outgoing;
+use super::reply::{Broken, Outgoing};
 use crate::limit_headers::LimitHeaders;
 use crate::lookup::{refusal, service_failure};
 use crate::tls::{in_words, is_refused_certificate};
@@ -154,23 +151,6 @@ pub(super) fn status_failure(
     // Of others it says when that one call is worth another attempt.
     let pause = delay.filter(|_| is_busy);
     Failed { pause, is_of_request: is_of_request && !asks_to_wait, ..failed }
-}
-
-/// Why a call has no head of a response.
-#[derive(Debug)]
-pub(super) enum Broken {
-    NoConnection(NoConnection),
-    /// The parts make no request.
-    NoRequest,
-    /// Nothing came within `read_timeout`.
-    Silent,
-    /// Over HTTP/1.1; since when the connection was idle before, if it is not a new one.
-    OfLine {
-        lost: Lost,
-        idle_since: Option<Instant>,
-    },
-    /// Over HTTP/2.
-    OfStream(http2::Broken),
 }
 
 /// Makes the failure of a call that got no response.

@@ -158,18 +158,7 @@ impl Place {
         speaks: Option<Protocol>,
         streams: usize,
     ) -> Self {
-        let state = State {
-            idle: Vec::new(),
-            shared: Vec::new(),
-            speaks,
-            streams,
-            seeks: Vec::new(),
-            next_seek: 0,
-            width: 1,
-            lacking: 0,
-            announced: None,
-            seen: None,
-        };
+        let state = State::new(speaks, streams);
         Self { origin, may_share, state: Mutex::new(state), news: Notify::new() }
     }
 
@@ -193,6 +182,21 @@ fn announced(value: &HeaderValue) -> Option<Duration> {
 }
 
 impl State {
+    fn new(speaks: Option<Protocol>, streams: usize) -> Self {
+        Self {
+            idle: Vec::new(),
+            shared: Vec::new(),
+            speaks,
+            streams,
+            seeks: Vec::new(),
+            next_seek: 0,
+            width: 1,
+            lacking: 0,
+            announced: None,
+            seen: None,
+        }
+    }
+
     /// Says what a call does that needs a connection; a new one, if it says so.
     pub(super) fn next(
         &mut self,
@@ -342,3 +346,6 @@ impl State {
         self.idle.is_empty() && self.shared.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,11 +10,12 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::{Body, Incoming};
+use tokio::time::Instant;
 
 use super::clients::{Clients, StreamOf, Taken};
-use super::failure::Broken;
+use super::connect::NoConnection;
 use super::gzip::{Unpacked, Unpacker, may_ask};
-use super::http1::Line;
+use super::http1::{Line, Lost};
 use super::http2;
 use super::place::Place;
 use super::watch::{Clock, Watch};
@@ -169,6 +170,23 @@ impl Outgoing {
         }
         Ok(reply)
     }
+}
+
+/// Why a call has no head of a response.
+#[derive(Debug)]
+pub(super) enum Broken {
+    NoConnection(NoConnection),
+    /// The parts make no request.
+    NoRequest,
+    /// Nothing came within `read_timeout`.
+    Silent,
+    /// Over HTTP/1.1; since when the connection was idle before, if it is not a new one.
+    OfLine {
+        lost: Lost,
+        idle_since: Option<Instant>,
+    },
+    /// Over HTTP/2.
+    OfStream(http2::Broken),
 }
 
 /// Why a body did not come to its end.

@@ -87,6 +87,12 @@ impl Watch {
         Arc::new(Self { waker, is_ended, due })
     }
 
+    /// Whether it waits for its server.
+    #[cfg(test)]
+    pub(super) fn is_waiting(&self) -> bool {
+        self.due.load(Ordering::Relaxed) != NEVER
+    }
+
     /// Ends the call: nobody waits for it any more.
     pub(super) fn end(&self) {
         self.is_ended.store(true, Ordering::Relaxed);

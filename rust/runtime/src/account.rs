@@ -10,8 +10,9 @@
 //!
 //! What is compared is counted in different places, from different things, so that a row which one of
 //! them loses is missed by the other. In a chain, what came is also compared with what the operator
-//! before has put out. It is looked at when the input has ended, and at the end of each part of it.
-//! Tasks that fail, or whose consumer wants no more, have none.
+//! before has put out, and of functions that are called side by side each with what they were called
+//! for. It is looked at when the input has ended, and at the end of each part of it. Tasks that fail, or
+//! whose consumer wants no more, have none.
 
 use crate::batch_codec::RowsLeft;
 
@@ -22,6 +23,15 @@ pub(crate) struct Account {
     came: u64,
     /// Rows that an earlier task had held.
     restored: u64,
+}
+
+/// What an operator has called functions for that stand side by side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Calls {
+    /// Rows.
+    pub(crate) made: u64,
+    /// Those that all of them have answered.
+    pub(crate) answered: u64,
 }
 
 impl Account {
@@ -39,6 +49,24 @@ impl Account {
         let (came, output) = (self.came, left.output);
         (came != output)
             .then(|| format!("the operator before put out {output} rows, but {came} came in"))
+    }
+
+    /// Returns whether all rows came that it was called for.
+    pub(crate) const fn was_given(&self, calls: Calls) -> bool {
+        self.came == calls.made
+    }
+
+    /// Says what got lost between an operator and this one, which it calls beside others: on the way
+    /// there, in it, or on the way back.
+    pub(crate) fn mismatch_beside(&self, calls: Calls, left: &RowsLeft) -> Option<String> {
+        let Calls { made, answered } = calls;
+        let (came, output) = (self.came, left.output);
+        (made != came || came != output || output != answered).then(|| {
+            format!(
+                "it was called for {made} rows beside others, but {came} came in and {output} were put \
+                 out, and {answered} were answered"
+            )
+        })
     }
 
     /// Says what does not add up.
@@ -111,5 +139,21 @@ mod tests {
             account(30, 7).mismatch_behind(&LEFT).unwrap(),
             "the operator before put out 31 rows, but 30 came in"
         );
+    }
+
+    #[test]
+    fn a_function_beside_others_was_given_what_it_was_called_for() {
+        let left = |output| RowsLeft { output, ..LEFT };
+        let calls = |made, answered| Calls { made, answered };
+        assert_eq!(account(31, 0).mismatch_beside(calls(31, 31), &left(31)), None);
+        let wrong = [(30, 31, 31, 31), (31, 30, 31, 31), (31, 31, 30, 31), (31, 31, 31, 30)];
+        for (made, came, output, answered) in wrong {
+            let told = account(came, 0).mismatch_beside(calls(made, answered), &left(output));
+            let numbers = format!(
+                "it was called for {made} rows beside others, but {came} came in and {output} were put \
+                 out, and {answered} were answered"
+            );
+            assert_eq!(told, Some(numbers));
+        }
     }
 }

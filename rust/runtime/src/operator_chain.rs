@@ -341,7 +341,20 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
     ///
     /// As [`ChainedOperator::settle`].
     pub(crate) fn settle(&self) -> Result<(), X::Error> {
-        self.settle_with(|_| None)
+        self.settle_with(|_| None)?;
+        self.lost_beside().map_or(Ok(()), |it| Err(X::broken(it)))
+    }
+
+    /// Says what got lost between an operator and those that it calls side by side, if nothing is on
+    /// its way.
+    fn lost_beside(&self) -> Option<String> {
+        self.branches.iter().find_map(|of| {
+            let calls = self.operators[of.operator].calls_beside();
+            let mut positions: Vec<usize> = of.positions.clone().collect();
+            // Those beside it have answered a row that one of them never got.
+            positions.sort_by_key(|it| self.operators[*it].was_given(calls));
+            positions.into_iter().find_map(|it| self.operators[it].lost_beside(it, calls))
+        })
     }
 
     /// Checks it with the rows `held` of each operator that are handed over.
@@ -375,7 +388,8 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
         let rooms = self.operators.iter().enumerate().map(|(position, it)| it.describe(position));
         X::broken(format!(
             "the task would wait for ever: it holds rows, and no call is in flight, no deadline is set \
-             and nothing was sent to it. {}",
+             and nothing was sent to it. {}{}",
+            self.lost_beside().map_or_else(String::new, |it| it + ". "),
             rooms.collect::<Vec<_>>().join(". ")
         ))
     }

@@ -59,6 +59,11 @@ pub struct Levels {
 }
 
 impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
+    /// Returns how many attempts were begun.
+    pub const fn attempts(&self) -> u64 {
+        self.metrics.attempts
+    }
+
     /// Counts what records wait for. Looks at each of them.
     pub fn levels(&self) -> Levels {
         let (mut asked, restored) = (0, self.replay.len());

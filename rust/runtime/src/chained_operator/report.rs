@@ -2,6 +2,7 @@
 //! What an operator says when something is wrong: what it holds, and what its account lacks.
 
 use super::ChainedOperator;
+use crate::account::Calls;
 use crate::async_function::AsyncFunction;
 use crate::batch_codec::BatchCodec;
 
@@ -61,12 +62,33 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     ) -> Result<(), X::Error> {
         let on_the_way = before.and_then(|it| self.account.mismatch_behind(&it.codec.left()));
         let mismatch = on_the_way.or_else(|| self.account.mismatch(&self.codec.left(), held));
-        let Some(mismatch) = mismatch else { return Ok(()) };
+        mismatch.map_or(Ok(()), |it| Err(X::broken(self.lost(position, &it))))
+    }
+
+    /// Returns the calls that it has made of functions side by side.
+    pub(crate) fn calls_beside(&self) -> Calls {
+        let made = self.operator.attempts() - self.codec.uncalled();
+        Calls { made, answered: made.saturating_sub(self.operator.in_flight() as u64) }
+    }
+
+    /// Returns whether all rows came that it was called for.
+    pub(crate) const fn was_given(&self, calls: Calls) -> bool {
+        self.account.was_given(calls)
+    }
+
+    /// Says what got lost between this operator, at `position`, and the one that made these `calls` of
+    /// it and of others beside it.
+    pub(crate) fn lost_beside(&self, position: usize, calls: Calls) -> Option<String> {
+        let mismatch = self.account.mismatch_beside(calls, &self.codec.left());
+        mismatch.map(|it| self.lost(position, &it))
+    }
+
+    fn lost(&self, position: usize, mismatch: &str) -> String {
         let (function, config) = (self.codec.function(), self.operator.config());
-        Err(X::broken(format!(
+        format!(
             "operator {position} (`{function}`) has lost or doubled rows: {mismatch}. \
              Options: {config:?}, {:?}",
             self.config
-        )))
+        )
     }
 }

@@ -25,7 +25,7 @@ use sparkawait_task::saved::SavedOperator;
 use sparkawait_task::task::{TaskBuilder, TaskConfig, TaskFeeder};
 use sparkawait_task::task_codec::TaskCodec;
 
-use crate::columns::{error_name, input_schema, numbers, result_name};
+use crate::columns::{error_name, input_schema, result_schema};
 use crate::scenario::{CallPlan, Failing, Mode, OperatorPlan, Scenario};
 use crate::world::caching::WatchedCache;
 use crate::world::noting::Noting;
@@ -152,10 +152,11 @@ fn row_config(input: &SchemaRef, function: &str) -> RowConfig {
 
 fn driver_config(plan: &OperatorPlan) -> DriverConfig {
     let most = plan.calls.iter().map(|it| it.max_concurrency).sum();
+    let bytes = plan.bytes;
     DriverConfig {
         max_rows_per_batch: plan.max_rows_per_batch,
-        max_bytes_per_batch: 64 << 20,
-        capacity_bytes: None,
+        max_bytes_per_batch: bytes.map_or(64 << 20, |it| it.max_per_batch),
+        capacity_bytes: bytes.and_then(|it| it.capacity),
         buffer_timeout: match plan.buffer_timeout {
             None => BufferTimeout::Auto { consumer: Duration::ZERO },
             Some(0) => BufferTimeout::Never,
@@ -165,7 +166,7 @@ fn driver_config(plan: &OperatorPlan) -> DriverConfig {
         warm_up: plan
             .warm_up
             .then(|| WarmUpConfig { max_calls: count(most), rows_per_call: count(1) }),
-        expected_result_bytes: None,
+        expected_result_bytes: bytes.and_then(|it| it.expected),
     }
 }
 
@@ -233,7 +234,7 @@ fn call_config(
     operator.on_failure = if fails { FailurePolicy::FailTask } else { FailurePolicy::Emit };
     operator.channels = channels(calls);
     let mut rows = row_config(input, "call");
-    rows.results = numbers(&[&result_name(at, branch)]);
+    rows.results = result_schema(plan, at, branch);
     rows.on_error = on_error_of(calls.on_error);
     rows.error_column = error_name(at, branch);
     rows.timeout = operator.timeout.unwrap_or(Duration::MAX);

@@ -3,16 +3,43 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, Int64Array, RecordBatch, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Int32Type, Int64Type, Schema, SchemaRef};
 
 use crate::random::Random;
-use crate::scenario::Scenario;
+use crate::scenario::{OperatorPlan, Scenario};
 use crate::trace::{Path, choice};
 
 /// The name of what a function returns.
 pub fn result_name(operator: usize, branch: usize) -> String {
     format!("r{operator}b{branch}")
+}
+
+/// The name of the text that a function returns beside its number.
+pub fn text_name(operator: usize, branch: usize) -> String {
+    format!("t{operator}b{branch}")
+}
+
+/// The schema of what a function returns.
+pub fn result_schema(plan: &OperatorPlan, operator: usize, branch: usize) -> SchemaRef {
+    let number = Field::new(result_name(operator, branch), DataType::Int64, true);
+    let text = plan.bytes.map(|_| Field::new(text_name(operator, branch), DataType::Utf8, true));
+    Arc::new(Schema::new([number].into_iter().chain(text).collect::<Vec<_>>()))
+}
+
+/// The bytes of all texts in a batch of the output: of results, and of failures that are captured.
+pub fn bytes_of_texts(scenario: &Scenario, batch: &RecordBatch) -> usize {
+    let plans = scenario.operators.iter().enumerate();
+    let functions = plans
+        .flat_map(|(operator, plan)| (0..plan.calls.len()).map(move |branch| (operator, branch)));
+    let text = |column: &ArrayRef| column.as_string::<i32>().iter().flatten().map(str::len).sum();
+    let bytes = |(operator, branch): (usize, usize)| {
+        let results = batch.column_by_name(&text_name(operator, branch)).map_or(0, text);
+        let errors = batch.column_by_name(&error_name(operator, branch));
+        let messages = errors.and_then(|it| it.as_struct().column_by_name("message"));
+        results + messages.map_or(0, text)
+    };
+    functions.map(bytes).sum()
 }
 
 /// The name of the column that its failures are captured in.

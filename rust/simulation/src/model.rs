@@ -11,12 +11,16 @@ use crate::rules::{Ended, Next, RULES};
 use crate::scenario::{Failing, Mode, Scenario};
 use crate::trace::{Asks, Broken, Id, Path, Said, child_id, head_id};
 
+mod budget;
 mod cache;
+mod held;
 pub mod requests;
 mod settled;
 mod site;
 
+use budget::Budget;
 pub use cache::{Cache, Source};
+use held::Held;
 use site::{AskedPause, Checked, Flying, asks_for_retry, is_failure, outcome_of};
 pub use site::{Outcome, Row, Site, State, Why};
 
@@ -50,9 +54,14 @@ pub struct Model {
 impl Model {
     /// Knows of no row.
     pub fn new(scenario: &Arc<Scenario>) -> Self {
-        let count = scenario.operators.len();
+        let (count, has_parts) = (scenario.operators.len(), scenario.parts.is_some());
         let sites = scenario.operators.iter().enumerate().flat_map(|(operator, plan)| {
-            plan.calls.iter().map(move |calls| Site::new(operator, plan, calls))
+            let is_last = operator + 1 == count;
+            plan.calls.iter().map(move |calls| Site {
+                held: Held::new(scenario.seed, plan, calls).filter(|_| is_last && !has_parts),
+                budget: Budget::new(calls, has_parts),
+                ..Site::new(operator, plan, calls)
+            })
         });
         Self {
             scenario: Arc::clone(scenario),
@@ -109,6 +118,9 @@ impl Model {
         if !is_free && let Some(limit) = here.limits.take(path.cost, path.channel, now) {
             let what = format!("limit {limit} at {now}, row {}", path.row);
             return Err(Broken::new("every window of a limit", what));
+        }
+        if let Some(held) = &here.held {
+            held.check(here.flying.len(), now)?;
         }
         let is_doomed = here.rows.get(&id).is_some_and(Row::is_done);
         here.flying.insert(attempt, Flying { id, started: now, is_doomed });
@@ -294,6 +306,10 @@ impl Model {
         }
         let Some(row) = here.rows.get_mut(&id) else { return };
         row.live -= 1;
+        if let Some(budget) = &mut here.budget {
+            let channel = row.channel.filter(|_| here.plan.channels.is_some());
+            budget.ended(id, attempt.attempt, channel, said);
+        }
         let asks = asks_for_retry(said, here.is_branch, &here.plan);
         // Another call that flies is waited for: that hurts nobody, whatever has become of this one.
         let is_left = asks || matches!(said, Said::Failure { asks: Asks::IfRepeatable, .. });
@@ -323,6 +339,9 @@ impl Model {
         }
         let outcome = outcome_of(said, here.is_branch);
         row.set(State::Done(outcome), now, keeps_before);
+        if let (Some(held), Outcome::Results { serial, count }) = (&mut here.held, outcome) {
+            held.coming.push((serial, count));
+        }
         for beside in here.flying.values_mut().filter(|it| it.id == id) {
             beside.is_doomed = true;
             row.live -= u32::from(row.live > 0);
@@ -389,6 +408,9 @@ impl Model {
         let sites: Vec<usize> = self.sites_of(operator).collect();
         for (site, value) in sites.into_iter().zip(values) {
             let here = &mut self.sites[site];
+            if let (Some(held), Some(value)) = (&mut here.held, value) {
+                held.leaves(*value);
+            }
             let row = here.rows.entry(id).or_insert_with(|| Row::new(path, came));
             let seen = row.clone();
             let is_right = match (value, row.state) {
@@ -437,6 +459,7 @@ impl Model {
             here.learn_pauses();
             here.learn_costs(now);
             here.limits.have_settled();
+            here.held.iter_mut().for_each(Held::take);
             here.parks += 1;
             for row in here.rows.values_mut() {
                 if !row.is_vague {

@@ -81,6 +81,10 @@ pub struct Rules {
     pub a_call_in_vain_counts: bool,
     /// A function that is called beside others may return one result at most.
     pub several_beside_others_fail: bool,
+    /// A retry that is answered gives back what it has cost its budget.
+    pub answered_retry_gives_back: bool,
+    /// While results take all room, one call is made at a time.
+    pub results_bound_calls: bool,
 }
 
 /// Those of today.
@@ -112,6 +116,8 @@ pub const RULES: Rules = Rules {
     restored_is_asked_again: true,
     a_call_in_vain_counts: true,
     several_beside_others_fail: true,
+    answered_retry_gives_back: true,
+    results_bound_calls: true,
 };
 
 impl Rules {

@@ -11,7 +11,7 @@ use sparkawait_task::saved::SavedOperator;
 
 use crate::account::{account, compare};
 use crate::build::{SimulatedDriver, build};
-use crate::columns::{Reader, captured, error_name, input_batch};
+use crate::columns::{Reader, bytes_of_texts, captured, error_name, input_batch};
 use crate::model::{Model, Outcome, Site, Why};
 use crate::order::Order;
 use crate::random::Random;
@@ -169,6 +169,11 @@ impl Run {
             let what = format!("{} of {most}", batch.num_rows());
             world.fail("no more rows in a batch than said", what);
         }
+        let (bytes, bound) = (bytes_of_texts(&scenario, batch), scenario.operators[last].bytes);
+        if let Some(bound) = bound.filter(|it| batch.num_rows() > 1 && bytes > it.max_per_batch) {
+            let what = format!("{bytes} of {} in {} rows", bound.max_per_batch, batch.num_rows());
+            world.fail("no more bytes in a batch than said", what);
+        }
         let reader = Reader::new(&scenario, batch, last + 1);
         let paths: Vec<_> = (0..batch.num_rows()).map(|it| reader.path(it)).collect();
         world.note(What::Left { rows: paths.iter().map(|it| it.row).collect() });
@@ -209,6 +214,10 @@ impl Run {
             part += 1;
             if random.in_a_hundred(plan.lost) {
                 driver = self.lose(driver, &counted, part);
+                if plan.moved > 0 && random.in_a_hundred(plan.moved) {
+                    (driver, counted) = self.move_on(driver, part)?;
+                    part += 1;
+                }
             }
         }
         Some(driver)
@@ -238,6 +247,25 @@ impl Run {
             world.note(What::Lost { part });
         }
         self.start(counted.saved.clone())
+    }
+
+    /// Lets a task end what it holds; another one, which held nothing, gets the rest of the input.
+    fn move_on(
+        &mut self,
+        mut driver: SimulatedDriver,
+        part: usize,
+    ) -> Option<(SimulatedDriver, Counted)> {
+        self.shared.world().input.push_back(Feed::EndOfPart(u64::MAX));
+        let operators = self.part(&mut driver)?;
+        let held = |it: &SavedOperator| it.pending + it.completed + it.inputs.len();
+        let held: usize = operators.iter().map(held).sum();
+        if held > 0 {
+            let what = format!("{held} rows and batches");
+            self.shared.world().fail("what gets no more input comes to its end", what);
+            return None;
+        }
+        let counted = self.counted(Vec::new());
+        Some((self.lose(driver, &counted, part), counted))
     }
 
     /// Works a part off.

@@ -5,10 +5,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::random::Random;
 
+mod bytes;
 mod calls;
 mod limits;
 mod numbers;
 
+pub use bytes::BytesPlan;
 pub use calls::{
     CachePlan, CallPlan, ChannelsPlan, Failing, HedgePlan, PausePlan, RetryPlan, Script,
 };
@@ -63,6 +65,10 @@ pub struct PartsPlan {
     pub lost: usize,
     /// Of a hundred parts, how many do not count, and come again.
     pub again: usize,
+    /// Of a hundred tasks that are lost, how many only end what they held: others, which held nothing,
+    /// get the rest of the input, as where a query has another number of shards.
+    #[serde(default)]
+    pub moved: usize,
 }
 
 /// An operator of the chain.
@@ -86,6 +92,9 @@ pub struct OperatorPlan {
     pub calls: Vec<CallPlan>,
     /// Whether `calls` are branches, be it one.
     pub is_fan_out: bool,
+    /// How large results are; `None`: they are numbers.
+    #[serde(default)]
+    pub bytes: Option<BytesPlan>,
 }
 
 /// In which order rows leave.
@@ -110,6 +119,7 @@ impl Scenario {
             linger: pick(random, &[0, MICRO, 7 * MILLI, 331 * MILLI]),
             lost: pick(random, &[0, 20, 60]),
             again: pick(random, &[0, 0, 30]),
+            moved: 0,
         });
         // What a stream carries over has no branches: they are refused when the query is planned.
         let has_branches = parts.is_none();
@@ -135,6 +145,7 @@ impl Scenario {
         };
         drawn.draw_requests(seed);
         drawn.draw_others(seed);
+        drawn.draw_bytes(seed);
         drawn.sound()
     }
 
@@ -158,6 +169,17 @@ impl Scenario {
         }
     }
 
+    /// Draws how large the results of some operators are, and whether input moves to other shards.
+    fn draw_bytes(&mut self, seed: u64) {
+        let random = &mut Random(seed.wrapping_mul(0x5851_F42D_4C95_7F2D) ^ 0x6279_7465);
+        for operator in &mut self.operators {
+            operator.bytes = maybe(random, 25, BytesPlan::draw);
+        }
+        if let Some(parts) = &mut self.parts {
+            parts.moved = pick(random, &[0, 0, 30, 100]);
+        }
+    }
+
     fn calls_mut(&mut self) -> impl Iterator<Item = &mut CallPlan> {
         self.operators.iter_mut().flat_map(|it| &mut it.calls)
     }
@@ -174,6 +196,10 @@ impl Scenario {
         if self.parts.is_some() {
             // Streams have watermarks of Spark's.
             self.operators.iter_mut().for_each(|it| it.watermark = None);
+        }
+        for operator in &mut self.operators {
+            // Then bytes bound what is completed, and nothing else does.
+            operator.completed_take_slots &= operator.bytes.is_none_or(|it| it.capacity.is_none());
         }
         for plan in self.calls_mut() {
             if plan.cache.is_some() {
@@ -205,6 +231,8 @@ impl Scenario {
         let mut longest = 20 * SECOND + self.feed_gap + self.consumer_pause;
         for operator in &self.operators {
             longest += operator.buffer_timeout.unwrap_or_default();
+            // The first results are waited for as long as nobody knows how large they are.
+            longest += operator.bytes.map_or(0, |_| 11 * SECOND);
             for plan in &operator.calls {
                 longest += plan.timeout.unwrap_or_default();
                 longest += plan.attempt_timeout.unwrap_or_default();
@@ -219,7 +247,7 @@ impl Scenario {
                 let of_requests = plan.requests.iter().map(|it| &it.limit);
                 longest += plan.limits.iter().chain(of_requests).map(of_limit).sum::<u64>();
                 // Others have a half of what comes, and their turns come first.
-                longest += plan.others.map_or(0, |_| 30 * SECOND);
+                longest += plan.others.map_or(0, |_| 60 * SECOND);
                 longest += plan.hidden.map_or(0, |it| it.0) + 10 * SECOND;
                 longest += plan.retry_budget.map_or(0, |_| 120 * SECOND);
             }
@@ -246,6 +274,7 @@ impl OperatorPlan {
             }),
             calls: (0..count).map(|_| CallPlan::draw(random, fails, capacity)).collect(),
             is_fan_out,
+            bytes: None,
         }
     }
 }

@@ -38,6 +38,7 @@ fn candidates(of: &Scenario) -> Vec<Scenario> {
         with(&|it| drop(it.operators.remove(index)));
     }
     with(&|it| it.parts = None);
+    with(&|it| it.parts.iter_mut().for_each(|parts| parts.moved = 0));
     with(&|it| it.end = End::Input);
     with(&|it| it.batches = vec![it.batches.iter().sum()]);
     for index in 0..of.batches.len() {
@@ -80,6 +81,7 @@ const OPERATOR_CHANGES: &[fn(&mut OperatorPlan)] = &[
     |it| it.mode = Mode::Unordered,
     |it| it.watermark = None,
     |it| it.warm_up = false,
+    |it| it.bytes = None,
     |it| it.buffer_timeout = None,
     |it| it.completed_take_slots = true,
     |it| it.max_rows_per_batch = 8192,
@@ -97,6 +99,7 @@ const CALL_CHANGES: &[fn(&mut CallPlan)] = &[
     |it| it.others = None,
     |it| it.requests.iter_mut().for_each(|requests| requests.records = 1),
     |it| it.requests.iter_mut().for_each(|requests| requests.linger = 0),
+    |it| it.requests.iter_mut().for_each(|requests| requests.divided = 0),
     |it| it.hedge = None,
     |it| it.channels = None,
     |it| it.limits.clear(),

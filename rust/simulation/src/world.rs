@@ -14,6 +14,7 @@ use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::Patience;
 use sparkawait_runtime::clock::Clock;
 use sparkawait_runtime::parker::Parker;
+use sparkawait_runtime::shared_page::SharedPage;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::function::{Replies, ReplyGroup};
 use sparkawait_task::layer::cache::{CacheMetrics, Caches};
@@ -102,7 +103,9 @@ pub struct World {
     /// The caches of the tasks.
     pub caches: Option<Arc<Caches>>,
     requests: Vec<Option<Requests<Answers>>>,
-    /// Limits that others take from, by function and channel; they outlive a task.
+    /// Where limits are that others take from.
+    page: Option<Arc<SharedPage>>,
+    /// Those, by function and channel; they outlive a task.
     shared_limits: BTreeMap<Place, SharedLimit>,
     shared_counts: BTreeMap<usize, Bucket>,
     /// Requests that were made and are to be told of.
@@ -153,6 +156,7 @@ impl Shared {
             cache_metrics: plans.clone().map(|_| Arc::default()).collect(),
             caches: None,
             requests: plans.clone().map(Requests::new).collect(),
+            page: None,
             shared_limits: BTreeMap::new(),
             shared_counts: BTreeMap::new(),
             requested: Vec::new(),

@@ -38,6 +38,9 @@ pub struct Requests<T> {
     made: u64,
     /// First calls of those that were made since the task has waited: it may not know of them.
     untold: BTreeSet<AttemptId>,
+    /// Calls of requests that have failed and are to be made again in parts, and when.
+    parts: BTreeMap<(u64, u64), Vec<Calls<T>>>,
+    next_part: u64,
 }
 
 impl<T> Requests<T> {
@@ -50,9 +53,11 @@ impl<T> Requests<T> {
             is_exact: true,
             open: BTreeMap::new(),
             limit: Limits::new(&[requests.limit]),
-            is_foreseen: requests.cut == Cut::AsSaid,
+            is_foreseen: requests.cut == Cut::AsSaid && requests.divided == 0,
             made: 0,
             untold: BTreeSet::new(),
+            parts: BTreeMap::new(),
+            next_part: 0,
         })
     }
 
@@ -60,7 +65,9 @@ impl<T> Requests<T> {
     pub fn restart(&mut self) {
         self.open.clear();
         self.limit = Limits::new(&[self.plan.limit]);
-        self.is_foreseen = self.is_exact && self.plan.cut == Cut::AsSaid;
+        let is_as_said = self.plan.cut == Cut::AsSaid && self.plan.divided == 0;
+        self.is_foreseen = self.is_exact && is_as_said;
+        self.parts.clear();
         self.made = 0;
         self.untold.clear();
     }
@@ -108,10 +115,46 @@ impl<T> Requests<T> {
 
     fn make(&mut self, channel: Option<i64>) -> Calls<T> {
         let open = self.open.remove(&channel);
-        self.made += u64::from(open.is_some());
         let calls = open.map(|it| it.calls).unwrap_or_default();
-        self.untold.extend(calls.first().map(|it| it.0));
+        self.count(&calls);
         calls
+    }
+
+    fn count(&mut self, calls: &Calls<T>) {
+        self.made += u64::from(!calls.is_empty());
+        self.untold.extend(calls.first().map(|it| it.0));
+    }
+
+    /// Of a hundred requests for several calls, how many fail and are divided.
+    pub fn divided(&self) -> usize {
+        self.plan.divided
+    }
+
+    /// A request has failed at that time: each half of its calls is another one, after one another.
+    pub(crate) fn divide(&mut self, mut calls: Calls<T>, at: u64) {
+        let second = calls.split_off(calls.len() / 2);
+        self.put_parts(vec![calls, second], at);
+    }
+
+    fn put_parts(&mut self, parts: Vec<Calls<T>>, at: u64) {
+        self.next_part += 1;
+        self.parts.insert((at, self.next_part), parts);
+    }
+
+    /// Makes the next request of one that was divided; those behind it are made when it has taken
+    /// `takes`.
+    pub fn due_part(&mut self, now: u64, takes: u64) -> Option<Calls<T>> {
+        let place = *self.parts.first_key_value()?.0;
+        if place.0 > now {
+            return None;
+        }
+        let mut parts = self.parts.remove(&place)?;
+        let calls = parts.remove(0);
+        if !parts.is_empty() {
+            self.put_parts(parts, now + takes);
+        }
+        self.count(&calls);
+        Some(calls)
     }
 
     /// Makes a request that is full or has waited long enough; returns its calls.
@@ -124,7 +167,8 @@ impl<T> Requests<T> {
 
     /// When the next one is made, if nothing happens until then.
     pub fn next_due(&self) -> Option<u64> {
-        self.open.values().map(|it| it.since + self.linger() + 1).min()
+        let of_parts = self.parts.keys().next().map(|it| it.0);
+        self.open.values().map(|it| it.since + self.linger() + 1).chain(of_parts).min()
     }
 
     /// A call is cancelled; it is left out of a request that was not made.
@@ -139,6 +183,9 @@ impl<T> Requests<T> {
             was_open |= open.calls.len() < before;
             !open.calls.is_empty()
         });
+        for parts in self.parts.values_mut() {
+            parts.iter_mut().for_each(|it| it.retain(|call| call.0 != attempt));
+        }
         // What it has paid comes back before the others of its request are known to pay.
         self.is_foreseen &= !was_open;
     }

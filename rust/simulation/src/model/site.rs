@@ -7,6 +7,8 @@ use std::time::Duration;
 use sparkawait_core::operator::AttemptId;
 use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 
+use super::budget::Budget;
+use super::held::Held;
 use crate::limits::{Left, Limits, Settled};
 use crate::rules::{RULES, Wait};
 use crate::scenario::{CallPlan, Failing, HedgePlan, Mode, OperatorPlan};
@@ -172,6 +174,10 @@ pub struct Site {
     pub hedges: u64,
     /// Calls that were cancelled.
     pub cancels: u64,
+    /// The results that it holds, where that is known.
+    pub(super) held: Option<Held>,
+    /// What its retries have cost, where that is known.
+    pub(super) budget: Option<Budget>,
 }
 
 pub(super) fn is_failure(outcome: Outcome) -> bool {
@@ -322,6 +328,8 @@ impl Site {
             retries: 0,
             hedges: 0,
             cancels: 0,
+            held: None,
+            budget: None,
         }
     }
 
@@ -405,6 +413,9 @@ impl Site {
         row.first_call.get_or_insert(now);
         row.set(State::Running, now, false);
         self.retries += u64::from(row.attempts > 1);
+        if let Some(budget) = self.budget.as_mut().filter(|_| row.attempts > 1) {
+            budget.retry(id, row.channel.filter(|_| self.plan.channels.is_some()), now)?;
+        }
         self.check_slots(now)
     }
 

@@ -167,6 +167,14 @@ impl CallPlan {
         limits
     }
 
+    /// Whether each of its calls ends with an answer that counts.
+    pub fn is_answered(&self) -> bool {
+        self.timeout.is_none()
+            && self.attempt_timeout.is_none()
+            && self.hedge.is_none()
+            && self.cache.is_none()
+    }
+
     /// Whether anything but the number of calls keeps one from being made.
     pub fn has_policies(&self) -> bool {
         self.channels.is_some()

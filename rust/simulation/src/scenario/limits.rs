@@ -86,6 +86,9 @@ pub struct RequestsPlan {
     pub linger: u64,
     /// What the operator does not know of that.
     pub cut: Cut,
+    /// Of a hundred requests for several calls, so many fail and are made again for each half.
+    #[serde(default)]
+    pub divided: usize,
 }
 
 /// How a function cuts its requests, which the operator guesses at.
@@ -111,6 +114,7 @@ impl RequestsPlan {
                 1 => Cut::Late(pick(random, &[1, 331 * MICRO, 13 * MILLI])),
                 _ => Cut::AsSaid,
             },
+            divided: pick(random, &[0, 0, 20, 60]),
         }
     }
 }
@@ -120,7 +124,7 @@ impl RequestsPlan {
 pub struct OthersPlan {
     /// Permits of each call.
     pub cost: u64,
-    /// Of ten permits that come, so many are asked for.
+    /// Of ten permits that come, so many are asked for; with more than there are, again and again.
     pub share: u64,
     /// Of a hundred calls that were to be made, so many are not.
     pub gives_back: usize,
@@ -130,7 +134,7 @@ impl OthersPlan {
     pub(super) fn draw(random: &mut Random) -> Self {
         Self {
             cost: pick(random, &[1, 2, 3, 7]),
-            share: pick(random, &[1, 3, 5]),
+            share: pick(random, &[1, 3, 5, 9, 13]),
             gives_back: pick(random, &[0, 20, 60]),
         }
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{Int64Array, RecordBatch};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
 use sparkawait_core::policy::CallSign;
@@ -12,7 +12,7 @@ use sparkawait_task::error::CallFailure;
 use sparkawait_task::function::{FailedCall, Known, ReplyGroup, ResultGroup};
 
 use super::{Answer, Letter, World};
-use crate::columns::{numbers, result_name};
+use crate::columns::result_schema;
 use crate::model::Cache;
 use crate::model::requests::Requests;
 use crate::random::Random;
@@ -32,6 +32,9 @@ impl World {
                 continue;
             }
             self.note(What::Replied { site, attempt, said });
+            if self.cancelled.contains(&(site, attempt)) {
+                self.remark_late(site, attempt, &mut settled, &mut told);
+            }
             settled.extend(self.settle(site, attempt));
             told.extend(self.tell(site, attempt));
             match &mut self.cached[site] {
@@ -52,9 +55,15 @@ impl World {
         }
         let here = &self.model.sites[site];
         let branch = self.model.sites_of(here.operator).position(|it| it == site)?;
-        let schema = numbers(&[&result_name(here.operator, branch)]);
-        let column = Arc::new(Int64Array::from(values)) as _;
-        let rows = RecordBatch::try_new(schema, vec![column]).ok()?;
+        let plan = &self.scenario.operators[here.operator];
+        let schema = result_schema(plan, here.operator, branch);
+        let text =
+            |it: &i64| plan.bytes.map(|of| "x".repeat(of.of_result(self.scenario.seed, *it)));
+        let texts =
+            plan.bytes.map(|_| Arc::new(StringArray::from_iter(values.iter().map(text))) as _);
+        let number = Arc::new(Int64Array::from(values.clone())) as ArrayRef;
+        let rows =
+            RecordBatch::try_new(schema, [number].into_iter().chain(texts).collect()).ok()?;
         let is_one_each = counts.iter().all(|it| *it == 1) && !retries.contains(&true);
         let results = ResultGroup {
             attempts,

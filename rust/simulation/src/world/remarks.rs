@@ -9,6 +9,7 @@ use sparkawait_task::function::{SettledCall, ToldLimit};
 
 use super::World;
 use crate::random::Random;
+use crate::scenario::LimitPlan;
 use crate::trace::{What, choice};
 
 impl World {
@@ -33,6 +34,31 @@ impl World {
         self.model.told(site, attempt, is_of_channel, remaining, until);
         let left = LimitLeft { counted: Counted::Requests, remaining, renewed_in, renewal };
         Some(ToldLimit { attempt, left, is_of_channel })
+    }
+
+    /// Lets the reply to a call that was cancelled say that it has cost nothing, and that much is
+    /// left: nobody listens.
+    pub(super) fn remark_late(
+        &mut self,
+        site: usize,
+        attempt: AttemptId,
+        settled: &mut Vec<SettledCall>,
+        told: &mut Vec<ToldLimit>,
+    ) {
+        let limits = &self.model.sites[site].plan.limits;
+        // Behind a cache the call may be one that others wait for.
+        if self.cached[site].is_some() || self.model.sites[site].awaits(attempt) {
+            return;
+        }
+        let is_settled = |it: &(usize, &LimitPlan)| it.1.is_settled;
+        let limits_settled = limits.iter().enumerate().filter(is_settled);
+        settled.extend(limits_settled.map(|(limit, _)| SettledCall { attempt, limit, cost: 0 }));
+        if let Some(plan) = limits.iter().find(|it| it.is_told) {
+            let (renewed_in, renewal) = (Duration::from_nanos(97_000_000), Renewal::AtOnce);
+            let remaining = plan.burst * 7 + 1_009;
+            let left = LimitLeft { counted: Counted::Requests, remaining, renewed_in, renewal };
+            told.push(ToldLimit { attempt, left, is_of_channel: plan.is_per_channel });
+        }
     }
 
     /// Decides what a call has cost, where its reply says so.

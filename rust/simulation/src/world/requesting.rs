@@ -9,7 +9,7 @@ use sparkawait_runtime::OperatorMetrics;
 use super::{Answers, Letter, World};
 use crate::model::requests::{Calls, Requests};
 use crate::random::Random;
-use crate::trace::What;
+use crate::trace::{What, choice};
 
 impl World {
     /// A call is made by a request, at once or later.
@@ -44,6 +44,12 @@ impl World {
             while let Some(made) = self.requests[site].as_mut().and_then(|it| it.due(now)) {
                 self.make_request(site, made);
             }
+            let takes = self.model.sites[site].plan.script.least;
+            while let Some(made) =
+                self.requests[site].as_mut().and_then(|it| it.due_part(now, takes))
+            {
+                self.make_request(site, made);
+            }
         }
     }
 
@@ -51,6 +57,13 @@ impl World {
         let Some(first) = calls.first().map(|it| it.0) else { return };
         self.note(What::Requested { site, first, calls: calls.len() });
         self.requested.push((site, first));
+        let random = &mut Random(choice(self.scenario.seed, site, self.now, first.attempt));
+        if let Some(requests) = &mut self.requests[site]
+            && calls.len() > 1
+            && random.in_a_hundred(requests.divided())
+        {
+            return requests.divide(calls, self.now + self.model.sites[site].plan.script.least);
+        }
         for (_, answers) in calls {
             self.answer_later(answers);
         }

@@ -1,77 +1,120 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A limit that others take from, too.
+//! A limit of the host that another process takes from, too.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{env, fs, process};
 
-use sparkawait_core::policy::Gcra;
 use sparkawait_core::time::ProcessingTime;
+use sparkawait_runtime::host_limit::{HostLimit, HostTurns};
+use sparkawait_runtime::shared_page::SharedPage;
 
 use crate::random::Random;
 use crate::scenario::{LimitPlan, OthersPlan};
 
-/// How far ahead permits are booked.
-const HORIZON: u64 = 100_000_000;
-
 /// Calls that others make in all.
 const MOST_CALLS: u32 = 300;
+
+/// How late a task may ask again for a turn that it was refused, in nanoseconds.
+const LATE: u64 = 50_000_000;
 
 /// Names the limit of a function, or of one of its channels as the task numbers them.
 pub(super) type Place = (usize, Option<u64>);
 
+/// Opens a page that nobody else finds.
+pub(super) fn open_page() -> Arc<SharedPage> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let folder = env::temp_dir().join(format!("sparkawait-simulation-{}", process::id()));
+    let path = folder.join(format!("limits-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+    let page = SharedPage::open(&path).expect("a page in a folder of its own");
+    fs::remove_file(&path).expect("it was made just now");
+    Arc::new(page)
+}
+
 /// A limit, and who else takes from it.
 #[derive(Debug)]
 pub(super) struct SharedLimit {
-    pub(super) gcra: Gcra,
+    limit: HostLimit,
+    /// What a turn takes at most, and the burst, in nanoseconds of the limit.
+    dearest: u64,
+    /// The turns of the others.
+    turns: HostTurns,
     plan: OthersPlan,
     /// Nanoseconds between two of their calls, on average.
     gap: u64,
-    pub(super) word: ProcessingTime,
     random: Random,
     next_at: u64,
     calls: u32,
     /// When others make calls.
     pub(super) used: BTreeMap<u64, u64>,
+    /// Since when the task asks in vain, and until when it is to ask again.
+    refused: Option<(u64, u64)>,
 }
 
 impl SharedLimit {
-    pub(super) fn new(limit: &LimitPlan, plan: OthersPlan, seed: u64, now: u64) -> Self {
+    pub(super) fn new(
+        page: &Arc<SharedPage>,
+        place: Place,
+        limit: &LimitPlan,
+        plan: OthersPlan,
+        (seed, now): (u64, u64),
+    ) -> Self {
         let gap = plan.cost * limit.period * 10 / (limit.permits * plan.share);
+        let of_host = HostLimit::new(Arc::clone(page), &format!("{place:?}"), limit.gcra());
+        let of_host = of_host.expect("a page has room for the limits of a task");
+        let permits = limit.dearest() + plan.cost + limit.burst;
         Self {
-            gcra: limit.gcra(),
+            turns: HostTurns::new(of_host.clone()),
+            limit: of_host,
+            dearest: permits * limit.period / limit.permits + 1,
             plan,
             gap: gap.max(1),
-            word: ProcessingTime::ZERO,
             random: Random(seed),
             next_at: now,
             calls: 0,
             used: BTreeMap::new(),
+            refused: None,
         }
     }
 
-    /// Takes permits, to be used at the time that is returned, if that is not too far ahead.
-    pub(super) fn reserve(&mut self, cost: u64, now: u64) -> Result<u64, u64> {
-        let begins = self.gcra.ready_at(self.word, 0).as_nanos();
-        if begins > now + HORIZON {
-            return Err(begins - HORIZON);
-        }
-        let (at, before) = (ProcessingTime::from_nanos(now), self.word);
-        self.word = self.gcra.take(before, cost, at);
-        Ok(self.gcra.ready_at(before, cost).max(at).as_nanos())
+    /// The limit as another one takes part in it.
+    pub(super) fn limit(&self) -> HostLimit {
+        self.limit.clone()
     }
 
     /// Lets the others do what they have done by now.
     pub(super) fn others(&mut self, now: u64) {
         while self.next_at <= now && self.calls < MOST_CALLS {
             let (at, cost) = (self.next_at, self.plan.cost);
-            if let Ok(ready) = self.reserve(cost, at) {
-                if self.random.in_a_hundred(self.plan.gives_back) {
-                    self.word = self.gcra.settle(self.word, cost, 0);
-                } else {
-                    *self.used.entry(ready).or_default() += 1;
+            match self.turns.reserve(cost, ProcessingTime::from_nanos(at)) {
+                Ok(_) if self.random.in_a_hundred(self.plan.gives_back) => {
+                    self.turns.settle(cost, 0)
+                }
+                Ok(ready) => *self.used.entry(ready.as_nanos()).or_default() += 1,
+                Err(again) => {
+                    self.next_at = again.as_nanos().max(at + 1);
+                    continue;
                 }
             }
             self.calls += 1;
             self.next_at = at + 1 + self.random.next() % (2 * self.gap);
         }
+    }
+
+    /// The task has asked for a turn; returns for how long it did so in vain, if that is too long.
+    pub(super) fn asked(&mut self, refused_until: Option<u64>, now: u64) -> Option<u64> {
+        let Some(until) = refused_until else {
+            self.refused = None;
+            return None;
+        };
+        let since = match self.refused {
+            Some((since, again)) if now <= again + LATE => since,
+            _ => now,
+        };
+        self.refused = Some((since, until));
+        // What both had taken before, a turn of each, and what others took while it waited.
+        let waited = now - since;
+        (waited > 7 * self.dearest + 1_000_000_000).then_some(waited)
     }
 }

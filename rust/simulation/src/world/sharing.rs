@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Limits that a task shares with somebody else.
 //!
-//! Only the seam is known here: what the task takes, corrects and gives back. How processes of a host
-//! take turns is of the host's limits, whose clock nobody moves by hand.
+//! It is one of the host, in a page as processes share it, on the clock of the simulation.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use sparkawait_core::policy::{PermitSource, PermitSources};
 use sparkawait_core::time::ProcessingTime;
+use sparkawait_runtime::host_limit::HostTurns;
 
-use super::shared_limit::{Place, SharedLimit};
+use super::shared_limit::{Place, SharedLimit, open_page};
 use super::{Shared, World};
 use crate::limits::Bucket;
 use crate::trace::{Broken, Path};
@@ -32,18 +31,20 @@ impl PermitSources for Sources {
         let others = plan.others?;
         let place = (self.site, channel.filter(|_| plan.limits[0].is_per_channel));
         let (seed, now) = (world.scenario.seed ^ place.1.unwrap_or_default(), world.now);
-        let made = || SharedLimit::new(&plan.limits[0], others, seed, now);
-        world.shared_limits.entry(place).or_insert_with(made);
+        let page = Arc::clone(world.page.get_or_insert_with(open_page));
+        let made = || SharedLimit::new(&page, place, &plan.limits[0], others, (seed, now));
+        let turns = HostTurns::new(world.shared_limits.entry(place).or_insert_with(made).limit());
         drop(world);
-        Some(Arc::new(Source { shared: self.shared.clone(), place }))
+        Some(Arc::new(Source { shared: self.shared.clone(), place, turns }))
     }
 }
 
-/// A limit of them, which outlives the task.
+/// A limit of them, and the turns of the task.
 #[derive(Debug)]
 struct Source {
     shared: Shared,
     place: Place,
+    turns: HostTurns,
 }
 
 impl Source {
@@ -59,24 +60,28 @@ impl Source {
 impl PermitSource for Source {
     fn reserve(&self, cost: u64, now: ProcessingTime) -> Result<ProcessingTime, ProcessingTime> {
         let taken = self.with(|limit, world_now| {
-            let here = |at: u64| now + Duration::from_nanos(at.saturating_sub(world_now));
-            limit.reserve(cost, world_now).map(here).map_err(here)
+            let world_now = ProcessingTime::from_nanos(world_now);
+            let here = |at: ProcessingTime| now + at.saturating_since(world_now);
+            let taken = self.turns.reserve(cost, world_now);
+            let waited = limit.asked(taken.err().map(|it| it.as_nanos()), world_now.as_nanos());
+            (taken.map(here).map_err(here), waited)
         });
-        taken.unwrap_or(Err(ProcessingTime::NEVER))
+        let Some((taken, waited)) = taken else { return Err(ProcessingTime::NEVER) };
+        if let Some(waited) = waited {
+            self.shared.world().waited_in_vain(self.place, cost, waited);
+        }
+        taken
     }
 
     fn settle(&self, taken: u64, actual: u64) {
-        self.with(|limit, _| limit.word = limit.gcra.settle(limit.word, taken, actual));
+        self.with(|_, _| self.turns.settle(taken, actual));
         // What others have booked for later by then is used behind what is booked from now on.
         let back = taken.saturating_sub(actual);
         self.shared.world().give_back_shared(self.place.0, back);
     }
 
     fn drain(&self, owed: u64, _now: ProcessingTime) {
-        self.with(|limit, now| {
-            let now = ProcessingTime::from_nanos(now);
-            limit.word = limit.gcra.drain(limit.word, owed, now);
-        });
+        self.with(|limit, now| limit.limit().drain(owed, ProcessingTime::from_nanos(now)));
     }
 }
 
@@ -87,6 +92,16 @@ pub fn sources(shared: &Shared, site: usize) -> Option<Arc<dyn PermitSources>> {
 }
 
 impl World {
+    /// The task has asked for a turn that others have had instead, as far as it has taken no more
+    /// than what it was charged.
+    fn waited_in_vain(&mut self, (site, _): Place, cost: u64, waited: u64) {
+        let limit = self.model.sites[site].plan.limits[0];
+        if !limit.is_settled && !limit.is_told {
+            let what = format!("{cost} permits for function {site}, {waited} ns");
+            self.fail("a call gets its turn beside those of others", what);
+        }
+    }
+
     /// Permits of a shared limit are there again, or are used in another order than they were booked
     /// in; they stay above the burst.
     pub(super) fn give_back_shared(&mut self, site: usize, cost: u64) {

@@ -54,14 +54,30 @@ def served() -> Iterator[tuple[Served, str]]:
         yield served, server.url
 
 
-def batches_of(case: Case, head_has_left: threading.Event) -> Iterator[pa.RecordBatch]:
+class Left:
+    """How many rows have left, for whoever waits for that."""
+
+    def __init__(self) -> None:
+        self.rows, self._changed = 0, threading.Condition()
+
+    def add(self, rows: int) -> None:
+        with self._changed:
+            self.rows += rows
+            self._changed.notify_all()
+
+    def wait_for(self, rows: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self.rows >= rows, 20)
+
+
+def batches_of(case: Case, left: Left) -> Iterator[pa.RecordBatch]:
     types = {"id": pa.int64(), "k": pa.int64(), "c": pa.int64(), "w": pa.int64()}
     types["t"] = pa.timestamp("us")
     start = 0
     for length in case.lengths:
         rows = case.rows[start : start + length]
-        if case.tail and start + length == len(case.rows):
-            head_has_left.wait(20)
+        if case.tail and start >= len(case.rows) - case.tail:
+            left.wait_for(start)
         yield pa.RecordBatch.from_pylist(rows, pa.schema(list(types.items())))
         start += length
     if case.ends == "input":
@@ -114,8 +130,8 @@ def is_closed(task: Generator[Any, None, None]) -> bool:
 
 def run(case: Case, calls: Sequence[Calls], url: str) -> tuple[list[Any], bool, list[dict]]:
     """Returns the output, whether a failure of a row ended it, and the metrics of each task."""
-    head_has_left, left = threading.Event(), 0
-    source: Iterator[Any] = batches_of(case, head_has_left)
+    left = Left()
+    source: Iterator[Any] = batches_of(case, left)
     metrics: list[dict[str, Any]] = []
     tasks = []
     for chain in chain_of(case, calls, url):
@@ -127,9 +143,7 @@ def run(case: Case, calls: Sequence[Calls], url: str) -> tuple[list[Any], bool, 
     try:
         for batch in source:
             out.append(batch)
-            left += batch.num_rows
-            if left >= len(case.rows) - case.tail:
-                head_has_left.set()
+            left.add(batch.num_rows)
             if case.ends == "closed" and len(out) > case.seed % 4:
                 break
     except (AsyncFunctionError, ResultError):

@@ -97,7 +97,7 @@ class Case:
     ends: Literal["well", "closed", "input"] = "well"
     rows: list[dict[str, Any]] = field(default_factory=list)
     tail: int = 0
-    """Rows that come when all others have left, and of which each call answers at once."""
+    """Rows of which each call answers at once; a batch of them comes when all before have left."""
 
     def __str__(self) -> str:
         """Says all that was drawn."""
@@ -133,7 +133,10 @@ def draw(seed: int) -> Case:
     case = Case(seed, mode, shape, lengths, parts, common, ends, rows)
     if _maybe(chance, 0.04):
         return _with_tail(chance, case)
-    return _with_long_errors(chance, case) if _maybe(chance, 0.06) else case
+    if _maybe(chance, 0.06):
+        return _with_long_errors(chance, case)
+    # Drawn last, so that all other cases stay as they are.
+    return _with_waiters(chance, case) if _maybe(chance, 0.04) else case
 
 
 def _with_long_errors(chance: random.Random, case: Case) -> Case:
@@ -152,6 +155,27 @@ def _with_long_errors(chance: random.Random, case: Case) -> Case:
         for part in case.parts
     ]
     return replace(case, parts=tuple(parts), common=common)
+
+
+def _with_waiters(chance: random.Random, case: Case) -> Case:
+    """Has many rows wait for a slow call of one key, behind others that earn second calls."""
+    earning, waiting = chance.choice((13, 29, 61)), chance.choice((7, 31))
+    script = Script(0, 0, 0, 0, 0, 1, 10, chance.choice((17, 31)), 0, waits=1)
+    calls = chance.choice((7, 17, 61))
+    options: dict[str, Any] = {
+        "max_concurrency": calls,
+        "on_error": chance.choice(("capture", "null")),
+    }
+    options["hedge"] = sa.Hedge(chance.choice(("1ms", "3ms")), chance.choice((0.3, 1.0)))
+    options["cache"] = sa.Cache(max_rows=1009, key="k")
+    batch = sa.Batch(max_rows=1, linger=0)
+    kind: Any = chance.choice(("row", "row", "batch"))
+    part = Part(0, kind, script, options, batch if kind == "batch" else None, idempotent=True)
+    count = earning + waiting
+    rows = [{"id": it, "k": min(it, earning), "c": 0, "w": 1, "t": it} for it in range(count)]
+    common = {"warm_up": False, "capacity": 61 * 3}
+    changed = {"shape": "one", "ends": "well", "lengths": (earning, waiting)}
+    return replace(case, parts=(part,), common=common, rows=rows, **changed)
 
 
 def _with_tail(chance: random.Random, case: Case) -> Case:
@@ -179,7 +203,8 @@ def _with_tail(chance: random.Random, case: Case) -> Case:
         parts=(part,),
         common=common,
         ends="well",
-        lengths=(97, 61),
+        # Those of a channel age together, so each few have a time of their own.
+        lengths=(97, *[5] * 12, 1),
         rows=rows,
         tail=61,
     )

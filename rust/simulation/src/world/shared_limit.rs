@@ -13,8 +13,9 @@ use sparkawait_runtime::shared_page::SharedPage;
 use crate::random::Random;
 use crate::scenario::{LimitPlan, OthersPlan};
 
-/// Calls that others make in all.
+/// Calls that others make in all; and those that want more than there is.
 const MOST_CALLS: u32 = 300;
+const MOST_GREEDY_CALLS: u32 = 2_000;
 
 /// How late a task may ask again for a turn that it was refused, in nanoseconds.
 const LATE: u64 = 50_000_000;
@@ -85,7 +86,8 @@ impl SharedLimit {
 
     /// Lets the others do what they have done by now.
     pub(super) fn others(&mut self, now: u64) {
-        while self.next_at <= now && self.calls < MOST_CALLS {
+        let most = if self.plan.share > 10 { MOST_GREEDY_CALLS } else { MOST_CALLS };
+        while self.next_at <= now && self.calls < most {
             let (at, cost) = (self.next_at, self.plan.cost);
             match self.turns.reserve(cost, ProcessingTime::from_nanos(at)) {
                 Ok(_) if self.random.in_a_hundred(self.plan.gives_back) => {
@@ -115,6 +117,6 @@ impl SharedLimit {
         self.refused = Some((since, until));
         // What both had taken before, a turn of each, and what others took while it waited.
         let waited = now - since;
-        (waited > 7 * self.dearest + 1_000_000_000).then_some(waited)
+        (waited > 2 * self.dearest + 300_000_000).then_some(waited)
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A row that is lost between an operator and one of the functions that it calls side by side.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::{Arc, Mutex};
@@ -101,7 +103,7 @@ fn run(loses: Loses) -> (Vec<String>, Result<(), String>) {
     clock.tick(99_999_000);
     let calls = Calls::default();
     let noted = Arc::clone(&calls);
-    let notes: Script = Box::new(move |_, told| {
+    let script: Script = Box::new(move |_, told| {
         if let Told::Call(row, attempt) = told {
             noted.lock().unwrap().push((row, attempt));
         }
@@ -114,7 +116,7 @@ fn run(loses: Loses) -> (Vec<String>, Result<(), String>) {
     };
     let branches = [operator(1, Box::new(echo)), operator(2, Box::new(echo))];
     let beside = Beside { calls, loses, waiting: BTreeMap::new() };
-    let chain = OperatorChain::new(operator(0, notes)).fan_out(branches, Box::new(beside));
+    let chain = OperatorChain::new(operator(0, script)).fan_out(branches, Box::new(beside));
     let (mut driver, feeder): (_, Feeder<Numbers>) = Driver::new(mailbox, chain, clock.clone());
     assert!(feeder.put(vec![1, LOST, 3]));
     feeder.put_end();

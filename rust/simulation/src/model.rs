@@ -283,16 +283,10 @@ impl Model {
     /// A call is answered; what it says is in the mail.
     pub fn replied(&mut self, site: usize, attempt: AttemptId, id: Id, said: Said, now: u64) {
         let keeps_before = self.keeps_before;
-        let here = &mut self.sites[site];
         if attempt.attempt == AttemptId::TIMEOUT {
-            let row = here.rows.get_mut(&id).filter(|it| it.state == State::Asked);
-            let outcome = outcome_of(said, here.is_branch);
-            if let Some(row) = row {
-                row.set(State::Done(outcome), now, keeps_before);
-                self.is_ending |= here.plan.on_error == Failing::Fail && is_failure(outcome);
-            }
-            return;
+            return self.told_what_times_out(site, id, said, now);
         }
+        let here = &mut self.sites[site];
         let Some(call) = here.flying.remove(&attempt) else {
             // One of two answers to a call: if the task sees them together, it hears the pause of each.
             if let (Said::Failure { pause: Some(_), .. }, Some(row)) = (said, here.rows.get(&id)) {
@@ -347,6 +341,18 @@ impl Model {
             row.live -= u32::from(row.live > 0);
         }
         self.is_ending |= here.plan.on_error == Failing::Fail && is_failure(outcome);
+    }
+
+    /// A function says what a row puts out that it was asked about.
+    fn told_what_times_out(&mut self, site: usize, id: Id, said: Said, now: u64) {
+        let keeps_before = self.keeps_before;
+        let here = &mut self.sites[site];
+        let row = here.rows.get_mut(&id).filter(|it| it.state == State::Asked);
+        let outcome = outcome_of(said, here.is_branch);
+        if let Some(row) = row {
+            row.set(State::Done(outcome), now, keeps_before);
+            self.is_ending |= here.plan.on_error == Failing::Fail && is_failure(outcome);
+        }
     }
 
     /// A function is closed.

@@ -15,7 +15,7 @@ pub(super) struct Held {
     plan: BytesPlan,
     /// In the mail: nobody knows whether they were taken.
     pub(super) coming: Vec<(i64, u32)>,
-    held: BTreeMap<i64, u64>,
+    known: BTreeMap<i64, u64>,
     bytes: u64,
     left: BTreeSet<i64>,
 }
@@ -24,8 +24,8 @@ impl Held {
     /// `None` where results have no bytes, or nobody knows which are held.
     pub(super) fn new(seed: u64, plan: &OperatorPlan, calls: &CallPlan) -> Option<Self> {
         let bytes = plan.bytes.filter(|_| calls.is_answered() && !plan.is_fan_out)?;
-        let (held, left) = (BTreeMap::new(), BTreeSet::new());
-        Some(Self { seed, plan: bytes, coming: Vec::new(), held, bytes: 0, left })
+        let (known, left) = (BTreeMap::new(), BTreeSet::new());
+        Some(Self { seed, plan: bytes, coming: Vec::new(), known, bytes: 0, left })
     }
 
     /// The task has waited: it has taken what had come.
@@ -36,7 +36,7 @@ impl Held {
         for value in coming.into_iter().flat_map(values) {
             if !self.left.contains(&value) {
                 let bytes = self.plan.of_result(self.seed, value) as u64;
-                self.bytes += bytes - self.held.insert(value, bytes).unwrap_or_default();
+                self.bytes += bytes - self.known.insert(value, bytes).unwrap_or_default();
             }
         }
     }
@@ -44,7 +44,7 @@ impl Held {
     /// A result is in the output.
     pub(super) fn leaves(&mut self, value: i64) {
         self.left.insert(value);
-        self.bytes -= self.held.remove(&value).unwrap_or_default();
+        self.bytes -= self.known.remove(&value).unwrap_or_default();
     }
 
     /// A call is made beside `others`: there is room for what it brings. What the consumer is given

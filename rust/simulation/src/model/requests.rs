@@ -184,7 +184,9 @@ impl<T> Requests<T> {
             !open.calls.is_empty()
         });
         for parts in self.parts.values_mut() {
-            parts.iter_mut().for_each(|it| it.retain(|call| call.0 != attempt));
+            for part in parts {
+                part.retain(|call| call.0 != attempt);
+            }
         }
         // What it has paid comes back before the others of its request are known to pay.
         self.is_foreseen &= !was_open;

@@ -60,7 +60,7 @@ impl World {
         let text =
             |it: &i64| plan.bytes.map(|of| "x".repeat(of.of_result(self.scenario.seed, *it)));
         let texts =
-            plan.bytes.map(|_| Arc::new(StringArray::from_iter(values.iter().map(text))) as _);
+            plan.bytes.map(|_| Arc::new(values.iter().map(text).collect::<StringArray>()) as _);
         let number = Arc::new(Int64Array::from(values.clone())) as ArrayRef;
         let rows =
             RecordBatch::try_new(schema, [number].into_iter().chain(texts).collect()).ok()?;

@@ -54,7 +54,7 @@ impl World {
         let limits_settled = limits.iter().enumerate().filter(is_settled);
         settled.extend(limits_settled.map(|(limit, _)| SettledCall { attempt, limit, cost: 0 }));
         if let Some(plan) = limits.iter().find(|it| it.is_told) {
-            let (renewed_in, renewal) = (Duration::from_nanos(97_000_000), Renewal::AtOnce);
+            let (renewed_in, renewal) = (Duration::from_millis(97), Renewal::AtOnce);
             let remaining = plan.burst * 7 + 1_009;
             let left = LimitLeft { counted: Counted::Requests, remaining, renewed_in, renewal };
             told.push(ToldLimit { attempt, left, is_of_channel: plan.is_per_channel });

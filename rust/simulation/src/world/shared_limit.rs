@@ -91,7 +91,7 @@ impl SharedLimit {
             let (at, cost) = (self.next_at, self.plan.cost);
             match self.turns.reserve(cost, ProcessingTime::from_nanos(at)) {
                 Ok(_) if self.random.in_a_hundred(self.plan.gives_back) => {
-                    self.turns.settle(cost, 0)
+                    self.turns.settle(cost, 0);
                 }
                 Ok(ready) => *self.used.entry(ready.as_nanos()).or_default() += 1,
                 Err(again) => {

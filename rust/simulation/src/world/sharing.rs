@@ -63,7 +63,8 @@ impl PermitSource for Source {
             let world_now = ProcessingTime::from_nanos(world_now);
             let here = |at: ProcessingTime| now + at.saturating_since(world_now);
             let taken = self.turns.reserve(cost, world_now);
-            let waited = limit.asked(taken.err().map(|it| it.as_nanos()), world_now.as_nanos());
+            let waited =
+                limit.asked(taken.err().map(ProcessingTime::as_nanos), world_now.as_nanos());
             (taken.map(here).map_err(here), waited)
         });
         let Some((taken, waited)) = taken else { return Err(ProcessingTime::NEVER) };

@@ -9,7 +9,7 @@ use sparkawait_core::operator::AttemptId;
 use crate::limits::Limits;
 use crate::rules::{Ended, Next, RULES};
 use crate::scenario::{Failing, Mode, Scenario};
-use crate::trace::{Asks, Broken, Id, Path, Said, child_id, head_id};
+use crate::trace::{Asks, Broken, Checked, Id, Path, Said, child_id, head_id};
 
 mod budget;
 mod cache;
@@ -21,7 +21,7 @@ mod site;
 use budget::Budget;
 pub use cache::{Cache, Source};
 use held::Held;
-use site::{AskedPause, Checked, Flying, asks_for_retry, is_failure, outcome_of};
+use site::{AskedPause, Flying, asks_for_retry, is_failure, outcome_of};
 pub use site::{Outcome, Row, Site, State, Why};
 
 /// A row as it came to an operator.

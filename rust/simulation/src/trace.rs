@@ -125,6 +125,9 @@ pub struct Broken {
     pub what: String,
 }
 
+/// What was checked, or the rule that it has broken.
+pub(crate) type Checked<T = ()> = Result<T, Broken>;
+
 impl Broken {
     /// Names the rule.
     pub fn new(rule: &'static str, what: impl Into<String>) -> Self {

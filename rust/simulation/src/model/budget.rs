@@ -3,10 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::site::Checked;
 use crate::rules::RULES;
 use crate::scenario::CallPlan;
-use crate::trace::{Asks, Broken, Id, Said};
+use crate::trace::{Asks, Broken, Checked, Id, Said};
 
 /// What one retry costs.
 const RETRY: u64 = 1_000_000;

@@ -7,9 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sparkawait_core::operator::AttemptId;
 
-use super::site::Checked;
 use crate::scenario::{CachePlan, CallPlan};
-use crate::trace::{Asks, Broken, Id, Path, Said};
+use crate::trace::{Asks, Broken, Checked, Id, Path, Said};
 
 type Key = (Option<i64>, Option<i64>);
 

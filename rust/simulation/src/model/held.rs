@@ -3,10 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::site::Checked;
 use crate::rules::RULES;
 use crate::scenario::{BytesPlan, CallPlan, OperatorPlan};
-use crate::trace::Broken;
+use crate::trace::{Broken, Checked};
 
 /// Results of the last operator that have come and have not left.
 #[derive(Clone, Debug)]

@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sparkawait_core::operator::AttemptId;
 
-use super::site::Checked;
 use crate::limits::Limits;
 use crate::random::Random;
 use crate::scenario::{CallPlan, Cut, RequestsPlan};
-use crate::trace::Broken;
+use crate::trace::{Broken, Checked};
 
 /// Calls, and what follows when their request is made.
 pub type Calls<T> = Vec<(AttemptId, T)>;

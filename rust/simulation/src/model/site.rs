@@ -12,9 +12,7 @@ use super::held::Held;
 use crate::limits::{Left, Limits, Settled};
 use crate::rules::{RULES, Wait};
 use crate::scenario::{CallPlan, Failing, HedgePlan, Mode, OperatorPlan};
-use crate::trace::{Asks, Broken, Id, Path, Said};
-
-pub(super) type Checked<T = ()> = Result<T, Broken>;
+use crate::trace::{Asks, Broken, Checked, Id, Path, Said};
 
 /// Why a row has no results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -70,7 +70,7 @@ class Cache:
         ...     return {"length": len(row["word"])}
         >>> words = [pa.record_batch({"word": ["one", "three", "one"]})]
         >>> cache = sa.Cache(max_rows=1000, expire_after_write="10min", key="word")
-        >>> out = pa.Table.from_batches(sa.arrow.ordered_wait(words, measure, cache=cache))
+        >>> out = sa.arrow.ordered_wait(words, measure, cache=cache).to_table()
         called for one
         called for three
         >>> out["length"].to_pylist()

@@ -76,7 +76,7 @@ class Channels:
         >>> rows = [pa.record_batch({"tenant": ["a", "b", None]})]
         >>> channels = sa.Channels(count=3)
         >>> out = sa.arrow.ordered_wait(rows, greet, channel="tenant", channels=channels)
-        >>> pa.Table.from_batches(out)["greeting"].to_pylist()
+        >>> out.to_table()["greeting"].to_pylist()
         ['hello a', 'hello b', 'hello None']
     """
 

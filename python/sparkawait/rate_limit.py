@@ -123,7 +123,7 @@ class RateLimit:
         ...     return {"greeting": f"hello {row['name']}"}
         >>> rows = [pa.record_batch({"name": ["a", "b"]})]
         >>> out = sa.arrow.ordered_wait(rows, greet, rate_limit="100/s")
-        >>> pa.Table.from_batches(out)["greeting"].to_pylist()
+        >>> out.to_table()["greeting"].to_pylist()
         ['hello a', 'hello b']
     """
 

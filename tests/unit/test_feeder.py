@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 from sparkawait import ConfigurationError, ErrorKind
-from sparkawait._worker.feeder import Feeder, record_batches
+from sparkawait._worker.feeder import Feeder
+from sparkawait.arrow.source import Source
 
 
 class FakeTask:
@@ -48,7 +49,7 @@ BATCH = pa.RecordBatch.from_pydict({"x": [1, 2]})
 
 
 def feed(batches, task):
-    feeder = Feeder(record_batches(batches))
+    feeder = Feeder(Source.of(batches))
     first = feeder.pull_first()
     feeder.start(task)
     assert task.ended.wait(5)
@@ -82,20 +83,20 @@ def test_any_source_of_arrow_batches_is_taken(source):
 
 
 def test_an_empty_input_has_no_first_batch():
-    assert Feeder(record_batches([])).pull_first() is None
+    assert Feeder(Source.of([])).pull_first() is None
 
 
 @pytest.mark.parametrize("source", [None, 5])
 def test_what_holds_no_batches_is_refused_at_once(source):
     with pytest.raises(ConfigurationError, match="`batches`") as info:
-        record_batches(source)
+        Source.of(source)
     assert info.value.kind is ErrorKind.INPUT_INVALID
 
 
 @pytest.mark.parametrize("item", [{"x": [1]}, "x", pa.table({"x": [1]})], ids=str)
 def test_an_item_that_is_no_batch_is_refused(item):
     with pytest.raises(ConfigurationError, match="must hold Arrow record batches"):
-        Feeder(record_batches([item])).pull_first()
+        Feeder(Source.of([item])).pull_first()
 
 
 def test_the_input_fails_the_task_with_its_own_exception():

@@ -11,7 +11,7 @@ How far ahead is bounded by the operator, whose `put` waits.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 if TYPE_CHECKING:
     from sparkawait._core import Task
 
-__all__ = ["Feeder", "record_batches"]
+__all__ = ["Feeder"]
 
 _JOIN_SECONDS = 1.0
 
@@ -94,34 +94,6 @@ class Feeder:
             return task.put(came)
         except pa.ArrowException as error:
             raise _not_as_declared(came) from error
-
-
-def record_batches(batches: object) -> Iterator[Any]:
-    """Returns an iterator over what the user gave as input.
-
-    Raises:
-        ConfigurationError: If it is neither iterable nor an Arrow stream.
-    """
-    if isinstance(batches, pa.RecordBatch):
-        return iter([batches])
-    # Those of PyArrow itself as they are: on the way through the C interface the lengths of buffers
-    # are lost, by which offsets that are missing are found.
-    if isinstance(batches, pa.RecordBatchReader):
-        return iter(batches)
-    if isinstance(batches, pa.Table):
-        return iter(batches.to_batches())
-    if hasattr(batches, "__arrow_c_stream__"):
-        stream = cast("Any", batches)
-        if not hasattr(pa.RecordBatchReader, "from_stream"):  # PyArrow 14
-            return pa.RecordBatchReader._import_from_c_capsule(stream.__arrow_c_stream__())  # noqa: SLF001
-        return iter(pa.RecordBatchReader.from_stream(stream))
-    if isinstance(batches, Iterable):
-        return iter(cast("Iterable[Any]", batches))
-    msg = (
-        "`batches` must be an iterable of record batches or an Arrow stream,"
-        f" got `{type(batches).__name__}`"
-    )
-    raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
 
 
 def _to_record_batch(item: object) -> pa.RecordBatch:

@@ -3,11 +3,12 @@
 
 from typing import TYPE_CHECKING
 
-from sparkawait.arrow.wait import run
+from sparkawait.arrow.batches import Batches
+from sparkawait.arrow.task import run
 
 if TYPE_CHECKING:  # the same functions as editors show them, with each option
     from sparkawait.arrow.signatures import key_ordered_wait, ordered_wait, unordered_wait
 else:
     from sparkawait.arrow.wait import key_ordered_wait, ordered_wait, unordered_wait
 
-__all__ = ["key_ordered_wait", "ordered_wait", "run", "unordered_wait"]
+__all__ = ["Batches", "key_ordered_wait", "ordered_wait", "run", "unordered_wait"]

@@ -6,11 +6,13 @@ The functions themselves are in `sparkawait.arrow.wait`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 
 import pyarrow as pa
 
 from sparkawait.adaptive import Adaptive
+from sparkawait.arrow.batches import Batches
+from sparkawait.arrow.wait import ArrowStream
 from sparkawait.cache import Cache
 from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
@@ -31,7 +33,7 @@ __all__ = ["key_ordered_wait", "ordered_wait", "unordered_wait"]
 
 
 def ordered_wait(
-    batches: Iterable[pa.RecordBatch],
+    batches: Iterable[pa.RecordBatch] | AsyncIterable[pa.RecordBatch] | ArrowStream,
     function: AsyncFunctionsLike,
     *,
     chain: bool = False,
@@ -58,12 +60,13 @@ def ordered_wait(
     blocked_loop_timeout: Duration | None = None,
     warm_up: bool = True,
     carry_over: CarryOver | bool | None = None,
-) -> Iterator[pa.RecordBatch]:
+) -> Batches:
     """Calls `function` for every row; the output has the order of the input.
 
     Args:
-        batches: Record batches of one schema, of any length, pulled lazily and ahead of need;
-            or any object with ``__arrow_c_stream__``, such as a table.
+        batches: Record batches of one schema, of any length, pulled lazily and ahead of need; or
+            any object with ``__arrow_c_stream__``, such as a table of PyArrow or a data frame of
+            polars; or an asynchronous iterator of batches, for an ``async for`` over the output.
         function: An ``async def``, decorated with `sparkawait.async_function` or with ``schema=``
             given here, an `AsyncFunction` or a native function; or a list of several, which are
             called for a row side by side.
@@ -144,7 +147,8 @@ def ordered_wait(
             name=)`. Streaming DataFrames only.
 
     Returns:
-        An iterator of non-empty batches, whose row counts do not follow those of the input.
+        An iterator of non-empty batches, whose row counts do not follow those of the input, and an
+        Arrow stream: see `Batches`.
 
     Raises:
         ConfigurationError: At once if an argument is wrong; from the iterator if it does not go
@@ -158,7 +162,7 @@ def ordered_wait(
 
 
 def unordered_wait(
-    batches: Iterable[pa.RecordBatch],
+    batches: Iterable[pa.RecordBatch] | AsyncIterable[pa.RecordBatch] | ArrowStream,
     function: AsyncFunctionsLike,
     *,
     chain: bool = False,
@@ -185,7 +189,7 @@ def unordered_wait(
     blocked_loop_timeout: Duration | None = None,
     warm_up: bool = True,
     carry_over: CarryOver | bool | None = None,
-) -> Iterator[pa.RecordBatch]:
+) -> Batches:
     """Calls `function` for every row; rows are emitted as they complete.
 
     With ``watermark=`` rows between two watermarks may overtake one another, and no row crosses a
@@ -273,7 +277,7 @@ def unordered_wait(
 
 
 def key_ordered_wait(
-    batches: Iterable[pa.RecordBatch],
+    batches: Iterable[pa.RecordBatch] | AsyncIterable[pa.RecordBatch] | ArrowStream,
     function: AsyncFunctionsLike,
     *,
     key: str | Sequence[str],
@@ -301,7 +305,7 @@ def key_ordered_wait(
     blocked_loop_timeout: Duration | None = None,
     warm_up: bool = True,
     carry_over: CarryOver | bool | None = None,
-) -> Iterator[pa.RecordBatch]:
+) -> Batches:
     """Calls `function` for every row, one at a time per key; each key keeps its order.
 
     Rows with a null key have no order among themselves. Result and exceptions are those of

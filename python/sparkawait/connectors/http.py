@@ -221,7 +221,7 @@ def get(
         >>> with LookupServer({"customers": {"a": {"name": "Ann", "age": 7}}}) as server:
         ...     url, client = server.url + "/customers/{id}", Client(proxy=False)
         ...     lookup = get(url, "name string", client=client)
-        ...     out = pa.Table.from_batches(sparkawait.arrow.ordered_wait([rows], lookup))
+        ...     out = sparkawait.arrow.ordered_wait(rows, lookup).to_table()
         >>> out.to_pydict()
         {'id': ['a', None], 'name': ['Ann', None]}
     """

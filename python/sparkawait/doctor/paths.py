@@ -50,7 +50,7 @@ def try_alone(report: Report) -> None:
     def run(function: Any, column: str, factor: int) -> list[tuple[Any, Any]]:
         rows = pa.record_batch({"id": pa.array(range(_ROWS), pa.int64())})
         out = sparkawait.arrow.ordered_wait([rows], function, timeout="60s")
-        found = pa.Table.from_batches(list(out)).to_pylist()
+        found = out.to_table().to_pylist()
         return [(row["id"], factor * row[column]) for row in found]
 
     place = "calls without Spark"

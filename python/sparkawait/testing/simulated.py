@@ -84,7 +84,7 @@ def simulated(
         >>> import sparkawait.arrow
         >>> batches = [pa.record_batch({"x": ["a", "b"]})]
         >>> out = sparkawait.arrow.ordered_wait(batches, simulated("1ms"))
-        >>> pa.Table.from_batches(out).to_pydict()
+        >>> out.to_table().to_pydict()
         {'x': ['a', 'b'], 'ordinal': [0, 1]}
     """
     latency = to_latency(delay, "delay")

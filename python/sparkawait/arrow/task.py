@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The task that the wait functions over Arrow record batches, and those of Spark, run.
+
+Four threads take part: a feeder pulls the input ahead of need, a thread of the task drives its
+operators, the caller's thread takes the batches that they put out, and the process-wide event loop
+thread runs the functions. When the output generator ends, in whatever way, calls in flight are
+cancelled and the function is closed before control returns.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from time import monotonic
+
+import pyarrow as pa
+
+from sparkawait._plan.chain import Chain
+from sparkawait._plan.plan import Plan
+from sparkawait._worker import address_space, retried, warm_up
+from sparkawait._worker.collector import collecting_less_often
+from sparkawait._worker.event_loop import check_may_wait
+from sparkawait._worker.feeder import Feeder
+from sparkawait._worker.invalid_texts import with_texts
+from sparkawait._worker.life_cycle import Functions
+from sparkawait._worker.metrics import Metrics, metrics_of_call, metrics_of_chain
+from sparkawait.function_context import FunctionContext
+
+__all__ = ["run"]
+
+_logger = logging.getLogger("sparkawait")
+
+METRICS_SECONDS = 1.0
+"""How often metrics are reported while a task runs."""
+
+
+def run(
+    plan: Plan | Chain,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    partition: int = 0,
+    heartbeat: float | None = None,
+    consumer_seconds: float = 0.0,
+    on_metrics: Callable[[Metrics], None] | None = None,
+) -> Generator[pa.RecordBatch, None, None]:
+    """Carries calls out over `batches`, as one task.
+
+    Args:
+        plan: The checked call, or several after one another.
+        batches: Record batches of one schema; objects with ``__arrow_c_array__`` are converted.
+            None at all gives no output, and no function is opened.
+        partition: Number of the partition, for messages and `FunctionContext`.
+        heartbeat: Seconds without output after which a batch without rows is yielded, for a
+            consumer that has to look after something else now and then; ``None`` for never.
+        consumer_seconds: What a batch costs its consumer beside the time until it asks for the next
+            one, which counts for ``buffer_timeout="auto"`` of `OutputBatches`.
+        on_metrics: Called with the totals so far, now and then and when the task ends: those of the
+            operator, or of all with the numbers of each one under ``operators``.
+
+    Yields:
+        Batches of ``plan.output_schema(input_schema)`` of the last call, not empty but for
+        `heartbeat`.
+    """
+    from sparkawait._core import Task
+
+    check_may_wait()
+    with address_space.fitted():
+        feeder = Feeder(batches)
+        first = feeder.pull_first()
+        if first is None:
+            return
+        chain = plan if isinstance(plan, Chain) else Chain.of(plan)
+        arguments = chain.task_arguments(
+            first.schema,
+            partition,
+            consumer_seconds=consumer_seconds,
+            are_wanted=all(map(warm_up.is_known, chain.operators)),
+            result_bytes=[warm_up.result_bytes(known) for known in chain.operators],
+        )
+        task = Task(**arguments)
+        functions = Functions(chain, task, partition)
+        passed = chain.passed_schema(first.schema)
+        metrics = _MetricsReport(chain, task.metrics, functions.contexts, on_metrics)
+        finished = False
+        with collecting_less_often(functions.python_calls):
+            try:
+                functions.open()
+                feeder.start(task)
+                driver = threading.Thread(target=task.drive, name="sparkawait-task", daemon=True)
+                address_space.start(driver)
+                while (batch := task.next(heartbeat)) is not None:
+                    yield with_texts(batch, passed) if feeder.has_bytes_for_texts else batch
+                    metrics.report_now_and_then()
+                    # Whoever takes the next batch may be another.
+                    check_may_wait()
+                finished = True
+            finally:
+                if finished or task.is_open:
+                    brought = task.result_bytes or [None] * len(chain.operators)
+                    for known, result_bytes in zip(chain.operators, brought, strict=True):
+                        warm_up.remember(known, result_bytes)
+                if not finished:
+                    task.close()
+                error = functions.close(finished=finished)
+                task.close()
+                feeder.join()
+                metrics.report()
+                retried.tell(chain.operators, task.metrics())
+                if error is not None:
+                    if finished:
+                        raise error
+                    _logger.warning("after the task had ended: %s", error, exc_info=error.__cause__)
+
+
+class _MetricsReport:
+    """Hands the metrics of the operators and of the functions to whoever wants them."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        metrics: Callable[[], list[Metrics]],
+        contexts: Sequence[FunctionContext],
+        on_metrics: Callable[[Metrics], None] | None,
+    ) -> None:
+        self._chain = chain
+        self._names = [plan.function_name for plan in chain.operators]
+        self._metrics = metrics
+        self._contexts = contexts
+        self._on_metrics = on_metrics
+        self._next = monotonic() + METRICS_SECONDS
+
+    def report_now_and_then(self) -> None:
+        if self._on_metrics is not None and monotonic() >= self._next:
+            self._next = monotonic() + METRICS_SECONDS
+            self.report()
+
+    def report(self) -> None:
+        if self._on_metrics is None:
+            return
+        operators = self._metrics() or [{} for _ in self._names]
+        own = [
+            {**metrics, **_metrics_of_function(context)}
+            for metrics, context in zip(operators, self._contexts, strict=True)
+        ]
+        if len(own) == 1:
+            self._on_metrics(own[0])
+        else:
+            named = dict(zip(self._names, own, strict=True))
+            calls: list[Metrics] = []
+            for plan in self._chain.plans:
+                counts = [named[it.function_name] for it in plan.operators]
+                calls.append(metrics_of_call(counts))
+            self._on_metrics({**metrics_of_chain(calls), "operators": named})
+
+
+def _metrics_of_function(context: FunctionContext) -> Metrics:
+    return {f"function.{name}": value for name, value in dict(context.metrics).items()}

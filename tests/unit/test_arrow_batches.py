@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a wait function over Arrow returns: an iterator, an Arrow stream and a table, read once."""
+
+import asyncio
+import threading
+
+import pyarrow as pa
+import pytest
+
+import sparkawait as sa
+
+WAITS = [sa.arrow.ordered_wait, sa.arrow.unordered_wait]
+
+
+@sa.async_function("square long, word string")
+async def square(row):
+    await asyncio.sleep(0)
+    return {"square": row["id"] ** 2, "word": None if row["id"] % 5 else f"w{row['id']}"}
+
+
+@sa.async_function("square long")
+async def fails_at_7(row):
+    if row["id"] == 7:
+        raise ValueError("seven")
+    return {"square": row["id"] ** 2}
+
+
+def numbers(rows: int = 13) -> pa.Table:
+    return pa.table({"id": pa.array(range(rows), pa.int64()), "ü": ["x"] * rows})
+
+
+def reader_of(out: object) -> pa.RecordBatchReader:
+    """What PyArrow makes of a stream; before 15 it had no public name for that."""
+    if hasattr(pa.RecordBatchReader, "from_stream"):
+        return pa.RecordBatchReader.from_stream(out)
+    return pa.RecordBatchReader._import_from_c_capsule(out.__arrow_c_stream__())
+
+
+def pairs(table: pa.Table) -> list[tuple[int, int]]:
+    return sorted(zip(table["id"].to_pylist(), table["square"].to_pylist(), strict=True))
+
+
+EXPECTED = [(i, i * i) for i in range(13)]
+
+
+@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize("output", ["append", "replace"])
+@pytest.mark.parametrize("on_error", ["fail", "capture"])
+def test_its_schema_is_that_of_each_batch(wait, output, on_error):
+    out = wait(numbers(), square, output=output, on_error=on_error)
+    schema = out.schema
+    found = list(out)
+
+    assert {batch.schema for batch in found} == {schema}
+    assert sum(batch.num_rows for batch in found) == 13
+
+
+def test_the_schema_of_an_iterator_is_that_of_its_first_batch_which_is_not_lost():
+    batches = numbers().to_batches(max_chunksize=3)
+    out = sa.arrow.ordered_wait(iter(batches), square)
+
+    assert out.schema.names == ["id", "ü", "square", "word"]
+    assert pairs(out.to_table()) == EXPECTED
+
+
+@pytest.mark.parametrize("rows", [0, 13])
+def test_a_stream_of_it_is_what_pyarrow_makes_of_the_rows_by_hand(rows):
+    by_hand = [
+        {**row, "square": row["id"] ** 2, "word": None if row["id"] % 5 else f"w{row['id']}"}
+        for row in numbers(rows).to_pylist()
+    ]
+
+    out = sa.arrow.ordered_wait(numbers(rows), square)
+    read = reader_of(out).read_all()
+
+    assert read.equals(pa.Table.from_pylist(by_hand, schema=out.schema))
+
+
+def test_polars_reads_it_and_is_read():
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"id": list(range(13)), "day": ["mon"] * 13})
+
+    read = polars.DataFrame(sa.arrow.ordered_wait(frame, square))
+
+    expected = frame.with_columns(square=polars.col("id") ** 2)
+    assert read.drop("word").equals(expected)
+    assert polars.DataFrame(sa.arrow.ordered_wait(frame.head(0), square)).columns == read.columns
+
+
+def test_duckdb_reads_it():
+    duckdb = pytest.importorskip("duckdb")
+    out = sa.arrow.unordered_wait(numbers(), square)
+
+    [(rows, total)] = (
+        duckdb.from_arrow(out.to_reader()).aggregate("count(*), sum(square)").fetchall()
+    )
+
+    assert (rows, total) == (13, sum(i * i for i in range(13)))
+
+
+def test_no_rows_are_no_error():
+    empty = iter(numbers().to_batches(max_chunksize=3)[:0])
+    reader = pa.RecordBatchReader.from_batches(numbers().schema, empty)
+
+    table = sa.arrow.ordered_wait(reader, square).to_table()
+
+    assert (table.num_rows, table.schema.names) == (0, ["id", "ü", "square", "word"])
+    assert list(sa.arrow.ordered_wait(iter([]), square)) == []
+    replaced = sa.arrow.ordered_wait(iter([]), square, output="replace").to_table()
+    assert (replaced.num_rows, replaced.schema.names) == (0, ["square", "word"])
+
+
+def test_columns_that_nobody_knows_are_asked_for():
+    out = sa.arrow.ordered_wait(iter([]), square)
+
+    with pytest.raises(sa.ConfigurationError, match=r"the input has no batch, .* give a table"):
+        out.to_table()
+
+
+AGAIN = {
+    "list": list,
+    "table": lambda out: out.to_table(),
+    "stream": lambda out: out.__arrow_c_stream__(),
+    "async for": aiter,
+}
+
+
+@pytest.mark.parametrize("again", AGAIN.values(), ids=AGAIN)
+def test_it_is_read_once(again):
+    out = sa.arrow.ordered_wait(numbers(), square)
+    assert out.to_table().num_rows == 13
+
+    with pytest.raises(sa.ConfigurationError, match="is read once"):
+        again(out)
+
+
+def test_a_loop_may_go_on_where_another_one_stopped():
+    batches = sa.OutputBatches(max_rows=5, buffer_timeout=None)
+    out = sa.arrow.ordered_wait(numbers(), square, output_batches=batches)
+    first = next(iter(out))
+
+    assert first.num_rows + sum(batch.num_rows for batch in out) == 13
+
+
+def test_a_failure_passes_through_a_stream_with_its_text():
+    reader = reader_of(sa.arrow.ordered_wait(numbers(), fails_at_7))
+
+    with pytest.raises(Exception, match="seven"):
+        reader.read_all()
+
+
+def test_counters_can_be_read():
+    out = sa.arrow.ordered_wait(numbers(), square)
+    assert out.metrics == {}
+    out.to_table()
+
+    assert (out.metrics["admitted"], out.metrics["emitted"]) == (13, 13)
+
+
+class Source:
+    """Batches that come on the event loop of the test, and on no other."""
+
+    def __init__(self, rows: int) -> None:
+        self.batches = numbers(rows).to_batches(max_chunksize=3)
+        self.loops: set[object] = set()
+        self.is_closed = False
+
+    async def __aiter__(self):
+        try:
+            for batch in self.batches:
+                self.loops.add(asyncio.get_running_loop())
+                await asyncio.sleep(0)
+                yield batch
+        finally:
+            self.is_closed = True
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_async_for_reads_what_async_for_gives(wait):
+    source = Source(13)
+
+    async def read():
+        found = [batch async for batch in wait(source, square)]
+        return asyncio.get_running_loop(), pa.Table.from_batches(found)
+
+    loop, table = asyncio.run(read())
+
+    assert pairs(table) == EXPECTED
+    assert source.loops == {loop}
+
+
+def test_the_event_loop_goes_on_while_a_batch_is_awaited():
+    async def read():
+        caller, may_answer = asyncio.get_running_loop(), asyncio.Event()
+
+        @sa.async_function("square long")
+        async def waits(row):
+            waiting = asyncio.run_coroutine_threadsafe(may_answer.wait(), caller)
+            await asyncio.wrap_future(waiting)
+            return {"square": row["id"] ** 2}
+
+        caller.call_soon(may_answer.set)
+        return [batch async for batch in sa.arrow.ordered_wait(numbers(), waits)]
+
+    assert pairs(pa.Table.from_batches(asyncio.run(read()))) == EXPECTED
+
+
+def test_an_iteration_that_is_cancelled_ends_the_calls():
+    started, cancelled = threading.Event(), threading.Event()
+
+    @sa.async_function("square long")
+    async def hangs(row):
+        started.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            cancelled.set()
+
+    async def read():
+        async def all_of_it():
+            return [batch async for batch in sa.arrow.ordered_wait(Source(13), hangs)]
+
+        task = asyncio.create_task(all_of_it())
+        await asyncio.to_thread(started.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.to_thread(cancelled.wait)
+
+    asyncio.run(read())
+    assert cancelled.is_set()
+
+
+def test_an_asynchronous_iterator_is_not_read_without_a_loop():
+    with pytest.raises(sa.ConfigurationError, match="take the output there, too: `async for batch"):
+        list(sa.arrow.ordered_wait(Source(13), square))
+
+
+@pytest.mark.parametrize("name", ["metrics", "on_metrics"])
+def test_whoever_asks_for_counters_as_of_spark_is_told_where_they_are(name):
+    with pytest.raises(sa.ConfigurationError, match=r"read `\.metrics` of what this function"):
+        sa.arrow.ordered_wait(numbers(), square, **{name: print})

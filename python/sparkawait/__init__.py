@@ -31,6 +31,7 @@ from sparkawait._worker import address_space  # noqa: F401  # pyright: ignore[re
 from sparkawait import arrow, retry, typing
 from sparkawait._core import VERSION, Row
 from sparkawait.adaptive import Adaptive
+from sparkawait.batch import Batch
 from sparkawait.cache import Cache
 from sparkawait.capture import Capture
 from sparkawait.carry_over import CarryOver
@@ -51,11 +52,7 @@ from sparkawait.exceptions import (
 )
 from sparkawait.function_context import FunctionContext
 from sparkawait.function_with_options import FunctionWithOptions
-from sparkawait.functions import (
-    AsyncFunction,
-    Batch,
-    async_function,
-)
+from sparkawait.functions import AsyncFunction, async_function
 from sparkawait.hedge import Hedge
 from sparkawait.native_function import NativeFunction
 from sparkawait.output_batches import OutputBatches

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, cast
 from sparkawait._plan.checks import refuse, shown
 from sparkawait.exceptions import ErrorKind
 
-__all__ = ["Duration", "parse_duration", "positive_duration"]
+__all__ = ["Duration", "optional_duration", "parse_duration", "positive_duration"]
 
 Duration: TypeAlias = str | timedelta | float
 """A length of time: ``"5s"``, ``"1.5 min"``, ``"1h 30min"``, a `timedelta`, or seconds."""
@@ -78,6 +78,11 @@ def positive_duration(value: object, name: str, *, hint: str = "") -> float:
     if seconds < _SHORTEST:
         refuse(f"`{name}` must be at least a nanosecond, got {shown(value)}", kind=_INVALID)
     return seconds
+
+
+def optional_duration(value: object, name: str) -> float | None:
+    """Returns `value` in seconds, and ``None`` for no bound; refuses zero."""
+    return None if value is None else positive_duration(value, name, hint="None sets no bound")
 
 
 def _to_seconds(value: object, name: str) -> float:

@@ -12,28 +12,25 @@ import functools
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from sparkawait._core import Row
-from sparkawait._plan.checks import MAX_BYTES, ObjectOf, flag, integer, shown
+from sparkawait._plan.checks import flag
 from sparkawait._plan.signatures import misfit_of
-from sparkawait.durations import Duration, parse_duration
+from sparkawait.batch import Batch, the_batch
+from sparkawait.durations import Duration, optional_duration
 from sparkawait.exceptions import ConfigurationError, ElementTimeoutError, ErrorKind
 from sparkawait.function_context import FunctionContext
 from sparkawait.function_with_options import FunctionWithOptions, TakesOptions
 from sparkawait.native_function import NativeFunction
-from sparkawait.sizes import Size, parse_size
 from sparkawait.types import SchemaLike, to_schema
 
 __all__ = [
     "AsyncFunction",
     "AsyncFunctionLike",
     "AsyncFunctionsLike",
-    "Batch",
     "Row",
     "async_function",
-    "the_batch",
 ]
 
 Results: TypeAlias = Any
@@ -46,62 +43,6 @@ single column, also its value.
 _Coroutine = Callable[..., Awaitable[Any]]
 _P = ParamSpec("_P")
 _A = TypeVar("_A", bound=Awaitable[Any])
-
-
-@dataclass(frozen=True)
-class Batch:
-    """How rows are collected for `AsyncFunction.async_invoke_batch`.
-
-    A call is made when `max_rows` or `max_bytes` is reached, and at the latest `linger` after its
-    first row.
-
-    Args:
-        max_rows: Most rows in one call; no more than `capacity` rows are ever collected.
-        max_bytes: Sends a batch once its cells hold this many bytes, an int or a text such as
-            ``"64 KB"``; a larger single row is sent alone. ``None`` does not look at bytes, which
-            is faster.
-        linger: Longest time that a row waits for company: str with unit, timedelta or seconds.
-        split_on_error: Whether a call that raises is made again for each half of its rows, one
-            after the other, until the rows at fault are alone: they fail, the others have their
-            results. One row at fault of n costs twice log2(n) more calls, and n rows cost less
-            than twice n calls, whatever they raise. False fails all rows of the call. Not split is
-            a call whose exception asks to come again later, as `sparkawait.RetryAfter` does, and
-            one that returns what is no list of one result for each row.
-    """
-
-    max_rows: int = 100
-    max_bytes: Size | None = None
-    linger: Duration = "10ms"
-    split_on_error: bool = False
-
-    def __post_init__(self) -> None:
-        """Checks the values.
-
-        Raises:
-            ConfigurationError: If one of them is wrong.
-        """
-        kind = ErrorKind.BATCH_INVALID
-        integer(self.max_rows, "max_rows", 1, MAX_BYTES, kind=kind)
-        if self.max_bytes is not None:
-            size = parse_size(self.max_bytes, "max_bytes", most=MAX_BYTES, kind=kind)
-            object.__setattr__(self, "max_bytes", size)
-        object.__setattr__(self, "linger", parse_duration(self.linger, "linger"))
-        if not isinstance(cast("object", self.split_on_error), bool):
-            msg = f"`split_on_error` must be a bool, got {shown(self.split_on_error)}"
-            raise ConfigurationError(msg, kind)
-
-    @property
-    def linger_seconds(self) -> float:
-        """The linger in seconds."""
-        return parse_duration(self.linger, "linger")
-
-
-the_batch = ObjectOf(
-    Batch,
-    "a sparkawait.Batch, or an int for its `max_rows`",
-    ErrorKind.BATCH_INVALID,
-    {int: lambda rows: Batch(max_rows=rows)},
-)
 
 
 class AsyncFunction(TakesOptions):
@@ -121,11 +62,19 @@ class AsyncFunction(TakesOptions):
         idempotent: Whether a call that is made twice does no more than one. ``hedge=`` needs
             ``True``. With ``False`` a call that ran into ``attempt_timeout`` is not made again,
             whatever ``retry=`` says; with ``None``, the default, it is.
+        setup_timeout: How long `open` may take, and `close`, each: what takes longer is cancelled
+            and fails the task. ``None`` sets no bound to `open`, of which the log says once that it
+            takes more than 60 s, and 30 s to `close`.
+        blocked_loop_timeout: Ends the task when code that blocks, such as ``time.sleep``, keeps the
+            event loop of the worker for so long; ``timeout=`` cannot cancel it. ``None`` only logs
+            what blocks.
     """
 
     schema: SchemaLike | None = None
     batch: Batch | int | None = None
     idempotent: bool | None = None
+    setup_timeout: Duration | None = None
+    blocked_loop_timeout: Duration | None = None
 
     @property
     def name(self) -> str:
@@ -184,6 +133,7 @@ class FunctionFromCoroutine(AsyncFunction, Generic[_P, _A]):
         batch: Batch | None = None,
         *,
         idempotent: bool | None = None,
+        blocked_loop_timeout: Duration | None = None,
     ) -> None:
         """Wraps `function`."""
         functools.update_wrapper(self, function)
@@ -191,6 +141,7 @@ class FunctionFromCoroutine(AsyncFunction, Generic[_P, _A]):
         self.schema = schema
         self.batch = batch
         self.idempotent = idempotent
+        self.blocked_loop_timeout = blocked_loop_timeout
         # On the instance, so that a call costs no further coroutine.
         setattr(self, "async_invoke" if batch is None else "async_invoke_batch", function)
 
@@ -209,7 +160,11 @@ class FunctionFromCoroutine(AsyncFunction, Generic[_P, _A]):
         is_found = getattr(sys.modules.get(module), name, None) is self
         if is_found and module != "__main__" and not _is_pickled_by_value(module):
             return name
-        made = functools.partial(FunctionFromCoroutine, idempotent=self.idempotent)
+        made = functools.partial(
+            FunctionFromCoroutine,
+            idempotent=self.idempotent,
+            blocked_loop_timeout=self.blocked_loop_timeout,
+        )
         return made, (self.function, self.schema, self.batch)
 
 
@@ -224,12 +179,14 @@ def async_function(
     *,
     batch: Batch | int | None = None,
     idempotent: bool | None = None,
+    blocked_loop_timeout: Duration | None = None,
 ) -> Callable[[Callable[_P, _A]], FunctionFromCoroutine[_P, _A]]: ...
 def async_function(
     schema: SchemaLike | _Coroutine | None = None,
     *,
     batch: Batch | int | None = None,
     idempotent: bool | None = None,
+    blocked_loop_timeout: Duration | None = None,
 ) -> _Declared | Callable[[Callable[..., Any]], _Declared]:
     """Declares what an ``async def`` returns, so that it can be called for every row.
 
@@ -247,6 +204,9 @@ def async_function(
         idempotent: Whether a call that is made twice does no more than one. ``hedge=`` needs
             ``True``. With ``False`` a call that ran into ``attempt_timeout`` is not made again,
             whatever ``retry=`` says: it may have been carried out. With ``None`` it is.
+        blocked_loop_timeout: Ends the task when code that blocks, such as ``time.sleep``, keeps the
+            event loop of the worker for so long; ``timeout=`` cannot cancel it. ``None`` only logs
+            what blocks.
 
     Returns:
         A decorator; used without parentheses, the decorated function. It can still be called and
@@ -268,7 +228,13 @@ def async_function(
         return wrap_coroutine(schema)
 
     def decorate(function: Callable[..., Any]) -> _Declared:
-        return wrap_coroutine(function, schema, batch, idempotent=idempotent)
+        return wrap_coroutine(
+            function,
+            schema,
+            batch,
+            idempotent=idempotent,
+            blocked_loop_timeout=blocked_loop_timeout,
+        )
 
     return decorate
 
@@ -279,6 +245,7 @@ def wrap_coroutine(
     batch: Batch | int | None = None,
     *,
     idempotent: bool | None = None,
+    blocked_loop_timeout: Duration | None = None,
 ) -> _Declared:
     """Wraps an ``async def``, or anything that is called like one.
 
@@ -286,13 +253,21 @@ def wrap_coroutine(
         ConfigurationError: If one of them is something else, or `function` does not take a row.
     """
     name = check_async(function)
-    check_call(function, name, "row" if batch is None else "rows")
+    short = name.rsplit(".", 1)[-1]
+    hint = f"; or call it with values of columns, as sparkawait.async_udf({short})(..)"
+    check_call(function, name, "row" if batch is None else "rows", hint)
     if schema is not None:
         to_schema(schema)
     if idempotent is not None:
         flag(idempotent, "idempotent")
-    made = cast("_Coroutine", function)
-    return FunctionFromCoroutine(made, schema, the_batch(batch, "batch"), idempotent=idempotent)
+    optional_duration(blocked_loop_timeout, "blocked_loop_timeout")
+    return FunctionFromCoroutine(
+        cast("_Coroutine", function),
+        schema,
+        the_batch(batch, "batch"),
+        idempotent=idempotent,
+        blocked_loop_timeout=blocked_loop_timeout,
+    )
 
 
 def check_async(function: object) -> str:
@@ -310,15 +285,21 @@ def check_async(function: object) -> str:
     return name
 
 
-def check_call(function: object, name: str, argument: str) -> None:
+def check_call(function: object, name: str, argument: str, hint: str = "") -> None:
     """Checks that `function` can be called with one argument.
+
+    Args:
+        function: What is called.
+        name: What messages call it.
+        argument: The name of the argument.
+        hint: What else may be done where it needs more arguments.
 
     Raises:
         ConfigurationError: If it cannot; says how it is called, and the way out.
     """
     misfit = misfit_of(function, name, [argument])
     if misfit is not None:
-        _refuse(misfit, ErrorKind.FUNCTION_INVALID)
+        _refuse(misfit + hint * ("but needs" in misfit), ErrorKind.FUNCTION_INVALID)
 
 
 def refuse_context_manager(function: object, name: str) -> None:

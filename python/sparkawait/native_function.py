@@ -17,7 +17,7 @@ from sparkawait.function_with_options import TakesOptions
 
 if TYPE_CHECKING:
     from sparkawait._core import Native
-    from sparkawait.functions import Batch
+    from sparkawait.batch import Batch
 
 __all__ = ["NativeFunction", "check_native"]
 

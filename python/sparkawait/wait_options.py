@@ -71,6 +71,15 @@ OnError = Literal["fail", "null", "drop", "capture"] | Capture
 Output = Literal["append", "replace"]
 
 
+_HINTS = {
+    "key": "it belongs to key_ordered_wait",
+    "setup_timeout": "it is an attribute of an AsyncFunction, whose `open` and `close` it bounds",
+    "blocked_loop_timeout": "it is said where the function is: @sa.async_function(..,"
+    " blocked_loop_timeout=), or an attribute of an AsyncFunction",
+}
+"""What to write instead of names that are no options."""
+
+
 class FunctionArguments(TypedDict, total=False):
     """The options that each of several functions may have for itself, as keywords."""
 
@@ -88,8 +97,6 @@ class FunctionArguments(TypedDict, total=False):
     rate_limit: RateLimits | None
     adaptive_rate: bool
     circuit_breaker: CircuitBreaker | bool | None
-    setup_timeout: Duration | None
-    blocked_loop_timeout: Duration | None
 
 
 class ColumnArguments(FunctionArguments, total=False):
@@ -271,22 +278,6 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         of_function=False,
         is_rare=True,
     )
-    setup_timeout = Option(
-        None,
-        seconds,
-        "for the function's `open`, and for its `close`, each; what takes longer is cancelled and"
-        " fails the task. `None` sets no bound to `open`, of which the log says once that it takes"
-        " more than 60 s, and 30 s to `close`. Python functions only",
-        is_rare=True,
-    )
-    blocked_loop_timeout = Option(
-        None,
-        seconds,
-        "ends the task when code that blocks, such as `time.sleep`, keeps the event loop of the"
-        " worker for so long; `timeout` cannot cancel it. `None` only logs what blocks. Python"
-        " functions only",
-        is_rare=True,
-    )
     warm_up = Option(
         True,  # noqa: FBT003 - the default
         boolean,
@@ -315,7 +306,7 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         known = options_of(WaitOptions)
         for name in given:
             if name not in known:
-                refuse_unknown(name, known, "it belongs to key_ordered_wait" * (name == "key"))
+                refuse_unknown(name, known, _HINTS.get(name, ""))
         values = {name: given.get(name, option.default) for name, option in known.items()}
         self.__dict__["given"] = given
         for name, option in known.items():

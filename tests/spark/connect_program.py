@@ -8,6 +8,8 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +198,14 @@ def instants(spark: SparkSession) -> list[Any]:
         return [it.select(F.unix_timestamp("at")).collect()[0][0] for it in found]
 
 
+def previewed(spark: SparkSession) -> list[str]:
+    with LookupServer({"t": {"7": {"n": 3}}}) as server:
+        get = sa.http.get(server.url + "/t/{id}", "n int", client=sa.http.Client(proxy=False))
+        with redirect_stdout(StringIO()) as out:
+            sa.http.preview(spark.range(7, 13, numPartitions=2), get)
+        return [*out.getvalue().splitlines(), f"{server.stats()['requests']} request"]
+
+
 def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
     numbers = spark.range(20, numPartitions=3)
     doubled = sa.async_udf(double)
@@ -207,6 +217,7 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
     odd = numbers.withColumnRenamed("id", "a.b")
     return {
         "class": type(numbers).__module__,
+        "preview": previewed(spark),
         "ordered": rows(numbers.transform(sa.ordered_wait, double, timeout="5s")),
         "unordered": sorted(rows(numbers.transform(sa.unordered_wait, double))),
         "key_ordered": sorted(rows(sa.key_ordered_wait(numbers, double, key="id"))),

@@ -39,6 +39,17 @@ def results(tmp_path_factory):
     return {**json.loads(out.read_text()), "log": program.stderr}
 
 
+def test_a_preview_shows_the_answer_of_one_call(results):
+    assert results["preview"] == [
+        "http.get for id=7",
+        "answered 200 OK, 8 bytes:",
+        '  {"n": 3}',
+        "columns:",
+        "  n: int32 = 3",
+        "1 request",
+    ]
+
+
 def test_the_session_is_one_of_connect(results):
     assert results["class"].startswith("pyspark.sql.connect")
 

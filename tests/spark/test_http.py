@@ -84,6 +84,29 @@ def test_a_column_of_structs_is_posted_as_json(spark, tmp_path):
     assert (row.sent.name, row.sent.age) == ("Ann", 7)
 
 
+def test_a_preview_makes_one_call_in_an_executor_and_shows_what_comes_of_it(spark, nginx, capsys):
+    before = len(nginx.requests)
+    frame = spark.range(6, 20, numPartitions=3).selectExpr("id", "id as `a.b`", "now() as at")
+    look_up = customers(nginx, "name string, town string", paths={"town": "$.address.town"})
+    sa.http.preview(frame, look_up)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert len(nginx.requests) == before + 1
+    assert lines[0] == "http.get for id=6"
+    assert lines[1].startswith("answered 200 OK, ")
+    assert lines[-2:] == [
+        "  name: string = 'c6'",
+        (
+            "  town: string = None, because there is nothing at `$.address.town`:"
+            " `$.address` has `city`, `zips`"
+        ),
+    ]
+    with pytest.raises(sa.ConfigurationError, match="no row to make a call for"):
+        sa.http.preview(frame.where("id < 0"), look_up)
+    with pytest.raises(sa.ConfigurationError, match="must not be a streaming DataFrame"):
+        sa.http.preview(spark.readStream.format("rate").load(), look_up)
+
+
 def test_a_secret_is_resolved_in_the_executor_and_shown_nowhere(spark, nginx, tmp_path, capfd):
     (tmp_path / "token").write_text(TOKEN)
     token = sa.secret(file=str(tmp_path / "token"), prefix="Bearer ")

@@ -10,7 +10,7 @@ import pytest
 import sparkawait as sa
 from sparkawait._plan import options as plan_options
 from sparkawait._plan.options import resolve_unpickled
-from sparkawait.connectors import http as http_functions
+from sparkawait.connectors import http_function as http_functions
 
 URL = "https://example.com/{id}"
 

@@ -36,6 +36,12 @@ def run(function, **options):
     return [y for batch in output for y in batch["y"].to_pylist()]
 
 
+def bounded(function, **bounds):
+    for name, time in bounds.items():
+        setattr(function, name, time)
+    return function
+
+
 class Doubles(AsyncFunction):
     schema = "y bigint"
 
@@ -76,7 +82,7 @@ def test_an_open_that_takes_too_long_is_cancelled_and_cleaned_up_before_close():
             steps.append("closed")
 
     with pytest.raises(AsyncFunctionError) as info:
-        run(Slow(), setup_timeout="20ms")
+        run(bounded(Slow(), setup_timeout="20ms"))
 
     assert info.value.kind is ErrorKind.SETUP_TIMED_OUT
     assert "Slow.open` did not end within 0.02 s; give it more by `setup_timeout`" in str(
@@ -93,7 +99,7 @@ def test_an_open_that_blocks_the_loop_is_left_and_the_next_task_has_a_loop_of_it
             gate.wait()
 
     with pytest.raises(AsyncFunctionError) as info:
-        run(Loads(), setup_timeout="20ms")
+        run(bounded(Loads(), setup_timeout="20ms"))
     line = Loads.open.__code__.co_firstlineno + 1
 
     assert f"open` at {__file__}:{line}" in str(info.value)
@@ -118,7 +124,7 @@ def test_an_open_within_its_time_opens_and_its_context_variables_are_seen_by_cal
         async def async_invoke(self, row):
             return {"y": variable.get()}
 
-    assert run(Opens(), setup_timeout="60s") == [7, 7]
+    assert run(bounded(Opens(), setup_timeout="60s")) == [7, 7]
 
 
 def test_an_open_that_takes_long_is_logged_once_with_its_option(monkeypatch):
@@ -159,7 +165,7 @@ def test_a_close_that_takes_too_long_is_cancelled_and_fails_the_task():
                 cancelled.set()
 
     with pytest.raises(AsyncFunctionError) as info:
-        run(Slow(), setup_timeout="20ms")
+        run(bounded(Slow(), setup_timeout="20ms"))
 
     assert info.value.kind is ErrorKind.SETUP_TIMED_OUT
     assert "Slow.close` did not end within 0.02 s" in str(info.value)
@@ -172,12 +178,12 @@ def test_a_close_that_takes_too_long_is_cancelled_and_fails_the_task():
 def test_a_call_that_blocks_the_loop_ends_the_task_after_its_time(brief, gate, caplog):
     blocked = event_loop_thread()
 
-    @async_function("y bigint")
+    @async_function("y bigint", blocked_loop_timeout="50ms")
     async def blocks(row):
         gate.wait()
 
     with pytest.raises(AsyncFunctionError) as info:
-        run(blocks, timeout=None, blocked_loop_timeout="50ms")
+        run(blocks, timeout=None)
     line = blocks.function.__code__.co_firstlineno + 2
 
     assert info.value.kind is ErrorKind.LOOP_BLOCKED
@@ -201,7 +207,7 @@ def test_a_timeout_of_a_row_that_blocks_is_bounded_by_the_same_option(brief, gat
             gate.wait()
 
     with pytest.raises(AsyncFunctionError, match=r"Blocks.timeout` at .* blocked the event loop"):
-        run(Blocks(), timeout="10ms", blocked_loop_timeout="50ms")
+        run(bounded(Blocks(), blocked_loop_timeout="50ms"), timeout="10ms")
 
 
 def test_an_open_that_blocks_the_loop_is_not_ended_by_the_bound_of_calls(gate):
@@ -209,7 +215,7 @@ def test_an_open_that_blocks_the_loop_is_not_ended_by_the_bound_of_calls(gate):
         def open(self, context):
             gate.wait(0.1)
 
-    assert run(Loads(), blocked_loop_timeout="10ms") == [0, 2]
+    assert run(bounded(Loads(), blocked_loop_timeout="10ms")) == [0, 2]
 
 
 # -- who may wait

@@ -150,8 +150,12 @@ def test_what_options_mean_together_is_checked_with_the_call():
         ({"warm_up": 0}, "option-invalid", "`warm_up`"),
         ({"output_batches": 8192}, "option-invalid", "a sparkawait.OutputBatches, got 8192"),
         ({"max_rows_per_batch": 13}, "option-unknown", "`max_rows_per_batch`"),
-        ({"setup_timeout": 0}, "timeout-not-positive", "`setup_timeout` must be positive"),
-        ({"blocked_loop_timeout": "x"}, "duration-invalid", "`blocked_loop_timeout`"),
+        (
+            {"setup_timeout": "1s"},
+            "option-unknown",
+            "an attribute of an AsyncFunction, whose `open`",
+        ),
+        ({"blocked_loop_timeout": "1s"}, "option-unknown", "@sa.async_function(..,"),
         ({"on_timeout": {"z": 1}}, "fallback-invalid", "column `y` is missing"),
         ({"on_timeout": "y"}, "fallback-invalid", "`on_timeout` does not fit"),
         ({"on_timeout": [], "timeout": None}, "fallback-invalid", "needs a `timeout`"),
@@ -415,10 +419,8 @@ def test_a_native_function_describes_itself_in_the_executor():
         {"schema": "y int"},
         {"retry": retry.fixed_delay(1, 0, if_exception=OSError)},
         {"on_timeout": []},
-        {"setup_timeout": "1s"},
-        {"blocked_loop_timeout": "1s"},
     ],
-    ids=["schema", "predicate", "fallback", "setup", "loop"],
+    ids=["schema", "predicate", "fallback"],
 )
 def test_python_options_are_refused_for_a_native_function(options):
     with pytest.raises(ConfigurationError, match="native function"):

@@ -16,6 +16,7 @@ from tests.support.servers import free_port
 
 DSN = "postgresql://reader:s3cret@db:5432/shop"
 SQL = "select name, tier from customers where id = $1"
+TWO = "select name, n from customers where id = $1 and town = $2"
 
 
 def lookup(dsn=DSN, statement=SQL, args=("id",), **options):
@@ -78,7 +79,7 @@ def test_a_wrong_duration_or_schema_is_refused(options, message, kind):
 
 
 def test_what_it_reads_and_returns_is_known_when_it_is_made():
-    function = lookup(statement="select 1", args=["b", "a"], schema="name string not null, n int")
+    function = lookup(statement=TWO, args=["b", "a"], schema="name string not null, n int")
 
     assert function.name == "postgres.lookup"
     assert function.input_columns == ("b", "a")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from sparkawait._plan.checks import MAX_COUNT, refuse
 from sparkawait.adaptive import Adaptive
+from sparkawait.batch import Batch, the_batch
 from sparkawait.exceptions import ErrorKind
-from sparkawait.functions import AsyncFunction, Batch, the_batch
+from sparkawait.functions import AsyncFunction
 from sparkawait.sizes import Bytes
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ Pure functions, for any thread.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import NoReturn
 
@@ -29,15 +30,19 @@ __all__ = [
 ]
 
 
-def require_column(schema: pa.Schema, column: str, option: str) -> None:
-    """Checks that the input has a column."""
+def require_column(
+    schema: pa.Schema, column: str, option: str, *, is_in_text: bool = False
+) -> None:
+    """Checks that the input has a column; one that a text has in braces may not be meant as one."""
     if column not in schema.names:
-        refuse_column(schema.names, column, option)
+        is_text = is_in_text and not re.fullmatch(r"[\w.-]+", column)
+        hint = "if the braces are part of the text, write `{{` and `}}`"
+        refuse_column(schema.names, column, option, hint if is_text else "")
 
 
-def refuse_column(columns: Iterable[str], column: str, option: str) -> NoReturn:
+def refuse_column(columns: Iterable[str], column: str, option: str, hint: str = "") -> NoReturn:
     """Raises a `ConfigurationError` about a column that is none of those of the input."""
-    hint = suggestion(column, columns)
+    hint = hint or suggestion(column, columns)
     msg = f"`{option}` names column `{column}`, which the input does not have; {hint}"
     raise ConfigurationError(msg, ErrorKind.COLUMN_MISSING)
 

@@ -14,6 +14,8 @@ from typing import NoReturn
 import pyarrow as pa
 
 from sparkawait._plan.return_types import returns_list, schema_of
+from sparkawait.batch import the_batch
+from sparkawait.durations import optional_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import (
     AsyncFunction,
@@ -21,7 +23,6 @@ from sparkawait.functions import (
     check_call,
     is_async,
     refuse_context_manager,
-    the_batch,
     wrap_coroutine,
 )
 from sparkawait.native_function import NativeFunction
@@ -148,6 +149,8 @@ def _check_methods(function: AsyncFunction) -> None:
     if isinstance(function, FunctionFromCoroutine):
         return  # looked at when it was wrapped
     refuse_context_manager(function, name)
+    for bounded in ("setup_timeout", "blocked_loop_timeout"):
+        optional_duration(getattr(function, bounded), f"{name}.{bounded}")
     for called, argument in (
         (method, "row" if batch is None else "rows"),
         ("timeout", "row"),

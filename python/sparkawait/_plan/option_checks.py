@@ -6,7 +6,10 @@ What depends on several options, or on the function, is checked in `options`.
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, Literal, TypeVar
 
 from sparkawait._plan.checks import MAX_BYTES, MAX_COUNT, ObjectOf, choice, flag, refuse, shown
@@ -17,7 +20,7 @@ from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
 from sparkawait.circuit_breaker import CircuitBreaker
 from sparkawait.columns import ColumnLike, columns
-from sparkawait.durations import positive_duration
+from sparkawait.durations import optional_duration
 from sparkawait.exceptions import ErrorKind
 from sparkawait.hedge import Hedge
 from sparkawait.output_batches import OutputBatches
@@ -48,6 +51,9 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+_logger = logging.getLogger("sparkawait")
+_LONG = 10_000
+"""Seconds that somebody may have meant as milliseconds."""
 
 
 def anything(value: Any, name: str) -> Any:  # noqa: ARG001 - a check gets the name
@@ -62,7 +68,22 @@ def optional(check: Callable[[object, str], _T]) -> Callable[[object, str], _T |
 
 def seconds(value: object, name: str) -> float | None:
     """Returns a length of time that is not zero; ``None`` for no bound."""
-    return None if value is None else positive_duration(value, name, hint="None sets no bound")
+    found = optional_duration(value, name)
+    if found is not None and found >= _LONG and not isinstance(value, str | timedelta):
+        _warn_of_seconds(name, found)
+    return found
+
+
+@functools.cache
+def _warn_of_seconds(name: str, seconds: float) -> None:
+    """Says so once a process."""
+    _logger.warning(
+        '`%s=%g` is %.1f h, as a number is seconds; did you mean "%gs"?',
+        name,
+        seconds,
+        seconds / 3600,
+        seconds / 1000,
+    )
 
 
 def count(kind: ErrorKind = ErrorKind.OPTION_INVALID) -> Callable[[object, str], int]:

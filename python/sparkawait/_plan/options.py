@@ -176,9 +176,6 @@ def _check_together(options: WaitOptions, function: AsyncFunction | NativeFuncti
         _refuse_hedge(function)
     if options.cache is not None and not options.cache.key:
         _check_cache(function)
-    for name in ("setup_timeout", "blocked_loop_timeout"):
-        if is_native and getattr(options, name) is not None:
-            _refuse(f"`{name}` cannot be used with a native function, which runs on no event loop")
 
 
 def _check_named(options: WaitOptions) -> None:

@@ -30,10 +30,11 @@ from sparkawait._plan.function_checks import why_not_repeated
 from sparkawait._plan.function_group import SLOT, joined
 from sparkawait._plan.policies import policy_arguments
 from sparkawait._worker.results import ResultBuilder
+from sparkawait.batch import Batch
 from sparkawait.capture import ERROR_TYPE, Capture, of_failures
 from sparkawait.channels import Credits
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import AsyncFunction, Batch
+from sparkawait.functions import AsyncFunction
 from sparkawait.native_function import NativeFunction
 from sparkawait.rate_limit import RateLimit
 from sparkawait.types import duplicate
@@ -198,7 +199,8 @@ class Plan:
             require_key(input_schema, column, "key", ErrorKind.OPTION_INVALID)
         if isinstance(self.function, NativeFunction):
             for column in self.function.input_columns:
-                require_column(rows, column, self.function.name)
+                is_in_text = self.function.writes_texts
+                require_column(rows, column, self.function.name, is_in_text=is_in_text)
             self.function.check(rows)
         for column in self.cache_key:
             require_key(input_schema, column, "cache", ErrorKind.CACHE_INVALID)

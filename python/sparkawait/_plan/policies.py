@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sparkawait.adaptive import Adaptive
-from sparkawait.functions import Batch
+from sparkawait.batch import Batch
 from sparkawait.rate_limit import Terms
 from sparkawait.wait_options import WaitOptions
 

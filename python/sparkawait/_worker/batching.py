@@ -20,8 +20,8 @@ from sparkawait.retry import RetryAfter
 if TYPE_CHECKING:
     from sparkawait._core import Port, Row
     from sparkawait._plan.plan import Plan
+    from sparkawait.batch import Batch
     from sparkawait.function_context import FunctionContext
-    from sparkawait.functions import Batch
 
 __all__ = ["BatchRunner"]
 

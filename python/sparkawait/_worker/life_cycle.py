@@ -19,6 +19,7 @@ from sparkawait._worker.event_loop import event_loop_thread
 from sparkawait._worker.phases import PhaseExpiredError
 from sparkawait._worker.runner import CANCEL_SECONDS
 from sparkawait._worker.watchdog import BLOCKED_SECONDS, WAY_OUT, Watch
+from sparkawait.durations import optional_duration
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind
 from sparkawait.function_context import FunctionContext
 from sparkawait.native_function import NativeFunction
@@ -123,7 +124,8 @@ class LifeCycle:
         self._context = context
         self._runner: Runner | None = None
         self._thread = event_loop_thread()
-        self._watch = Watch(frozenset(), plan.options.blocked_loop_timeout, task.put_failure)
+        self._setup_timeout, blocked = _bounds(plan)
+        self._watch = Watch(frozenset(), blocked, task.put_failure)
 
     def open(self) -> None:
         """Opens the function and lets it be called.
@@ -139,16 +141,16 @@ class LifeCycle:
         port = self._task.port(self._position)
         self._runner = make_runner(plan, port, self._thread.loop, self._context)
         self._watch.entries = make_runner.entries
-        opening = self._thread.submit(self._runner.open(plan.options.setup_timeout))
+        opening = self._thread.submit(self._runner.open(self._setup_timeout))
         try:
             error = self._result_of(opening)
         except BaseException as broken_off:
             opening.cancel()
             if isinstance(broken_off, futures.TimeoutError):
-                raise self._expired("open", plan.options.setup_timeout or 0) from None
+                raise self._expired("open", self._setup_timeout or 0) from None
             raise
         if isinstance(error, PhaseExpiredError):
-            raise self._expired("open", plan.options.setup_timeout or 0)
+            raise self._expired("open", self._setup_timeout or 0)
         if error is not None:
             msg = f"`{plan.function_name}.open` failed: {type(error).__name__}: {error}"
             raise AsyncFunctionError(msg, ErrorKind.OPEN_FAILED) from error
@@ -169,7 +171,7 @@ class LifeCycle:
             return None
         runner, self._runner = self._runner, None
         self._thread.watchdog.unwatch(self._watch)
-        grace = self._plan.options.setup_timeout or CLOSE_SECONDS
+        grace = self._setup_timeout or CLOSE_SECONDS
         grace = grace if finished else min(grace, ABORT_SECONDS)
         if self._thread.is_current():
             # An abandoned generator, collected on the loop's own thread, which cannot wait.
@@ -202,7 +204,7 @@ class LifeCycle:
 
     def _result_of(self, opening: Future[BaseException | None]) -> BaseException | None:
         """Waits for an `open`, and says so if that takes long."""
-        limit = self._plan.options.setup_timeout
+        limit = self._setup_timeout
         # The loop bounds it; this is for an `open` that blocks the loop, or goes on when cancelled.
         ends = None if limit is None else monotonic() + limit + CANCEL_SECONDS
         if ends is None or limit is None or limit > SLOW_SECONDS:
@@ -213,7 +215,7 @@ class LifeCycle:
         return opening.result(None if ends is None else max(ends - monotonic(), 0))
 
     def _tell_slow(self) -> None:
-        limit = self._plan.options.setup_timeout
+        limit = self._setup_timeout
         bound = "no bound; `setup_timeout` sets one" if limit is None else f"{limit:g} s"
         _logger.warning(
             "`%s.open` still runs after %g s, and no row is called for before it ends (%s)",
@@ -240,3 +242,12 @@ class LifeCycle:
         if blocking is not None:
             msg += f"; the event loop is blocked by {blocking}: {WAY_OUT}"
         return AsyncFunctionError(msg, ErrorKind.SETUP_TIMED_OUT)
+
+
+def _bounds(plan: Plan) -> tuple[float | None, float | None]:
+    """Returns how long `open` and `close` may take, and how long code may block the loop."""
+    function = plan.function
+    if isinstance(function, NativeFunction):
+        return None, None
+    blocked = optional_duration(function.blocked_loop_timeout, "blocked_loop_timeout")
+    return optional_duration(function.setup_timeout, "setup_timeout"), blocked

@@ -73,6 +73,7 @@ class Replies:
             kind: Stable name of the case.
             final: Whether the row is not to be tried again, whatever the strategy says.
         """
+        _explain(error)
         wants_retry, delay = False, None
         pause = None if final else pause_after(error)
         if isinstance(error, AsyncIOError) and error.kind is ErrorKind.TEXT_INVALID:
@@ -138,3 +139,12 @@ class Replies:
                     continue
             asked.append(result)
         return list(retry_of), asked, retry_of
+
+
+_RUNNING = ("cannot be called from a running event loop", "This event loop is already running")
+
+
+def _explain(error: BaseException) -> None:
+    """Says in an exception what to write instead, where it tells of a loop that runs already."""
+    if type(error) is RuntimeError and str(error).endswith(_RUNNING):
+        error.args = (f"{error}; the function runs on one: `await` the coroutine instead",)

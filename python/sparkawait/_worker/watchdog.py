@@ -155,7 +155,7 @@ def _error(seconds: float, blocking: Blocking | None) -> AsyncFunctionError:
     """Says what blocked a loop for longer than the task permits."""
     what = "something" if blocking is None else str(blocking)
     msg = (
-        f"{what} blocked the event loop for {seconds:g} s, the task's `blocked_loop_timeout`, and"
+        f"{what} blocked the event loop for {seconds:g} s, its `blocked_loop_timeout`, and"
         f" no other call went on; {WAY_OUT}"
     )
     error = AsyncFunctionError(msg, ErrorKind.LOOP_BLOCKED)

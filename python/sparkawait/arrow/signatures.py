@@ -56,8 +56,6 @@ def ordered_wait(
     circuit_breaker: CircuitBreaker | bool | None = None,
     watermark: WatermarkStrategy | None = None,
     output_batches: OutputBatches | None = None,
-    setup_timeout: Duration | None = None,
-    blocked_loop_timeout: Duration | None = None,
     warm_up: bool = True,
     carry_over: CarryOver | bool | None = None,
 ) -> Batches:
@@ -133,12 +131,6 @@ def ordered_wait(
             `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
             also bounds the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
             None)`.
-        setup_timeout: For the function's `open`, and for its `close`, each; what takes longer is
-            cancelled and fails the task. `None` sets no bound to `open`, of which the log says once
-            that it takes more than 60 s, and 30 s to `close`. Python functions only.
-        blocked_loop_timeout: Ends the task when code that blocks, such as `time.sleep`, keeps the
-            event loop of the worker for so long; `timeout` cannot cancel it. `None` only logs what
-            blocks. Python functions only.
         warm_up: The first task of a function in a worker process begins with an eighth of its
             calls, at least 4, so that `show()`, `take` and `limit` do not pay for rows that nobody
             wants; all are made 100 ms after the first rows were taken.
@@ -185,8 +177,6 @@ def unordered_wait(
     circuit_breaker: CircuitBreaker | bool | None = None,
     watermark: WatermarkStrategy | None = None,
     output_batches: OutputBatches | None = None,
-    setup_timeout: Duration | None = None,
-    blocked_loop_timeout: Duration | None = None,
     warm_up: bool = True,
     carry_over: CarryOver | bool | None = None,
 ) -> Batches:
@@ -260,12 +250,6 @@ def unordered_wait(
             `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
             also bounds the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
             None)`.
-        setup_timeout: For the function's `open`, and for its `close`, each; what takes longer is
-            cancelled and fails the task. `None` sets no bound to `open`, of which the log says once
-            that it takes more than 60 s, and 30 s to `close`. Python functions only.
-        blocked_loop_timeout: Ends the task when code that blocks, such as `time.sleep`, keeps the
-            event loop of the worker for so long; `timeout` cannot cancel it. `None` only logs what
-            blocks. Python functions only.
         warm_up: The first task of a function in a worker process begins with an eighth of its
             calls, at least 4, so that `show()`, `take` and `limit` do not pay for rows that nobody
             wants; all are made 100 ms after the first rows were taken.
@@ -301,8 +285,6 @@ def key_ordered_wait(
     circuit_breaker: CircuitBreaker | bool | None = None,
     watermark: WatermarkStrategy | None = None,
     output_batches: OutputBatches | None = None,
-    setup_timeout: Duration | None = None,
-    blocked_loop_timeout: Duration | None = None,
     warm_up: bool = True,
     carry_over: CarryOver | bool | None = None,
 ) -> Batches:
@@ -377,12 +359,6 @@ def key_ordered_wait(
             `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
             also bounds the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
             None)`.
-        setup_timeout: For the function's `open`, and for its `close`, each; what takes longer is
-            cancelled and fails the task. `None` sets no bound to `open`, of which the log says once
-            that it takes more than 60 s, and 30 s to `close`. Python functions only.
-        blocked_loop_timeout: Ends the task when code that blocks, such as `time.sleep`, keeps the
-            event loop of the worker for so long; `timeout` cannot cancel it. `None` only logs what
-            blocks. Python functions only.
         warm_up: The first task of a function in a worker process begins with an eighth of its
             calls, at least 4, so that `show()`, `take` and `limit` do not pay for rows that nobody
             wants; all are made 100 ms after the first rows were taken.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sparkawait._plan.checks import ObjectOf, choice, flag, integer, text
-from sparkawait._plan.option_checks import size
+from sparkawait._plan.option_checks import seconds, size
 from sparkawait.connectors.certificates import Certificates, Pem
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.secrets import LookUp, Secret, looked_up, reveal
@@ -77,7 +77,7 @@ class Client:
         for name in ("connect_timeout", "read_timeout"):
             value = getattr(self, name)
             if value is not None or name == "connect_timeout":
-                object.__setattr__(self, name, positive_duration(value, name))
+                object.__setattr__(self, name, positive_duration(seconds(value, name), name))
         most = size(self.max_reply_bytes, "max_reply_bytes")
         object.__setattr__(self, "max_reply_bytes", most)
         integer(self.redirects, "redirects", 0, _MAX_REDIRECTS)

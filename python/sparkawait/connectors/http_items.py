@@ -18,8 +18,8 @@ from typing import Any, cast
 
 from sparkawait import _core
 from sparkawait._plan.checks import refuse, shown, text
+from sparkawait.batch import Batch
 from sparkawait.exceptions import ErrorKind
-from sparkawait.functions import Batch
 from sparkawait.secrets import Secret
 
 __all__ = ["Each", "Items", "Lines", "ReplyItems", "check_items", "each", "items", "lines"]

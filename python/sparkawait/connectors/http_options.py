@@ -10,11 +10,11 @@ from typing import Any, Literal, TypedDict, cast
 from sparkawait._plan.checks import integer, mapping, refuse, shown, text
 from sparkawait._plan.option import Option, options_of
 from sparkawait._plan.option_checks import anything, one_of, optional
+from sparkawait.batch import Batch, the_batch
 from sparkawait.connectors.certificates import tls_words
 from sparkawait.connectors.http_client import MAX_CONNECTIONS, Client, the_client
 from sparkawait.connectors.http_hosts import check_hosts
 from sparkawait.connectors.http_items import Lines, ReplyItems, check_reply
-from sparkawait.functions import Batch, the_batch
 from sparkawait.secrets import Secret
 
 __all__ = ["HTTP_HINTS", "HTTP_OPTIONS", "HttpOptions", "Template", "check_template", "require"]

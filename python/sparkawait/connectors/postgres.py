@@ -9,6 +9,7 @@ process share.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -34,6 +35,9 @@ __all__ = ["Lookup", "PostgresOptions", "lookup"]
 
 MAX_ARGS = 65_535
 """Arguments of a statement that the protocol can count."""
+
+_OTHER_PLACEHOLDERS = re.compile(r"%s|%\(\w+\)s|\?|(?<!:):[a-zA-Z_]\w*|\{\w*\}")
+"""What other clients write."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -217,5 +221,9 @@ def _check_texts(dsn: object, statement: object, args: object) -> None:
     if not names or not all(isinstance(it, str) and is_unicode(it) for it in names):
         found = shown(cast("object", args))
         refuse(f"`args` must be a list of column names, at least one, got {found}")
+    if not re.search(r"\$\d", cast("str", statement)):
+        other = _OTHER_PLACEHOLDERS.search(cast("str", statement))
+        instead = f"; in place of `{other[0]}`" if other is not None else ""
+        refuse(f"`statement` has no place for `args`: placeholders are $1, $2, ..{instead}")
     if len(names) > MAX_ARGS:
         refuse(f"`args` must be at most {MAX_ARGS} columns, got {len(names)}")

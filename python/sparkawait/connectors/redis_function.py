@@ -158,7 +158,8 @@ def make(
 
 def _check_url(url: object) -> None:
     # The URL may have a password in it, so that only its scheme is quoted.
-    rule = f"text or a secret that begins with one of {SCHEMES}"
+    *others, last = (f"{scheme}://" for scheme in SCHEMES)
+    rule = f"text or a secret that begins with {', '.join(others)} or {last}"
     known = text(url, "url", rule, quoted=False)
     scheme = known.partition("://")[0] if "://" in known else ""
     if scheme.lower() not in SCHEMES:

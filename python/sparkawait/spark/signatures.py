@@ -58,8 +58,6 @@ def ordered_wait(
     circuit_breaker: CircuitBreaker | bool | None = None,
     watermark: WatermarkStrategy | None = None,
     output_batches: OutputBatches | None = None,
-    setup_timeout: Duration | None = None,
-    blocked_loop_timeout: Duration | None = None,
     warm_up: bool = True,
     carry_over: CarryOver | bool | None = None,
 ) -> DataFrame:
@@ -141,12 +139,6 @@ def ordered_wait(
             `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
             also bounds the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
             None)`.
-        setup_timeout: For the function's `open`, and for its `close`, each; what takes longer is
-            cancelled and fails the task. `None` sets no bound to `open`, of which the log says once
-            that it takes more than 60 s, and 30 s to `close`. Python functions only.
-        blocked_loop_timeout: Ends the task when code that blocks, such as `time.sleep`, keeps the
-            event loop of the worker for so long; `timeout` cannot cancel it. `None` only logs what
-            blocks. Python functions only.
         warm_up: The first task of a function in a worker process begins with an eighth of its
             calls, at least 4, so that `show()`, `take` and `limit` do not pay for rows that nobody
             wants; all are made 100 ms after the first rows were taken.
@@ -189,8 +181,6 @@ def unordered_wait(
     circuit_breaker: CircuitBreaker | bool | None = None,
     watermark: WatermarkStrategy | None = None,
     output_batches: OutputBatches | None = None,
-    setup_timeout: Duration | None = None,
-    blocked_loop_timeout: Duration | None = None,
     warm_up: bool = True,
     carry_over: CarryOver | bool | None = None,
 ) -> DataFrame:
@@ -265,12 +255,6 @@ def unordered_wait(
             `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
             also bounds the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
             None)`.
-        setup_timeout: For the function's `open`, and for its `close`, each; what takes longer is
-            cancelled and fails the task. `None` sets no bound to `open`, of which the log says once
-            that it takes more than 60 s, and 30 s to `close`. Python functions only.
-        blocked_loop_timeout: Ends the task when code that blocks, such as `time.sleep`, keeps the
-            event loop of the worker for so long; `timeout` cannot cancel it. `None` only logs what
-            blocks. Python functions only.
         warm_up: The first task of a function in a worker process begins with an eighth of its
             calls, at least 4, so that `show()`, `take` and `limit` do not pay for rows that nobody
             wants; all are made 100 ms after the first rows were taken.
@@ -307,8 +291,6 @@ def key_ordered_wait(
     circuit_breaker: CircuitBreaker | bool | None = None,
     watermark: WatermarkStrategy | None = None,
     output_batches: OutputBatches | None = None,
-    setup_timeout: Duration | None = None,
-    blocked_loop_timeout: Duration | None = None,
     warm_up: bool = True,
     carry_over: CarryOver | bool | None = None,
 ) -> DataFrame:
@@ -385,12 +367,6 @@ def key_ordered_wait(
             `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
             also bounds the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
             None)`.
-        setup_timeout: For the function's `open`, and for its `close`, each; what takes longer is
-            cancelled and fails the task. `None` sets no bound to `open`, of which the log says once
-            that it takes more than 60 s, and 30 s to `close`. Python functions only.
-        blocked_loop_timeout: Ends the task when code that blocks, such as `time.sleep`, keeps the
-            event loop of the worker for so long; `timeout` cannot cancel it. `None` only logs what
-            blocks. Python functions only.
         warm_up: The first task of a function in a worker process begins with an eighth of its
             calls, at least 4, so that `show()`, `take` and `limit` do not pay for rows that nobody
             wants; all are made 100 ms after the first rows were taken.
@@ -426,8 +402,6 @@ def async_udf(
     adaptive_rate: bool = False,
     circuit_breaker: CircuitBreaker | bool | None = None,
     output_batches: OutputBatches | None = None,
-    setup_timeout: Duration | None = None,
-    blocked_loop_timeout: Duration | None = None,
 ) -> AsyncUserDefinedFunction: ...
 
 
@@ -455,8 +429,6 @@ def async_udf(
     adaptive_rate: bool = False,
     circuit_breaker: CircuitBreaker | bool | None = None,
     output_batches: OutputBatches | None = None,
-    setup_timeout: Duration | None = None,
-    blocked_loop_timeout: Duration | None = None,
 ) -> Callable[[AsyncFunctionLike], AsyncUserDefinedFunction]: ...
 
 
@@ -484,8 +456,6 @@ def async_udf(
     adaptive_rate: bool = False,
     circuit_breaker: CircuitBreaker | bool | None = None,
     output_batches: OutputBatches | None = None,
-    setup_timeout: Duration | None = None,
-    blocked_loop_timeout: Duration | None = None,
 ) -> AsyncUserDefinedFunction | Callable[[AsyncFunctionLike], AsyncUserDefinedFunction]:
     """Makes a column function that calls `function` for every row, with many calls in flight.
 
@@ -564,12 +534,6 @@ def async_udf(
             `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
             also bounds the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
             None)`.
-        setup_timeout: For the function's `open`, and for its `close`, each; what takes longer is
-            cancelled and fails the task. `None` sets no bound to `open`, of which the log says once
-            that it takes more than 60 s, and 30 s to `close`. Python functions only.
-        blocked_loop_timeout: Ends the task when code that blocks, such as `time.sleep`, keeps the
-            event loop of the worker for so long; `timeout` cannot cancel it. `None` only logs what
-            blocks. Python functions only.
 
     Returns:
         A function of columns, to be given to ``spark.udf.register``, too. A single struct column

@@ -4,6 +4,7 @@
 //! A document is read once, straight into columns. What it has to say is the same whatever the
 //! documents beside it are, and however a value is found: see `value` for the rules.
 
+mod absent;
 mod base64;
 pub(crate) mod elements;
 mod places;
@@ -17,6 +18,7 @@ use sparkawait_task::error::{StartError, TaskError};
 use crate::column::Column;
 use crate::json_path::JsonPath;
 
+use self::absent::AbsentColumns;
 use self::places::{Place, Rows};
 use self::value::{Misfit, Read, json_text, read};
 
@@ -36,6 +38,8 @@ pub struct JsonRows {
     is_object: bool,
     /// Whether a document is one row whatever it is, and none only if it is null.
     is_one_row: bool,
+    /// Says of columns that they are not there, if anybody wants to know.
+    absent: Option<AbsentColumns>,
 }
 
 /// The rows of some documents.
@@ -95,7 +99,20 @@ impl JsonRows {
         for (column, field) in schema.fields().iter().enumerate() {
             row.add(path_of(field)?.steps(), column);
         }
-        Ok(Self { schema, rows, row, is_object: paths.is_empty(), is_one_row: false })
+        Ok(Self { schema, rows, row, is_object: paths.is_empty(), is_one_row: false, absent: None })
+    }
+
+    /// Tells the log of columns that the first answers do not have; `paths` are those that were
+    /// given.
+    #[must_use]
+    pub fn telling_of_absent(self, paths: &[(String, String)]) -> Self {
+        let columns = self.schema.fields().iter().map(|field| {
+            let given = paths.iter().find(|(column, _)| column == field.name());
+            let path = given.map_or_else(|| format!("$.{}", field.name()), |(_, it)| it.clone());
+            (field.name().clone(), path)
+        });
+        let absent = Some(AbsentColumns::new(columns.collect()));
+        Self { absent, ..self }
     }
 
     /// Reads each document as one row, an array too, and a null as none.
@@ -112,6 +129,10 @@ impl JsonRows {
     pub fn decode(&self, documents: &[&[u8]]) -> Result<Decoded, TaskError> {
         let mut rows = Rows::new(self.schema.fields(), documents.len())
             .map_err(|what| internal(format!("cannot be read: {what}")))?;
+        let absent = self.absent.as_ref().filter(|it| it.is_watching());
+        if absent.is_some() {
+            rows.note_found();
+        }
         let documents = documents
             .iter()
             .map(|document| {
@@ -125,6 +146,9 @@ impl JsonRows {
                 )
             })
             .collect();
+        if let Some(absent) = absent {
+            absent.add(rows.count(), rows.found());
+        }
         let options = RecordBatchOptions::new().with_row_count(Some(rows.count()));
         let columns = rows.finish().map_err(|error| internal(error.to_string()))?;
         let schema = SchemaRef::clone(&self.schema);

@@ -3,6 +3,7 @@
 
 pub mod carry;
 mod failures;
+mod first_failures;
 mod places;
 
 use std::borrow::Cow;
@@ -29,6 +30,7 @@ use crate::error::{CallFailure, TaskError};
 use crate::function::{Call, Calls, ReplyGroup, ReplySink, ResultGroup, SettledCall, ToldLimit};
 use crate::row_config::{ChannelSettings, NO_RESULT, OUTCOME, RowConfig};
 use crate::row_prices::RowPrices;
+use first_failures::FirstFailures;
 use places::Places;
 
 /// Turns input batches into elements and emitted elements into output batches.
@@ -55,6 +57,7 @@ pub struct TaskCodec {
     lost: Option<RowFailure>,
     /// Records that failed without a call.
     uncalled: u64,
+    first_failures: FirstFailures,
     /// Bytes of the failures that wait to be emitted.
     failure_bytes: usize,
     /// Whether the input comes from another operator, in the types of its function.
@@ -101,6 +104,7 @@ impl TaskCodec {
             dropped: 0,
             lost: None,
             uncalled: 0,
+            first_failures: FirstFailures::default(),
             failure_bytes: 0,
             is_chained: false,
         })
@@ -225,6 +229,7 @@ impl TaskCodec {
         debug_assert!(bytes <= self.failure_bytes, "a failure that was never counted");
         // Below nothing the task would take itself for full, and wait for ever.
         self.failure_bytes = self.failure_bytes.saturating_sub(bytes);
+        self.note_failure(&failure);
         let failure = self.row_failure(failure, attempts);
         self.push_failure(row, failure);
     }

@@ -75,7 +75,7 @@ impl ResponseColumns {
                 field.as_ref().clone().with_nullable(is_nullable)
             };
             let schema = Schema::new(fields[..of_body].iter().map(field).collect::<Vec<_>>());
-            Some(JsonRows::new(Arc::new(schema), rows, paths)?)
+            Some(JsonRows::new(Arc::new(schema), rows, paths)?.telling_of_absent(paths))
         } else {
             None
         };

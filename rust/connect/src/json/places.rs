@@ -60,6 +60,8 @@ fn place_of<'a, K: PartialEq + Clone>(places: &'a mut Vec<(K, Place)>, key: &K) 
 pub(super) struct Rows {
     columns: Vec<Member>,
     count: usize,
+    /// Whether a row had each column, if that is noted.
+    found: Vec<bool>,
 }
 
 impl Rows {
@@ -73,11 +75,20 @@ impl Rows {
             })
         };
         let columns = fields.iter().map(column).collect::<Result<_, String>>()?;
-        Ok(Self { columns, count: 0 })
+        Ok(Self { columns, count: 0, found: Vec::new() })
     }
 
     pub(super) fn count(&self) -> usize {
         self.count
+    }
+
+    /// Notes from now on which columns rows have, be they null.
+    pub(super) fn note_found(&mut self) {
+        self.found = vec![false; self.columns.len()];
+    }
+
+    pub(super) fn found(&self) -> &[bool] {
+        &self.found
     }
 
     /// Takes back all rows behind the first `count`, complete ones or not.
@@ -172,6 +183,9 @@ impl Rows {
         }
         self.read_place(jiter, peek, row)?;
         let count = self.count;
+        for (found, member) in self.found.iter_mut().zip(&self.columns) {
+            *found |= member.column.len() > count;
+        }
         let missing = self.columns.iter_mut().filter(|it| it.column.len() == count);
         missing.into_iter().try_for_each(push_missing)?;
         self.count += 1;

@@ -236,7 +236,8 @@ impl Collected {
             )),
             Shape::Document { rows, paths } => Self::Documents {
                 reader: JsonRows::new(spec.found_schema(), rows.as_deref(), paths)
-                    .map_err(|error| TaskError::Internal(error.message))?,
+                    .map_err(|error| TaskError::Internal(error.message))?
+                    .telling_of_absent(paths),
                 bytes: Vec::new(),
                 found: Vec::with_capacity(calls),
             },

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use sparkawait_arrow::{RowFailure, RowRef};
+use sparkawait_arrow::{RowFailure, RowRef, RowsLeft};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{Emitted, Failure, NotCalled};
 
@@ -58,6 +58,24 @@ impl TaskCodec {
             }
         };
         RowFailure { kind: Cow::Borrowed(kind.as_str()), message, attempts, status }
+    }
+
+    /// Tells the log, once, that all rows so far have failed for good, and alike.
+    pub(super) fn note_failure(&mut self, failure: &Failure<Box<CallFailure>>) {
+        let Failure::Function(failure) = failure else { return self.first_failures.end() };
+        let RowsLeft { put_out, without_result, dropped, .. } = self.rows.left();
+        let left = put_out + without_result + dropped + self.rows.row_count() as u64;
+        if self.first_failures.add(failure, left) {
+            let (function, partition) = (&self.config.function, self.config.partition);
+            let (kind, summary) = (failure.kind.as_str(), &failure.summary);
+            let status = failure.status.map(|it| format!(", status {it}")).unwrap_or_default();
+            tracing::warn!(
+                "all of the first {} rows of `{function}` in partition {partition} have failed for \
+                 good, and alike ({kind}{status}): {summary}; a call is made for each of the others \
+                 all the same, so stop the job if this is not what you expect",
+                left + 1
+            );
+        }
     }
 
     /// Describes the failure of a record that fails the task.

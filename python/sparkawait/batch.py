@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How rows are put together into one call, for ``batch=`` of functions.
+
+Made and checked on the driver; immutable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from sparkawait._plan.checks import MAX_BYTES, ObjectOf, integer, shown
+from sparkawait.durations import Duration, parse_duration
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.sizes import Size, parse_size
+
+__all__ = ["Batch", "the_batch"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """How rows are collected for `AsyncFunction.async_invoke_batch`.
+
+    A call is made when `max_rows` or `max_bytes` is reached, and at the latest `linger` after its
+    first row.
+
+    Args:
+        max_rows: Most rows in one call; no more than `capacity` rows are ever collected.
+        max_bytes: Sends a batch once its cells hold this many bytes, an int or a text such as
+            ``"64 KB"``; a larger single row is sent alone. ``None`` does not look at bytes, which
+            is faster.
+        linger: Longest time that a row waits for company: str with unit, timedelta or seconds.
+        split_on_error: Whether a call that raises is made again for each half of its rows, one
+            after the other, until the rows at fault are alone: they fail, the others have their
+            results. One row at fault of n costs twice log2(n) more calls, and n rows cost less
+            than twice n calls, whatever they raise. False fails all rows of the call. Not split is
+            a call whose exception asks to come again later, as `sparkawait.RetryAfter` does, and
+            one that returns what is no list of one result for each row.
+    """
+
+    max_rows: int = 100
+    max_bytes: Size | None = None
+    linger: Duration = "10ms"
+    split_on_error: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks the values.
+
+        Raises:
+            ConfigurationError: If one of them is wrong.
+        """
+        kind = ErrorKind.BATCH_INVALID
+        integer(self.max_rows, "max_rows", 1, MAX_BYTES, kind=kind)
+        if self.max_bytes is not None:
+            size = parse_size(self.max_bytes, "max_bytes", most=MAX_BYTES, kind=kind)
+            object.__setattr__(self, "max_bytes", size)
+        object.__setattr__(self, "linger", parse_duration(self.linger, "linger"))
+        if not isinstance(cast("object", self.split_on_error), bool):
+            msg = f"`split_on_error` must be a bool, got {shown(self.split_on_error)}"
+            raise ConfigurationError(msg, kind)
+
+    @property
+    def linger_seconds(self) -> float:
+        """The linger in seconds."""
+        return parse_duration(self.linger, "linger")
+
+
+the_batch = ObjectOf(
+    Batch,
+    "a sparkawait.Batch, or an int for its `max_rows`",
+    ErrorKind.BATCH_INVALID,
+    {int: lambda rows: Batch(max_rows=rows)},
+)

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One call of an HTTP function, and what it makes of the answer: `preview`.
+
+```text
+  first row --> the request, as the job makes it --> status, body      one call of the service
+                                                        |
+                     the function, told to call here <--+              the columns, as in the job
+```
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from http.client import responses
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any, cast
+
+import pyarrow as pa
+
+from sparkawait._plan.checks import refuse, shown
+from sparkawait.capture import Capture
+from sparkawait.connectors.http_client import Client
+from sparkawait.connectors.http_function import HttpFunction
+from sparkawait.connectors.http_items import Each, Lines
+from sparkawait.connectors.json_paths import absent
+from sparkawait.exceptions import ErrorKind
+from sparkawait.function_with_options import FunctionWithOptions
+
+__all__ = ["preview"]
+
+_BODY, _STATUS, _TYPE, _HEADER, _ERROR = (
+    f"__answer_{name}__" for name in ("body", "status", "type", "header", "error")
+)
+_MOST_CHARACTERS = 1000
+_MOST_ROWS = 3
+
+
+@dataclass(frozen=True)
+class _Answer:
+    status: int
+    body: bytes
+    headers: tuple[tuple[str, str], ...]
+
+
+def preview(rows: object, function: object) -> None:
+    """Makes one call, for the first row, and prints the answer and the columns made of it.
+
+    The call is made as a job makes it: over a DataFrame in an executor, with its secrets and its
+    way to the service. It is made once, whatever it costs, and not again if it fails. A column
+    that is null because the answer has nothing at its path is said to be so.
+
+    Args:
+        rows: A DataFrame, which is asked for one row (classic or over Spark Connect, not a
+            streaming one), or a row as a mapping, without Spark.
+        function: Made by `get`, `post` or `request`.
+
+    Raises:
+        ConfigurationError: If an argument is wrong, or the function cannot be called with the row.
+
+    Examples:
+        >>> import sparkawait as sa
+        >>> from sparkawait.testing import LookupServer
+        >>> with LookupServer({"customers": {"a": {"name": "Ann"}}}) as server:
+        ...     url, client = server.url + "/customers/{id}", sa.http.Client(proxy=False)
+        ...     paths = {"town": "$.adress.town"}
+        ...     look_up = sa.http.get(url, "name string, town string", client=client, paths=paths)
+        ...     sa.http.preview({"id": "a"}, look_up)
+        http.get for id='a'
+        answered 200 OK, 15 bytes:
+          {"name": "Ann"}
+        columns:
+          name: string = 'Ann'
+          town: string = None, because there is nothing at `$.adress.town`: `$` has `name`
+    """
+    called = function.function if isinstance(function, FunctionWithOptions) else function
+    if not isinstance(called, HttpFunction):
+        refuse(f"`function` must be made by sparkawait.http, got {shown(called)}")
+    for line in _lines(rows, called):
+        print(line)  # noqa: T201 - what it is for
+
+
+def _lines(rows: object, function: HttpFunction) -> list[str]:
+    row, error, answer = _call(rows, _asking(function), function)
+    values = ", ".join(f"{name}={shown(row[name])}" for name in function.input_columns)
+    lines = [f"{function.name}{' for ' * bool(values)}{values}"]
+    if error is not None:
+        return [*lines, f"no answer: {error['message']}"]
+    if answer is None:
+        why = "a column of the request is null, so that no call was made; or 204, 205"
+        return [*lines, f"no answer with content: {why}"]
+    reason = responses.get(answer.status, "")
+    text = answer.body.decode("utf-8", "replace")
+    cut = text[:_MOST_CHARACTERS] + " .." * (len(text) > _MOST_CHARACTERS)
+    lines.append(f"answered {answer.status} {reason}, {len(answer.body)} bytes:")
+    lines += [f"  {line}" for line in cut.splitlines()]
+    return lines + _columns(function, row, answer)
+
+
+def _columns(function: HttpFunction, row: Mapping[str, Any], answer: _Answer) -> list[str]:
+    """Describes what the function makes of an answer."""
+    found, error = _made_of(function, row, answer)
+    if error is not None:
+        return [f"the row fails ({error['kind']}): {error['message']}"]
+    if answer.status in function.options.missing:
+        return [f"a miss, as `missing` says of {answer.status}: the columns are null"]
+    if not found:
+        return ["no row"]
+    lines: list[str] = []
+    for index, made in enumerate(found[:_MOST_ROWS]):
+        number = f" of row {index + 1} of {len(found)}" * (len(found) > 1)
+        lines.append(f"columns{number}:")
+        for field in cast("list[pa.Field[Any]]", list(function.result_schema)):
+            value = made[field.name]
+            why = absent(function.options, field.name, answer.body, index) if value is None else ""
+            lines.append(f"  {field.name}: {field.type} = {shown(value)}{why}")
+    return lines
+
+
+def _asking(function: HttpFunction) -> HttpFunction:
+    """Returns the function that makes the same request and returns the answer as it is."""
+    options = function.options
+    if isinstance(options.body, Lines):
+        refuse("`preview` cannot show a function whose `body` is made by sparkawait.http.lines")
+    headers = tuple(
+        (f"{_HEADER}{index}", name) for index, (_, name) in enumerate(options.response_headers)
+    )
+    asking = replace(
+        options,
+        json=_with_one(options.json),
+        items=None,
+        rows=None,
+        paths=(),
+        returns="bytes",
+        status=_STATUS,
+        response_headers=((_TYPE, "Content-Type"), *headers),
+        how="left",
+        success=((100, 999),),
+        missing=(),
+        retry_status=(),
+    )
+    texts = [pa.field(name, pa.string()) for name, _ in asking.response_headers]
+    fields = [pa.field(_BODY, pa.binary()), pa.field(_STATUS, pa.int32()), *texts]
+    return replace(function, options=asking, result_schema=pa.schema(fields), required=())
+
+
+def _with_one(value: Any) -> Any:
+    """Returns a JSON value in which the place of an array has one element."""
+    if isinstance(value, Each):
+        return [value.value]
+    if isinstance(value, Mapping):
+        members = cast("Mapping[str, Any]", value)
+        return {name: _with_one(member) for name, member in members.items()}
+    if isinstance(value, list | tuple):
+        return [_with_one(element) for element in cast("list[Any]", value)]
+    return value
+
+
+def _call(
+    rows: object, asking: HttpFunction, function: HttpFunction
+) -> tuple[dict[str, Any], dict[str, Any] | None, _Answer | None]:
+    """Makes the call; returns the row, why there is no answer, and the answer."""
+    options: dict[str, Any] = {"on_error": Capture(_ERROR), "retry": 0}
+    if isinstance(rows, Mapping):
+        import sparkawait.arrow
+
+        batch = pa.RecordBatch.from_pylist([dict(cast("Mapping[str, Any]", rows))])
+        output = sparkawait.arrow.ordered_wait([batch], asking, **options)
+        called = [row for made in output for row in made.to_pylist()]
+    elif hasattr(rows, "mapInArrow"):
+        called = _called_in_spark(cast("Any", rows), asking, options)
+    else:
+        refuse(f"`rows` must be a DataFrame of Spark, or a row as a mapping, got {shown(rows)}")
+    if not called:
+        refuse("`rows` has no row to make a call for", ErrorKind.INPUT_INVALID)
+    row = called[0]
+    if row[_STATUS] is None:
+        return row, row[_ERROR], None
+    named = [(_TYPE, "Content-Type")]
+    named += [
+        (f"{_HEADER}{index}", name)
+        for index, (_, name) in enumerate(function.options.response_headers)
+    ]
+    headers = tuple((name, row[key]) for key, name in named if row[key] is not None)
+    return row, None, _Answer(row[_STATUS], bytes(row[_BODY]), headers)
+
+
+def _called_in_spark(df: Any, asking: HttpFunction, options: dict[str, Any]) -> list[Any]:
+    import sparkawait.spark
+
+    if df.isStreaming:
+        refuse("`rows` must not be a streaming DataFrame; give a row as a mapping")
+    names = ["`" + name.replace("`", "``") + "`" for name in asking.input_columns]
+    first = (df.select(*names) if names else df).limit(1)
+    output = sparkawait.spark.ordered_wait(first, asking, **options)
+    return [row.asDict(recursive=True) for row in output.collect()]
+
+
+def _made_of(
+    function: HttpFunction, row: Mapping[str, Any], answer: _Answer
+) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """Returns the rows that the function makes of an answer, or why it fails."""
+    import sparkawait.arrow
+
+    options = function.options
+    is_batched = options.items is not None
+    with _Replaying(answer) as url:
+        here = replace(
+            options,
+            query=(),
+            headers=(),
+            has_json=options.has_json and is_batched,
+            json=options.json if is_batched else None,
+            body=None,
+            allow_hosts=None,
+            idempotency_key=None,
+            how="left",
+            client=replace(Client(proxy=False), max_reply_bytes=options.client.max_reply_bytes),
+        )
+        columns = function.input_columns if is_batched else ()
+        replayed = replace(function, url=url, options=here, input_columns=columns)
+        batch = pa.RecordBatch.from_pylist([{"": 0, **{name: row[name] for name in columns}}])
+        output = sparkawait.arrow.ordered_wait(
+            [batch], replayed, output="replace", retry=0, on_error=Capture(_ERROR)
+        )
+        made = [found for part in output for found in part.to_pylist()]
+    error = made[0][_ERROR] if made else None
+    return made, error
+
+
+class _Replaying:
+    """A server of this process that gives one answer, whatever it is asked for."""
+
+    def __init__(self, answer: _Answer) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def handle_one_request(self) -> None:
+                self.raw_requestline = self.rfile.readline(65537)
+                if not self.raw_requestline or not self.parse_request():
+                    self.close_connection = True
+                    return
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                self.send_response(answer.status)
+                for name, value in answer.headers:
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(answer.body)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(answer.body)
+                self.close_connection = True
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name
+                """Says nothing."""
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    def __enter__(self) -> str:
+        self._thread.start()
+        return f"http://127.0.0.1:{self._server.server_address[1]}/"
+
+    def __exit__(self, *ignored: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()

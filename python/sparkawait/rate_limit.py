@@ -190,6 +190,11 @@ class RateLimit:
         """What it is called in metrics."""
         return self.name or self.rate.strip()
 
+    def times(self, count: int) -> str:
+        """Returns the rate of so many limits like this one, as a text."""
+        permits, _ = _parse_rate(self.rate)
+        return f"{permits * count}/{self.rate.partition('/')[2].strip()}"
+
     @property
     def is_settled(self) -> bool:
         """Whether what a row is charged is a guess at what its call costs."""

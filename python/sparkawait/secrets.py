@@ -125,6 +125,13 @@ def reveal(value: str | Secret, look_up: LookUp = looked_up, form: str = "secret
 
 def _advice(name: str) -> str:
     """Says how a secret gets to the executors without being shown to those who look at Spark."""
+    return (
+        f"{_places(name)}. A variable that is set on the driver after Spark has started does not"
+        " reach the workers: set it before, or start the session again"
+    )
+
+
+def _places(name: str) -> str:
     advice = (
         "put the file there on every executor, as the secrets of containers and of Kubernetes are"
         f" mounted, or let `{DIRECTORY_VARIABLE}` name another directory"

@@ -268,7 +268,7 @@ def placed(limits, **conf):
 @pytest.mark.parametrize(
     ("conf", "together"),
     [
-        ({"spark_master": "local[3]"}, "3 x 97/min together where 3 tasks run at once"),
+        ({"spark_master": "local[3]"}, "on 3 cores that is up to 291/min"),
         ({"spark_master": "yarn"}, "as many times that as tasks run at once"),
     ],
 )
@@ -280,7 +280,7 @@ def test_a_limit_without_a_scope_says_what_that_of_all_tasks_comes_to(conf, toge
 
     (line,) = caplog.records
     assert line.getMessage() == (
-        f'`rate_limit` 97/min of `see` is that of each task: {together}; say scope="job" for'
+        f'rate_limit="97/min" of `see` is a limit of each task: {together}; say scope="job" for'
         ' 97/min in all, or scope="task" if you mean each task'
     )
 

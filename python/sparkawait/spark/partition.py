@@ -195,8 +195,10 @@ def keep_cause(error: AsyncIOError) -> None:
 
 
 def _say(error: Exception, note: str) -> None:
-    """Adds to what is printed of `error`."""
+    """Adds to what is printed of `error`, and not as its last line, which people read first."""
     if sys.version_info >= (3, 11):
         error.add_note(note)
+        *others, told = error.__notes__
+        error.__notes__ = [told, *others]
     else:  # notes would not be printed
         error.args = (f"{error}\n{note}",)

@@ -28,17 +28,23 @@ _LOCAL = re.compile(r"local\[(?P<cores>\*|\d+)(?:\s*,.*)?\]|local")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(?P<workers>\d+)\s*,\s*(?P<cores>\d+)\s*,.*\]")
 
 
-def placed(plan: Plan, spark: SparkSession | None) -> Plan:
+def placed(plan: Plan, spark: SparkSession | None, *, is_streaming: bool = False) -> Plan:
     """Returns the plan with what its limits in time have to know of the cluster.
+
+    Args:
+        plan: The call.
+        spark: The session.
+        is_streaming: Whether its tasks are those of micro-batches.
 
     Raises:
         ConfigurationError: If a limit of the job is to be split over cores that nobody knows.
     """
     if plan.branches:
-        return replace(plan, branches=tuple(placed(branch, spark) for branch in plan.branches))
+        branches = (placed(it, spark, is_streaming=is_streaming) for it in plan.branches)
+        return replace(plan, branches=tuple(branches))
     scopes = {limit.scope for limit in plan.options.rate_limit}
     if None in scopes and spark is not None:
-        _warn_of_tasks(plan, spark)
+        _warn_of_tasks(plan, spark, is_streaming=is_streaming)
     if not scopes & {"host", "job"}:
         return plan
     if spark is None:
@@ -51,7 +57,7 @@ def placed(plan: Plan, spark: SparkSession | None) -> Plan:
     return replace(plan, application=application, cores=cores, executor_cores=executor_cores)
 
 
-def _warn_of_tasks(plan: Plan, spark: SparkSession) -> None:
+def _warn_of_tasks(plan: Plan, spark: SparkSession, *, is_streaming: bool) -> None:
     """Says what limits come to that each task has for itself, where nobody said they are so."""
     try:
         cores = cores_of(spark)
@@ -61,23 +67,22 @@ def _warn_of_tasks(plan: Plan, spark: SparkSession) -> None:
         return
     for limit in plan.options.rate_limit:
         if limit.scope is None:
-            _warn_of_tasks_once(plan.function_name, limit.rate.strip(), cores)
+            together = "as many times that as tasks run at once"
+            if cores is not None:
+                together = f"on {cores} cores that is up to {limit.times(cores)}"
+            _warn_of_tasks_once(plan.function_name, limit.rate.strip(), together, is_streaming)
 
 
 @functools.cache
-def _warn_of_tasks_once(function: str, rate: str, cores: int | None) -> None:
+def _warn_of_tasks_once(function: str, rate: str, together: str, is_streaming: bool) -> None:  # noqa: FBT001 - of a cache
     """Says so once a process, however often a `foreachBatch` calls."""
-    together = (
-        "as many times that as tasks run at once"
-        if cores is None
-        else f"{cores} x {rate} together where {cores} tasks run at once"
-    )
     _logger.warning(
-        '`rate_limit` %s of `%s` is that of each task: %s; say scope="job" for %s in all, or'
+        'rate_limit="%s" of `%s` is a limit of each task: %s%s; say scope="job" for %s in all, or'
         ' scope="task" if you mean each task',
         rate,
         function,
         together,
+        ", and each micro-batch begins with a whole burst" if is_streaming else "",
         rate,
     )
 

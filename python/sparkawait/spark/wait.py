@@ -186,7 +186,7 @@ def _wait(
         hidden=hidden.names,
         **given,
     )
-    resolved = placed(resolved, df.sparkSession)
+    resolved = placed(resolved, df.sparkSession, is_streaming=df.isStreaming)
     plan = dataclasses.replace(conform(resolved, times), case_sensitive=is_case_sensitive(df))
     plan.check_names(arrow_schema.names)
     check_keys(plan, input_schema)

@@ -74,10 +74,10 @@ class Client:
 
     def __post_init__(self) -> None:
         """Checks the values; each is kept in one form."""
-        for name in ("connect_timeout", "read_timeout"):
-            value = getattr(self, name)
-            if value is not None or name == "connect_timeout":
-                object.__setattr__(self, name, positive_duration(seconds(value, name), name))
+        connecting = positive_duration(self.connect_timeout, "connect_timeout")
+        object.__setattr__(self, "connect_timeout", connecting)
+        reading = seconds(self.read_timeout, "read_timeout")
+        object.__setattr__(self, "read_timeout", reading)
         most = size(self.max_reply_bytes, "max_reply_bytes")
         object.__setattr__(self, "max_reply_bytes", most)
         integer(self.redirects, "redirects", 0, _MAX_REDIRECTS)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections import Counter
 
@@ -14,7 +16,7 @@ from sparkawait import retry
 from tests.support.certificates import Certificates
 from tests.support.nginx import Nginx
 from tests.support.scripted_server import Answer, ScriptedServer
-from tests.support.servers import LOOPBACK
+from tests.support.servers import LOOPBACK, free_port
 
 ROWS = 41
 DIRECT = sa.http.Client(proxy=False)
@@ -165,6 +167,14 @@ def test_a_row_that_leads_into_this_machine_ends_its_task(url, host, on_error):
     assert server.targets == []
 
 
+def test_a_row_of_a_batch_that_leads_into_this_machine_ends_its_task_too():
+    item = sa.http.each("{id}")
+    function = sa.http.post("{url}", "n bigint", json=item, batch=3, client=DIRECT)
+    rows = pa.record_batch({"id": range(5), "url": [f"http://{LOOPBACK}:9/"] * 5})
+    with pytest.raises(sa.ConfigurationError, match=r'allow_hosts=\["http://127.0.0.1:9"\]'):
+        list(sa.arrow.ordered_wait([rows], function, on_error="null"))
+
+
 def test_a_host_that_the_user_has_written_or_allowed_may_be_anywhere():
     with ScriptedServer(lambda *_: FOUND) as server:
         port = int(server.url.rpartition(":")[2])
@@ -187,3 +197,27 @@ def test_a_redirection_leads_into_no_network_that_the_user_has_not_written():
         found = rows_of(1, request("GET", server.url))
     assert "it redirected to `127.0.0.9`" in found[0]["error"]["message"]
     assert "allow_hosts" in found[0]["error"]["message"]
+
+
+# -- files
+
+MANY_HOSTS = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
+import pyarrow as pa
+import sparkawait as sa
+hosts = [f"127.0.{i % 3 + 1}.{i // 3 + 1}" for i in range(600)]
+url, client = "http://{host}:" + sys.argv[1] + "/?id=7", sa.http.Client(proxy=False)
+function = sa.http.get(url, "n int", client=client, allow_hosts=hosts)
+rows = pa.record_batch({"host": hosts})
+out = sa.arrow.ordered_wait([rows], function, retry=0, on_error="null", max_concurrency=20)
+print(sum(value == 7 for batch in out for value in batch["n"].to_pylist()))
+"""
+
+
+def test_rows_that_name_more_hosts_than_the_process_may_have_files_are_all_answered(tmp_path):
+    port = free_port()
+    with Nginx(tmp_path, f"listen 0.0.0.0:{port}; {SAYS_ID}", log="$connection"):
+        command = [sys.executable, "-c", MANY_HOSTS, str(port)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "600\n"

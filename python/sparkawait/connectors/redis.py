@@ -22,19 +22,15 @@ import pyarrow as pa
 from sparkawait._plan.checks import choice, flag, mapping, refuse, shown, text, the_writes
 from sparkawait._plan.option import documented
 from sparkawait.connectors import redis_commands
-from sparkawait.connectors.redis_function import RedisFunction, make
+from sparkawait.connectors.redis_function import RedisFunction, Url, make
 from sparkawait.connectors.redis_options import REDIS_OPTIONS, RedisOptions
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.secrets import Secret
 from sparkawait.types import SchemaLike, to_schema
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = ["RedisFunction", "RedisOptions", "command", "get", "hash", "json", "mget"]
-
-Url = str | Secret
-"""``redis://[user:password@]host[:port][/database]``, ``rediss://`` for TLS, ``redis+unix://``."""
 
 
 @documented(REDIS_OPTIONS, RedisOptions)
@@ -45,7 +41,8 @@ def get(url: Url, key: str, schema: SchemaLike, **options: Unpack[RedisOptions])
     and read as JSON into nested types. Use `json` for documents with several columns.
 
     Args:
-        url: Address of the server; a `sparkawait.secret` if there is a password in it.
+        url: Address of the server; a `sparkawait.secret` if there is a password in it. A list has
+            several: nodes of a cluster, sentinels, or servers that are tried in turn.
         key: The key, with columns in braces.
         schema: One column.
         **options: The options of all lookups in Redis.

@@ -17,7 +17,11 @@ from sparkawait.connectors.redis_options import certificates_of, check_options
 from sparkawait.native_function import NativeFunction, check_native
 from sparkawait.secrets import LookUp, Secret, left_out, looked_up, reveal
 
-__all__ = ["RedisFunction", "make"]
+__all__ = ["RedisFunction", "Url", "make"]
+
+Url = str | Secret | Sequence[str | Secret]
+"""``redis://[user:password@]host[:port][/database]``, ``rediss://`` for TLS, ``redis+unix://``; or
+several of them."""
 
 SCHEMES = ("redis", "rediss", "redis+unix", "unix")
 
@@ -28,7 +32,7 @@ class RedisFunction(NativeFunction):
 
     Attributes:
         operation: The name of the function that made it.
-        url: Address of the server.
+        url: Addresses of the server.
         arguments: The command and its arguments, each with the option that it was given for.
         result_schema: The columns that it returns.
         shape: What a reply becomes.
@@ -39,7 +43,7 @@ class RedisFunction(NativeFunction):
     """
 
     operation: str
-    url: str | Secret
+    url: tuple[str | Secret, ...]
     arguments: tuple[tuple[str, str], ...]
     result_schema: pa.Schema
     shape: Any
@@ -102,7 +106,8 @@ class RedisFunction(NativeFunction):
         password, certificates = options["password"], certificates_of(options)
         is_known = look_up is looked_up
         server = {
-            "url": reveal(self.url, look_up, form),
+            "url": [reveal(url, look_up, form) for url in self.url],
+            "sentinel": options["sentinel"],
             "username": options["username"],
             "password": None if password is None else reveal(password, look_up),
             "database": options["database"],
@@ -119,6 +124,7 @@ class RedisFunction(NativeFunction):
             "command": [text for text, _ in self.arguments],
             "options": [option for _, option in self.arguments],
             "shape": self.shape,
+            "reads": self.only_reads,
             "is_split": self.operation == "mget",
             "misses": {"how": options["how"], "retry": retry_misses},
             "required": self.required,
@@ -128,7 +134,7 @@ class RedisFunction(NativeFunction):
 
 def make(
     operation: str,
-    url: str | Secret,
+    url: Url,
     arguments: Sequence[tuple[str, str]],
     schema: pa.Schema,
     *,
@@ -140,8 +146,7 @@ def make(
     Raises:
         ConfigurationError: If an argument is wrong.
     """
-    if not isinstance(url, Secret):
-        _check_url(url)
+    urls = _urls(url)
     for argument, option in arguments:
         if not isinstance(argument, str) or argument:  # pyright: ignore[reportUnnecessaryIsInstance]
             text(argument, option, "text with columns in braces")
@@ -151,9 +156,23 @@ def make(
     fields = [it.with_nullable(True) for it in given]  # noqa: FBT003 - PyArrow has no name for it
     nullable = pa.schema(fields)
     checked = check_options(options)
-    function = RedisFunction(operation, url, tuple(arguments), nullable, shape, checked, required)
+    if checked["sentinel"] is not None and checked["cluster"]:
+        refuse("`sentinel` and `cluster=True` exclude each other: a cluster has no sentinels")
+    function = RedisFunction(operation, urls, tuple(arguments), nullable, shape, checked, required)
     function.check()
     return function
+
+
+def _urls(given: object) -> tuple[str | Secret, ...]:
+    urls: list[object] = [given]
+    if isinstance(given, Sequence) and not isinstance(given, str | bytes):
+        urls = list(cast("Sequence[object]", given))
+    if not urls:
+        refuse("`url` must be an address or a list of at least one, got an empty list")
+    for url in urls:
+        if not isinstance(url, Secret):
+            _check_url(url)
+    return tuple(cast("list[str | Secret]", urls))
 
 
 def _check_url(url: object) -> None:

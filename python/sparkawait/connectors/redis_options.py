@@ -27,6 +27,7 @@ class RedisOptions(TypedDict, total=False):
     username: str | None
     password: str | Secret | None
     database: int | None
+    sentinel: str | None
     cluster: bool
     read_from: Literal["primary", "replica"]
     connections: int
@@ -57,6 +58,12 @@ class _Fields(CertificateOptions):
         optional(lambda value, name: integer(value, name, 0)),
         "the number of the database, likewise",
     )
+    sentinel = Option(
+        None,
+        optional(text),
+        "the name that sentinels know the primary by; then the URLs are those of the sentinels and"
+        " of their users, while `username` and `password` are those of the server",
+    )
     cluster = Option(
         default=False,
         check=flag,
@@ -77,7 +84,8 @@ class _Fields(CertificateOptions):
     idle_timeout = Option(
         "30s",
         positive_duration,
-        "a server that owes replies and sends nothing for so long is given up",
+        "a server that owes replies and sends nothing for so long is given up, and so is one that"
+        " sends nothing until all calls of its oldest commands were cancelled",
     )
     max_reply_bytes = Option(
         "64 MB",

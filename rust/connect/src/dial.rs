@@ -49,6 +49,12 @@ impl Addresses {
         self.0.is_empty()
     }
 
+    /// How many are left.
+    #[cfg(feature = "redis")]
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Opens a connection to the address that answers first.
     ///
     /// That address and those that refused are left out by the next call.

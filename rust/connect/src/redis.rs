@@ -6,9 +6,12 @@
 //! | `command` | the bytes of a command out of a row's columns |
 //! | `resp`, `scanner` | replies out of the bytes that the server sent, piece by piece |
 //! | `job` | commands that are sent together, and who awaits the replies |
+//! | `cancelled` | calls that nobody waits for any more |
 //! | `link` | one connection: writes bursts, hands out replies, reconnects |
 //! | `server` | where the server is, and how it is talked to |
-//! | `connect` | opens a connection: TCP, TLS or a socket, user, database |
+//! | `connect` | opens a connection: TCP, TLS or a socket |
+//! | `login` | what comes first on it: user, database |
+//! | `sentinel` | which server is the primary of a name |
 //! | `spec`, `answers`, `map` | columns out of the replies to a burst |
 //! | `split_rows`, `join` | rows that ask for keys of several slots, and their answers |
 //! | `nodes`, `node_channel` | the node of a cluster as the channel of a row |
@@ -20,12 +23,14 @@
 //! by all tasks of the process.
 
 mod answers;
+mod cancelled;
 mod command;
 mod connect;
 mod failure;
 mod job;
 mod join;
 mod link;
+mod login;
 mod map;
 mod node_channel;
 mod node_map;
@@ -37,6 +42,7 @@ pub(crate) mod resp;
 mod router;
 mod routes;
 pub(crate) mod scanner;
+mod sentinel;
 mod server;
 pub(crate) mod slots;
 mod spec;
@@ -63,6 +69,7 @@ use crate::lookup::{Misses, positions};
 use crate::settings_key::key_of;
 
 use self::answers::Answers;
+use self::cancelled::Cancelled;
 use self::command::{Command, CommandRows};
 use self::connect::Target;
 use self::job::Job;
@@ -94,6 +101,8 @@ pub struct RedisConfig {
     /// The columns that were declared as not null.
     #[serde(default)]
     required: Vec<String>,
+    /// Whether the command only reads.
+    reads: bool,
     /// Whether each argument is the key of a column, so that keys may be asked for apart.
     is_split: bool,
 }
@@ -143,7 +152,9 @@ impl NativeFunction for RedisConfig {
         router.refresh();
         let (misses, schema, replies) = (self.misses, start.results, start.replies);
         let required = positions(&self.required, &schema)?;
-        let spec = Arc::new(Spec { shape, misses, schema, required, replies });
+        let (reads, cancelled) = (self.reads, Cancelled::default());
+        let spec = Spec { shape, misses, schema, required, replies, reads, cancelled };
+        let spec = Arc::new(spec);
         Ok(Box::new(Redis { router, command, spec }))
     }
 
@@ -281,8 +292,10 @@ impl AsyncFunction<Calls> for Redis {
         // It declares no timeout handler, so it is never asked.
     }
 
-    fn cancel(&mut self, _attempts: Vec<AttemptId>) {
-        // The server answers a command that was sent; the operator ignores the answer.
+    fn cancel(&mut self, attempts: Vec<AttemptId>) {
+        // The server answers a command that was sent, and the operator ignores the answer; but a
+        // server that is silent may be gone.
+        self.spec.cancelled.add(attempts);
     }
 
     fn close(&mut self) {}

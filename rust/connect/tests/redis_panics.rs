@@ -63,12 +63,12 @@ fn server(awaited: usize) -> (u16, Arc<AtomicUsize>) {
 /// A lookup over one connection whose first results are met by a panic.
 fn lookup(port: u16, replies: Replies) -> TaskFunction {
     let description = format!(
-        r#"{{"server": {{"url": "redis://127.0.0.1:{port}", "username": null, "password": null,
+        r#"{{"server": {{"url": ["redis://127.0.0.1:{port}"], "username": null, "password": null,
             "database": null, "tls": {{"ca": null, "certificate": null, "private_key": null}},
             "connections": 1, "cluster": false, "read_from": "primary", "connect_timeout": 10.0,
             "idle_timeout": 30.0, "max_reply_bytes": 1000}},
             "command": ["GET", "{{row}}"], "options": ["command", "key"], "shape": "row",
-            "misses": {{}}, "is_split": false}}"#
+            "misses": {{}}, "reads": true, "is_split": false}}"#
     );
     let start = Start {
         replies: PanicsOnce::before(replies),

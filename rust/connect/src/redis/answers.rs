@@ -48,6 +48,8 @@ pub(super) struct Answers {
     redirects: Option<Redirects>,
     /// Whether the next reply is to an `ASKING`.
     is_skipping: bool,
+    /// Whether a reply said that the server is not the primary any more.
+    leaves: bool,
 }
 
 impl Answers {
@@ -93,7 +95,18 @@ impl Answers {
         let is_skipping = redirects.as_ref().is_some_and(Redirects::is_asking);
         let owed = Owed::new("the connection to Redis", attempts.clone(), spec.replies.clone());
         let owed = Some(owed);
-        Self { attempts, owed, next: 0, reply, collected, bytes: 0, spec, redirects, is_skipping }
+        Self {
+            attempts,
+            owed,
+            next: 0,
+            reply,
+            collected,
+            bytes: 0,
+            spec,
+            redirects,
+            is_skipping,
+            leaves: false,
+        }
     }
 
     /// Replies to the calls that were answered: their replies are large, and more are to come.
@@ -137,6 +150,8 @@ impl Awaiting for Answers {
             if redirects.take(self.next - 1, reply) {
                 return self.next == self.attempts.len();
             }
+        } else if let Reply::Error(words) = reply {
+            self.leaves |= failure::is_of_no_primary(words);
         }
         if let Collected::Parts(parts) = &mut self.collected {
             parts.take(self.next - 1, reply);
@@ -177,6 +192,20 @@ impl Awaiting for Answers {
             }
         }
         self.next == self.attempts.len()
+    }
+
+    fn is_wanted(&self) -> Option<bool> {
+        Some(!self.spec.cancelled.has_all(&self.attempts[self.next..]))
+    }
+
+    fn may_be_repeated(&self) -> bool {
+        // An `ASKING` before them may have been answered.
+        let is_asking = self.redirects.as_ref().is_some_and(Redirects::is_asking);
+        self.spec.reads && self.next == 0 && !is_asking && self.is_wanted() == Some(true)
+    }
+
+    fn leaves(&self) -> bool {
+        self.leaves
     }
 
     /// Fails the calls that were not answered, unless another node can be asked, and replies to

@@ -1,26 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Opens connections: TCP, TLS or a socket of the machine, then user and database.
 
+use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
-use rustls::pki_types::ServerName;
+use redis::{ConnectionAddr, ConnectionInfo};
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
+use sparkawait_core::operator::Retry;
 use sparkawait_task::error::StartError;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use crate::dial::Addresses;
 use crate::tls::{Trust, in_words, is_refused_certificate};
 
-use super::command::write_argument;
 use super::failure::{self, Failure};
+use super::login::{Login, Packed};
 use super::resp::Reply;
 use super::scanner::Scanner;
-use super::server::{ReadFrom, Server, seconds};
+use super::sentinel;
+use super::server::{Server, parse, seconds};
 
 /// The most bytes of a reply to what comes first on a connection: a status, or the words of an error.
 const GREETING_BYTES: usize = 64 << 10;
@@ -32,19 +38,32 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// A server, and what a connection to it needs.
 pub(super) struct Target {
-    endpoint: Endpoint,
+    /// Where it may be, and which of the described addresses that is; with a sentinel, where those
+    /// are who know.
+    endpoints: Vec<(Endpoint, usize)>,
+    /// Which of them is tried first: the one that was good the last time.
+    turn: AtomicUsize,
     tls: Option<TlsConnector>,
-    /// Commands that come first, with the number of their replies.
-    greeting: (Vec<u8>, usize),
+    login: Arc<Login>,
     connect_timeout: Duration,
     max_reply_bytes: usize,
     /// For messages; without user and password.
     address: String,
 }
 
+#[derive(Clone)]
 enum Endpoint {
     Tcp(String, u16),
     Unix(PathBuf),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
 }
 
 impl Target {
@@ -67,43 +86,66 @@ impl Target {
 
     /// Reads all but the certificates; tells whether connections are encrypted.
     fn read(server: &Server) -> Result<(Self, bool), StartError> {
-        // The parser's own words could quote the URL, and its password with it.
-        let info = server.url.as_str().into_connection_info().map_err(|_| {
-            StartError::option(
-                "`url` must be like `redis://host:6379/0`, `rediss://..` or `redis+unix:///path`",
-            )
-        })?;
-        let (endpoint, is_tls) = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => (Endpoint::Tcp(host.clone(), *port), false),
-            ConnectionAddr::TcpTls { host, port, .. } => (Endpoint::Tcp(host.clone(), *port), true),
-            ConnectionAddr::Unix(path) => (Endpoint::Unix(path.clone()), false),
-            _ => return Err(StartError::option("`url` has an unknown kind of address")),
+        let mut kinds = Vec::new();
+        let mut endpoints = Vec::new();
+        for (index, url) in server.url.iter().enumerate() {
+            let (endpoint, is_tls) = endpoint(&parse(url)?)?;
+            endpoints.push((endpoint, index));
+            kinds.push(is_tls);
+        }
+        let Some((first, _)) = endpoints.first() else {
+            return Err(StartError::option("`url` is empty"));
         };
-        let address = match &endpoint {
-            Endpoint::Tcp(host, port) => format!("{host}:{port}"),
-            Endpoint::Unix(path) => path.display().to_string(),
-        };
+        let is_tls = kinds[0];
+        if kinds.iter().any(|it| *it != is_tls) {
+            return Err(StartError::option(
+                "`url` has addresses of both `redis://` and `rediss://`; give one kind",
+            ));
+        }
         if !is_tls && server.tls.is_given() {
             return Err(StartError::option(
                 "`ca`, `certificate` and `private_key` need a `url` of `rediss://`",
             ));
         }
         let target = Self {
-            endpoint,
+            address: match &server.sentinel {
+                Some(name) => format!("sentinel {name}"),
+                None => first.to_string(),
+            },
+            endpoints,
+            turn: AtomicUsize::new(0),
             tls: None,
-            greeting: greeting(server, &info),
+            login: Arc::new(Login::new(server)),
             connect_timeout: seconds(server.connect_timeout, "connect_timeout")?,
             max_reply_bytes: server.max_reply_bytes,
-            address,
         };
         Ok((target, is_tls))
     }
 
     /// The same for another node of the cluster.
-    pub(super) fn at(mut self, host: &str, port: u16) -> Self {
-        self.endpoint = Endpoint::Tcp(host.to_owned(), port);
-        self.address = format!("{host}:{port}");
-        self
+    pub(super) fn at(&self, host: &str, port: u16) -> Self {
+        self.of((Endpoint::Tcp(host.to_owned(), port), 0))
+    }
+
+    /// The same for each of the addresses alone.
+    pub(super) fn each(&self) -> impl Iterator<Item = Self> {
+        self.endpoints.iter().map(|it| self.of(it.clone()))
+    }
+
+    /// The same.
+    pub(super) fn copy(&self) -> Self {
+        Self {
+            address: self.address.clone(),
+            endpoints: self.endpoints.clone(),
+            turn: AtomicUsize::new(0),
+            tls: self.tls.clone(),
+            login: Arc::clone(&self.login),
+            ..*self
+        }
+    }
+
+    fn of(&self, endpoint: (Endpoint, usize)) -> Self {
+        Self { address: endpoint.0.to_string(), endpoints: vec![endpoint], ..self.copy() }
     }
 
     /// Where the server is.
@@ -116,108 +158,215 @@ impl Target {
         self.max_reply_bytes
     }
 
-    /// Opens a connection that is ready for commands.
-    pub(super) async fn connect(&self) -> Result<Box<dyn Stream>, Failure> {
-        timeout(self.connect_timeout, self.open()).await.unwrap_or_else(|_| {
-            let reason = format!("it was not ready within {:?}", self.connect_timeout);
-            Err(failure::of_no_connection(&self.address, &reason))
-        })
+    /// Says that the server is not what it was connected for: another address is tried first.
+    pub(super) fn leave(&self) {
+        self.turn.fetch_add(1, Ordering::Relaxed);
     }
 
-    async fn open(&self) -> Result<Box<dyn Stream>, Failure> {
-        let broken =
-            |error: std::io::Error| failure::of_no_connection(&self.address, &error.to_string());
-        let mut stream: Box<dyn Stream> = match &self.endpoint {
-            Endpoint::Unix(path) => Box::new(UnixStream::connect(path).await.map_err(broken)?),
-            Endpoint::Tcp(host, port) => {
-                let tcp = TcpStream::connect((host.as_str(), *port)).await.map_err(broken)?;
-                tcp.set_nodelay(true).map_err(broken)?;
-                match &self.tls {
-                    None => Box::new(tcp),
-                    Some(tls) => Box::new(self.secure(tls, host, tcp).await?),
+    /// Opens a connection that is ready for commands, to the first address that gives one.
+    pub(super) async fn connect(&self) -> Result<Box<dyn Stream>, Failure> {
+        let (start, count) = (self.turn.load(Ordering::Relaxed), self.endpoints.len());
+        let mut failed: Option<Failure> = None;
+        for turn in (start..).take(count) {
+            let (endpoint, index) = &self.endpoints[turn % count];
+            let connected = match self.login.question(*index) {
+                None => self.open(endpoint, &self.login.greeting(*index)).await,
+                Some(question) => self.open_primary(endpoint, *index, &question).await,
+            };
+            match connected {
+                Ok(stream) => {
+                    self.turn.store(turn, Ordering::Relaxed);
+                    return Ok(stream);
                 }
+                // One that may pass says more than one that does not.
+                Err(failure) if failed.as_ref().is_none_or(|_| failure.retry != Retry::No) => {
+                    failed = Some(failure);
+                }
+                Err(_) => {}
+            }
+        }
+        Err(failed.unwrap_or_else(|| failure::of_refusal(&self.address, "it has no address")))
+    }
+
+    /// Asks a sentinel where the primary is, and connects to that.
+    async fn open_primary(
+        &self,
+        endpoint: &Endpoint,
+        index: usize,
+        question: &Packed,
+    ) -> Result<Box<dyn Stream>, Failure> {
+        let (name, mut primary) = (endpoint.to_string(), None);
+        let mut asked = self.open(endpoint, &Packed::default()).await?;
+        let asking = exchange(&mut asked, question, |reply| primary = sentinel::address(reply));
+        self.within_limit(&name, asking).await?;
+        let Some((host, port)) = primary else {
+            return Err(failure::of_no_connection(&name, &self.login.unknown()));
+        };
+        let endpoint = Endpoint::Tcp(host, port);
+        let mut stream = self.open(&endpoint, &self.login.greeting(index)).await?;
+        let (name, question, mut is_primary) = (endpoint.to_string(), sentinel::role(), true);
+        let asking = exchange(&mut stream, &question, |reply| {
+            is_primary = sentinel::is_primary(reply);
+        });
+        let asking = async {
+            match asking.await {
+                // A user may not be allowed to ask.
+                Err(Broken::Refused(_)) => Ok(()),
+                asked => asked,
             }
         };
-        self.greet(&mut stream).await?;
-        Ok(stream)
+        self.within_limit(&name, asking).await?;
+        if is_primary {
+            return Ok(stream);
+        }
+        Err(failure::of_no_connection(&name, "it is not the primary, though a sentinel says so"))
     }
 
-    async fn secure(
+    /// Opens a connection to one address.
+    async fn open(
         &self,
-        tls: &TlsConnector,
-        host: &str,
-        tcp: TcpStream,
-    ) -> Result<tokio_rustls::client::TlsStream<TcpStream>, Failure> {
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|error| failure::of_refusal(&self.address, &error.to_string()))?;
-        tls.connect(name, tcp).await.map_err(|error| {
-            let words = in_words(&error).unwrap_or_else(|| format!("TLS: {error}"));
-            // A certificate that is refused stays refused; a connection that breaks may work later.
-            if is_refused_certificate(&error) {
-                failure::of_refusal(&self.address, &words)
-            } else {
-                failure::of_no_connection(&self.address, &words)
+        endpoint: &Endpoint,
+        greeting: &Packed,
+    ) -> Result<Box<dyn Stream>, Failure> {
+        let name = endpoint.to_string();
+        let mut addresses = match endpoint {
+            Endpoint::Unix(path) => {
+                let connecting = async {
+                    let mut stream: Box<dyn Stream> = Box::new(UnixStream::connect(path).await?);
+                    exchange(&mut stream, greeting, |_| ()).await?;
+                    Ok(stream)
+                };
+                return self.within_limit(&name, connecting).await;
             }
-        })
+            Endpoint::Tcp(host, port) => {
+                let looked_up = async { Ok(Addresses::of(host, *port).await?) };
+                self.within_limit(&name, looked_up).await?
+            }
+        };
+        loop {
+            let before = addresses.len();
+            let connecting = async {
+                let tcp = addresses.dial().await?;
+                let mut stream: Box<dyn Stream> = match (&self.tls, endpoint) {
+                    (Some(tls), Endpoint::Tcp(host, _)) => {
+                        let host = ServerName::try_from(host.clone())
+                            .map_err(|error| Broken::Tls(io::Error::other(error)))?;
+                        Box::new(tls.connect(host, tcp).await.map_err(Broken::Tls)?)
+                    }
+                    _ => Box::new(tcp),
+                };
+                exchange(&mut stream, greeting, |_| ()).await?;
+                Ok(stream)
+            };
+            match self.within_limit(&name, connecting).await {
+                // Another address of the host may be alive.
+                Err(failure) if failure.retry != Retry::No => {
+                    if addresses.is_empty() || addresses.len() == before {
+                        return Err(failure);
+                    }
+                }
+                done => return done,
+            }
+        }
     }
 
-    /// Says who connects, and to which database.
-    async fn greet(&self, stream: &mut Box<dyn Stream>) -> Result<(), Failure> {
-        let (bytes, replies) = &self.greeting;
-        if *replies == 0 {
-            return Ok(());
-        }
-        let broken =
-            |error: std::io::Error| failure::of_no_connection(&self.address, &error.to_string());
-        stream.write_all(bytes).await.map_err(broken)?;
-        stream.flush().await.map_err(broken)?;
-        let (mut unread, mut scanner) = (BytesMut::new(), Scanner::new(GREETING_BYTES));
-        for _ in 0..*replies {
-            loop {
-                let (reply, used) = scanner.next(&unread).map_err(|_| {
-                    failure::of_no_connection(&self.address, "the server sent what is no reply")
-                })?;
-                if let Some(Reply::Error(words)) = reply {
-                    return Err(failure::of_reply(words, false));
-                }
-                let is_answered = reply.is_some();
-                unread.advance(used);
-                if is_answered {
-                    break;
-                }
-                if stream.read_buf(&mut unread).await.map_err(broken)? == 0 {
-                    let reason = "the server closed it at once";
-                    return Err(failure::of_no_connection(&self.address, reason));
-                }
+    async fn within_limit<T>(
+        &self,
+        name: &str,
+        connecting: impl Future<Output = Result<T, Broken>>,
+    ) -> Result<T, Failure> {
+        let connected = timeout(self.connect_timeout, connecting).await;
+        connected.unwrap_or(Err(Broken::TimedOut)).map_err(|broken| match broken {
+            Broken::TimedOut => {
+                let reason = format!("it was not ready within {:?}", self.connect_timeout);
+                failure::of_no_connection(name, &reason)
             }
-        }
-        Ok(())
+            broken => broken.failure(name),
+        })
     }
 }
 
-/// Packs the commands that come first on a connection.
-fn greeting(server: &Server, info: &ConnectionInfo) -> (Vec<u8>, usize) {
-    let settings = info.redis_settings();
-    let (mut bytes, mut replies) = (Vec::new(), 0);
-    let mut add = |arguments: &[&str]| {
-        bytes.extend_from_slice(format!("*{}\r\n", arguments.len()).as_bytes());
-        for argument in arguments {
-            write_argument(argument.as_bytes(), &mut bytes);
+/// Why a connection is not ready for commands.
+enum Broken {
+    TimedOut,
+    Io(io::Error),
+    Tls(io::Error),
+    /// The server closed it.
+    Closed,
+    /// The server sent what is no reply.
+    Garbage,
+    /// The server answered with an error.
+    Refused(Box<Failure>),
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Broken {
+    fn failure(self, address: &str) -> Failure {
+        match self {
+            Self::TimedOut => failure::of_no_connection(address, "it does not answer"),
+            Self::Io(error) => failure::of_no_connection(address, &error.to_string()),
+            // A certificate that is refused stays refused; a connection that breaks may work later.
+            Self::Tls(error) => {
+                let words = in_words(&error).unwrap_or_else(|| format!("TLS: {error}"));
+                let is_name = matches!(error.get_ref(), Some(it) if it.is::<InvalidDnsNameError>());
+                if is_name || is_refused_certificate(&error) {
+                    failure::of_refusal(address, &words)
+                } else {
+                    failure::of_no_connection(address, &words)
+                }
+            }
+            Self::Closed => failure::of_no_connection(address, "the server closed it at once"),
+            Self::Garbage => failure::of_no_connection(address, "the server sent what is no reply"),
+            Self::Refused(failure) => *failure,
         }
-        replies += 1;
-    };
-    let username = server.username.as_deref().or(settings.username());
-    match (username, server.password.as_deref().or(settings.password())) {
-        (Some(username), Some(password)) => add(&["AUTH", username, password]),
-        (None, Some(password)) => add(&["AUTH", password]),
-        (_, None) => {}
     }
-    let database = server.database.unwrap_or(settings.db());
-    if database != 0 {
-        add(&["SELECT", &database.to_string()]);
+}
+
+/// Sends commands, and passes on their replies.
+async fn exchange(
+    stream: &mut Box<dyn Stream>,
+    Packed { bytes, count }: &Packed,
+    mut take: impl FnMut(Reply<'_>),
+) -> Result<(), Broken> {
+    if *count == 0 {
+        return Ok(());
     }
-    if server.read_from == ReadFrom::Replica {
-        add(&["READONLY"]);
+    stream.write_all(bytes).await?;
+    stream.flush().await?;
+    let (mut unread, mut scanner) = (BytesMut::new(), Scanner::new(GREETING_BYTES));
+    for _ in 0..*count {
+        loop {
+            let (reply, used) = scanner.next(&unread).map_err(|_| Broken::Garbage)?;
+            if let Some(Reply::Error(words)) = reply {
+                return Err(Broken::Refused(Box::new(failure::of_reply(words, false))));
+            }
+            let is_answered = reply.is_some();
+            if let Some(reply) = reply {
+                take(reply);
+            }
+            unread.advance(used);
+            if is_answered {
+                break;
+            }
+            if stream.read_buf(&mut unread).await? == 0 {
+                return Err(Broken::Closed);
+            }
+        }
     }
-    (bytes, replies)
+    Ok(())
+}
+
+/// Returns where an address leads, and whether it is encrypted.
+fn endpoint(info: &ConnectionInfo) -> Result<(Endpoint, bool), StartError> {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) => Ok((Endpoint::Tcp(host.clone(), *port), false)),
+        ConnectionAddr::TcpTls { host, port, .. } => Ok((Endpoint::Tcp(host.clone(), *port), true)),
+        ConnectionAddr::Unix(path) => Ok((Endpoint::Unix(path.clone()), false)),
+        _ => Err(StartError::option("`url` has an unknown kind of address")),
+    }
 }

@@ -20,14 +20,42 @@ pub(super) struct Failure {
 }
 
 /// First words of errors that pass by themselves.
-const TRANSIENT: [&str; 7] =
-    ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "NOREPLICAS", "READONLY", "TRYAGAIN"];
+const TRANSIENT: [&str; 9] = [
+    "BUSY",
+    "CLUSTERDOWN",
+    "LOADING",
+    "MASTERDOWN",
+    "MISCONF",
+    "NOREPLICAS",
+    "OOM",
+    "READONLY",
+    "TRYAGAIN",
+];
+
+/// Beginnings of errors of proxies that do not reach the server: nobody knows what it has done.
+const OF_PROXIES: [&str; 6] = [
+    "upstream failure",
+    "upstream protocol error",
+    "no upstream host",
+    "ERR Connection refused",
+    "ERR Connection reset",
+    "ERR Connection timed out",
+];
+
+/// First words of a server that was the primary, or has lost its primary.
+const OF_NO_PRIMARY: [&[u8]; 2] = [b"READONLY ", b"MASTERDOWN "];
 
 /// Those of redirections. They pass where another node is asked.
 const REDIRECTIONS: [&str; 2] = ["ASK", "MOVED"];
 
 /// Those of them that say that the server has too much to do, or is not ready yet.
-const OVERLOADED: [&str; 3] = ["BUSY", "LOADING", "MASTERDOWN"];
+const OVERLOADED: [&str; 4] = ["BUSY", "LOADING", "MASTERDOWN", "OOM"];
+
+/// Whether a server that answers with `words` is to be left for the one that its name leads to now.
+#[cold]
+pub(super) fn is_of_no_primary(words: &[u8]) -> bool {
+    OF_NO_PRIMARY.iter().any(|it| words.starts_with(it))
+}
 
 /// First words of errors that are about who calls.
 const OF_CALLER: [&str; 3] = ["NOAUTH", "NOPERM", "WRONGPASS"];
@@ -36,6 +64,8 @@ const OF_CALLER: [&str; 3] = ["NOAUTH", "NOPERM", "WRONGPASS"];
 fn advice(code: &str) -> &'static str {
     match code {
         "MOVED" | "ASK" => "; the key belongs to another node of the cluster",
+        "OOM" => "; the server has no memory left: give it more, or a policy that evicts keys",
+        "MISCONF" => "; the server cannot save its data, its log says why",
         "NOAUTH" => "; give a password, in the URL or by `password`",
         "WRONGPASS" => "; check user and password",
         "NOPERM" => "; the user needs permission for the command and the key",
@@ -66,7 +96,12 @@ pub(super) fn of_reply(words: &[u8], is_cluster: bool) -> Failure {
     let is_full = words.contains("max number of clients");
     let is_redirection = is_cluster && REDIRECTIONS.contains(&code);
     let passes = TRANSIENT.contains(&code) || is_redirection || is_full;
-    let retry = if passes { Retry::Yes } else { Retry::No };
+    let is_of_proxy = OF_PROXIES.iter().any(|it| words.starts_with(it));
+    let retry = match (passes, is_of_proxy) {
+        (true, _) => Retry::Yes,
+        (false, true) => Retry::IfRepeatable,
+        (false, false) => Retry::No,
+    };
     let advice = if words.starts_with("ERR unknown command") {
         "; the server does not have the command, of a later version or of a module"
     } else {
@@ -76,7 +111,8 @@ pub(super) fn of_reply(words: &[u8], is_cluster: bool) -> Failure {
         format!("Redis answered `{words}`{advice}"),
         format!("Redis answered {code}{advice}"),
     );
-    let failure = if passes { failure } else { refusal(OF_CALLER.contains(&code), failure) };
+    let failure =
+        if passes || is_of_proxy { failure } else { refusal(OF_CALLER.contains(&code), failure) };
     let is_overloaded = OVERLOADED.contains(&code) || is_full;
     let sign = if is_overloaded { CallSign::Overloaded } else { retry.sign() };
     Failure { call: failure, retry, sign }

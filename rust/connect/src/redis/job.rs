@@ -38,6 +38,21 @@ pub(super) trait Awaiting: Send {
     /// The same after a panic, whatever state this is in.
     fn abandon(self: Box<Self>, failure: &Failure);
 
+    /// Whether anybody waits for an answer; `None`: nobody ever did.
+    fn is_wanted(&self) -> Option<bool> {
+        None
+    }
+
+    /// Whether the commands do no harm when they are sent again; no reply to them was taken.
+    fn may_be_repeated(&self) -> bool {
+        false
+    }
+
+    /// Whether a reply said that the server is not the primary any more.
+    fn leaves(&self) -> bool {
+        false
+    }
+
     /// Takes the replies that are complete in `unread`, up to the last one of the job.
     ///
     /// # Errors

@@ -8,9 +8,16 @@
 //! One tokio task a link. It connects with the first job, again after a failure,
 //! and waits longer after each failure in a row; jobs that come meanwhile fail at
 //! once and say when to come again. After a panic it goes on with a new connection.
+//!
+//! | a connection ends because | what it owes |
+//! |---|---|
+//! | it was lost | commands that only read are sent once more, the others fail |
+//! | the server was silent for `idle_timeout`, or while all calls of the oldest job were cancelled | likewise |
+//! | the server is not the primary any more, or the connection is old | nothing: what was sent is answered first |
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +31,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::connect::{Stream, Target};
 use super::failure::{self, Failure};
-use super::job::{Awaiting, Job};
+use super::job::Job;
 use super::resp::Garbage;
 use super::scanner::Scanner;
 
@@ -36,6 +43,13 @@ const KEPT_BYTES: usize = 4 << 20;
 
 /// No further job is taken while so many bytes wait to be written.
 const UNWRITTEN_BYTES: usize = 4 << 20;
+
+/// A connection that is older is replaced as soon as it owes nothing, so that a name that has moved is
+/// followed.
+const HIGHEST_AGE: Duration = Duration::from_secs(30 * 60);
+
+/// How often a server that owes replies is looked at, unless `idle_timeout` is short.
+const LONGEST_TICK: Duration = Duration::from_millis(250);
 
 /// A handle to the task of one connection; the task ends with the handle, after its last job.
 pub(super) struct Link {
@@ -58,6 +72,7 @@ impl Link {
             idle,
             when_lost,
             jobs: receiver,
+            again: VecDeque::new(),
             connection: None,
             failures: 0,
             resume,
@@ -84,6 +99,8 @@ struct Line {
     /// Told of a connection that was lost, or could not be made.
     when_lost: Box<dyn Fn() + Send>,
     jobs: UnboundedReceiver<Job>,
+    /// What is sent once more over the next connection.
+    again: VecDeque<Sent>,
     /// What is under way, or waits for a connection that is being made.
     connection: Option<Connection>,
     /// Connections that failed one after the other.
@@ -93,53 +110,102 @@ struct Line {
     last: Failure,
 }
 
+/// Commands that were sent, or are about to be.
+struct Sent {
+    job: Job,
+    /// Whether they were sent over another connection before.
+    is_again: bool,
+}
+
+/// Why a connection has ended.
+enum Ended {
+    /// Its handle is gone, and nothing is owed.
+    Unused,
+    /// It is old, and nothing is owed.
+    Old,
+    /// The server is not what it was connected for, and nothing is owed.
+    Left,
+    /// It was lost for a reason.
+    Lost(&'static str),
+    /// The server answers with what is no reply.
+    Garbage,
+    /// The server is silent for a reason that is known.
+    Silent(&'static str),
+}
+
 impl Service for Line {
     async fn run(&mut self) {
-        while let Some(job) = self.jobs.recv().await {
-            let now = Instant::now();
-            if now < self.resume {
-                if self.last.retry != Retry::No {
-                    self.last.retry = Retry::After(self.resume - now);
+        loop {
+            if self.again.is_empty() {
+                let Some(job) = self.jobs.recv().await else { return };
+                let now = Instant::now();
+                if now < self.resume {
+                    if self.last.retry != Retry::No {
+                        self.last.retry = Retry::After(self.resume - now);
+                    }
+                    job.answers.fail(&self.last);
+                    continue;
                 }
-                job.answers.fail(&self.last);
-                continue;
+                self.again.push_back(Sent { job, is_again: false });
             }
-            let connection = Connection::new(job, self.target.max_reply_bytes());
+            let first = take(&mut self.again);
+            let connection = Connection::new(first, self.target.max_reply_bytes());
             let connection = self.connection.insert(connection);
-            match self.target.connect().await {
-                Ok(stream) => {
-                    let served = connection.serve(stream, self.idle, &mut self.jobs);
-                    let Some(reason) = served.await else { return };
-                    let address = self.target.address();
-                    tracing::warn!(address, reason, "connection to Redis lost");
-                    self.last = failure::of_connection(address, reason);
-                }
+            let ended = match self.target.connect().await {
+                Ok(stream) => connection.serve(stream, self.idle, &mut self.jobs).await,
                 Err(failed) => {
                     tracing::warn!(reason = failed.call.summary, "no connection to Redis");
                     self.last = failed;
+                    self.lose(false);
+                    continue;
+                }
+            };
+            let address = self.target.address();
+            match ended {
+                Ended::Unused => return,
+                Ended::Old => self.connection = None,
+                Ended::Left => {
+                    tracing::warn!(address, "Redis is not the primary any more; it is left");
+                    self.target.leave();
+                    self.last = failure::of_no_connection(address, "it is not the primary");
+                    self.lose(false);
+                }
+                Ended::Lost(reason) | Ended::Silent(reason) => {
+                    tracing::warn!(address, reason, "connection to Redis lost");
+                    self.last = failure::of_connection(address, reason);
+                    self.lose(true);
+                }
+                Ended::Garbage => {
+                    let reason = "the server sent what is no reply";
+                    tracing::warn!(address, reason, "connection to Redis lost");
+                    self.last = failure::of_connection(address, reason);
+                    self.lose(false);
                 }
             }
-            self.lose();
         }
     }
 
     fn fail(&mut self, reason: &str) {
         self.last = failure::of_panic(self.target.address(), reason);
         if let Some(connection) = self.connection.take() {
-            connection.jobs.into_iter().for_each(|job| job.abandon(&self.last));
+            connection.jobs.into_iter().for_each(|it| it.job.answers.abandon(&self.last));
         }
     }
 }
 
 impl Line {
-    /// Fails what the connection did not answer, and sees to it that the next one is not made at
-    /// once.
-    fn lose(&mut self) {
+    /// Fails what the connection did not answer, unless it may be sent once more, and sees to it that
+    /// the next connection is not made at once.
+    fn lose(&mut self, may_send_again: bool) {
         let connection = self.connection.take();
-        let had_replies = connection.as_ref().is_some_and(|it| it.had_replies);
-        self.failures = if had_replies { 0 } else { self.failures + 1 };
-        for job in connection.into_iter().flat_map(|it| it.jobs) {
-            job.fail(&self.last);
+        let was_good = connection.as_ref().is_some_and(|it| it.was_good);
+        self.failures = if was_good { 0 } else { self.failures + 1 };
+        for Sent { job, is_again } in connection.into_iter().flat_map(|it| it.jobs) {
+            if may_send_again && was_good && !is_again && job.answers.may_be_repeated() {
+                self.again.push_back(Sent { job, is_again: true });
+            } else {
+                job.answers.fail(&self.last);
+            }
         }
         (self.when_lost)();
         self.resume = Instant::now() + pause(self.failures);
@@ -163,57 +229,77 @@ struct Connection {
     unread: BytesMut,
     scanner: Scanner,
     /// Whose replies did not all come, oldest first.
-    jobs: VecDeque<Box<dyn Awaiting>>,
-    /// Whether the server ever answered.
-    had_replies: bool,
+    jobs: VecDeque<Sent>,
+    /// Whether the server ever answered what is no error: one that is full says so and hangs up.
+    was_good: bool,
+    /// Whether no further job is taken, because the server is not the primary any more.
+    is_left: bool,
+    opened: Instant,
+    /// When something was read, or began to be owed.
+    heard: Instant,
 }
 
 impl Connection {
-    fn new(job: Job, max_reply_bytes: usize) -> Self {
-        let mut connection = Self {
-            unwritten: BytesMut::new(),
+    fn new(jobs: VecDeque<Sent>, max_reply_bytes: usize) -> Self {
+        let mut unwritten = BytesMut::new();
+        for sent in &jobs {
+            unwritten.extend_from_slice(&sent.job.bytes);
+        }
+        let now = Instant::now();
+        Self {
+            unwritten,
             unread: BytesMut::new(),
             scanner: Scanner::new(max_reply_bytes),
-            jobs: VecDeque::new(),
-            had_replies: false,
-        };
-        connection.add(job);
-        connection
+            jobs,
+            was_good: false,
+            is_left: false,
+            opened: now,
+            heard: now,
+        }
     }
 
     fn add(&mut self, job: Job) {
+        if self.jobs.is_empty() {
+            // Silence before a job says nothing of the server.
+            self.heard = Instant::now();
+        }
         self.unwritten.extend_from_slice(&job.bytes);
-        self.jobs.push_back(job.answers);
+        self.jobs.push_back(Sent { job, is_again: false });
     }
 
-    /// Serves jobs until the connection or the link ends; says why the connection did.
+    /// Serves jobs until the connection or the link ends.
     async fn serve(
         &mut self,
         stream: Box<dyn Stream>,
         idle: Duration,
         jobs: &mut UnboundedReceiver<Job>,
-    ) -> Option<&'static str> {
+    ) -> Ended {
         let (mut reader, mut writer) = split(stream);
-        let mut ticks = interval(idle);
+        let mut ticks = interval((idle / 4).min(LONGEST_TICK));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.reset();
+        self.heard = Instant::now();
         let mut is_flushed = true;
-        let mut was_read = true;
         // Whether jobs may come; when its handle is gone, those that came are still served.
         let mut is_held = true;
         loop {
+            let is_open = is_held && !self.is_left && self.opened.elapsed() < HIGHEST_AGE;
+            if !is_open && self.jobs.is_empty() {
+                return match (is_held, self.is_left) {
+                    (_, true) => Ended::Left,
+                    (true, false) => Ended::Old,
+                    (false, false) => Ended::Unused,
+                };
+            }
             self.unread.reserve(READ_BYTES);
             tokio::select! {
                 read = reader.read_buf(&mut self.unread) => {
-                    was_read = true;
+                    self.heard = Instant::now();
                     match read {
-                        Ok(0) => return Some("the server closed it"),
-                        Ok(_) if self.take_replies().is_err() => {
-                            return Some("the server sent what is no reply");
-                        }
-                        Ok(_) if !is_held && self.jobs.is_empty() => return None,
+                        Ok(0) => return Ended::Lost("the server closed it"),
+                        Ok(_) if self.take_replies().is_err() => return Ended::Garbage,
                         Ok(_) => {}
-                        Err(_) => return Some("reading from it failed"),
+                        Err(_) => return Ended::Lost("reading from it failed"),
                     }
                 }
                 written = write(&mut writer, &self.unwritten),
@@ -222,26 +308,32 @@ impl Connection {
                     is_flushed = self.unwritten.is_empty();
                     match written {
                         Ok(count) => self.unwritten.advance(count),
-                        Err(_) => return Some("writing to it failed"),
+                        Err(_) => return Ended::Lost("writing to it failed"),
                     }
                 }
-                job = jobs.recv(), if is_held && self.unwritten.len() < UNWRITTEN_BYTES => match job {
-                    Some(job) => {
-                        // Silence before a job says nothing of the server.
-                        was_read |= self.jobs.is_empty();
-                        self.add(job);
-                    }
-                    None if self.jobs.is_empty() => return None,
+                job = jobs.recv(), if is_open && self.unwritten.len() < UNWRITTEN_BYTES => match job {
+                    Some(job) => self.add(job),
                     None => is_held = false,
                 },
-                _ = ticks.tick() => {
-                    if !was_read && !self.jobs.is_empty() {
-                        return Some("the server was silent for longer than `idle_timeout`");
+                _ = ticks.tick(), if !self.jobs.is_empty() => {
+                    if let Some(reason) = self.silence(idle) {
+                        return Ended::Silent(reason);
                     }
-                    was_read = false;
                 }
             }
         }
+    }
+
+    /// Returns why the server's silence means that it is gone, if it does.
+    fn silence(&self, idle: Duration) -> Option<&'static str> {
+        let silent = self.heard.elapsed();
+        if silent >= idle {
+            return Some("the server was silent for longer than `idle_timeout`");
+        }
+        // Whoever has asked last may be answered yet; jobs that nobody has made tell nothing.
+        let is_wanted = || self.jobs.iter().find_map(|it| it.job.answers.is_wanted());
+        let is_over = silent >= LONGEST_TICK.min(idle / 4) && is_wanted() == Some(false);
+        is_over.then_some("all calls of its oldest commands were given up, and it says nothing")
     }
 
     /// Gives complete replies to their jobs.
@@ -250,23 +342,24 @@ impl Connection {
         let result = loop {
             let unread = &self.unread[used..];
             // What comes without a job to await it is no reply.
-            let Some(job) = self.jobs.front_mut() else {
+            let Some(Sent { job, .. }) = self.jobs.front_mut() else {
                 break if unread.is_empty() { Ok(()) } else { Err(Garbage) };
             };
-            match job.take_all(&mut self.scanner, unread) {
+            match job.answers.take_all(&mut self.scanner, unread) {
                 Ok(taken) => {
+                    self.was_good |= taken.bytes > 0 && unread[0] != b'-';
                     used += taken.bytes;
+                    self.is_left |= job.answers.leaves();
                     if !taken.is_done {
                         break Ok(());
                     }
                     if let Some(done) = self.jobs.pop_front() {
-                        done.finish();
+                        done.job.answers.finish();
                     }
                 }
                 Err(garbage) => break Err(garbage),
             }
         };
-        self.had_replies |= used > 0;
         self.unread.advance(used);
         if self.unread.is_empty() && self.unread.capacity() > KEPT_BYTES {
             self.unread = BytesMut::new();

@@ -34,6 +34,10 @@ const REST: Duration = Duration::from_secs(2);
 /// The servers of one description, shared by the tasks of a process.
 pub(super) struct Router {
     server: Server,
+    /// What is described, which other nodes are like.
+    target: Target,
+    /// How many nodes are described; they come first.
+    seeds: usize,
     runtime: Handle,
     idle: Duration,
     /// How long a task waits for the nodes at its start.
@@ -66,9 +70,16 @@ impl Router {
         let idle = seconds(server.idle_timeout, "idle_timeout")?;
         let patience = seconds(server.connect_timeout, "connect_timeout")?;
         let map = NodeMap::new(server.cluster);
+        // The nodes of a cluster are asked one by one; those of other servers are each other's equals.
+        let mut seeds: Vec<Target> =
+            if server.cluster { target.each().collect() } else { vec![target.copy()] };
+        let mut seen = BTreeSet::new();
+        seeds.retain(|it| seen.insert(it.address().to_owned()));
         Ok(Arc::new_cyclic(|own| {
             let router = Self {
                 server: server.clone(),
+                target,
+                seeds: seeds.len(),
                 runtime: runtime.clone(),
                 idle,
                 patience,
@@ -80,10 +91,12 @@ impl Router {
                 started: Instant::now(),
                 own: Weak::clone(own),
             };
-            let address = target.address().to_owned();
-            router.write(|map| {
-                map.add(&address, |node| router.node(target, node));
-            });
+            for seed in seeds {
+                let address = seed.address().to_owned();
+                router.write(|map| {
+                    map.add(&address, |node| router.node(seed, node));
+                });
+            }
             router
         }))
     }
@@ -204,7 +217,7 @@ impl Router {
         if let Some(node) = self.map().at(&address) {
             return Some(node);
         }
-        let target = Target::new(&self.server).ok()?.at(host, port);
+        let target = self.target.at(host, port);
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         // Another link may have been told of it meanwhile.
         map.add(&address, |node| self.node(target, node))
@@ -260,8 +273,8 @@ impl Learner for Router {
             // It is in no cluster yet, or any more.
             return;
         }
-        // The node that was described is where to begin again, whatever it is called there.
-        let mut present = BTreeSet::from([0]);
+        // The nodes that were described are where to begin again, whatever they are called there.
+        let mut present: BTreeSet<usize> = (0..self.seeds).collect();
         let mut replicas = BTreeMap::<usize, Vec<usize>>::new();
         let mut slots = vec![UNKNOWN; usize::from(SLOTS)];
         for shard in shards {

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use redis::{ConnectionInfo, IntoConnectionInfo};
 use serde::{Deserialize, Serialize};
 use sparkawait_task::error::StartError;
 
@@ -12,7 +13,11 @@ use crate::tls::TlsSettings;
 #[derive(Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Server {
-    pub(super) url: String,
+    /// Where it may be: equals, or nodes of a cluster, or sentinels.
+    pub(super) url: Vec<String>,
+    /// The name that sentinels know the primary by.
+    #[serde(default)]
+    pub(super) sentinel: Option<String>,
     pub(super) username: Option<String>,
     pub(super) password: Option<String>,
     pub(super) database: Option<i64>,
@@ -43,12 +48,22 @@ pub(super) fn seconds(value: f64, option: &str) -> Result<Duration, StartError> 
         .ok_or_else(|| StartError::option(format!("`{option}` must be positive, got {value}")))
 }
 
+/// Reads an address.
+pub(super) fn parse(url: &str) -> Result<ConnectionInfo, StartError> {
+    // The parser's own words could quote the URL, and its password with it.
+    url.into_connection_info().map_err(|_| {
+        StartError::option(
+            "`url` must be like `redis://host:6379/0`, `rediss://..` or `redis+unix:///path`",
+        )
+    })
+}
+
 #[cfg(test)]
 impl Server {
     /// A cluster at `localhost:7000`, where nobody listens.
     pub(super) fn unreachable() -> Self {
         let server = serde_json::json!({
-            "url": "redis://localhost:7000",
+            "url": ["redis://localhost:7000"],
             "cluster": true,
             "connections": 1,
             "connect_timeout": 1.0,

@@ -14,6 +14,7 @@ use crate::json::JsonRows;
 use crate::lookup::{LookupReply, Misses, service_failure};
 use crate::text::{ParsedColumn, check_columns};
 
+use super::cancelled::Cancelled;
 use super::map::MapColumn;
 
 /// What a reply becomes.
@@ -70,6 +71,10 @@ pub(super) struct Spec {
     /// Positions of the columns that what is found must not leave null.
     pub(super) required: Vec<usize>,
     pub(super) replies: Replies,
+    /// Whether the command only reads.
+    pub(super) reads: bool,
+    /// Calls that nobody waits for any more.
+    pub(super) cancelled: Cancelled,
 }
 
 impl Spec {

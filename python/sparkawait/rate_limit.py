@@ -122,7 +122,8 @@ class RateLimit:
         ... async def greet(row):
         ...     return {"greeting": f"hello {row['name']}"}
         >>> rows = [pa.record_batch({"name": ["a", "b"]})]
-        >>> out = sa.arrow.ordered_wait(rows, greet, rate_limit="100/s")
+        >>> limit = sa.RateLimit("100/s", scope="job")
+        >>> out = sa.arrow.ordered_wait(rows, greet, rate_limit=limit)
         >>> out.to_table()["greeting"].to_pylist()
         ['hello a', 'hello b']
     """

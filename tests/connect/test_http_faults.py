@@ -257,6 +257,25 @@ def silent() -> Iterator[LookupServer]:
         yield running
 
 
+@pytest.mark.parametrize(
+    ("options", "calls"), [({"max_concurrency": 500}, 500), ({"capacity": 5000}, 100)]
+)
+def test_a_server_sees_as_many_calls_in_flight_as_max_concurrency_says(
+    server, silent, options, calls
+):
+    urls = [f"{server.url}/numbers/0", *(f"{silent.url}/numbers/{i}" for i in range(996))]
+    rows = pa.RecordBatch.from_pydict({"url": urls})
+    function = sa.http.get("{url}", "n bigint", client=sa.http.Client(proxy=False))
+    out = sa.arrow.unordered_wait([rows], function, warm_up=False, timeout=None, **options)
+
+    assert next(out)["n"].to_pylist() == [0]
+    wait_until(lambda: silent.stats()["in_flight"] == calls)
+    out.close()
+
+    wait_until(lambda: silent.stats()["in_flight"] == 0)
+    assert silent.stats()["requests"] == calls
+
+
 def test_calls_in_flight_end_with_the_iterator(server, silent):
     options = {"client": sa.http.Client(proxy=False), "allow_hosts": [server.url, silent.url]}
     function = sa.http.get("{url}", "n bigint", **options)

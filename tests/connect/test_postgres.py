@@ -305,6 +305,7 @@ def test_a_statement_that_writes_is_refused_until_it_may(server: PostgresServer)
     sql = "insert into log values ($1) returning id, id::numeric as n;"
     (refused,) = errors_of(postgres.lookup(server.dsn, sql, ["k"]), [1])
     assert "SQLSTATE 25006" in str(refused)
+    assert str(refused).endswith("a statement that writes needs `writes=True`")
 
     found = rows_of(postgres.lookup(server.dsn, sql, ["k"], writes=True), {"k": list(range(50))})
 

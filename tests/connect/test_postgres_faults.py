@@ -186,6 +186,7 @@ def test_a_wrong_password_is_not_tried_again(server: PostgresServer) -> None:
     message = failure_of(function, retry=RETRY, timeout="25s")
 
     assert "SQLSTATE 28P01" in message
+    assert message.endswith("; check user and password")
     assert "wrong-guess" not in message
     assert "wrong-guess" not in repr(function)
 

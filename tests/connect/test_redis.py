@@ -128,6 +128,7 @@ def test_all_fields_of_a_hash_are_a_map(server):
     assert found["c"] == [("a", 1), ("b", 2)]
     assert "`value` should be `bigint`" in misfit["error"]["message"]
     assert "WRONGTYPE" in wrong["error"]["message"]
+    assert (wrong["error"]["kind"], wrong["error"]["status"]) == ("request-refused", None)
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,7 @@ def test_a_wrong_password_is_refused_for_good_and_not_told():
             function = redis.get(server.url, "{id}", schema="v string", password=password)
             with pytest.raises(sa.AsyncFunctionError, match=f"1 attempt: .*{code}") as raised:
                 lookup(function, [{"id": 1}], retry=retry)
+            assert raised.value.kind is sa.ErrorKind.UNAUTHORIZED
             assert PASSWORD not in str(raised.value) + repr(function)
         function = redis.get(server.url, "{id}", schema="v string", password="".join("right"))
         assert lookup(function, [{"id": 1}]) == [{"id": 1, "v": None}]
@@ -203,6 +204,7 @@ def test_a_user_may_only_do_what_its_rules_say(monkeypatch):
         good, bad = lookup(function, [{"key": "open:1"}, {"key": "shut:1"}], on_error="capture")
     assert good["v"] == "x"
     assert "NOPERM" in bad["error"]["message"]
+    assert bad["error"]["kind"] == "unauthorized"
 
 
 def test_a_database_has_keys_of_its_own():

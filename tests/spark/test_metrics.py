@@ -3,6 +3,7 @@
 
 import json
 import logging
+import sys
 
 import pyarrow as pa
 import pytest
@@ -120,8 +121,12 @@ def test_every_run_of_a_task_that_fails_a_job_is_counted(spark):
     fail, given = failing_at(9, metrics)
     broken = sa.ordered_wait(spark.range(10, numPartitions=1), fail, **given)
 
-    with pytest.raises(Exception, match="for row 9 of partition 0"):
+    with pytest.raises(Exception, match="for row 9 of partition 0") as info:
         broken.collect()
+    told = str(info.value)
+    if sys.version_info >= (3, 11):
+        # Not the last line of the error, which people read first.
+        assert 0 < told.index("[sparkawait.metrics") < told.index("see docs/errors.md#")
 
     runs = int(spark.sparkContext.master.rstrip("]").rpartition(",")[2])
     snapshot = metrics.snapshot()

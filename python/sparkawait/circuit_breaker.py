@@ -30,7 +30,7 @@ class PauseTerms(NamedTuple):
 class CircuitBreaker:
     """Leaves a destination alone that fails all its calls, and probes it now and then.
 
-    While it is open rows wait by default, and their ``timeout`` runs; other circuit breakers fail
+    While it is open rows wait by default, for ``max_wait`` at most; other circuit breakers fail
     whatever comes, which is ``when_open="fail"``.
 
     After `after_failures` failed calls in a row a channel makes no call but one probe, after
@@ -43,8 +43,8 @@ class CircuitBreaker:
         after_failures: Failed calls in a row, at least 1.
         initial: Time until the first probe: str with unit, timedelta or seconds.
         maximum: Longest time between two.
-        when_open: ``"wait"``: rows wait, as long as their ``timeout`` allows. ``"fail"``: they fail
-            at once, with kind ``destination-paused``, those that are to be tried again too.
+        when_open: ``"wait"``: rows wait, each for ``max_wait`` at most. ``"fail"``: they fail at
+            once, with kind ``destination-paused``, those that are to be tried again too.
 
     Raises:
         ConfigurationError: If a value is wrong.

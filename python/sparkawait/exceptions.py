@@ -82,6 +82,7 @@ class ErrorKind(str, Enum):
     COST_INVALID = "cost-invalid"
     REQUEST_REFUSED = "request-refused"
     UNAUTHORIZED = "unauthorized"
+    DESTINATION_UNAVAILABLE = "destination-unavailable"
 
     def __str__(self) -> str:
         """Returns the stable string."""
@@ -152,7 +153,7 @@ class AsyncFunctionError(AsyncIOError):
 
 
 class ElementTimeoutError(AsyncFunctionError, TimeoutError):
-    """No attempt for a row finished within `timeout`."""
+    """No attempt for a row finished within `timeout`, or it waited for longer than `max_wait`."""
 
 
 class ResultError(AsyncIOError, TypeError):

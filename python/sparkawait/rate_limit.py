@@ -71,7 +71,7 @@ class RateLimit:
     """So many calls per time, or so much of what they cost.
 
     Every attempt pays before it is made, retries included. A row that waits for its first permit
-    does not age: its ``timeout`` begins with that permit, so a job that is slower than its limit
+    does not age: its ``timeout`` begins with its first call, so a job that is slower than its limit
     fails no row. Permits are given in the order of the rows, and to channels in turn.
 
     Args:

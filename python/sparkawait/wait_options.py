@@ -86,6 +86,7 @@ class FunctionArguments(TypedDict, total=False):
     schema: SchemaLike | None
     timeout: Duration | None
     attempt_timeout: Duration | None
+    max_wait: Duration | None
     max_concurrency: int | Adaptive | None
     retry: AsyncRetryStrategy | int | None
     hedge: Hedge | str | bool | None
@@ -147,9 +148,9 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     timeout = Option(
         "60s",
         seconds,
-        "for one row, all attempts together, from its admission on: when it can be called, and with"
-        " channels before it waits for a credit; `None` for no bound. Durations are texts such as"
-        ' `"5s"`, timedeltas or seconds',
+        "for one row, all attempts and the back-offs between them, from its first call on; time in"
+        " line does not count, be it for a permit, a limit or an earlier row of its key. `None` for"
+        ' no bound. Durations are texts such as `"5s"`, timedeltas or seconds',
         of_task=True,
     )
     attempt_timeout = Option(
@@ -157,6 +158,17 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         seconds,
         "for one attempt, which is cancelled then and may be tried again, unless the function is"
         " not idempotent: then it may have been carried out, and is the last one",
+        of_task=True,
+        is_rare=True,
+    )
+    max_wait = Option(
+        None,
+        seconds,
+        "for which a row waits in line for a destination that is not there: whose circuit breaker"
+        " is open, or which has not answered for `timeout`. Then it fails with kind"
+        " `destination-unavailable`, as a timeout, or has the results of `on_timeout`. A pause that"
+        " a service asks for, such as `Retry-After`, is waited out unless `max_wait` is given",
+        shown="= `timeout`",
         of_task=True,
         is_rare=True,
     )
@@ -207,8 +219,8 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     on_timeout = Option(
         None,
         anything,
-        "results for a row that timed out, or a plain function of the row that makes them; without"
-        " it a timeout is a failure. Python functions only",
+        "results for a row that timed out or waited for longer than `max_wait`, or a plain function"
+        " of the row that makes them; without it a timeout is a failure. Python functions only",
     )
     output: Option[Output] = Option(
         "append",
@@ -243,8 +255,7 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         None,
         checked_limits,
         'calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=, cost=,'
-        " scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them. A row's"
-        " `timeout` begins with its first permit",
+        " scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them",
     )
     adaptive_rate = Option(
         False,  # noqa: FBT003 - the default
@@ -257,8 +268,8 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         None,
         the_circuit_breaker,
         "leaves a destination alone that fails all its calls, and probes it now and then; rows wait"
-        ' while it is open: `sa.CircuitBreaker(after_failures=20, initial="1s", maximum="60s",'
-        ' when_open="wait")`, which is `True`',
+        " while it is open, for up to `max_wait`: `sa.CircuitBreaker(after_failures=20,"
+        ' initial="1s", maximum="60s", when_open="wait")`, which is `True`',
     )
     watermark = Option(
         None,

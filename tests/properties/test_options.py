@@ -32,6 +32,7 @@ OPTIONS = st.fixed_dictionaries(
     optional={
         "timeout": DURATIONS,
         "attempt_timeout": DURATIONS,
+        "max_wait": DURATIONS,
         "capacity": ANYTHING,
         "max_concurrency": ANYTHING,
         "retry": ANYTHING | st.just(retry.fixed_delay(2, "1s")),

@@ -53,6 +53,8 @@ class OperatorModel:
     #: Replies that wait as mail: value, attempt, and results or `None` for an exception.
     mail: list[tuple[int, int, list[Any] | None]] = field(default_factory=list)
     output: list[Any] = field(default_factory=list)
+    #: Values that are called, which the model is told: whose turn it is is not its business.
+    running: set[int] = field(default_factory=set)
     input_ended: bool = False
     failed: bool = False
 
@@ -132,13 +134,8 @@ class OperatorModel:
         self.completed.append(record)
         self._settle()
 
-    def advance(self, seconds: int) -> None:
-        """Takes the mail, then lets time pass second by second."""
-        self.run()
-        for _ in range(seconds):
-            self._tick()
-
-    def _tick(self) -> None:
+    def tick(self) -> None:
+        """Lets a second pass; the mail was taken."""
         late = [record for record in self.pending if self._pass_time(record, 1)]
         for record in late:
             self._time_out(record)
@@ -150,10 +147,14 @@ class OperatorModel:
             self.failed = True
 
     def _pass_time(self, record: Record, seconds: int) -> bool:
-        """Takes `seconds` off the times of a record; returns whether its timeout is over."""
+        """Takes `seconds` off the times of a record; returns whether its timeout is over.
+
+        The time of one that waits for its turn stands.
+        """
+        ages = record.back_off is not None or record.value in self.running
         if record.back_off is not None:
             record.back_off = record.back_off - seconds if record.back_off > seconds else None
-        if record.time_left is None:
+        if record.time_left is None or not ages:
             return False
         record.time_left -= seconds
         return record.time_left <= 0

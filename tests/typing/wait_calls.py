@@ -56,6 +56,7 @@ def accepted(df: DataFrame, batch: pa.RecordBatch) -> None:
         Lookup(),
         timeout=1.5,
         attempt_timeout="1s",
+        max_wait="30s",
         output_batches=sa.OutputBatches(buffer_timeout=None),
     )
     sa.ordered_wait(df, bare, schema="name string", on_timeout=fallback)

@@ -119,15 +119,20 @@ def test_a_timeout_frees_the_key() -> None:
     assert results(harness) == ["late a1", "a2"]
 
 
-def test_blocked_records_time_out_in_the_order_of_their_key() -> None:
-    changes = {"timeout": 5, "on_timeout": lambda value: [f"late {value}"]}
+def test_blocked_records_have_all_of_their_time_and_end_together_in_silence() -> None:
+    changes = {"timeout": 5, "max_wait": 4, "on_timeout": lambda value: [f"late {value}"]}
     harness = OperatorTestHarness(**options(**changes))
-    put(harness, "a1", "a2", "a3")
+    put(harness, "a1", "a2", "a3", "a4")
 
     harness.set_time(5)
+    assert results(harness) == ["late a1"]
+    harness.set_time(9.9)
+    assert results(harness) == ["late a1"]
+    harness.set_time(10)
 
-    assert results(harness) == ["late a1", "late a2", "late a3"]
-    assert calls(harness) == [("a1", 1)]
+    # Nothing was answered for 5 s, and `a3` and `a4` have waited for 4 s since then.
+    assert results(harness) == ["late a1", "late a2", "late a3", "late a4"]
+    assert calls(harness) == [("a1", 1), ("a2", 1)]
 
 
 def test_a_dropped_record_frees_its_key() -> None:

@@ -145,17 +145,22 @@ def test_no_time_passes_for_a_record_that_no_permit_is_free_for() -> None:
     assert results(harness) == [1, -2]
 
 
-def test_a_retry_that_times_out_while_it_waits_for_a_permit_is_not_called() -> None:
-    harness = make(max_concurrency=1, retry=retry.fixed_delay(1, 2))
+def test_the_time_of_a_record_stands_while_a_retry_waits_for_a_permit() -> None:
+    harness = make("unordered", max_concurrency=1, retry=retry.fixed_delay(1, 2))
     put(harness, 1)
     fail(harness, 1, OSError())
     harness.set_time(1)
     put(harness, 2)
 
-    harness.set_time(10)
+    harness.set_time(10.9)
+    complete(harness, 2, 2)
+    assert calls(harness) == [(1, 1), (2, 1), (1, 2)]
 
-    assert results(harness) == [-1]
-    assert calls(harness) == [(1, 1), (2, 1)]
+    # Two of its ten seconds were over when its back-off was.
+    harness.set_time(18.8)
+    assert results(harness) == [2]
+    harness.set_time(18.9)
+    assert results(harness) == [2, -1]
 
 
 def test_one_timeout_covers_all_attempts_and_their_delays() -> None:

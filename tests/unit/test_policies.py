@@ -166,6 +166,41 @@ def test_rows_of_a_destination_that_drops_its_calls_fail_at_once_if_they_are_not
     assert 5 <= len(to_dead) <= 5 + 20
 
 
+@pytest.mark.parametrize("channel", [None, "tenant"])
+def test_rows_wait_for_an_open_circuit_breaker_for_max_wait_and_no_longer(channel):
+    calls = []
+
+    @async_function("y int")
+    async def lost(row):
+        calls.append(row["x"])
+        if row["tenant"] == "well":
+            return {"y": row["x"]}
+        raise ConnectionError
+
+    tenants = ["dead" if channel is None or x % 2 else "well" for x in range(401)]
+    out = arrow.unordered_wait(
+        [batch(401, tenant=tenants)],
+        lost,
+        channel=channel,
+        capacity=401,
+        max_concurrency=13,
+        retry=0,
+        circuit_breaker=sa.CircuitBreaker(after_failures=3, initial="60s"),
+        max_wait="71ms",
+        on_error="capture",
+    )
+    rows = pa.Table.from_batches(out).to_pylist()
+
+    assert sorted(row["x"] for row in rows) == list(range(401))
+    errors = {row["x"]: row["error"] for row in rows}
+    waited = {x for x, it in errors.items() if it and it["kind"] == "destination-unavailable"}
+    dead = {x for x in range(401) if tenants[x] == "dead"}
+    assert waited == dead - set(calls)
+    assert all(errors[x]["attempts"] == 0 for x in waited)
+    assert all("is paused" in errors[x]["message"] for x in waited)
+    assert [x for x, it in errors.items() if it is None and x in dead] == []
+
+
 def test_a_row_that_fails_the_task_when_it_comes_in_ends_it_whatever_came_with_it():
     @async_function("y int")
     async def lost(row):

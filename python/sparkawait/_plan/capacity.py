@@ -63,7 +63,7 @@ def rows_per_call(mode: str, function: AsyncFunction | NativeFunction) -> int:
     """Returns how many rows are held for each call in flight."""
     batch = batch_of(function)
     if batch is not None:
-        # Not more: rows that wait to be collected have their timeouts running.
+        # Not more: rows that wait to be collected have been called.
         return batch.max_rows
     return _HELD_PER_CALL if mode == "ordered" else 1
 

@@ -304,8 +304,10 @@ def _check_on_timeout(plan: Plan) -> None:
         return
     if isinstance(plan.function, NativeFunction):
         _refuse("`on_timeout` cannot be used with a native function", ErrorKind.FALLBACK_INVALID)
-    if plan.options.timeout is None:
-        _refuse("`on_timeout` needs a `timeout`, got None", ErrorKind.FALLBACK_INVALID)
+    if plan.options.timeout is None and plan.options.max_wait is None:
+        _refuse(
+            "`on_timeout` needs a `timeout` or a `max_wait`, got None", ErrorKind.FALLBACK_INVALID
+        )
     if callable(fallback):
         if is_async(fallback):
             _refuse(

@@ -41,6 +41,7 @@ def ordered_wait(
     schema: SchemaLike | None = None,
     timeout: Duration | None = "60s",
     attempt_timeout: Duration | None = None,
+    max_wait: Duration | None = None,
     max_concurrency: int | Adaptive | None = None,
     capacity: Size | None = None,
     retry: AsyncRetryStrategy | int | None = None,
@@ -73,11 +74,16 @@ def ordered_wait(
         options: A set of options; those that are given by themselves win over it.
         schema: The columns that the function returns, if it does not say so itself or says
             otherwise: a DDL string, a `StructType` or a `pyarrow.Schema`. Default: the function's.
-        timeout: For one row, all attempts together, from its admission on: when it can be called,
-            and with channels before it waits for a credit; `None` for no bound. Durations are texts
-            such as `"5s"`, timedeltas or seconds.
+        timeout: For one row, all attempts and the back-offs between them, from its first call on;
+            time in line does not count, be it for a permit, a limit or an earlier row of its key.
+            `None` for no bound. Durations are texts such as `"5s"`, timedeltas or seconds.
         attempt_timeout: For one attempt, which is cancelled then and may be tried again, unless the
             function is not idempotent: then it may have been carried out, and is the last one.
+        max_wait: For which a row waits in line for a destination that is not there: whose circuit
+            breaker is open, or which has not answered for `timeout`. Then it fails with kind
+            `destination-unavailable`, as a timeout, or has the results of `on_timeout`. A pause
+            that a service asks for, such as `Retry-After`, is waited out unless `max_wait` is
+            given. Default: `timeout`.
         max_concurrency: Calls in flight per task: the only number that makes more of them.
             `sa.Adaptive(1, 500)` lets them follow what the destination bears. Default: 100; no more
             than `capacity`.
@@ -101,8 +107,9 @@ def ordered_wait(
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
             `error` with kind, message, attempts and status, which is null for other rows;
             `sa.Capture(..)` gives it another name, which calls after one another need.
-        on_timeout: Results for a row that timed out, or a plain function of the row that makes
-            them; without it a timeout is a failure. Python functions only.
+        on_timeout: Results for a row that timed out or waited for longer than `max_wait`, or a
+            plain function of the row that makes them; without it a timeout is a failure. Python
+            functions only.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
             returned columns only.
         cache: Rows with equal keys share one call, and results are kept in the worker process:
@@ -115,14 +122,14 @@ def ordered_wait(
             many are expected at a time. Alone, for a native function that knows its destinations,
             it makes each of them a channel.
         rate_limit: Calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=,
-            cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them. A
-            row's `timeout` begins with its first permit.
+            cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them.
         adaptive_rate: Whether the calls per time of each channel follow what its destination
             refuses: a status of 429 or 503, or a raised `sa.RetryAfter`. Without `channel` the task
             has one rate.
         circuit_breaker: Leaves a destination alone that fails all its calls, and probes it now and
-            then; rows wait while it is open: `sa.CircuitBreaker(after_failures=20, initial="1s",
-            maximum="60s", when_open="wait")`, which is `True`.
+            then; rows wait while it is open, for up to `max_wait`:
+            `sa.CircuitBreaker(after_failures=20, initial="1s", maximum="60s", when_open="wait")`,
+            which is `True`.
         watermark: Where event time comes from:
             `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`, a column or an
             expression. A watermark follows each input batch, or with `every=n` so many rows; no row
@@ -162,6 +169,7 @@ def unordered_wait(
     schema: SchemaLike | None = None,
     timeout: Duration | None = "60s",
     attempt_timeout: Duration | None = None,
+    max_wait: Duration | None = None,
     max_concurrency: int | Adaptive | None = None,
     capacity: Size | None = None,
     retry: AsyncRetryStrategy | int | None = None,
@@ -192,11 +200,16 @@ def unordered_wait(
         options: A set of options; those that are given by themselves win over it.
         schema: The columns that the function returns, if it does not say so itself or says
             otherwise: a DDL string, a `StructType` or a `pyarrow.Schema`. Default: the function's.
-        timeout: For one row, all attempts together, from its admission on: when it can be called,
-            and with channels before it waits for a credit; `None` for no bound. Durations are texts
-            such as `"5s"`, timedeltas or seconds.
+        timeout: For one row, all attempts and the back-offs between them, from its first call on;
+            time in line does not count, be it for a permit, a limit or an earlier row of its key.
+            `None` for no bound. Durations are texts such as `"5s"`, timedeltas or seconds.
         attempt_timeout: For one attempt, which is cancelled then and may be tried again, unless the
             function is not idempotent: then it may have been carried out, and is the last one.
+        max_wait: For which a row waits in line for a destination that is not there: whose circuit
+            breaker is open, or which has not answered for `timeout`. Then it fails with kind
+            `destination-unavailable`, as a timeout, or has the results of `on_timeout`. A pause
+            that a service asks for, such as `Retry-After`, is waited out unless `max_wait` is
+            given. Default: `timeout`.
         max_concurrency: Calls in flight per task: the only number that makes more of them.
             `sa.Adaptive(1, 500)` lets them follow what the destination bears. Default: 100; no more
             than `capacity`.
@@ -220,8 +233,9 @@ def unordered_wait(
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
             `error` with kind, message, attempts and status, which is null for other rows;
             `sa.Capture(..)` gives it another name, which calls after one another need.
-        on_timeout: Results for a row that timed out, or a plain function of the row that makes
-            them; without it a timeout is a failure. Python functions only.
+        on_timeout: Results for a row that timed out or waited for longer than `max_wait`, or a
+            plain function of the row that makes them; without it a timeout is a failure. Python
+            functions only.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
             returned columns only.
         cache: Rows with equal keys share one call, and results are kept in the worker process:
@@ -234,14 +248,14 @@ def unordered_wait(
             many are expected at a time. Alone, for a native function that knows its destinations,
             it makes each of them a channel.
         rate_limit: Calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=,
-            cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them. A
-            row's `timeout` begins with its first permit.
+            cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them.
         adaptive_rate: Whether the calls per time of each channel follow what its destination
             refuses: a status of 429 or 503, or a raised `sa.RetryAfter`. Without `channel` the task
             has one rate.
         circuit_breaker: Leaves a destination alone that fails all its calls, and probes it now and
-            then; rows wait while it is open: `sa.CircuitBreaker(after_failures=20, initial="1s",
-            maximum="60s", when_open="wait")`, which is `True`.
+            then; rows wait while it is open, for up to `max_wait`:
+            `sa.CircuitBreaker(after_failures=20, initial="1s", maximum="60s", when_open="wait")`,
+            which is `True`.
         watermark: Where event time comes from:
             `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`, a column or an
             expression. A watermark follows each input batch, or with `every=n` so many rows; no row
@@ -270,6 +284,7 @@ def key_ordered_wait(
     schema: SchemaLike | None = None,
     timeout: Duration | None = "60s",
     attempt_timeout: Duration | None = None,
+    max_wait: Duration | None = None,
     max_concurrency: int | Adaptive | None = None,
     capacity: Size | None = None,
     retry: AsyncRetryStrategy | int | None = None,
@@ -301,11 +316,16 @@ def key_ordered_wait(
         options: A set of options; those that are given by themselves win over it.
         schema: The columns that the function returns, if it does not say so itself or says
             otherwise: a DDL string, a `StructType` or a `pyarrow.Schema`. Default: the function's.
-        timeout: For one row, all attempts together, from its admission on: when it can be called,
-            and with channels before it waits for a credit; `None` for no bound. Durations are texts
-            such as `"5s"`, timedeltas or seconds.
+        timeout: For one row, all attempts and the back-offs between them, from its first call on;
+            time in line does not count, be it for a permit, a limit or an earlier row of its key.
+            `None` for no bound. Durations are texts such as `"5s"`, timedeltas or seconds.
         attempt_timeout: For one attempt, which is cancelled then and may be tried again, unless the
             function is not idempotent: then it may have been carried out, and is the last one.
+        max_wait: For which a row waits in line for a destination that is not there: whose circuit
+            breaker is open, or which has not answered for `timeout`. Then it fails with kind
+            `destination-unavailable`, as a timeout, or has the results of `on_timeout`. A pause
+            that a service asks for, such as `Retry-After`, is waited out unless `max_wait` is
+            given. Default: `timeout`.
         max_concurrency: Calls in flight per task: the only number that makes more of them.
             `sa.Adaptive(1, 500)` lets them follow what the destination bears. Default: 100; no more
             than `capacity`.
@@ -329,8 +349,9 @@ def key_ordered_wait(
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
             `error` with kind, message, attempts and status, which is null for other rows;
             `sa.Capture(..)` gives it another name, which calls after one another need.
-        on_timeout: Results for a row that timed out, or a plain function of the row that makes
-            them; without it a timeout is a failure. Python functions only.
+        on_timeout: Results for a row that timed out or waited for longer than `max_wait`, or a
+            plain function of the row that makes them; without it a timeout is a failure. Python
+            functions only.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
             returned columns only.
         cache: Rows with equal keys share one call, and results are kept in the worker process:
@@ -343,14 +364,14 @@ def key_ordered_wait(
             many are expected at a time. Alone, for a native function that knows its destinations,
             it makes each of them a channel.
         rate_limit: Calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=,
-            cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them. A
-            row's `timeout` begins with its first permit.
+            cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them.
         adaptive_rate: Whether the calls per time of each channel follow what its destination
             refuses: a status of 429 or 503, or a raised `sa.RetryAfter`. Without `channel` the task
             has one rate.
         circuit_breaker: Leaves a destination alone that fails all its calls, and probes it now and
-            then; rows wait while it is open: `sa.CircuitBreaker(after_failures=20, initial="1s",
-            maximum="60s", when_open="wait")`, which is `True`.
+            then; rows wait while it is open, for up to `max_wait`:
+            `sa.CircuitBreaker(after_failures=20, initial="1s", maximum="60s", when_open="wait")`,
+            which is `True`.
         watermark: Where event time comes from:
             `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`, a column or an
             expression. A watermark follows each input batch, or with `every=n` so many rows; no row

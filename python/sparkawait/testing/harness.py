@@ -68,13 +68,16 @@ class OperatorTestHarness:
         mode: ``"ordered"``, ``"unordered"`` or ``"key_ordered"``.
         capacity: Elements admitted and not yet emitted.
         max_concurrency: Calls in flight; `capacity` if ``None``.
-        timeout: Seconds for an element and all its attempts; ``None`` for no bound.
+        timeout: Seconds for an element and all its attempts, from the first one on; ``None`` for no
+            bound.
         attempt_timeout: Seconds for one attempt.
+        max_wait: Seconds for which an element waits in line once nothing has been answered for
+            `timeout`; `timeout` if ``None``.
         retry: A strategy of `sparkawait.retry`, or a number of retries. Needs `timeout`.
         key: Gives the key of a value, in key-ordered mode. A value whose key is ``None`` waits for
             no other.
-        on_timeout: Gives the results of a value whose time has passed; without it such a value
-            fails.
+        on_timeout: Gives the results of a value whose time has passed, or that waited too long;
+            without it such a value fails.
 
     Attributes:
         invocations: Every attempt started so far, in order.
@@ -102,13 +105,22 @@ class OperatorTestHarness:
         max_concurrency: int | None = None,
         timeout: float | None = None,
         attempt_timeout: float | None = None,
+        max_wait: float | None = None,
         retry: AsyncRetryStrategy | int | None = None,
         key: Callable[[Any], Hashable] | None = None,
         on_timeout: Callable[[Any], list[Any]] | None = None,
     ) -> None:
         """Holds nothing yet."""
         self._settings = check_options(
-            mode, capacity, max_concurrency, timeout, attempt_timeout, retry, key, on_timeout
+            mode,
+            capacity,
+            max_concurrency,
+            timeout,
+            attempt_timeout,
+            max_wait,
+            retry,
+            key,
+            on_timeout,
         )
         self._retry: AsyncRetryStrategy | None = self._settings["retry"]
         self._key = key
@@ -320,9 +332,12 @@ class OperatorTestHarness:
 
     def _failure(self, name: str, attempts: int, token: int) -> BaseException:
         times = f"{attempts} attempt{'' if attempts == 1 else 's'}"
-        if name == "timed out":
-            msg = f"the element timed out after {times}"
-            timed_out = ElementTimeoutError(msg, ErrorKind.ELEMENT_TIMED_OUT, attempts=attempts)
+        if name in {"timed out", "unavailable"}:
+            msg, kind = f"the element timed out after {times}", ErrorKind.ELEMENT_TIMED_OUT
+            if name == "unavailable":
+                msg = f"the element waited for too long after {times}: nothing was answered"
+                kind = ErrorKind.DESTINATION_UNAVAILABLE
+            timed_out = ElementTimeoutError(msg, kind, attempts=attempts)
             timed_out.__cause__ = self._objects[token]
             return timed_out
         cause = self._objects[token]

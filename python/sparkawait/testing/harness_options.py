@@ -20,6 +20,7 @@ def check_options(  # noqa: PLR0917 - in the order of the harness
     max_concurrency: Any,
     timeout: float | None,
     attempt_timeout: float | None,
+    max_wait: float | None,
     retry: AsyncRetryStrategy | int | None,
     key: object,
     on_timeout: object,
@@ -38,6 +39,7 @@ def check_options(  # noqa: PLR0917 - in the order of the harness
     timeout = None if timeout is None else positive_duration(timeout, "timeout")
     if attempt_timeout is not None:
         attempt_timeout = positive_duration(attempt_timeout, "attempt_timeout")
+    max_wait = None if max_wait is None else positive_duration(max_wait, "max_wait")
     _check_counts(capacity, max_concurrency)
     if max_concurrency is not None and not 1 <= max_concurrency <= max(capacity, 1):
         msg = f"`max_concurrency` must be from 1 to `capacity`, got {shown(max_concurrency)}"
@@ -54,6 +56,7 @@ def check_options(  # noqa: PLR0917 - in the order of the harness
         "max_concurrency": capacity if max_concurrency is None else max_concurrency,
         "timeout": timeout,
         "attempt_timeout": attempt_timeout,
+        "max_wait": max_wait,
         "retry": strategy,
         "asks_on_timeout": on_timeout is not None,
     }

@@ -138,6 +138,8 @@ error_kinds! {
     RequestRefused = "request-refused",
     /// The service has answered that whoever calls may not.
     Unauthorized = "unauthorized",
+    /// A row has waited too long for a destination that is paused or does not answer.
+    DestinationUnavailable = "destination-unavailable",
 }
 
 impl ErrorKind {

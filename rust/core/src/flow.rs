@@ -27,7 +27,6 @@
 use std::fmt;
 
 mod backlogs;
-mod call_times;
 mod channel;
 mod channel_config;
 mod channel_index;
@@ -40,9 +39,9 @@ mod credit_account;
 mod debloater;
 mod endowment;
 mod floating_pool;
-mod least_time;
 mod lines;
 mod listeners;
+mod outage;
 mod receiver_channel;
 mod receiver_gate;
 mod retry_line;
@@ -50,12 +49,13 @@ mod sender_channel;
 mod sender_queue;
 mod told_limits;
 
-pub(crate) use least_time::LeastTime;
+pub(crate) use outage::WaitBound;
 
 pub use channel_config::ChannelConfig;
 pub use channel_key::ChannelKey;
 pub use channel_metrics::{ChannelMetrics, ChannelReport, ChannelTotals};
 pub use channel_table::ChannelTable;
+pub(crate) use channel_table::Unserved;
 pub use debloater::{Debloater, DebloaterConfig};
 pub use floating_pool::FloatingPool;
 pub use listeners::ListenerId;

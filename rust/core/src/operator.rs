@@ -22,7 +22,7 @@ mod timers;
 
 pub use action::{
     Actions, AttemptId, Completion, Emitted, Failure, Handled, Invocation, NotCalled, Refusal,
-    Remark, Retry, TooLate,
+    Remark, Retry, TooLate, Unavailable,
 };
 pub use config::{Config, EndOfInput, FailurePolicy, HedgedAttempts, OutputMode};
 pub use metrics::{Levels, Metrics};
@@ -80,12 +80,14 @@ pub struct AsyncWaitOperator<E, R, F> {
     window: usize,
     /// Records that were admitted and wait for a permit, in the order in which they became ready:
     /// after a back-off, a restore, or the end of an earlier one of their key. A permit is theirs
-    /// before a new record is admitted. Some have timed out since.
+    /// before a new record is admitted.
     waiting: VecDeque<EntryId>,
     /// What comes due, by name.
     timers: Timers,
     /// Records in back-off.
     backing_off: usize,
+    /// When the destination of all records answered last; with channels each has its own.
+    answered_at: ProcessingTime,
     /// Completed records that were not emitted.
     completed: usize,
     /// Which calls are slow, and have another one beside them.
@@ -137,6 +139,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             waiting: VecDeque::new(),
             timers: Timers::new(),
             backing_off: 0,
+            answered_at: ProcessingTime::ZERO,
             completed: 0,
             last_failures: HashMap::default(),
             replay: VecDeque::new(),
@@ -188,7 +191,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
 
     /// Admits a record and starts its first attempt, unless an earlier record of its key is pending.
     ///
-    /// Its timeout starts `now`. `key` matters in key-ordered mode only.
+    /// Its timeout starts with its first attempt. `key` matters in key-ordered mode only.
     ///
     /// # Errors
     ///
@@ -321,10 +324,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             return Err(QueueFull { element: record, capacity: self.config.capacity });
         };
         let (channel, starts) = channels.admit_for(channel, price, may_start, now);
-        let mut in_flight = InFlight::new(record, starts, channel, self.timeout_nanos, now);
-        if !starts {
-            in_flight.since = ProcessingTime::from_nanos(channels.closed_nanos(channel, now));
-        }
+        let in_flight = InFlight::new(record, starts, channel, self.timeout_nanos, now);
         let admitted = self.admit(in_flight, starts, key, now);
         let (id, start) = admitted.map_err(|full| self.turn_away(full.element, starts))?;
         self.note_price(id, price, starts);
@@ -352,8 +352,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         QueueFull { element: refused.record, capacity: self.config.capacity }
     }
 
-    /// Puts a record into the queue and arms its timeout; with `starts` its permit is taken and it
-    /// is called.
+    /// Puts a record into the queue; with `starts` its permit is taken, its time runs, and it is
+    /// called.
     #[expect(clippy::inline_always, reason = "once per record, from two places")]
     #[inline(always)]
     fn admit(

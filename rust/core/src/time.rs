@@ -42,6 +42,11 @@ impl ProcessingTime {
         Self(self.0.saturating_add(nanos))
     }
 
+    /// Returns the point `nanos` earlier, or the origin.
+    pub(crate) const fn before_nanos(self, nanos: u64) -> Self {
+        Self(self.0.saturating_sub(nanos))
+    }
+
     /// Returns the nanoseconds passed since `earlier`, zero if that lies ahead.
     #[inline]
     pub const fn nanos_since(self, earlier: Self) -> u64 {

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A destination that never answers, beside one that does: what is not called, and when it is again.
+//! A destination that never answers, beside one that does: what is called, what ends without a call
+//! and when, and what follows when it is back.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{
-    AsyncWaitOperator, AttemptId, Completion, Config, FailurePolicy, OutputMode, Retry,
+    AsyncWaitOperator, AttemptId, Completion, Config, Failure, FailurePolicy, NotCalled,
+    OutputMode, Retry,
 };
 use sparkawait_core::policy::PolicyConfig;
 use sparkawait_core::time::ProcessingTime;
@@ -38,6 +40,8 @@ struct World {
     lives: usize,
     /// When the records came that were answered by the destination that had been dead.
     answered: Vec<u64>,
+    /// When the records came and left that were not called, and for how long they waited.
+    given_up: Vec<(u64, u64, Duration)>,
 }
 
 impl World {
@@ -57,9 +61,18 @@ impl World {
         });
         let keys = if mode == OutputMode::KeyOrdered { 7 } else { 0 };
         let operator = AsyncWaitOperator::new(config);
-        let calls = VecDeque::new();
-        let (dead_calls, lives, answered) = (0, 0, Vec::new());
-        Self { operator, millis: 0, channels, dead_until, keys, calls, dead_calls, lives, answered }
+        Self {
+            operator,
+            millis: 0,
+            channels,
+            dead_until,
+            keys,
+            calls: VecDeque::new(),
+            dead_calls: 0,
+            lives: 0,
+            answered: Vec::new(),
+            given_up: Vec::new(),
+        }
     }
 
     fn now(&self) -> ProcessingTime {
@@ -113,6 +126,10 @@ impl World {
                 match (emitted.outcome, is_dead) {
                     (Ok(()), true) => self.answered.push(came),
                     (Ok(()), false) => self.lives += 1,
+                    (Err(Failure::NotCalled(why)), true) => {
+                        let NotCalled::Unavailable(it) = why.0 else { unreachable!("{why:?}") };
+                        self.given_up.push((came, self.millis, it.waited));
+                    }
                     (Err(_), true) => {}
                     (Err(failure), false) => unreachable!("{failure:?} where all is well"),
                 }
@@ -140,7 +157,7 @@ fn a_dead_destination_is_called_anew_as_its_calls_end_and_no_more() {
 }
 
 #[test]
-fn without_channels_no_record_comes_in_whose_time_would_pass_while_it_waits() {
+fn without_channels_no_record_comes_in_that_would_wait() {
     let mut world = World::new(OutputMode::Unordered, false, 12_000);
 
     world.run(12_000, false);
@@ -153,13 +170,36 @@ fn without_channels_no_record_comes_in_whose_time_would_pass_while_it_waits() {
 }
 
 #[test]
-fn a_record_that_waited_for_its_key_is_a_probe_at_most() {
-    let mut world = World::new(OutputMode::KeyOrdered, true, u64::MAX);
+fn a_record_ends_when_it_has_waited_for_a_destination_that_was_silent_for_its_timeout() {
+    let mut world = World::new(OutputMode::Unordered, true, u64::MAX);
 
-    world.run(30_000, true);
+    world.run(14_000, true);
 
-    // One call for each key, which takes 5 s, and then one of that length at most at a time.
-    assert!(world.dead_calls <= 7 + 30 / 4, "{}", world.dead_calls);
+    // Silent from the first call on, so not there after 5 s; then a record waits for 5 s more.
+    let late = world.given_up.iter().filter(|(came, left, _)| *left != (came + 5_000).max(10_010));
+    assert_eq!(late.take(3).collect::<Vec<_>>(), Vec::<&(u64, u64, Duration)>::new());
+    let waited = |it: &(u64, u64, Duration)| it.2.as_millis() == u128::from(it.1 - it.0);
+    assert!(world.given_up.iter().all(waited), "it says for how long");
+    // All that came up to 9 s.
+    assert_eq!(world.given_up.len() + world.dead_calls, 9_001);
+}
+
+#[test]
+fn records_of_a_key_end_together_and_not_one_after_the_other() {
+    for channels in [true, false] {
+        let mut world = World::new(OutputMode::KeyOrdered, channels, u64::MAX);
+
+        world.run(29_900, true);
+
+        // One call for each of seven keys in 5 s, and another one as long as nobody knows it is dead.
+        assert_eq!(world.dead_calls, 7 * 6, "channels: {channels}");
+        let late = world
+            .given_up
+            .iter()
+            .filter(|(came, left, _)| *left > (came + 5_000).max(10_010) + 5_000);
+        assert_eq!(late.take(3).collect::<Vec<_>>(), Vec::<&(u64, u64, Duration)>::new());
+        assert!(!channels || world.given_up.len() > 19_000, "{}", world.given_up.len());
+    }
 }
 
 #[test]
@@ -167,14 +207,12 @@ fn a_destination_that_recovers_is_called_as_before() {
     for mode in [OutputMode::Unordered, OutputMode::KeyOrdered] {
         let mut world = World::new(mode, true, 12_000);
 
-        world.run(40_000, true);
+        world.run(60_000, true);
 
-        let answered = world.answered.iter().filter(|it| (30_000..39_900).contains(*it)).count();
-        assert_eq!(answered, 9_900, "{mode:?}");
-        if mode == OutputMode::Unordered {
-            let lost: Vec<u64> =
-                (12_000..30_000).filter(|it| !world.answered.contains(it)).collect();
-            assert!(lost.is_empty(), "came after it had recovered: {lost:?}");
-        }
+        let answered: HashSet<u64> = world.answered.iter().copied().collect();
+        let lost: Vec<u64> = (10_011..39_900).filter(|it| !answered.contains(it)).take(9).collect();
+        // The last calls that found it dead were made at 10 s, and ended at 15 s.
+        let most = if mode == OutputMode::KeyOrdered { 7 } else { 0 };
+        assert!(lost.len() <= most, "{mode:?}: {lost:?}");
     }
 }

@@ -13,8 +13,8 @@ use proptest::test_runner::FileFailurePersistence;
 use sparkawait_core::element::{StreamElement, Timestamp, Watermark};
 use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{
-    AsyncWaitOperator, AttemptId, Completion, Config, Emitted, EndOfInput, FailurePolicy,
-    OutputMode, Remark, Retry,
+    AsyncWaitOperator, AttemptId, Completion, Config, EndOfInput, FailurePolicy, OutputMode,
+    Remark, Retry,
 };
 use sparkawait_core::policy::{
     AdaptiveLimitConfig, CallSign, Gcra, PauseConfig, PolicyConfig, Price, Rate, RateLimitConfig,
@@ -23,7 +23,7 @@ use sparkawait_core::policy::{
 use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 use sparkawait_core::time::ProcessingTime;
 
-use support::held_model::{key_of, plain, plain_record, record};
+use support::held_model::{key_of, record};
 use support::operator_model::{Model, Operator};
 
 mod support;
@@ -234,7 +234,9 @@ fn configs() -> impl Strategy<Value = Config> {
     let on_failure =
         prop_oneof![3 => Just(FailurePolicy::Emit), 1 => Just(FailurePolicy::FailTask)];
     let at_end = select(vec![EndOfInput::LastAttempt, EndOfInput::KeepRetrying]);
-    let bounds = (prop::option::of(channels()), prop::option::of(budgets()), any::<bool>());
+    let max_wait = prop::option::weighted(0.3, (1_u64..60).prop_map(Duration::from_nanos));
+    let channels = prop::option::of(channels());
+    let bounds = (channels, prop::option::of(budgets()), any::<bool>(), max_wait);
     let rest = (any::<bool>(), any::<u64>(), on_failure, at_end, bounds);
     (shapes(), has_timeout, attempt_timeout, retry, rest).prop_map(
         |(shape, has_timeout, attempt_timeout, retry, rest)| Config {
@@ -250,6 +252,7 @@ fn configs() -> impl Strategy<Value = Config> {
             // Of channels it is a part of what bounds these.
             retry_budget: rest.4.1.filter(|_| rest.4.0.is_none()),
             is_repeatable: rest.4.2,
+            max_wait: rest.4.3,
             ..Config::new(shape.mode, shape.capacity)
         },
     )
@@ -384,8 +387,6 @@ impl Simulation {
 
     fn pop(&mut self) -> bool {
         let output = self.operator.pop_output();
-        let plain = |it: Emitted<_, _, _>| Emitted { outcome: it.outcome.map_err(plain), ..it };
-        let output = output.map(|element| element.map(plain));
         let value = match &output {
             Some(StreamElement::Record(emitted)) => Some(emitted.record.value),
             Some(StreamElement::Watermark(_)) | None => None,
@@ -410,8 +411,7 @@ impl Simulation {
 
     fn restore(&mut self, shape: &Shape, now: ProcessingTime) {
         let snapshot = self.operator.snapshot(self.model.now);
-        let held = snapshot.iter().cloned().map(|element| element.map(plain_record));
-        assert_eq!(held.collect::<Vec<_>>(), self.model.snapshot());
+        assert_eq!(snapshot, self.model.snapshot());
         let Shape { mode, capacity, max_concurrency, timeout } = *shape;
         let old = self.model.config.clone();
         let timeout = old.timeout.map(|_| timeout);
@@ -448,10 +448,6 @@ impl Simulation {
             } else if !self.operator.has_output() && !self.operator.is_finished() {
                 self.operator.poll_timeout().expect("something will happen");
                 self.run(&Op::AdvanceToTimeout);
-                if step > 100 {
-                    // Timeouts are short here, beside the second that a closed limit is forgiven.
-                    self.run(&Op::Advance(2_000_000_000));
-                }
                 self.run(&Op::HandleTime);
             }
         }

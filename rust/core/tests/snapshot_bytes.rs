@@ -13,8 +13,8 @@ use proptest::option;
 use proptest::prelude::*;
 use sparkawait_core::element::{StreamElement, StreamRecord, Timestamp, Watermark};
 use sparkawait_core::operator::{
-    Failure, Refusal, Snapshot, SnapshotRecord, SnapshotState, TooLate, decode_snapshot,
-    encode_snapshot,
+    Failure, NotCalled, Refusal, Snapshot, SnapshotRecord, SnapshotState, TooLate, Unavailable,
+    decode_snapshot, encode_snapshot,
 };
 
 type Bytes = Vec<u8>;
@@ -29,18 +29,21 @@ fn duration() -> impl Strategy<Value = Duration> {
 
 fn failures() -> impl Strategy<Value = Failure<Bytes>> {
     let last = || option::of(bytes());
-    let too_late = prop_oneof![
-        duration().prop_map(TooLate::Call),
-        (duration(), duration()).prop_map(|(delay, left)| TooLate::Retry { delay, left }),
+    let unavailable = (duration(), any::<bool>());
+    let reasons = prop_oneof![
+        (duration(), duration())
+            .prop_map(|(delay, left)| NotCalled::TooLate(TooLate::Retry { delay, left })),
+        duration().prop_map(|rest| NotCalled::Refused(Refusal::Paused(rest))),
+        unavailable.prop_map(|(waited, is_paused)| {
+            NotCalled::Unavailable(Unavailable { waited, is_paused })
+        }),
     ];
-    let refusal = duration().prop_map(Refusal::Paused);
     prop_oneof![
         bytes().prop_map(Failure::Function),
         bytes().prop_map(Failure::RetriesExhausted),
         last().prop_map(Failure::TimedOut),
         last().prop_map(Failure::AttemptTimedOut),
-        (too_late, last()).prop_map(|(reason, last)| Failure::too_late(reason, last)),
-        (refusal, last()).prop_map(|(reason, last)| Failure::refused(reason, last)),
+        (reasons, last()).prop_map(|(reason, last)| Failure::not_called(reason, last)),
     ]
 }
 

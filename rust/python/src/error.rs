@@ -10,7 +10,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::IntoPyDict;
 use sparkawait_arrow::{Error as ArrowError, Side};
 use sparkawait_core::ErrorKind;
-use sparkawait_task::error::{CallFailure, Cause, TaskError};
+use sparkawait_task::error::{CallFailure, Cause, TaskError, TimedOut};
 
 import_exception!(sparkawait.exceptions, AsyncFunctionError);
 import_exception!(sparkawait.exceptions, AsyncIOError);
@@ -70,7 +70,7 @@ pub(crate) fn to_exception(py: Python<'_>, error: &TaskError) -> PyErr {
             raised
         }
         TaskError::TimedOut { timed_out, .. } => {
-            let raised = timeout_exception(py, &message, timed_out.attempts, timed_out.status());
+            let raised = timeout_exception(py, &message, timed_out);
             let last = timed_out.last.as_ref().and_then(|failure| failure.cause.as_ref());
             raised.set_cause(py, exception_of(py, last));
             raised
@@ -120,14 +120,10 @@ pub(crate) fn row_exception(
 }
 
 /// Returns the exception for a row whose time has passed.
-pub(crate) fn timeout_exception(
-    py: Python<'_>,
-    message: &str,
-    attempts: u32,
-    status: Option<u16>,
-) -> PyErr {
+pub(crate) fn timeout_exception(py: Python<'_>, message: &str, timed_out: &TimedOut) -> PyErr {
     let class = py.get_type::<ElementTimeoutError>();
-    with_attempts(py, &class, message, ErrorKind::ElementTimedOut, attempts, status)
+    let (attempts, status) = (timed_out.attempts, timed_out.status());
+    with_attempts(py, &class, message, timed_out.kind(), attempts, status)
 }
 
 /// Describes an exception of the user's function.

@@ -38,6 +38,7 @@ struct Settings {
     max_concurrency: i64,
     timeout: Option<f64>,
     attempt_timeout: Option<f64>,
+    max_wait: Option<f64>,
     retry: Option<RetryArguments>,
     asks_on_timeout: bool,
 }
@@ -140,6 +141,7 @@ impl State {
                         let name = match reason {
                             NotCalled::TooLate(_) => "timed out",
                             NotCalled::Refused(_) => "refused",
+                            NotCalled::Unavailable(_) => "unavailable",
                         };
                         (name, last.unwrap_or(NO_TOKEN))
                     }
@@ -190,6 +192,7 @@ fn to_config(settings: &Settings) -> PyResult<Config> {
     config.max_concurrency = to_capacity("max_concurrency", settings.max_concurrency)?;
     config.timeout = to_timeout("timeout", settings.timeout)?;
     config.attempt_timeout = to_timeout("attempt_timeout", settings.attempt_timeout)?;
+    config.max_wait = to_timeout("max_wait", settings.max_wait)?;
     config.retry = to_retry(settings.retry.as_ref())?;
     config.asks_on_timeout = settings.asks_on_timeout;
     Ok(config)

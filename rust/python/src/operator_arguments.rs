@@ -46,6 +46,7 @@ pub(crate) struct OperatorArguments {
     max_concurrency: i64,
     timeout: Option<f64>,
     attempt_timeout: Option<f64>,
+    max_wait: Option<f64>,
     announces_starts: bool,
     not_repeated: Option<String>,
     retry: Option<RetryArguments>,
@@ -167,6 +168,7 @@ impl OperatorArguments {
         operator.max_concurrency = to_capacity("max_concurrency", self.max_concurrency)?;
         operator.timeout = to_timeout("timeout", self.timeout)?;
         operator.attempt_timeout = to_timeout("attempt_timeout", self.attempt_timeout)?;
+        operator.max_wait = to_timeout("max_wait", self.max_wait)?;
         operator.is_repeatable = self.not_repeated.is_none();
         operator.retry = to_retry(self.retry.as_ref())?;
         operator.retry_budget =

@@ -213,6 +213,7 @@ fn call_config(
     operator.seed = seed;
     operator.timeout = calls.timeout.map(nanos);
     operator.attempt_timeout = calls.attempt_timeout.map(nanos);
+    operator.max_wait = calls.max_wait.map(nanos);
     operator.is_repeatable = calls.is_repeatable;
     operator.asks_on_timeout = calls.asks_on_timeout;
     operator.retry = calls.retry.map(|it| {

@@ -21,7 +21,7 @@ mod site;
 use budget::Budget;
 pub use cache::{Cache, Source};
 use held::Held;
-use site::{AskedPause, Flying, asks_for_retry, is_failure, outcome_of};
+use site::{AskedPause, Flying, asks_for_retry, is_failure, is_reply, outcome_of};
 pub use site::{Outcome, Row, Site, State, Why};
 
 /// A row as it came to an operator.
@@ -299,6 +299,7 @@ impl Model {
             return;
         }
         let Some(row) = here.rows.get_mut(&id) else { return };
+        here.in_the_mail.extend(is_reply(said).then_some((row.channel, now)));
         row.live -= 1;
         if let Some(budget) = &mut here.budget {
             let channel = row.channel.filter(|_| here.plan.channels.is_some());
@@ -431,7 +432,7 @@ impl Model {
                     // passed in a task that is lost.
                     let is_known = matches!(known, State::Done(_)) && seen.is_vague;
                     let was_late = seen.first_call.is_none() && seen.attempts == 0 || is_known;
-                    let ages = here.plan.timeout.is_some();
+                    let ages = here.plan.timeout.or(here.plan.max_wait).is_some();
                     let may = here.may_time_out(&seen, now) || has_parts && was_late && ages;
                     let may = may && here.plan.on_error != Failing::Drop;
                     let row = here.rows.get_mut(&id).expect("it was there");
@@ -463,6 +464,7 @@ impl Model {
         let is_ending = self.is_ending;
         for (site, here) in self.sites.iter_mut().enumerate() {
             here.learn_pauses();
+            here.learn_replies();
             here.learn_costs(now);
             here.limits.have_settled();
             here.held.iter_mut().for_each(Held::take);
@@ -494,7 +496,7 @@ impl Model {
                     return outlived("no call outlives attempt_timeout", call.started, bound);
                 }
                 if let (Some(bound), Some(first)) = (here.plan.timeout, row.first_call)
-                    && first + bound <= now
+                    && first + bound + row.stood <= now
                 {
                     return outlived("no call outlives the timeout of its row", first, bound);
                 }
@@ -516,6 +518,10 @@ impl Model {
             here.flying.clear();
             here.limits = Limits::new(&here.plan.own_limits());
             here.told.clear();
+            here.begun_at = now;
+            here.replied_at.clear();
+            here.in_the_mail.clear();
+            here.gone_until.clear();
             here.owed.clear();
             here.heard.clear();
             here.paused.clear();
@@ -533,7 +539,9 @@ impl Model {
                 row.interrupt(now);
                 let may_be_called = !row.is_done() || row.is_vague;
                 if may_be_called && RULES.restored_has_all_time {
-                    (row.at, row.first_call, row.is_restored) = (now, None, true);
+                    // In a back-off it begins at once.
+                    let was_called = row.attempts > 0;
+                    (row.at, row.first_call, row.stood) = (now, was_called.then_some(now), 0);
                 }
             }
         }

@@ -4,21 +4,6 @@
 //! Nothing here says how the operator does it. [`model`](crate::model) reads this table and holds what
 //! it sees of a task against it.
 
-/// What a row waits for that was never called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// A slot of `capacity`, a permit of `max_concurrency`.
-    Slot,
-    /// An earlier row of its key.
-    Key,
-    /// A credit of its channel.
-    Channel,
-    /// A limit in time, or a pause that its destination asked for.
-    Limit,
-    /// A permit, after it was restored: it was admitted before.
-    Restored,
-}
-
 /// What a call said, or what was done to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
@@ -51,8 +36,17 @@ pub enum Next {
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "a table")]
 pub struct Rules {
-    /// Whether the `timeout` of a row runs while it waits for its first call.
-    pub ages_in: &'static [(Wait, bool)],
+    /// The `timeout` of a row begins with its first call; before it nothing that it waits in line for
+    /// counts: a slot, a permit, a credit, a limit in time, an earlier row of its key, and after a
+    /// restore its turn.
+    pub time_begins_with_the_first_call: bool,
+    /// Neither does the wait of a further attempt for its turn, once its back-off is over.
+    pub time_stands_in_line: bool,
+    /// A row that waits for a destination which is paused, or has not replied for `timeout`, ends after
+    /// `max_wait`.
+    pub patience_ends: bool,
+    /// A pause that a destination asks for counts for that only if there is a `max_wait`.
+    pub asked_pause_counts_if_bounded: bool,
     /// What follows the end of the last call of a row: with another attempt left, and without.
     pub after: &'static [(Ended, Next, Next)],
     /// A row in back-off holds a permit of `max_concurrency`.
@@ -89,13 +83,10 @@ pub struct Rules {
 
 /// Those of today.
 pub const RULES: Rules = Rules {
-    ages_in: &[
-        (Wait::Slot, false),
-        (Wait::Key, true),
-        (Wait::Channel, true),
-        (Wait::Limit, false),
-        (Wait::Restored, true),
-    ],
+    time_begins_with_the_first_call: true,
+    time_stands_in_line: true,
+    patience_ends: true,
+    asked_pause_counts_if_bounded: true,
     after: &[
         (Ended::Answered, Next::Results, Next::Results),
         (Ended::Failed, Next::Failure, Next::Failure),
@@ -121,11 +112,6 @@ pub const RULES: Rules = Rules {
 };
 
 impl Rules {
-    /// Returns whether a row ages while it waits for that.
-    pub fn ages(&self, wait: Wait) -> bool {
-        self.ages_in.iter().any(|(it, ages)| *it == wait && *ages)
-    }
-
     /// Returns what follows.
     pub fn next(&self, ended: Ended, can_retry: bool) -> Next {
         let found = self.after.iter().find(|it| it.0 == ended);

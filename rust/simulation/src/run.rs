@@ -368,7 +368,9 @@ fn check_captured(
                 (Some(Outcome::Failed(why)), Some((kind, attempts))) => {
                     let kinds: &[&str] = match why {
                         Why::Function => &["user-function-failed", "retries-exhausted"],
-                        Why::Time => &["element-timed-out", "destination-paused"],
+                        Why::Time => {
+                            &["element-timed-out", "destination-paused", "destination-unavailable"]
+                        }
                         Why::Several => &["result-schema-mismatch"],
                     };
                     // One that began when its time had passed already was not made; what the function

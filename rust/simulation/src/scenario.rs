@@ -12,11 +12,11 @@ mod numbers;
 
 pub use bytes::BytesPlan;
 pub use calls::{
-    CachePlan, CallPlan, ChannelsPlan, Failing, HedgePlan, PausePlan, RetryPlan, Script,
+    CachePlan, CallPlan, ChannelsPlan, Failing, HedgePlan, PausePlan, RetryPlan, Script, StallPlan,
 };
 pub use limits::{Cut, LimitPlan, OthersPlan, RequestsPlan};
 
-use numbers::{COUNTS, MICRO, MILLI, SECOND, maybe, pick};
+use numbers::{COUNTS, MICRO, MILLI, SECOND, TIMES, maybe, pick};
 
 /// A task and its world. Plain data, so that it can be made smaller and kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -146,6 +146,7 @@ impl Scenario {
         drawn.draw_requests(seed);
         drawn.draw_others(seed);
         drawn.draw_bytes(seed);
+        drawn.draw_absences(seed);
         drawn.sound()
     }
 
@@ -180,6 +181,15 @@ impl Scenario {
         }
     }
 
+    /// Draws for how long rows wait for destinations that are not there, and which ones are not.
+    fn draw_absences(&mut self, seed: u64) {
+        let random = &mut Random(seed.wrapping_mul(0x5851_F42D_4C95_7F2D) ^ 0x6162_7365);
+        for plan in self.calls_mut() {
+            plan.max_wait = maybe(random, 25, |random| pick(random, &TIMES[2..]));
+            plan.stall = maybe(random, 15, StallPlan::draw);
+        }
+    }
+
     fn calls_mut(&mut self) -> impl Iterator<Item = &mut CallPlan> {
         self.operators.iter_mut().flat_map(|it| &mut it.calls)
     }
@@ -208,7 +218,8 @@ impl Scenario {
             }
             let is_bounded = plan.timeout.is_some() || plan.attempt_timeout.is_some();
             if !is_bounded {
-                plan.script.never = 0;
+                // What is not answered would not end.
+                (plan.script.never, plan.stall) = (0, None);
             }
             if plan.limits.is_empty() {
                 plan.others = None;

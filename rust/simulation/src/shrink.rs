@@ -105,6 +105,8 @@ const CALL_CHANGES: &[fn(&mut CallPlan)] = &[
     |it| it.limits.clear(),
     |it| it.limits.truncate(1),
     |it| it.pause = None,
+    |it| it.stall = None,
+    |it| it.max_wait = None,
     |it| it.adaptive_limit = None,
     |it| it.adaptive_rate = false,
     |it| it.retry_budget = None,

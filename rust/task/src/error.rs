@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::{Failure, Refusal, TooLate};
+use sparkawait_core::operator::{Failure, Refusal, TooLate, Unavailable};
 
 /// A cause that came from outside and is handed back as it was.
 pub type Cause = Arc<dyn StdError + Send + Sync>;
@@ -200,9 +200,21 @@ pub enum TimeLimit {
     Attempt,
     /// `timeout`, of which too little was left for another attempt.
     TooLate(TooLate),
+    /// `max_wait`, for a destination that is not there.
+    Unavailable(Unavailable),
 }
 
 impl TimedOut {
+    /// Returns the stable code.
+    pub const fn kind(&self) -> ErrorKind {
+        match self.limit {
+            TimeLimit::Unavailable(_) => ErrorKind::DestinationUnavailable,
+            TimeLimit::Row | TimeLimit::Attempt | TimeLimit::TooLate(_) => {
+                ErrorKind::ElementTimedOut
+            }
+        }
+    }
+
     /// Says so for the error column, which may quote what the function raised.
     pub fn message(&self) -> String {
         self.text(|failure| &failure.message)
@@ -223,10 +235,15 @@ impl TimedOut {
         let mut text = match self.limit {
             TimeLimit::Row => format!("timed out after {after:?} and {attempts}"),
             TimeLimit::Attempt => format!("the last of {attempts} took longer than {after:?}"),
-            TimeLimit::TooLate(TooLate::Call(takes)) => format!(
-                "timed out after {after:?} and {attempts}; it was not called when less was left than \
-                 the {takes:?} that half of the last calls took"
-            ),
+            TimeLimit::Unavailable(Unavailable { waited, is_paused }) => {
+                let waited = whole_millis(waited);
+                let state = if is_paused {
+                    "is paused".to_owned()
+                } else {
+                    format!("has not answered for {after:?} or more")
+                };
+                format!("waited {waited:?} for its destination, which {state}, after {attempts}")
+            }
             TimeLimit::TooLate(TooLate::Retry { delay, left }) => format!(
                 "timed out after {attempts}: {left:?} of {after:?} are left, and the next one would \
                  begin in {delay:?}"
@@ -246,6 +263,9 @@ impl TimedOut {
     const fn way_out(&self) -> &'static str {
         match self.limit {
             TimeLimit::Row | TimeLimit::TooLate(_) => "raise `timeout` or give `on_timeout`",
+            TimeLimit::Unavailable(_) => {
+                "look at the destination; raise `max_wait` to wait longer, or give `on_timeout`"
+            }
             TimeLimit::Attempt => "raise `attempt_timeout`",
         }
     }
@@ -265,6 +285,33 @@ fn whole_millis(duration: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_row_that_waited_in_vain_tells_for_what_and_for_how_long() {
+        let timed_out = |is_paused, attempts| TimedOut {
+            limit: TimeLimit::Unavailable(Unavailable {
+                waited: Duration::from_nanos(11_998_907_724),
+                is_paused,
+            }),
+            after: Duration::from_secs(7),
+            attempts,
+            not_repeated: None,
+            last: None,
+        };
+
+        let silent = timed_out(false, 0);
+
+        assert_eq!(silent.kind(), ErrorKind::DestinationUnavailable);
+        assert_eq!(
+            silent.summary(),
+            "waited 11.999s for its destination, which has not answered for 7s or more, after 0 \
+             attempts"
+        );
+        assert_eq!(
+            timed_out(true, 1).summary(),
+            "waited 11.999s for its destination, which is paused, after 1 attempt"
+        );
+    }
 
     #[test]
     fn a_refused_call_tells_why_and_what_failed_before() {

@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use super::backlogs::{Backlog, Backlogs};
-use super::call_times::CallTimes;
 use super::channel_metrics::{ChannelMetrics, ChannelTotals};
 use super::credit_account::CreditAccount;
 use super::floating_pool::FloatingPool;
-use super::least_time::{LeastTime, Side};
+use super::outage::Outage;
 use crate::element::Key;
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
@@ -54,18 +53,16 @@ pub(super) struct Channel {
     pub(super) chosen: Option<EntryId>,
     /// Records that wait: for a credit, for their key, for the end of a back-off.
     pub(super) pending: u32,
-    /// Those of them that wait for a credit; its account asks for as many, unless they are late.
+    /// Those of them that wait for a credit; its account asks for as many, unless it is held.
     pub(super) waiting: u32,
-    /// Whether none of them could be answered in time, so that none asks for a credit.
-    pub(super) is_late: bool,
     /// Whether its policies let none of them start before some time, so that none asks for a credit.
     pub(super) is_held: bool,
     /// For how long at least what waits is to fail instead, if it is.
     pub(super) refuses_for: Option<Duration>,
     /// Whether its policies have set its limit to less than before, and not to more since.
     pub(super) is_shrinking: bool,
-    /// How long its calls took.
-    pub(super) times: CallTimes,
+    /// Whether its destination is there.
+    pub(super) outage: Outage,
     /// Since when something waits for a credit.
     pub(super) starved_since: ProcessingTime,
     /// Time before that during which something waited for a credit.
@@ -94,11 +91,10 @@ impl Channel {
             chosen: None,
             pending: 0,
             waiting: 0,
-            is_late: false,
             is_held: false,
             refuses_for: None,
             is_shrinking: false,
-            times: CallTimes::new(),
+            outage: Outage::NONE,
             starved_since: ProcessingTime::ZERO,
             starved: Duration::ZERO,
         }
@@ -128,54 +124,29 @@ impl Channel {
         account.required() > 0 && account.free() > 0 && account.in_use() < account.limit()
     }
 
-    /// Removes the record that is called next, unless none of them would be answered in time.
-    ///
-    /// `left` tells how many nanoseconds a record has left, and nothing of one that waits no longer.
-    pub(super) fn next(
-        &mut self,
-        nodes: &mut Backlogs,
-        least: LeastTime,
-        left: &mut impl FnMut(EntryId) -> Option<u64>,
-    ) -> Option<EntryId> {
-        let is_alone = self.account.in_use() == 0;
-        let (retries, first_calls) = (&mut self.retries, &mut self.first_calls);
-        least.next(&mut self.times, is_alone, |side, least| match side {
-            Side::Foremost if nodes.line(retries).has_any(left) => {
-                nodes.line(retries).take_oldest(least, left)
-            }
-            Side::Foremost => nodes.line(first_calls).take_oldest(least, left),
-            Side::Oldest => {
-                let retry = nodes.line(retries).take_oldest(least, left);
-                retry.or_else(|| nodes.line(first_calls).take_oldest(least, left))
-            }
-            Side::First => {
-                let retry = nodes.line(retries).take_first(least, left);
-                retry.or_else(|| nodes.line(first_calls).take_first(least, left))
-            }
-            Side::Newest => {
-                let first_call = nodes.line(first_calls).take_newest(least, left);
-                first_call.or_else(|| nodes.line(retries).take_newest(least, left))
-            }
-        })
+    /// Counts a record that rests.
+    pub(super) const fn rest_one(&mut self, now: ProcessingTime) {
+        if self.resting == 0 {
+            self.outage.begin(now);
+        }
+        self.resting += 1;
+    }
+
+    /// Notes that a call was begun.
+    #[inline]
+    pub(super) const fn note_begun(&mut self, now: ProcessingTime) {
+        if self.resting > 0 && self.account.in_use() == 1 {
+            self.outage.note_first(now);
+        }
     }
 
     /// Counts the records that wait for a credit.
     pub(super) fn set_waiting(&mut self, waiting: u32) {
         self.waiting = waiting;
-        self.set_late(false);
-    }
-
-    /// Sets whether no record asks for a credit although some wait.
-    pub(super) fn set_late(&mut self, is_late: bool) {
-        if self.is_late != is_late {
-            self.is_late = is_late;
-            // So that the end of each call has a look at those that wait.
-            self.account.park(is_late);
-        }
         self.settle_required();
     }
 
-    /// Returns the record that is likely to be called next.
+    /// Returns the record that is called next: retries go first.
     pub(super) fn foremost(&self, nodes: &Backlogs) -> Option<EntryId> {
         let first = || nodes.first(self.retries).or_else(|| nodes.first(self.first_calls));
         self.chosen.or_else(first)
@@ -188,29 +159,31 @@ impl Channel {
     }
 
     fn settle_required(&mut self) {
-        let asks = !self.is_late && !self.is_held;
-        self.account.set_required(if asks { self.waiting } else { 0 });
+        self.account.set_required(if self.is_held { 0 } else { self.waiting });
     }
 
-    /// Drops records at the front that wait no longer, so that they do not pile up.
-    pub(super) fn prune(
-        &mut self,
-        nodes: &mut Backlogs,
-        is_live: &mut impl FnMut(EntryId) -> bool,
-    ) {
-        self.chosen = self.chosen.filter(|it| is_live(*it));
-        for line in [&mut self.retries, &mut self.first_calls] {
-            while nodes.first(*line).is_some_and(|entry| !is_live(entry)) {
-                nodes.pop(line);
-            }
-        }
-    }
-
-    /// Removes the record that is likely to be called next.
+    /// Removes the record that is called next.
     pub(super) fn take_foremost(&mut self, nodes: &mut Backlogs) -> Option<EntryId> {
         let (retries, first_calls) = (&mut self.retries, &mut self.first_calls);
         let chosen = self.chosen.take();
         chosen.or_else(|| nodes.pop(retries)).or_else(|| nodes.pop(first_calls))
+    }
+
+    /// Returns those in front: of each line the record that waits longest.
+    pub(super) fn fronts(&self, nodes: &Backlogs) -> impl Iterator<Item = EntryId> + use<> {
+        let fronts = [self.chosen, nodes.first(self.retries), nodes.first(self.first_calls)];
+        fronts.into_iter().flatten()
+    }
+
+    /// Removes one of these.
+    pub(super) fn take_front(&mut self, nodes: &mut Backlogs, entry: EntryId) {
+        if self.chosen == Some(entry) {
+            self.chosen = None;
+        } else if nodes.first(self.retries) == Some(entry) {
+            nodes.pop(&mut self.retries);
+        } else {
+            nodes.pop(&mut self.first_calls);
+        }
     }
 
     /// Counts one record less that waits for a credit.

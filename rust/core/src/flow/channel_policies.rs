@@ -13,7 +13,7 @@ use crate::element::Key;
 use crate::key_hasher::KeyHasher;
 use crate::policy::{
     CallPolicy, ChannelPolicy, Charge, Costs, EndedCall, LimitMetrics, OpenRequest, PermitSources,
-    PolicyConfig, RateGate, RateLimits, RetryBudget, record_costs, request_costs, usual_costs,
+    PolicyConfig, RateLimits, RetryBudget, record_costs, request_costs,
 };
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
@@ -62,24 +62,13 @@ struct Policed {
     retries: Option<Box<RetryLine>>,
     /// Calls that could start at the time of the last verdict, one after the other.
     starts: u32,
-    closed: Closed,
     request: OpenRequest,
-}
-
-/// For how long a channel and what it shares with others let nothing start.
-#[derive(Clone, Copy, Debug)]
-struct Closed {
-    /// Nanoseconds up to the last call that started or ended.
-    total: u64,
-    /// Those that the channel and the gate had counted by then.
-    own: u64,
-    shared: u64,
 }
 
 /// Limits in time that all channels share.
 #[derive(Debug)]
 struct Gate {
-    gate: RateGate,
+    limits: RateLimits,
     /// Until when nothing may start, if something is to.
     held_until: Option<ProcessingTime>,
 }
@@ -95,6 +84,8 @@ pub(super) struct Verdict {
     pub(super) is_watching: bool,
     /// For how long at least records fail instead of waiting, if they do.
     pub(super) refuses_for: Option<Duration>,
+    /// Since when it is paused, as far as that counts for records that wait.
+    pub(super) paused_since: Option<ProcessingTime>,
 }
 
 impl ChannelPolicies {
@@ -128,9 +119,8 @@ impl ChannelPolicies {
             !is_single && !it.is_per_channel
         });
         let usual = record_costs(&config.rate_limits);
-        let asked = usual_costs(&config.rate_limits);
         let has_gate = !shared.is_empty();
-        let gate = || Gate { gate: RateGate::new(shared, asked), held_until: None };
+        let gate = || Gate { limits: shared, held_until: None };
         Box::new(Self {
             sources,
             usual,
@@ -161,11 +151,10 @@ impl ChannelPolicies {
             |it| it.is_per_channel || !has_gate,
         );
         let policy = ChannelPolicy::with_limits(&self.config, limits, now);
-        let closed = Closed { total: 0, own: 0, shared: self.shared_closed(now) };
         let budget = self.config.retry_budget.map(|it| RetryBudget::new(it, now));
         let retries = budget.map(|it| Box::new(RetryLine::new(it)));
         let request = OpenRequest::default();
-        let policed = Policed { policy, held_until: None, retries, starts: 1, closed, request };
+        let policed = Policed { policy, held_until: None, retries, starts: 1, request };
         match self.channels.get_mut(id.0 as usize) {
             Some(known) => {
                 // Nobody who waited there does still, or it would not begin anew.
@@ -192,9 +181,8 @@ impl ChannelPolicies {
         }
         self.note_request(id, entry, costs, now);
         self.metrics.count(&costs);
-        self.count_closed(id, now);
         if let Some(gate) = &mut self.gate {
-            gate.gate.on_start(now, &costs);
+            gate.limits.on_start(now, &costs);
         }
         if let Some(it) = self.channels.get_mut(id.0 as usize) {
             it.policy.on_start(now, &costs);
@@ -204,16 +192,15 @@ impl ChannelPolicies {
     /// Tells of a call that ended, and then of what its reply says of limits.
     pub(super) fn on_end(&mut self, id: ChannelId, entry: EntryId, call: &EndedCall) {
         self.metrics.correct(&call.charged, &call.cost);
-        self.count_closed(id, call.ended);
         if let Some(gate) = &mut self.gate {
-            gate.gate.settle(&call.charged, &call.cost, call.ended);
+            gate.limits.settle(&call.charged, &call.cost);
         }
         if let Some(it) = self.channels.get_mut(id.0 as usize) {
             it.policy.on_end(call);
         }
         for ToldLimit { left, is_of_channel } in self.told.take(entry) {
             if let Some(gate) = self.gate.as_mut().filter(|_| !is_of_channel) {
-                gate.gate.tell(&left, call.started, call.ended);
+                gate.limits.tell(&left, call.started, call.ended);
             }
             if let Some(it) = self.channels.get_mut(id.0 as usize) {
                 it.policy.tell(&left, call.started, call.ended);
@@ -242,6 +229,7 @@ impl ChannelPolicies {
         id: ChannelId,
         costs: &Costs,
         is_awaited: bool,
+        counts_asked: bool,
         now: ProcessingTime,
     ) -> Verdict {
         self.now = now;
@@ -251,6 +239,7 @@ impl ChannelPolicies {
                 held_until: None,
                 is_watching: false,
                 refuses_for: None,
+                paused_since: None,
             };
         };
         let policy = &mut policed.policy;
@@ -266,7 +255,13 @@ impl ChannelPolicies {
             policed.starts = policed.starts.min(policed.request.places(now).max(1));
         }
         let held_until = (ready_at > now).then_some(ready_at);
-        Verdict { window, held_until, is_watching, refuses_for: policy.refuses_for(now) }
+        Verdict {
+            window,
+            held_until,
+            is_watching,
+            refuses_for: policy.refuses_for(now),
+            paused_since: policy.paused_since(counts_asked, now),
+        }
     }
 
     /// Asks for what a call of a channel costs, where others may take it meanwhile.
@@ -295,7 +290,7 @@ impl ChannelPolicies {
     /// Returns whether a call that costs as much passes the limits that channels share, whoever
     /// waits for them.
     pub(super) fn is_free(&self, costs: &Costs) -> bool {
-        self.gate.as_ref().is_none_or(|it| it.gate.is_free(costs))
+        self.gate.as_ref().is_none_or(|it| it.limits.is_free(costs))
     }
 
     /// Returns whether records of some channels may go along with a request that was paid for.
@@ -316,8 +311,9 @@ impl ChannelPolicies {
         now: ProcessingTime,
     ) -> Option<ProcessingTime> {
         // Others may wait for what this call does not need.
-        let gate = self.gate.as_mut().filter(|it| !it.gate.is_free(costs))?;
-        let ready_at = gate.gate.ask(costs, now);
+        let gate = self.gate.as_mut().filter(|it| !it.limits.is_free(costs))?;
+        gate.limits.prepare(now, costs);
+        let ready_at = gate.limits.ready_at(now, costs);
         let was_shut = gate.held_until.is_some();
         gate.held_until = (ready_at > now).then_some(ready_at);
         let held_until = gate.held_until;
@@ -335,27 +331,6 @@ impl ChannelPolicies {
         if gate.held_until.is_some_and(|it| it <= now) {
             gate.held_until = None;
             self.note_wait(now);
-        }
-    }
-
-    /// Returns for how many nanoseconds limits in time have let nothing start in a channel.
-    pub(super) fn closed_nanos(&self, id: ChannelId, now: ProcessingTime) -> u64 {
-        let Some(policed) = self.channels.get(id.0 as usize) else { return 0 };
-        let Closed { total, own, shared } = policed.closed;
-        let own = policed.policy.closed_nanos(now).saturating_sub(own);
-        // Mostly one of them is what all wait for.
-        total + own.max(self.shared_closed(now).saturating_sub(shared))
-    }
-
-    fn shared_closed(&self, now: ProcessingTime) -> u64 {
-        self.gate.as_ref().map_or(0, |it| it.gate.closed_nanos(now))
-    }
-
-    /// Counts up to now, before something changes.
-    fn count_closed(&mut self, id: ChannelId, now: ProcessingTime) {
-        let (total, shared) = (self.closed_nanos(id, now), self.shared_closed(now));
-        if let Some(it) = self.channels.get_mut(id.0 as usize) {
-            it.closed = Closed { total, own: it.policy.closed_nanos(now), shared };
         }
     }
 

@@ -14,11 +14,12 @@ use super::channel_policies::ChannelPolicies;
 use super::channel_slab::ChannelSlab;
 use super::endowment::Endowment;
 use super::floating_pool::FloatingPool;
-use super::least_time::LeastTime;
+use super::outage::WaitBound;
 use crate::element::Key;
 use crate::policy::{Costs, PermitSources, Price};
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
+use crate::timer::DelayedRetries;
 
 /// Idle channels that are remembered, beyond as many as are active.
 ///
@@ -69,7 +70,12 @@ pub struct ChannelTable {
     endowment: Endowment,
     /// Channels that have something waiting and a credit for it, each once.
     ready: VecDeque<ChannelId>,
-    /// Channels whose records fail instead of waiting.
+    /// For how long records wait for a destination that is not there; `None`: for ever.
+    wait_bound: Option<WaitBound>,
+    /// When channels are looked at whose destination may not be there; entries of others are dropped
+    /// lazily.
+    looks: DelayedRetries<ChannelId>,
+    /// Channels whose records may have to fail instead of waiting.
     refusing: Vec<ChannelId>,
     nodes: Backlogs,
     /// Channels that may be known before it is looked for idle ones.
@@ -107,6 +113,8 @@ impl ChannelTable {
             borrowers: Vec::new(),
             endowment: Endowment::new(max_concurrency - config.floating),
             ready: VecDeque::new(),
+            wait_bound: None,
+            looks: DelayedRetries::new(),
             refusing: Vec::new(),
             nodes: Backlogs::new(),
             known_until_search: REMEMBERED,
@@ -149,7 +157,12 @@ impl ChannelTable {
     #[inline]
     pub fn start_at_once(&mut self, key: Option<Key>, now: ProcessingTime) -> Option<ChannelId> {
         let id = self.look_up(key, now);
-        self.channels[id].account.use_spare().then_some(id)
+        let channel = &mut self.channels[id];
+        if !channel.account.use_spare() {
+            return None;
+        }
+        channel.note_begun(now);
+        Some(id)
     }
 
     /// Counts a new record to its channel, which appears if need be.
@@ -177,10 +190,11 @@ impl ChannelTable {
         let id = self.look_up(key, now);
         let channel = &mut self.channels[id];
         if starts && channel.account.use_spare() {
+            channel.note_begun(now);
             return (id, true);
         }
         let was_idle = channel.is_idle();
-        channel.resting += 1;
+        channel.rest_one(now);
         if was_idle {
             channel.account.park(false);
             if self.policies.is_some() {
@@ -315,11 +329,28 @@ impl ChannelTable {
         channel.pending -= 1;
     }
 
-    /// Lets a record wait for a credit, a retry ahead of those that were never called.
-    pub fn wait(&mut self, id: ChannelId, entry: EntryId, is_retry: bool, now: ProcessingTime) {
+    /// Lets a record wait for a credit, a retry ahead of those that were never called. It has waited
+    /// since `since`, be it for an earlier one of its key.
+    pub fn wait(
+        &mut self,
+        id: ChannelId,
+        entry: EntryId,
+        is_retry: bool,
+        since: ProcessingTime,
+        now: ProcessingTime,
+    ) {
+        // One that has waited too long is in front, so that all those behind it in the line of its
+        // key end with it, and not one after the other.
+        let is_over = self.has_waited_too_long(id, since, now);
         let channel = &mut self.channels[id];
         let line = if is_retry { &mut channel.retries } else { &mut channel.first_calls };
-        self.nodes.push(line, entry);
+        if is_over {
+            self.nodes.push_front(line, entry);
+            self.look_at(id);
+        } else {
+            self.nodes.push(line, entry);
+        }
+        let channel = &mut self.channels[id];
         channel.is_settled = false;
         if channel.waiting == 0 {
             channel.starved_since = now;
@@ -328,6 +359,7 @@ impl ChannelTable {
         if self.policies.is_some() {
             self.consult(id, now);
         }
+        self.watch_outage(id, now);
         self.ask(id);
     }
 
@@ -347,81 +379,48 @@ impl ChannelTable {
         }
     }
 
-    /// Returns whether `next_start` or `next_refused` may return a record.
+    /// Returns whether `next_start` or `next_unserved` may return a record.
     #[inline]
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty() || !self.refusing.is_empty()
     }
 
     /// Takes the next record whose call starts now: it rests no longer, its credit is in use.
-    ///
-    /// `left` tells how many nanoseconds a record has left in whose channel limits in time have let
-    /// nothing start for so many, and nothing of one that waits no longer, which is passed over. A
-    /// channel none of whose records would be answered within that gives its credits to others until
-    /// one of its calls ends, or another record comes.
-    pub(crate) fn next_start(
-        &mut self,
-        least: LeastTime,
-        mut left: impl FnMut(EntryId, u64) -> Option<u64>,
-    ) -> Option<EntryId> {
+    pub(crate) fn next_start(&mut self, now: ProcessingTime) -> Option<EntryId> {
         // Channels in front that wait for the limits that all share, or behind one that does.
         let mut waiting = 0;
         while let Some(id) =
             if waiting == 0 { self.ready.pop_front() } else { self.ready.remove(waiting) }
         {
-            let closed = self.closed_nanos(id, least.now);
-            let mut left = |entry| left(entry, closed);
             let channel = &mut self.channels[id];
             channel.is_ready = false;
             if !channel.may_start() {
                 continue;
             }
-            let chosen = channel.chosen.take().filter(|it| left(*it).is_some());
-            let next = chosen.or_else(|| channel.next(&mut self.nodes, least, &mut left));
-            let Some(entry) = next else {
-                channel.set_late(true);
-                channel.account.give_back_free(&mut self.pool);
-                self.serve();
+            let Some(entry) = channel.take_foremost(&mut self.nodes) else {
+                debug_assert!(false, "something waits");
                 continue;
             };
             let mut costs = Costs::NONE;
             if let Some(policies) = &self.policies {
-                costs = policies.costs(id, Some(entry), least.now);
-                if !self.passes(id, entry, &costs, waiting, least.now) {
+                costs = policies.costs(id, Some(entry), now);
+                if !self.passes(id, entry, &costs, waiting, now) {
                     if self.channels[id].is_held {
                         continue;
                     }
-                    waiting = self.next_to_go_along(waiting + 1, least.now)?;
+                    waiting = self.next_to_go_along(waiting + 1, now)?;
                     continue;
                 }
             }
             let channel = &mut self.channels[id];
             channel.account.take_free();
             channel.resting -= 1;
-            channel.shorten(least.now, &mut self.pool);
-            self.note_start(id, Some(entry), &costs, least.now);
+            channel.shorten(now, &mut self.pool);
+            self.note_start(id, Some(entry), &costs, now);
             self.ask(id);
             return Some(entry);
         }
         None
-    }
-
-    /// Notes that a record that waited for a credit needs none any more; it rests still.
-    pub fn stop_waiting(
-        &mut self,
-        id: ChannelId,
-        now: ProcessingTime,
-        mut is_live: impl FnMut(EntryId) -> bool,
-    ) {
-        let channel = &mut self.channels[id];
-        channel.shorten(now, &mut self.pool);
-        channel.prune(&mut self.nodes, &mut is_live);
-        if channel.account.free() > channel.account.required() {
-            channel.account.give_back_free(&mut self.pool);
-            self.serve();
-        }
-        // The next one may have more time left.
-        self.ask(id);
     }
 
     /// Ends a call that took `nanos` and completed its record.
@@ -432,7 +431,7 @@ impl ChannelTable {
         let channel = &mut self.channels[id];
         channel.count(nanos);
         if self.is_scarce || !channel.account.end_use() {
-            return self.end_call_slowly(id, nanos);
+            return self.end_call_slowly(id);
         }
         if channel.account.in_use() == 0 {
             self.retire(id);
@@ -440,46 +439,17 @@ impl ChannelTable {
     }
 
     #[inline(never)]
-    fn end_call_slowly(&mut self, id: ChannelId, nanos: u64) {
-        self.note_ended(id, nanos);
-        self.channels[id].set_late(false);
+    fn end_call_slowly(&mut self, id: ChannelId) {
         self.recycle(id);
         self.retire(id);
     }
 
     /// Ends a call that took `nanos` and whose record rests now.
-    pub fn finish_call(&mut self, id: ChannelId, nanos: u64) {
-        self.note_ended(id, nanos);
-        self.rest(id, nanos);
-    }
-
-    /// Ends a call that was cut off after `nanos` and whose record rests now.
-    pub fn expire_call(&mut self, id: ChannelId, nanos: u64) {
-        self.channels[id].times.note_expired(nanos);
-        self.rest(id, nanos);
-    }
-
-    fn rest(&mut self, id: ChannelId, nanos: u64) {
+    pub fn finish_call(&mut self, id: ChannelId, nanos: u64, now: ProcessingTime) {
         let channel = &mut self.channels[id];
         channel.count(nanos);
-        channel.resting += 1;
-        channel.set_late(false);
+        channel.rest_one(now);
         self.recycle(id);
-    }
-
-    /// Returns how many nanoseconds the calls of a channel take, if that is more than the oldest
-    /// record that waits had left when it was looked at.
-    pub(crate) fn too_long(&self, id: ChannelId) -> Option<u64> {
-        let times = &self.channels[id].times;
-        times.is_too_long().then(|| times.median())
-    }
-
-    /// Notes how long a call took, if there is anybody who wants to know.
-    fn note_ended(&mut self, id: ChannelId, nanos: u64) {
-        let channel = &mut self.channels[id];
-        if channel.waiting > 0 {
-            channel.times.note_ended(nanos);
-        }
     }
 
     /// Ends the use of a credit, which goes to whoever has waited longest.
@@ -546,8 +516,11 @@ impl ChannelTable {
 }
 
 mod idle;
+mod outages;
 mod policies;
 #[cfg(test)]
 mod test_operator;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use outages::Unserved;

@@ -53,14 +53,23 @@ impl<T: Copy> Lines<T> {
         index
     }
 
+    /// Puts `value` at the front of `line`.
+    pub(super) fn push_front(&mut self, line: &mut Line, value: T) {
+        if line.is_empty() {
+            self.push(line, value);
+            return;
+        }
+        let index = self.nodes.insert(Node { value, previous: NONE });
+        self.nodes.link(index, line.first);
+        if let Some(behind) = self.nodes.get_mut(line.first) {
+            behind.previous = index;
+        }
+        line.first = index;
+    }
+
     /// Removes the first of `line`.
     pub(super) fn pop(&mut self, line: &mut Line) -> Option<T> {
         self.remove(line, line.first)
-    }
-
-    /// Removes the last of `line`.
-    pub(super) fn pop_last(&mut self, line: &mut Line) -> Option<T> {
-        self.remove(line, line.last)
     }
 
     /// Removes what is at a place of `line`.
@@ -81,11 +90,6 @@ impl<T: Copy> Lines<T> {
     /// Returns the first of `line`.
     pub(super) fn first(&self, line: Line) -> Option<T> {
         self.nodes.get(line.first).map(|node| node.value)
-    }
-
-    /// Returns the last of `line`.
-    pub(super) fn last(&self, line: Line) -> Option<T> {
-        self.nodes.get(line.last).map(|node| node.value)
     }
 
     /// Removes all of `line`.
@@ -115,7 +119,7 @@ mod tests {
             let drained = |lines: &mut Lines<i32>, line: &mut Line| {
                 std::iter::from_fn(|| lines.pop(line)).collect::<Vec<_>>()
             };
-            assert_eq!((lines.first(b), lines.last(b)), (Some(1), Some(3)));
+            assert_eq!(lines.first(b), Some(1));
             assert_eq!(drained(&mut lines, &mut a), [0, 2], "round {round}");
             assert_eq!(drained(&mut lines, &mut b), [1, 3]);
             assert_eq!(lines.places(), 4);
@@ -140,18 +144,17 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_shortened_at_both_ends() {
+    fn a_line_grows_at_both_ends() {
         let (mut lines, mut line) = (Lines::new(), Line::EMPTY);
-        (0..5).for_each(|value| _ = lines.push(&mut line, value));
+        lines.push_front(&mut line, 5);
+        lines.push_front(&mut line, 3);
+        let place = lines.push(&mut line, 7);
+        lines.push_front(&mut line, 1);
 
-        let ends = [lines.pop_last(&mut line), lines.pop(&mut line)];
-        assert_eq!(
-            (ends, lines.last(line), lines.first(line)),
-            ([Some(4), Some(0)], Some(3), Some(1))
-        );
+        assert_eq!(lines.remove(&mut line, place), Some(7));
+        assert_eq!(std::iter::from_fn(|| lines.pop(&mut line)).collect::<Vec<_>>(), [1, 3, 5]);
+        lines.push(&mut line, 9);
         lines.clear(&mut line);
-        lines.push(&mut line, 7);
-
-        assert_eq!([lines.pop_last(&mut line), lines.pop_last(&mut line)], [Some(7), None]);
+        assert_eq!((line.is_empty(), lines.pop(&mut line)), (true, None));
     }
 }

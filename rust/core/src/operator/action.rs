@@ -211,14 +211,19 @@ pub enum Failure<F> {
 }
 
 impl<F> Failure<F> {
+    /// Makes the failure of a record that is not called, or not called again.
+    pub fn not_called(reason: NotCalled, last: Option<F>) -> Self {
+        Self::NotCalled(Box::new((reason, last)))
+    }
+
     /// Makes the failure of a record that had too little time left.
     pub fn too_late(reason: TooLate, last: Option<F>) -> Self {
-        Self::NotCalled(Box::new((NotCalled::TooLate(reason), last)))
+        Self::not_called(NotCalled::TooLate(reason), last)
     }
 
     /// Makes the failure of a record whose call was refused.
     pub fn refused(reason: Refusal, last: Option<F>) -> Self {
-        Self::NotCalled(Box::new((NotCalled::Refused(reason), last)))
+        Self::not_called(NotCalled::Refused(reason), last)
     }
 }
 
@@ -229,13 +234,13 @@ pub enum NotCalled {
     TooLate(TooLate),
     /// It was refused instead of being let wait.
     Refused(Refusal),
+    /// It has waited too long for a destination that is not there.
+    Unavailable(Unavailable),
 }
 
 /// What a record had too little time left for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TooLate {
-    /// A call: half of the last ones took this long.
-    Call(Duration),
     /// The next attempt, which was to begin after a `delay` that is longer than the time `left`.
     Retry {
         /// The delay.
@@ -243,6 +248,15 @@ pub enum TooLate {
         /// The time that was left then.
         left: Duration,
     },
+}
+
+/// What a record has waited for in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unavailable {
+    /// How long it has waited in all.
+    pub waited: Duration,
+    /// Whether its destination is paused; it has not answered for long otherwise.
+    pub is_paused: bool,
 }
 
 /// Why an attempt was refused.

@@ -7,9 +7,9 @@
 //! keeps its own calls waiting and no others.
 
 use super::AsyncWaitOperator;
-use super::action::{Failure, Refusal};
+use super::action::{Failure, NotCalled, Refusal, Unavailable};
 use super::in_flight::Phase;
-use crate::flow::{ChannelId, ChannelReport, ChannelTable, LeastTime};
+use crate::flow::{ChannelId, ChannelReport, ChannelTable, Unserved};
 use crate::policy::CallSign;
 use crate::queue::{EntryId, Start, StreamElementQueue};
 use crate::time::ProcessingTime;
@@ -20,7 +20,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// The backlog is for records of busy channels that come in while calls are
     /// left for others, as many as there are such calls. Once all are in flight,
     /// a record that waits takes a slot as it does without channels: it would only
-    /// wait longer in a backlog, where its timeout runs.
+    /// wait longer in a backlog.
     ///
     /// Calls that start while the queue is full may hold more slots than there
     /// are: they make room, in ordered mode they alone do.
@@ -67,14 +67,12 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     pub(super) fn start_ready(&mut self, now: ProcessingTime) {
         loop {
             // Each one that starts may be a probe, which others are not to wait for.
-            self.fail_refused(now);
+            self.fail_unserved(now);
             if self.running >= self.window {
                 return;
             }
             let (queue, Some(channels)) = (&mut self.queue, &mut self.channels) else { return };
-            let least = LeastTime::new(self.timeout_nanos, now);
-            let left = |id, closed| queue.get_mut(id).and_then(|it| it.waits_with(closed, now));
-            let Some(id) = channels.next_start(least, left) else { return };
+            let Some(id) = channels.next_start(now) else { return };
             if let Some(in_flight) = queue.get_mut(id) {
                 channels.resume(in_flight.channel);
             }
@@ -82,47 +80,53 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
     }
 
-    /// Fails what waits for a destination that dropped its calls, where nothing is to wait for that.
-    fn fail_refused(&mut self, now: ProcessingTime) {
+    /// Fails what waits for a destination that refuses, or for too long for one that is not there.
+    fn fail_unserved(&mut self, now: ProcessingTime) {
         while !self.is_closed
             && let (queue, Some(channels)) = (&mut self.queue, &mut self.channels)
-            && channels.has_refused()
+            && channels.has_unserved()
         {
-            let waits = |id| queue.get_mut(id).is_some_and(|it| it.phase == Phase::Waiting);
-            let Some((id, rest)) = channels.next_refused(now, waits) else { return };
-            if let Some(in_flight) = queue.get_mut(id) {
-                channels.resume(in_flight.channel);
+            let since = |id| queue.get_mut(id).map_or(now, |it| it.since);
+            let Some((id, why)) = channels.next_unserved(now, since) else { return };
+            let Some(in_flight) = queue.get_mut(id) else { continue };
+            channels.resume(in_flight.channel);
+            match why {
+                Unserved::Refused(rest) => {
+                    let last = self.last_failures.remove(&id);
+                    self.finish(id, Err(Failure::refused(Refusal::Paused(rest), last)), now);
+                }
+                Unserved::Unavailable { is_paused } => {
+                    in_flight.phase = Phase::TimedOut;
+                    let waited = now.saturating_since(in_flight.since);
+                    let why = NotCalled::Unavailable(Unavailable { waited, is_paused });
+                    self.run_out(id, Some(why), now);
+                }
             }
-            let last = self.last_failures.remove(&id);
-            self.finish(id, Err(Failure::refused(Refusal::Paused(rest), last)), now);
         }
     }
 
-    /// Takes a record whose time has passed out of what waits or runs in its channel.
-    pub(super) fn time_out_in_channel(&mut self, id: EntryId, phase: Phase, now: ProcessingTime) {
-        let queue = &mut self.queue;
-        let (Some(in_flight), Some(channels)) = (queue.get_mut(id), &mut self.channels) else {
+    /// Takes a record whose time has passed out of what runs or rests in its channel, where its phase
+    /// began at `since`.
+    pub(super) fn time_out_in_channel(
+        &mut self,
+        id: EntryId,
+        phase: Phase,
+        since: ProcessingTime,
+        now: ProcessingTime,
+    ) {
+        let (Some(in_flight), Some(channels)) = (self.queue.get_mut(id), &mut self.channels) else {
             return;
         };
-        let (channel, since) = (in_flight.channel, in_flight.since);
-        match phase {
-            Phase::Running => {
-                // A call that got less of the time than the wait for it is not to blame.
-                let waited = since.saturating_since(in_flight.admitted_at);
-                let is_late = now.saturating_since(since) >= waited;
-                let sign = if is_late { CallSign::TimedOut } else { CallSign::CutOff };
-                channels.observe_attempt(channel, id, in_flight.attempt, since, now, sign);
-                channels.expire_call(channel, now.nanos_since(since));
-            }
-            Phase::Blocked | Phase::BackOff => channels.resume(channel),
-            Phase::Waiting => {
-                channels.resume(channel);
-                channels.stop_waiting(channel, now, |other| {
-                    queue.get_mut(other).is_some_and(|it| it.phase == Phase::Waiting)
-                });
-            }
-            Phase::TimedOut | Phase::Completed => {}
+        let channel = in_flight.channel;
+        if phase == Phase::BackOff {
+            return channels.resume(channel);
         }
+        // A call that got less than half of the time is not to blame: others had the rest.
+        let took = now.nanos_since(since);
+        let is_late = took >= self.timeout_nanos - took.min(self.timeout_nanos);
+        let sign = if is_late { CallSign::TimedOut } else { CallSign::CutOff };
+        channels.observe_attempt(channel, id, in_flight.attempt, since, now, sign);
+        channels.finish_call(channel, took, now);
     }
 
     /// Returns the `count` channels that wait most, and a record of each that has one.

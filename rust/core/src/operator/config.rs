@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::flow::{ChannelConfig, ChannelTable};
+use crate::flow::{ChannelConfig, ChannelTable, WaitBound};
 use crate::policy::{HedgeConfig, PermitSources, RetryBudgetConfig};
 use crate::retry::AsyncRetryStrategy;
 
@@ -64,10 +64,13 @@ pub struct Config {
     pub completed_take_slots: bool,
     /// Calls in flight at once.
     pub max_concurrency: NonZeroUsize,
-    /// Time for a record from its admission, all attempts together.
+    /// Time for a record from its first call on, all attempts together.
     pub timeout: Option<Duration>,
     /// Time for one attempt; an attempt beyond it is cancelled and may be retried.
     pub attempt_timeout: Option<Duration>,
+    /// For how long a record waits for a destination that is not there: one that is paused, or has not
+    /// answered for `timeout`. `None`: for `timeout`, and as long as its destination asks it to.
+    pub max_wait: Option<Duration>,
     /// Whether an attempt begins when the function says so, and not when it is called: see
     /// [`handle_started`](super::AsyncWaitOperator::handle_started).
     pub announces_starts: bool,
@@ -107,6 +110,7 @@ impl Config {
             max_concurrency: capacity,
             timeout: None,
             attempt_timeout: None,
+            max_wait: None,
             announces_starts: false,
             is_repeatable: true,
             retry: None,
@@ -120,6 +124,20 @@ impl Config {
             channels: None,
             permit_sources: None,
         }
+    }
+
+    /// Returns for how long a record waits for a destination that is not there, if not for ever.
+    pub(super) fn max_wait(&self) -> Option<Duration> {
+        self.max_wait.or(self.timeout)
+    }
+
+    fn wait_bound(&self) -> Option<WaitBound> {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.max_wait().map(|most| WaitBound {
+            silence: self.timeout.map_or(u64::MAX, nanos),
+            most: nanos(most),
+            counts_asked: self.max_wait.is_some(),
+        })
     }
 
     /// Returns what the queue has to hold: the capacity, and with channels the backlog.
@@ -138,7 +156,9 @@ impl Config {
         self.channels.map(|mut channels| {
             let sources = self.permit_sources.clone();
             channels.policy.retry_budget = self.retry_budget.or(channels.policy.retry_budget);
-            Box::new(ChannelTable::with_sources(channels, max_concurrency, sources))
+            let mut table = ChannelTable::with_sources(channels, max_concurrency, sources);
+            table.bound_waits(self.wait_bound());
+            Box::new(table)
         })
     }
 }

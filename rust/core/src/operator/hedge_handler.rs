@@ -165,6 +165,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             if attempt.is_hedge() {
                 channels.turn_calls(attempt.entry);
             }
+            channels.note_answer(channel, sign, now);
             channels.observe_call(channel, attempt.entry, started, now, sign);
             channels.end_one_of_two(channel, attempt.entry);
         }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A record between admission and emission.
 
+use std::time::Duration;
+
 use super::action::AttemptId;
 use crate::element::StreamRecord;
 use crate::flow::ChannelId;
@@ -61,12 +63,12 @@ pub(super) struct InFlight<E> {
     /// Attempts started.
     pub(super) attempt: u32,
     pub(super) admitted_at: ProcessingTime,
-    /// End of the record's timeout; `NEVER` without one.
+    /// End of the record's timeout, if it does not wait; `NEVER` without one, and before its first call.
     pub(super) deadline: ProcessingTime,
     /// Its destination; means nothing without channels.
     pub(super) channel: ChannelId,
-    /// Running: start of the attempt. Back-off: time of the next one. Never called: what of the time
-    /// that limits kept its channel closed was over when it came.
+    /// When its phase began; of a back-off when it ends. One that is blocked and then waits has waited
+    /// since it was blocked.
     pub(super) since: ProcessingTime,
 }
 
@@ -92,33 +94,37 @@ impl<E> InFlight<E> {
         timeout_nanos: u64,
         now: ProcessingTime,
     ) -> Self {
+        let deadline = if starts { now.after_nanos(timeout_nanos) } else { ProcessingTime::NEVER };
         Self {
             record,
             phase: if starts { Phase::Running } else { Phase::Waiting },
             calls: Calls::First,
             attempt: u32::from(starts),
             admitted_at: now,
-            deadline: now.after_nanos(timeout_nanos),
+            deadline,
             channel,
             since: now,
         }
     }
 
-    /// Returns whether it waits for its first call.
-    pub(super) const fn is_new(&self) -> bool {
-        self.attempt == 0 && matches!(self.phase, Phase::Waiting | Phase::Blocked)
+    /// Lets its time run on, which stands while it waits; for the first call it begins.
+    pub(super) const fn go_on(&mut self, timeout_nanos: u64, now: ProcessingTime) {
+        self.deadline = if self.deadline.as_nanos() == ProcessingTime::NEVER.as_nanos() {
+            now.after_nanos(timeout_nanos)
+        } else {
+            self.deadline.after_nanos(now.nanos_since(self.since))
+        };
     }
 
-    /// Returns when its time is over, if limits in time kept its channel closed for `closed`
-    /// nanoseconds: until its first call it does not age in them.
-    pub(super) const fn due(&self, closed: u64) -> ProcessingTime {
-        let aged_not = if self.is_new() { closed.saturating_sub(self.since.as_nanos()) } else { 0 };
-        self.deadline.after_nanos(aged_not)
+    /// Returns whether its time runs.
+    pub(super) const fn ages(&self) -> bool {
+        matches!(self.phase, Phase::Running | Phase::BackOff)
     }
 
-    /// Returns the nanoseconds that it has left, if it waits for a permit.
-    pub(super) fn waits_with(&self, closed: u64, now: ProcessingTime) -> Option<u64> {
-        (self.phase == Phase::Waiting).then(|| self.due(closed).nanos_since(now))
+    /// Returns what its time has left; nothing where there is no bound, or it was never called.
+    pub(super) fn time_left(&self, now: ProcessingTime) -> Option<Duration> {
+        let until = if self.ages() { now } else { self.since };
+        (self.deadline != ProcessingTime::NEVER).then(|| self.deadline.saturating_since(until))
     }
 
     /// Ends the call that runs, the only one that is left; with `retries` another attempt follows.

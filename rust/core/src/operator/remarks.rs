@@ -43,6 +43,22 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
     }
 
+    /// Lets those that wait age if their destination does not answer any more, where there are no
+    /// channels: from then on they are on one, which knows for how long. To be told of calls from
+    /// `started` on that take too long, while the last of them has its permit.
+    pub(super) fn note_silence(&mut self, started: ProcessingTime, now: ProcessingTime) {
+        if self.channels.is_some() || self.answered_at > started {
+            return;
+        }
+        let any_waits = self.queue.len() > self.running + self.backing_off + self.completed;
+        if any_waits && self.config.max_wait().is_some() {
+            self.make_single_channel(now);
+            if let Some(channels) = &mut self.channels {
+                channels.inherit_silence(started, now);
+            }
+        }
+    }
+
     /// Puts all records on one channel, where there are none: for the first time something bounds
     /// their calls beside their number.
     #[cold]
@@ -65,15 +81,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 }
                 Phase::Running | Phase::TimedOut | Phase::Completed => {}
             }
-            if in_flight.attempt == 0 {
-                // Nothing was closed when it came.
-                in_flight.since = ProcessingTime::ZERO;
-            }
         }
         for id in self.waiting.drain(..) {
-            let waits = |it: &&mut super::InFlight<E>| it.phase == Phase::Waiting;
-            if let Some(in_flight) = self.queue.get_mut(id).filter(waits) {
-                channels.wait(in_flight.channel, id, in_flight.attempt > 0, now);
+            if let Some(in_flight) = self.queue.get_mut(id) {
+                let is_retry = in_flight.attempt > 0;
+                channels.wait(in_flight.channel, id, is_retry, in_flight.since, now);
             }
         }
         for element in &mut self.replay {
@@ -84,6 +96,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if let Some(window) = NonZeroUsize::new(self.window) {
             channels.set_window(window);
         }
+        let (attempts, retries) = (self.metrics.attempts, self.metrics.retries);
+        channels.note_earlier_calls(attempts.saturating_sub(retries + self.running as u64), now);
         self.channels = Some(channels);
     }
 }

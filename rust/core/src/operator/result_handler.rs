@@ -5,7 +5,9 @@
 //! Flink's `AsyncWaitOperator`. Every path to a final outcome ends in `conclude`,
 //! so "first completion wins" is decided in one place.
 
-use super::action::{AttemptId, Completion, Emitted, Failure, Handled, Invocation, Retry, TooLate};
+use super::action::{
+    AttemptId, Completion, Emitted, Failure, Handled, Invocation, NotCalled, Retry, TooLate,
+};
 use super::in_flight::{Calls, InFlight, LastCall, Phase};
 use super::{AsyncWaitOperator, EndOfInput, FailurePolicy, Outcome};
 use crate::policy::CallSign;
@@ -87,8 +89,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 channels.forget_price(entry);
                 channels.end_call(channel, nanos);
             } else {
-                channels.finish_call(channel, nanos);
+                channels.finish_call(channel, nanos, now);
             }
+        } else if completion.sign.is_reply() {
+            self.answered_at = now;
         }
         if !call.is_final {
             self.try_again(attempt, completion, now);
@@ -149,11 +153,6 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             return;
         }
         self.make_single_channel(now);
-        let (attempts, retries) = (self.metrics.attempts, self.metrics.retries);
-        let ended = attempts.saturating_sub(retries + self.running as u64);
-        if let Some(channels) = &mut self.channels {
-            channels.note_earlier_calls(ended, now);
-        }
     }
 
     /// Moves a record to back-off, after an attempt that said `sign` of its destination.
@@ -178,7 +177,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             // Nothing could come any more, so its slot is not held until then.
             in_flight.phase = Phase::TimedOut;
             let left = in_flight.deadline.saturating_since(now);
-            return self.run_out(attempt.entry, Some(TooLate::Retry { delay, left }), now);
+            let why = NotCalled::TooLate(TooLate::Retry { delay, left });
+            return self.run_out(attempt.entry, Some(why), now);
         }
         // Whoever was told when to come again costs its destination no more than that.
         let costs_token = !matches!(retry, Retry::After(_)) && sign.is_drop();
@@ -268,7 +268,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         in_flight.phase = Phase::Waiting;
         match &mut self.channels {
             None => self.waiting.push_back(id),
-            Some(channels) => channels.wait(in_flight.channel, id, false, now),
+            Some(channels) => channels.wait(in_flight.channel, id, false, in_flight.since, now),
         }
     }
 
@@ -309,21 +309,17 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         while self.running < self.window
             && let Some(id) = self.waiting.pop_front()
         {
-            // One that has timed out is not started, nor one of which that is to be seen yet.
-            let may_start = |it: &InFlight<E>| it.phase == Phase::Waiting && it.deadline > now;
-            if self.queue.get_mut(id).is_some_and(|it| may_start(it)) {
-                self.start(id, now);
-            }
+            self.start(id, now);
         }
     }
 
     /// Starts the next attempt of a record.
     pub(super) fn start(&mut self, id: EntryId, now: ProcessingTime) {
         let Some(in_flight) = self.queue.get_mut(id) else { return };
-        if let Some(channels) = &self.channels {
-            // From here on it ages whatever holds it.
-            in_flight.deadline = in_flight.due(channels.closed_nanos(in_flight.channel, now));
-            self.timers.look_in_time(id, in_flight.deadline);
+        let known = in_flight.deadline;
+        in_flight.go_on(self.timeout_nanos, now);
+        if in_flight.deadline != known {
+            self.timers.records.push(in_flight.deadline, id);
         }
         let (attempt, value) = in_flight.begin(id, now);
         self.invoke(attempt, value, now);

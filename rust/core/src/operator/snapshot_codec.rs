@@ -8,22 +8,25 @@
 //!   state   = 0  time left: option  back-off left: option  was running: u8  last failure
 //!           | 1 results: bytes | 2 error: bytes | 3 error: bytes (retries exhausted)
 //!           | 4 last failure (timed out) | 5 last failure (its last attempt timed out)
-//!           | 6 i64 last failure (too late for a call) | 7 i64 i64 last failure (for a retry)
+//!           | 6 is paused: u8 i64 last failure (its destination is not there)
+//!           | 7 i64 i64 last failure (too late for a retry)
 //!           | 8 refusal last failure (the call was refused)
 //!   refusal = 0 i64 (its destination is paused for so long)
 //!   last failure = 0 | 1 error: bytes
 //!   option  = 0 | 1 i64        bytes = length: u32 byte*        all little endian
 //! ```
 //!
-//! Earlier versions are read, too: 2 has no state beyond 7 and the checksum FNV-1a, 1 also no last
-//! failures and no state beyond 4.
+//! Earlier versions are read, too: 3 has no state 6, 2 none beyond 7 and the checksum FNV-1a, 1 also
+//! no last failures and no state beyond 4.
 
 mod checksum;
 
 use std::fmt;
 use std::time::Duration;
 
-use super::{Failure, NotCalled, Refusal, Snapshot, SnapshotRecord, SnapshotState, TooLate};
+use super::{
+    Failure, NotCalled, Refusal, Snapshot, SnapshotRecord, SnapshotState, TooLate, Unavailable,
+};
 use crate::element::{StreamElement, StreamRecord, Timestamp, Watermark};
 use checksum::checksum;
 
@@ -33,7 +36,7 @@ type ByteRecord = SnapshotRecord<Vec<u8>, Vec<u8>, Vec<u8>>;
 type ByteState = SnapshotState<Vec<u8>, Vec<u8>>;
 
 const MAGIC: &[u8; 4] = b"SAWS";
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 /// The oldest version that is read.
 const OLDEST_VERSION: u16 = 1;
 /// Bytes of the trailing checksum.
@@ -128,9 +131,9 @@ fn encode_record(out: &mut Vec<u8>, record: &ByteRecord) {
 
 fn encode_reason(out: &mut Vec<u8>, reason: NotCalled) {
     match reason {
-        NotCalled::TooLate(TooLate::Call(takes)) => {
-            out.push(6);
-            out.extend(nanos(takes).to_le_bytes());
+        NotCalled::Unavailable(Unavailable { waited, is_paused }) => {
+            out.extend([6, u8::from(is_paused)]);
+            out.extend(nanos(waited).to_le_bytes());
         }
         NotCalled::TooLate(TooLate::Retry { delay, left }) => {
             out.push(7);
@@ -218,6 +221,14 @@ impl<'a> Reader<'a> {
         self.array().map(|[byte]| byte)
     }
 
+    fn flag(&mut self) -> Result<bool, SnapshotError> {
+        match self.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(SnapshotError::Damaged),
+        }
+    }
+
     fn integer(&mut self) -> Result<i64, SnapshotError> {
         self.array().map(i64::from_le_bytes)
     }
@@ -289,9 +300,10 @@ impl<'a> Reader<'a> {
             3 => Err(Failure::RetriesExhausted(self.owned()?)),
             4 => Err(Failure::TimedOut(self.last_failure()?)),
             5 if self.version > 1 => Err(Failure::AttemptTimedOut(self.last_failure()?)),
-            6 if self.version > 1 => {
-                let takes = self.nanos()?;
-                Err(Failure::too_late(TooLate::Call(takes), self.last_failure()?))
+            6 if self.version > 3 => {
+                let (is_paused, waited) = (self.flag()?, self.nanos()?);
+                let why = NotCalled::Unavailable(Unavailable { waited, is_paused });
+                Err(Failure::not_called(why, self.last_failure()?))
             }
             7 if self.version > 1 => {
                 let (delay, left) = (self.nanos()?, self.nanos()?);
@@ -331,7 +343,13 @@ mod tests {
             completed(Err(Failure::TimedOut(None))),
             completed(Err(Failure::TimedOut(Some(b"down".to_vec())))),
             completed(Err(Failure::AttemptTimedOut(Some(Vec::new())))),
-            completed(Err(Failure::too_late(TooLate::Call(Duration::from_nanos(5)), None))),
+            completed(Err(Failure::not_called(
+                NotCalled::Unavailable(Unavailable {
+                    waited: Duration::from_nanos(5),
+                    is_paused: true,
+                }),
+                None,
+            ))),
             completed(Err(Failure::too_late(
                 TooLate::Retry { delay: Duration::from_secs(9), left: Duration::ZERO },
                 Some(b"busy".to_vec()),
@@ -410,7 +428,7 @@ mod tests {
             let SnapshotState::Completed(Err(Failure::NotCalled(failure))) = &it.state else {
                 return false;
             };
-            matches!(failure.0, NotCalled::Refused(_))
+            matches!(failure.0, NotCalled::Refused(_) | NotCalled::Unavailable(_))
         };
         let (new, known): (Vec<_>, Vec<_>) = sample().into_iter().partition(is_new);
 

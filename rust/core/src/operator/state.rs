@@ -33,7 +33,12 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
         let state = match entry.result {
             Some(outcome) => SnapshotState::Completed(outcome.clone()),
             None => SnapshotState::Pending {
-                time_left: self.time_left(in_flight, now),
+                // Nothing is left once the function is asked about it, be it that no retry fits in
+                // the rest.
+                time_left: match in_flight.phase {
+                    Phase::TimedOut => Some(Duration::ZERO),
+                    _ => in_flight.time_left(now),
+                },
                 backoff_left: (in_flight.phase == Phase::BackOff)
                     .then(|| in_flight.since.saturating_since(now)),
                 was_running: in_flight.phase == Phase::Running,
@@ -41,16 +46,6 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
             },
         };
         SnapshotRecord { record: in_flight.record.clone(), attempts: in_flight.attempt, state }
-    }
-
-    /// Returns what is left of the timeout of a record: nothing once the function is asked about
-    /// it, be it that no retry fits in the rest.
-    fn time_left(&self, in_flight: &InFlight<E>, now: ProcessingTime) -> Option<Duration> {
-        match in_flight.phase {
-            Phase::TimedOut => Some(Duration::ZERO),
-            _ if in_flight.deadline == ProcessingTime::NEVER => None,
-            _ => Some(in_flight.due(self.closed_nanos(in_flight, now)).saturating_since(now)),
-        }
     }
 }
 
@@ -79,6 +74,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         now: ProcessingTime,
     ) -> Self {
         let mut operator = Self::new(config);
+        operator.answered_at = now;
         let elements = snapshot.into_iter().map(|element| {
             element.map(|record| {
                 let value = &record.record.value;
@@ -133,7 +129,6 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let Replayed { record: SnapshotRecord { record, attempts, state }, key, channel, price } =
             replayed;
         let id = self.channels.as_mut().map(|channels| channels.admit(channel, false, now).0);
-        let closed = |id| self.channels.as_ref().map_or(0, |it| it.closed_nanos(id, now));
         let in_flight = InFlight {
             record,
             phase: Phase::Waiting,
@@ -142,7 +137,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             admitted_at: now,
             deadline: ProcessingTime::NEVER,
             channel: id.unwrap_or(ChannelId(0)),
-            since: id.map_or(now, |id| ProcessingTime::from_nanos(closed(id))),
+            since: now,
         };
         let (id, start) = match self.queue.try_put_keyed(in_flight, key) {
             Ok(admitted) => admitted,
@@ -164,7 +159,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 let attempt = attempts.saturating_sub(u32::from(was_running));
                 self.resume(AttemptId { entry: id, attempt }, time_left, now);
                 match (start, backoff_left) {
-                    _ if self.is_timed_out(id, now) => self.expire(now),
+                    _ if self.is_timed_out(id, now) => self.end_untimely(id, now),
                     (Start::Blocked, _) => self.block(id),
                     (Start::Now, Some(rest)) if !self.is_draining() => {
                         self.back_off_until(AttemptId { entry: id, attempt }, now + rest);
@@ -183,19 +178,19 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         in_flight.attempt = attempt.attempt;
         // A record that had timed out has no time, whatever the timeout is now.
         let spent = time_left.filter(Duration::is_zero);
-        let of_timeout = self.config.timeout.map(|it| time_left.unwrap_or(it).min(it));
+        // One that was never called has all of its time from its first call on.
+        let is_new = attempt.attempt == 0 && time_left.is_none();
+        let timeout = self.config.timeout.filter(|_| !is_new);
+        let of_timeout = timeout.map(|it| time_left.unwrap_or(it).min(it));
         let Some(left) = spent.or(of_timeout) else { return };
-        let deadline = now + left;
-        in_flight.deadline = deadline;
-        self.timers.records.push(deadline, attempt.entry);
+        in_flight.deadline = now + left;
+        if !left.is_zero() {
+            self.timers.records.push(in_flight.deadline, attempt.entry);
+        }
     }
 
     /// Returns whether no time was left: the record must not be called again.
     fn is_timed_out(&mut self, id: EntryId, now: ProcessingTime) -> bool {
         self.queue.get_mut(id).is_some_and(|it| it.deadline <= now)
-    }
-
-    fn closed_nanos(&self, in_flight: &InFlight<E>, now: ProcessingTime) -> u64 {
-        self.channels.as_ref().map_or(0, |it| it.closed_nanos(in_flight.channel, now))
     }
 }

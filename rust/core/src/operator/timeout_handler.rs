@@ -4,9 +4,7 @@
 //! Of those that come due at one moment all take effect before any call starts, in the order of
 //! [`Timer`].
 
-use std::time::Duration;
-
-use super::action::{AttemptId, Failure, Invocation, Retry, TooLate};
+use super::action::{AttemptId, Failure, Invocation, NotCalled, Retry};
 use super::in_flight::{Calls, InFlight, Phase};
 use super::timers::Timer;
 use super::{AsyncWaitOperator, Outcome};
@@ -31,8 +29,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     fn fire(&mut self, timer: Timer, now: ProcessingTime) {
         match timer {
             Timer::Record => {
-                while let Some((armed, id)) = self.timers.records.pop_due_at(now) {
-                    self.time_out(id, armed, now);
+                while let Some(id) = self.timers.records.pop_due(now) {
+                    self.time_out(id, now);
                 }
             }
             Timer::Attempt => {
@@ -91,7 +89,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     fn armed(&mut self, timer: Timer) -> usize {
         let (timers, queue) = (&self.timers, &mut self.queue);
         match timer {
-            Timer::Record => timers.records.count(|id, at| can_time_out(queue, id, at)),
+            Timer::Record => timers.records.count(|id, at| times_out(queue, id, at)),
             Timer::Attempt => timers.attempts.count(|attempt, _| runs(queue, attempt)),
             Timer::BackOff => self.backing_off,
             Timer::Hedge => timers.hedges.count(|attempt, _| runs_alone(queue, attempt)),
@@ -101,58 +99,59 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     }
 
     /// Ends a record whose time has passed: cancels its attempt, asks or fails.
-    fn time_out(&mut self, id: EntryId, armed: ProcessingTime, now: ProcessingTime) {
-        if self.is_closed {
+    fn time_out(&mut self, id: EntryId, now: ProcessingTime) {
+        let Some(in_flight) = self.queue.get_mut(id).filter(|_| !self.is_closed) else { return };
+        // One that waits has the rest of its time when it goes on, and is listed again then.
+        if !in_flight.ages() || in_flight.deadline > now {
             return;
         }
+        let (phase, since) = (in_flight.phase, in_flight.since);
+        let begun = in_flight.deadline.before_nanos(self.timeout_nanos);
+        self.note_silence(begun, now);
         let Some(in_flight) = self.queue.get_mut(id) else { return };
-        if !has_deadline(in_flight.phase) {
-            return;
+        if phase == Phase::Running {
+            let attempt = AttemptId { entry: id, attempt: in_flight.attempt };
+            let last = match in_flight.calls {
+                Calls::First => attempt,
+                Calls::Hedge => attempt.hedge(),
+                Calls::Both => {
+                    self.cut_call(attempt.hedge(), CallSign::CutOff, now);
+                    attempt
+                }
+            };
+            self.actions.cancel.push(last);
+            self.running -= 1;
+            self.metrics.cancelled += 1;
+        } else {
+            self.backing_off -= 1;
         }
-        if let Some(channels) = &self.channels {
-            let due = |at| in_flight.due(channels.closed_nanos(in_flight.channel, at));
-            if due(now) > armed {
-                let over = first_over(due(now), due);
-                let held = self.queue.len();
-                return self.timers.look_later(id, over, held, now);
-            }
-        }
-        let phase = std::mem::replace(&mut in_flight.phase, Phase::TimedOut);
-        let channels = self.channels.as_ref().filter(|_| phase == Phase::Waiting);
-        let calls_take = channels.and_then(|it| it.too_long(in_flight.channel));
-        let too_late = calls_take.map(|nanos| TooLate::Call(Duration::from_nanos(nanos)));
-        match phase {
-            Phase::Running => {
-                let attempt = AttemptId { entry: id, attempt: in_flight.attempt };
-                let last = match in_flight.calls {
-                    Calls::First => attempt,
-                    Calls::Hedge => attempt.hedge(),
-                    Calls::Both => {
-                        self.cut_call(attempt.hedge(), CallSign::CutOff, now);
-                        attempt
-                    }
-                };
-                self.actions.cancel.push(last);
-                self.running -= 1;
-                self.metrics.cancelled += 1;
-            }
-            Phase::BackOff => self.backing_off -= 1,
-            _ => {}
+        if let Some(in_flight) = self.queue.get_mut(id) {
+            in_flight.phase = Phase::TimedOut;
         }
         if self.channels.is_some() {
-            self.time_out_in_channel(id, phase, now);
+            self.time_out_in_channel(id, phase, since, now);
         }
-        self.run_out(id, too_late, now);
+        self.run_out(id, None, now);
+    }
+
+    /// Ends a record that has no time left before it is called.
+    pub(super) fn end_untimely(&mut self, id: EntryId, now: ProcessingTime) {
+        let Some(in_flight) = self.queue.get_mut(id) else { return };
+        in_flight.phase = Phase::TimedOut;
+        if let Some(channels) = &mut self.channels {
+            channels.resume(in_flight.channel);
+        }
+        self.run_out(id, None, now);
     }
 
     /// Asks what a record shall emit that has no time left, or fails it. Its phase is set.
-    pub(super) fn run_out(&mut self, id: EntryId, too_late: Option<TooLate>, now: ProcessingTime) {
+    pub(super) fn run_out(&mut self, id: EntryId, why: Option<NotCalled>, now: ProcessingTime) {
         self.metrics.timeouts += 1;
         if !self.config.asks_on_timeout {
             let last = self.last_failures.remove(&id);
-            let failure = match too_late {
+            let failure = match why {
                 None => Failure::TimedOut(last),
-                Some(too_late) => Failure::too_late(too_late, last),
+                Some(why) => Failure::not_called(why, last),
             };
             return self.finish(id, Err(failure), now);
         }
@@ -164,12 +163,14 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
 
     /// Ends an attempt that took too long; the record may get another one.
     fn time_out_attempt(&mut self, attempt: AttemptId, now: ProcessingTime) {
+        let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.awaits(attempt));
+        let Some(since) = in_flight.filter(|_| !self.is_closed).map(|it| it.since) else { return };
+        self.note_silence(since, now);
         let repeats = self.may_retry(attempt.first(), Retry::IfRepeatable);
         if repeats {
             self.begin_budget(attempt, CallSign::TimedOut, now);
         }
-        let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.awaits(attempt));
-        let Some(in_flight) = in_flight.filter(|_| !self.is_closed) else { return };
+        let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
         if in_flight.calls == Calls::Both {
             // The other one may still be answered.
             return self.cut_call(attempt, CallSign::TimedOut, now);
@@ -182,7 +183,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             let (channel, since) = (in_flight.channel, in_flight.since);
             let AttemptId { entry, attempt } = attempt;
             channels.observe_attempt(channel, entry, attempt, since, now, CallSign::TimedOut);
-            channels.expire_call(channel, now.nanos_since(since));
+            channels.finish_call(channel, now.nanos_since(since), now);
         }
         if repeats {
             self.back_off(attempt, Retry::IfRepeatable, CallSign::TimedOut, now);
@@ -200,11 +201,14 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if is_over || self.is_closed {
             return;
         }
-        in_flight.phase = Phase::Waiting;
+        if in_flight.deadline <= now {
+            return self.time_out(attempt.entry, now);
+        }
+        (in_flight.phase, in_flight.since) = (Phase::Waiting, now);
         self.backing_off -= 1;
         match &mut self.channels {
             None => self.waiting.push_back(attempt.entry),
-            Some(channels) => channels.wait(in_flight.channel, attempt.entry, true, now),
+            Some(channels) => channels.wait(in_flight.channel, attempt.entry, true, now, now),
         }
     }
 
@@ -237,10 +241,15 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
 
 type Queue<E, R, F> = AnyStreamElementQueue<InFlight<E>, Outcome<R, F>>;
 
+/// Returns whether a deadline is that of a record that has one, though its time may stand.
 fn can_time_out<E, R, F>(queue: &mut Queue<E, R, F>, id: EntryId, at: ProcessingTime) -> bool {
-    // One that was called may stand in the list a second time, later: see `Timers::look_later`.
-    let counts = |it: &InFlight<E>| has_deadline(it.phase) && (at <= it.deadline || it.is_new());
-    queue.get_mut(id).is_some_and(|it| counts(it))
+    let may = |phase| !matches!(phase, Phase::TimedOut | Phase::Completed);
+    queue.get_mut(id).is_some_and(|it| it.deadline == at && may(it.phase))
+}
+
+/// Returns whether a record times out then, if nothing happens before.
+fn times_out<E, R, F>(queue: &mut Queue<E, R, F>, id: EntryId, at: ProcessingTime) -> bool {
+    queue.get_mut(id).is_some_and(|it| it.deadline == at && it.ages())
 }
 
 fn runs<E, R, F>(queue: &mut Queue<E, R, F>, attempt: AttemptId) -> bool {
@@ -254,35 +263,4 @@ fn runs_alone<E, R, F>(queue: &mut Queue<E, R, F>, attempt: AttemptId) -> bool {
 
 fn backs_off<E, R, F>(queue: &mut Queue<E, R, F>, attempt: AttemptId) -> bool {
     queue.get_mut(attempt.entry).is_some_and(|it| it.phase == Phase::BackOff)
-}
-
-/// Returns when the time of a record is over, which `due` says as of a moment, if nothing changes;
-/// `first` is what it says now.
-///
-/// While its channel is shut a record keeps what it has left. To look at it each time that as much
-/// has passed would keep the thread busy with one that has two nanoseconds.
-fn first_over(
-    first: ProcessingTime,
-    due: impl Fn(ProcessingTime) -> ProcessingTime,
-) -> ProcessingTime {
-    let is_over = |at| due(at) <= at;
-    if is_over(first) {
-        return first;
-    }
-    // What it has left only ever shrinks as time passes.
-    let (mut early, mut over) = (first.as_nanos(), due(ProcessingTime::NEVER).as_nanos());
-    while over - early > 1 {
-        let middle = early + (over - early) / 2;
-        if is_over(ProcessingTime::from_nanos(middle)) {
-            over = middle;
-        } else {
-            early = middle;
-        }
-    }
-    ProcessingTime::from_nanos(over)
-}
-
-/// Returns whether a record in `phase` can still time out.
-const fn has_deadline(phase: Phase) -> bool {
-    !matches!(phase, Phase::TimedOut | Phase::Completed)
 }

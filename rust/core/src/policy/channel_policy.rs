@@ -6,14 +6,13 @@ use std::time::Duration;
 use super::adaptive_limit::{AdaptiveLimit, AdaptiveLimitConfig};
 use super::adaptive_rate::AdaptiveRate;
 use super::call_policy::CallPolicy;
-use super::closed_time::ClosedTime;
 use super::costs::Costs;
 use super::ended_call::EndedCall;
 use super::limit_left::LimitLeft;
 use super::open_request::RequestConfig;
 use super::pause::{LONGEST_ASKED, Pause, PauseConfig};
 use super::rate_limit::RateLimitConfig;
-use super::rate_limits::{RateLimitConfigs, RateLimits, usual_costs};
+use super::rate_limits::{RateLimitConfigs, RateLimits};
 use super::retry_budget::RetryBudgetConfig;
 use crate::time::ProcessingTime;
 
@@ -70,9 +69,6 @@ pub struct ChannelPolicy {
     pause: Option<Pause>,
     rate_limits: RateLimits,
     adaptive_rate: Option<AdaptiveRate>,
-    closed: ClosedTime,
-    /// What the call costs that is to start next, as far as is known.
-    asked: Costs,
 }
 
 impl ChannelPolicy {
@@ -92,8 +88,6 @@ impl ChannelPolicy {
             pause: config.pause.map(Pause::new),
             rate_limits,
             adaptive_rate: config.is_rate_adaptive.then(|| AdaptiveRate::new(now)),
-            closed: ClosedTime::new(now),
-            asked: usual_costs(&config.rate_limits),
         }
     }
 
@@ -105,11 +99,10 @@ impl ChannelPolicy {
         started: ProcessingTime,
         now: ProcessingTime,
     ) {
-        self.count_closed(now);
         let until = until.min(now + LONGEST_ASKED);
         let only_asked = || Pause::new(PauseConfig::new(None, u32::MAX, 0));
         let pause = self.pause.get_or_insert_with(only_asked);
-        pause.pause_until(until, started);
+        pause.pause_until(until, started, now);
         self.rate_limits.drain(started, now);
         if let Some(rate) = &mut self.adaptive_rate {
             rate.pause_until(pause.asked_until(), now);
@@ -118,7 +111,6 @@ impl ChannelPolicy {
 
     /// Learns what is left of a limit of the service, see [`RateLimit::tell`](super::RateLimit::tell).
     pub fn tell(&mut self, left: &LimitLeft, started: ProcessingTime, now: ProcessingTime) {
-        self.count_closed(now);
         self.rate_limits.tell(left, started, now);
     }
 
@@ -127,16 +119,19 @@ impl ChannelPolicy {
         self.pause.as_ref().and_then(|it| it.refuses_for(now))
     }
 
+    /// Returns since when the destination has dropped its calls and is left alone, or asked to be, if
+    /// that counts.
+    pub fn paused_since(&self, counts_asked: bool, now: ProcessingTime) -> Option<ProcessingTime> {
+        self.pause.as_ref().and_then(|it| it.paused_since(counts_asked, now))
+    }
+
     /// Sets right what a call in flight was charged.
-    pub(crate) fn recharge(&mut self, charged: &Costs, anew: &Costs, now: ProcessingTime) {
-        self.count_closed(now);
+    pub(crate) fn recharge(&mut self, charged: &Costs, anew: &Costs) {
         self.rate_limits.recharge(charged, anew);
     }
 
     /// Says what the next call costs, and asks for that where others may take it meanwhile.
     pub(crate) fn prepare(&mut self, now: ProcessingTime, costs: &Costs) {
-        self.count_closed(now);
-        self.asked = *costs;
         self.rate_limits.prepare(now, costs);
     }
 
@@ -155,25 +150,6 @@ impl ChannelPolicy {
         let pause = self.pause.as_ref().is_none_or(|it| it.is_settled(now));
         let rate = self.adaptive_rate.as_ref().is_none_or(|it| it.is_settled(now));
         pause && rate && self.rate_limits.is_full(now)
-    }
-
-    /// Returns the nanoseconds up to now in which limits in time would have let nothing start.
-    pub fn closed_nanos(&self, now: ProcessingTime) -> u64 {
-        self.closed.at(self.opens_at(), now)
-    }
-
-    fn count_closed(&mut self, now: ProcessingTime) {
-        let opens_at = self.opens_at();
-        self.closed.count(opens_at, now);
-    }
-
-    /// When limits in time let the next call start, as of the last change.
-    fn opens_at(&self) -> ProcessingTime {
-        let then = self.closed.counted_until();
-        let limits = self.rate_limits.ready_at(then, &self.asked);
-        let adaptive = self.adaptive_rate.as_ref().map(|it| it.ready_at(then, &self.asked));
-        let asked = self.pause.as_ref().map(Pause::asked_until);
-        [adaptive, asked].into_iter().flatten().fold(limits, ProcessingTime::max)
     }
 }
 
@@ -200,13 +176,11 @@ macro_rules! tell {
 
 impl CallPolicy for ChannelPolicy {
     fn on_start(&mut self, now: ProcessingTime, costs: &Costs) {
-        self.count_closed(now);
         self.rate_limits.on_start(now, costs);
         tell!(self, it => CallPolicy::on_start(it, now, costs));
     }
 
     fn on_end(&mut self, call: &EndedCall) {
-        self.count_closed(call.ended);
         self.rate_limits.settle(&call.charged, &call.cost);
         tell!(self, it => CallPolicy::on_end(it, call));
     }

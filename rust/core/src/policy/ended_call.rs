@@ -36,6 +36,11 @@ impl CallSign {
     pub const fn is_answer(self) -> bool {
         matches!(self, Self::Good | Self::Neutral)
     }
+
+    /// Returns whether the destination has said anything, be it to come again later.
+    pub const fn is_reply(self) -> bool {
+        matches!(self, Self::Good | Self::Neutral | Self::Overloaded)
+    }
 }
 
 /// A call that ended.

@@ -74,6 +74,10 @@ pub struct Pause {
     asked_until: ProcessingTime,
     /// Start of the call whose reply asked for it.
     asked_at: ProcessingTime,
+    /// Since when it has asked for one pause after the other, without an answer between them.
+    asked_from: Option<ProcessingTime>,
+    /// Since when it is not open, without an answer.
+    down_since: Option<ProcessingTime>,
 }
 
 impl Pause {
@@ -81,7 +85,16 @@ impl Pause {
     pub const fn new(config: PauseConfig) -> Self {
         let zero = ProcessingTime::ZERO;
         let state = State::Open { drops: 0 };
-        Self { config, state, pauses: 0, paused_at: zero, asked_until: zero, asked_at: zero }
+        Self {
+            config,
+            state,
+            pauses: 0,
+            paused_at: zero,
+            asked_until: zero,
+            asked_at: zero,
+            asked_from: None,
+            down_since: None,
+        }
     }
 
     /// Returns for how long at least no call will find out whether the destination is back that has
@@ -99,11 +112,24 @@ impl Pause {
     ///
     /// Replies overtake one another: what one says is old news once that of a call that started
     /// later is known. None makes a pause shorter.
-    pub fn pause_until(&mut self, until: ProcessingTime, started: ProcessingTime) {
+    pub fn pause_until(
+        &mut self,
+        until: ProcessingTime,
+        started: ProcessingTime,
+        now: ProcessingTime,
+    ) {
         if started >= self.asked_at {
+            self.asked_from.get_or_insert(now);
             self.asked_at = started;
             self.asked_until = self.asked_until.max(until);
         }
+    }
+
+    /// Returns since when it is left alone because it dropped its calls, up to the answer of a probe;
+    /// with `counts_asked` also because it asked for that, while it does.
+    pub fn paused_since(&self, counts_asked: bool, now: ProcessingTime) -> Option<ProcessingTime> {
+        let asked = self.asked_from.filter(|_| counts_asked && now < self.asked_until);
+        [self.down_since, asked].into_iter().flatten().min()
     }
 
     /// Returns whether it is open, and was not long paused.
@@ -136,6 +162,7 @@ impl Pause {
         let wait = wait.saturating_mul(900 + u32::try_from(spread).unwrap_or_default()) / 1000;
         self.pauses = self.pauses.saturating_add(1);
         self.paused_at = now;
+        self.down_since.get_or_insert(now);
         self.state = State::Paused { until: now + wait };
     }
 }
@@ -160,6 +187,8 @@ impl CallPolicy for Pause {
             return;
         }
         // Whatever it answered: it is there.
+        self.down_since = None;
+        self.asked_from = (call.ended < self.asked_until).then_some(call.ended);
         self.state = match self.state {
             State::Open { .. } => State::Open { drops: 0 },
             // An answer to what was sent before, while nothing else is known, is good news too.
@@ -318,11 +347,41 @@ mod tests {
     #[test]
     fn a_destination_that_asks_for_a_pause_has_it_whatever_else_is_known() {
         let mut pause = Pause::new(PauseConfig::new(None, 100, 7));
-        pause.pause_until(at(500), at(7));
-        pause.pause_until(at(200), at(8));
-        pause.pause_until(at(900), at(7));
+        pause.pause_until(at(500), at(7), at(9));
+        pause.pause_until(at(200), at(8), at(9));
+        pause.pause_until(at(900), at(7), at(9));
         (0..100).for_each(|_| end(&mut pause, DROPPED, at(0), at(0)));
         assert_eq!((pause.window(at(499)), pause.ready_at(at(0), &Costs::NONE)), (0, at(500)));
         assert_eq!(pause.window(at(500)), u32::MAX);
+    }
+
+    #[test]
+    fn it_is_down_from_the_first_pause_to_an_answer() {
+        let mut pause = after_drops(3, 4);
+        assert_eq!(pause.paused_since(false, at(10)), Some(at(10)));
+        for _ in 0..5 {
+            let until = pause.ready_at(at(0), &Costs::NONE);
+            pause.on_start(until, &Costs::NONE);
+            end(&mut pause, DROPPED, until, until);
+            assert_eq!(pause.paused_since(false, until), Some(at(10)), "a probe that is dropped");
+        }
+        let until = pause.ready_at(at(0), &Costs::NONE);
+        pause.on_start(until, &Costs::NONE);
+        assert_eq!(pause.paused_since(false, until), Some(at(10)), "while a probe runs");
+        end(&mut pause, GOOD, until, until);
+        assert_eq!(pause.paused_since(false, until), None);
+    }
+
+    #[test]
+    fn what_a_destination_asks_for_counts_if_it_is_to_and_while_it_lasts() {
+        let mut pause = Pause::new(PauseConfig::new(None, 100, 7));
+        pause.pause_until(at(500), at(7), at(9));
+        assert_eq!(pause.paused_since(false, at(9)), None);
+        assert_eq!(pause.paused_since(true, at(499)), Some(at(9)));
+        assert_eq!(pause.paused_since(true, at(500)), None);
+        pause.pause_until(at(900), at(500), at(510));
+        assert_eq!(pause.paused_since(true, at(899)), Some(at(9)), "one pause after the other");
+        end(&mut pause, GOOD, at(7), at(520));
+        assert_eq!(pause.paused_since(true, at(899)), Some(at(520)), "it answered between them");
     }
 }

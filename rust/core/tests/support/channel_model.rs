@@ -140,7 +140,7 @@ impl Model {
             let running = self.running_in(channel);
             assert!(running <= self.most(&channels), "{running} calls of {channel:?}");
             let may_start = |it: &&Held| it.state == State::Waiting && !self.is_blocked(it.value);
-            let waits = self.must_start(self.unfinished(channel).filter(may_start));
+            let waits = self.unfinished(channel).any(|it| may_start(&it));
             let has_credit = running < own(channel) || lent < self.floating(&channels);
             let is_limited = running >= self.limit(&channels)
                 || self.running() >= self.window

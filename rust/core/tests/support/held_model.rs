@@ -4,9 +4,7 @@
 use std::time::Duration;
 
 use sparkawait_core::element::{Key, StreamRecord, Timestamp};
-use sparkawait_core::operator::{
-    AttemptId, Failure, NotCalled, SnapshotRecord, SnapshotState, TooLate,
-};
+use sparkawait_core::operator::{AttemptId, Failure, SnapshotRecord, SnapshotState};
 use sparkawait_core::queue::EntryId;
 use sparkawait_core::time::ProcessingTime;
 
@@ -21,27 +19,6 @@ pub(crate) fn record(value: u32) -> StreamRecord<u32> {
 
 pub(crate) fn key_of(value: u32) -> Option<Key> {
     (value % 4 != 3).then_some(Key::new(u64::from(value % 4)))
-}
-
-/// The failure without a word about calls that take too long: the model does not know which
-/// records the operator has looked at.
-pub(crate) fn plain(failure: Failure<Reply>) -> Failure<Reply> {
-    match failure {
-        Failure::NotCalled(it) if matches!(it.0, NotCalled::TooLate(TooLate::Call(_))) => {
-            Failure::TimedOut(it.1)
-        }
-        other => other,
-    }
-}
-
-pub(crate) fn plain_record(
-    record: SnapshotRecord<u32, Reply, Reply>,
-) -> SnapshotRecord<u32, Reply, Reply> {
-    let state = match record.state {
-        SnapshotState::Completed(outcome) => SnapshotState::Completed(outcome.map_err(plain)),
-        pending @ SnapshotState::Pending { .. } => pending,
-    };
-    SnapshotRecord { state, ..record }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -73,10 +50,10 @@ pub(super) struct Held {
     pub(super) attempts: u32,
     pub(super) admitted_at: ProcessingTime,
     pub(super) deadline: Option<ProcessingTime>,
-    /// When that is looked at, and what tells equal times apart.
-    pub(super) armed: Option<(ProcessingTime, usize)>,
-    /// For how long limits in time had kept its channel closed when it came.
-    pub(super) closed_at: u64,
+    /// What tells it from others with the same deadline.
+    pub(super) armed: usize,
+    /// Since when it waits, if it does.
+    pub(super) waits_since: ProcessingTime,
     pub(super) state: State,
     /// Of the last attempt that failed.
     pub(super) last_failure: Option<Reply>,
@@ -85,8 +62,18 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub(super) fn has_deadline(&self) -> bool {
-        matches!(self.state, State::Waiting | State::Running { .. } | State::BackOff { .. })
+    /// Whether its time runs.
+    pub(super) fn ages(&self) -> bool {
+        matches!(self.state, State::Running { .. } | State::BackOff { .. })
+    }
+
+    pub(super) fn waits(&self) -> bool {
+        self.state == State::Waiting
+    }
+
+    /// Lets it wait for a permit.
+    pub(super) fn wait(&mut self, now: ProcessingTime) {
+        (self.state, self.waits_since) = (State::Waiting, now);
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -112,17 +99,14 @@ impl Held {
         AttemptId { entry: self.id.expect("a call was seen"), attempt: self.attempts }
     }
 
-    pub(super) fn snapshot(
-        &self,
-        due: Option<ProcessingTime>,
-        now: ProcessingTime,
-    ) -> SnapshotRecord<u32, Reply, Reply> {
+    pub(super) fn snapshot(&self, now: ProcessingTime) -> SnapshotRecord<u32, Reply, Reply> {
+        let until = if self.waits() { self.waits_since } else { now };
         let state = match &self.state {
             State::Final(outcome) => SnapshotState::Completed(outcome.clone()),
             state => SnapshotState::Pending {
                 time_left: match state {
                     State::Asked => Some(Duration::ZERO),
-                    _ => due.map(|due| due.saturating_since(now)),
+                    _ => self.deadline.map(|it| it.saturating_since(until)),
                 },
                 backoff_left: match state {
                     State::BackOff { due, .. } => Some(due.saturating_since(now)),

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The model that the simulation of the operator compares with.
 
-pub(crate) mod call_times_model;
 pub(crate) mod channel_model;
 pub(crate) mod held_model;
 mod operator_check;

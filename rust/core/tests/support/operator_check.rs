@@ -4,24 +4,29 @@
 use std::collections::HashSet;
 
 use sparkawait_core::element::StreamElement;
-use sparkawait_core::operator::{Actions, AttemptId, Emitted, Invocation, Metrics, OutputMode};
+use sparkawait_core::operator::{Actions, AttemptId, Invocation, Metrics, OutputMode};
 use sparkawait_core::time::ProcessingTime;
 
-use super::held_model::{Held, State, key_of, plain};
+use super::held_model::{Held, State, key_of};
 use super::operator_model::{Model, Operator};
 
 impl Model {
     /// Learns which calls started, and checks all that the operator asks for.
     pub(crate) fn learn(&mut self, actions: Actions<u32>, operator: &Operator) {
-        self.refuse(operator);
+        let mut asked = actions.ask_timeout.clone();
+        self.give_up(operator, &mut asked);
         for invocation in actions.invoke {
             self.start(invocation);
             // It may be what others are not to wait for.
-            self.refuse(operator);
+            self.give_up(operator, &mut asked);
         }
         assert_eq!(actions.ask_timeout.len(), self.asks.len());
-        for (asked, value) in actions.ask_timeout.iter().zip(std::mem::take(&mut self.asks)) {
-            assert_eq!((asked.value, asked.attempt.attempt), (value, AttemptId::TIMEOUT));
+        let mut asks = std::mem::take(&mut self.asks);
+        for asked in &actions.ask_timeout {
+            // Those of one moment come in any order.
+            let place = asks.iter().position(|it| *it == asked.value);
+            let value = asks.swap_remove(place.expect("it is to be asked for"));
+            assert_eq!(asked.attempt.attempt, AttemptId::TIMEOUT);
             let id = *self.get(value).id.get_or_insert(asked.attempt.entry);
             assert_eq!(asked.attempt.entry, id);
         }
@@ -31,6 +36,16 @@ impl Model {
         if !self.withdraws_calls {
             assert_eq!(cancelled, expected, "calls to cancel");
         }
+    }
+
+    /// Checks that no record which came earlier is passed.
+    fn check_order(&self, value: u32) {
+        let is_single = self.config.channels.is_none();
+        let beside = |it: &Held| is_single || self.channel(it.value) == self.channel(value);
+        let waits = |it: &&Held| it.waits() && it.attempts == 0 && beside(it);
+        let mut earlier = self.held().take_while(|it| it.value != value).filter(waits);
+        let passed = earlier.find(|it| !self.is_blocked(it.value));
+        assert!(passed.is_none(), "{value} overtakes {passed:?}");
     }
 
     /// Starts the call of a record that may start.
@@ -43,23 +58,26 @@ impl Model {
         if starts_in_order {
             self.check_order(value);
         }
-        self.check_time(value);
         let retry = self.config.retry.filter(|_| attempt.attempt > 1);
         let is_permitted =
             retry.map_or(attempt.attempt == 1, |it| it.can_retry(attempt.attempt - 1));
         assert!(is_permitted, "attempt {} of {value}", attempt.attempt);
         let (since, number) = (self.now, self.starts);
-        let due = self.due(self.get_ref(value));
+        let (now, timeout) = (self.now, self.config.timeout);
         let held = self.get(value);
+        // Its time begins, or goes on.
+        let deadline = match held.deadline {
+            None => timeout.map(|it| now + it),
+            Some(known) => Some(known + now.saturating_since(held.waits_since)),
+        };
+        let is_moved = deadline != held.deadline;
         assert_eq!(held.state, State::Waiting, "{value} starts");
         assert_eq!(*held.id.get_or_insert(attempt.entry), attempt.entry);
         assert_eq!(attempt.attempt, held.attempts + 1);
-        held.deadline = due;
         held.attempts += 1;
         held.state = State::Running { since, number };
-        if held.armed.map(|it| it.0) > due {
-            // It was to be looked at when its channel would have been open for long.
-            self.arm(value, due);
+        if is_moved {
+            self.arm(value, deadline);
         }
         self.starts += 1;
         self.tell_start(value);
@@ -80,7 +98,6 @@ impl Model {
         assert_eq!(operator.has_output(), self.next(None).is_some());
         assert_eq!(operator.is_finished(), self.is_finished());
         let failed = operator.failure().cloned();
-        let failed = failed.map(|it| Emitted { outcome: it.outcome.map_err(plain), ..it });
         assert_eq!(failed, self.failed);
         let backing_off = |it: &&Held| matches!(it.state, State::BackOff { .. });
         let backing_off = self.held().filter(|it| !self.is_closed && backing_off(it));
@@ -96,9 +113,7 @@ impl Model {
         let backlog = spread.map_or(0, |channels| channels.max_backlog);
         assert!(self.held().count() <= self.config.capacity.get() + backlog);
         assert!(self.running() <= max_concurrency);
-        let has_time = |it: &Held| self.due(it).is_none_or(|due| due > self.now);
-        let may_start =
-            |it: &&Held| it.state == State::Waiting && !self.is_blocked(it.value) && has_time(it);
+        let may_start = |it: &&Held| it.waits() && !self.is_blocked(it.value);
         if self.config.channels.is_none() && self.running() < self.window && !self.is_closed {
             assert!(!self.held().any(|it| may_start(&it)), "a permit is free");
         }
@@ -136,14 +151,14 @@ impl Model {
 
     /// The times at which something happens.
     fn times(&self) -> Vec<ProcessingTime> {
-        let live = self.held().filter(|it| it.has_deadline() && !self.is_closed);
+        let live = self.held().filter(|it| it.ages() && !self.is_closed);
         live.flat_map(|held| {
             let attempt = held.attempt_deadline(self.config.attempt_timeout).map(|(time, _)| time);
             let retry = match held.state {
                 State::BackOff { due, lacks_token: false } => Some(due),
                 _ => None,
             };
-            [held.armed.map(|it| it.0), attempt, retry].into_iter().flatten()
+            [held.deadline, attempt, retry].into_iter().flatten()
         })
         .collect()
     }

@@ -10,27 +10,18 @@ use std::num::NonZeroUsize;
 use sparkawait_core::element::{Key, StreamElement, Watermark};
 use sparkawait_core::operator::{
     AsyncWaitOperator, AttemptId, Completion, Config, Emitted, EndOfInput, Failure, FailurePolicy,
-    Handled, Metrics, OutputMode, Retry, SnapshotRecord, TooLate,
+    Handled, Metrics, NotCalled, OutputMode, Retry, SnapshotRecord, TooLate,
 };
-use sparkawait_core::policy::{CallSign, RateGate};
+use sparkawait_core::policy::{CallSign, RateLimits};
 use sparkawait_core::retry::mix;
 use sparkawait_core::time::ProcessingTime;
 
-use super::call_times_model::Times;
 use super::channel_model::Assigned;
 use super::held_model::{Held, Outcome, Reply, State, key_of, record};
 use super::policy_model::Policed;
 
 pub(crate) type Operator = AsyncWaitOperator<u32, Reply, Reply>;
 pub(crate) type Output = StreamElement<Emitted<u32, Reply, Reply>>;
-
-/// What is known of the deadlines along a line.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Deadlines {
-    /// Records that came later have later ones, and wait in the order they came in.
-    Sorted,
-    Mixed,
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -47,17 +38,15 @@ pub(crate) struct Model {
     pub(super) metrics: Metrics,
     pub(super) readied: usize,
     pub(super) starts: usize,
-    /// How long calls took in each channel.
-    pub(super) call_times: HashMap<Option<Key>, Times>,
-    /// Those of the records that wait.
-    pub(super) deadlines: Deadlines,
+    /// When each channel replied last; without channels all are one.
+    pub(super) replied_at: HashMap<Option<Key>, ProcessingTime>,
     pub(super) assigned: Assigned,
     /// Those of the channels that have had a record.
     pub(super) policies: HashMap<Option<Key>, Policed>,
     /// Pauses that replies asked for: with the first there are policies that nobody asked for.
     pub(super) asked_pauses: usize,
     /// Limits in time that they share.
-    pub(super) gate: Option<RateGate>,
+    pub(super) gate: Option<RateLimits>,
     /// Deadlines that were armed.
     pub(super) armed: usize,
     /// When the operator was told of the time last.
@@ -72,9 +61,6 @@ pub(crate) struct Model {
 
 impl Model {
     pub(crate) fn new(config: Config, now: ProcessingTime) -> Self {
-        let is_keyed = config.mode == OutputMode::KeyOrdered;
-        let is_sorted = !is_keyed && config.retry.is_none();
-        let deadlines = if is_sorted { Deadlines::Sorted } else { Deadlines::Mixed };
         let mut model = Self {
             window: config.max_concurrency.get(),
             config,
@@ -87,8 +73,7 @@ impl Model {
             metrics: Metrics::default(),
             readied: 0,
             starts: 0,
-            call_times: HashMap::new(),
-            deadlines,
+            replied_at: HashMap::new(),
             assigned: HashMap::new(),
             policies: HashMap::new(),
             asked_pauses: 0,
@@ -163,28 +148,25 @@ impl Model {
 
     pub(crate) fn put(&mut self, value: u32) {
         self.metrics.admitted += 1;
-        let deadline = self.config.timeout.map(|timeout| self.now + timeout);
-        self.push(value, 0, deadline);
+        self.push(value, 0);
     }
 
-    pub(super) fn push(&mut self, value: u32, attempts: u32, deadline: Option<ProcessingTime>) {
+    pub(super) fn push(&mut self, value: u32, attempts: u32) {
         let (admitted_at, state) = (self.now, State::Waiting);
-        let (id, last_failure, ready, armed) = (None, None, None, None);
+        let (id, last_failure, ready) = (None, None, None);
         self.line.push(StreamElement::Record(Held {
             value,
             id,
             attempts,
             admitted_at,
-            deadline,
-            armed,
-            closed_at: 0,
+            deadline: None,
+            armed: 0,
+            waits_since: self.now,
             state,
             last_failure,
             ready,
         }));
         self.activate_channel(value);
-        self.get(value).closed_at = self.closed(self.channel(value));
-        self.arm(value, deadline);
     }
 
     pub(crate) fn put_watermark(&mut self, watermark: Watermark) {
@@ -230,7 +212,6 @@ impl Model {
         let nanos = self.now.as_nanos() - since.as_nanos();
         self.begin_budget(attempt, completion.retry, completion.sign);
         self.tell_end(value, |_| completion.sign);
-        self.note_ended(value, self.now.saturating_since(since));
         if self.back_off(value, completion.retry, completion.sign, completion.outcome.err()) {
             return Handled::Retried(nanos);
         }
@@ -279,7 +260,7 @@ impl Model {
         match held.deadline {
             Some(deadline) if now + delay >= deadline => {
                 let left = deadline.saturating_since(now);
-                self.run_out(value, Some(TooLate::Retry { delay, left }));
+                self.run_out(value, Some(NotCalled::TooLate(TooLate::Retry { delay, left })));
             }
             _ => {
                 let costs_token = !matches!(retry, Retry::After(_)) && sign.is_drop();
@@ -319,16 +300,16 @@ impl Model {
         }
     }
 
-    pub(super) fn run_out(&mut self, value: u32, too_late: Option<TooLate>) {
+    pub(super) fn run_out(&mut self, value: u32, why: Option<NotCalled>) {
         self.metrics.timeouts += 1;
         if self.config.asks_on_timeout {
             self.get(value).state = State::Asked;
             self.asks.push(value);
         } else {
             let last = self.get(value).last_failure;
-            let failure = match too_late {
+            let failure = match why {
                 None => Failure::TimedOut(last),
-                Some(too_late) => Failure::too_late(too_late, last),
+                Some(why) => Failure::not_called(why, last),
             };
             self.finish(value, Err(failure));
         }
@@ -354,9 +335,15 @@ impl Model {
         if self.is_closed {
             return;
         }
-        for held in self.held_mut() {
-            if matches!(held.state, State::BackOff { due, lacks_token: false } if due <= now) {
-                held.state = State::Waiting;
+        let is_over = |held: &&Held| matches!(held.state, State::BackOff { due, lacks_token: false } if due <= now);
+        let over: Vec<u32> = self.held().filter(is_over).map(|it| it.value).collect();
+        let now = self.now;
+        for value in over {
+            let held = self.get(value);
+            if held.deadline.is_some_and(|it| it <= now) {
+                self.time_out(value);
+            } else {
+                held.wait(now);
             }
         }
     }

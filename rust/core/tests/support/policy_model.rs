@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use sparkawait_core::element::{Key, StreamElement};
 use sparkawait_core::flow::ChannelConfig;
-use sparkawait_core::operator::{AttemptId, Failure, OutputMode, Refusal, Retry, SnapshotState};
+use sparkawait_core::operator::{
+    AttemptId, Failure, Invocation, NotCalled, OutputMode, Refusal, Retry, SnapshotState,
+};
 use sparkawait_core::policy::{
-    CallPolicy, CallSign, ChannelPolicy, Costs, EndedCall, PolicyConfig, RateGate, RateLimits,
-    RetryBudget, usual_costs,
+    CallPolicy, CallSign, ChannelPolicy, Costs, EndedCall, PolicyConfig, RateLimits, RetryBudget,
+    usual_costs,
 };
 use sparkawait_core::time::ProcessingTime;
 
 use super::held_model::{Held, State};
 use super::operator_model::{Model, Operator};
 
-/// The policy of a channel, and for how long it was closed.
+/// The policy of a channel, and what its retries cost.
 #[derive(Debug)]
 pub(super) struct Policed {
     pub(super) policy: ChannelPolicy,
-    /// Nanoseconds up to the last call, and those of the policy and of the gate by then.
-    closed: (u64, u64, u64),
     retries: Option<Retries>,
 }
 
@@ -42,25 +42,16 @@ impl Model {
         (policy != PolicyConfig::NONE || self.asked_pauses > 0).then_some(policy)
     }
 
-    /// Whether calls wait for limits in time.
-    pub(super) fn has_rate_limits(&self) -> bool {
-        self.policies().is_some_and(|it| it.rate_limits.iter().any(Option::is_some))
-    }
-
     /// What a call costs.
     fn costs(&self) -> Costs {
         self.policies().map_or(Costs::NONE, |it| usual_costs(&it.rate_limits))
     }
 
     /// The limits that all channels share; those of a single one are its own.
-    pub(super) fn gate_of(&self) -> Option<RateGate> {
+    pub(super) fn gate_of(&self) -> Option<RateLimits> {
         let config = self.policies().filter(|_| !self.is_single())?;
         let shared = RateLimits::new(&config.rate_limits, None, None, |it| !it.is_per_channel);
-        (!shared.is_empty()).then(|| RateGate::new(shared, self.costs()))
-    }
-
-    fn gate_closed(&self, now: ProcessingTime) -> u64 {
-        self.gate.as_ref().map_or(0, |it| it.closed_nanos(now))
+        (!shared.is_empty()).then_some(shared)
     }
 
     /// The operator looks at the channel of a record that might start at once.
@@ -85,70 +76,15 @@ impl Model {
         for limit in &mut config.rate_limits {
             *limit = limit.filter(|it| it.is_per_channel || is_single);
         }
-        let shared = self.gate_closed(self.now);
         // The only channel is there from the beginning.
         let now = if is_single { ProcessingTime::ZERO } else { self.now };
         let new = || Policed {
             policy: ChannelPolicy::new(&config, now),
-            closed: (0, 0, shared),
             retries: config
                 .retry_budget
                 .map(|it| Retries { budget: RetryBudget::new(it, now), line: VecDeque::new() }),
         };
         Some(&mut self.policies.entry(channel).or_insert_with(new).policy)
-    }
-
-    /// For how long limits in time have let nothing start in a channel.
-    pub(super) fn closed(&self, channel: Option<Key>) -> u64 {
-        self.closed_by(channel, self.now)
-    }
-
-    /// The same by a time that is to come, if nothing changes.
-    fn closed_by(&self, channel: Option<Key>, now: ProcessingTime) -> u64 {
-        let Some(Policed { policy, closed: (total, own, shared), .. }) =
-            self.policies.get(&channel)
-        else {
-            return 0;
-        };
-        let (own, shared) = (policy.closed_nanos(now) - own, self.gate_closed(now) - shared);
-        total + own.max(shared)
-    }
-
-    /// When the time of a record is over: until its first call it does not age while limits keep its
-    /// channel closed.
-    pub(super) fn due(&self, held: &Held) -> Option<ProcessingTime> {
-        self.due_by(held, self.now)
-    }
-
-    /// When that will be, if nothing changes: the first time that says so itself.
-    pub(super) fn over(&self, held: &Held) -> Option<ProcessingTime> {
-        let first = self.due(held)?;
-        let is_over = |at: &ProcessingTime| self.due_by(held, *at).is_some_and(|due| due <= *at);
-        if is_over(&first) {
-            return Some(first);
-        }
-        let nanos = first.as_nanos()..self.due_by(held, ProcessingTime::NEVER)?.as_nanos();
-        let (mut after, mut by) = (nanos.start, nanos.end);
-        while after + 1 < by {
-            let middle = after.midpoint(by);
-            let is_over = is_over(&ProcessingTime::from_nanos(middle));
-            *(if is_over { &mut by } else { &mut after }) = middle;
-        }
-        Some(ProcessingTime::from_nanos(by))
-    }
-
-    fn due_by(&self, held: &Held, now: ProcessingTime) -> Option<ProcessingTime> {
-        let is_new = held.attempts == 0 && held.state == State::Waiting;
-        let aged_not = self.closed_by(self.channel(held.value), now).saturating_sub(held.closed_at);
-        let aged_not = Duration::from_nanos(if is_new { aged_not } else { 0 });
-        held.deadline.map(|deadline| deadline + aged_not)
-    }
-
-    fn count_closed(&mut self, channel: Option<Key>) {
-        let (total, shared, now) = (self.closed(channel), self.gate_closed(self.now), self.now);
-        if let Some(policed) = self.policies.get_mut(&channel) {
-            policed.closed = (total, policed.policy.closed_nanos(now), shared);
-        }
     }
 
     /// Lets the channel of a record rest whose call is awaited, because its reply asks for that.
@@ -162,7 +98,6 @@ impl Model {
         }
         self.asked_pauses += 1;
         let (channel, now) = (self.channel(value), self.now);
-        self.count_closed(channel);
         if let Some(policy) = self.policy(channel) {
             policy.pause_until(now + delay, since, now);
         }
@@ -173,8 +108,26 @@ impl Model {
         let retry_budget = self.config.retry_budget;
         let policy = PolicyConfig { retry_budget, ..PolicyConfig::NONE };
         self.config.channels = Some(ChannelConfig::single(policy));
-        self.call_times.clear();
         self.assigned.insert(None, 0);
+        let running = self.held().filter(|it| it.is_running()).count() as u64;
+        let ended = self.metrics.attempts.saturating_sub(self.metrics.retries + running);
+        let now = self.now;
+        let _ = self.policy(None);
+        if let Some(it) = self.policies.get_mut(&None).and_then(|it| it.retries.as_mut()) {
+            it.budget.on_earlier_attempts(ended, now);
+        }
+    }
+
+    /// Puts those that wait on one channel once their destination has been silent.
+    pub(super) fn note_silence(&mut self, started: ProcessingTime) {
+        let replied_at = self.replied_at.get(&None).copied().unwrap_or_default();
+        let is_bounded = self.config.max_wait.or(self.config.timeout).is_some();
+        let waits = |it: &Held| matches!(it.state, State::Waiting | State::Asked);
+        let any_waits = self.held().any(waits);
+        let is_silent = self.config.channels.is_none() && replied_at <= started;
+        if is_silent && any_waits && is_bounded {
+            self.make_single();
+        }
     }
 
     /// Counts retries from the first one on that costs its destination some.
@@ -184,12 +137,60 @@ impl Model {
             return;
         }
         self.make_single();
-        let running = self.held().filter(|it| it.is_running()).count() as u64;
-        let ended = self.metrics.attempts.saturating_sub(self.metrics.retries + running);
-        let now = self.now;
-        let _ = self.policy(None);
-        let policed = self.policies.get_mut(&None).and_then(|it| it.retries.as_mut());
-        policed.expect("there is a budget").budget.on_earlier_attempts(ended, now);
+    }
+
+    /// Fails what is not to wait any longer.
+    pub(super) fn give_up(&mut self, operator: &Operator, asked: &mut Vec<Invocation<u32>>) {
+        loop {
+            self.refuse(operator);
+            if !self.lose_patience(operator, asked) {
+                return;
+            }
+        }
+    }
+
+    /// Fails a record that has waited too long as the operator says, which is checked.
+    fn lose_patience(&mut self, operator: &Operator, asked: &mut Vec<Invocation<u32>>) -> bool {
+        if self.is_closed {
+            return false;
+        }
+        let waits = |it: &&Held| it.waits() && !self.is_blocked(it.value);
+        let waiting: Vec<u32> = self.held().filter(waits).map(|it| it.value).collect();
+        if self.config.asks_on_timeout {
+            asked.retain(|it| !self.asks.contains(&it.value));
+            let next = asked.iter().position(|it| waiting.contains(&it.value));
+            let Some(value) = next.map(|it| asked.remove(it).value) else { return false };
+            self.check_patience(value);
+            self.run_out(value, None);
+            return true;
+        }
+        let gave_up = waiting.into_iter().find_map(|value| {
+            let why = not_called(operator, value, self.now)?;
+            matches!(why, NotCalled::Unavailable(_)).then_some((value, why))
+        });
+        let Some((value, why)) = gave_up else { return false };
+        self.check_patience(value);
+        let waited = self.now.saturating_since(self.get_ref(value).waits_since);
+        assert!(matches!(why, NotCalled::Unavailable(it) if it.waited == waited));
+        let readied = self.readied;
+        self.run_out(value, Some(why));
+        self.withdraws_calls |= self.is_closed;
+        self.tie_ready(readied);
+        true
+    }
+
+    /// Checks that a record has waited for as long as it should for a destination that is not there.
+    fn check_patience(&self, value: u32) {
+        let (held, channel, now) = (self.get_ref(value), self.channel(value), self.now);
+        let most = self.config.max_wait.or(self.config.timeout).expect("there is a bound");
+        let is_long = |since: ProcessingTime| now.saturating_since(since) >= most;
+        assert!(is_long(held.waits_since), "{held:?} has not waited for {most:?}");
+        let policy = self.policies.get(&channel).map(|it| &it.policy);
+        let paused = policy.and_then(|it| it.paused_since(self.config.max_wait.is_some(), now));
+        let replied_at = self.replied_at.get(&channel).copied().unwrap_or_default();
+        let silence = self.config.timeout.map(|it| replied_at + it);
+        let is_gone = paused.is_some_and(is_long) || silence.is_some_and(is_long);
+        assert!(is_gone, "{channel:?} replied at {replied_at:?}, paused: {paused:?}, at {now:?}");
     }
 
     /// Fails what waits for a destination that dropped its calls, where nothing is to wait for that.
@@ -206,7 +207,9 @@ impl Model {
     }
 
     fn next_refused(&self, operator: &Operator) -> Option<(u32, Duration)> {
-        let failed = operator.failure().map(|it| it.record.value);
+        let is_refusal = |it: &Failure<_>| matches!(it, Failure::NotCalled(it) if matches!(it.0, NotCalled::Refused(_)));
+        let failed = operator.failure().filter(|it| it.outcome.as_ref().is_err_and(is_refusal));
+        let failed = failed.map(|it| it.record.value);
         let waits = |it: &&Held| it.state == State::Waiting && !self.is_blocked(it.value);
         let mut waiting = self.held().filter(|it| !self.is_closed && waits(it));
         waiting.find_map(|it| {
@@ -217,8 +220,7 @@ impl Model {
             let rest = policy.refuses_for(self.now).or(beside)?;
             let is_refused = match failed {
                 Some(failed) => failed == it.value,
-                // What was given up waits for its timeout.
-                None => self.has_time(it) || is_completed(operator, it.value, self.now),
+                None => true,
             };
             is_refused.then_some((it.value, rest))
         })
@@ -227,7 +229,6 @@ impl Model {
     /// Tells the policies of a record that its call starts.
     pub(super) fn tell_start(&mut self, value: u32) {
         let (channel, now, costs) = (self.channel(value), self.now, self.costs());
-        self.count_closed(channel);
         if let Some(gate) = &mut self.gate {
             gate.on_start(now, &costs);
         }
@@ -244,9 +245,11 @@ impl Model {
         let State::Running { since: started, .. } = held.state else { return };
         let (sign, charged) = (sign(held), self.costs());
         let cost = if sign == CallSign::NotCalled { Costs::NONE } else { charged };
-        self.count_closed(channel);
+        if sign.is_reply() {
+            self.replied_at.insert(channel, ended);
+        }
         if let Some(gate) = &mut self.gate {
-            gate.settle(&charged, &cost, ended);
+            gate.settle(&charged, &cost);
         }
         if let Some(policy) = self.policy(channel) {
             policy.on_end(&EndedCall { started, ended, in_flight, sign, charged, cost });
@@ -311,7 +314,10 @@ impl Model {
                 State::BackOff { due, .. } if due > now && !is_draining => {
                     State::BackOff { due, lacks_token: false }
                 }
-                _ => State::Waiting,
+                _ => {
+                    held.waits_since = now;
+                    State::Waiting
+                }
             };
         }
     }
@@ -328,7 +334,7 @@ impl Model {
         let (policed, costs) = (self.policies.get(&channel), self.costs());
         let is_late = |it: &ChannelPolicy| it.ready_at(now, &costs) > now;
         policed.is_some_and(|Policed { policy: it, .. }| it.window(now) <= running || is_late(it))
-            || self.gate.as_ref().is_some_and(|it| it.ready_at(&costs, now) > now)
+            || self.gate.as_ref().is_some_and(|it| it.ready_at(now, &costs) > now)
     }
 
     /// Checks that the policy of a record's channel lets its call start.
@@ -346,11 +352,16 @@ impl Model {
         }
         let (costs, zero) = (self.costs(), ProcessingTime::ZERO);
         let ready = |it: &Policed| it.policy.ready_at(zero, &costs);
-        let gate = self.gate.iter().map(|it| it.ready_at(&costs, zero));
+        let gate = self.gate.iter().map(|it| it.ready_at(zero, &costs));
         let known = self.policies.values().map(ready).chain(gate).any(|it| Some(it) == polled)
             || polled.is_some_and(|it| self.is_time_of_adaptive_rate(it))
             || polled.is_some_and(|it| self.is_time_of_tokens(it));
-        assert!(polled == first || known, "{polled:?} is nobody's time, {first:?} is the first");
+        let looks =
+            self.held().any(Held::waits) && self.config.max_wait.or(self.config.timeout).is_some();
+        assert!(
+            polled == first || known || looks,
+            "{polled:?} is nobody's time, {first:?} is the first"
+        );
         assert!(first.is_none_or(|first| polled.is_some_and(|it| it <= first)));
         for held in self.without_token() {
             let retries = self.policies.get(&self.channel(held.value)).unwrap().retries.as_ref();
@@ -388,8 +399,10 @@ impl Model {
         assert!(free <= self.free_slots());
         let waits = self.held().any(|it| it.state == State::Waiting && !self.is_blocked(it.value));
         let running = self.running_in(None);
-        assert!(!waits || free == 0, "those that wait go first");
-        let refuses = self.policies().and_then(|it| it.pause).is_some_and(|it| it.refuses);
+        let may_pause =
+            self.policies().is_some_and(|it| it.pause.is_some()) || self.asked_pauses > 0;
+        assert!(!waits || free == 0 || may_pause, "those that wait go first");
+        let refuses = may_pause;
         let is_held = self.is_held(None, running, self.now);
         assert!(free == 0 || refuses || !is_held, "it would have to wait");
         let may_start = !waits && !self.is_held(None, running, self.handled_at);
@@ -404,13 +417,23 @@ impl Retries {
     }
 }
 
-fn is_completed(operator: &Operator, value: u32, now: ProcessingTime) -> bool {
-    operator.snapshot(now).iter().any(|element| match element {
-        StreamElement::Record(it) => {
-            it.record.value == value && matches!(it.state, SnapshotState::Completed(_))
-        }
-        StreamElement::Watermark(_) => false,
-    })
+/// Why a record is not called that the operator does not call, as it says.
+fn not_called(operator: &Operator, value: u32, now: ProcessingTime) -> Option<NotCalled> {
+    let failed = operator.failure().filter(|it| it.record.value == value);
+    let failed = failed.and_then(|it| it.outcome.clone().err());
+    let failed = failed.or_else(|| {
+        operator.snapshot(now).into_iter().find_map(|element| match element {
+            StreamElement::Record(it) if it.record.value == value => match it.state {
+                SnapshotState::Completed(outcome) => outcome.err(),
+                SnapshotState::Pending { .. } => None,
+            },
+            _ => None,
+        })
+    });
+    match failed? {
+        Failure::NotCalled(why) => Some(why.0),
+        _ => None,
+    }
 }
 
 /// Whether they differ by no more than what rounding does.

@@ -7,10 +7,11 @@ type Checksum = fn(&[u8]) -> u64;
 
 /// The bytes in front of the elements, magic and version, of every version that is read, with the
 /// checksum of that version. Without it no mutated input would come past the check.
-const VERSIONS: [(&[u8], Checksum); 3] = [
+const VERSIONS: [(&[u8], Checksum); 4] = [
     (b"SAWS\x01\x00", checksum_of_bytes),
     (b"SAWS\x02\x00", checksum_of_bytes),
     (b"SAWS\x03\x00", checksum_of_words),
+    (b"SAWS\x04\x00", checksum_of_words),
 ];
 
 const START: u64 = 0xCBF2_9CE4_8422_2325;

@@ -7,15 +7,13 @@ use sparkawait_core::element::StreamElement;
 use sparkawait_core::operator::{Config, Snapshot, SnapshotRecord, SnapshotState};
 use sparkawait_core::time::ProcessingTime;
 
-use super::held_model::{Reply, State, plain_record};
-use super::operator_model::{Deadlines, Model};
+use super::held_model::{Reply, State};
+use super::operator_model::Model;
 
 impl Model {
     pub(crate) fn snapshot(&self) -> Snapshot<u32, Reply, Reply> {
-        let held = self
-            .line
-            .iter()
-            .map(|element| element.as_ref().map(|held| held.snapshot(self.due(held), self.now)));
+        let held =
+            self.line.iter().map(|element| element.as_ref().map(|held| held.snapshot(self.now)));
         held.chain(self.replay.iter().cloned()).collect()
     }
 
@@ -25,8 +23,8 @@ impl Model {
         now: ProcessingTime,
     ) -> Self {
         let mut model = Self::new(config, now);
-        model.deadlines = Deadlines::Mixed;
-        model.replay = snapshot.into_iter().map(|it| it.map(plain_record)).collect();
+        model.replied_at.insert(None, now);
+        model.replay = snapshot.into();
         model.admit_replayed();
         model
     }
@@ -50,7 +48,7 @@ impl Model {
     fn admit(&mut self, restored: &SnapshotRecord<u32, Reply, Reply>) {
         let value = restored.record.value;
         self.metrics.admitted += 1;
-        self.push(value, restored.attempts, None);
+        self.push(value, restored.attempts);
         let (time_left, backoff_left, was_running) = match restored.state.clone() {
             SnapshotState::Completed(outcome) => return self.finish(value, outcome),
             SnapshotState::Pending { time_left, backoff_left, was_running, last_failure } => {
@@ -63,13 +61,14 @@ impl Model {
         let held = self.get(value);
         held.attempts -= u32::from(was_running);
         let spent = time_left.filter(Duration::is_zero);
+        let is_new = held.attempts == 0 && time_left.is_none();
+        let timeout = timeout.filter(|_| !is_new);
         let left = timeout.map(|timeout| time_left.unwrap_or(timeout).min(timeout));
-        held.deadline = spent.or(left).map(|left| now + left);
-        let deadline = held.deadline;
+        let deadline = spent.or(left).map(|left| now + left);
         self.arm(value, deadline);
         let held = self.get(value);
         if held.deadline.is_some_and(|deadline| deadline <= now) {
-            self.handle_time();
+            self.run_out(value, None);
         } else if let Some(rest) = backoff_left.filter(|_| is_free) {
             held.state = State::BackOff { due: now + rest, lacks_token: false };
         }

@@ -345,6 +345,7 @@ fn text(value: u32, outcome: &Result<u32, Failure<&'static str>>) -> String {
         Err(Failure::TimedOut(_) | Failure::AttemptTimedOut(_)) => format!("{value} timed out"),
         Err(Failure::NotCalled(failure)) => match failure.0 {
             NotCalled::TooLate(_) => format!("{value} timed out"),
+            NotCalled::Unavailable(_) => format!("{value} waited in vain"),
             NotCalled::Refused(_) => format!("{value} refused"),
         },
         Err(Failure::Function(error) | Failure::RetriesExhausted(error)) => {

@@ -10,7 +10,7 @@ use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 use super::budget::Budget;
 use super::held::Held;
 use crate::limits::{Left, Limits, Settled};
-use crate::rules::{RULES, Wait};
+use crate::rules::RULES;
 use crate::scenario::{CallPlan, Failing, HedgePlan, Mode, OperatorPlan};
 use crate::trace::{Asks, Broken, Checked, Id, Path, Said};
 
@@ -69,10 +69,12 @@ pub struct Row {
     pub channel: Option<i64>,
     /// What it costs.
     pub cost: u64,
-    /// Its time runs not before that.
+    /// When it came, or was restored.
     pub at: u64,
-    /// Its time runs from then on at the latest.
+    /// When its time began.
     pub first_call: Option<u64>,
+    /// For how long that stood at most, because a further attempt waited for its turn.
+    pub(super) stood: u64,
     /// Attempts so far.
     pub attempts: u32,
     /// Now.
@@ -87,8 +89,6 @@ pub struct Row {
     pub(super) answered_at: Option<(u64, bool)>,
     /// Whether its time may have passed in a task that is gone.
     pub(super) may_be_late: bool,
-    /// Whether it was admitted by a task that is gone.
-    pub(super) is_restored: bool,
     /// When its state changed.
     pub(super) changed_at: u64,
     /// When it was done.
@@ -143,8 +143,13 @@ pub struct Site {
     pub(super) mode: Mode,
     pub(super) is_branch: bool,
     pub(super) capacity: usize,
-    /// Whether the time of a row begins exactly with its first call.
-    pub(super) is_exact: bool,
+    /// When its task began.
+    pub(super) begun_at: u64,
+    /// When each destination replied last, as far as the task knows of it; and what is in the mail.
+    pub(super) replied_at: BTreeMap<Option<i64>, u64>,
+    pub(super) in_the_mail: Vec<(Option<i64>, u64)>,
+    /// Up to when each was silent for so long that rows may have ended because of it.
+    pub(super) gone_until: BTreeMap<Option<i64>, u64>,
     /// The rows that it was called for, and those that had no time for a call.
     pub rows: BTreeMap<Id, Row>,
     pub(super) flying: BTreeMap<AttemptId, Flying>,
@@ -194,6 +199,14 @@ pub(super) fn outcome_of(said: Said, is_branch: bool) -> Outcome {
     }
 }
 
+/// Whether a destination is there that says so.
+pub(super) const fn is_reply(said: Said) -> bool {
+    match said {
+        Said::Results { .. } | Said::Failure { asks: Asks::No, .. } => true,
+        Said::Failure { after, pause, .. } => after.is_some() || pause.is_some(),
+    }
+}
+
 /// Several results beside others are a failure, and that is final.
 pub(super) fn asks_for_retry(said: Said, is_branch: bool, plan: &CallPlan) -> bool {
     match said {
@@ -206,12 +219,6 @@ pub(super) fn asks_for_retry(said: Said, is_branch: bool, plan: &CallPlan) -> bo
         Said::Failure { asks: Asks::IfRepeatable, .. } => plan.is_repeatable,
         Said::Failure { asks, .. } => asks == Asks::Yes,
     }
-}
-
-pub(super) fn is_exact(mode: Mode, is_branch: bool, plan: &CallPlan) -> bool {
-    let by_key = mode == Mode::KeyOrdered && !is_branch && RULES.ages(Wait::Key);
-    let by_channel = plan.has_policies() && RULES.ages(Wait::Channel);
-    !by_key && !by_channel
 }
 
 impl CallPlan {
@@ -245,6 +252,7 @@ impl Row {
             cost: path.cost,
             at,
             first_call: None,
+            stood: 0,
             attempts: 0,
             state: State::BackOff { due: at },
             before: None,
@@ -252,7 +260,6 @@ impl Row {
             live: 0,
             answered_at: None,
             may_be_late: false,
-            is_restored: false,
             changed_at: at,
             done_at: None,
         }
@@ -310,7 +317,10 @@ impl Site {
             mode: plan.mode,
             is_branch: plan.is_fan_out,
             capacity: plan.capacity,
-            is_exact: is_exact(plan.mode, plan.is_fan_out, calls),
+            begun_at: 0,
+            replied_at: BTreeMap::new(),
+            in_the_mail: Vec::new(),
+            gone_until: BTreeMap::new(),
             rows: BTreeMap::new(),
             flying: BTreeMap::new(),
             limits: Limits::new(&calls.own_limits()),
@@ -402,9 +412,12 @@ impl Site {
             return Err(Broken::new("no more retries than permitted", what()));
         }
         if let (Some(first), Some(timeout)) = (row.first_call, self.plan.timeout)
-            && first + timeout < now.saturating_sub(SLACK)
+            && first + timeout + row.stood < due.saturating_sub(SLACK)
         {
             return Err(Broken::new("no attempt when the time of a row has passed", what()));
+        }
+        if RULES.time_stands_in_line && row.first_call.is_some() {
+            row.stood += now - due;
         }
         row.attempts += 1;
         row.live = 1;
@@ -503,42 +516,83 @@ impl Site {
         Ok(())
     }
 
-    /// When the time of a row began, at the earliest.
-    fn since(&self, row: &Row) -> u64 {
-        let is_exact = self.is_exact && !(row.is_restored && RULES.ages(Wait::Restored));
-        row.first_call.filter(|_| is_exact).unwrap_or(row.at)
-    }
-
     /// Whether the time of a row may have passed.
     pub(super) fn has_passed(&self, row: &Row, now: u64) -> bool {
-        let since = self.since(row);
-        self.plan.timeout.is_some_and(|it| since + it <= now)
+        let since =
+            if RULES.time_begins_with_the_first_call { row.first_call } else { Some(row.at) };
+        since.zip(self.plan.timeout).is_some_and(|(since, timeout)| since + timeout <= now)
     }
 
-    /// Whether a row that is not called at present may have run out of time, or have been refused.
+    /// Whether a row may have waited too long that waits since `since`, for one of these destinations;
+    /// none of them: for any.
+    fn may_be_impatient(&self, since: u64, destinations: &[Option<i64>], now: u64) -> bool {
+        let most = self.plan.max_wait.or(self.plan.timeout);
+        let Some(most) = most.filter(|it| RULES.patience_ends && since + it <= now) else {
+            return false;
+        };
+        let asks = self.plan.script.pauses > 0 || self.plan.hidden.is_some();
+        let is_bounded = self.plan.max_wait.is_some() || !RULES.asked_pause_counts_if_bounded;
+        // When it began is not known here, nor whom a cache has answered for another call.
+        let is_vague = self.plan.pause.is_some() || asks && is_bounded || self.plan.cache.is_some();
+        is_vague
+            || destinations.is_empty()
+            || destinations.iter().any(|it| {
+                let was = self.gone_until.get(it).copied().unwrap_or_default();
+                since + most <= if self.is_gone(*it, now) { now } else { was }
+            })
+    }
+
+    /// Whether a destination has been silent for so long that rows may end because of it.
+    fn is_gone(&self, channel: Option<i64>, now: u64) -> bool {
+        let replied_at = self.replied_at.get(&channel).copied().unwrap_or(self.begun_at);
+        let most = self.plan.max_wait.or(self.plan.timeout);
+        let least = self.plan.timeout.zip(most).map(|(timeout, most)| timeout + most);
+        least.is_some_and(|it| replied_at + it <= now)
+    }
+
+    /// Takes note of the replies that the task has looked at.
+    pub(super) fn learn_replies(&mut self) {
+        for (channel, at) in std::mem::take(&mut self.in_the_mail) {
+            let channel = channel.filter(|_| self.plan.channels.is_some());
+            if self.is_gone(channel, at) {
+                self.gone_until.insert(channel, at);
+            }
+            self.replied_at.insert(channel, at);
+        }
+    }
+
+    /// The destination of a row.
+    pub(super) fn destination(&self, row: &Row) -> Option<i64> {
+        row.channel.filter(|_| self.plan.channels.is_some())
+    }
+
+    /// Whether a row that is not called at present may have run out of time or patience, or have been
+    /// refused.
     pub fn may_time_out(&self, row: &Row, now: u64) -> bool {
         let is_too_late = |due: u64| {
-            let since = self.since(row);
             let rule = RULES.late_back_off_ends_the_row && row.attempts > 0;
             let has_jitter = self.plan.retry.is_some_and(|it| it.full_jitter);
             let longest = if has_jitter { self.plan.retry.map_or(0, |it| it.maximum) } else { 0 };
             // What was said is looked at later.
             let lag = now.saturating_sub(row.changed_at);
-            rule && self.plan.timeout.is_some_and(|it| since + it <= due + longest + lag)
+            let begun = row.first_call.zip(self.plan.timeout);
+            rule && begun.is_some_and(|(since, it)| since + it <= due + longest + lag)
         };
         match row.state {
             State::Running | State::Done(_) | State::Asked => false,
             State::Cut { .. } => true,
             State::BackOff { due } => {
                 let may_be = row.may_be_late || self.is_refused();
-                may_be || self.has_passed(row, now) || is_too_late(due)
+                let has_passed = self.has_passed(row, now) || is_too_late(due);
+                let since = due.max(row.at);
+                may_be || has_passed || self.may_be_impatient(since, &[self.destination(row)], now)
             }
         }
     }
 
     /// Whether a row that came at `at` may have ended without a call.
     pub fn may_time_out_uncalled(&self, at: u64, now: u64) -> bool {
-        self.is_refused() || self.plan.timeout.is_some_and(|it| at + it <= now)
+        self.is_refused() || self.may_be_impatient(at, &[], now)
     }
 
     /// Whether a row has failed it for good, and it fails the task.

@@ -26,6 +26,12 @@ pub struct CallPlan {
     pub timeout: Option<u64>,
     /// Nanoseconds of an attempt.
     pub attempt_timeout: Option<u64>,
+    /// Nanoseconds for which a row waits for a destination that is not there.
+    #[serde(default)]
+    pub max_wait: Option<u64>,
+    /// When destinations stand still.
+    #[serde(default)]
+    pub stall: Option<StallPlan>,
     /// Whether an attempt that took too long may be followed by another one.
     pub is_repeatable: bool,
     /// Further attempts.
@@ -61,6 +67,33 @@ pub struct CallPlan {
     /// Who else takes from its first limit.
     #[serde(default)]
     pub others: Option<OthersPlan>,
+}
+
+/// When destinations stand still: calls that begin then are not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StallPlan {
+    /// Nanoseconds on the clock.
+    pub from: u64,
+    /// Nanoseconds; the largest number: for ever.
+    pub lasts: u64,
+    /// The channel; `None`: all.
+    pub channel: Option<i64>,
+}
+
+impl StallPlan {
+    pub(super) fn draw(random: &mut Random) -> Self {
+        Self {
+            from: pick(random, &[0, 7 * MILLI, SECOND]),
+            lasts: pick(random, &[97 * MILLI, 3 * SECOND + 1, u64::MAX]),
+            channel: maybe(random, 60, |random| i64::try_from(random.below(3)).unwrap_or(0)),
+        }
+    }
+
+    /// Whether a call that begins then is not answered.
+    pub fn holds(&self, channel: Option<i64>, now: u64) -> bool {
+        let is_of_it = self.channel.is_none_or(|it| channel == Some(it));
+        is_of_it && now.checked_sub(self.from).is_some_and(|it| it < self.lasts)
+    }
 }
 
 /// Further attempts.
@@ -124,6 +157,8 @@ impl CallPlan {
             max_concurrency: (1 + random.below(capacity)).min(pick(random, &COUNTS)),
             timeout,
             attempt_timeout,
+            max_wait: None,
+            stall: None,
             is_repeatable: random.in_a_hundred(75),
             retry,
             hedge: maybe(random, of_pairs, |random| HedgePlan {

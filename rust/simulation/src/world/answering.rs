@@ -103,7 +103,9 @@ impl World {
             let (said, later) = (self.say(site, random), random.next() % spread);
             answers.push((takes + later, Answer { site, attempt, id, said, comes_anyway }));
         }
-        if never {
+        let is_stalled =
+            self.model.sites[site].plan.stall.is_some_and(|it| it.holds(path.channel, self.now));
+        if never || is_stalled {
             answers.clear();
         }
         self.request(site, (attempt, answers), path.channel, random);

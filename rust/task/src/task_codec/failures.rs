@@ -22,7 +22,9 @@ impl TaskCodec {
         last: Option<Box<CallFailure>>,
     ) -> TimedOut {
         let after = match limit {
-            TimeLimit::Row | TimeLimit::TooLate(_) => self.config.timeout,
+            TimeLimit::Row | TimeLimit::TooLate(_) | TimeLimit::Unavailable(_) => {
+                self.config.timeout
+            }
             TimeLimit::Attempt => self.config.attempt_timeout,
         };
         let is_of_attempt = limit == TimeLimit::Attempt;
@@ -54,7 +56,7 @@ impl TaskCodec {
             Ok(failure) => (failure.kind, failure.message, failure.status),
             Err((limit, last)) => {
                 let timed_out = self.timed_out(limit, attempts, last);
-                (ErrorKind::ElementTimedOut, timed_out.message(), timed_out.status())
+                (timed_out.kind(), timed_out.message(), timed_out.status())
             }
         };
         RowFailure { kind: Cow::Borrowed(kind.as_str()), message, attempts, status }
@@ -108,6 +110,7 @@ fn cause_of(failure: Failure<Box<CallFailure>>) -> Result<Box<CallFailure>, Time
         Failure::AttemptTimedOut(last) => Err((TimeLimit::Attempt, last)),
         Failure::NotCalled(failure) => match *failure {
             (NotCalled::TooLate(too_late), last) => Err((TimeLimit::TooLate(too_late), last)),
+            (NotCalled::Unavailable(it), last) => Err((TimeLimit::Unavailable(it), last)),
             (NotCalled::Refused(refusal), last) => {
                 Ok(Box::new(CallFailure::refused(refusal, last)))
             }

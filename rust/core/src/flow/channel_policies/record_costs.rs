@@ -69,12 +69,7 @@ impl ChannelPolicies {
     }
 
     /// Charges a record in flight for the request that was made, which it is the first of.
-    pub(in crate::flow) fn charge_request(
-        &mut self,
-        id: ChannelId,
-        entry: EntryId,
-        now: ProcessingTime,
-    ) {
+    pub(in crate::flow) fn charge_request(&mut self, id: ChannelId, entry: EntryId) {
         let usual = self.usual;
         let charge = self.charges.entry(entry).or_insert_with(|| Charge::new(usual));
         let charged = charge.charged;
@@ -86,12 +81,11 @@ impl ChannelPolicies {
             return;
         }
         self.metrics.correct(&charged, &anew);
-        self.count_closed(id, now);
         if let Some(gate) = &mut self.gate {
-            gate.gate.recharge(&charged, &anew, now);
+            gate.limits.recharge(&charged, &anew);
         }
         if let Some(it) = self.channels.get_mut(id.0 as usize) {
-            it.policy.recharge(&charged, &anew, now);
+            it.policy.recharge(&charged, &anew);
         }
     }
 

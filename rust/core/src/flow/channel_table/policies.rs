@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the policies of channels have to say in a [`ChannelTable`].
 
-use std::time::Duration;
-
 use super::ChannelTable;
 use crate::flow::ChannelId;
 use crate::flow::channel_policies::ChannelPolicies;
@@ -21,8 +19,9 @@ impl ChannelTable {
         let free = account.limit().saturating_sub(account.in_use());
         let starts = |it: &ChannelPolicies| it.starts(ChannelId(0));
         let most = self.policies.as_deref().map_or(u32::MAX, starts);
-        if channel.refuses_for.is_some() {
-            // They do not wait.
+        let is_paused = channel.outage.paused_since != ProcessingTime::NEVER;
+        if channel.refuses_for.is_some() || (is_paused && self.wait_bound.is_some()) {
+            // They do not wait, or not for ever.
             return usize::MAX;
         }
         let may_start = !channel.is_held && channel.waiting == 0;
@@ -32,7 +31,8 @@ impl ChannelTable {
     /// Returns when [`handle_time`](Self::handle_time) has something to do.
     pub fn poll_timeout(&mut self) -> Option<ProcessingTime> {
         let has_ready = !self.ready.is_empty();
-        self.policies.as_mut().and_then(|it| it.next_wake(has_ready))
+        let wake = self.policies.as_mut().and_then(|it| it.next_wake(has_ready));
+        self.next_look().into_iter().chain(wake).min()
     }
 
     /// Lets the channels start again whose time has come.
@@ -41,6 +41,7 @@ impl ChannelTable {
         if self.policies.is_some() {
             self.wake(now);
         }
+        self.list_due(now);
     }
 
     #[inline(never)]
@@ -75,7 +76,8 @@ impl ChannelTable {
         let channel = &mut self.channels[id];
         // What waits for nothing needs no look at the clock, unless others wait outside for it.
         let is_awaited = channel.waiting > 0 || self.config.is_single;
-        let verdict = policies.verdict(id, costs, is_awaited, now);
+        let counts_asked = self.wait_bound.is_some_and(|it| it.counts_asked);
+        let verdict = policies.verdict(id, costs, is_awaited, counts_asked, now);
         channel.account.watch(verdict.is_watching);
         let held_until = verdict.held_until.filter(|_| is_awaited);
         policies.hold(id, held_until);
@@ -89,8 +91,14 @@ impl ChannelTable {
         }
         let channel = &mut self.channels[id];
         channel.refuses_for = verdict.refuses_for;
-        if channel.refuses_for.is_some() && channel.waiting > 0 && !self.refusing.contains(&id) {
-            self.refusing.push(id);
+        let was_paused_since = channel.outage.paused_since;
+        channel.outage.paused_since = verdict.paused_since.unwrap_or(ProcessingTime::NEVER);
+        let is_paused_anew = channel.outage.paused_since < was_paused_since;
+        if channel.refuses_for.is_some() && channel.waiting > 0 {
+            self.look_at(id);
+        }
+        if is_paused_anew {
+            self.watch_outage(id, now);
         }
         let limit = verdict.window.min(self.config.max_per_channel);
         if self.channels[id].limit != limit {
@@ -159,7 +167,7 @@ impl ChannelTable {
         Some(first + rest.take_while(|id| !policies.may_go_along(**id, now)).count())
     }
 
-    /// Tells the policies of a channel that a call starts.
+    /// Notes that a call of a channel starts, and tells its policies.
     #[inline]
     pub(super) fn note_start(
         &mut self,
@@ -168,6 +176,11 @@ impl ChannelTable {
         costs: &Costs,
         now: ProcessingTime,
     ) {
+        let channel = &mut self.channels[id];
+        channel.note_begun(now);
+        if channel.waiting > 0 && channel.outage.looks_at == ProcessingTime::NEVER {
+            self.watch_outage(id, now);
+        }
         if self.policies.is_some() {
             self.tell_start(id, entry, costs, now);
         }
@@ -199,6 +212,7 @@ impl ChannelTable {
         ended: ProcessingTime,
         sign: CallSign,
     ) {
+        self.note_answer(id, sign, ended);
         if self.policies.is_some() {
             self.observe_call(id, entry, started, ended, sign);
             self.earn(id, attempt, sign, ended);
@@ -317,41 +331,6 @@ impl ChannelTable {
         self.consult(id, now);
     }
 
-    // --- what fails instead of waiting ---
-
-    /// Returns whether [`next_refused`](Self::next_refused) may return a record.
-    #[inline]
-    pub(crate) const fn has_refused(&self) -> bool {
-        !self.refusing.is_empty()
-    }
-
-    /// Removes the next record that waits for a credit in a channel whose records fail instead, with
-    /// the time for which they do at least; it rests still.
-    ///
-    /// `waits` tells whether a record waits still.
-    pub(crate) fn next_refused(
-        &mut self,
-        now: ProcessingTime,
-        mut waits: impl FnMut(EntryId) -> bool,
-    ) -> Option<(EntryId, Duration)> {
-        while let Some(id) = self.refusing.last().copied() {
-            // Its time may be over.
-            self.consult(id, now);
-            let channel = &mut self.channels[id];
-            channel.prune(&mut self.nodes, &mut waits);
-            let refused = channel
-                .refuses_for
-                .and_then(|rest| Some((channel.take_foremost(&mut self.nodes)?, rest)));
-            let Some(refused) = refused else {
-                self.refusing.pop();
-                continue;
-            };
-            channel.shorten(now, &mut self.pool);
-            return Some(refused);
-        }
-        None
-    }
-
     // --- what retries cost ---
 
     fn earn(&mut self, id: ChannelId, attempt: u32, sign: CallSign, now: ProcessingTime) {
@@ -403,7 +382,7 @@ impl ChannelTable {
     /// Charges a record in flight for the request that was made, which it is the first of.
     pub fn charge_request(&mut self, id: ChannelId, entry: EntryId, now: ProcessingTime) {
         if let Some(policies) = &mut self.policies {
-            policies.charge_request(id, entry, now);
+            policies.charge_request(id, entry);
             self.consult(id, now);
         }
     }
@@ -421,13 +400,6 @@ impl ChannelTable {
         if let Some(policies) = &mut self.policies {
             policies.earn_earlier(count, now);
         }
-    }
-
-    /// Returns for how many nanoseconds limits in time have let nothing start in a channel: a record
-    /// that was never called does not age in them.
-    #[inline]
-    pub fn closed_nanos(&self, id: ChannelId, now: ProcessingTime) -> u64 {
-        self.policies.as_ref().map_or(0, |it| it.closed_nanos(id, now))
     }
 
     /// Returns what limits in time have let pass, if anything bounds calls beside their number.

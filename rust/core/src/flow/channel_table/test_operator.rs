@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An operator in miniature around a table.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::num::NonZeroUsize;
 
 use proptest::prelude::*;
 
 use super::super::ChannelId;
 use super::super::channel::{Channel, NULL};
-use super::super::least_time::LeastTime;
 use super::ChannelTable;
 use crate::element::Key;
 use crate::queue::EntryId;
@@ -30,27 +29,11 @@ pub(super) struct TestOperator {
     pub(super) records: Vec<(u64, ChannelId, State)>,
     /// What started, in order.
     pub(super) started: Vec<usize>,
-    /// Nanoseconds that a record has left, if it is old.
-    left: HashMap<usize, u64>,
-    /// How long calls take.
-    call_nanos: u64,
 }
-
-/// A record with so many nanoseconds left is called, however long calls take.
-const MOST: u64 = 50;
-/// One with less is given up if calls take longer.
-const LITTLE: u64 = 15;
 
 impl TestOperator {
     pub(super) fn new(table: ChannelTable) -> Self {
-        Self {
-            table,
-            now: ProcessingTime::ZERO,
-            records: Vec::new(),
-            started: Vec::new(),
-            left: HashMap::new(),
-            call_nanos: 1,
-        }
+        Self { table, now: ProcessingTime::ZERO, records: Vec::new(), started: Vec::new() }
     }
 
     pub(super) fn admit(&mut self, key: u64) {
@@ -63,7 +46,7 @@ impl TestOperator {
             self.records.push((key, id, State::Running));
         } else {
             self.table.suspend(id);
-            self.table.wait(id, EntryId::from_u64(record as u64), false, self.now);
+            self.table.wait(id, EntryId::from_u64(record as u64), false, self.now, self.now);
             self.records.push((key, id, State::Waiting));
         }
         self.start_waiting();
@@ -71,14 +54,7 @@ impl TestOperator {
 
     fn start_waiting(&mut self) {
         let index = |entry: EntryId| usize::try_from(entry.as_u64()).unwrap();
-        loop {
-            let records = &self.records;
-            let left = |entry, _| {
-                let (_, _, state) = records[index(entry)];
-                (state == State::Waiting).then(|| left_of(&self.left, index(entry)))
-            };
-            let least = LeastTime { most: MOST, little: LITTLE, now: self.now };
-            let Some(entry) = self.table.next_start(least, left) else { return };
+        while let Some(entry) = self.table.next_start(self.now) {
             let record = index(entry);
             self.table.resume(self.records[record].1);
             self.records[record].2 = State::Running;
@@ -91,10 +67,10 @@ impl TestOperator {
         let id = self.records[record].1;
         if ends {
             self.records[record].2 = State::Done;
-            self.table.end_call(id, self.call_nanos);
+            self.table.end_call(id, 1);
         } else {
             self.records[record].2 = State::BackOff;
-            self.table.finish_call(id, self.call_nanos);
+            self.table.finish_call(id, 1, self.now);
             self.table.suspend(id);
         }
         self.start_waiting();
@@ -103,24 +79,18 @@ impl TestOperator {
     pub(super) fn retry(&mut self, record: usize) {
         let id = self.records[record].1;
         self.records[record].2 = State::Waiting;
-        self.table.wait(id, EntryId::from_u64(record as u64), true, self.now);
+        self.table.wait(id, EntryId::from_u64(record as u64), true, self.now, self.now);
         self.start_waiting();
     }
 
-    /// Gives up a record that waits.
+    /// Gives up a record that runs or is in back-off.
     pub(super) fn time_out(&mut self, record: usize) {
         let (_, id, state) = self.records[record];
         self.records[record].2 = State::Done;
         if state == State::Running {
-            self.table.expire_call(id, self.call_nanos);
+            self.table.finish_call(id, 1, self.now);
         } else {
             self.table.resume(id);
-        }
-        if state == State::Waiting {
-            let records = &self.records;
-            let is_live =
-                |it: EntryId| records[usize::try_from(it.as_u64()).unwrap()].2 == State::Waiting;
-            self.table.stop_waiting(id, self.now, is_live);
         }
         self.table.leave(id);
         self.start_waiting();
@@ -158,29 +128,16 @@ impl TestOperator {
             assert_eq!(account.limit(), channel.limit.min(table.share));
             assert_eq!(account.in_use() as usize, running);
             assert_eq!(channel.waiting as usize, waiting);
-            let asking = if channel.is_late { 0 } else { waiting };
-            assert_eq!(account.required() as usize, asking);
-            assert!(!channel.is_late || account.free() <= account.exclusive(), "others may use it");
-            self.check_late(key, channel);
+            assert_eq!(account.required() as usize, waiting);
             assert_eq!(channel.resting as usize, pending);
             let may_take = account.in_use() < channel.account.limit();
             let has_credit = account.free() > 0 || table.pool.free() > 0;
-            assert!(asking == 0 || !may_take || !has_credit, "a credit is free for {key}");
+            assert!(waiting == 0 || !may_take || !has_credit, "a credit is free for {key}");
             let is_in_line = account.is_waiting();
-            assert!(asking == 0 || account.held() >= channel.account.limit() || is_in_line);
+            assert!(waiting == 0 || account.held() >= channel.account.limit() || is_in_line);
         }
         assert_eq!(table.sheltered(), sheltered);
         self.check_kept();
-    }
-
-    /// Checks that no record is taken for late that has time for an answer.
-    fn check_late(&self, key: u64, channel: &Channel) {
-        let waiting = self.in_state(State::Waiting).into_iter();
-        let mut waiting = waiting.filter(|record| self.records[*record].0 == key);
-        let least = channel.times.median().min(MOST);
-        // What has less may have been given up.
-        let has_time = waiting.all(|record| left_of(&self.left, record) >= least.max(LITTLE));
-        assert!(!channel.is_late || !has_time, "there is time for all that waits");
     }
 
     /// Checks that credits are kept only while nobody needs them, and can all be found.
@@ -231,13 +188,6 @@ impl TestOperator {
                     self.retry(it);
                 }
             }
-            Op::Age(index, left) => {
-                if let Some(it) = any_of(index, &self.in_state(State::Waiting)) {
-                    let left = left.min(left_of(&self.left, it));
-                    self.left.insert(it, left);
-                }
-            }
-            Op::CallsTake(nanos) => self.call_nanos = nanos,
             Op::Advance(nanos) => self.now = self.now.after_nanos(nanos),
             Op::TimeOut(index, state) => {
                 if let Some(it) = any_of(index, &self.in_state(state)) {
@@ -265,8 +215,6 @@ pub(super) enum Op {
     Finish(prop::sample::Index, bool),
     Retry(prop::sample::Index),
     TimeOut(prop::sample::Index, State),
-    Age(prop::sample::Index, u64),
-    CallsTake(u64),
     Advance(u64),
     SetLimit(u64, u32),
     SetWindow(usize),
@@ -274,24 +222,18 @@ pub(super) enum Op {
 }
 
 pub(super) fn ops() -> impl Strategy<Value = Op> {
-    let states = prop::sample::select(vec![State::Waiting, State::BackOff, State::Running]);
+    let states = prop::sample::select(vec![State::BackOff, State::Running]);
     prop_oneof![
         8 => (0_u64..5).prop_map(Op::Admit),
         6 => (any::<prop::sample::Index>(), prop::bool::weighted(0.7))
             .prop_map(|(it, ends)| Op::Finish(it, ends)),
         2 => any::<prop::sample::Index>().prop_map(Op::Retry),
         3 => (any::<prop::sample::Index>(), states).prop_map(|(it, state)| Op::TimeOut(it, state)),
-        4 => (any::<prop::sample::Index>(), 0..MOST).prop_map(|(it, left)| Op::Age(it, left)),
-        2 => (1..2 * MOST).prop_map(Op::CallsTake),
-        2 => (1..2 * MOST).prop_map(Op::Advance),
+        2 => (1_u64..99).prop_map(Op::Advance),
         1 => (0_u64..5, 0_u32..9).prop_map(|(key, limit)| Op::SetLimit(key, limit)),
         1 => (1_usize..12).prop_map(Op::SetWindow),
         1 => Just(Op::ForgetIdle),
     ]
-}
-
-fn left_of(left: &HashMap<usize, u64>, record: usize) -> u64 {
-    left.get(&record).copied().unwrap_or(MOST)
 }
 
 fn any_of(index: prop::sample::Index, of: &[usize]) -> Option<usize> {

@@ -45,12 +45,6 @@ proptest! {
         for _ in 0..operator.records.len() {
             operator.in_state(State::BackOff).into_iter().for_each(|it| operator.retry(it));
             operator.in_state(State::Running).into_iter().for_each(|it| operator.finish(it, true));
-            if operator.in_state(State::Running).is_empty() {
-                // What has too little time left waits until it is over.
-                for it in operator.in_state(State::Waiting) {
-                    operator.time_out(it);
-                }
-            }
         }
         prop_assert_eq!(operator.in_state(State::Done).len(), operator.records.len());
         // A newcomer gets all that floats, whatever the others kept, once all credits may be used.

@@ -151,18 +151,24 @@ fn a_row_in_back_off_gives_its_credit_and_its_slot_away_and_goes_first_afterward
 }
 
 #[test]
-fn a_timeout_of_a_waiting_row_frees_its_place_and_starts_nothing() {
+fn a_row_that_waits_for_a_silent_destination_ends_after_its_patience_and_frees_its_place() {
     let mut operator =
         operator(OutputMode::Unordered, |it| it.timeout = Some(Duration::from_nanos(5)));
     put(&mut operator, "ABCDEFG");
     started(&mut operator);
 
     operator.handle_time(at(5));
-
-    assert_eq!(started(&mut operator).0, "");
+    assert_eq!(started(&mut operator).0, "CD", "they have all of their time");
     assert_eq!(operator.actions().cancel.len(), 2);
-    assert_eq!((output(&mut operator).len(), operator.free_slots()), (7, 4));
-    let (report, _) = operator.channel_report(9, at(5)).unwrap();
+    assert_eq!(output(&mut operator).len(), 2);
+    operator.handle_time(at(9));
+    assert_eq!(output(&mut operator), "");
+    assert_eq!(operator.poll_timeout(), Some(at(10)));
+    operator.handle_time(at(10));
+
+    assert_eq!(started(&mut operator).0, "", "silent for five, and waited for as long");
+    assert_eq!((output(&mut operator).len(), operator.free_slots()), (5, 4));
+    let (report, _) = operator.channel_report(9, at(10)).unwrap();
     assert_eq!((report.active, report.top[0].credits), (0, 0));
 }
 
@@ -265,16 +271,18 @@ fn a_timeout_of_an_attempt_lowers_an_adaptive_limit() {
 }
 
 #[test]
-fn a_row_that_waited_longer_than_its_call_took_lowers_no_limit() {
-    for (started_at, expected) in [(4, 1), (6, 2)] {
-        let mut operator = operator(OutputMode::Unordered, adaptive);
-        put(&mut operator, "ABC");
+fn a_call_that_got_less_than_half_of_the_time_of_its_row_lowers_no_limit() {
+    for (called_again_at, expected) in [(5, 1), (6, 2)] {
+        let mut operator = operator(OutputMode::Unordered, |config| {
+            adaptive(config);
+            config.retry = Some(AsyncRetryStrategy::fixed_delay(1, Duration::ZERO));
+        });
+        put(&mut operator, "A");
         let (_, attempts) = started(&mut operator);
-        for attempt in attempts {
-            let completion = Completion::failed("wrong row", Retry::No, CallSign::Neutral);
-            operator.handle_completion(attempt, completion, at(started_at));
-        }
-        assert_eq!(started(&mut operator).0, "C");
+        let again = Completion { outcome: Ok('.'), retry: Retry::Yes, sign: CallSign::Neutral };
+        operator.handle_completion(attempts[0], again, at(called_again_at));
+        operator.handle_time(at(called_again_at));
+        assert_eq!(started(&mut operator).0, "A");
 
         operator.handle_time(at(10));
 
@@ -308,14 +316,14 @@ fn a_record_whose_channel_has_a_rate_is_called_when_its_time_comes() {
 }
 
 #[test]
-fn a_record_with_little_time_left_is_not_looked_at_again_and_again_while_its_channel_is_shut() {
+fn a_record_is_not_looked_at_again_and_again_while_its_channel_is_shut() {
     let mut operator = operator(OutputMode::Unordered, |config| {
         config.max_concurrency = NonZeroUsize::MIN;
         config.timeout = Some(Duration::from_nanos(13));
     });
     put(&mut operator, "AB");
     let (_, attempts) = started(&mut operator);
-    // Two nanoseconds are left to the second one, which waits for the only call.
+    // The second one waits for the only call; what it was to be looked at for comes to nothing.
     operator.remark(attempts[0], Remark::Pause(Duration::from_millis(7)), at(11));
     operator.handle_completion(attempts[0], Completion::answered('.', Retry::No), at(11));
 
@@ -327,7 +335,7 @@ fn a_record_with_little_time_left_is_not_looked_at_again_and_again_while_its_cha
         assert!(looks.len() < 7, "{looks:?}");
     }
 
-    assert_eq!(looks, [13, 7_000_011]);
+    assert_eq!(looks, [26, 7_000_011]);
     assert_eq!(operator.metrics(at(7_000_011)).timeouts, 0);
 }
 

@@ -7,23 +7,25 @@ Made on the driver by ``with_options`` of a function; immutable.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from sparkawait._plan.checks import refuse
 from sparkawait.exceptions import ErrorKind
+from sparkawait.wait_options import OPTIONS, FunctionArguments, WaitOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from sparkawait.functions import AsyncFunction
-    from sparkawait.native_function import NativeFunction
-    from sparkawait.wait_options import FunctionArguments, WaitOptions
 
 __all__ = ["FunctionWithOptions", "TakesOptions"]
 
 
 class TakesOptions:
-    """What can be called with options of its own."""
+    """What can be called with options of its own: a function of Python, or a native one."""
+
+    @property
+    def name(self) -> str:
+        """What messages and metrics call it."""
+        raise NotImplementedError
 
     def with_options(self, **given: Unpack[FunctionArguments]) -> FunctionWithOptions:
         """Returns this function with options of its own, such as ``timeout="1s"``.
@@ -35,7 +37,7 @@ class TakesOptions:
         Raises:
             ConfigurationError: If a value is wrong, or an option is not of a function.
         """
-        return FunctionWithOptions.of(cast("AsyncFunction | NativeFunction", self), given)
+        return FunctionWithOptions.of(self, given)
 
 
 @dataclass(frozen=True)
@@ -47,25 +49,21 @@ class FunctionWithOptions:
         options: What it is called with, unless the call says otherwise.
     """
 
-    function: AsyncFunction | NativeFunction
+    function: TakesOptions
     options: WaitOptions
 
     @staticmethod
-    def of(
-        function: AsyncFunction | NativeFunction, given: FunctionArguments
-    ) -> FunctionWithOptions:
+    def of(function: TakesOptions, given: FunctionArguments) -> FunctionWithOptions:
         """Returns `function` with these options.
 
         Raises:
             ConfigurationError: If a value is wrong, or an option is not of a function.
         """
-        from sparkawait.wait_options import OPTIONS, WaitOptions
-
         options = WaitOptions(**given)
         for name in options.given:
             if not OPTIONS[name].of_function:
                 refuse(
-                    f"`{name}` is no option of one function; give it to the wait function",
+                    f"`{name}` is not an option of one function; give it to the wait function",
                     ErrorKind.OPTION_INVALID,
                 )
         return FunctionWithOptions(function, options)

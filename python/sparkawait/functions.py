@@ -16,14 +16,14 @@ from typing import Any, Generic, NoReturn, ParamSpec, TypeAlias, TypeVar, cast, 
 
 from sparkawait._core import Row
 from sparkawait._plan.checks import flag
-from sparkawait._plan.signatures import misfit_of
+from sparkawait._plan.signatures import describe, is_async, misfit_of
 from sparkawait.batch import Batch, the_batch
 from sparkawait.durations import Duration, optional_duration
 from sparkawait.exceptions import ConfigurationError, ElementTimeoutError, ErrorKind
 from sparkawait.function_context import FunctionContext
 from sparkawait.function_with_options import FunctionWithOptions, TakesOptions
 from sparkawait.native_function import NativeFunction
-from sparkawait.types import SchemaLike, to_schema
+from sparkawait.types import Results, SchemaLike, to_schema
 
 __all__ = [
     "AsyncFunction",
@@ -32,13 +32,6 @@ __all__ = [
     "Row",
     "async_function",
 ]
-
-Results: TypeAlias = Any
-"""What a function returns for a row: one row or a list of 0..n rows.
-
-A row is a mapping, dataclass, NamedTuple, ``pyspark.sql.Row``, pydantic model or attrs class; for a
-single column, also its value.
-"""
 
 _Coroutine = Callable[..., Awaitable[Any]]
 _P = ParamSpec("_P")
@@ -341,19 +334,3 @@ def _is_pickled_by_value(module: str) -> bool:
 
 def _refuse(message: str, kind: ErrorKind) -> NoReturn:
     raise ConfigurationError(message, kind)
-
-
-def is_async(function: object) -> bool:
-    """Tells whether calling `function` returns a coroutine; looks through partials and objects."""
-    if isinstance(function, FunctionFromCoroutine):
-        return True
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - the method is wanted, not the answer
-    )
-
-
-def describe(function: object) -> str:
-    """Returns a name for messages that holds no argument and no address."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return getattr(function, "__qualname__", None) or type(function).__qualname__

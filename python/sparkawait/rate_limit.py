@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, cast
 
 from sparkawait._plan.checks import ObjectOf, integer, shown
-from sparkawait._plan.signatures import misfit_of
+from sparkawait._plan.signatures import describe, is_async, misfit_of
 from sparkawait.columns import ColumnLike, is_expression
 from sparkawait.durations import parse_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import describe, is_async
 
 __all__ = [
     "MAX_LIMITS",

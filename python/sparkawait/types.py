@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
+from sparkawait._core import Row
 from sparkawait._plan.checks import shown
 from sparkawait._plan.ddl import (
     COLLATION,
@@ -32,7 +33,9 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 __all__ = [
     "COLLATION",
     "INTERVAL",
+    "Results",
     "ReturnsLike",
+    "Row",
     "SchemaLike",
     "timestamps_of",
     "to_result",
@@ -58,6 +61,14 @@ SchemaLike: TypeAlias = str | pa.Schema | SparkType | ArrowSchema
 
 ReturnsLike: TypeAlias = SchemaLike | pa.DataType
 """What a column function returns: columns, or a type alone."""
+
+
+Results: TypeAlias = Any
+"""What a function returns for a row: one row or a list of 0..n rows.
+
+A row is a mapping, dataclass, NamedTuple, ``pyspark.sql.Row``, pydantic model or attrs class; for a
+single column, also its value.
+"""
 
 
 def to_schema(value: object, name: str = "schema") -> pa.Schema:

@@ -46,13 +46,12 @@ from sparkawait.channels import Channels
 from sparkawait.circuit_breaker import CircuitBreaker
 from sparkawait.columns import ColumnsLike
 from sparkawait.durations import Duration
-from sparkawait.functions import Results, Row
 from sparkawait.hedge import Hedge
 from sparkawait.output_batches import OutputBatches
 from sparkawait.rate_limit import RateLimits, checked_limits
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.sizes import Size
-from sparkawait.types import SchemaLike
+from sparkawait.types import Results, Row, SchemaLike
 from sparkawait.watermark import WatermarkStrategy
 
 if TYPE_CHECKING:

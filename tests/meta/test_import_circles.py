@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No file of a crate imports, by however many others, one that imports it."""
+"""No file of a crate, or of the package, imports, by however many others, one that imports it."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.meta.repository import ROOT, cargo_metadata
+from tests.meta.repository import PACKAGE, ROOT, cargo_metadata, imported_modules
 from tests.meta.rust_modules import imports
 
 CRATES = sorted(
@@ -50,6 +50,29 @@ def test_imports_of_a_crate_run_in_no_circle(crate: Path):
         for circle in circles(edges)
     }
     assert found == {}
+
+
+def test_imports_of_the_package_run_in_no_circle():
+    """Those within functions and for type checkers count, too; the package itself is at the top."""
+    modules = {
+        ".".join(("sparkawait", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(
+            ".__init__"
+        ): path
+        for path in PACKAGE.rglob("*.py")
+        if path != PACKAGE / "__init__.py"
+    }
+
+    def imported(path: Path) -> set[Path]:
+        names = {
+            name if name in modules else name.rpartition(".")[0] for name in imported_modules(path)
+        }
+        return {modules[name] for name in names if name in modules} - {path}
+
+    edges = {path: imported(path) for path in modules.values()}
+    assert len(edges) > 100
+    assert any(edges.values())
+    found = [[path.relative_to(PACKAGE).as_posix() for path in it] for it in circles(edges)]
+    assert found == []
 
 
 def test_a_circle_is_found_where_there_is_one(tmp_path: Path):

@@ -10,9 +10,9 @@ import pytest
 
 from tests.meta.repository import ROOT, tracked_files
 
-MAX_RUST_CODE_LINES = 500
-MAX_PYTHON_MODULE_LINES = 400
-MAX_TEST_FILE_LINES = 500
+MAX_RUST_CODE_LINES = 600
+MAX_PYTHON_MODULE_LINES = 500
+MAX_TEST_FILE_LINES = 700
 
 GENERATED = {"signatures.py"}
 """Each option of each function, as tools/signatures.py spells them out."""

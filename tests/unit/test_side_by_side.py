@@ -297,7 +297,7 @@ def test_what_cannot_be_called_side_by_side_is_refused(functions, given, message
 
 
 def test_options_of_rows_are_refused_for_one_function():
-    with pytest.raises(ConfigurationError, match="`capacity` is no option of one function"):
+    with pytest.raises(ConfigurationError, match="`capacity` is not an option of one function"):
         f.with_options(capacity=5)
 
 

@@ -14,6 +14,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from sparkawait._plan.return_types import returns_list, schema_of
+from sparkawait._plan.signatures import is_async
 from sparkawait.batch import the_batch
 from sparkawait.durations import optional_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
@@ -21,7 +22,6 @@ from sparkawait.functions import (
     AsyncFunction,
     FunctionFromCoroutine,
     check_call,
-    is_async,
     refuse_context_manager,
     wrap_coroutine,
 )

@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # PyArrow's stubs leave much of its types open:
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+# pyright: reportMissingTypeArgument=false
 """Several functions for each row, in the place of one. Immutable; any thread may read it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import pyarrow as pa
 
 from sparkawait.native_function import NativeFunction
-
-if TYPE_CHECKING:
-    from sparkawait._plan.plan import Plan
 
 __all__ = ["SLOT", "FunctionGroup", "joined", "numbered"]
 
@@ -41,8 +39,15 @@ class FunctionGroup(NativeFunction):
         return f"[{', '.join(self.names)}]"
 
 
-def joined(branches: Sequence[Plan]) -> pa.Schema:
-    """Returns the columns that several calls add to a row."""
+class _AddsFields(Protocol):
+    """A plan, which has such a function: so it is not imported here."""
+
+    @property
+    def added_fields(self) -> list[pa.Field]: ...
+
+
+def joined(branches: Iterable[_AddsFields]) -> pa.Schema:
+    """Returns the columns that several calls add to a row, those of one call after the other."""
     return pa.schema([field for branch in branches for field in branch.added_fields])
 
 

@@ -25,13 +25,13 @@ from sparkawait._plan.identity import identity_of
 from sparkawait._plan.option import refuse_unknown
 from sparkawait._plan.plan import Plan
 from sparkawait._plan.side_by_side import side_by_side
-from sparkawait._plan.signatures import misfit_of
+from sparkawait._plan.signatures import describe, is_async, misfit_of
 from sparkawait.adaptive import Adaptive
 from sparkawait.channels import Channels, Credits
 from sparkawait.columns import columns, is_expression, named
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
-from sparkawait.functions import AsyncFunction, describe, is_async
+from sparkawait.functions import AsyncFunction
 from sparkawait.native_function import NativeFunction
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.wait_options import WaitOptions

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Sequence
 from inspect import Parameter
 
-__all__ = ["misfit_of"]
+__all__ = ["describe", "is_async", "misfit_of"]
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -58,3 +59,20 @@ def misfit_of(function: object, name: str, arguments: Sequence[str]) -> str | No
     return (
         f"{call}, but needs {needed} too; bind {pronoun} with functools.partial({short}, {bound})"
     )
+
+
+def is_async(function: object) -> bool:
+    """Tells whether calling `function` returns a coroutine; looks through partials and objects."""
+    # One that `sparkawait.async_function` decorates is called like the function that it wraps.
+    if callable(function) and hasattr(type(function), "async_invoke"):
+        return True
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - the method is wanted, not the answer
+    )
+
+
+def describe(function: object) -> str:
+    """Returns a name for messages that holds no argument and no address."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__qualname__", None) or type(function).__qualname__

@@ -19,13 +19,13 @@ from sparkawait.channels import Channels
 from sparkawait.circuit_breaker import CircuitBreaker
 from sparkawait.columns import ColumnsLike
 from sparkawait.durations import Duration
-from sparkawait.functions import AsyncFunctionsLike, Results, Row
+from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.hedge import Hedge
 from sparkawait.output_batches import OutputBatches
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.sizes import Size
-from sparkawait.types import SchemaLike
+from sparkawait.types import Results, Row, SchemaLike
 from sparkawait.wait_options import OnError, Output, WaitOptions
 from sparkawait.watermark import WatermarkStrategy
 

@@ -18,7 +18,7 @@ from sparkawait.channels import Channels
 from sparkawait.circuit_breaker import CircuitBreaker
 from sparkawait.columns import ColumnsLike
 from sparkawait.durations import Duration
-from sparkawait.functions import AsyncFunctionLike, AsyncFunctionsLike, Results, Row
+from sparkawait.functions import AsyncFunctionLike, AsyncFunctionsLike
 from sparkawait.hedge import Hedge
 from sparkawait.output_batches import OutputBatches
 from sparkawait.rate_limit import RateLimits
@@ -26,7 +26,7 @@ from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.sizes import Size
 from sparkawait.spark.metrics import Metrics
 from sparkawait.spark.udf import AsyncUserDefinedFunction
-from sparkawait.types import ReturnsLike, SchemaLike
+from sparkawait.types import Results, ReturnsLike, Row, SchemaLike
 from sparkawait.wait_options import OnError, Output, WaitOptions
 from sparkawait.watermark import WatermarkStrategy
 

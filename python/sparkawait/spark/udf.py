@@ -22,9 +22,10 @@ from sparkawait._plan.checks import refuse
 from sparkawait._plan.option import documented
 from sparkawait._plan.option_checks import the_output_batches
 from sparkawait._plan.plan import Plan
+from sparkawait._plan.signatures import describe
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
-from sparkawait.functions import AsyncFunction, AsyncFunctionLike, check_async, describe
+from sparkawait.functions import AsyncFunction, AsyncFunctionLike, check_async
 from sparkawait.native_function import NativeFunction
 from sparkawait.output_batches import OutputBatches
 from sparkawait.spark.columns import Arguments, ColumnPlan, ColumnTask, dropping_misses

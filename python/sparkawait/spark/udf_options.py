@@ -16,8 +16,9 @@ from pyspark.sql.types import DataType
 from sparkawait._plan.checks import refuse, shown
 from sparkawait._plan.option import refuse_unknown
 from sparkawait._plan.return_types import schema_of
+from sparkawait._plan.signatures import describe
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import AsyncFunction, describe
+from sparkawait.functions import AsyncFunction
 from sparkawait.native_function import NativeFunction
 from sparkawait.spark.schemas import Times, times_of
 from sparkawait.types import to_result, to_schema

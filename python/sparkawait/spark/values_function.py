@@ -11,7 +11,8 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from sparkawait.functions import AsyncFunction, Row, describe
+from sparkawait._plan.signatures import describe
+from sparkawait.functions import AsyncFunction, Row
 
 __all__ = ["ValuesFunction", "with_fallback"]
 

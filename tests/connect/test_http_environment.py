@@ -6,7 +6,12 @@ Clients are kept by their settings, so each test has a `read_timeout` of its own
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
@@ -14,6 +19,7 @@ import pytest
 import sparkawait as sa
 from tests.support.certificates import Certificates
 from tests.support.nginx import Nginx
+from tests.support.servers import LOOPBACK
 
 
 @pytest.fixture
@@ -55,6 +61,16 @@ def test_hosts_that_need_no_proxy_are_asked_themselves(proxy, nginx, monkeypatch
     assert name_from("http://example.invalid", read_timeout="22s") == "proxy for example.invalid"
 
 
+def test_a_star_means_addresses_too_and_an_entry_may_have_a_port(proxy, nginx, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", proxy.url)
+    address = nginx.url.replace("localhost", LOOPBACK)
+    for at, exempt in enumerate(["*", f"x, {LOOPBACK}:{nginx.port}"]):
+        monkeypatch.setenv("NO_PROXY", exempt)
+        assert name_from(address, read_timeout=27 + at) == LOOPBACK
+    monkeypatch.setenv("NO_PROXY", f"{LOOPBACK}:{proxy.port}")
+    assert name_from(address, read_timeout=29) == f"proxy for {LOOPBACK}"
+
+
 def test_no_proxy_at_all_by_choice(proxy, nginx, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", proxy.url)
 
@@ -79,3 +95,72 @@ def test_the_roots_of_the_system_are_trusted(tmp_path, monkeypatch):
         monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca_path))
 
         assert name_from(server.url, proxy=False, read_timeout="26s") == "localhost"
+
+
+# -- tunnels
+
+
+@contextmanager
+def tunnel(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """A proxy that answers CONNECT so, and then passes bytes on to the port that was asked for."""
+    asked: list[bytes] = []
+
+    def pass_on(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while sent := source.recv(1 << 16):
+                target.sendall(sent)
+            target.shutdown(socket.SHUT_WR)
+
+    def serve(client: socket.socket) -> None:
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += client.recv(1 << 16)
+        asked.append(head)
+        client.sendall(answer)
+        if not answer.startswith(b"HTTP/1.1 200"):
+            client.close()
+            return
+        port = int(head.split()[1].rpartition(b":")[2])
+        server = socket.create_connection((LOOPBACK, port))
+        threading.Thread(target=pass_on, args=(client, server), daemon=True).start()
+        pass_on(server, client)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                threading.Thread(target=serve, args=(client,), daemon=True).start()
+
+    listener = socket.create_server((LOOPBACK, 0))
+    threading.Thread(target=accept, daemon=True).start()
+    yield f"http://user:p%20w@{LOOPBACK}:{listener.getsockname()[1]}", asked
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+
+
+def test_encrypted_requests_go_through_a_tunnel_of_the_proxy(tmp_path):
+    certificates = Certificates(tmp_path)
+    lines = """location / { return 200 '{"name": "$host $server_protocol"}'; }"""
+    options = {"certificates": certificates, "listen": "http2"}
+    with (
+        Nginx(tmp_path / "nginx", lines, **options) as server,
+        tunnel(b"HTTP/1.1 200 OK\r\nVia: x\r\n\r\n") as (proxy, asked),
+    ):
+        name = name_from(server.url, proxy=proxy, ca=certificates.ca)
+    (head,) = asked
+    assert name == "localhost HTTP/2.0"
+    assert head.startswith(f"CONNECT localhost:{server.port} HTTP/1.1\r\n".encode())
+    basic = base64.b64encode(b"user:p w")
+    assert b"\r\nproxy-authorization: basic " + basic.lower() + b"\r\n" in head.lower()
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [(b"HTTP/1.1 407 Who?\r\n\r\n", "authorization"), (b"HTTP/1.1 503 No\r\n\r\n", "unsuccessful")],
+)
+def test_a_proxy_that_makes_no_tunnel_is_told(answer, why):
+    match = f"no connection: tunnel error: .*{why}"
+    with tunnel(answer) as (proxy, asked), pytest.raises(sa.AsyncFunctionError, match=match):
+        name_from("https://example.invalid/", proxy=proxy)
+    # Without `retry=` what was not sent is tried three times more.
+    assert len(asked) == 4

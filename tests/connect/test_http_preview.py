@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 
 import sparkawait as sa
@@ -52,8 +53,21 @@ def test_one_call_shows_the_answer_and_what_a_path_that_is_wrong_ends_at(capsys)
             "  typo: string = None, because there is nothing at `$.choices[0].mesage.content`:"
             " `$.choices[0]` has `index`, `message`"
         ),
-        "  none: int32 = None",
+        "  none: int = None",
     ]
+
+
+@pytest.mark.parametrize("form", [pa.Table.from_batches, lambda batches: batches[0]])
+def test_of_a_table_the_first_row_is_asked_for(capsys, form):
+    rows = form([pa.record_batch({"id": [7, 11]})])
+    with serving(200, '{"n": 3}') as server:
+        lines = preview(capsys, rows, sa.http.get(server.url + "/{id}", "n int", client=CLIENT))
+        none = rows.slice(2)
+        with pytest.raises(sa.ConfigurationError, match="no row to make a call for"):
+            sa.http.preview(none, sa.http.get(server.url + "/{id}", "n int", client=CLIENT))
+
+    assert server.targets == ["/7"]
+    assert (lines[0], lines[-1]) == ("http.get for id=7", "  n: int = 3")
 
 
 @pytest.mark.parametrize("status", [401, 429, 500])
@@ -78,12 +92,12 @@ def test_a_miss_and_a_header_and_rows_of_an_array_are_shown(capsys):
     assert miss[-1] == "a miss, as `missing` says of 404: the columns are null"
     assert lines[3:] == [
         "columns of row 1 of 2:",
-        "  n: int32 = 1",
-        "  code: int32 = 200",
+        "  n: int = 1",
+        "  code: int = 200",
         "  left: string = '13'",
         "columns of row 2 of 2:",
-        "  n: int32 = None, because there is nothing at `$.n`: `$.items[1]` has `m`",
-        "  code: int32 = 200",
+        "  n: int = None, because there is nothing at `$.n`: `$.items[1]` has `m`",
+        "  code: int = 200",
         "  left: string = '13'",
     ]
 

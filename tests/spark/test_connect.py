@@ -45,7 +45,7 @@ def test_a_preview_shows_the_answer_of_one_call(results):
         "answered 200 OK, 8 bytes:",
         '  {"n": 3}',
         "columns:",
-        "  n: int32 = 3",
+        "  n: int = 3",
         "1 request",
     ]
 

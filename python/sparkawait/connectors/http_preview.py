@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from sparkawait import _core
 from sparkawait._plan.checks import refuse, shown
 from sparkawait.capture import Capture
 from sparkawait.connectors.http_client import Client
@@ -53,7 +54,7 @@ def preview(rows: object, function: object) -> None:
 
     Args:
         rows: A DataFrame, which is asked for one row (classic or over Spark Connect, not a
-            streaming one), or a row as a mapping, without Spark.
+            streaming one); or without Spark a row as a mapping, a record batch or a table.
         function: Made by `get`, `post` or `request`.
 
     Raises:
@@ -114,7 +115,8 @@ def _columns(function: HttpFunction, row: Mapping[str, Any], answer: _Answer) ->
         for field in cast("list[pa.Field[Any]]", list(function.result_schema)):
             value = made[field.name]
             why = absent(function.options, field.name, answer.body, index) if value is None else ""
-            lines.append(f"  {field.name}: {field.type} = {shown(value)}{why}")
+            kind = _core.simple_string(field.type)
+            lines.append(f"  {field.name}: {kind} = {shown(value)}{why}")
     return lines
 
 
@@ -163,15 +165,17 @@ def _call(
     """Makes the call; returns the row, why there is no answer, and the answer."""
     options: dict[str, Any] = {"on_error": Capture(_ERROR), "retry": 0}
     if isinstance(rows, Mapping):
+        rows = pa.RecordBatch.from_pylist([dict(cast("Mapping[str, Any]", rows))])
+    if isinstance(rows, (pa.RecordBatch, pa.Table)):
         import sparkawait.arrow
 
-        batch = pa.RecordBatch.from_pylist([dict(cast("Mapping[str, Any]", rows))])
-        output = sparkawait.arrow.ordered_wait([batch], asking, **options)
+        output = sparkawait.arrow.ordered_wait(rows.slice(0, 1), asking, **options)
         called = [row for made in output for row in made.to_pylist()]
     elif hasattr(rows, "mapInArrow"):
         called = _called_in_spark(cast("Any", rows), asking, options)
     else:
-        refuse(f"`rows` must be a DataFrame of Spark, or a row as a mapping, got {shown(rows)}")
+        rule = "a DataFrame of Spark, a record batch or a table, or a row as a mapping"
+        refuse(f"`rows` must be {rule}, got {shown(rows)}")
     if not called:
         refuse("`rows` has no row to make a call for", ErrorKind.INPUT_INVALID)
     row = called[0]

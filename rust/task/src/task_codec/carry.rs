@@ -324,3 +324,25 @@ fn decode_failure(bytes: &[u8]) -> CallFailure {
         status: None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_carried_with_its_kind_its_texts_and_its_status() {
+        for status in [None, Some(401)] {
+            let failure = CallFailure {
+                kind: ErrorKind::Unauthorized,
+                message: "the key of Zoë".to_owned(),
+                summary: "a key".to_owned(),
+                cause: None,
+                status,
+            };
+            let carried = decode_failure(&encode_failure(&failure));
+            assert_eq!((carried.kind, carried.status), (failure.kind, status));
+            assert_eq!((carried.message, carried.summary), (failure.message, failure.summary));
+        }
+        assert_eq!(decode_failure(b"cut off").kind, ErrorKind::UserFunctionFailed);
+    }
+}

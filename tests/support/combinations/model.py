@@ -20,8 +20,8 @@ from tests.support.combinations.drawing import LATE, Case, Part
 __all__ = ["breaches"]
 
 FAILED = ("user-function-failed", "retries-exhausted")
-TIMED_OUT = "element-timed-out"
-NEVER_CALLED = ("destination-paused",)
+TIMED_OUT = ("element-timed-out", "destination-unavailable")
+NEVER_CALLED = ("destination-paused", "destination-unavailable")
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def ends_of(calls: Calls, ident: str, row: Mapping[str, Any]) -> Iterator[End]:
         elif call.state == "failed":
             yield End(kinds=FAILED)
     if may_run_out_of_time(part, of_row):
-        yield End(kinds=(TIMED_OUT,))
+        yield End(kinds=TIMED_OUT)
         if "on_timeout" in options:
             yield End((LATE,))
     if options.get("circuit_breaker") is not None:

@@ -122,6 +122,8 @@ class Calls:
         named = f"{self.part.number}:{ident}:{number}"
         results = [f"{named}:{index}:{filling}" for index in range(count)]
         millis = chance.random() * script.millis if chance.random() < script.waits else 0
+        if script.slow is not None:
+            millis = script.millis if row["k"] == script.slow else 0
         turns, message = chance.choice((0, 0, 1, 3)), f"{named}: {filling}"
         blocks = chance.random() < script.blocks
         call = Call(ident, number, row, deed, results, millis, turns, blocks, message)
@@ -138,7 +140,8 @@ class Calls:
         if running > most:
             self.broken.append(f"{running} calls at a time of {most}")
         # A call of many goes on for the others when one of its rows was given up.
-        if part.batch is None or not part.has_limits_in_time:
+        is_of_one = part.batch is None or part.batch.max_rows == 1
+        if is_of_one or not part.has_limits_in_time:
             for call in calls:
                 self.broken += self._beside(call, [it for it in self.running if it is not call])
 

@@ -32,6 +32,7 @@ class Script:
         millis: Longest time of a call that takes any.
         blocks: Share of those that keep the event loop for a while, when calls have limits in time.
         waits: Share of those that take time.
+        slow: The key whose calls take all of the time, and no others any.
     """
 
     raises: float
@@ -44,6 +45,7 @@ class Script:
     millis: float
     blocks: float
     waits: float = 0.3
+    slow: int | None = None
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def _with_long_errors(chance: random.Random, case: Case) -> Case:
 def _with_waiters(chance: random.Random, case: Case) -> Case:
     """Has many rows wait for a slow call of one key, behind others that earn second calls."""
     earning, waiting = chance.choice((13, 29, 61)), chance.choice((7, 31))
-    script = Script(0, 0, 0, 0, 0, 1, 10, chance.choice((17, 31)), 0, waits=1)
+    script = Script(0, 0, 0, 0, 0, 1, 10, chance.choice((113, 331)), 0, slow=earning)
     calls = chance.choice((7, 17, 61))
     options: dict[str, Any] = {
         "max_concurrency": calls,
@@ -174,7 +176,9 @@ def _with_waiters(chance: random.Random, case: Case) -> Case:
     count = earning + waiting
     rows = [{"id": it, "k": min(it, earning), "c": 0, "w": 1, "t": it} for it in range(count)]
     common = {"warm_up": False, "capacity": 61 * 3}
-    changed = {"shape": "one", "ends": "well", "lengths": (earning, waiting)}
+    # One row of a key at a time has nobody wait for its call.
+    mode = "unordered" if case.mode == "key_ordered" else case.mode
+    changed = {"shape": "one", "mode": mode, "ends": "well", "lengths": (earning, waiting)}
     return replace(case, parts=(part,), common=common, rows=rows, **changed)
 
 

@@ -20,6 +20,7 @@ from tests.support.combinations.drawing import LATE, Case, Part
 __all__ = ["breaches"]
 
 FAILED = ("user-function-failed", "retries-exhausted")
+REFUSED = ("request-refused",)
 TIMED_OUT = ("element-timed-out", "destination-unavailable")
 NEVER_CALLED = ("destination-paused", "destination-unavailable")
 
@@ -34,6 +35,14 @@ class End:
     @property
     def is_failure(self) -> bool:
         return bool(self.kinds)
+
+
+def end_of(part: Part, call: Call) -> End:
+    """Returns how a row ends whose last call was this one."""
+    if call.state == "answered":
+        return End(tuple(call.results))
+    is_refused = part.kind == "http" and call.error == "refuses"
+    return End(kinds=REFUSED if is_refused else FAILED)
 
 
 def wants_retry(part: Part, call: Call) -> bool:
@@ -70,15 +79,13 @@ def ends_of(calls: Calls, ident: str, row: Mapping[str, Any]) -> Iterator[End]:
     if is_exact(part, calls):
         if of_row:
             last = of_row[-1]
-            yield End(tuple(last.results)) if last.state == "answered" else End(kinds=FAILED)
+            yield end_of(part, last)
         return
     if options.get("cache") is not None:
         of_row = [it for all_of in calls.of.values() for it in all_of if it.row["k"] == row["k"]]
     for call in of_row:
-        if call.state == "answered":
-            yield End(tuple(call.results))
-        elif call.state == "failed":
-            yield End(kinds=FAILED)
+        if call.state in ("answered", "failed"):
+            yield end_of(part, call)
     if may_run_out_of_time(part, of_row):
         yield End(kinds=TIMED_OUT)
         if "on_timeout" in options:

@@ -1,22 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """Passwords and tokens that are looked up where they are used.
 
-A `Secret` holds a name. It is pickled into the plan by that name alone and looked up in the
-executor, when a task starts; neither its `repr`, nor a plan, a log or an error shows its value.
+A `Secret` holds a name, or a function that gets it. It is pickled into the plan by that alone and
+looked up in the executor, when a task starts, and again when a server refuses it; neither its
+`repr`, nor a plan, a log or an error shows its value.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import pickle
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+import sys
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sparkawait._plan.checks import is_unicode, refuse
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = ["LookUp", "Secret", "left_out", "looked_up", "reveal", "secret"]
+__all__ = [
+    "LookUp",
+    "Secret",
+    "Sources",
+    "left_out",
+    "looked_up",
+    "reveal",
+    "secret",
+    "sources_of",
+]
 
 DIRECTORY_VARIABLE = "SPARKAWAIT_SECRETS_DIR"
 """Environment variable that names the directory with a file for each secret."""
@@ -35,23 +51,41 @@ class Secret:
     Attributes:
         name: Name of an environment variable, or of a file in the directory of secrets.
         file: Path of the file that holds the secret; ``None`` to look for `name`.
+        provider: What returns the secret, called in the executor.
+        identity: Equal for providers that do the same.
         prefix: Text before the secret, such as ``"Bearer "``.
     """
 
     name: str | None
     file: str | None = None
     prefix: str = ""
+    provider: Callable[[], str] | None = field(default=None, compare=False)
+    identity: str = ""
 
     def __repr__(self) -> str:
         """Names the secret without its prefix, which may say what it is for."""
+        if self.provider is not None:
+            return f"secret(provider={_name_of(self.provider)})"
         return f"secret({self.name!r})" if self.file is None else f"secret(file={self.file!r})"
+
+    @property
+    def source(self) -> str:
+        """What tells this secret from others, whatever its text is at the moment."""
+        return json.dumps([self.name, self.file, self.prefix, self.identity])
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether it costs no more than to read a file."""
+        return self.provider is None
 
     def reveal(self) -> str:
         """Looks the secret up, on this machine. Call it in the executor, in ``open``.
 
         Raises:
-            ConfigurationError: If there is neither a variable nor a file.
+            ConfigurationError: If there is neither a variable nor a file, or the provider fails.
         """
+        if self.provider is not None:
+            return self.prefix + _provided(self.provider, repr(self))
         if self.file is not None:
             return self.prefix + _read(Path(self.file), repr(self))
         name = self.name or ""
@@ -68,29 +102,47 @@ class Secret:
         raise ConfigurationError(msg, ErrorKind.SECRET_MISSING)
 
 
-def secret(name: str | None = None, *, file: str | None = None, prefix: str = "") -> Secret:
-    """Names a secret that is looked up in the executor.
+def secret(
+    name: str | None = None,
+    *,
+    file: str | None = None,
+    provider: Callable[[], str] | None = None,
+    prefix: str = "",
+) -> Secret:
+    """Names a secret that is looked up in the executor, when a task starts.
+
+    `sparkawait.postgres` and `sparkawait.redis` look it up again when a server refuses it, at most
+    once a second in a process, and a file before each new connection. What cannot be looked up then
+    leaves the last text as it is.
 
     Args:
         name: An environment variable; if it is not set, a file of that name in the directory that
             ``SPARKAWAIT_SECRETS_DIR`` names, ``/run/secrets`` by default.
         file: Path of a file that holds the secret, instead of `name`. White space at its end is
             left out.
+        provider: A function without parameters that returns the secret, such as one that asks a
+            vault or makes a token, instead of `name`. It is pickled and called in the executors, on
+            a thread of its own when it is called again.
         prefix: Text to put before the secret, such as ``"Bearer "``.
 
     Raises:
-        ConfigurationError: If not exactly one of `name` and `file` is given.
+        ConfigurationError: If not exactly one of `name`, `file` and `provider` is given, or the
+            provider is not callable or cannot be pickled.
 
     Examples:
         >>> secret("API_TOKEN", prefix="Bearer ")
         secret('API_TOKEN')
     """
-    given: tuple[object, object] = (name, file)
-    if (name is None) == (file is None) or any(isinstance(it, str) and not it for it in given):
-        refuse("`secret` needs a name or file=, and not both")
+    given: tuple[object, ...] = (name, file, provider)
+    if sum(it is not None for it in given) != 1 or "" in given:
+        refuse("`secret` needs a name, file= or provider=, and one of them only")
     for option, value in (("name", name), ("file", file), ("prefix", prefix)):
         _check(value, option)
-    return Secret(name, file, prefix)
+    if provider is None:
+        return Secret(name, file, prefix)
+    if not callable(provider):
+        refuse(f"`provider` of a secret must be callable, got a `{type(provider).__name__}`")
+    return Secret(None, None, prefix, provider, _identity_of(provider))
 
 
 def _check(value: object, option: str) -> None:
@@ -102,6 +154,39 @@ def _check(value: object, option: str) -> None:
             f"`{option}` of a secret must be a str without NUL and lone surrogates, got a"
             f" `{type(value).__name__}`"
         )
+
+
+def _identity_of(provider: Callable[[], str]) -> str:
+    # Spark's pickler, which takes functions of a notebook, where there is one.
+    pickler: Any = sys.modules.get("pyspark.cloudpickle", pickle)
+    try:
+        return hashlib.sha256(pickler.dumps(provider)).hexdigest()
+    except Exception as error:  # noqa: BLE001 - whatever an object does when it is pickled
+        if pickler is pickle:
+            # Nothing travels without Spark.
+            return uuid.uuid4().hex
+        refuse(
+            f"`provider` of a secret, {_name_of(provider)}, cannot be pickled for the executors:"
+            f" {type(error).__name__}: {error}"
+        )
+
+
+def _name_of(provider: Callable[[], str]) -> str:
+    return str(getattr(provider, "__qualname__", type(provider).__qualname__))
+
+
+def _provided(provider: Callable[[], str], description: str) -> str:
+    try:
+        provided = provider()
+    except Exception as error:  # noqa: BLE001 - whatever it is that a provider raises
+        # Not quoted: it may have the secret in it.
+        msg = f"{description} raised a `{type(error).__name__}`"
+        raise ConfigurationError(msg, ErrorKind.SECRET_MISSING) from None
+    if not isinstance(provided, str) or not provided:  # pyright: ignore[reportUnnecessaryIsInstance]
+        found = "an empty str" if provided == "" else f"a `{type(provided).__name__}`"
+        msg = f"{description} must return a str that is not empty, got {found}"
+        raise ConfigurationError(msg, ErrorKind.SECRET_MISSING)
+    return provided
 
 
 LookUp = Callable[[Secret, str], str]
@@ -121,6 +206,17 @@ def left_out(secret: Secret, form: str) -> str:  # noqa: ARG001 - as `LookUp`
 def reveal(value: str | Secret, look_up: LookUp = looked_up, form: str = "secret") -> str:
     """Returns the text of a value that may be a secret."""
     return look_up(value, form) if isinstance(value, Secret) else value
+
+
+Sources = dict[str, tuple[Callable[[], str], bool]]
+"""What reads secrets again, by the names that a description gives them, and whether it is cheap."""
+
+
+def sources_of(values: Mapping[str, object]) -> tuple[Sources, dict[str, str]]:
+    """Returns what reads those values again that are secrets, and what tells these from others."""
+    secrets = {name: it for name, it in values.items() if isinstance(it, Secret)}
+    sources: Sources = {name: (it.reveal, it.is_cheap) for name, it in secrets.items()}
+    return sources, {name: it.source for name, it in secrets.items()}
 
 
 def _advice(name: str) -> str:

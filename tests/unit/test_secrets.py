@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Secrets are looked up where they are used, and shown nowhere."""
 
+import functools
 import pickle
+import threading
+from typing import Any
 
 import pytest
 
 import sparkawait as sa
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.secrets import DIRECTORY_VARIABLE, reveal
+from sparkawait.secrets import DIRECTORY_VARIABLE, reveal, secret
 
 
 def test_a_secret_comes_from_the_environment_of_the_executor(monkeypatch):
@@ -82,9 +85,63 @@ def test_a_secret_that_no_system_can_name_is_refused(arguments):
 
 @pytest.mark.parametrize("arguments", [{}, {"name": "A", "file": "b"}, {"name": ""}])
 def test_a_secret_has_a_name_or_a_file(arguments):
-    with pytest.raises(ConfigurationError, match="needs a name or file="):
+    with pytest.raises(ConfigurationError, match="needs a name, file= or provider="):
         sa.secret(**arguments)
 
 
 def test_plain_texts_reveal_themselves():
     assert reveal("plain") == "plain"
+
+
+def _token() -> str:
+    return "from-the-vault"
+
+
+def test_a_provider_is_called_where_the_secret_is_looked_up():
+    given = secret(provider=_token, prefix="Bearer ")
+
+    assert given.reveal() == "Bearer from-the-vault"
+    assert repr(given) == "secret(provider=_token)"
+    assert given == secret(provider=_token, prefix="Bearer ")
+    assert given.source != secret(provider=_refuses, prefix="Bearer ").source
+    assert "from-the-vault" not in given.source
+
+
+def _refuses() -> str:
+    msg = "the hidden value"
+    raise PermissionError(msg)
+
+
+def _none() -> str:
+    return None  # pyright: ignore[reportReturnType]
+
+
+def _empty() -> str:
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("provider", "message"),
+    [
+        (_refuses, "raised a `PermissionError`"),
+        (_none, "must return a str that is not empty, got a `NoneType`"),
+        (_empty, "got an empty str"),
+    ],
+)
+def test_a_provider_that_fails_is_named_without_what_it_said(provider: Any, message: str):
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        secret(provider=provider).reveal()
+
+    assert provider.__name__ in str(caught.value)
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_provider_must_be_callable_and_reach_the_executors():
+    with pytest.raises(ConfigurationError, match="callable, got a `str`"):
+        secret(provider="token")  # pyright: ignore[reportArgumentType]
+    pytest.importorskip("pyspark.cloudpickle")
+    lock = threading.Lock()
+    with pytest.raises(ConfigurationError, match="cannot be pickled"):
+        secret(provider=functools.partial(id, lock))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigurationError, match="one of them only"):
+        secret("NAME", provider=_token)

@@ -34,10 +34,13 @@ def identity_of(function: AsyncFunction | NativeFunction, *, travels: bool) -> s
         function: The function of a plan.
         travels: Whether the plan is pickled, and a copy of the function is called.
     """
-    if isinstance(function, NativeFunction):
-        return hashlib.sha256(pickle.dumps(function)).hexdigest()
     # The pickler of Spark; whoever resolves a plan for Spark has imported it.
     pickler = sys.modules.get("pyspark.cloudpickle")
+    if isinstance(function, NativeFunction):
+        try:
+            return hashlib.sha256((pickler or pickle).dumps(function)).hexdigest()
+        except Exception:  # noqa: BLE001 - whatever the provider of a secret does when it is pickled
+            return _name(function)
     if travels and pickler is not None:
         return hashlib.sha256(pickler.dumps(function)).hexdigest()
     return _name(function)

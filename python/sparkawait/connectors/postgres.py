@@ -23,7 +23,15 @@ from sparkawait.connectors.certificates import Certificates, tls_words
 from sparkawait.connectors.postgres_options import POSTGRES_OPTIONS, PostgresOptions
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction, check_native
-from sparkawait.secrets import LookUp, Secret, left_out, looked_up, reveal
+from sparkawait.secrets import (
+    LookUp,
+    Secret,
+    Sources,
+    left_out,
+    looked_up,
+    reveal,
+    sources_of,
+)
 from sparkawait.types import SchemaLike, to_schema
 
 if TYPE_CHECKING:
@@ -57,6 +65,7 @@ class Lookup(NativeFunction):
     null_args: Literal["miss", "call"]
     max_reply_bytes: int
     certificates: Certificates
+    password: str | Secret | None = None
     parameters: tuple[int, ...] = ()
     """The types of the placeholders, as the server numbers them, if it was asked for them."""
     required: tuple[str, ...] = ()
@@ -93,7 +102,7 @@ class Lookup(NativeFunction):
     def concurrency(self) -> int | None:
         """Most rows in queries at a time: those of a query on each connection."""
         description = self._description(left_out, retry_misses=False)
-        return _core.Native.postgres(description).concurrency()
+        return _core.Native.postgres(description, {}).concurrency()
 
     def dropping_misses(self) -> Lookup:
         """Returns the function with ``how="inner"``."""
@@ -105,13 +114,18 @@ class Lookup(NativeFunction):
         if input_schema is None:
             # Nothing is known of the columns.
             description["parameters"] = []
-        native = _core.Native.postgres(json.dumps(description))
+        native = _core.Native.postgres(json.dumps(description), {})
         check_native(self, native, input_schema)
 
+    def _sources(self) -> tuple[Sources, dict[str, str]]:
+        return sources_of({"dsn": self.dsn, "password": self.password})
+
     def _description(self, look_up: LookUp = looked_up, *, retry_misses: bool) -> str:
-        certificates = self.certificates
+        certificates, password = self.certificates, self.password
         server = {
             "dsn": reveal(self.dsn, look_up, "host=host"),
+            "password": None if password is None else reveal(password, look_up),
+            "sources": self._sources()[1],
             "tls": certificates.texts() if look_up is looked_up else certificates.known_texts(),
             "is_certified": bool(certificates),
             "connect_seconds": self.connect_timeout,
@@ -135,7 +149,8 @@ class Lookup(NativeFunction):
         )
 
     def _native(self, *, retry_misses: bool) -> Native:
-        return _core.Native.postgres(self._description(retry_misses=retry_misses))
+        sources, _ = self._sources()
+        return _core.Native.postgres(self._description(retry_misses=retry_misses), sources)
 
     def _describe(self) -> pa.Schema:
         try:

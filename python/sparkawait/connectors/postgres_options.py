@@ -9,7 +9,9 @@ from sparkawait._plan.checks import MAX_COUNT, flag, integer, refuse, shown, the
 from sparkawait._plan.option import Option, options_of
 from sparkawait._plan.option_checks import anything, one_of, optional, size
 from sparkawait.connectors.certificates import CertificateOptions, Pem
+from sparkawait.connectors.passwords import a_password
 from sparkawait.durations import Duration, positive_duration
+from sparkawait.secrets import Secret
 from sparkawait.sizes import Size
 
 __all__ = ["POSTGRES_OPTIONS", "PostgresOptions"]
@@ -25,6 +27,7 @@ class PostgresOptions(TypedDict, total=False):
     """The types of the options of `sparkawait.postgres.lookup`."""
 
     how: Literal["left", "inner"]
+    password: str | Secret | None
     batch: int | Literal["auto"]
     connections: int
     connect_timeout: Duration
@@ -56,6 +59,12 @@ class _Fields(CertificateOptions):
         check=one_of("left", "inner"),
         meaning='what becomes of a row that finds nothing: `"left"` gives nulls, `"inner"` drops '
         "it",
+    )
+    password = Option(
+        default=None,
+        check=optional(a_password),
+        meaning="where `dsn` does not have it: a text, or a secret, which is looked up again when "
+        "the server refuses it",
     )
     batch = Option(
         default="auto",

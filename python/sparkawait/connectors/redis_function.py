@@ -15,7 +15,7 @@ from sparkawait._plan.checks import refuse, shown, text
 from sparkawait.connectors.redis_commands import READS
 from sparkawait.connectors.redis_options import certificates_of, check_options
 from sparkawait.native_function import NativeFunction, check_native
-from sparkawait.secrets import LookUp, Secret, left_out, looked_up, reveal
+from sparkawait.secrets import LookUp, Secret, left_out, looked_up, reveal, sources_of
 
 __all__ = ["RedisFunction", "Url", "make"]
 
@@ -105,7 +105,7 @@ class RedisFunction(NativeFunction):
         form = "rediss://host" if is_encrypted else "redis://host"
         password, certificates = options["password"], certificates_of(options)
         is_known = look_up is looked_up
-        server = {
+        server: dict[str, Any] = {
             "url": [reveal(url, look_up, form) for url in self.url],
             "sentinel": options["sentinel"],
             "username": options["username"],
@@ -119,6 +119,8 @@ class RedisFunction(NativeFunction):
             "idle_timeout": options["idle_timeout"],
             "max_reply_bytes": options["max_reply_bytes"],
         }
+        named = {f"url {index}": url for index, url in enumerate(self.url)}
+        sources, server["sources"] = sources_of({**named, "password": password})
         description = {
             "server": server,
             "command": [text for text, _ in self.arguments],
@@ -129,7 +131,7 @@ class RedisFunction(NativeFunction):
             "misses": {"how": options["how"], "retry": retry_misses},
             "required": self.required,
         }
-        return _core.Native.redis(json.dumps(description))
+        return _core.Native.redis(json.dumps(description), sources)
 
 
 def make(

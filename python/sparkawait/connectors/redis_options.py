@@ -10,6 +10,7 @@ from sparkawait._plan.checks import flag, integer, refuse, text
 from sparkawait._plan.option import Option, checked, options_of
 from sparkawait._plan.option_checks import one_of, optional, size
 from sparkawait.connectors.certificates import CertificateOptions, Certificates, Pem, tls_words
+from sparkawait.connectors.passwords import a_password
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.secrets import Secret
 from sparkawait.sizes import Size
@@ -39,12 +40,6 @@ class RedisOptions(TypedDict, total=False):
     private_key: Pem | None
 
 
-def _password(value: object, name: str) -> str | Secret:
-    if isinstance(value, Secret):
-        return value
-    return text(value, name, "a str or a secret", quoted=False)
-
-
 class _Fields(CertificateOptions):
     how = Option(
         "left",
@@ -52,7 +47,11 @@ class _Fields(CertificateOptions):
         'what becomes of a row that misses: `"left"` gives nulls, `"inner"` drops it',
     )
     username = Option(None, optional(text), "where the URL does not have it")
-    password = Option(None, optional(_password), "a text or a secret, likewise")
+    password = Option(
+        None,
+        optional(a_password),
+        "a text or a secret, likewise; a secret is looked up again when the server refuses it",
+    )
     database = Option(
         None,
         optional(lambda value, name: integer(value, name, 0)),

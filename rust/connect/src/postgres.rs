@@ -23,6 +23,7 @@ use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::error::StartError;
 use sparkawait_task::function::{GROUP_BYTES, TaskFunction};
 use sparkawait_task::native::{NativeFunction, Start, column_index};
+use sparkawait_task::secret::Sources;
 use sparkawait_task::worker::Worker;
 use tokio_postgres::types::Type;
 
@@ -34,7 +35,6 @@ use crate::postgres::pool::Pool;
 use crate::postgres::query::Lookup;
 use crate::postgres::server::ServerConfig;
 use crate::postgres::work::Work;
-use crate::settings_key::key_of;
 
 mod arguments;
 mod awaited_calls;
@@ -121,7 +121,7 @@ impl NativeFunction for PostgresConfig {
 
     fn concurrency(&self) -> Result<Concurrency, StartError> {
         let calls = self.server.connections.max(1).saturating_mul(self.most_rows());
-        Ok(Concurrency::of(format!("postgres {}", key_of(&self.server)?), calls))
+        Ok(Concurrency::of(format!("postgres {}", self.server.identity()?), calls))
     }
 
     fn start(&self, start: Start) -> Result<TaskFunction, StartError> {
@@ -138,6 +138,7 @@ impl NativeFunction for PostgresConfig {
             wants_batches: self.batch > 1,
             reads: !self.server.writes,
             most_found: MostFound::of_row(self.max_reply_bytes),
+            rules: self.server.rules()?,
             pool: Pool::shared(&self.server, &start.runtime)?,
             replies: start.replies.clone(),
         });
@@ -162,18 +163,20 @@ const MOST_ARGUMENT_BYTES: usize = 1_000_000_000;
 const PIPELINE: usize = 256;
 
 impl PostgresConfig {
-    /// Reads a description in JSON.
+    /// Reads a description in JSON; `sources` read the secrets in it again.
     ///
     /// # Errors
     ///
     /// It does not have the form of this type. The text is not quoted: it has a password.
-    pub fn read(description: &str) -> Result<Self, StartError> {
-        serde_json::from_str(description).map_err(|error| {
+    pub fn read(description: &str, sources: Sources) -> Result<Self, StartError> {
+        let mut config: Self = serde_json::from_str(description).map_err(|error| {
             StartError::option(format!(
                 "the description of `postgres.lookup` is wrong at character {}",
                 error.column()
             ))
-        })
+        })?;
+        config.server.readers = sources;
+        Ok(config)
     }
 
     /// Returns the most rows that one connection has at a time.

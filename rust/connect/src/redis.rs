@@ -62,11 +62,11 @@ use sparkawait_task::channel_finder::ChannelFinder;
 use sparkawait_task::error::{StartError, TaskError};
 use sparkawait_task::function::{Call, Calls, GROUP_BYTES, TaskFunction};
 use sparkawait_task::native::{NativeFunction, Start};
-use sparkawait_task::shared::Shared;
+use sparkawait_task::secret::Sources;
+use sparkawait_task::shared::{Lender, Lent};
 use tokio::runtime::Handle;
 
 use crate::lookup::{Misses, positions};
-use crate::settings_key::key_of;
 
 use self::answers::Answers;
 use self::cancelled::Cancelled;
@@ -82,7 +82,7 @@ use self::slots::{is_of_one_slot, slot_of_command};
 use self::spec::{Shape, Spec};
 
 /// The servers of this process, by server and options.
-static ROUTERS: Shared = Shared::new();
+static ROUTERS: Lender = Lender::new();
 
 /// Most calls of one job: small enough that the next one is packed while it is answered.
 const CALLS_PER_JOB: usize = 1024;
@@ -115,26 +115,28 @@ impl fmt::Debug for RedisConfig {
 }
 
 impl RedisConfig {
-    /// Reads a description.
+    /// Reads a description; `sources` read the secrets in it again.
     ///
     /// # Errors
     ///
     /// It is not one. The message quotes no value.
-    pub fn from_json(description: &str) -> Result<Self, StartError> {
-        serde_json::from_str(description).map_err(|error| {
+    pub fn from_json(description: &str, sources: Sources) -> Result<Self, StartError> {
+        let mut config: Self = serde_json::from_str(description).map_err(|error| {
             let (line, column) = (error.line(), error.column());
             StartError::option(format!("the description of Redis is wrong at {line}:{column}"))
-        })
+        })?;
+        config.server.readers = sources;
+        Ok(config)
     }
 }
 
 impl RedisConfig {
     /// Returns what all tasks of the process share that talk to this server.
-    fn router(&self, runtime: &Handle) -> Result<Arc<Router>, StartError> {
-        // Links are shared by everything that makes a difference.
-        let key = key_of(&self.server)?;
-        let router = ROUTERS.get_or_make(&key, || Router::start(&self.server, runtime))?;
-        Ok(Arc::clone(&router))
+    fn router(&self, runtime: &Handle) -> Result<Lent<Arc<Router>>, StartError> {
+        let key = self.server.identity()?;
+        let router = ROUTERS.lend(&key, runtime, || Router::start(&self.server, runtime))?;
+        router.renew(&self.server);
+        Ok(router)
     }
 }
 
@@ -176,7 +178,7 @@ impl NativeFunction for RedisConfig {
 
 /// The function of one task.
 struct Redis {
-    router: Arc<Router>,
+    router: Lent<Arc<Router>>,
     command: Command,
     spec: Arc<Spec>,
 }

@@ -14,6 +14,7 @@ use sparkawait_core::operator::OutputMode;
 use sparkawait_runtime::tokio_runtime;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::native::{NativeFunction, Start};
+use sparkawait_task::secret::Sources;
 
 #[path = "support/panics_once.rs"]
 mod panics_once;
@@ -108,7 +109,7 @@ fn postgres() -> PostgresConfig {
             "connections": 1, "prepare": true}}, "statement": "select $1", "args": ["row"],
             "batch": 1, "max_reply_bytes": 1000}}"#
     );
-    PostgresConfig::read(&description).unwrap()
+    PostgresConfig::read(&description, Sources::new()).unwrap()
 }
 
 /// Runs a task of ten rows; with `panics`, the first results meet a panic.

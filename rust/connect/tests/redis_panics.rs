@@ -16,6 +16,7 @@ use sparkawait_core::operator::OutputMode;
 use sparkawait_runtime::tokio_runtime;
 use sparkawait_task::function::{Replies, TaskFunction};
 use sparkawait_task::native::{NativeFunction, Start};
+use sparkawait_task::secret::Sources;
 use sparkawait_task::task::TaskConfig;
 
 #[path = "support/panics_once.rs"]
@@ -77,7 +78,7 @@ fn lookup(port: u16, replies: Replies) -> TaskFunction {
         results: schema(&["result"]),
         channel_share: None,
     };
-    RedisConfig::from_json(&description).unwrap().start(start).unwrap()
+    RedisConfig::from_json(&description, Sources::new()).unwrap().start(start).unwrap()
 }
 
 fn run(config: TaskConfig, port: u16, rows: i64) -> Vec<RecordBatch> {

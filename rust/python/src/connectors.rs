@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::Schema;
 use sparkawait_task::error::StartError;
 use sparkawait_task::native::NativeFunction;
+use sparkawait_task::secret::Sources;
 
 /// A function whose description was read.
 pub(crate) type Described = Result<Arc<dyn NativeFunction>, StartError>;
@@ -27,11 +28,11 @@ pub(crate) fn host_columns(url: &str) -> Result<(Vec<String>, bool), StartError>
 }
 
 /// Reads the description of lookups in PostgreSQL.
-pub(crate) fn postgres(description: &str) -> Described {
+pub(crate) fn postgres(description: &str, sources: Sources) -> Described {
     #[cfg(feature = "postgres")]
-    return Ok(Arc::new(sparkawait_connect::postgres::PostgresConfig::read(description)?));
+    return Ok(Arc::new(sparkawait_connect::postgres::PostgresConfig::read(description, sources)?));
     #[cfg(not(feature = "postgres"))]
-    left_out("postgres", description)
+    left_out("postgres", (description, sources).0)
 }
 
 /// Asks the server which columns the lookups return that `description` describes.
@@ -39,18 +40,18 @@ pub(crate) async fn describe_postgres(description: &str) -> Result<Schema, Start
     #[cfg(feature = "postgres")]
     {
         use sparkawait_connect::postgres::{PostgresConfig, describe};
-        describe(&PostgresConfig::read(description)?).await
+        describe(&PostgresConfig::read(description, Sources::new())?).await
     }
     #[cfg(not(feature = "postgres"))]
     left_out("postgres", description)
 }
 
 /// Reads the description of lookups in Redis.
-pub(crate) fn redis(description: &str) -> Described {
+pub(crate) fn redis(description: &str, sources: Sources) -> Described {
     #[cfg(feature = "redis")]
-    return Ok(Arc::new(sparkawait_connect::redis::RedisConfig::from_json(description)?));
+    return Ok(Arc::new(sparkawait_connect::redis::RedisConfig::from_json(description, sources)?));
     #[cfg(not(feature = "redis"))]
-    left_out("redis", description)
+    left_out("redis", (description, sources).0)
 }
 
 #[cfg(not(all(feature = "http", feature = "postgres", feature = "redis")))]

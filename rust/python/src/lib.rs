@@ -23,6 +23,7 @@ mod port;
 mod python_function;
 mod result_columns;
 mod row;
+mod secret_source;
 mod task;
 
 /// What Python sees.

@@ -22,6 +22,7 @@ use crate::error::{AsyncIOError, configuration_error};
 use crate::guard::FromArrow;
 use crate::interruptible::{wait_for, wait_for_blocking};
 use crate::lookup_server::{LatencyArguments, to_latency};
+use crate::secret_source::{PythonSources, sources_of};
 
 /// What a native function does.
 #[pyclass(frozen, module = "sparkawait._core")]
@@ -112,13 +113,15 @@ impl Native {
     }
 
     #[staticmethod]
-    fn postgres(description: &str) -> PyResult<Self> {
-        Ok(Self { function: read(connectors::postgres(description))? })
+    fn postgres(description: &str, sources: PythonSources) -> PyResult<Self> {
+        let sources = sources_of(sources);
+        Ok(Self { function: read(connectors::postgres(description, sources))? })
     }
 
     #[staticmethod]
-    fn redis(description: &str) -> PyResult<Self> {
-        Ok(Self { function: read(connectors::redis(description))? })
+    fn redis(description: &str, sources: PythonSources) -> PyResult<Self> {
+        let sources = sources_of(sources);
+        Ok(Self { function: read(connectors::redis(description, sources))? })
     }
 }
 

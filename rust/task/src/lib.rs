@@ -28,6 +28,7 @@
 //! | [`layer`] | what stands between the operator and the function: the cache |
 //! | [`worker`] | the tokio task that the calls of a native function live in |
 //! | [`supervision`] | tokio tasks that may panic |
+//! | [`secret`] | texts that may change while tasks run, such as passwords |
 //! | [`shared`] | what all tasks of a process share |
 //! | [`row_prices`] | what rows cost of limits in time |
 //! | [`text_check`] | texts that are not UTF-8, in rows that a native function reads |
@@ -46,6 +47,7 @@ mod row_check;
 pub mod row_config;
 pub mod row_prices;
 pub mod saved;
+pub mod secret;
 pub mod shared;
 pub mod supervision;
 pub mod task;

@@ -1,14 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What all tasks of a process share: connections, pools, caches.
+//!
+//! | made by | lives as long as |
+//! |---|---|
+//! | [`Shared::get_or_make`] | the process |
+//! | [`Lender::lend`] | somebody has it, and a minute longer |
 
 use std::any::Any;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
+use std::ops::Deref;
 use std::process;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep};
+
+use crate::supervision::spawn_aside;
 
 /// Things that are made once per process and key, and live as long as it does.
 ///
@@ -74,6 +85,112 @@ impl Shared {
     }
 }
 
+/// How long something is kept that nobody has: the next task mostly comes soon.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// Things that are made once per process and key, and are let go a minute after the last who had them
+/// did so.
+#[derive(Debug)]
+pub struct Lender(Shared);
+
+/// What was lent, and when somebody gave it back last.
+struct Kept<T> {
+    value: T,
+    returned: Mutex<Option<Instant>>,
+    runtime: Handle,
+}
+
+/// The use of something that was lent; dropping it gives it back.
+pub struct Lent<T: Send + Sync + 'static>(Arc<Kept<T>>);
+
+impl Lender {
+    /// Makes an empty one, for a `static`.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Shared::new())
+    }
+
+    /// Returns what was made for `key`, or makes it; one thread at a time makes something.
+    ///
+    /// # Errors
+    ///
+    /// What `make` failed with; nothing is kept then.
+    pub fn lend<T: Send + Sync + 'static, E>(
+        &self,
+        key: &str,
+        runtime: &Handle,
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Result<Lent<T>, E> {
+        let all = self.0.of_process::<Mutex<HashMap<String, Weak<Kept<T>>>>>();
+        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = all.get(key).and_then(Weak::upgrade) {
+            return Ok(Lent(found));
+        }
+        all.retain(|_, it| it.strong_count() > 0);
+        let (returned, runtime) = (Mutex::default(), runtime.clone());
+        let kept = Arc::new(Kept { value: make()?, returned, runtime });
+        all.insert(key.to_owned(), Arc::downgrade(&kept));
+        Ok(Lent(kept))
+    }
+}
+
+impl Default for Lender {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Send + Sync + 'static> Deref for Lent<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0.value
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Lent<T> {
+    fn drop(&mut self) {
+        let mut returned = self.0.returned.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_kept = returned.replace(Instant::now()).is_some();
+        drop(returned);
+        if !is_kept {
+            let keeping = keep(Arc::clone(&self.0));
+            spawn_aside(&self.0.runtime, "shared.kept", keeping);
+        }
+    }
+}
+
+/// Has something for a minute after it was given back last.
+async fn keep<T>(kept: Arc<Kept<T>>) {
+    loop {
+        let rest = {
+            let mut returned = kept.returned.lock().unwrap_or_else(PoisonError::into_inner);
+            rest(&mut returned, Instant::now())
+        };
+        match rest {
+            Some(rest) => sleep(rest).await,
+            None => return,
+        }
+    }
+}
+
+/// Returns how long something is still kept that was returned then, if it is; whoever has it after
+/// that keeps it anew.
+fn rest(returned: &mut Option<Instant>, now: Instant) -> Option<Duration> {
+    let since = now.saturating_duration_since(returned.unwrap_or(now));
+    let rest = KEPT.checked_sub(since).filter(|it| !it.is_zero());
+    if rest.is_none() {
+        *returned = None;
+    }
+    rest
+}
+
+impl<T: Send + Sync + 'static> fmt::Debug for Lent<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lent").finish_non_exhaustive()
+    }
+}
+
 impl Default for Shared {
     fn default() -> Self {
         Self::new()
@@ -98,6 +215,31 @@ mod tests {
 
         assert_eq!((*make(1), *make(2)), (1, 1));
         assert_eq!(*shared.get_or_make("b", || Ok::<_, ()>(3)).unwrap(), 3);
+    }
+
+    #[test]
+    fn what_was_given_back_is_kept_for_a_minute_after_the_last_time() {
+        let start = Instant::now();
+        let mut returned = Some(start);
+        assert_eq!(rest(&mut returned, start), Some(KEPT));
+
+        returned = Some(start + KEPT / 2);
+        assert_eq!(rest(&mut returned, start + KEPT), Some(KEPT / 2));
+        assert_eq!(rest(&mut returned, start + KEPT * 2), None);
+        assert_eq!(returned, None, "whoever gives it back now keeps it anew");
+    }
+
+    #[tokio::test]
+    async fn what_is_lent_to_several_is_one_and_goes_with_who_keeps_it() {
+        static NUMBERS: Lender = Lender::new();
+        let runtime = Handle::current();
+        let lend =
+            |number: i32| NUMBERS.lend("a", &runtime, || Ok::<_, Infallible>(number)).unwrap();
+        let (one, other) = (lend(1), lend(2));
+        assert_eq!((*one, *other), (1, 1));
+        drop((one, other));
+        // Kept by a task of the runtime.
+        assert_eq!(*lend(3), 1);
     }
 
     #[test]

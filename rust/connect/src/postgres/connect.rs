@@ -126,9 +126,14 @@ pub(crate) async fn connect(
                     if failure.is_transient() && !failure.is_of_another_kind() {
                         unreachable.note(*host);
                     }
-                    // One that may pass says more than one that does not.
-                    if failed.as_ref().is_none_or(|it| failure.is_transient() || !it.is_transient())
-                    {
+                    // A refused password says most, since it may have changed; then what may pass.
+                    let says_more = |it: &Failure| {
+                        !it.is_of_caller()
+                            && (failure.is_of_caller()
+                                || failure.is_transient()
+                                || !it.is_transient())
+                    };
+                    if failed.as_ref().is_none_or(says_more) {
                         failed = Some(failure);
                     }
                 }

@@ -28,7 +28,7 @@ const PARAMETERS: &str = "parameters";
 pub async fn describe(config: &PostgresConfig) -> Result<Schema, StartError> {
     let server = config.server.server()?;
     let described = plan::describe(&server, &config.statement, config.args.len());
-    let described = match server.silence {
+    let described = match config.server.rules()?.silence {
         Some(limit) => timeout(limit, described).await.unwrap_or_else(|_| {
             Err(Failure::transient(format!("PostgreSQL: the server said nothing for {limit:?}")))
         }),

@@ -197,6 +197,16 @@ impl Failure {
         self.class == Class::OfAnotherKind
     }
 
+    /// Returns whether the server refused who connects.
+    pub(crate) fn is_of_caller(&self) -> bool {
+        self.refuses_caller == Some(true)
+    }
+
+    /// Returns the same where another attempt may fare better: a secret may be changing just now.
+    pub(crate) fn that_may_pass(self) -> Self {
+        Self { class: Class::Unsent, ..self }
+    }
+
     /// Returns whether the server takes no writes.
     pub(crate) fn is_read_only(&self) -> bool {
         self.class == Class::ReadOnly

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sparkawait_task::error::StartError;
-use sparkawait_task::shared::Shared;
+use sparkawait_task::shared::{Lender, Lent};
 use sparkawait_task::supervision::{pause, spawn_aside};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Semaphore};
@@ -18,10 +18,9 @@ use crate::postgres::plan::{Plan, Request};
 use crate::postgres::plans::Plans;
 use crate::postgres::server::{Server, ServerConfig};
 use crate::postgres::session::Session;
-use crate::settings_key::key_of;
 
 /// The pools of this process.
-static POOLS: Shared = Shared::new();
+static POOLS: Lender = Lender::new();
 
 /// A connection that is older is replaced when nobody has it, so that a name that has moved is
 /// followed; those of a pool are spread over the last tenth.
@@ -71,14 +70,20 @@ pub(crate) struct Lease {
 
 impl Pool {
     /// Returns the pool of this process for `config`.
-    pub(crate) fn shared(config: &ServerConfig, runtime: &Handle) -> Result<Arc<Self>, StartError> {
-        POOLS.get_or_make(&key_of(config)?, || {
+    pub(crate) fn shared(
+        config: &ServerConfig,
+        runtime: &Handle,
+    ) -> Result<Lent<Self>, StartError> {
+        let pool = POOLS.lend(&config.identity()?, runtime, || {
             let count = config.connections.max(1);
             let slots: Arc<[_]> = (0..count).map(|it| Arc::new(Slot::new(it, count))).collect();
             let turns = Arc::new(Semaphore::new(slots.len()));
             spawn_aside(runtime, "postgres.idle", close_idle(Arc::downgrade(&slots)));
-            Ok(Self { server: Arc::new(config.server()?), slots, turns, plans: Arc::default() })
-        })
+            let (server, plans) = (Arc::new(config.server()?), Arc::default());
+            Ok::<_, StartError>(Self { server, slots, turns, plans })
+        })?;
+        pool.server.renew(config);
+        Ok(pool)
     }
 
     /// Returns the connection with the fewest queries; opens one where a place is idle.

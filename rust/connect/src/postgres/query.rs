@@ -10,6 +10,7 @@ use futures_util::{StreamExt, stream};
 use sparkawait_core::operator::AttemptId;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::function::{FailedCall, GROUP_BYTES, Replies, ReplyGroup};
+use sparkawait_task::shared::Lent;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
@@ -24,6 +25,7 @@ use crate::postgres::parts::Parts;
 use crate::postgres::plan::{Plan, Request};
 use crate::postgres::planned_query::PlannedQuery;
 use crate::postgres::pool::{Lease, Pool};
+use crate::postgres::server::Rules;
 use crate::postgres::session::Session;
 
 /// What all queries of a started lookup share.
@@ -40,7 +42,9 @@ pub(crate) struct Lookup {
     /// Whether the statement only reads.
     pub(crate) reads: bool,
     pub(crate) most_found: MostFound,
-    pub(crate) pool: Arc<Pool>,
+    pub(crate) pool: Lent<Pool>,
+    /// How its statements are sent.
+    pub(crate) rules: Rules,
     pub(crate) replies: Replies,
 }
 
@@ -283,7 +287,7 @@ impl Lookup {
             wants_batches: self.wants_batches,
             keeps: self.pool.keeps_statements(),
         };
-        let plan = lease.within_limit(self.pool.plan(&lease, request)).await??;
+        let plan = lease.within_limit(&self.rules, self.pool.plan(&lease, request)).await??;
         Ok((lease, plan))
     }
 
@@ -355,7 +359,10 @@ impl Lookup {
             }
             Ok(())
         };
-        let read = match session.within_limit(session.send(query, &parameters)).await {
+        let read = match session
+            .within_limit(&self.rules, session.send(&self.rules, query, &parameters))
+            .await
+        {
             Ok(Ok(answer)) => answer.read(take).await,
             Ok(Err(failure)) | Err(failure) => Err(failure),
         };
@@ -386,7 +393,7 @@ impl Lookup {
                 .collect();
             let parameters: Vec<&(dyn ToSql + Sync)> =
                 arguments.iter().map(|argument| argument as &(dyn ToSql + Sync)).collect();
-            session.send(&plan.single, &parameters).await
+            session.send(&self.rules, &plan.single, &parameters).await
         });
         // All are sent at once; the server answers in the order in which they are read here. None
         // may be left of the rows, and a buffer for none would wait for ever.
@@ -395,7 +402,7 @@ impl Lookup {
         let mut ran = Ran { failed: None, again: vec![false; calls] };
         for call in 0..calls {
             let before = found.bytes();
-            let read = match session.within_limit(answers.next()).await {
+            let read = match session.within_limit(&self.rules, answers.next()).await {
                 Ok(Some(Ok(answer))) => {
                     let take = |row: &Row| {
                         let bytes = found.bytes() + row.raw_size_bytes() - before;

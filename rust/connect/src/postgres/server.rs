@@ -1,26 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which server is connected to, and how.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use sparkawait_task::error::StartError;
+use sparkawait_task::secret::{Secret, Sources};
 use tokio::time::timeout;
-use tokio_postgres::{CancelToken, Config};
+use tokio_postgres::CancelToken;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::postgres::connect::{Greeting, Opened, Place, Unreachable, connect};
 use crate::postgres::dsn::{Dsn, Wanted};
 use crate::postgres::failure::Failure;
+use crate::settings_key::key_of;
 use crate::tls::TlsSettings;
 
 /// A server and the settings of connections to it.
-#[derive(Clone, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ServerConfig {
-    /// URL or `key=value` pairs; has a password.
+    /// URL or `key=value` pairs; may have a password.
     dsn: String,
+    /// The password, where the address does not have it.
+    #[serde(default)]
+    password: Option<String>,
+    /// What tells the secrets among them from others, whatever they are at the moment.
+    #[serde(default)]
+    sources: BTreeMap<String, String>,
+    /// What reads them again.
+    #[serde(skip)]
+    pub(crate) readers: Sources,
     #[serde(default)]
     tls: TlsSettings,
     /// Whether certificates were given, though the driver may not have them.
@@ -55,31 +68,67 @@ impl ServerConfig {
         self.limits().map(drop)
     }
 
+    /// Names the connections: equal for settings whose connections are each other's equals, whatever
+    /// their passwords are at the moment and their statements may take.
+    pub(crate) fn identity(&self) -> Result<String, StartError> {
+        // Without the options that are added, which have the limit of statements.
+        let is_certified = self.is_certified || self.tls.is_given();
+        let Dsn { config, trust, wanted } = Dsn::read(&self.dsn, &self.tls, is_certified)?;
+        let has_source = |option| self.sources.contains_key(option);
+        let of_dsn = config.get_password().filter(|_| !has_source("dsn"));
+        let password = self.password.as_deref().filter(|_| !has_source("password"));
+        // Its own text has no password.
+        let address = format!("{config:?} {trust:?} {wanted:?}");
+        let settings = (self.connect_seconds, self.statement_seconds.is_some(), self.writes);
+        let pool = (self.connections, self.prepare, &self.tls);
+        key_of(&(address, of_dsn, password, &self.sources, settings, pool))
+    }
+
+    /// Reads how the statements of a lookup are sent.
+    pub(crate) fn rules(&self) -> Result<Rules, StartError> {
+        let (_, silence) = self.limits()?;
+        let begin = if self.prepare { None } else { self.begin() };
+        Ok(Rules { begin, milliseconds: self.statement_milliseconds(), silence })
+    }
+
     /// Reads the settings.
     pub(crate) fn server(&self) -> Result<Server, StartError> {
-        let Dsn { config, trust, wanted } = self.read()?;
-        let (limit, silence) = self.limits()?;
+        let Dsn { trust, wanted, .. } = self.read()?;
+        let (limit, _) = self.limits()?;
         let is_set = self.prepare && !self.writes && wanted != Wanted::Any;
         let settings = if is_set { "set default_transaction_read_only = on" } else { "" };
         Ok(Server {
-            config,
+            secrets: self.secrets(),
+            config: self.clone(),
             greeting: Greeting { wanted, settings },
             unreachable: Unreachable::default(),
             tls: MakeRustlsConnect::new(self.tls.config(trust)?),
             keeps_statements: self.prepare,
-            begin: if self.prepare { None } else { self.begin() },
+            milliseconds: self.statement_milliseconds(),
             limit,
-            silence,
         })
+    }
+
+    fn secrets(&self) -> Secrets {
+        let reader = |option| self.readers.get(option).map(Arc::clone);
+        Secrets {
+            dsn: Secret::new(&self.dsn, reader("dsn")),
+            password: self.password.as_deref().map(|it| Secret::new(it, reader("password"))),
+        }
     }
 
     /// Reads the address.
     fn read(&self) -> Result<Dsn, StartError> {
+        self.read_text(&self.dsn)
+    }
+
+    fn read_text(&self, text: &str) -> Result<Dsn, StartError> {
         let is_certified = self.is_certified || self.tls.is_given();
-        let mut dsn = Dsn::read(&self.dsn, &self.tls, is_certified)?;
+        let mut dsn = Dsn::read(text, &self.tls, is_certified)?;
         let config = &mut dsn.config;
         if self.prepare {
-            let options = self.options(config.get_options().unwrap_or_default(), dsn.wanted);
+            let (given, milliseconds) = (config.get_options(), self.statement_milliseconds());
+            let options = self.options(given.unwrap_or_default(), dsn.wanted, milliseconds);
             if !options.is_empty() {
                 config.options(options.trim());
             }
@@ -102,7 +151,7 @@ impl ServerConfig {
     }
 
     /// Returns what a connection that keeps its settings is opened with.
-    fn options(&self, given: &str, wanted: Wanted) -> String {
+    fn options(&self, given: &str, wanted: Wanted, milliseconds: Option<u64>) -> String {
         let mut options = given.to_owned();
         if !self.writes && wanted == Wanted::Any {
             options.push_str(" -c default_transaction_read_only=on");
@@ -112,7 +161,7 @@ impl ServerConfig {
             // which they would leave behind for others.
             options.push_str(" -c default_transaction_deferrable=off");
         }
-        if let Some(limit) = self.statement_milliseconds() {
+        if let Some(limit) = milliseconds {
             #[expect(clippy::let_underscore_must_use, reason = "writing to a string cannot fail")]
             let _ = write!(options, " -c statement_timeout={limit}ms");
         }
@@ -129,31 +178,91 @@ impl ServerConfig {
         (text != "begin").then_some(text)
     }
 
-    fn statement_milliseconds(&self) -> Option<f64> {
-        self.statement_seconds.map(|seconds| (seconds * 1000.0).ceil())
+    /// Returns what a statement may take; rounded up, because 0 is no limit.
+    fn statement_milliseconds(&self) -> Option<u64> {
+        let limit = Duration::try_from_secs_f64(self.statement_seconds?).ok()?;
+        u64::try_from(limit.as_nanos().div_ceil(1_000_000)).ok()
     }
 }
 
 /// What connections are made with.
 pub(crate) struct Server {
-    config: Config,
+    config: ServerConfig,
+    secrets: Secrets,
     greeting: Greeting,
     unreachable: Unreachable,
     tls: MakeRustlsConnect,
     /// Whether a connection keeps the statements that were prepared on it.
     pub(crate) keeps_statements: bool,
-    /// Opens the transaction of each query, where connections keep no settings.
-    pub(crate) begin: Option<String>,
+    /// What a connection allows a statement when it is opened.
+    pub(crate) milliseconds: Option<u64>,
     /// Longest time to connect to a host in.
     pub(crate) limit: Duration,
+}
+
+/// What may change while connections are made.
+struct Secrets {
+    dsn: Secret,
+    password: Option<Secret>,
+}
+
+/// How the statements of a lookup are sent.
+pub(crate) struct Rules {
+    /// Opens the transaction of each query, where connections keep no settings.
+    pub(crate) begin: Option<String>,
+    /// What the server allows a statement; `None`: its own setting.
+    pub(crate) milliseconds: Option<u64>,
     /// Longest silence of a server that has something to say; it ends statements before that.
     pub(crate) silence: Option<Duration>,
 }
 
 impl Server {
+    /// Takes over the secrets that a task was started with: they are the newest.
+    pub(crate) fn renew(&self, config: &ServerConfig) {
+        let Secrets { dsn, password } = config.secrets();
+        self.secrets.dsn.replace(dsn);
+        if let (Some(own), Some(password)) = (&self.secrets.password, password) {
+            own.replace(password);
+        }
+    }
+
     /// Opens a connection, served by a tokio task of its own until the client is dropped.
+    ///
+    /// Where the server refuses who connects, the secrets are read again.
     pub(crate) async fn connect(&self) -> Result<Opened, Failure> {
-        connect(&self.config, &self.tls, &self.greeting, self.limit, &self.unreachable).await
+        let Secrets { dsn, password } = &self.secrets;
+        let known = dsn.fresh().await;
+        let known_password = match password {
+            Some(password) => Some(password.fresh().await),
+            None => None,
+        };
+        let failure = match self.connect_as(&known, known_password.as_deref()).await {
+            Err(failure) if failure.is_of_caller() => failure,
+            done => return done,
+        };
+        if !dsn.may_change() && !password.as_ref().is_some_and(Secret::may_change) {
+            return Err(failure);
+        }
+        let is_new_dsn = dsn.instead_of(&known).await.is_some();
+        let is_new_password = match (password, &known_password) {
+            (Some(password), Some(known)) => password.instead_of(known).await.is_some(),
+            _ => false,
+        };
+        if !is_new_dsn && !is_new_password {
+            return Err(failure.that_may_pass());
+        }
+        let password = password.as_ref().map(Secret::text);
+        let connected = self.connect_as(&dsn.text(), password.as_deref()).await;
+        connected.map_err(|it| if it.is_of_caller() { it.that_may_pass() } else { it })
+    }
+
+    async fn connect_as(&self, dsn: &str, password: Option<&str>) -> Result<Opened, Failure> {
+        let read = self.config.read_text(dsn);
+        let mut config = read.map_err(|error| Failure::permanent(error.message))?.config;
+        if let Some(password) = password {
+            config.password(password);
+        }
+        connect(&config, &self.tls, &self.greeting, self.limit, &self.unreachable).await
     }
 
     /// Asks the server to end what a connection is at; it may be at something else by then.
@@ -172,6 +281,9 @@ mod tests {
     fn config(dsn: &str) -> ServerConfig {
         ServerConfig {
             dsn: dsn.to_owned(),
+            password: None,
+            sources: BTreeMap::new(),
+            readers: Sources::new(),
             tls: TlsSettings::default(),
             is_certified: false,
             connect_seconds: 1.0,
@@ -184,21 +296,22 @@ mod tests {
 
     #[test]
     fn connections_read_only_and_have_a_timeout_unless_told_otherwise() {
-        let server = config("host=a user=b options='-c x=y'").server().unwrap();
+        let read = config("host=a user=b options='-c x=y'").read().unwrap().config;
 
         assert_eq!(
-            server.config.get_options(),
+            read.get_options(),
             Some("-c x=y -c default_transaction_read_only=on -c statement_timeout=500ms")
         );
-        assert_eq!(server.config.get_application_name(), Some("sparkawait"));
+        assert_eq!(read.get_application_name(), Some("sparkawait"));
     }
 
     #[test]
     fn a_primary_that_is_asked_for_is_read_only_once_it_is_known_to_be_one() {
-        let server = config("host=a,b target_session_attrs=read-write").server().unwrap();
+        let config = config("host=a,b target_session_attrs=read-write");
+        let server = config.server().unwrap();
 
         let options = "-c default_transaction_deferrable=off -c statement_timeout=500ms";
-        assert_eq!(server.config.get_options(), Some(options));
+        assert_eq!(config.read().unwrap().config.get_options(), Some(options));
         assert_eq!(server.greeting.wanted, Wanted::ReadWrite);
         assert_eq!(server.greeting.settings, "set default_transaction_read_only = on");
     }
@@ -207,12 +320,34 @@ mod tests {
     fn without_prepared_statements_the_settings_are_those_of_each_transaction() {
         let mut config = ServerConfig { prepare: false, ..config("host=a user=b") };
 
-        let server = config.server().unwrap();
-        assert_eq!(server.config.get_options(), None);
+        assert_eq!(config.read().unwrap().config.get_options(), None);
         let begin = "begin read only; set local statement_timeout = 500";
-        assert_eq!(server.begin.as_deref(), Some(begin));
+        assert_eq!(config.rules().unwrap().begin.as_deref(), Some(begin));
         (config.writes, config.statement_seconds) = (true, None);
-        assert_eq!(config.server().unwrap().begin, None);
+        assert_eq!(config.rules().unwrap().begin, None);
+    }
+
+    #[test]
+    fn connections_are_told_apart_by_what_does_not_change() {
+        let identity = |config: &ServerConfig| config.identity().unwrap();
+        let given = config("host=a user=b password=hidden");
+        let known = identity(&given);
+        assert_eq!(
+            identity(&ServerConfig { statement_seconds: Some(7.0), ..given.clone() }),
+            known
+        );
+        assert_ne!(identity(&config("host=a user=b password=other")), known);
+        assert_ne!(identity(&ServerConfig { writes: true, ..given.clone() }), known);
+
+        let of_secret = |dsn: &str, file: &str| {
+            let sources = BTreeMap::from([("dsn".to_owned(), file.to_owned())]);
+            identity(&ServerConfig { sources, ..config(dsn) })
+        };
+        let known = of_secret("host=a user=b password=hidden", "/token");
+        assert_eq!(of_secret("host=a user=b password=rotated", "/token"), known);
+        assert_ne!(of_secret("host=a user=b password=hidden", "/other"), known);
+        assert_ne!(of_secret("host=c user=b password=hidden", "/token"), known);
+        assert!(!known.contains("hidden"));
     }
 
     #[test]

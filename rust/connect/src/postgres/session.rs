@@ -31,7 +31,7 @@ use crate::postgres::connect::{Opened, Place};
 use crate::postgres::failure::{Failure, STATEMENT};
 use crate::postgres::planned_query::PlannedQuery;
 use crate::postgres::plans::Plans;
-use crate::postgres::server::Server;
+use crate::postgres::server::{Rules, Server};
 
 /// A connection and what is known on it.
 pub(crate) struct Session {
@@ -50,6 +50,8 @@ pub(crate) struct Session {
     is_retired: AtomicBool,
     /// How often it has said something.
     heard: AtomicU64,
+    /// What it allows a statement now, in milliseconds; 0: what is not known.
+    milliseconds: AtomicU64,
     /// Held while the parts of a transaction are sent, so that no other comes between.
     order: Mutex<()>,
 }
@@ -57,6 +59,7 @@ pub(crate) struct Session {
 /// The rows of a query that was sent, to be read in the order in which queries were.
 pub(crate) struct Answer<'a> {
     session: &'a Session,
+    rules: &'a Rules,
     rows: Pin<Box<RowStream>>,
     /// The types that the rows must have; `None`: they are known to.
     columns: Option<&'a [Type]>,
@@ -68,6 +71,7 @@ impl Session {
     /// Wraps a connection.
     pub(crate) fn new(opened: Opened, plans: Arc<Plans>, server: Arc<Server>) -> Self {
         Self {
+            milliseconds: AtomicU64::new(server.milliseconds.unwrap_or_default()),
             client: opened.client,
             plans,
             server,
@@ -145,12 +149,13 @@ impl Session {
     /// all for too long: nobody knows whether it is still there.
     pub(crate) async fn within_limit<T>(
         &self,
+        rules: &Rules,
         waiting: impl Future<Output = T>,
     ) -> Result<T, Failure> {
         let mut waiting = pin!(waiting);
         // What is there already costs no timer.
         let polled = poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context))).await;
-        let said = match (polled, self.server.silence) {
+        let said = match (polled, rules.silence) {
             (Poll::Ready(said), _) => return Ok(said),
             (Poll::Pending, None) => waiting.await,
             (Poll::Pending, Some(limit)) => loop {
@@ -182,28 +187,49 @@ impl Session {
     /// A query that was sent runs to its end, and so does its transaction.
     pub(crate) async fn send<'a>(
         &'a self,
+        rules: &'a Rules,
         query: &'a PlannedQuery,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Answer<'a>, Failure> {
-        let columns = query.columns();
-        let Some(begin) = &self.server.begin else {
+        let (columns, setting) = (query.columns(), self.setting(rules));
+        let Some(first) = rules.begin.as_deref().or(setting.as_deref()) else {
             let rows = query.start(&self.client, parameters).await;
             let rows = rows.map_err(|error| Failure::of(STATEMENT, &error))?;
-            return Ok(Answer { session: self, rows: Box::pin(rows), columns, commit: None });
+            return Ok(Answer {
+                session: self,
+                rules,
+                rows: Box::pin(rows),
+                columns,
+                commit: None,
+            });
         };
-        let (begin, rows, commit) = poll_fn(|context| {
+        let (first, rows, commit) = poll_fn(|context| {
             let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-            Poll::Ready((
-                Sent::new(self.client.batch_execute(begin), context),
-                Sent::new(query.start(&self.client, parameters), context),
-                Sent::new(self.client.batch_execute("commit"), context),
-            ))
+            if setting.is_some() {
+                let milliseconds = rules.milliseconds.unwrap_or_default();
+                self.milliseconds.store(milliseconds, Ordering::Relaxed);
+            }
+            let first = Sent::new(self.client.batch_execute(first), context);
+            let rows = Sent::new(query.start(&self.client, parameters), context);
+            let is_begun = rules.begin.is_some();
+            let commit = is_begun.then(|| Sent::new(self.client.batch_execute("commit"), context));
+            Poll::Ready((first, rows, commit))
         })
         .await;
-        let opened = begin.answer().await;
-        let rows = rows.answer().await.and_then(|rows| opened.map(|()| rows));
+        let begun = first.answer().await;
+        if begun.is_err() {
+            self.milliseconds.store(0, Ordering::Relaxed);
+        }
+        let rows = rows.answer().await.and_then(|rows| begun.map(|()| rows));
         let rows = rows.map_err(|error| Failure::of(STATEMENT, &error))?;
-        Ok(Answer { session: self, rows: Box::pin(rows), columns, commit: Some(commit) })
+        Ok(Answer { session: self, rules, rows: Box::pin(rows), columns, commit })
+    }
+
+    /// Returns what sets the limit of a statement, where a lookup with another one was here last.
+    fn setting(&self, rules: &Rules) -> Option<String> {
+        let milliseconds = rules.milliseconds.filter(|_| rules.begin.is_none())?;
+        let is_set = self.milliseconds.load(Ordering::Relaxed) == milliseconds;
+        (!is_set).then(|| format!("set statement_timeout = {milliseconds}"))
     }
 }
 
@@ -215,9 +241,15 @@ impl Answer<'_> {
     ) -> Result<(), Failure> {
         let session = self.session;
         // A wait for each burst of rows, not for each row.
-        while session.within_limit(poll_fn(|context| self.poll_rows(context, &mut take))).await?? {}
+        let rules = self.rules;
+        loop {
+            let rows = poll_fn(|context| self.poll_rows(context, &mut take));
+            if !session.within_limit(rules, rows).await?? {
+                break;
+            }
+        }
         let Some(commit) = self.commit else { return Ok(()) };
-        let committed = session.within_limit(commit.answer()).await?;
+        let committed = session.within_limit(rules, commit.answer()).await?;
         committed.map_err(|error| Failure::of(STATEMENT, &error))
     }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use redis::{ConnectionAddr, ConnectionInfo};
 use rustls::pki_types::{InvalidDnsNameError, ServerName};
+use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::Retry;
 use sparkawait_task::error::StartError;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -169,11 +170,7 @@ impl Target {
         let mut failed: Option<Failure> = None;
         for turn in (start..).take(count) {
             let (endpoint, index) = &self.endpoints[turn % count];
-            let connected = match self.login.question(*index) {
-                None => self.open(endpoint, &self.login.greeting(*index)).await,
-                Some(question) => self.open_primary(endpoint, *index, &question).await,
-            };
-            match connected {
+            match self.open_as_known(endpoint, *index).await {
                 Ok(stream) => {
                     self.turn.store(turn, Ordering::Relaxed);
                     return Ok(stream);
@@ -186,6 +183,38 @@ impl Target {
             }
         }
         Err(failed.unwrap_or_else(|| failure::of_refusal(&self.address, "it has no address")))
+    }
+
+    /// Opens a connection by one of the described addresses; where it is refused, the secrets are read
+    /// again.
+    async fn open_as_known(
+        &self,
+        endpoint: &Endpoint,
+        index: usize,
+    ) -> Result<Box<dyn Stream>, Failure> {
+        let known = self.login.texts(index).await;
+        let mut connected = self.open_by(endpoint, index).await;
+        let is_refused = |it: &Failure| it.call.kind == ErrorKind::Unauthorized;
+        if connected.as_ref().is_err_and(is_refused) && self.login.may_change(index) {
+            if self.login.changes(index, &known).await {
+                connected = self.open_by(endpoint, index).await;
+            }
+            // It may be changing just now.
+            connected = connected.map_err(|it| Failure { retry: Retry::Yes, ..it });
+        }
+        connected
+    }
+
+    async fn open_by(&self, endpoint: &Endpoint, index: usize) -> Result<Box<dyn Stream>, Failure> {
+        match self.login.question(index) {
+            None => self.open(endpoint, &self.login.greeting(index)).await,
+            Some(question) => self.open_primary(endpoint, index, &question).await,
+        }
+    }
+
+    /// Takes over the secrets that a task was started with.
+    pub(super) fn renew(&self, server: &Server) {
+        self.login.renew(server);
     }
 
     /// Asks a sentinel where the primary is, and connects to that.

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What comes first on a connection: who connects, to which database, and whom a sentinel is asked for.
 
+use std::sync::Arc;
+
 use redis::RedisConnectionInfo;
+use sparkawait_task::secret::Secret;
 
 use super::command::write_argument;
 use super::server::{ReadFrom, Server, parse};
 
 /// Who connects, and for what.
-pub(super) struct Login(Server);
+pub(super) struct Login {
+    server: Server,
+    urls: Vec<Secret>,
+    password: Option<Secret>,
+}
 
 /// Commands that are packed, and how many they are.
 #[derive(Default)]
@@ -45,16 +52,64 @@ impl Packed {
 impl Login {
     /// Reads it out of a description.
     pub(super) fn new(server: &Server) -> Self {
-        Self(server.clone())
+        let secret = |text: &str, option: &str| {
+            Secret::new(text, server.readers.get(option).map(Arc::clone))
+        };
+        let url = |(index, text): (usize, &String)| secret(text, &format!("url {index}"));
+        Self {
+            urls: server.url.iter().enumerate().map(url).collect(),
+            password: server.password.as_deref().map(|text| secret(text, "password")),
+            server: server.clone(),
+        }
+    }
+
+    /// Takes over the secrets that a task was started with: they are the newest.
+    pub(super) fn renew(&self, server: &Server) {
+        let Self { urls, password, .. } = Self::new(server);
+        for (own, url) in self.urls.iter().zip(urls) {
+            own.replace(url);
+        }
+        if let (Some(own), Some(password)) = (&self.password, password) {
+            own.replace(password);
+        }
+    }
+
+    /// Whether the secrets for an address may change.
+    pub(super) fn may_change(&self, index: usize) -> bool {
+        self.secrets(index).any(Secret::may_change)
+    }
+
+    /// Returns the secrets for an address; those that cost little are read again where they may have
+    /// changed.
+    pub(super) async fn texts(&self, index: usize) -> Vec<Arc<str>> {
+        let mut texts = Vec::new();
+        for secret in self.secrets(index) {
+            texts.push(secret.fresh().await);
+        }
+        texts
+    }
+
+    /// Reads the secrets again that were refused; returns whether one has changed.
+    pub(super) async fn changes(&self, index: usize, refused: &[Arc<str>]) -> bool {
+        let mut is_changed = false;
+        for (secret, refused) in self.secrets(index).zip(refused) {
+            is_changed |= secret.instead_of(refused).await.is_some();
+        }
+        is_changed
+    }
+
+    fn secrets(&self, index: usize) -> impl Iterator<Item = &Secret> {
+        self.urls.get(index).into_iter().chain(&self.password)
     }
 
     /// Packs what a server is told that is found by an address of the description.
     pub(super) fn greeting(&self, index: usize) -> Packed {
-        let (server, settings) = (&self.0, self.settings(index));
+        let (server, settings) = (&self.server, self.settings(index));
+        let given = self.password.as_ref().map(Secret::text);
         // What is in the addresses of sentinels is for them.
         let own = settings.as_ref().filter(|_| server.sentinel.is_none());
         let username = server.username.as_deref().or(own.and_then(|it| it.username()));
-        let password = server.password.as_deref().or(own.and_then(|it| it.password()));
+        let password = given.as_deref().or(own.and_then(|it| it.password()));
         let mut packed = Packed::default();
         packed.add_login(username, password);
         let database = server.database.or(settings.map(|it| it.db())).unwrap_or_default();
@@ -69,7 +124,7 @@ impl Login {
 
     /// Packs what a sentinel is asked; its last reply is the answer. `None`: there are no sentinels.
     pub(super) fn question(&self, index: usize) -> Option<Packed> {
-        let name = self.0.sentinel.as_deref()?;
+        let name = self.server.sentinel.as_deref()?;
         let mut packed = Packed::default();
         if let Some(settings) = self.settings(index) {
             packed.add_login(settings.username(), settings.password());
@@ -80,12 +135,12 @@ impl Login {
 
     /// Says that a sentinel does not know the primary.
     pub(super) fn unknown(&self) -> String {
-        let name = self.0.sentinel.as_deref().unwrap_or_default();
+        let name = self.server.sentinel.as_deref().unwrap_or_default();
         format!("this sentinel knows no primary of the name `{name}`")
     }
 
     fn settings(&self, index: usize) -> Option<RedisConnectionInfo> {
-        let info = parse(self.0.url.get(index)?).ok()?;
+        let info = parse(&self.urls.get(index)?.text()).ok()?;
         Some(info.redis_settings().clone())
     }
 }

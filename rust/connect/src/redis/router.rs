@@ -101,6 +101,12 @@ impl Router {
         }))
     }
 
+    /// Takes over the secrets that a task was started with.
+    pub(super) fn renew(&self, server: &Server) {
+        // Those of all nodes.
+        self.target.renew(server);
+    }
+
     /// Asks for the nodes of a cluster, of which some may have come or gone.
     pub(super) fn refresh(&self) {
         if self.is_cluster() {

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Texts that may change while tasks run: a password, a token, an address with one in it.
+//!
+//! A secret is read when a task starts, and again when it was refused: once for all that share it, at
+//! most once a second, and after a moment of its own in each process, so that those of a job do not ask
+//! at once. What cannot be read leaves the last text as it is.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::{Mutex as Turn, oneshot};
+use tokio::time::{Instant, sleep};
+
+/// Least time from one reading to the next.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A source that costs little is read again before a text that is older is used.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// Longest moment that a process waits by chance.
+const JITTER: Duration = Duration::from_millis(100);
+
+/// Where a secret comes from.
+pub trait Source: Send + Sync + 'static {
+    /// Reads it; may block.
+    ///
+    /// # Errors
+    ///
+    /// It is not there. The text is for logs, and shows nothing of a secret.
+    fn read(&self) -> Result<String, String>;
+
+    /// Whether reading costs no more than that of a file.
+    fn is_cheap(&self) -> bool;
+}
+
+/// The sources of a function's secrets, by the names that its description gives them.
+pub type Sources = HashMap<String, Arc<dyn Source>>;
+
+/// A text that may change.
+pub struct Secret {
+    state: Mutex<State>,
+    /// Held by the one who reads it again.
+    turn: Turn<()>,
+}
+
+#[derive(Clone)]
+struct State {
+    text: Arc<str>,
+    source: Option<Arc<dyn Source>>,
+    /// When it was read last, or was tried to.
+    read: Instant,
+}
+
+impl Secret {
+    /// Makes a secret out of the text that was read just now; without a source it never changes.
+    #[must_use]
+    pub fn new(text: &str, source: Option<Arc<dyn Source>>) -> Self {
+        let state = State { text: Arc::from(text), source, read: Instant::now() };
+        Self { state: Mutex::new(state), turn: Turn::new(()) }
+    }
+
+    /// Takes over what another one was made of.
+    pub fn replace(&self, by: Self) {
+        *self.state() = by.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    }
+
+    /// Whether it may change.
+    pub fn may_change(&self) -> bool {
+        self.state().source.is_some()
+    }
+
+    /// Returns the text as it was read last.
+    pub fn text(&self) -> Arc<str> {
+        Arc::clone(&self.state().text)
+    }
+
+    /// Returns the text, read again if that costs little and it may have changed meanwhile.
+    pub async fn fresh(&self) -> Arc<str> {
+        let State { text, source, read } = self.state().clone();
+        if source.is_some_and(|it| it.is_cheap()) && read.elapsed() > FRESH {
+            self.read(&text, Duration::ZERO).await;
+        }
+        self.text()
+    }
+
+    /// Returns another text than the one that was refused, if there is one by now.
+    ///
+    /// # Cancel safety
+    ///
+    /// A reading that has begun goes on, and its text is lost.
+    pub async fn instead_of(&self, refused: &str) -> Option<Arc<str>> {
+        let chance = RandomState::new().hash_one(refused) % 1024;
+        self.read(refused, JITTER * u32::try_from(chance).unwrap_or_default() / 1024).await;
+        Some(self.text()).filter(|it| **it != *refused)
+    }
+
+    /// Reads it again, unless somebody has done so meanwhile.
+    async fn read(&self, known: &str, jitter: Duration) {
+        let _turn = self.turn.lock().await;
+        let State { text, source, read } = self.state().clone();
+        let Some(source) = source else { return };
+        if *text != *known {
+            return;
+        }
+        sleep(jitter.max(PAUSE.saturating_sub(read.elapsed()))).await;
+        let (told, telling) = oneshot::channel();
+        let reading = move || {
+            #[expect(clippy::let_underscore_must_use, reason = "nobody waits any more")]
+            let _ = told.send(source.read());
+        };
+        let started = thread::Builder::new().name("sparkawait-secret".to_owned()).spawn(reading);
+        let result = match started {
+            Ok(_) => telling.await.unwrap_or_else(|_| Err("it panicked".to_owned())),
+            Err(error) => Err(error.to_string()),
+        };
+        let mut state = self.state();
+        state.read = Instant::now();
+        match result {
+            Ok(text) => state.text = Arc::from(text),
+            Err(reason) => {
+                tracing::warn!(reason, "a secret could not be read again; the last one is kept");
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Shows nothing of the text.
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secret").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Gives one text after the other, and fails where there is none.
+    struct Changing {
+        texts: Vec<Option<&'static str>>,
+        readings: AtomicUsize,
+        is_cheap: bool,
+    }
+
+    impl Source for Changing {
+        fn read(&self) -> Result<String, String> {
+            let reading = self.readings.fetch_add(1, Ordering::Relaxed);
+            let text = self.texts.get(reading).copied().flatten();
+            text.map(str::to_owned).ok_or_else(|| "gone".to_owned())
+        }
+
+        fn is_cheap(&self) -> bool {
+            self.is_cheap
+        }
+    }
+
+    fn changing(texts: &[Option<&'static str>], is_cheap: bool) -> (Arc<Changing>, Secret) {
+        let readings = AtomicUsize::new(0);
+        let source = Arc::new(Changing { texts: texts.to_vec(), readings, is_cheap });
+        let secret = Secret::new("first", Some(Arc::clone(&source) as Arc<dyn Source>));
+        // As if it had been read long ago.
+        secret.state().read = Instant::now().checked_sub(FRESH * 2).unwrap();
+        (source, secret)
+    }
+
+    #[tokio::test]
+    async fn all_who_were_refused_read_it_once() {
+        let (source, secret) = changing(&[Some("second"), Some("third")], false);
+
+        let refused = (0..13).map(|_| secret.instead_of("first"));
+        let found = futures_util::future::join_all(refused).await;
+
+        assert!(found.iter().all(|it| it.as_deref() == Some("second")));
+        assert_eq!(source.readings.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_leaves_the_last_text() {
+        let (_, secret) = changing(&[None, Some("second")], false);
+
+        assert_eq!(secret.instead_of("first").await, None);
+        assert_eq!(&*secret.text(), "first");
+        secret.state().read = Instant::now().checked_sub(PAUSE).unwrap();
+        assert_eq!(secret.instead_of("first").await.as_deref(), Some("second"));
+    }
+
+    #[tokio::test]
+    async fn only_what_costs_little_is_read_unasked() {
+        let (_, file) = changing(&[Some("second")], true);
+        let (_, provider) = changing(&[Some("second")], false);
+
+        assert_eq!((&*file.fresh().await, &*provider.fresh().await), ("second", "first"));
+        assert_eq!(&*Secret::new("fixed", None).fresh().await, "fixed");
+        assert!(!format!("{file:?}").contains("second"));
+    }
+}

@@ -13,6 +13,7 @@ use super::operator_model::{Model, Operator};
 impl Model {
     /// Learns which calls started, and checks all that the operator asks for.
     pub(crate) fn learn(&mut self, actions: Actions<u32>, operator: &Operator) {
+        let readied = self.readied;
         let mut asked = actions.ask_timeout.clone();
         self.give_up(operator, &mut asked);
         for invocation in actions.invoke {
@@ -20,6 +21,8 @@ impl Model {
             // It may be what others are not to wait for.
             self.give_up(operator, &mut asked);
         }
+        // Which of several channels gives up first is not said.
+        self.tie_ready(readied);
         assert_eq!(actions.ask_timeout.len(), self.asks.len());
         let mut asks = std::mem::take(&mut self.asks);
         for asked in &actions.ask_timeout {

@@ -172,10 +172,8 @@ impl Model {
         self.check_patience(value);
         let waited = self.now.saturating_since(self.get_ref(value).waits_since);
         assert!(matches!(why, NotCalled::Unavailable(it) if it.waited == waited));
-        let readied = self.readied;
         self.run_out(value, Some(why));
         self.withdraws_calls |= self.is_closed;
-        self.tie_ready(readied);
         true
     }
 

@@ -134,11 +134,15 @@ where
     pub fn take(&self, timeout: Duration) -> Result<Turn<X::Output>, X::Error> {
         let mut handed = self.outlet.take();
         if handed.is_none() {
-            if matches!(*self.lock(), Progress::Ended) {
+            let has_ended = matches!(*self.lock(), Progress::Ended);
+            if !has_ended {
+                self.consumer.park(timeout);
+            }
+            // The end may have been handed over after the first look, an error above all.
+            handed = self.outlet.take();
+            if has_ended && handed.is_none() {
                 return Ok(Turn::Finished);
             }
-            self.consumer.park(timeout);
-            handed = self.outlet.take();
         }
         match handed {
             None => Ok(Turn::Paused),

@@ -132,7 +132,7 @@ def test_a_node_of_a_cluster_that_hangs_is_asked_no_more(read_from: Any) -> None
         hung = cluster.primaries[0] if read_from == "primary" else cluster.replicas[0][0]
         hung.pause()
         try:
-            rows = lookup(function, range(200), timeout="25s", **options)
+            rows = lookup(function, range(200), **options)
         finally:
             hung.resume()
 
@@ -223,7 +223,7 @@ def test_a_cluster_is_found_by_any_of_its_nodes() -> None:
     [
         ({"url": []}, "empty list"),
         ({"url": ["redis://a", "rediss://b"]}, "one kind"),
-        ({"url": ["redis://a", "http://b"]}, "begins with one of"),
+        ({"url": ["redis://a", "http://b"]}, "begins with"),
         ({"url": "redis://a", "sentinel": "main", "cluster": True}, "exclude each other"),
         ({"url": "redis://a", "sentinel": ""}, "sentinel"),
     ],

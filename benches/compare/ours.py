@@ -63,11 +63,14 @@ def native_function(job: Job) -> Any:
 
     if job.workload.service is None:
         return simulated(_latency(job.workload.delays), timestamps=True)
-    server = job.url if job.workload.service.destinations == 1 else "{server}"
+    # Hosts that rows name may not be of this machine, unless the call says so.
+    is_one = job.workload.service.destinations == 1
+    server, hosts = (job.url, None) if is_one else ("{server}", ["127.0.0.1"])
     connections = job.workload.calls
     return sa.http.get(
         f"{server}/{TABLE}/{{key}}",
         "value bigint",
+        allow_hosts=hosts,
         max_requests=connections,
         client=sa.http.Client(proxy=False),
     )

@@ -337,7 +337,7 @@ impl Model {
         }
         let is_over = |held: &&Held| matches!(held.state, State::BackOff { due, lacks_token: false } if due <= now);
         let over: Vec<u32> = self.held().filter(is_over).map(|it| it.value).collect();
-        let now = self.now;
+        let (now, readied) = (self.now, self.readied);
         for value in over {
             let held = self.get(value);
             if held.deadline.is_some_and(|it| it <= now) {
@@ -346,6 +346,8 @@ impl Model {
                 held.wait(now);
             }
         }
+        // Those that were hurried and had no time left end in the order of their back-offs.
+        self.tie_ready(readied);
     }
 
     pub(crate) fn close(&mut self) {

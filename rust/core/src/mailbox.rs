@@ -32,7 +32,7 @@ mod task_mailbox;
 pub use control::Suspension;
 pub use inbox::Inbox;
 pub use mail::{MAX_PRIORITY, MIN_PRIORITY, Mail, MailboxClosed};
-pub use outlet::{Demand, Outlet};
+pub use outlet::{Demand, Outlet, Taken};
 pub use processor::{AlreadySuspended, Counters, MailboxProcessor, Step};
 pub use side::MailboxState;
 pub use task_mailbox::TaskMailbox;

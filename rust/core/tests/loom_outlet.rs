@@ -11,7 +11,7 @@ use std::task::Wake;
 
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use sparkawait_core::mailbox::{Demand, Outlet};
+use sparkawait_core::mailbox::{Demand, Outlet, Taken};
 
 /// How the runtime waits: a wake-up is remembered until somebody waits for it.
 struct Parker {
@@ -73,11 +73,13 @@ impl Ends {
         put
     }
 
-    fn take(&self) -> usize {
+    /// The next batch; `None` at the end.
+    fn take(&self) -> Option<usize> {
         loop {
             match self.outlet.take() {
-                Some(batch) => return batch,
-                None => self.consumer.park(),
+                Taken::Output(batch) => return Some(batch),
+                Taken::End => return None,
+                Taken::Nothing => self.consumer.park(),
             }
         }
     }
@@ -92,9 +94,9 @@ fn each_batch_is_taken_once_and_in_its_order() {
             let of_driver = Arc::clone(&ends);
             let driver = thread::spawn(move || of_driver.drive(3, wanted));
 
-            let taken: Vec<usize> = (0..3).map(|_| ends.take()).collect();
+            let taken: Vec<Option<usize>> = (0..3).map(|_| ends.take()).collect();
 
-            assert_eq!((taken, driver.join().unwrap()), (vec![0, 1, 2], 3));
+            assert_eq!((taken, driver.join().unwrap()), (vec![Some(0), Some(1), Some(2)], 3));
         });
     }
 }
@@ -109,8 +111,25 @@ fn a_consumer_that_goes_ends_the_wait_of_the_driver() {
         let first = ends.take();
         ends.outlet.close();
 
-        assert_eq!(first, 0);
+        assert_eq!(first, Some(0));
         assert!(driver.join().unwrap() <= 2, "the third one had no place");
-        assert_eq!((ends.outlet.take(), ends.outlet.demand()), (None, Demand::Closed));
+        assert_eq!((ends.outlet.take(), ends.outlet.demand()), (Taken::Nothing, Demand::Closed));
+    });
+}
+
+/// A failure is what is put last.
+#[test]
+fn whoever_sees_the_end_has_taken_all_before() {
+    loom::model(|| {
+        let ends = Ends::new();
+        let of_driver = Arc::clone(&ends);
+        let driver = thread::spawn(move || {
+            of_driver.drive(1, &[Demand::Any, Demand::Whole]);
+            of_driver.outlet.end();
+        });
+
+        assert_eq!((ends.take(), ends.take(), ends.take()), (Some(0), None, None));
+
+        driver.join().unwrap();
     });
 }

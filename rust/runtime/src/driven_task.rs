@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use sparkawait_core::mailbox::{Demand, Outlet};
+use sparkawait_core::mailbox::{Demand, Outlet, Taken};
 
 use crate::async_function::AsyncFunction;
 use crate::batch_codec::BatchCodec;
@@ -92,10 +92,9 @@ where
         if let Some(end) = end {
             self.hand_over(end);
         }
-        // Behind what it hands over: whoever sees this has seen that.
+        self.outlet.end();
         *self.lock() = Progress::Ended;
         self.ended.notify_all();
-        self.consumer.notify();
     }
 
     /// Takes turns; returns how the task ended, or `None` if it was closed.
@@ -132,23 +131,16 @@ where
     ///
     /// The task's failure, after all batches before it.
     pub fn take(&self, timeout: Duration) -> Result<Turn<X::Output>, X::Error> {
-        let mut handed = self.outlet.take();
-        if handed.is_none() {
-            let has_ended = matches!(*self.lock(), Progress::Ended);
-            if !has_ended {
-                self.consumer.park(timeout);
-            }
-            // The end may have been handed over after the first look, an error above all.
-            handed = self.outlet.take();
-            if has_ended && handed.is_none() {
-                return Ok(Turn::Finished);
-            }
+        let mut taken = self.outlet.take();
+        if matches!(taken, Taken::Nothing) {
+            self.consumer.park(timeout);
+            taken = self.outlet.take();
         }
-        match handed {
-            None => Ok(Turn::Paused),
-            Some(Ok(Some(batch))) => Ok(Turn::Output(batch)),
-            Some(Ok(None)) => Ok(Turn::Finished),
-            Some(Err(error)) => Err(error),
+        match taken {
+            Taken::Output(Ok(Some(batch))) => Ok(Turn::Output(batch)),
+            Taken::Output(Err(error)) => Err(error),
+            Taken::Output(Ok(None)) | Taken::End => Ok(Turn::Finished),
+            Taken::Nothing => Ok(Turn::Paused),
         }
     }
 
@@ -158,6 +150,7 @@ where
         let mut progress = self.lock();
         if let Progress::Idle(driver) = &mut *progress {
             driver.close();
+            self.outlet.end();
             *progress = Progress::Ended;
         }
         let ended =

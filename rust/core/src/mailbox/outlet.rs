@@ -5,7 +5,6 @@
 //! lock, and wakers are called after its release.
 
 use std::fmt;
-use std::mem;
 use std::task::Waker;
 
 use crate::sync::{self, AtomicU8, Mutex, Ordering};
@@ -35,6 +34,17 @@ impl Demand {
     }
 }
 
+/// What the consumer of a task finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken<T> {
+    /// What was put.
+    Output(T),
+    /// Nothing yet: the consumer is woken when there is.
+    Nothing,
+    /// Nothing any more: all that was put was taken before.
+    End,
+}
+
 /// One batch on its way from the thread that drives a task to the one that takes its output.
 ///
 /// Counterpart of Flink's `PipelinedSubpartition`, with a single place: the task goes on while its
@@ -49,9 +59,11 @@ impl Demand {
 ///       +----------------------------------------------------+  take
 /// ```
 ///
+/// The driver says when it has put all: the consumer sees that [behind](Taken::End) what it takes.
+///
 /// Each wake-up has to be remembered until the next wait, as `std::thread::unpark` does.
 pub struct Outlet<T> {
-    place: Mutex<Option<T>>,
+    place: Mutex<Place<T>>,
     /// A [`Demand`]. Written under the lock; the driver looks without it, once in each of its steps,
     /// and is woken after each change.
     demand: AtomicU8,
@@ -61,11 +73,19 @@ pub struct Outlet<T> {
     consumer: Waker,
 }
 
+/// What the two threads share. Under one lock, or a consumer that found no output and then saw the
+/// end would miss what was put in between: the failure of the task.
+struct Place<T> {
+    output: Option<T>,
+    has_ended: bool,
+}
+
 impl<T> Outlet<T> {
     /// Makes one that is empty, and whose consumer has not asked yet.
     pub fn new(driver: Waker, consumer: Waker) -> Self {
         let demand = AtomicU8::new(Demand::Whole as u8);
-        Self { place: Mutex::new(None), demand, driver, consumer }
+        let place = Mutex::new(Place { output: None, has_ended: false });
+        Self { place, demand, driver, consumer }
     }
 
     /// Returns what the consumer wants. For the driver.
@@ -84,34 +104,41 @@ impl<T> Outlet<T> {
         if matches!(self.demand(), Demand::None | Demand::Closed) {
             return Err(output);
         }
-        *place = Some(output);
+        place.output = Some(output);
         self.demand.store(Demand::None as u8, Ordering::Release);
         drop(place);
         self.consumer.wake_by_ref();
         Ok(())
     }
 
+    /// Says that nothing is put any more. For the driver.
+    pub fn end(&self) {
+        sync::lock(&self.place).has_ended = true;
+        self.consumer.wake_by_ref();
+    }
+
     /// Takes what is there. If there is nothing, its waker is called when there is. For the consumer.
-    pub fn take(&self) -> Option<T> {
+    pub fn take(&self) -> Taken<T> {
         let mut place = sync::lock(&self.place);
-        let (output, before) = (place.take(), self.demand());
-        let demand = match (before, &output) {
-            (Demand::Closed, _) => Demand::Closed,
-            (_, Some(_)) => Demand::Whole,
-            (_, None) => Demand::Any,
+        let before = self.demand();
+        let (taken, demand) = match place.output.take() {
+            Some(output) => (Taken::Output(output), Demand::Whole),
+            None if place.has_ended => (Taken::End, before),
+            None => (Taken::Nothing, Demand::Any),
         };
+        let demand = if before == Demand::Closed { before } else { demand };
         self.demand.store(demand as u8, Ordering::Release);
         drop(place);
         if demand != before {
             self.driver.wake_by_ref();
         }
-        output
+        taken
     }
 
     /// Wants nothing any more; what waits is dropped. For the consumer.
     pub fn close(&self) {
         let mut place = sync::lock(&self.place);
-        let left = mem::take(&mut *place);
+        let left = place.output.take();
         self.demand.store(Demand::Closed as u8, Ordering::Release);
         drop(place);
         self.driver.wake_by_ref();
@@ -131,6 +158,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
 
+    use super::Taken::{End, Nothing, Output};
     use super::*;
 
     #[derive(Default)]
@@ -154,17 +182,17 @@ mod tests {
         let (outlet, wakes) = outlet();
         assert_eq!(outlet.demand(), Demand::Whole);
 
-        assert_eq!((outlet.take(), outlet.demand(), wakes()), (None, Demand::Any, (1, 0)));
+        assert_eq!((outlet.take(), outlet.demand(), wakes()), (Nothing, Demand::Any, (1, 0)));
         outlet.put(7).unwrap();
         assert_eq!((outlet.demand(), wakes()), (Demand::None, (1, 1)));
-        assert_eq!((outlet.take(), outlet.demand(), wakes()), (Some(7), Demand::Whole, (2, 1)));
+        assert_eq!((outlet.take(), outlet.demand(), wakes()), (Output(7), Demand::Whole, (2, 1)));
     }
 
     #[test]
     fn a_consumer_that_asks_twice_wakes_the_driver_once() {
         let (outlet, wakes) = outlet();
 
-        assert_eq!((outlet.take(), outlet.take()), (None, None));
+        assert_eq!((outlet.take(), outlet.take()), (Nothing, Nothing));
 
         assert_eq!(wakes(), (1, 0));
     }
@@ -175,9 +203,9 @@ mod tests {
         outlet.put(7).unwrap();
 
         assert_eq!(outlet.put(13), Err(13));
-        assert_eq!((outlet.take(), wakes()), (Some(7), (1, 1)));
+        assert_eq!((outlet.take(), wakes()), (Output(7), (1, 1)));
         outlet.close();
-        assert_eq!((outlet.put(17), outlet.take()), (Err(17), None));
+        assert_eq!((outlet.put(17), outlet.take()), (Err(17), Nothing));
 
         assert_eq!(outlet.demand(), Demand::Closed);
     }
@@ -189,6 +217,16 @@ mod tests {
 
         outlet.close();
 
-        assert_eq!((outlet.take(), outlet.demand(), wakes()), (None, Demand::Closed, (1, 1)));
+        assert_eq!((outlet.take(), outlet.demand(), wakes()), (Nothing, Demand::Closed, (1, 1)));
+    }
+
+    #[test]
+    fn an_end_is_seen_behind_all_that_was_put() {
+        let (outlet, wakes) = outlet();
+        outlet.put(7).unwrap();
+        outlet.end();
+
+        assert_eq!((outlet.take(), outlet.take(), outlet.take()), (Output(7), End, End));
+        assert_eq!(wakes(), (1, 2), "nobody waits for the driver any more");
     }
 }

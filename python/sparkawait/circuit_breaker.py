@@ -30,6 +30,9 @@ class PauseTerms(NamedTuple):
 class CircuitBreaker:
     """Leaves a destination alone that fails all its calls, and probes it now and then.
 
+    A refusal, such as a status of 401 or 404, is an answer and does not open it: the destination is
+    there. With a wrong key each row costs a call, unless ``on_error="fail"`` ends the job.
+
     While it is open rows wait by default, for ``max_wait`` at most; other circuit breakers fail
     whatever comes, which is ``when_open="fail"``.
 

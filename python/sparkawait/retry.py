@@ -206,7 +206,10 @@ def exponential_backoff(
     if_exception: ExceptionPredicate | None = None,
     budget: RetryBudget | float | None = _BUDGET,
 ) -> AsyncRetryStrategy:
-    """Retries up to `max_retries` times, with delays that grow by `multiplier` up to `maximum`.
+    """Retries up to `max_retries` times, after random delays below a bound that grows.
+
+    The bound of a delay is `initial`, then `multiplier` times as much each time, up to `maximum`;
+    ``jitter="none"`` waits for so long.
 
     An exception that tells of a response with ``Retry-After``, as those of HTTP clients do, is
     retried after the time that it says, whatever `maximum` is.

@@ -240,7 +240,8 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         None,
         route,
         "where a row goes, such as the host or the tenant that is called: a column, an expression,"
-        " or several. A destination that stands still does not hold the calls of others",
+        " or several. A destination that stands still does not hold the calls of others. Each has a"
+        " tenth of the calls, unless `channels=` says how many there are, such as `channels=3`",
     )
     channels = Option(
         None,

@@ -14,7 +14,7 @@ import logging
 import os
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from sparkawait._worker import address_space
@@ -32,12 +32,24 @@ _RETIRE_SECONDS = 5.0
 """How long a thread that was abandoned waits for what runs on its loop once that is free again."""
 
 
+_BLOCKING_CALLS = 256
+"""Threads of `asyncio.to_thread` at most, for all functions of the process; they start as needed.
+
+asyncio's own pool has 32 at most, and 6 on two cores: calls of blocking clients would wait for one
+another in silence.
+"""
+
+
 class EventLoopThread:
     """A loop and the daemon thread that runs it, with uvloop when it is installed."""
 
     def __init__(self) -> None:
         """Starts the thread."""
         self.loop = _new_event_loop()
+        # Where the address space is bounded, there may be no room for so many stacks.
+        if address_space.bound_mb() is None:
+            pool = ThreadPoolExecutor(_BLOCKING_CALLS, "sparkawait-blocking")
+            self.loop.set_default_executor(pool)
         self._rust_lines = RustLines(self.loop)
         self.thread = threading.Thread(target=self._run, name="sparkawait-loop", daemon=True)
         address_space.start(self.thread)

@@ -86,9 +86,10 @@ def run(
         with collecting_less_often(functions.python_calls):
             try:
                 functions.open()
-                feeder.start(task)
+                # Before there is input: what an error needs to be told, it has by then.
                 driver = threading.Thread(target=task.drive, name="sparkawait-task", daemon=True)
                 address_space.start(driver)
+                feeder.start(task)
                 while (batch := task.next(heartbeat)) is not None:
                     yield with_texts(batch, passed) if feeder.has_bytes_for_texts else batch
                     metrics.report_now_and_then()

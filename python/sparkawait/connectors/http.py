@@ -69,7 +69,8 @@ def get(
 ) -> HttpFunction:
     """Returns a function that gets an address for each row.
 
-    A status of 404 is a miss; ``missing=()`` makes it a failure.
+    A status of 404 is a miss; ``missing=()`` makes it a failure. ``sa.http.preview(df, function)``
+    makes one call, and shows the answer and the columns made of it.
 
     Args:
         url: Template of the address.

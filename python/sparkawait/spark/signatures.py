@@ -125,7 +125,8 @@ def ordered_wait(
             cache_missing=, key=)`; `"10min"` is its `expire_after_write`, `True` is `sa.Cache()`.
         channel: Where a row goes, such as the host or the tenant that is called: a column, an
             expression, or several. A destination that stands still does not hold the calls of
-            others.
+            others. Each has a tenth of the calls, unless `channels=` says how many there are, such
+            as `channels=3`.
         channels: How calls are spread over channels: `sa.Channels(..)`; `3` is its `count`, how
             many are expected at a time. Alone, for a native function that knows its destinations,
             it makes each of them a channel.
@@ -248,7 +249,8 @@ def unordered_wait(
             cache_missing=, key=)`; `"10min"` is its `expire_after_write`, `True` is `sa.Cache()`.
         channel: Where a row goes, such as the host or the tenant that is called: a column, an
             expression, or several. A destination that stands still does not hold the calls of
-            others.
+            others. Each has a tenth of the calls, unless `channels=` says how many there are, such
+            as `channels=3`.
         channels: How calls are spread over channels: `sa.Channels(..)`; `3` is its `count`, how
             many are expected at a time. Alone, for a native function that knows its destinations,
             it makes each of them a channel.
@@ -367,7 +369,8 @@ def key_ordered_wait(
             cache_missing=, key=)`; `"10min"` is its `expire_after_write`, `True` is `sa.Cache()`.
         channel: Where a row goes, such as the host or the tenant that is called: a column, an
             expression, or several. A destination that stands still does not hold the calls of
-            others.
+            others. Each has a tenth of the calls, unless `channels=` says how many there are, such
+            as `channels=3`.
         channels: How calls are spread over channels: `sa.Channels(..)`; `3` is its `count`, how
             many are expected at a time. Alone, for a native function that knows its destinations,
             it makes each of them a channel.
@@ -547,7 +550,8 @@ def async_udf(
             cache_missing=, key=)`; `"10min"` is its `expire_after_write`, `True` is `sa.Cache()`.
         channel: Where a row goes, such as the host or the tenant that is called: a column, an
             expression, or several. A destination that stands still does not hold the calls of
-            others.
+            others. Each has a tenth of the calls, unless `channels=` says how many there are, such
+            as `channels=3`.
         channels: How calls are spread over channels: `sa.Channels(..)`; `3` is its `count`, how
             many are expected at a time. Alone, for a native function that knows its destinations,
             it makes each of them a channel.

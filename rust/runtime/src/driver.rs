@@ -180,8 +180,9 @@ where
     }
 
     /// Makes the place where another thread takes the output, which `consumer` wakes. A turn gives no
-    /// batch from now on that this thread does not want yet.
-    pub(crate) fn connect(&mut self, consumer: Waker) -> Arc<Outlet<Handed<X>>> {
+    /// batch from now on that this thread does not want yet. For [`DrivenTask`](crate::DrivenTask),
+    /// and for tests that take its turns themselves.
+    pub fn connect(&mut self, consumer: Waker) -> Arc<Outlet<Handed<X>>> {
         let outlet = Outlet::new(Waker::from(Arc::clone(&self.parker)), consumer);
         let outlet = Arc::new(outlet);
         self.outlet = Some(Arc::clone(&outlet));
@@ -288,7 +289,7 @@ where
                 }
                 Step::Park if now >= end => return Ok(Turn::Paused),
                 // An operator was handed a watermark behind its last row, say.
-                Step::Park if self.chain.has_ready() => {}
+                Step::Park if self.chain.has_ready() && !self.is_held_back(demand) => {}
                 Step::Park => self.handle_time_or_park(demand, now, end),
                 Step::Finished => return Ok(Turn::Finished),
             }
@@ -332,11 +333,18 @@ where
         }
     }
 
+    /// Returns whether a batch is full that nobody wants yet: then nothing moves but by mail and time.
+    fn is_held_back(&mut self, demand: Demand) -> bool {
+        let rows = self.flusher.rows();
+        demand == Demand::None && self.chain.last_mut().is_output_full(rows)
+    }
+
     /// Moves completed elements to the output, up to one batch.
     fn emit(&mut self, demand: Demand, now: ProcessingTime) {
+        let is_held_back = self.is_held_back(demand);
         let (rows, last) = (self.flusher.rows(), self.chain.last_mut());
         // Else many small turns would make it a larger one than `max_bytes` says.
-        if demand == Demand::None && last.is_output_full(rows) {
+        if is_held_back {
             return;
         }
         let before = last.output_rows();

@@ -3,11 +3,15 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Waker;
 
 use arrow::array::RecordBatch;
+use sparkawait_core::mailbox::{Demand, Outlet, Taken};
 use sparkawait_runtime::Turn;
+use sparkawait_runtime::driver::Handed;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::saved::SavedOperator;
+use sparkawait_task::task_codec::TaskCodec;
 
 use crate::account::{account, compare};
 use crate::build::{SimulatedDriver, build};
@@ -41,6 +45,8 @@ pub fn run(scenario: &Scenario) -> Report {
         next_batch: 0,
         next_row: 0,
         rows: 0,
+        outlet: None,
+        looks: Random(scenario.seed ^ 0x6c6f_6f6b),
         scenario,
     };
     let caught = catch_unwind(AssertUnwindSafe(|| run.whole()));
@@ -77,6 +83,10 @@ struct Run {
     next_batch: usize,
     next_row: i64,
     rows: usize,
+    /// Where the consumer takes the output while turns go on, in one of three scenarios.
+    outlet: Option<Arc<Outlet<Handed<TaskCodec>>>>,
+    /// When it looks.
+    looks: Random,
 }
 
 /// What counts of a stream.
@@ -92,6 +102,10 @@ struct Counted {
 impl Run {
     fn whole(mut self) -> usize {
         let mut driver = self.start(Vec::new());
+        // A stream has the outputs of its parts.
+        if self.scenario.parts.is_none() && self.scenario.seed % 3 == 0 {
+            self.outlet = Some(driver.connect(Waker::noop().clone()));
+        }
         if let Some(parts) = self.scenario.parts {
             match self.stream(driver, parts) {
                 Some(last) => driver = last,
@@ -146,16 +160,53 @@ impl Run {
             }
             turns += 1;
             self.shared.pause();
+            self.consume(driver.is_open());
             match driver.take_turn() {
-                Ok(Turn::Output(batch)) => self.left(&batch),
+                Ok(Turn::Output(batch)) => self.hand_over(batch),
                 Ok(Turn::Paused) => {
                     if of_part && driver.has_part_ended() {
                         return Ended::Finished;
                     }
                 }
-                Ok(Turn::Finished) => return Ended::Finished,
-                Err(error) => return Ended::Failed(error),
+                Ok(Turn::Finished) => return self.taken_all(Ended::Finished),
+                Err(error) => return self.taken_all(Ended::Failed(error)),
             }
+        }
+    }
+
+    /// Checks that the end of a task is told behind all its batches.
+    fn taken_all(&self, ended: Ended) -> Ended {
+        if let Some(outlet) = &self.outlet
+            && let Taken::Output(_) = outlet.take()
+        {
+            let what = "a batch was not taken".to_owned();
+            self.shared.world().fail("the end comes behind all batches", what);
+        }
+        ended
+    }
+
+    /// Lets the consumer look at the outlet, or do something else. A task of few calls goes on only
+    /// while it waits.
+    fn consume(&mut self, is_open: bool) {
+        let Some(outlet) = self.outlet.clone() else { return };
+        while self.looks.in_a_hundred(60) || (!is_open && outlet.demand() != Demand::Any) {
+            match outlet.take() {
+                Taken::Output(Ok(Some(batch))) => self.left(&batch),
+                Taken::Nothing => return,
+                other => {
+                    let what = format!("{other:?}");
+                    return self.shared.world().fail("batches alone are handed over here", what);
+                }
+            }
+        }
+    }
+
+    /// A turn has a batch, which somebody wants.
+    fn hand_over(&mut self, batch: RecordBatch) {
+        let Some(outlet) = &self.outlet else { return self.left(&batch) };
+        if outlet.put(Ok(Some(batch))).is_err() {
+            let what = "its place is taken".to_owned();
+            self.shared.world().fail("a batch is made when it is wanted", what);
         }
     }
 

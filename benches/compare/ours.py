@@ -65,7 +65,7 @@ def native_function(job: Job) -> Any:
         return simulated(_latency(job.workload.delays), timestamps=True)
     # Hosts that rows name may not be of this machine, unless the call says so.
     is_one = job.workload.service.destinations == 1
-    server, hosts = (job.url, None) if is_one else ("{server}", ["127.0.0.1"])
+    server, hosts = (job.url, None) if is_one else ("{server}", ["http://127.0.0.1"])
     connections = job.workload.calls
     return sa.http.get(
         f"{server}/{TABLE}/{{key}}",

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 import pyarrow as pa
 
-from sparkawait._plan.checks import refuse, shown
+from sparkawait._plan.checks import text
 
 __all__ = ["ERROR_TYPE", "Capture", "of_failures"]
 
@@ -46,9 +45,7 @@ class Capture:
 
     def __post_init__(self) -> None:
         """Checks the name."""
-        column = cast("object", self.column)
-        if not isinstance(column, str) or not column:
-            refuse(f"`column` of Capture must be a name that is not empty, got {shown(column)}")
+        text(self.column, "Capture.column", "a name that is not empty")
 
 
 def of_failures(on_error: str | Capture) -> dict[str, str]:

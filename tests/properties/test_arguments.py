@@ -190,6 +190,10 @@ def with_circuit_breaker(**given):
     return wait("ordered", circuit_breaker=sa.CircuitBreaker(**given))
 
 
+def with_client(**given):
+    with_native(http.get(**URL, client=http.Client(**given)))
+
+
 def with_capture(**given):
     return wait("ordered", on_error=sa.Capture(**given))
 
@@ -280,6 +284,7 @@ CALLS = {
     "CarryOver": (sa.CarryOver, parameters(sa.CarryOver)),
     "Hedge": (with_hedge, parameters(sa.Hedge)),
     "CircuitBreaker": (with_circuit_breaker, parameters(sa.CircuitBreaker)),
+    "http.Client": (with_client, parameters(http.Client)),
     "Capture": (with_capture, parameters(sa.Capture)),
     "OutputBatches": (with_output_batches, parameters(sa.OutputBatches)),
     "RetryBudget": (with_budget, parameters(sa.RetryBudget)),
@@ -369,6 +374,7 @@ def test_every_public_constructor_and_function_is_tried():
         "Row",
         "Simulated",
         "if_empty",
+        "preview",
         "show_versions",
     }
     assert public - errors - made - {"lookup"} <= tried | {"retry"}

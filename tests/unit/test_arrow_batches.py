@@ -145,7 +145,7 @@ def test_a_loop_may_go_on_where_another_one_stopped():
 def test_a_failure_passes_through_a_stream_with_its_text():
     reader = reader_of(sa.arrow.ordered_wait(numbers(), fails_at_7))
 
-    with pytest.raises(Exception, match="seven"):
+    with pytest.raises(Exception, match="failed for row 7"):
         reader.read_all()
 
 

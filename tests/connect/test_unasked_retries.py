@@ -153,12 +153,13 @@ def test_a_redis_that_loads_is_asked_again_and_writes_only_what_was_not_carried_
             function = sa.redis.command(server.url, name, "{x}", schema="v string", writes=writes)
             (row,) = look_up(function, 1)
             assert (row["v"], row["error"], counts[name]) == ("1", None, 2)
-            # From now on connections break.
+            # From now on connections break: one attempt, in which a read is sent once more.
             (row,) = look_up(function, 1, retry=0)
-            assert (row["error"]["attempts"], counts[name]) == (1, 3)
+            sends = {"GET": 2, "INCR": 1, "SET": 1}[name]
+            assert (row["error"]["attempts"], counts[name]) == (1, 2 + sends)
         # Reads unasked; a write not even with `retry`, unless two of it do what one does.
-        unasked = {"GET": 4, "INCR": 1, "SET": 1}
-        asked = {"GET": 3, "INCR": 1, "SET": 3}
+        unasked = {"GET": 2 * 4, "INCR": 1, "SET": 1}
+        asked = {"GET": 2 * 3, "INCR": 1, "SET": 3}
         for name, expected, options in [
             *((name, expected, {}) for name, expected in unasked.items()),
             *((name, expected, {"retry": 2}) for name, expected in asked.items()),
@@ -170,7 +171,7 @@ def test_a_redis_that_loads_is_asked_again_and_writes_only_what_was_not_carried_
             # A connection that was just lost fails some calls unsent, which count as attempts.
             sent = counts[name] - before
             assert 1 <= sent <= expected, (name, options)
-            assert row["error"]["attempts"] >= sent
+            assert row["error"]["attempts"] * (2 if name == "GET" else 1) >= sent
 
 
 def test_a_statement_that_may_write_is_sent_again_only_if_two_do_what_one_does():

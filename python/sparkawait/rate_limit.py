@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, cast
 
-from sparkawait._plan.checks import ObjectOf, integer, shown
+from sparkawait._plan.checks import ObjectOf, integer, is_unicode, shown
 from sparkawait._plan.signatures import describe, is_async, misfit_of
 from sparkawait.columns import ColumnLike, is_expression
 from sparkawait.durations import parse_duration
@@ -152,8 +152,8 @@ class RateLimit:
         if not isinstance(cast("object", self.per_channel), bool):
             _refuse(f"`per_channel` of RateLimit must be a bool, got {shown(self.per_channel)}")
         name = cast("object", self.name)
-        if name is not None and (not isinstance(name, str) or not name):
-            _refuse(f"`name` of RateLimit must be a name that is not empty, got {shown(name)}")
+        if name is not None and (not isinstance(name, str) or not name or not is_unicode(name)):
+            _refuse(f"`name` of RateLimit must be a text that is not empty, got {shown(name)}")
         result_cost = cast("object", self.result_cost)
         if result_cost is not None and (not isinstance(result_cost, str) or not result_cost):
             _refuse(

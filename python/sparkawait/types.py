@@ -33,7 +33,6 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 __all__ = [
     "COLLATION",
     "INTERVAL",
-    "Results",
     "ReturnsLike",
     "Row",
     "SchemaLike",

@@ -23,7 +23,7 @@ from sparkawait.exceptions import ConfigurationError, ElementTimeoutError, Error
 from sparkawait.function_context import FunctionContext
 from sparkawait.function_with_options import FunctionWithOptions, TakesOptions
 from sparkawait.native_function import NativeFunction
-from sparkawait.types import Results, SchemaLike, to_schema
+from sparkawait.types import SchemaLike, to_schema
 
 __all__ = [
     "AsyncFunction",
@@ -32,6 +32,13 @@ __all__ = [
     "Row",
     "async_function",
 ]
+
+Results: TypeAlias = Any
+"""What a function returns for a row: one row or a list of 0..n rows.
+
+A row is a mapping, dataclass, NamedTuple, ``pyspark.sql.Row``, pydantic model or attrs class; for a
+single column, also its value.
+"""
 
 _Coroutine = Callable[..., Awaitable[Any]]
 _P = ParamSpec("_P")

@@ -153,7 +153,7 @@ class RateLimit:
             _refuse(f"`per_channel` of RateLimit must be a bool, got {shown(self.per_channel)}")
         name = cast("object", self.name)
         if name is not None and (not isinstance(name, str) or not name or not is_unicode(name)):
-            _refuse(f"`name` of RateLimit must be a text that is not empty, got {shown(name)}")
+            _refuse(f"`name` of RateLimit must be a name that is not empty, got {shown(name)}")
         result_cost = cast("object", self.result_cost)
         if result_cost is not None and (not isinstance(result_cost, str) or not result_cost):
             _refuse(

@@ -62,14 +62,6 @@ ReturnsLike: TypeAlias = SchemaLike | pa.DataType
 """What a column function returns: columns, or a type alone."""
 
 
-Results: TypeAlias = Any
-"""What a function returns for a row: one row or a list of 0..n rows.
-
-A row is a mapping, dataclass, NamedTuple, ``pyspark.sql.Row``, pydantic model or attrs class; for a
-single column, also its value.
-"""
-
-
 def to_schema(value: object, name: str = "schema") -> pa.Schema:
     """Returns the Arrow schema that `value` describes.
 

@@ -13,10 +13,10 @@ from sparkawait.carry_over import Emit, Vehicle
 from sparkawait.circuit_breaker import WhenOpen
 from sparkawait.columns import ColumnLike, ColumnsLike
 from sparkawait.durations import Duration
-from sparkawait.functions import AsyncFunctionLike, AsyncFunctionsLike
+from sparkawait.functions import AsyncFunctionLike, AsyncFunctionsLike, Results
 from sparkawait.rate_limit import Cost, Counts, Per, RateLimits, Scope
 from sparkawait.sizes import Size
-from sparkawait.types import Results, ReturnsLike, SchemaLike
+from sparkawait.types import ReturnsLike, SchemaLike
 from sparkawait.wait_options import OnError, Output
 
 __all__ = [

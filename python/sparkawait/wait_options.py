@@ -51,7 +51,7 @@ from sparkawait.output_batches import OutputBatches
 from sparkawait.rate_limit import RateLimits, checked_limits
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.sizes import Size
-from sparkawait.types import Results, Row, SchemaLike
+from sparkawait.types import Row, SchemaLike
 from sparkawait.watermark import WatermarkStrategy
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class FunctionArguments(TypedDict, total=False):
     retry: AsyncRetryStrategy | int | None
     hedge: Hedge | str | bool | None
     on_error: OnError
-    on_timeout: Results | Callable[[Row], Results] | None
+    on_timeout: Any | Callable[[Row], Any]
     cache: Cache | str | bool | None
     channel: ColumnsLike | None
     channels: Channels | int | None

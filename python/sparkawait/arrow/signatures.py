@@ -7,6 +7,7 @@ The functions themselves are in `sparkawait.arrow.wait`.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -25,7 +26,7 @@ from sparkawait.output_batches import OutputBatches
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.sizes import Size
-from sparkawait.types import Results, Row, SchemaLike
+from sparkawait.types import Row, SchemaLike
 from sparkawait.wait_options import OnError, Output, WaitOptions
 from sparkawait.watermark import WatermarkStrategy
 
@@ -47,7 +48,7 @@ def ordered_wait(
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
-    on_timeout: Results | Callable[[Row], Results] | None = None,
+    on_timeout: Any | Callable[[Row], Any] = None,
     output: Output = "append",
     cache: Cache | str | bool | None = None,
     channel: ColumnsLike | None = None,
@@ -176,7 +177,7 @@ def unordered_wait(
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
-    on_timeout: Results | Callable[[Row], Results] | None = None,
+    on_timeout: Any | Callable[[Row], Any] = None,
     output: Output = "append",
     cache: Cache | str | bool | None = None,
     channel: ColumnsLike | None = None,
@@ -292,7 +293,7 @@ def key_ordered_wait(
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
-    on_timeout: Results | Callable[[Row], Results] | None = None,
+    on_timeout: Any | Callable[[Row], Any] = None,
     output: Output = "append",
     cache: Cache | str | bool | None = None,
     channel: ColumnsLike | None = None,

@@ -7,7 +7,7 @@ The functions themselves are in `sparkawait.spark.wait` and `sparkawait.spark.ud
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import overload
+from typing import Any, overload
 
 from pyspark.sql import DataFrame
 
@@ -26,7 +26,7 @@ from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.sizes import Size
 from sparkawait.spark.metrics import Metrics
 from sparkawait.spark.udf import AsyncUserDefinedFunction
-from sparkawait.types import Results, ReturnsLike, Row, SchemaLike
+from sparkawait.types import ReturnsLike, Row, SchemaLike
 from sparkawait.wait_options import OnError, Output, WaitOptions
 from sparkawait.watermark import WatermarkStrategy
 
@@ -49,7 +49,7 @@ def ordered_wait(
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
-    on_timeout: Results | Callable[[Row], Results] | None = None,
+    on_timeout: Any | Callable[[Row], Any] = None,
     output: Output = "append",
     cache: Cache | str | bool | None = None,
     channel: ColumnsLike | None = None,
@@ -180,7 +180,7 @@ def unordered_wait(
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
-    on_timeout: Results | Callable[[Row], Results] | None = None,
+    on_timeout: Any | Callable[[Row], Any] = None,
     output: Output = "append",
     cache: Cache | str | bool | None = None,
     channel: ColumnsLike | None = None,
@@ -298,7 +298,7 @@ def key_ordered_wait(
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
-    on_timeout: Results | Callable[[Row], Results] | None = None,
+    on_timeout: Any | Callable[[Row], Any] = None,
     output: Output = "append",
     cache: Cache | str | bool | None = None,
     channel: ColumnsLike | None = None,
@@ -419,7 +419,7 @@ def async_udf(
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
-    on_timeout: Results | Callable[[Row], Results] | None = None,
+    on_timeout: Any | Callable[[Row], Any] = None,
     cache: Cache | str | bool | None = None,
     channel: ColumnsLike | None = None,
     channels: Channels | int | None = None,
@@ -447,7 +447,7 @@ def async_udf(
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
-    on_timeout: Results | Callable[[Row], Results] | None = None,
+    on_timeout: Any | Callable[[Row], Any] = None,
     cache: Cache | str | bool | None = None,
     channel: ColumnsLike | None = None,
     channels: Channels | int | None = None,
@@ -475,7 +475,7 @@ def async_udf(
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
-    on_timeout: Results | Callable[[Row], Results] | None = None,
+    on_timeout: Any | Callable[[Row], Any] = None,
     cache: Cache | str | bool | None = None,
     channel: ColumnsLike | None = None,
     channels: Channels | int | None = None,

@@ -33,7 +33,7 @@ __all__ = [
     "async_function",
 ]
 
-Results: TypeAlias = Any
+Results: TypeAlias = "Any"
 """What a function returns for a row: one row or a list of 0..n rows.
 
 A row is a mapping, dataclass, NamedTuple, ``pyspark.sql.Row``, pydantic model or attrs class; for a

@@ -103,7 +103,7 @@ impl Run {
     fn whole(mut self) -> usize {
         let mut driver = self.start(Vec::new());
         // A stream has the outputs of its parts.
-        if self.scenario.parts.is_none() && self.scenario.seed % 3 == 0 {
+        if self.scenario.parts.is_none() && self.scenario.seed.is_multiple_of(3) {
             self.outlet = Some(driver.connect(Waker::noop().clone()));
         }
         if let Some(parts) = self.scenario.parts {

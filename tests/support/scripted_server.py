@@ -36,6 +36,12 @@ class Request:
     body: bytes
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    # With five, the system resets connections of clients that come together.
+    request_queue_size = 1024
+
+
 class ScriptedServer:
     """Answers requests over kept connections, as a context manager.
 
@@ -92,8 +98,7 @@ class ScriptedServer:
 
             do_POST = do_PUT = do_DELETE = do_HEAD = do_GET  # noqa: N815 - their names
 
-        self._server = ThreadingHTTPServer((host, 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server((host, 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
 
     @property

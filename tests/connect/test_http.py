@@ -251,7 +251,7 @@ def test_a_server_that_is_down_and_a_name_that_does_not_exist_are_told(nginx):
     message = error_of(
         sa.http.get("http://no-such-host.invalid/{id}", "x int", client=sa.http.Client(proxy=False))
     )
-    assert "`no-such-host.invalid`: no connection: dns error" in message
+    assert "`no-such-host.invalid`: no connection: failed to lookup address" in message
 
 
 def test_a_server_killed_in_mid_run_loses_no_row(tmp_path):

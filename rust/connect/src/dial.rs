@@ -49,8 +49,14 @@ impl Addresses {
         self.0.is_empty()
     }
 
+    /// Leaves those out that are not to be dialled.
+    #[cfg(feature = "http")]
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&SocketAddr) -> bool) {
+        self.0.retain(keep);
+    }
+
     /// How many are left.
-    #[cfg(feature = "redis")]
+    #[cfg(any(test, feature = "redis"))]
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

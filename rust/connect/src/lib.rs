@@ -41,7 +41,7 @@
 )]
 
 mod column;
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(feature = "tls")]
 mod dial;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]

@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::proxy::matcher::Intercept;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -20,20 +20,13 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
-use super::guard::{Forbidden, Names, forbidden};
+use super::guard::{Forbidden, forbidden, leave_out_forbidden};
 use super::http1::Line;
 use super::http2::{Pings, SharedLine};
 use super::place::Origin;
 use super::protocol::{Protocol, Version};
 use super::wire::{Duplex, Open, Wire};
-
-/// How long a second family of addresses waits for the first one (RFC 8305).
-const SECOND_FAMILY: Duration = Duration::from_millis(250);
-
-/// A connection that carries nothing is asked so often by TCP whether it is alive, and given up when
-/// what was sent was not confirmed for so long: nobody else bounds the time of an answer.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
-const UNCONFIRMED: Duration = Duration::from_secs(30);
+use crate::dial::Addresses;
 
 type Cause = Box<dyn StdError + Send + Sync>;
 
@@ -60,9 +53,6 @@ pub(super) struct Connector {
     tls: TlsConnector,
     /// For proxies, which speak HTTP/1.1.
     proxy_tls: TlsConnector,
-    /// For hosts that rows name, and for those that the user has named.
-    guarded: HttpConnector<Names>,
-    free: HttpConnector<Names>,
     pub(super) open: Arc<AtomicUsize>,
 }
 
@@ -79,19 +69,6 @@ impl Connector {
             tls.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
             TlsConnector::from(Arc::new(tls))
         };
-        let tcp = |is_guarded| {
-            let mut tcp = HttpConnector::new_with_resolver(Names::new(is_guarded));
-            tcp.enforce_http(false);
-            tcp.set_nodelay(true);
-            tcp.set_connect_timeout(Some(limit));
-            tcp.set_happy_eyeballs_timeout(Some(SECOND_FAMILY));
-            tcp.set_keepalive(Some(KEEP_ALIVE));
-            tcp.set_keepalive_interval(Some(KEEP_ALIVE));
-            tcp.set_keepalive_retries(Some(3));
-            #[cfg(target_os = "linux")]
-            tcp.set_tcp_user_timeout(Some(UNCONFIRMED));
-            tcp
-        };
         Self {
             limit,
             version,
@@ -99,8 +76,6 @@ impl Connector {
             pings,
             tls: with(version.protocols()),
             proxy_tls: with(Version::Http1.protocols()),
-            guarded: tcp(true),
-            free: tcp(false),
             open: Arc::default(),
         }
     }
@@ -114,37 +89,9 @@ impl Connector {
     }
 
     async fn make(&self, origin: &Origin) -> Result<Made, NoConnection> {
-        // An address needs no resolver, and a proxy resolves names itself.
-        if origin.is_of_row
-            && let Some(forbidden) = origin.host().parse().ok().and_then(forbidden)
-        {
-            return Err(NoConnection::Forbidden(forbidden));
-        }
-        let mut io = match &origin.proxy {
-            None => {
-                let mut tcp =
-                    if origin.is_of_row { self.guarded.clone() } else { self.free.clone() };
-                boxed(tcp.call(origin.uri.clone()).await)?
-            }
-            Some(proxy) => {
-                let io = boxed(self.free.clone().call(proxy.uri().clone()).await)?;
-                let io = if proxy.uri().scheme_str() == Some("https") {
-                    encrypt(&self.proxy_tls, proxy.uri().host().unwrap_or_default(), io).await?.0
-                } else {
-                    io
-                };
-                if origin.is_https {
-                    let mut tunnel =
-                        Tunnel::new(proxy.uri().clone(), Connected(Some(TokioIo::new(io))));
-                    if let Some(auth) = proxy.basic_auth() {
-                        tunnel = tunnel.with_auth(auth.clone());
-                    }
-                    let through = tunnel.call(origin.uri.clone()).await;
-                    through.map_err(|error| NoConnection::Failed(error.into()))?.into_inner()
-                } else {
-                    io
-                }
-            }
+        let mut io: Box<dyn Duplex> = match &origin.proxy {
+            None => Box::new(open(origin.host(), origin.port, origin.is_of_row).await?),
+            Some(proxy) => self.through(proxy, origin).await?,
         };
         let mut speaks_http2 = self.version == Version::Http2;
         if origin.is_https {
@@ -159,6 +106,54 @@ impl Connector {
         }
         let line = Line::new(wire).await.map_err(|error| NoConnection::Failed(error.into()))?;
         Ok(Made::Line(line))
+    }
+
+    /// Opens a connection that leads through a proxy, which looks names up itself.
+    async fn through(
+        &self,
+        proxy: &Intercept,
+        origin: &Origin,
+    ) -> Result<Box<dyn Duplex>, NoConnection> {
+        if origin.is_of_row
+            && let Some(forbidden) = origin.host().parse().ok().and_then(forbidden)
+        {
+            return Err(NoConnection::Forbidden(forbidden));
+        }
+        let uri = proxy.uri();
+        let is_https = uri.scheme_str() == Some("https");
+        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
+        let mut io: Box<dyn Duplex> = Box::new(open(host, port, false).await?);
+        if is_https {
+            io = encrypt(&self.proxy_tls, host, io).await?.0;
+        }
+        if !origin.is_https {
+            return Ok(io);
+        }
+        let mut tunnel = Tunnel::new(uri.clone(), Connected(Some(TokioIo::new(io))));
+        if let Some(auth) = proxy.basic_auth() {
+            tunnel = tunnel.with_auth(auth.clone());
+        }
+        let through = tunnel.call(origin.uri.clone()).await;
+        Ok(through.map_err(|error| NoConnection::Failed(error.into()))?.into_inner())
+    }
+}
+
+/// Opens a connection to a host; one that a row names may not be inside.
+async fn open(host: &str, port: u16, is_of_row: bool) -> Result<TcpStream, NoConnection> {
+    let mut addresses = Addresses::of(host, port).await?;
+    if is_of_row && let Some(forbidden) = leave_out_forbidden(&mut addresses) {
+        return Err(NoConnection::Forbidden(forbidden));
+    }
+    Ok(addresses.dial().await?)
+}
+
+impl From<io::Error> for NoConnection {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::TimedOut => Self::TimedOut,
+            _ => Self::Failed(error.into()),
+        }
     }
 }
 
@@ -193,22 +188,6 @@ fn io_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a io::Error> {
     None
 }
 
-fn boxed<E: StdError + Send + Sync + 'static>(
-    connected: Result<TokioIo<TcpStream>, E>,
-) -> Result<Box<dyn Duplex>, NoConnection> {
-    match connected {
-        Ok(io) => Ok(Box::new(io.into_inner())),
-        Err(error) => Err(match Forbidden::in_causes(&error) {
-            Some(forbidden) => NoConnection::Forbidden(forbidden),
-            // The time of an address, of which a name may have several.
-            None if io_error(&error).is_some_and(|it| it.kind() == io::ErrorKind::TimedOut) => {
-                NoConnection::TimedOut
-            }
-            None => NoConnection::Failed(error.into()),
-        }),
-    }
-}
-
 /// Encrypts a connection; returns whether HTTP/2 was negotiated.
 async fn encrypt(
     tls: &TlsConnector,
@@ -216,8 +195,7 @@ async fn encrypt(
     io: Box<dyn Duplex>,
 ) -> Result<(Box<dyn Duplex>, bool), NoConnection> {
     let failed = |error: Cause| NoConnection::Failed(error);
-    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-    let name = ServerName::try_from(host).map_err(|error| failed(error.into()))?;
+    let name = ServerName::try_from(host.to_owned()).map_err(|error| failed(error.into()))?;
     let stream = tls.connect(name, io).await.map_err(|error| failed(error.into()))?;
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     Ok((Box::new(stream), is_http2))

@@ -6,17 +6,10 @@
 //! metadata. What a name stands for is looked at where the connection is made: who looks before lets a
 //! name through that stands for something else the next time.
 
-use std::error::Error as StdError;
 use std::fmt;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::task::{Context, Poll};
-use std::vec;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
-use tower_service::Service;
+use crate::dial::Addresses;
 
 /// An address that rows may not lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,23 +25,15 @@ impl fmt::Display for Forbidden {
     }
 }
 
-impl StdError for Forbidden {}
-
-impl Forbidden {
-    /// Finds it among what an error was caused by.
-    pub(super) fn in_causes(error: &(dyn StdError + 'static)) -> Option<Self> {
-        let mut next = Some(error);
-        while let Some(error) = next {
-            if let Some(found) = error.downcast_ref::<Self>() {
-                return Some(*found);
-            }
-            next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-                Some(inner) => Some(inner),
-                None => error.source(),
-            };
-        }
-        None
-    }
+/// Leaves addresses out that rows may not lead to; returns the first one if no other is left.
+pub(super) fn leave_out_forbidden(addresses: &mut Addresses) -> Option<Forbidden> {
+    let mut first = None;
+    addresses.retain(|it| {
+        let forbidden = forbidden(it.ip());
+        first = first.or(forbidden);
+        forbidden.is_none()
+    });
+    first.filter(|_| addresses.is_empty())
 }
 
 /// Says what rows may not lead to; `None` if they may.
@@ -91,46 +76,6 @@ fn kind_of_v6(address: Ipv6Addr) -> Option<&'static str> {
     }
 }
 
-/// Finds the addresses of names; those that rows may lead to, if it is guarded.
-#[derive(Clone)]
-pub(super) struct Names {
-    resolver: GaiResolver,
-    is_guarded: bool,
-}
-
-impl Names {
-    pub(super) fn new(is_guarded: bool) -> Self {
-        Self { resolver: GaiResolver::new(), is_guarded }
-    }
-}
-
-impl Service<Name> for Names {
-    type Response = vec::IntoIter<SocketAddr>;
-    type Error = io::Error;
-    type Future = BoxFuture<'static, io::Result<Self::Response>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.resolver.poll_ready(context)
-    }
-
-    fn call(&mut self, name: Name) -> Self::Future {
-        let is_guarded = self.is_guarded;
-        let found = self.resolver.call(name);
-        async move {
-            let mut addresses: Vec<SocketAddr> = found.await?.collect();
-            if is_guarded {
-                let first = addresses.iter().find_map(|it| forbidden(it.ip()));
-                addresses.retain(|it| forbidden(it.ip()).is_none());
-                if let Some(first) = first.filter(|_| addresses.is_empty()) {
-                    return Err(io::Error::other(first));
-                }
-            }
-            Ok(addresses.into_iter())
-        }
-        .boxed()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,9 +111,20 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_is_looked_at_by_what_it_stands_for() {
-        let name = || "localhost".parse::<Name>().unwrap();
-        assert!(Names::new(false).call(name()).await.unwrap().next().is_some());
-        let error = Names::new(true).call(name()).await.unwrap_err();
-        assert!(Forbidden::in_causes(&error).is_some());
+        let mut addresses = Addresses::of("localhost", 7).await.unwrap();
+
+        let forbidden = leave_out_forbidden(&mut addresses).unwrap();
+
+        assert_eq!(forbidden.kind, "an address of this machine");
+        assert!(addresses.is_empty());
+    }
+
+    #[test]
+    fn a_name_that_stands_for_others_too_leads_to_those_alone() {
+        let found = ["169.254.169.254:7", "1.1.1.1:7", "[::1]:7"];
+        let mut addresses = Addresses::in_turns(found.map(|it| it.parse().unwrap()));
+
+        assert_eq!(leave_out_forbidden(&mut addresses), None);
+        assert_eq!(addresses.len(), 1);
     }
 }

@@ -157,7 +157,7 @@ test-pyarrow-oldest: dev .venv-pyarrow-oldest/.packages $(VENV)/.servers ## what
 .PHONY: loom
 loom: | need-rust ## check every interleaving of the ends of the mailbox: what is put into a task, and taken from it
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom LOOM_MAX_PREEMPTIONS=3 \
-		cargo test --package sparkawait-core --locked --release --test loom_inbox --test loom_outlet
+		cargo test --package sparkawait-core --locked --release --test loom_mailbox
 
 .PHONY: miri
 miri: | need-rust ## run the tests of the core under Miri (nightly Rust with the component miri)

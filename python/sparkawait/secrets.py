@@ -20,13 +20,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sparkawait._plan.checks import is_unicode, refuse
+from sparkawait._plan.checks import is_unicode, refuse, text
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 __all__ = [
     "LookUp",
     "Secret",
     "Sources",
+    "a_password",
     "left_out",
     "looked_up",
     "reveal",
@@ -143,6 +144,13 @@ def secret(
     if not callable(provider):
         refuse(f"`provider` of a secret must be callable, got a `{type(provider).__name__}`")
     return Secret(None, None, prefix, provider, _identity_of(provider))
+
+
+def a_password(value: object, name: str) -> str | Secret:
+    """Returns a password that was given as a text or a secret, or refuses it without quoting it."""
+    if isinstance(value, Secret):
+        return value
+    return text(value, name, "a str or a secret", quoted=False)
 
 
 def _check(value: object, option: str) -> None:

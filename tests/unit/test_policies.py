@@ -135,8 +135,8 @@ def test_what_a_destination_lost_comes_as_fast_as_it_answers_once_it_is_well():
     assert totals["retries_waiting"] == 0
 
 
-@pytest.mark.parametrize("channel", [None, "tenant"])
-def test_rows_of_a_destination_that_drops_its_calls_fail_at_once_if_they_are_not_to_wait(channel):
+def lost_but_for_well():
+    """The rows that were called, and a function that answers those of one tenant."""
     calls = []
 
     @async_function("y int")
@@ -146,6 +146,12 @@ def test_rows_of_a_destination_that_drops_its_calls_fail_at_once_if_they_are_not
             return {"y": row["x"]}
         raise ConnectionError
 
+    return calls, lost
+
+
+@pytest.mark.parametrize("channel", [None, "tenant"])
+def test_rows_of_a_destination_that_drops_its_calls_fail_at_once_if_they_are_not_to_wait(channel):
+    calls, lost = lost_but_for_well()
     tenants = ["dead" if channel is None or x % 2 else "well" for x in range(400)]
     out = arrow.ordered_wait(
         [batch(400, tenant=tenants)],
@@ -168,15 +174,7 @@ def test_rows_of_a_destination_that_drops_its_calls_fail_at_once_if_they_are_not
 
 @pytest.mark.parametrize("channel", [None, "tenant"])
 def test_rows_wait_for_an_open_circuit_breaker_for_max_wait_and_no_longer(channel):
-    calls = []
-
-    @async_function("y int")
-    async def lost(row):
-        calls.append(row["x"])
-        if row["tenant"] == "well":
-            return {"y": row["x"]}
-        raise ConnectionError
-
+    calls, lost = lost_but_for_well()
     tenants = ["dead" if channel is None or x % 2 else "well" for x in range(401)]
     out = arrow.unordered_wait(
         [batch(401, tenant=tenants)],

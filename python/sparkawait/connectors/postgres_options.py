@@ -9,9 +9,8 @@ from sparkawait._plan.checks import MAX_COUNT, flag, integer, refuse, shown, the
 from sparkawait._plan.option import Option, options_of
 from sparkawait._plan.option_checks import anything, one_of, optional, size
 from sparkawait.connectors.certificates import CertificateOptions, Pem
-from sparkawait.connectors.passwords import a_password
 from sparkawait.durations import Duration, positive_duration
-from sparkawait.secrets import Secret
+from sparkawait.secrets import Secret, a_password
 from sparkawait.sizes import Size
 
 __all__ = ["POSTGRES_OPTIONS", "PostgresOptions"]

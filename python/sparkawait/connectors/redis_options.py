@@ -10,9 +10,8 @@ from sparkawait._plan.checks import flag, integer, refuse, text
 from sparkawait._plan.option import Option, checked, options_of
 from sparkawait._plan.option_checks import one_of, optional, size
 from sparkawait.connectors.certificates import CertificateOptions, Certificates, Pem, tls_words
-from sparkawait.connectors.passwords import a_password
 from sparkawait.durations import Duration, positive_duration
-from sparkawait.secrets import Secret
+from sparkawait.secrets import Secret, a_password
 from sparkawait.sizes import Size
 
 __all__ = ["REDIS_OPTIONS", "RedisOptions", "certificates_of", "check_options"]

@@ -11,7 +11,6 @@
 //! | `server` | where the server is, and how it is talked to |
 //! | `connect` | opens a connection: TCP, TLS or a socket |
 //! | `login` | what comes first on it: user, database |
-//! | `sentinel` | which server is the primary of a name |
 //! | `spec`, `answers`, `map` | columns out of the replies to a burst |
 //! | `split_rows`, `join` | rows that ask for keys of several slots, and their answers |
 //! | `nodes`, `node_channel` | the node of a cluster as the channel of a row |
@@ -42,7 +41,6 @@ pub(crate) mod resp;
 mod router;
 mod routes;
 pub(crate) mod scanner;
-mod sentinel;
 mod server;
 pub(crate) mod slots;
 mod spec;

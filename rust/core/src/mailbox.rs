@@ -36,3 +36,26 @@ pub use outlet::{Demand, Outlet, Taken};
 pub use processor::{AlreadySuspended, Counters, MailboxProcessor, Step};
 pub use side::MailboxState;
 pub use task_mailbox::TaskMailbox;
+
+/// A waker that counts its calls.
+#[cfg(test)]
+mod counting_waker {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    #[derive(Default)]
+    pub(super) struct CountingWaker(AtomicUsize);
+
+    impl Wake for CountingWaker {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl CountingWaker {
+        pub(super) fn count(&self) -> usize {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+}

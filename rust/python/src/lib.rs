@@ -23,7 +23,6 @@ mod port;
 mod python_function;
 mod result_columns;
 mod row;
-mod secret_source;
 mod task;
 
 /// What Python sees.

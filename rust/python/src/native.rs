@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Descriptions of native functions, as a task is told of them.
+//! Descriptions of native functions, as a task is told of them, and what reads their secrets again.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
@@ -14,6 +15,7 @@ use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::error::StartError;
 use sparkawait_task::function::{Replies, TaskFunction};
 use sparkawait_task::native::{NativeFunction, Start};
+use sparkawait_task::secret::{Source, Sources};
 use sparkawait_testing::simulated::SimulatedConfig;
 use tokio::runtime::Handle;
 
@@ -22,7 +24,6 @@ use crate::error::{AsyncIOError, configuration_error};
 use crate::guard::FromArrow;
 use crate::interruptible::{wait_for, wait_for_blocking};
 use crate::lookup_server::{LatencyArguments, to_latency};
-use crate::secret_source::{PythonSources, sources_of};
 
 /// What a native function does.
 #[pyclass(frozen, module = "sparkawait._core")]
@@ -156,4 +157,36 @@ pub(crate) fn host_columns(url: &str) -> PyResult<(Vec<String>, bool)> {
 pub(crate) fn describe_postgres(py: Python<'_>, description: &str) -> PyResult<Py<PyAny>> {
     let described = wait_for(py, &runtime()?, connectors::describe_postgres(description))?;
     Ok(read(described)?.to_pyarrow(py)?.unbind())
+}
+
+/// By the names of the secrets: a function, and whether it costs no more than to read a file.
+type PythonSources = HashMap<String, (Py<PyAny>, bool)>;
+
+/// A function in Python that reads a secret.
+struct PythonSource {
+    function: Py<PyAny>,
+    is_cheap: bool,
+}
+
+/// Returns the functions as sources of secrets.
+fn sources_of(given: PythonSources) -> Sources {
+    let source = |(name, (function, is_cheap))| {
+        (name, Arc::new(PythonSource { function, is_cheap }) as Arc<dyn Source>)
+    };
+    given.into_iter().map(source).collect()
+}
+
+impl Source for PythonSource {
+    fn read(&self) -> Result<String, String> {
+        let read = Python::try_attach(|py| {
+            let text = self.function.call0(py).and_then(|it| it.extract(py));
+            // An error's text could quote the secret.
+            text.map_err(|error| format!("it raised a `{}`", error.get_type(py)))
+        });
+        read.unwrap_or_else(|| Err("the interpreter ends".to_owned()))
+    }
+
+    fn is_cheap(&self) -> bool {
+        self.is_cheap
+    }
 }

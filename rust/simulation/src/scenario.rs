@@ -5,16 +5,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::random::Random;
 
-mod bytes;
 mod calls;
 mod limits;
 mod numbers;
 
-pub use bytes::BytesPlan;
 pub use calls::{
     CachePlan, CallPlan, ChannelsPlan, Failing, HedgePlan, PausePlan, RetryPlan, Script, StallPlan,
 };
-pub use limits::{Cut, LimitPlan, OthersPlan, RequestsPlan};
+pub use limits::{BytesPlan, Cut, LimitPlan, OthersPlan, RequestsPlan};
 
 use numbers::{COUNTS, MICRO, MILLI, SECOND, TIMES, maybe, pick};
 

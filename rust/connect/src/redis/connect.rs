@@ -23,10 +23,9 @@ use crate::dial::Addresses;
 use crate::tls::{Trust, in_words, is_refused_certificate};
 
 use super::failure::{self, Failure};
-use super::login::{Login, Packed};
+use super::login::{self, Login, Packed};
 use super::resp::Reply;
 use super::scanner::Scanner;
-use super::sentinel;
 use super::server::{Server, parse, seconds};
 
 /// The most bytes of a reply to what comes first on a connection: a status, or the words of an error.
@@ -226,16 +225,16 @@ impl Target {
     ) -> Result<Box<dyn Stream>, Failure> {
         let (name, mut primary) = (endpoint.to_string(), None);
         let mut asked = self.open(endpoint, &Packed::default()).await?;
-        let asking = exchange(&mut asked, question, |reply| primary = sentinel::address(reply));
+        let asking = exchange(&mut asked, question, |reply| primary = login::address(reply));
         self.within_limit(&name, asking).await?;
         let Some((host, port)) = primary else {
             return Err(failure::of_no_connection(&name, &self.login.unknown()));
         };
         let endpoint = Endpoint::Tcp(host, port);
         let mut stream = self.open(&endpoint, &self.login.greeting(index)).await?;
-        let (name, question, mut is_primary) = (endpoint.to_string(), sentinel::role(), true);
+        let (name, question, mut is_primary) = (endpoint.to_string(), login::role(), true);
         let asking = exchange(&mut stream, &question, |reply| {
-            is_primary = sentinel::is_primary(reply);
+            is_primary = login::is_primary(reply);
         });
         let asking = async {
             match asking.await {

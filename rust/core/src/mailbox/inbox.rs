@@ -152,26 +152,10 @@ impl<M> fmt::Debug for Inbox<M> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
-    use std::task::Wake;
 
+    use super::super::counting_waker::CountingWaker;
     use super::super::{MailboxProcessor, Step};
     use super::*;
-
-    #[derive(Default)]
-    struct CountingWaker(AtomicUsize);
-
-    impl Wake for CountingWaker {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    impl CountingWaker {
-        fn count(&self) -> usize {
-            self.0.load(Ordering::Relaxed)
-        }
-    }
 
     /// A processor that has nothing to do, and the count of its wake-ups.
     fn parked() -> (MailboxProcessor<u32>, Suspension, Arc<CountingWaker>) {

@@ -155,26 +155,16 @@ impl<T> fmt::Debug for Outlet<T> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
-    use std::task::Wake;
 
+    use super::super::counting_waker::CountingWaker;
     use super::Taken::{End, Nothing, Output};
     use super::*;
-
-    #[derive(Default)]
-    struct CountingWaker(AtomicUsize);
-
-    impl Wake for CountingWaker {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 
     /// An outlet, and the wake-ups of its driver and of its consumer.
     fn outlet() -> (Outlet<u32>, impl Fn() -> (usize, usize)) {
         let (driver, consumer) = (Arc::<CountingWaker>::default(), Arc::<CountingWaker>::default());
         let outlet = Outlet::new(Arc::clone(&driver).into(), Arc::clone(&consumer).into());
-        (outlet, move || (driver.0.load(Ordering::Relaxed), consumer.0.load(Ordering::Relaxed)))
+        (outlet, move || (driver.count(), consumer.count()))
     }
 
     #[test]

@@ -39,9 +39,9 @@ class Channels:
     A channel is a destination: a host, a shard, a tenant. A call of a channel takes a *credit*.
     Some credits are the channel's own while it has rows (*exclusive*), the others *float*: they are
     lent to channels that have rows waiting, one at a time in turn. So a destination that stands
-    still holds its own calls and no others. Rows that wait for a credit count towards
-    `max_backlog` instead of ``capacity``, as long as not all calls are in flight; the input stops
-    when either is used up.
+    still holds its own calls and no others. How many are of which kind follows from
+    ``max_concurrency`` and `count`. Rows that wait for a credit count towards `max_backlog` instead
+    of ``capacity``, as long as not all calls are in flight; the input stops when either is used up.
 
     Without ``channel=``, the destination is the host for `sparkawait.http`, if there are columns in
     it, and the node for `sparkawait.redis` with ``cluster=True``.
@@ -51,9 +51,6 @@ class Channels:
     own, 80 float, and a channel has at most 10 calls in flight.
 
     Args:
-        exclusive: Credits of each channel, as long as there are any; channels beyond live on
-            floating ones. By default a fifth of the channel's even share.
-        floating: Credits that are lent. By default what `count` channels leave.
         max_per_channel: Most calls in flight of one channel. By default its even share: raise it if
             one channel alone shall be able to use more.
         max_backlog: Rows that may wait for a credit, all channels together, beyond ``capacity``.
@@ -80,8 +77,6 @@ class Channels:
         ['hello a', 'hello b', 'hello None']
     """
 
-    exclusive: int | None = None
-    floating: int | None = None
     max_per_channel: int | None = None
     max_backlog: int | None = None
     max_backlog_per_channel: int | None = None
@@ -89,9 +84,6 @@ class Channels:
 
     def __post_init__(self) -> None:
         """Checks what can be checked without the other options."""
-        _check("exclusive", self.exclusive, 0)
-        hint = "; a channel that comes when all exclusive credits are taken would wait for ever"
-        _check("floating", self.floating, 1, hint)
         for name in ("max_per_channel", "max_backlog", "max_backlog_per_channel", "count"):
             _check(name, getattr(self, name), 1)
 
@@ -99,18 +91,24 @@ class Channels:
         """Returns the numbers for a call with these options.
 
         Raises:
-            ConfigurationError: If there are more credits than calls, or bounds contradict each
-                other.
+            ConfigurationError: If bounds contradict each other.
         """
         count = self.count or COUNT
-        exclusive, floating = self._credits(max_concurrency, count)
+        # One credit floats at least: a channel that comes when all others are taken would wait for
+        # ever. Channels that nobody has counted have the expected share.
+        most = (max_concurrency - 1) // (self.count or 1)
+        # Where calls are few all float: what a channel that does not come would have lies idle.
+        least = 1 if max_concurrency >= 2 * count else 0
+        exclusive = min(max(max_concurrency // (5 * count), least), most)
         share = max(-(-max_concurrency // count), exclusive, 1)
         max_per_channel = self.max_per_channel or min(share, max_concurrency)
-        if not max(exclusive, 1) <= max_per_channel <= max_concurrency:
+        if max_per_channel > max_concurrency:
             _refuse(
-                f"`max_per_channel` must be between `exclusive` and `max_concurrency`,"
-                f" {exclusive} and {max_concurrency}, got {max_per_channel}"
+                "`max_per_channel` must not be above `max_concurrency`,"
+                f" got {max_per_channel} and {max_concurrency}"
             )
+        exclusive = min(exclusive, max_per_channel)
+        floating = max(max_concurrency - exclusive * count, 1)
         max_backlog = self.max_backlog or max(MIN_BACKLOG, 10 * capacity)
         max_backlog = min(max_backlog, _MAX_COUNT - capacity)
         per_channel = self.max_backlog_per_channel or max_backlog
@@ -121,35 +119,15 @@ class Channels:
             )
         return Credits(exclusive, floating, max_per_channel, max_backlog, per_channel)
 
-    def _credits(self, max_concurrency: int, count: int) -> tuple[int, int]:
-        """Returns the exclusive credits of a channel, and the floating ones."""
-        exclusive = self.exclusive
-        if exclusive is None:
-            left = max_concurrency - (self.floating or 1)
-            exclusive = min(
-                max(max_concurrency // (5 * count), 1), max(left // (self.count or 1), 0)
-            )
-        floating = self.floating or max(max_concurrency - exclusive * count, 1)
-        channels = self.count or 1
-        if exclusive * channels + floating > max_concurrency:
-            _refuse(
-                f"`exclusive` x `count` + `floating` must not be above `max_concurrency`,"
-                f" got {exclusive} x {channels} + {floating} and {max_concurrency}"
-            )
-        return exclusive, floating
 
-
-def _check(name: str, value: object, least: int, hint: str = "") -> None:
+def _check(name: str, value: object, least: int) -> None:
     if value is None:
         return
     if not isinstance(value, int) or isinstance(value, bool):
         _refuse(f"`{name}` of Channels must be an int, got {shown(value)}")
     if not least <= value <= _MAX_COUNT:
-        is_small = value < least
-        bounds = f"at least {least}" if is_small else f"at most {_MAX_COUNT}"
-        _refuse(
-            f"`{name}` of Channels must be {bounds}, got {shown(value)}{hint if is_small else ''}"
-        )
+        bounds = f"at least {least}" if value < least else f"at most {_MAX_COUNT}"
+        _refuse(f"`{name}` of Channels must be {bounds}, got {shown(value)}")
 
 
 def _refuse(message: str) -> NoReturn:

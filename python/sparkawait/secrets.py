@@ -135,7 +135,9 @@ def secret(
         secret('API_TOKEN')
     """
     given: tuple[object, ...] = (name, file, provider)
-    if sum(it is not None for it in given) != 1 or "" in given:
+    # Not compared with a text: an object may do anything then.
+    is_empty = any(isinstance(it, str) and not it for it in given)
+    if is_empty or sum(it is not None for it in given) != 1:
         refuse("`secret` needs a name, file= or provider=, and one of them only")
     for option, value in (("name", name), ("file", file), ("prefix", prefix)):
         _check(value, option)

@@ -112,7 +112,7 @@ def test_a_tenant_that_may_have_all_calls_leaves_a_connection_to_others(
     server: PostgresServer,
 ) -> None:
     function = lookup(server.dsn, connections=2)
-    channels = sa.Channels(count=1, max_per_channel=99, exclusive=1, floating=99)
+    channels = sa.Channels(count=1, max_per_channel=99)
 
     numbers = others_then_all(server, function, ["stuck", "other"], channels=channels)
 

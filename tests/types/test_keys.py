@@ -247,7 +247,7 @@ def key_ordered(df, key, first=1):
 
 
 def in_channels(df, key, first=1):
-    channels = sa.Channels(max_per_channel=1, exclusive=1, floating=1, count=500)
+    channels = sa.Channels(max_per_channel=1, count=500)
     options = {"max_concurrency": 1000, "channels": channels, "timeout": "30s"}
     return sa.unordered_wait(df, Together(first), channel=key, **options)
 

@@ -169,7 +169,7 @@ def test_calls_of_a_channel_that_are_cancelled_before_their_first_step_leave_it_
     sent = rows(8)
     for row in sent:
         row.__sparkawait_channel__ = row["x"] % 2
-    channels = Channels(exclusive=0, floating=4, max_per_channel=1)
+    channels = Channels(max_per_channel=1)
     one = session(function, channel="x", capacity=4, max_concurrency=4, channels=channels)
     for first in range(0, 6, 2):
         one.port.send(sent[first : first + 2])
@@ -226,7 +226,7 @@ def test_a_channel_has_its_share_of_the_calls(session, rows):
     sent = rows(8)
     for row in sent:
         row.__sparkawait_channel__ = int(row["x"] == 7)
-    channels = Channels(exclusive=0, floating=4, max_per_channel=4)
+    channels = Channels(max_per_channel=4)
     one = session(function, channel="x", capacity=8, max_concurrency=4, channels=channels)
     one.run(*sent)
 

@@ -66,7 +66,7 @@ def test_a_stalled_channel_does_not_stop_the_calls_of_the_others(mode):
         capacity=capacity,
         max_concurrency=8,
         channel="tenant",
-        channels=sa.Channels(exclusive=1, floating=4, max_per_channel=3),
+        channels=sa.Channels(max_per_channel=3),
         timeout=None,
         warm_up=False,
         **key,
@@ -102,7 +102,7 @@ def test_several_columns_make_a_channel():
         [rows],
         function,
         channel=["tenant", "n"],
-        channels=sa.Channels(exclusive=0, floating=4, max_per_channel=1),
+        channels=sa.Channels(max_per_channel=1),
         max_concurrency=4,
     )
 
@@ -134,10 +134,9 @@ def test_the_input_stops_when_the_backlog_is_used_up(bounds):
             ahead.append(start - function.answered)
             yield batch(["a"] * 10, start)
 
-    channels = sa.Channels(exclusive=0, floating=3, max_backlog=20, **bounds)
-    out = arrow.unordered_wait(
-        batches(), function, capacity=50, channel="tenant", channels=channels, timeout=None
-    )
+    channels = sa.Channels(max_per_channel=3, max_backlog=20, **bounds)
+    options = {"capacity": 50, "max_concurrency": 3, "timeout": None}
+    out = arrow.unordered_wait(batches(), function, channel="tenant", channels=channels, **options)
 
     assert sorted(numbers(out)) == list(range(2_000))
     # Rows that wait for a credit or hold a slot, three batches read ahead, one half admitted.
@@ -189,7 +188,7 @@ def test_rows_that_wait_for_a_destination_that_never_answers_fail_and_no_others(
         [batch(tenants)],
         function,
         channel="tenant",
-        channels=sa.Channels(exclusive=0, floating=2, max_per_channel=1),
+        channels=sa.Channels(max_per_channel=1),
         timeout="200ms",
         on_error="capture",
     )
@@ -213,7 +212,7 @@ def test_metrics_name_the_channels_and_say_who_starved():
         function,
         input_schema=None,
         channel="tenant",
-        channels=sa.Channels(exclusive=0, floating=4, max_per_channel=2),
+        channels=sa.Channels(max_per_channel=2),
         timeout=None,
     )
 
@@ -259,10 +258,12 @@ def test_without_channels_no_metrics_speak_of_them():
         (100, sa.Channels(), Credits(2, 80, 10, 10_000, 10_000)),
         (1_000, sa.Channels(), Credits(20, 800, 100, 10_000, 10_000)),
         (100, sa.Channels(count=3), Credits(6, 82, 34, 10_000, 10_000)),
-        (100, sa.Channels(2, 8, 10, max_backlog=50), Credits(2, 8, 10, 50, 50)),
+        (100, sa.Channels(max_per_channel=1, max_backlog=50), Credits(1, 90, 1, 50, 50)),
+        (97, sa.Channels(max_per_channel=97), Credits(1, 87, 97, 10_000, 10_000)),
         (100, sa.Channels(max_backlog_per_channel=5), Credits(2, 80, 10, 10_000, 5)),
-        (100, sa.Channels(exclusive=20), Credits(20, 1, 20, 10_000, 10_000)),
-        (4, sa.Channels(), Credits(1, 1, 1, 10_000, 10_000)),
+        (4, sa.Channels(), Credits(0, 4, 1, 10_000, 10_000)),
+        (19, sa.Channels(), Credits(0, 19, 2, 10_000, 10_000)),
+        (23, sa.Channels(), Credits(1, 13, 3, 10_000, 10_000)),
         (1, sa.Channels(), Credits(0, 1, 1, 10_000, 10_000)),
         (100, sa.Channels(count=1_000), Credits(0, 100, 1, 10_000, 10_000)),
     ],
@@ -274,8 +275,6 @@ def test_defaults_follow_the_concurrency_and_the_expected_channels(concurrency, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"exclusive": -1}, "`exclusive` of Channels must be at least 0, got -1"),
-        ({"floating": 0}, "`floating` of Channels must be at least 1, got 0; a channel that"),
         ({"max_per_channel": 0}, "`max_per_channel` of Channels must be at least 1, got 0"),
         ({"max_backlog": True}, "`max_backlog` of Channels must be an int, got True"),
         ({"count": 2**40}, "`count` of Channels must be at most 2147483647, got 1099511627776"),
@@ -293,16 +292,8 @@ def test_wrong_channels_are_refused_when_they_are_made(arguments, message):
     ("options", "message"),
     [
         (
-            {"channels": sa.Channels(exclusive=60, count=2)},
-            "`exclusive` x `count` \\+ `floating` must not be above .*, got 60 x 2 \\+ 1 and 100",
-        ),
-        (
-            {"channels": sa.Channels(exclusive=2, floating=8), "max_concurrency": 9},
-            "`exclusive` x `count` \\+ `floating` must not be above .*, got 2 x 1 \\+ 8 and 9",
-        ),
-        (
             {"channels": sa.Channels(max_per_channel=101)},
-            "`max_per_channel` must be between `exclusive` and .*, 2 and 100, got 101",
+            "`max_per_channel` must not be above `max_concurrency`, got 101 and 100",
         ),
         (
             {"channels": sa.Channels(max_backlog=5, max_backlog_per_channel=6)},
@@ -383,7 +374,7 @@ def test_a_batched_call_has_rows_of_one_channel_and_others_have_calls_beside_it(
         capacity=100,
         max_concurrency=4,
         channel="tenant",
-        channels=sa.Channels(exclusive=10, floating=60, max_per_channel=50),
+        channels=sa.Channels(max_per_channel=50),
         timeout=None,
     )
 

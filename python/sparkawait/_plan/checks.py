@@ -92,7 +92,7 @@ def flag(value: object, name: str) -> bool:
 
 def the_writes(value: object, name: str) -> bool | Literal["idempotent"]:
     """Returns whether a call may change something; ``"idempotent"``: twice does what once does."""
-    if value == "idempotent" and isinstance(value, str):
+    if isinstance(value, str) and value == "idempotent":
         return "idempotent"
     if not isinstance(value, bool):
         refuse(f"`{name}` must be a bool, or 'idempotent', got {shown(value)}")

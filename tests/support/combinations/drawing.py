@@ -316,7 +316,7 @@ def _retry(chance: random.Random, kind: str) -> Any:
 
 def _channels(chance: random.Random, calls: int) -> sa.Channels:
     most = chance.randint(1, calls)
-    return sa.Channels(exclusive=0, floating=calls, max_per_channel=most)
+    return sa.Channels(count=chance.choice((None, 3, 97)), max_per_channel=most)
 
 
 def _limits(chance: random.Random, options: dict[str, Any], rows: int) -> None:

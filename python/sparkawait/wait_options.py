@@ -163,7 +163,7 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     max_wait = Option(
         None,
         seconds,
-        "for which a row waits in line for a destination that is not there: whose circuit breaker"
+        "how long a row waits in line for a destination that is not there: whose circuit breaker"
         " is open, or which has not answered for `timeout`. Then it fails with kind"
         " `destination-unavailable`, as a timeout, or has the results of `on_timeout`. A pause that"
         " a service asks for, such as `Retry-After`, is waited out unless `max_wait` is given",

@@ -337,7 +337,7 @@ def test_a_broken_reply_is_tried_again(broken):
 
     with raw_server(broken) as url:
         message = error_of(sa.http.get(url, "name string", client=sa.http.Client(proxy=False)))
-    assert "broke off or is no HTTP" in message
+    assert "broke off or is not HTTP" in message
 
 
 def test_json_bodies_have_columns_with_their_types():

@@ -218,7 +218,7 @@ def test_connections_that_are_reset_lose_no_row(server):
 
 def test_a_reset_connection_is_told(server):
     server.set_faults(reset_rate=1.0)
-    with pytest.raises(sa.AsyncFunctionError, match=r"broke off or is no HTTP: .*reset"):
+    with pytest.raises(sa.AsyncFunctionError, match=r"broke off or is not HTTP: .*reset"):
         look_up(numbers(server.url), [1])
 
 

@@ -123,9 +123,9 @@ def test_a_server_that_is_silent_is_given_up():
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what is no reply"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not a reply of Redis"),
         (b"$5\r\nhel", "closed"),
-        (b"$99999999999999\r\n", "what is no reply"),
+        (b"$99999999999999\r\n", "not a reply of Redis"),
         (b"", "closed"),
     ],
 )

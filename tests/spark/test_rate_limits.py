@@ -285,6 +285,15 @@ def test_a_limit_without_a_scope_says_what_that_of_all_tasks_comes_to(conf, toge
     )
 
 
+def test_of_a_stream_it_says_that_each_micro_batch_begins_with_a_burst(spark, caplog):
+    placement._warn_of_tasks_once.cache_clear()
+    stream = spark.readStream.format("rate").load().withColumnRenamed("value", "id")
+    stream.transform(sa.unordered_wait, see, rate_limit="83/min")
+
+    (line,) = caplog.records
+    assert ", and each micro-batch begins with a whole burst; say scope=" in line.getMessage()
+
+
 @pytest.mark.parametrize("master", ["local", "local[1]"])
 def test_one_task_at_a_time_is_no_reason_for_a_warning(master, caplog):
     placement._warn_of_tasks_once.cache_clear()

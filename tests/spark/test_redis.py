@@ -95,3 +95,32 @@ def test_all_fields_of_a_hash_become_a_map_column(spark):
         assert frame.schema["m"].dataType.simpleString() == "map<string,int>"
         rows = {row.id: row.m for row in frame.collect()}
     assert rows == {0: None, 1: {"a": 1, "b": 2}, 2: {"c": 3}}
+
+
+def test_a_provider_travels_to_the_executors_and_is_asked_again_there(spark, tmp_path):
+    token, asked = tmp_path / "token", tmp_path / "asked"
+    token.write_text("first")
+
+    def provide():
+        # In a worker: whatever is asked for there leaves a line.
+        with asked.open("a") as lines:
+            lines.write("\n")
+        return token.read_text()
+
+    with RedisServer(cli=("--user", "admin", "-a", "admin")) as server:
+        server.cli("acl", "setuser", "admin", "on", ">admin", "~*", "&*", "+@all", check=False)
+        server.cli("config", "set", "requirepass", "first")
+        server.load([["SET", f"n:{i}", str(i * 7)] for i in range(97)])
+        function = redis.get(
+            server.url, "n:{id}", schema="n bigint", password=sa.secret(provider=provide)
+        )
+        found = []
+        for password in ("first", "second"):
+            server.cli("config", "set", "requirepass", password)
+            server.cli("client", "kill", "user", "default")
+            token.write_text(password)
+            rows = sa.unordered_wait(spark.range(97).repartition(3), function, retry=9).collect()
+            found.append(sorted((row.id, row.n) for row in rows))
+
+    assert found == [[(i, i * 7) for i in range(97)]] * 2
+    assert asked.read_text()

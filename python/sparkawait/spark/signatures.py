@@ -87,7 +87,7 @@ def ordered_wait(
             `None` for no bound. Durations are texts such as `"5s"`, timedeltas or seconds.
         attempt_timeout: For one attempt, which is cancelled then and may be tried again, unless the
             function is not idempotent: then it may have been carried out, and is the last one.
-        max_wait: For which a row waits in line for a destination that is not there: whose circuit
+        max_wait: How long a row waits in line for a destination that is not there: whose circuit
             breaker is open, or which has not answered for `timeout`. Then it fails with kind
             `destination-unavailable`, as a timeout, or has the results of `on_timeout`. A pause
             that a service asks for, such as `Retry-After`, is waited out unless `max_wait` is
@@ -211,7 +211,7 @@ def unordered_wait(
             `None` for no bound. Durations are texts such as `"5s"`, timedeltas or seconds.
         attempt_timeout: For one attempt, which is cancelled then and may be tried again, unless the
             function is not idempotent: then it may have been carried out, and is the last one.
-        max_wait: For which a row waits in line for a destination that is not there: whose circuit
+        max_wait: How long a row waits in line for a destination that is not there: whose circuit
             breaker is open, or which has not answered for `timeout`. Then it fails with kind
             `destination-unavailable`, as a timeout, or has the results of `on_timeout`. A pause
             that a service asks for, such as `Retry-After`, is waited out unless `max_wait` is
@@ -331,7 +331,7 @@ def key_ordered_wait(
             `None` for no bound. Durations are texts such as `"5s"`, timedeltas or seconds.
         attempt_timeout: For one attempt, which is cancelled then and may be tried again, unless the
             function is not idempotent: then it may have been carried out, and is the last one.
-        max_wait: For which a row waits in line for a destination that is not there: whose circuit
+        max_wait: How long a row waits in line for a destination that is not there: whose circuit
             breaker is open, or which has not answered for `timeout`. Then it fails with kind
             `destination-unavailable`, as a timeout, or has the results of `on_timeout`. A pause
             that a service asks for, such as `Retry-After`, is waited out unless `max_wait` is
@@ -514,7 +514,7 @@ def async_udf(
             `None` for no bound. Durations are texts such as `"5s"`, timedeltas or seconds.
         attempt_timeout: For one attempt, which is cancelled then and may be tried again, unless the
             function is not idempotent: then it may have been carried out, and is the last one.
-        max_wait: For which a row waits in line for a destination that is not there: whose circuit
+        max_wait: How long a row waits in line for a destination that is not there: whose circuit
             breaker is open, or which has not answered for `timeout`. Then it fails with kind
             `destination-unavailable`, as a timeout, or has the results of `on_timeout`. A pause
             that a service asks for, such as `Retry-After`, is waited out unless `max_wait` is

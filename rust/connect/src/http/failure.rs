@@ -198,7 +198,7 @@ pub(super) fn transport_failure(host: &str, request: &Outgoing, broken: Broken) 
 /// Makes the failure of a call whose response did not come to its end; the request may have arrived.
 pub(super) fn broke_off(host: &str, is_https: bool, error: &(dyn StdError + 'static)) -> Failed {
     let hint = if is_https { "" } else { "; if the port is one of TLS, write `https://`" };
-    let what = format!("the response broke off or is no HTTP: {}{hint}", root_cause(error));
+    let what = format!("the response broke off or is not HTTP: {}{hint}", root_cause(error));
     // Of a proxy that is asked by TLS it may say so late.
     let is_refused = is_refused_certificate(error);
     let sign = if is_refused { CallSign::Neutral } else { CallSign::Unreachable };

@@ -40,8 +40,9 @@ pub(super) struct RequestTemplates {
 impl RequestTemplates {
     /// Reads the templates and looks their columns up in `schema`.
     pub(super) fn new(config: &HttpConfig, schema: &SchemaRef) -> Result<Self, StartError> {
-        let method = Method::from_bytes(config.method.as_bytes())
-            .map_err(|_| StartError::option(format!("`{}` is no HTTP method", config.method)))?;
+        let method = Method::from_bytes(config.method.as_bytes()).map_err(|_| {
+            StartError::option(format!("`{}` is not an HTTP method", config.method))
+        })?;
         let allowed = config.allow_hosts.as_deref();
         let allowed = allowed.map(|hosts| AllowedHosts::parse(hosts, &config.url)).transpose()?;
         let mut this = Self {

@@ -321,7 +321,7 @@ enum Broken {
     Tls(io::Error),
     /// The server closed it.
     Closed,
-    /// The server sent what is no reply.
+    /// The server sent something that is not a reply.
     Garbage,
     /// The server answered with an error.
     Refused(Box<Failure>),
@@ -349,7 +349,10 @@ impl Broken {
                 }
             }
             Self::Closed => failure::of_no_connection(address, "the server closed it at once"),
-            Self::Garbage => failure::of_no_connection(address, "the server sent what is no reply"),
+            Self::Garbage => failure::of_no_connection(
+                address,
+                "the server sent something that is not a reply of Redis",
+            ),
             Self::Refused(failure) => *failure,
         }
     }

@@ -127,7 +127,7 @@ enum Ended {
     Left,
     /// It was lost for a reason.
     Lost(&'static str),
-    /// The server answers with what is no reply.
+    /// The server answers with something that is not a reply.
     Garbage,
     /// The server is silent for a reason that is known.
     Silent(&'static str),
@@ -176,7 +176,7 @@ impl Service for Line {
                     self.lose(true);
                 }
                 Ended::Garbage => {
-                    let reason = "the server sent what is no reply";
+                    let reason = "the server sent something that is not a reply of Redis";
                     tracing::warn!(address, reason, "connection to Redis lost");
                     self.last = failure::of_connection(address, reason);
                     self.lose(false);

@@ -124,7 +124,7 @@ def test_credits_beyond_the_requests_that_there_may_be_are_refused():
     function = sa.http.get("https://{host}/{id}", "name string", max_requests=20)
     channels = sa.Channels(max_per_channel=50)
 
-    with pytest.raises(sa.ConfigurationError, match=r"20, got 50; `http.get` .*`max_requests`"):
+    with pytest.raises(sa.ConfigurationError, match=r"got 50 and 20; `http.get` .*`max_requests`"):
         resolve_unpickled("ordered", function, input_schema=None, channels=channels, capacity=1000)
 
 

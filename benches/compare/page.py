@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables for the terminal, and ``docs/benchmarks.md``."""
+"""Tables for the terminal, ``docs/benchmarks.md`` and its data, ``docs/reference/benchmarks.md``."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,53 +20,77 @@ CHARTS = {
 }
 """The charts by the name of their file."""
 
+PAGE_WORKLOADS = {
+    "no-op-unordered": "at once",
+    "uniform-1000": "1-20 ms, 1 000 at a time",
+    "uniform-10000": "1-20 ms, 10 000 at a time",
+    "stragglers-ordered": "1 % are slow, in order",
+    "http": "HTTP",
+    "http-stall": "HTTP, 1 in 1 000 hangs",
+    "http-stalled-host": "HTTP, 1 host of 10 hangs",
+}
+"""The workloads of the page's first table, as its columns are called."""
+
 README_WORKLOADS = {
     "no-op-unordered": "at once",
     "uniform-1000": "1-20 ms",
-    "stragglers-ordered": "stragglers, ordered",
+    "stragglers-ordered": "1 % are slow, in order",
     "http": "HTTP",
 }
 """The workloads of the README's table, as its columns are called."""
 
+README_PEERS = (
+    *("sparkawait_native", "sparkawait_python", "flink_java", "daft"),
+    *("recipe_gather", "ray_data", "recipe_threads", "pyflink"),
+)
+"""The peers of the README's table: those that most readers know."""
+
 _BEGIN, _END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
 
-_INTRODUCTION = """\
+_PAGE = """\
 # Benchmarks
 
-sparkawait beside what else calls a service for each row: Flink's own operator, PyFlink, Daft, Ray
-Data, Pathway, and the recipes that people write for PySpark. All of it was measured on one machine,
-and this page written, by
+Measured on {date} on one machine ({machine}): sparkawait, Flink's own operator, PyFlink, Daft, Ray Data, Pathway,
+and the recipes that people write for PySpark. {rounds} rounds; each number is the median.
+
+{summary}
+
+Rows a second, one task each. `x Flink`, memory, CPU and latencies are in [all figures](reference/benchmarks.md).
+
+{charts}
+
+## Goals
+
+{goals}
+
+## How it is measured
+
+- Each run is a process in its own virtual environment. Peers take turns: A B A B.
+- A process first works on a fifth of the rows, which does not count. Time runs from the first row in to the last row out.
+- All peers make the same calls: the duration of a call depends on the row's id alone.
+- Each peer proves its output: the number of rows, the sums of ids and results, and the order where it is promised.
+- One task each: `local[1]`, parallelism 1, one actor. The HTTP server is another process on the same machine.
+
+To measure it again, run `make bench-compare`; it takes hours. The commands behind the numbers are with
+[all figures](reference/benchmarks.md).
+"""
+
+_TABLES = """\
+# Benchmarks: all figures
+
+Measured on {date} on one machine ({machine}), {rounds} rounds. [Benchmarks](../benchmarks.md) sums it up and says how.
+
+- **rows/s**: the median of the rounds, with the smallest and the largest.
+- **bound**: the share of Little's bound, calls in flight divided by their mean duration. A peer that tells destinations
+  apart may exceed it where one of them hangs.
+- **x Flink**, **x gather**: rows a second divided by those of Flink's Java operator, and of `asyncio.gather` per batch.
+- **CPU**: seconds for a million rows, of the process and all that it started. **memory**: the most that they had together.
+- **p50**, **p99**, **p99.9**: from the start of a call to where the engine has the row. Ours includes the time that an
+  output batch takes to fill, unless the input is paced. Our HTTP function does not tell when a call began.
 
 ```
 {commands}
 ```
-
-{date}, {machine}.
-
-## How
-
-- Each run is a whole process in a virtual environment of its own. Peers take turns, A B A B,
-  {rounds} rounds; each number is the median of the rounds, with the smallest and the largest.
-- A process first works on a fifth of the rows, which does not count. Start-up, this first pass
-  included, is told apart. Time is then taken from the admission of the first row to the emission
-  of the last.
-- All peers make the same calls: how long one takes depends on the id of its row alone. Ours with a
-  native function draw from the same distribution by a generator of their own.
-- Each peer proves its output: how many rows, the sum of their ids and of their results, and their
-  order where it is promised. A run that does not is a failure and is shown as one.
-- **Bound** is Little's: calls in flight by the mean duration of a call. The share of it is what a
-  peer makes of the calls that it may have in flight. Where a destination stands still, a peer that
-  tells destinations apart exceeds it: its rows that wait for that one time out without a call.
-- **x Flink** and **x gather** divide the rows a second by those of Flink's Java operator and of the
-  usual recipe for PySpark, round by round.
-- **CPU** is that of the process and all that it has started, in seconds for a million rows;
-  **memory** is the most that they had together.
-- **Latency** is from the start of a row's call to where the peer's engine has the row: Spark's JVM,
-  Flink's sink, the consumer in Python; of some 200 000 rows of a run. Ours includes the time that
-  an output batch takes to fill, up to `buffer_timeout`, but where the input is paced, which is
-  measured with none. Our own HTTP function does not tell when a call began.
-- One task each: `local[1]`, parallelism 1, one actor. The HTTP server is a process of its own on
-  the same machine, and its CPU time is not counted.
 """
 
 
@@ -194,29 +218,33 @@ def _number(value: float) -> str:
 
 
 def write(results: Path, docs: Path) -> None:
-    """Writes ``benchmarks.md`` into a folder that has the charts in ``benchmarks/``.
+    """Writes ``benchmarks.md`` and its data into a folder that has the charts in ``benchmarks/``.
 
     A chart that is not there had nothing to show, and is left out.
     """
     document = json.loads(results.read_text())
-    machine = ", ".join(f"{name} {value}" for name, value in document["machine"].items())
-    introduction = _INTRODUCTION.format(
-        commands="\n".join(document["commands"]),
-        date=document["date"],
-        machine=machine,
-        rounds=document["method"]["rounds"],
-    )
+    told = {
+        "date": document["date"],
+        "machine": ", ".join(f"{name} {value}" for name, value in document["machine"].items()),
+        "rounds": document["method"]["rounds"],
+        "commands": "\n".join(document["commands"]),
+    }
     charts = [
         f"![{title}](benchmarks/{name}.svg)"
         for name, title in CHARTS.items()
         if (docs / "benchmarks" / f"{name}.svg").exists()
     ]
-    parts = [
-        *(introduction, "## Goals", goal_table(document)),
-        *("## Results", *charts, tables(document)),
-        *("## Peers", _peers(document)),
-    ]
-    (docs / "benchmarks.md").write_text("\n\n".join(part.strip() for part in parts) + "\n")
+    page = _PAGE.format(
+        **told,
+        summary=_summary(document, PAGE_WORKLOADS, tuple(document["peers"])),
+        charts="\n\n".join(charts),
+        goals=goal_table(document),
+    )
+    parts = [_TABLES.format(**told), tables(document), "## Peers", _peers(document)]
+    (docs / "reference").mkdir(exist_ok=True)
+    (docs / "benchmarks.md").write_text(page.strip() + "\n")
+    text = "\n\n".join(part.strip() for part in parts)
+    (docs / "reference" / "benchmarks.md").write_text(text + "\n")
 
 
 def _peers(document: dict[str, Any]) -> str:
@@ -246,14 +274,15 @@ def fill(readme: Path, document: dict[str, Any]) -> None:
     _, end, after = rest.partition(_END)
     if not begin or not end:
         return
-    text = f"{_summary(document)}\n\nRows a second on {document['machine'].get('cores')} cores, one"
-    text += (
-        f" task, {document['date']}. How, and much more: [docs/benchmarks.md](docs/benchmarks.md)."
-    )
+    told = f"Rows a second on {document['machine'].get('cores')} cores, one task, {document['date']}."
+    text = f"{_summary(document, README_WORKLOADS, README_PEERS)}\n\n{told}"
+    text += " More workloads, and how it is measured: [docs/benchmarks.md](docs/benchmarks.md)."
     readme.write_text(f"{before}{begin}\n{text}\n{end}{after}")
 
 
-def _summary(document: dict[str, Any]) -> str:
+def _summary(
+    document: dict[str, Any], workloads: Mapping[str, str], wanted: Collection[str]
+) -> str:
     """Returns a table of the peers' rows a second, ours first and then the fastest."""
     rates = {
         (result["peer"], result["workload"]): result["summary"]["rows_per_second"]["median"]
@@ -261,7 +290,9 @@ def _summary(document: dict[str, Any]) -> str:
         if result["summary"]
     }
     peers = [
-        name for name in document["peers"] if any((name, w) in rates for w in README_WORKLOADS)
+        name
+        for name in document["peers"]
+        if name in wanted and any((name, workload) in rates for workload in workloads)
     ]
     peers.sort(
         key=lambda name: (
@@ -269,11 +300,11 @@ def _summary(document: dict[str, Any]) -> str:
             -rates.get((name, "uniform-1000"), 0.0),
         )
     )
-    lines = [_line(("calls", *README_WORKLOADS.values()))]
-    lines.append(_line(("---", *["---:"] * len(README_WORKLOADS))))
+    lines = [_line(("calls", *workloads.values()))]
+    lines.append(_line(("---", *["---:"] * len(workloads))))
     for name in peers:
         peer = document["peers"][name]
         title = f"**{peer['title']}**" if peer["is_ours"] else peer["title"]
-        found = [rates.get((name, workload)) for workload in README_WORKLOADS]
+        found = [rates.get((name, workload)) for workload in workloads]
         lines.append(_line((title, *("" if rate is None else _number(rate) for rate in found))))
     return "\n".join(lines)

@@ -17,6 +17,8 @@ from benches.compare import environment, page
 __all__ = ["DroppedError", "contents", "draw", "publish"]
 
 PAGE = "benchmarks.md"
+TABLES = "reference/benchmarks.md"
+"""The tables of all workloads."""
 CHARTS = "benchmarks"
 """The folder of the charts, beside the page."""
 
@@ -53,19 +55,21 @@ def publish(results: Path, drawn: Path, docs: Path) -> None:
     dropped = _dropped(drawn, docs)
     if dropped:
         msg = (
-            f"not published: {docs / PAGE} has what these results lack: {'; '.join(dropped)};"
+            f"not published: {docs / TABLES} has what these results lack: {'; '.join(dropped)};"
             " measure that too, on this machine within a day, or remove it from the page first"
         )
         raise DroppedError(msg)
     (docs / CHARTS).mkdir(parents=True, exist_ok=True)
     for chart in (drawn / CHARTS).glob("*.svg"):
         (docs / CHARTS / chart.name).write_bytes(chart.read_bytes())
-    (docs / PAGE).write_bytes((drawn / PAGE).read_bytes())
+    (docs / TABLES).parent.mkdir(exist_ok=True)
+    for name in (PAGE, TABLES):
+        (docs / name).write_bytes((drawn / name).read_bytes())
     page.fill(docs.parent / "README.md", json.loads(results.read_text()))
 
 
 def contents(text: str) -> dict[str, set[str]]:
-    """Returns the titles of a page's workloads, and of the peers in the table of each."""
+    """Returns the titles of the workloads of the tables, and of the peers in the table of each."""
     found: dict[str, set[str]] = {}
     peers: set[str] | None = None
     for line in text.splitlines():
@@ -80,10 +84,10 @@ def contents(text: str) -> dict[str, set[str]]:
 
 def _dropped(drawn: Path, docs: Path) -> list[str]:
     """Names what the documentation has and the page that was drawn has not."""
-    if not (docs / PAGE).exists():
+    if not (docs / TABLES).exists():
         return []
-    there = contents((docs / PAGE).read_text())
-    new = contents((drawn / PAGE).read_text())
+    there = contents((docs / TABLES).read_text())
+    new = contents((drawn / TABLES).read_text())
     dropped = [f"workload '{title}'" for title in there if title not in new]
     dropped += [
         f"{peer} at '{title}'"

@@ -248,7 +248,7 @@ WORKLOADS: tuple[Workload, ...] = (
     replace(
         _HTTP,
         name="http-stalled-host",
-        title="HTTP GET of ten destinations, one of which never answers, timeout 1 s",
+        title="HTTP GET of ten destinations, one never answers, timeout 1 s",
         service=Service(5, destinations=10),
         timeout=1.0,
         stretch=4.0,

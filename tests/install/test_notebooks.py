@@ -28,6 +28,7 @@ SHOWN = {
     "batch_enrichment": "calls of 20 ms in",
     "model": "|good|",
     "stream": "|kitchen|",
+    "tutorial": "600 rows are complete",
 }
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes `docs/types.md` from the tables of the tests: `python -m tests.types.document`."""
+"""Writes `docs/reference/types.md` from the tables of the tests: `python -m tests.types.document`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.types.paths import Path
 __all__ = ["FILE", "render"]
 
 ROOT = File(__file__).resolve().parents[2]
-FILE = ROOT / "docs" / "types.md"
+FILE = ROOT / "docs" / "reference" / "types.md"
 NEWEST = (4, 3)
 HEAD = """# Types
 

@@ -24,7 +24,9 @@ def page(**tables: list[str]) -> str:
 def folder(path: Path, text: str, charts: tuple[str, ...] = ()) -> Path:
     """Makes a folder with a page and its charts."""
     (path / "benchmarks").mkdir(parents=True)
-    (path / "benchmarks.md").write_text(text)
+    (path / "reference").mkdir()
+    (path / "benchmarks.md").write_text(f"a page of {path.name}")
+    (path / "reference" / "benchmarks.md").write_text(text)
     for chart in charts:
         (path / "benchmarks" / chart).write_text(f"<svg>{path.name}</svg>")
     return path
@@ -50,7 +52,7 @@ def test_a_page_tells_its_workloads_and_their_peers():
 
 
 def test_the_committed_page_is_understood():
-    found = publication.contents((ROOT / "docs/benchmarks.md").read_text())
+    found = publication.contents((ROOT / "docs/reference/benchmarks.md").read_text())
     assert "sparkawait, native function" in found["Calls that return at once, unordered"]
     assert all(peers for peers in found.values())
     assert not any("|" in peer or "*" in peer for peers in found.values() for peer in peers)

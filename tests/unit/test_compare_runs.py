@@ -351,15 +351,17 @@ def test_the_page_tells_how_and_by_whom(tmp_path):
     drawn.touch()
     page.write(tmp_path / "results.json", tmp_path)
     text = (tmp_path / "benchmarks.md").read_text()
-    assert "```\nit\n```\n\n2026-11-21, cpu a fast one." in text
-    assert "- **Daft** (`daft`): it 1.2. capacity: 7" in text
-    assert "- **Pathway** (`pathway`): **absent**: no wheel for this machine" in text
+    assert "Measured on 2026-11-21 on one machine (cpu a fast one)" in text
+    tables = (tmp_path / "reference" / "benchmarks.md").read_text()
+    assert "```\nit\n```\n" in tables
+    assert "- **Daft** (`daft`): it 1.2. capacity: 7" in tables
+    assert "- **Pathway** (`pathway`): **absent**: no wheel for this machine" in tables
     assert [name for name in page.CHARTS if f"benchmarks/{name}.svg" in text] == ["cost"]
 
 
 def test_the_readme_gets_its_figures_between_its_marks(tmp_path):
     document = results(
-        daft=Rounds({0: measured(2_000, 1.0)}), sparkawait_arrow=Rounds({0: measured(1_000, 1.0)})
+        daft=Rounds({0: measured(2_000, 1.0)}), sparkawait_native=Rounds({0: measured(1_000, 1.0)})
     ).document
     readme = tmp_path / "README.md"
     readme.write_text("before\n<!-- benchmarks: begin -->\nold\n<!-- benchmarks: end -->\nafter\n")
@@ -368,7 +370,7 @@ def test_the_readme_gets_its_figures_between_its_marks(tmp_path):
     lines = readme.read_text().splitlines()
     assert lines[:2] == ["before", "<!-- benchmarks: begin -->"]
     assert lines[4:6] == [
-        "| **sparkawait, native function, no Spark** |  | 1 000 |  |  |",
+        "| **sparkawait, native function** |  | 1 000 |  |  |",
         "| Daft |  | 2 000 |  |  |",
     ]
     assert lines[-2:] == ["<!-- benchmarks: end -->", "after"]

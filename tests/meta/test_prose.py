@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The texts of the repository are plain English, as far as rules can tell: see `prose`.
+
+What is not clean yet has a number, which only becomes smaller: lower it when you have mended some.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.meta import prose
+from tests.meta.repository import ROOT, tracked_files
+
+CLEAN = [
+    path
+    for path in tracked_files("*.md")
+    if path.relative_to(ROOT).as_posix() not in {"docs/design.md", "docs/reference/types.md"}
+]
+LEFT = {
+    "docs/design.md docs/reference/types.md": 0,
+    "python/**/*.py": 0,
+    "rust/**/*.rs": 0,
+}
+"""Findings that are there, by the files that have them."""
+
+HOW_TO = sorted(
+    path for name in ("connectors", "cookbook", "guides") for path in (ROOT / "docs" / name).glob("*.md")
+)
+
+
+def rules_in(text: str) -> list[str]:
+    return [rule for _, rule, _, _ in prose.check(prose.page(text))]
+
+
+@pytest.mark.parametrize("rule", prose.RULES, ids=lambda rule: rule.name)
+def test_a_rule_catches_what_it_is_for_and_nothing_that_is_right(rule: prose.Rule):
+    assert rules_in(rule.catches) == [rule.name]
+    assert rules_in(rule.passes) == []
+
+
+def test_a_sentence_has_a_bound():
+    words = ["word"] * prose.LONGEST
+    assert rules_in(" ".join(words) + ".") == []
+    assert rules_in(" ".join([*words, "more"]) + ".") == ["long-sentence"]
+    assert rules_in("A point. ".join([" ".join(words[3:])] * 2)) == []
+
+
+def test_cells_and_points_are_sentences_of_their_own():
+    text = " ".join(["word"] * 30)
+    assert rules_in(f"| {text} | {text} |\n| {text} |") == []
+    assert rules_in(f"* {text}\n* {text}\n\n{text}") == []
+
+
+def test_code_is_not_prose():
+    text = "Of two:\n\n```python\n# such a call is none of which\n```\n\n`such a` [link](such-a.md) <!-- such a -->"
+    assert rules_in(text) == []
+
+
+def test_texts_of_python_are_found_with_their_lines(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(prose, "ROOT", tmp_path)
+    (tmp_path / "a.py").write_text(
+        '"""Says such a\nthing as this is none of yours."""\n\n'
+        'name = "such a"\nraise ValueError(f"the value {name} is none, which is a fault")\n'
+        "# such a comment is none\n"
+    )
+    found = [(it.line, it.rule) for it in prose.findings(tmp_path / "a.py")]
+    assert found == [(2, "is-no-noun"), (1, "such-a"), (5, "is-no-noun")]
+
+
+def test_comments_of_rust_that_are_documentation_are_found(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(prose, "ROOT", tmp_path)
+    (tmp_path / "a.rs").write_text("//! Such a file.\n\n// such a note\n    /// Waits for\n    /// whoever comes.\n")
+    assert [(it.line, it.rule) for it in prose.findings(tmp_path / "a.rs")] == [(5, "archaic")]
+
+
+@pytest.mark.parametrize("path", CLEAN, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_page_is_plain(path: Path):
+    assert [str(it) for it in prose.findings(path)] == []
+
+
+@pytest.mark.parametrize("patterns", LEFT)
+def test_what_is_not_plain_yet_becomes_less(patterns: str):
+    found = [str(it) for path in tracked_files(*patterns.split()) for it in prose.findings(path)]
+    listed = "\n".join(found)
+    assert len(found) <= LEFT[patterns], f"mend what you have added:\n{listed}"
+
+
+@pytest.mark.parametrize("path", HOW_TO, ids=lambda path: path.stem)
+def test_a_page_that_says_how_speaks_to_you(path: Path):
+    text = prose.page(path.read_text(encoding="utf-8"))
+    assert re.search(r"\byou(?:r|rs)?\b", text, re.IGNORECASE), "who does it?"

@@ -30,6 +30,7 @@ ELSEWHERE = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
+    "CODE_OF_CONDUCT.md": "conduct.md",
     "benches/README.md": "benches.md",
 }
 

@@ -26,7 +26,7 @@ def test_the_source_archive_builds_in_a_clean_folder(tmp_path):
     [archive] = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as content:
         names = {name.partition("/")[2] for name in content.getnames()}
-    assert {"LICENSE", "README.md", "Cargo.lock", "python/sparkawait/py.typed"} <= names
+    assert {"LICENSE", "NOTICE", "README.md", "Cargo.lock", "python/sparkawait/py.typed"} <= names
 
     # With the tools of this environment; only crates may be fetched.
     run(

@@ -15,7 +15,7 @@ FILE = ROOT / "docs" / "reference" / "types.md"
 NEWEST = (4, 3)
 HEAD = """# Types
 
-What becomes of a value on each way through sparkawait. A value is what Spark itself would have made
+What happens to a value on each way through sparkawait. A value is what Spark itself would have made
 of it, or it is refused with an error, or it differs as said here, without loss: nothing is rounded,
 cut or moved to another instant in silence. Where Spark's own functions turn a value that does not
 fit into null, it is refused.

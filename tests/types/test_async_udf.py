@@ -45,10 +45,10 @@ PATHS = (
         cells=CELLS,
         rules=(NOT_SENT, UNDECLARED),
         text=(
-            "An argument that comes back as the result. Before Spark 4.1 arguments travel as JSON"
-            " and their types beside it, since pandas would change them; keys of maps are numbers,"
-            " booleans or strings there, and a string that is not UTF-8 has U+FFFD in the place of"
-            " each wrong byte, as in `udf`; since then it fails the row that reads it."
+            "An argument that comes back as the result. A string that is not UTF-8 fails the row"
+            " that reads it. Before Spark 4.1, arguments travel as JSON, since pandas would change"
+            " them: keys of maps are numbers, booleans or strings, and a string that is not UTF-8"
+            " has U+FFFD instead of each wrong byte, as in `udf`."
         ),
     ),
     Path(

@@ -132,7 +132,7 @@ PATHS = (
                 "string",
                 NOT_UTF8.name,
                 "refused",
-                "`to_json` has U+FFFD in the place of each wrong byte",
+                "`to_json` has U+FFFD instead of each wrong byte",
             ),
             Rule(
                 "timestamp|timestamp_ntz",

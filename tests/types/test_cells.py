@@ -78,7 +78,7 @@ PATHS = (
                 "string",
                 "not UTF-8",
                 "refused",
-                "by the row, where it is read; `udf` has U+FFFD in the place of each wrong byte",
+                "by the row, where it is read; `udf` has U+FFFD instead of each wrong byte",
             ),
             Rule(
                 TIMES,

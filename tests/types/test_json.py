@@ -27,7 +27,7 @@ def _any_of(*texts: str) -> str:
 
 
 def _is_raw(ours: object, oracle: object) -> bool:
-    """Whether ours is what the service wrote, where Spark wrote the same value anew."""
+    """Whether ours is what the service wrote, where Spark wrote the same value again."""
     return isinstance(ours, str) and isinstance(oracle, str)
 
 
@@ -42,7 +42,7 @@ RULES = (
         "string",
         _any_of('{"a" : 1}', "[1, 2]", "1.10", "1e2", '{"a":"\\u00e9"}'),
         "differs",
-        "the text as the service wrote it; Spark writes the value anew",
+        "the text as the service wrote it; Spark writes the value again",
         holds=_is_raw,
     ),
     Rule("string", _any_of('"\\ud800"'), "refused", "half a character; Spark makes it `?`"),
@@ -65,7 +65,7 @@ RULES = (
         "Spark takes the day on which it is read",
     ),
     Rule("timestamp", _any_of('"2024-01-31T23:00GMT"'), "refused", "Spark leaves the zone out"),
-    Rule("timestamp", _any_of("9223372036855"), "refused", "out of range; Spark starts anew"),
+    Rule("timestamp", _any_of("9223372036855"), "refused", "out of range; Spark wraps around"),
     Rule(".*", _any_of("1 2"), "refused", "more than one value; Spark leaves the second out"),
 )
 TEXT = """

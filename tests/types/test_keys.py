@@ -96,14 +96,15 @@ MAPS = Rule(
     "map.*",
     ".*",
     "refused",
-    "A map, also inside of an array or a struct, is no key; Spark 3.5 does not group by it either.",
+    "A map, also inside of an array or a struct, cannot be a key; Spark 3.5 does not group by it"
+    " either.",
     versions=lambda version: version >= (4, 0),
 )
 COLLATED = Rule(
     ".*collate.*",
     ".*",
     "refused",
-    "A string with another collation than `utf8_binary` is no key: give a column such as "
+    "A string with another collation than `utf8_binary` cannot be a key: give a column such as "
     "`lower(name) collate utf8_binary`.",
     versions=lambda version: version >= (4, 0),
 )

@@ -78,7 +78,7 @@ def _path(title: str, text: str = "", *rules: Rule) -> Path:
 PATHS = (
     _path(
         "Column in the path of a URL",
-        TEXT + "\nBytes that are no text are percent-encoded like all others.",
+        TEXT + "\nBytes that are not text are percent-encoded like all others.",
         Rule("string", "one dot|two dots", "refused", "it would lead to another place"),
         Rule("string|binary", "empty", "refused", "a part of the path would be missing"),
     ),

@@ -221,9 +221,11 @@ def python(text: str) -> Iterator[tuple[int, str]]:
             found = "".join(map(str, parts))
         else:
             continue
-        if len(found.split()) > 4:  # noqa: PLR2004 - fewer are names and words
+        if len(found.split()) > 4 and re.search("[a-z]{3}", found):  # noqa: PLR2004 - else names
             code = re.sub(r"^( *)>>> .*(?:\n\1(?:\.\.\.|[^\s]).*)*", "", found, flags=re.MULTILINE)
-            code = re.sub(r"^ *\.\. code.*|^( *)```.*?```", "", code, flags=re.MULTILINE | re.DOTALL)
+            code = re.sub(
+                r"^ *\.\. code.*|^( *)```.*?```", "", code, flags=re.MULTILINE | re.DOTALL
+            )
             yield node.lineno, page(code)
 
 

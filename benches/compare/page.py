@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables for the terminal, ``docs/benchmarks.md`` and its data, ``docs/reference/benchmarks.md``."""
+"""Tables for the terminal, ``docs/benchmarks.md``, and its data in ``docs/reference``."""
 
 from __future__ import annotations
 
@@ -50,12 +50,14 @@ _BEGIN, _END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
 _PAGE = """\
 # Benchmarks
 
-Measured on {date} on one machine ({machine}): sparkawait, Flink's own operator, PyFlink, Daft, Ray Data, Pathway,
-and the recipes that people write for PySpark. {rounds} rounds; each number is the median.
+Measured on {date} on one machine ({machine}): sparkawait, Flink's own operator, PyFlink, Daft,
+Ray Data, Pathway, and the recipes that people write for PySpark. {rounds} rounds; each number is
+the median.
 
 {summary}
 
-Rows a second, one task each. `x Flink`, memory, CPU and latencies are in [all figures](reference/benchmarks.md).
+Rows a second, one task each. `x Flink`, memory, CPU and latencies are in [all
+figures](reference/benchmarks.md).
 
 {charts}
 
@@ -66,27 +68,34 @@ Rows a second, one task each. `x Flink`, memory, CPU and latencies are in [all f
 ## How it is measured
 
 - Each run is a process in its own virtual environment. Peers take turns: A B A B.
-- A process first works on a fifth of the rows, which does not count. Time runs from the first row in to the last row out.
+- A process first works on a fifth of the rows, which does not count. Time runs from the first row
+  in to the last row out.
 - All peers make the same calls: the duration of a call depends on the row's id alone.
-- Each peer proves its output: the number of rows, the sums of ids and results, and the order where it is promised.
-- One task each: `local[1]`, parallelism 1, one actor. The HTTP server is another process on the same machine.
+- Each peer proves its output: the number of rows, the sums of ids and results, and the order
+  where it is promised.
+- One task each: `local[1]`, parallelism 1, one actor. The HTTP server is another process on the
+  same machine.
 
-To measure it again, run `make bench-compare`; it takes hours. The commands behind the numbers are with
-[all figures](reference/benchmarks.md).
+To measure it again, run `make bench-compare`; it takes hours. The commands behind the numbers are
+with [all figures](reference/benchmarks.md).
 """
 
 _TABLES = """\
 # Benchmarks: all figures
 
-Measured on {date} on one machine ({machine}), {rounds} rounds. [Benchmarks](../benchmarks.md) sums it up and says how.
+Measured on {date} on one machine ({machine}), {rounds} rounds. [Benchmarks](../benchmarks.md)
+sums it up and says how.
 
 - **rows/s**: the median of the rounds, with the smallest and the largest.
-- **bound**: the share of Little's bound, calls in flight divided by their mean duration. A peer that tells destinations
-  apart may exceed it where one of them hangs.
-- **x Flink**, **x gather**: rows a second divided by those of Flink's Java operator, and of `asyncio.gather` per batch.
-- **CPU**: seconds for a million rows, of the process and all that it started. **memory**: the most that they had together.
-- **p50**, **p99**, **p99.9**: from the start of a call to where the engine has the row. Ours includes the time that an
-  output batch takes to fill, unless the input is paced. Our HTTP function does not tell when a call began.
+- **bound**: the share of Little's bound, calls in flight divided by their mean duration. A peer
+  that tells destinations apart may exceed it where one of them hangs.
+- **x Flink**, **x gather**: rows a second divided by those of Flink's Java operator, and of
+  `asyncio.gather` per batch.
+- **CPU**: seconds for a million rows, of the process and all that it started. **memory**: the
+  most that they had together.
+- **p50**, **p99**, **p99.9**: from the start of a call to where the engine has the row. Ours
+  includes the time that an output batch takes to fill, unless the input is paced. Our HTTP
+  function does not tell when a call began.
 
 ```
 {commands}
@@ -274,7 +283,8 @@ def fill(readme: Path, document: dict[str, Any]) -> None:
     _, end, after = rest.partition(_END)
     if not begin or not end:
         return
-    told = f"Rows a second on {document['machine'].get('cores')} cores, one task, {document['date']}."
+    cores = document["machine"].get("cores")
+    told = f"Rows a second on {cores} cores, one task, {document['date']}."
     text = f"{_summary(document, README_WORKLOADS, README_PEERS)}\n\n{told}"
     text += " More workloads, and how it is measured: [docs/benchmarks.md](docs/benchmarks.md)."
     readme.write_text(f"{before}{begin}\n{text}\n{end}{after}")

@@ -4,8 +4,8 @@
 usage: python -m tests.meta.prose [FILE ..]
 
 Each rule has a text that it catches and one that it lets pass; the tests try both. Rules are about
-what makes a sentence hard: nouns that are denied, relative clauses where a word does, inversions, long
-sentences. A text that is right and breaks a rule can nearly always be said shorter.
+what makes a sentence hard: nouns that are denied, relative clauses where a word does, inversions,
+length. A text that is right and breaks a rule can nearly always be said shorter.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def python(text: str) -> Iterator[tuple[int, str]]:
             found = "".join(map(str, parts))
         else:
             continue
-        if len(found.split()) > 4 and re.search("[a-z]{3}", found):  # noqa: PLR2004 - else names
+        if len(found.split()) > 4 and re.search("[a-z]{3}", found):  # else names
             code = re.sub(r"^( *)>>> .*(?:\n\1(?:\.\.\.|[^\s]).*)*", "", found, flags=re.MULTILINE)
             code = re.sub(
                 r"^ *\.\. code.*|^( *)```.*?```", "", code, flags=re.MULTILINE | re.DOTALL

@@ -56,7 +56,8 @@ def test_cells_and_points_are_sentences_of_their_own():
 
 
 def test_code_is_not_prose():
-    text = "Of two:\n\n```python\n# such a call is none of which\n```\n\n`such a` [link](such-a.md) <!-- such a -->"
+    block = "```python\n# such a call is none of which\n```"
+    text = f"Of two:\n\n{block}\n\n`such a` [link](such-a.md) <!-- such a -->"
     assert rules_in(text) == []
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes `docs/reference/types.md` from the tables of the tests: `python -m tests.types.document`."""
+"""Writes `docs/reference/types.md` from tables of the tests: `python -m tests.types.document`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a path does to values, said once: the tests hold to it, `docs/reference/types.md` is written from it.
+"""What a path does to values, for the tests and for `docs/reference/types.md`.
 
 A path is a way that values take through sparkawait, such as from a column into a URL. What becomes
 of each is compared with an *oracle*, which sparkawait has no part in. They are equal, but where a

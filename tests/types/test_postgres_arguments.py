@@ -156,7 +156,7 @@ PATHS = (
             "`int for float4` says that an int column takes the place of a placeholder of type"
             " `float4`. A string is read by the server, as a literal in a statement would be, for"
             " any type but `bytea`. Any other value is sent as it is, or refused. A type that does"
-            " not go with that of the placeholder ends the task with a `ConfigurationError`; a value"
+            " not fit that of the placeholder ends the task with a `ConfigurationError`; a value"
             " that would be rounded or is out of range fails its row. Use a `timestamp` for"
             " `timestamptz` and a `timestamp_ntz` for `timestamp` only: to convert between them, a"
             " time zone would be needed, and that of the server's session is arbitrary."

@@ -135,6 +135,14 @@ RULES = [
         "It is usual.",
     ),
     Rule(
+        "passive-chain",
+        r"(?:\b(?:is|are|was|were|be|been|being) (?:not |never |only |still |then )?"
+        r"\w+(?:ed|en|nt|ld|ut|de)\b[^.;:|?!]*?){3}",
+        "say who does it",
+        "It is cancelled then and may be tried again, unless it was sent.",
+        "The task cancels it, and may try it again unless it was sent.",
+    ),
+    Rule(
         "to-that",
         r"(?:^|[.:;] )(?:To|Of|By|From) (?:that|this|these|those|it|them)\b",
         "begin with the subject",

@@ -74,8 +74,8 @@ def screens(written: str) -> tuple[str, str]:
 
 def demo() -> None:
     """Draws the demo while it runs and at its end."""
-    from sparkawait.demo.program import run
-    from sparkawait.demo.settings import Settings
+    from sparkawait._flights.program import run
+    from sparkawait._flights.settings import Settings
 
     file = StringIO()
     console = Console(file=file, width=COLUMNS, force_terminal=True, color_system="truecolor")

@@ -14,7 +14,8 @@ need PySpark; `sparkawait.arrow` has the same over record batches and does not.
 #             +--> _worker/       what runs where the calls are made, around `_core`
 #
 #   connectors/                   functions in Rust: http, redis, postgres
-#   testing/  demo/               what users test with, and a program to read
+#   testing/                      what users test with
+#   _flights/                     a program to read, examples/flights; `sparkawait demo`
 
 from __future__ import annotations
 

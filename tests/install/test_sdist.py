@@ -43,7 +43,7 @@ def test_the_source_archive_builds_in_a_clean_folder(tmp_path):
     )
     [wheel] = (tmp_path / "wheels").glob("*.whl")
     with zipfile.ZipFile(wheel) as content:
-        assert "sparkawait/_core.abi3.so" in content.namelist()
+        assert {"sparkawait/_core.abi3.so", "sparkawait/_flights/job.py"} <= {*content.namelist()}
 
 
 @pytest.mark.parametrize("target", ["x86_64-unknown-linux-gnu", "aarch64-apple-darwin"])

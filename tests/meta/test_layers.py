@@ -10,7 +10,8 @@ import pytest
 
 from tests.meta.repository import PACKAGE, ROOT, imported_modules
 
-# `demo` and `doctor` are programs that use the package, as a user's job would.
+# `doctor` is a program that uses the package, as a user's job would; so is examples/flights, which
+# is linked into it as `_flights`.
 PUBLIC_MODULES = {
     "adaptive",
     "batch",
@@ -40,7 +41,7 @@ PUBLIC_MODULES = {
     "watermark",
 }
 
-MAY_IMPORT_PYSPARK = {"spark", "demo", "doctor"}
+MAY_IMPORT_PYSPARK = {"spark", "doctor"}
 
 
 def importers(of: Callable[[str], bool], among: Callable[[str], bool]) -> list[str]:
@@ -66,11 +67,11 @@ def test_the_spark_package_leaves_the_extension_module_alone():
 
 # Which folder of the package must not know which others; a file is named where only one may.
 UNKNOWN_TO = {
-    "_plan": {"spark", "connectors", "testing", "demo", "doctor", "arrow", "_worker"},
-    "_worker": {"spark", "connectors", "testing", "demo", "doctor", "arrow"},
-    "connectors": {"spark", "_worker", "testing", "demo", "doctor", "arrow"},
-    "spark": {"connectors", "testing", "demo", "doctor"},
-    "testing": {"spark", "connectors", "_worker", "demo", "doctor"},
+    "_plan": {"spark", "connectors", "testing", "_flights", "doctor", "arrow", "_worker"},
+    "_worker": {"spark", "connectors", "testing", "_flights", "doctor", "arrow"},
+    "connectors": {"spark", "_worker", "testing", "_flights", "doctor", "arrow"},
+    "spark": {"connectors", "testing", "_flights", "doctor"},
+    "testing": {"spark", "connectors", "_worker", "_flights", "doctor"},
 }
 EXCEPTIONS = {
     ("_plan/plan.py", "sparkawait._worker.results"),  # what a task builds results with
@@ -141,6 +142,13 @@ print(sa.testing.simulated("7ms").name, sa.typing.Row is sa.Row)
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert result.stdout.split() == ["True", "Simulated", "True"]
+
+
+def test_the_demo_is_a_program_of_the_examples_that_comes_with_the_wheel():
+    folder, link = ROOT / "examples" / "flights", PACKAGE / "_flights"
+    assert link.is_symlink()
+    assert link.resolve() == folder
+    assert "python/sparkawait/_flights/*.py" in (ROOT / "pyproject.toml").read_text("utf-8")
 
 
 def test_the_package_carries_its_types():

@@ -35,9 +35,10 @@ def all_lines(path: Path) -> int:
     [
         ("*.rs", code_lines, MAX_RUST_CODE_LINES),
         ("python/*.py", all_lines, MAX_PYTHON_MODULE_LINES),
+        ("examples/*.py", all_lines, MAX_PYTHON_MODULE_LINES),
         ("tests/*.py", all_lines, MAX_TEST_FILE_LINES),
     ],
-    ids=["rust", "python", "tests"],
+    ids=["rust", "python", "examples", "tests"],
 )
 def test_no_file_is_too_long(pattern, count, at_most):
     lengths = {path.relative_to(ROOT).as_posix(): count(path) for path in tracked_files(pattern)}

@@ -9,13 +9,11 @@ from pyarrow import parquet
 from rich.console import Console
 
 import sparkawait as sa
-from sparkawait.demo.data import load
-from sparkawait.demo.program import PYTHON, RECIPE, run_all
-from sparkawait.demo.runner import Runner
-from sparkawait.demo.service import serve
-from sparkawait.demo.settings import Settings
-from sparkawait.demo.stream import Flights, FlightStream
-from sparkawait.demo.verify import compare_files, plain_join
+from sparkawait._flights.data import compare_files, load, plain_join
+from sparkawait._flights.program import PYTHON, RECIPE, Runner, run_all
+from sparkawait._flights.services import serve
+from sparkawait._flights.settings import Settings
+from sparkawait._flights.stream import Flights, FlightStream
 
 pytestmark = pytest.mark.spark
 

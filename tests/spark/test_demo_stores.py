@@ -9,12 +9,10 @@ import io
 import pytest
 from rich.console import Console
 
-from sparkawait.demo.data import load
-from sparkawait.demo.job import enrich
-from sparkawait.demo.program import introduction, open_service, run_all
-from sparkawait.demo.runner import Runner
-from sparkawait.demo.settings import Settings
-from sparkawait.demo.verify import compare_files, plain_join
+from sparkawait._flights.data import compare_files, load, plain_join
+from sparkawait._flights.job import enrich
+from sparkawait._flights.program import Runner, introduction, open_service, run_all
+from sparkawait._flights.settings import Settings
 from tests.support.postgres_server import PASSWORD, PostgresServer
 from tests.support.redis_server import RedisServer
 

@@ -15,14 +15,30 @@ import pytest
 from rich.console import Console
 
 from sparkawait import cli
-from sparkawait.demo import postgres_store
-from sparkawait.demo.data import AIRCRAFT, FLIGHT_ID, WEATHER, Dataset, ddl, load
-from sparkawait.demo.progress import progress
-from sparkawait.demo.report import Run, latency_mean, latency_percentile, littles_bound, table
-from sparkawait.demo.service import mean_of_two, serve
-from sparkawait.demo.settings import STORE_CALLS, Settings
-from sparkawait.demo.stream_report import StreamRun, stream_table
-from sparkawait.demo.verify import Verdict, compare, plain_join
+from sparkawait._flights import services, settings
+from sparkawait._flights.data import (
+    AIRCRAFT,
+    FLIGHT_ID,
+    WEATHER,
+    Dataset,
+    Verdict,
+    compare,
+    ddl,
+    load,
+    plain_join,
+)
+from sparkawait._flights.report import (
+    Run,
+    StreamRun,
+    latency_mean,
+    latency_percentile,
+    littles_bound,
+    progress,
+    stream_table,
+    table,
+)
+from sparkawait._flights.services import mean_of_two, serve
+from sparkawait._flights.settings import STORE_CALLS, Settings
 from sparkawait.testing import LookupServer, log_normal
 from tests.support.servers import free_port
 
@@ -125,7 +141,7 @@ def test_help_lists_the_options():
 
 
 def test_a_missing_package_is_one_sentence(capsys, monkeypatch):
-    monkeypatch.setattr(cli, "find_spec", lambda name: None)
+    monkeypatch.setattr(settings, "find_spec", lambda name: None)
     assert failed(capsys) == (
         "sparkawait demo: error: the package `pyspark` is missing;"
         " run `pip install 'sparkawait[demo]'`\n"
@@ -173,7 +189,7 @@ def test_a_malformed_address_is_one_sentence_that_does_not_quote_it(capsys):
 
 
 def test_a_missing_asyncpg_is_one_sentence(capsys, monkeypatch):
-    monkeypatch.setattr(postgres_store, "find_spec", lambda name: None)
+    monkeypatch.setattr(services, "find_spec", lambda name: None)
     error = failed(capsys, "--postgres", "postgresql://here/db")
     assert error == (
         "sparkawait demo: error: the package `asyncpg` is missing;"

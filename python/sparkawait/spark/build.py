@@ -22,7 +22,7 @@ def fingerprint(package: Path) -> int:
     """
     files = (
         Path(folder, name)
-        for folder, _, names in os.walk(package)
+        for folder, _, names in os.walk(package, followlinks=True)  # the demo is behind one
         for name in names
         if name.endswith(".py")
     )

@@ -1,28 +1,74 @@
 # SPDX-License-Identifier: Apache-2.0
 # PyArrow's stubs leave much of its types open:
 # pyright: reportUnknownArgumentType=false
-"""What is called for every flight: one lookup for the weather, one for the aircraft.
+"""The job: flights in, flights with weather and aircraft out. All that a user has to write.
 
-Natively over HTTP, in Redis or in PostgreSQL, or by a coroutine over HTTP. With `job` it is all
-that a user has to write.
+What is called for every flight is one lookup for the weather and one for the aircraft: natively
+over HTTP, in Redis or in PostgreSQL, or by a coroutine over HTTP.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import aiohttp
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 import sparkawait as sa
-from sparkawait.demo.data import AIRCRAFT, WEATHER
+from sparkawait._flights.data import AIRCRAFT, WEATHER
+from sparkawait._flights.settings import Mode
 from sparkawait.function_context import FunctionContext
-from sparkawait.functions import Row
+from sparkawait.functions import AsyncFunction, Row
 from sparkawait.native_function import NativeFunction
 from sparkawait.secrets import Secret
+from sparkawait.spark import Metrics
 
-__all__ = ["FlightLookup", "http_lookups", "postgres_lookups", "redis_lookups"]
+__all__ = ["FlightLookup", "enrich", "http_lookups", "postgres_lookups", "redis_lookups"]
+
+
+HELD_PER_CALL = 50
+"""In the ordered mode, rows held for each call in flight. A straggler keeps those behind it from
+leaving; with room to hold them, it does not keep further calls from being made."""
+
+
+def enrich(
+    flights: DataFrame,
+    mode: Mode,
+    lookups: Sequence[AsyncFunction | NativeFunction],
+    max_concurrency: int,
+    metrics: Metrics | None = None,
+    *,
+    carry_over: sa.CarryOver | None = None,
+) -> DataFrame:
+    """Returns `flights` with the weather and the aircraft of each.
+
+    Args:
+        flights: The flights.
+        mode: Whether rows leave in the order in which they came.
+        lookups: What is called for every flight, one after the other, in one Python worker.
+        max_concurrency: Calls in flight per task and lookup.
+        metrics: Takes the metrics of all tasks.
+        carry_over: How rows of a stream outlive their micro-batch, if they do.
+    """
+    wait = sa.ordered_wait if mode == "ordered" else sa.unordered_wait
+    for number, lookup in enumerate(lookups):
+        flights = wait(
+            flights,
+            lookup,
+            chain=number > 0,
+            max_concurrency=max_concurrency,
+            capacity=HELD_PER_CALL * max_concurrency if mode == "ordered" else None,
+            timeout="10 min",
+            attempt_timeout="30s",
+            retry=sa.retry.exponential_backoff(5, "50ms", "2s"),
+            metrics=metrics,
+            carry_over=carry_over if number == 0 else None,
+        )
+    return flights
+
 
 _NOT_FOUND = 404
 
@@ -94,7 +140,7 @@ class FlightLookup(sa.AsyncFunction):
         """Connects to nothing: this is the driver."""
         self.url = url
 
-    async def open(self, context: FunctionContext) -> None:  # noqa: ARG002
+    async def open(self, context: FunctionContext) -> None:
         """Makes the session, without a limit of its own: `max_concurrency` is the limit."""
         self.session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
 

@@ -6,35 +6,46 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import monotonic
 
 import pyarrow as pa
+from pyarrow import parquet
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
-from sparkawait.demo.data import AIRCRAFT, WEATHER, Dataset, ddl, load
-from sparkawait.demo.errors import DemoError
-from sparkawait.demo.functions import FlightLookup
-from sparkawait.demo.job import enrich
-from sparkawait.demo.postgres_store import postgres_store
-from sparkawait.demo.recipe import Recipe
-from sparkawait.demo.redis_store import redis_store
-from sparkawait.demo.report import Run, latency_mean, littles_bound, table
-from sparkawait.demo.runner import Runner
-from sparkawait.demo.service import Service, serve
-from sparkawait.demo.session import spark_session
-from sparkawait.demo.settings import (
+from sparkawait._flights.data import (
+    AIRCRAFT,
+    WEATHER,
+    Dataset,
+    compare_files,
+    ddl,
+    load,
+    plain_join,
+)
+from sparkawait._flights.job import FlightLookup, enrich
+from sparkawait._flights.recipe import Recipe
+from sparkawait._flights.report import Run, latency_mean, littles_bound, progress, table
+from sparkawait._flights.services import Service, postgres_store, redis_store, serve
+from sparkawait._flights.settings import (
     FLIGHTS_PER_SECOND,
     TRIGGER_SECONDS,
+    DemoError,
     Function,
     Mode,
     Settings,
 )
-from sparkawait.demo.stream import run_streams
-from sparkawait.demo.verify import compare_files, plain_join
+from sparkawait._flights.stream import run_streams
 from sparkawait.functions import AsyncFunction
 from sparkawait.native_function import NativeFunction
 from sparkawait.secrets import Secret, secret
@@ -43,12 +54,16 @@ from sparkawait.spark import Metrics
 __all__ = [
     "PYTHON",
     "RECIPE",
+    "Job",
+    "Runner",
     "introduction",
     "open_service",
     "run",
     "run_all",
+    "spark_session",
     "stream_introduction",
 ]
+
 
 RECIPE = "recipe"
 """Name of the run that does without sparkawait."""
@@ -220,3 +235,166 @@ def _new_folder(name: str) -> Path:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DemoError(f"`{name}` is not an empty folder; name another one for the output")
     return folder
+
+
+# -- a Spark of the demo's own, which leaves the terminal to the demo
+
+_STDERR = 2
+
+
+@contextmanager
+def spark_session(master: str, log: Path) -> Generator[SparkSession]:
+    """Yields a session that ends with the body.
+
+    Args:
+        master: A local master, such as ``local[4]``.
+        log: File for all that Spark has to say.
+
+    Raises:
+        DemoError: If there is no Java, or Spark does not start.
+    """
+    _check_java()
+    # PySpark warns of pandas 3, of which nothing here makes use.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+    # The JVM keeps the standard error that it is started with.
+    with _stderr_to(log):
+        try:
+            spark = _start(master)
+        except (PySparkRuntimeError, OSError) as error:
+            raise DemoError(f"Spark did not start: {_last_line(log) or error}") from error
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _start(master: str) -> SparkSession:
+    # Workers must run the Python of the demo, not the `python3` that is first on PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return (
+        SparkSession.builder.master(master)
+        .appName("sparkawait demo")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home) / "bin" / "java" if home else "java"
+    if shutil.which(java) is None:
+        where = f"JAVA_HOME, `{home}`, has none" if home else "none is on PATH"
+        raise DemoError(f"Spark needs Java 17 or later, and {where}; install one or set JAVA_HOME")
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Generator[None]:
+    sys.stderr.flush()
+    kept = os.dup(_STDERR)
+    with path.open("ab") as file:
+        os.dup2(file.fileno(), _STDERR)
+    try:
+        yield
+    finally:
+        os.dup2(kept, _STDERR)
+        os.close(kept)
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+# -- one run: flights from Parquet, through a job, to Parquet, with the clock on
+
+_WARM_UP_ROWS = 100
+"""For each task."""
+
+Job = Callable[[DataFrame], DataFrame]
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs jobs one after another.
+
+    Attributes:
+        spark: A classic session.
+        service: What the jobs ask.
+        console: Where progress is shown.
+        tasks: Partitions of a run.
+        work: Folder for the flights.
+        output: Folder for what comes out, in a folder of the name of the run.
+    """
+
+    spark: SparkSession
+    service: Service
+    console: Console
+    tasks: int
+    work: Path
+    output: Path
+
+    def warm_up(self, dataset: Dataset, job: Job) -> None:
+        """Runs `job` over a few flights, so that no run has to wait for Spark's workers to start.
+
+        Args:
+            dataset: Where the flights come from.
+            job: Adds the columns; it should not be counting.
+        """
+        flights = self._flights("warm-up", dataset.first(self.tasks * _WARM_UP_ROWS))
+        job(flights).write.format("noop").mode("overwrite").save()
+
+    def run(self, name: str, dataset: Dataset, job: Job, metrics: Metrics | None = None) -> Run:
+        """Runs `job` over the flights of `dataset`.
+
+        Args:
+            name: Name of the run.
+            dataset: Its flights are the input.
+            job: Adds the columns.
+            metrics: Where the job collects its metrics, if it does.
+        """
+        enriched = job(self._flights(name, dataset))
+        rows, before, start = dataset.flights.num_rows, self.service.stats(), monotonic()
+        with progress(self.console, name, rows, lambda: self._rows_since(before)):
+            enriched.write.parquet(str(self.output / name))
+        seconds = monotonic() - start
+        self.console.print(f"{name}: {rows:,} rows in {seconds:,.1f} s")
+        collected = {} if metrics is None else metrics.snapshot()
+        return Run(
+            name=name,
+            rows=rows,
+            seconds=seconds,
+            calls=self._since(before, "requests"),
+            errors=self._since(before, "errors"),
+            retries=collected.get("retries"),
+            latencies=collected.get("call_latency", []),
+        )
+
+    def _rows_since(self, before: dict[str, int] | None) -> int | None:
+        """Estimates how many flights are done; a few have one lookup only, or none."""
+        answered = self._since(before, "hits", "misses")
+        return None if answered is None else answered // 2
+
+    def _since(self, before: dict[str, int] | None, *counters: str) -> int | None:
+        """Returns how much `counters` of the service have grown, if it has any."""
+        now = None if before is None else self.service.stats()
+        if before is None or now is None:
+            return None
+        return sum(now[name] - before[name] for name in counters)
+
+    def _flights(self, name: str, dataset: Dataset) -> DataFrame:
+        """Returns the flights in as many partitions as there are tasks, in their order."""
+        folder = self.work / name
+        folder.mkdir()
+        parts: list[DataFrame] = []
+        rows = dataset.flights.num_rows
+        for task in range(self.tasks):
+            first, end = (rows * number // self.tasks for number in (task, task + 1))
+            file = folder / f"{task:05}.parquet"
+            parquet.write_table(  # pyright: ignore[reportUnknownMemberType]
+                dataset.flights.slice(first, end - first), file
+            )
+            parts.append(self.spark.read.parquet(str(file)))
+        return reduce(DataFrame.union, parts)

@@ -19,13 +19,11 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from rich.console import Console
 
 import sparkawait as sa
-from sparkawait.demo.data import Dataset
-from sparkawait.demo.errors import DemoError
-from sparkawait.demo.job import enrich
-from sparkawait.demo.progress import progress
-from sparkawait.demo.service import Service
-from sparkawait.demo.settings import FLIGHTS_PER_SECOND, TRIGGER_SECONDS, Settings
-from sparkawait.demo.stream_report import StreamRun, stream_table
+from sparkawait._flights.data import Dataset
+from sparkawait._flights.job import enrich
+from sparkawait._flights.report import StreamRun, progress, stream_table
+from sparkawait._flights.services import Service
+from sparkawait._flights.settings import FLIGHTS_PER_SECOND, TRIGGER_SECONDS, DemoError, Settings
 from sparkawait.native_function import NativeFunction
 
 __all__ = ["FlightStream", "Flights", "run_streams"]

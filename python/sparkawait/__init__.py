@@ -14,6 +14,7 @@ need PySpark; `sparkawait.arrow` has the same over record batches and does not.
 #             +--> _worker/       what runs where the calls are made, around `_core`
 #
 #   connectors/                   functions in Rust: http, redis, postgres
+#   _doctor/  _probe              what `sparkawait doctor` looks at
 #   testing/                      what users test with
 #   _flights/                     a program to read, examples/flights; `sparkawait demo`
 
@@ -31,6 +32,7 @@ if sys.platform == "win32":
 from sparkawait._worker import address_space  # noqa: F401  # pyright: ignore[reportUnusedImport]  # isort: skip
 from sparkawait import arrow, retry, typing
 from sparkawait._core import VERSION, Row
+from sparkawait._doctor.report import show_versions
 from sparkawait.adaptive import Adaptive
 from sparkawait.batch import Batch
 from sparkawait.cache import Cache
@@ -39,7 +41,6 @@ from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
 from sparkawait.circuit_breaker import CircuitBreaker
 from sparkawait.connectors import http, postgres, redis
-from sparkawait.doctor.versions import show_versions
 from sparkawait.exceptions import (
     AsyncFunctionError,
     AsyncIOError,

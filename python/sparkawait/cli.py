@@ -11,9 +11,10 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
+from sparkawait._doctor import program as doctor
+
 # The folder examples/flights, which is linked into the package and so comes with the wheel.
 from sparkawait._flights import settings as demo
-from sparkawait.doctor import settings as doctor
 
 __all__ = ["main", "parse"]
 

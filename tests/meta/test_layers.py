@@ -10,38 +10,9 @@ import pytest
 
 from tests.meta.repository import PACKAGE, ROOT, imported_modules
 
-# `doctor` is a program that uses the package, as a user's job would; so is examples/flights, which
+# `_doctor` is a program that uses the package, as a user's job would; so is examples/flights, which
 # is linked into it as `_flights`.
-PUBLIC_MODULES = {
-    "adaptive",
-    "batch",
-    "cache",
-    "capture",
-    "carry_over",
-    "channels",
-    "circuit_breaker",
-    "cli",
-    "columns",
-    "durations",
-    "exceptions",
-    "function_context",
-    "function_with_options",
-    "functions",
-    "hedge",
-    "native_function",
-    "output_batches",
-    "rate_limit",
-    "retry",
-    "retry_budget",
-    "secrets",
-    "sizes",
-    "types",
-    "typing",
-    "wait_options",
-    "watermark",
-}
-
-MAY_IMPORT_PYSPARK = {"spark", "doctor"}
+MAY_IMPORT_PYSPARK = {"spark", "_doctor"}
 
 
 def importers(of: Callable[[str], bool], among: Callable[[str], bool]) -> list[str]:
@@ -67,11 +38,11 @@ def test_the_spark_package_leaves_the_extension_module_alone():
 
 # Which folder of the package must not know which others; a file is named where only one may.
 UNKNOWN_TO = {
-    "_plan": {"spark", "connectors", "testing", "_flights", "doctor", "arrow", "_worker"},
-    "_worker": {"spark", "connectors", "testing", "_flights", "doctor", "arrow"},
-    "connectors": {"spark", "_worker", "testing", "_flights", "doctor", "arrow"},
-    "spark": {"connectors", "testing", "_flights", "doctor"},
-    "testing": {"spark", "connectors", "_worker", "_flights", "doctor"},
+    "_plan": {"spark", "connectors", "testing", "_flights", "_doctor", "arrow", "_worker"},
+    "_worker": {"spark", "connectors", "testing", "_flights", "_doctor", "arrow"},
+    "connectors": {"spark", "_worker", "testing", "_flights", "_doctor", "arrow"},
+    "spark": {"connectors", "testing", "_flights", "_doctor"},
+    "testing": {"spark", "connectors", "_worker", "_flights", "_doctor"},
 }
 EXCEPTIONS = {
     ("_plan/plan.py", "sparkawait._worker.results"),  # what a task builds results with
@@ -96,9 +67,10 @@ def test_a_folder_knows_only_what_lies_below_it(folder):
 
 
 def test_public_nouns_stand_alone_at_the_top():
-    """What is at the top is public: exported, or named by the documentation of what is."""
-    top = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
-    assert top == PUBLIC_MODULES
+    """What is at the top without an underscore is exported, or named by the types of what is."""
+    top = {path.stem for path in PACKAGE.glob("[!_]*.py")} - {"cli"}
+    faces = [*imported_modules(PACKAGE / "__init__.py"), *imported_modules(PACKAGE / "typing.py")]
+    assert top == {name.split(".")[1] for name in faces if is_of("sparkawait")(name)} & top
 
 
 def test_the_package_does_not_import_tests():

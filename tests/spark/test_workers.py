@@ -16,10 +16,10 @@ from pyspark import cloudpickle
 
 import sparkawait as sa
 from sparkawait.exceptions import ErrorKind
-from sparkawait.spark import shipment, workers
+from sparkawait.spark import shipment, shipping
 from sparkawait.spark.build import fingerprint
-from sparkawait.spark.drivers_python import run_drivers_python
 from sparkawait.spark.shipment import Shipment
+from sparkawait.spark.shipping import run_drivers_python
 
 pytestmark = pytest.mark.spark
 
@@ -291,7 +291,7 @@ def test_another_python_with_sparkawait_is_as_good(spark, python, monkeypatch):
 def test_a_missing_package_is_named_with_the_way_out(spark, monkeypatch):
     numbers = spark.range(1)
     monkeypatch.setitem(sys.modules, "pandas", None)
-    workers.require_packages.cache_clear()
+    shipping.require_packages.cache_clear()
 
     for call in (lambda: sa.ordered_wait(numbers, double), lambda: sa.async_udf(double)):
         with pytest.raises(sa.ConfigurationError) as raised:

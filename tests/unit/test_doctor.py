@@ -11,13 +11,17 @@ import threading
 import pytest
 
 import sparkawait as sa
-from sparkawait import cli
-from sparkawait.doctor import probe
-from sparkawait.doctor.java import look_for_java
-from sparkawait.doctor.paths import try_alone
-from sparkawait.doctor.processes import add_process, compare_packages
-from sparkawait.doctor.report import Report, Status, one_line
-from sparkawait.doctor.settings import DoctorSettings
+from sparkawait import _probe, cli
+from sparkawait._doctor import program
+from sparkawait._doctor.program import DoctorSettings, try_alone
+from sparkawait._doctor.report import (
+    Report,
+    Status,
+    add_process,
+    compare_packages,
+    look_for_java,
+    one_line,
+)
 
 
 @pytest.fixture
@@ -126,7 +130,7 @@ def test_another_pyarrow_is_a_warning(report, told):
 
 def test_this_process_is_well(report, monkeypatch):
     monkeypatch.setenv("SPARK_PASSWORD", "s3cret")
-    told = json.loads(probe.look_as_json(""))
+    told = json.loads(_probe.look_as_json(""))
     add_process(report, "driver", told)
 
     assert report.is_well
@@ -137,7 +141,7 @@ def test_this_process_is_well(report, monkeypatch):
 def test_the_probe_needs_the_standard_library_only():
     program = "import runpy, sys; runpy.run_path(sys.argv[1])['look']()"
     result = subprocess.run(
-        [sys.executable, "-S", "-c", program, probe.__file__],
+        [sys.executable, "-S", "-c", program, _probe.__file__],
         env={"PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,
@@ -149,12 +153,12 @@ def test_the_probe_needs_the_standard_library_only():
 def test_show_versions_prints_what_a_bug_report_needs(monkeypatch, capsys, java):
     java(says("17.0.11"))
     known = {"pyspark": "4.3.0", "pyarrow": "26.0.1"}
-    monkeypatch.setattr(probe, "version", known.get)
+    monkeypatch.setattr(_probe, "version", known.get)
 
     assert sa.show_versions() is None
 
     told = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
-    assert told.keys() == {"sparkawait", "Python", "platform", "Java", *probe.PACKAGES}
+    assert told.keys() == {"sparkawait", "Python", "platform", "Java", *_probe.PACKAGES}
     assert told["sparkawait"] == sa.__version__
     assert told["Java"] == "17.0.11, of JAVA_HOME"
     assert {name: it for name, it in told.items() if name in known} == known
@@ -292,12 +296,11 @@ def test_a_missing_java_is_found(report, monkeypatch, home):
 
 
 def test_what_spark_does_not_answer_in_time_is_given_up():
-    session = pytest.importorskip("sparkawait.doctor.session", exc_type=ImportError)
     forever = threading.Event()
 
     with pytest.raises(TimeoutError, match="are there executors with free cores"):
-        session.patient(0.01, forever.wait)
+        program.patient(0.01, forever.wait)
     forever.set()
-    assert session.patient(10, lambda: 5) == 5
+    assert program.patient(10, lambda: 5) == 5
     with pytest.raises(LookupError):
-        session.patient(10, lambda: {}["nothing"])
+        program.patient(10, lambda: {}["nothing"])

@@ -17,6 +17,8 @@ from __future__ import annotations
 import builtins
 import pickle
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -26,10 +28,11 @@ from pyspark import cloudpickle
 from pyspark.sql.pandas.utils import require_minimum_pyarrow_version
 
 import sparkawait
+from sparkawait import _probe
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.build import fingerprint
 
-__all__ = ["Shipment", "by_value", "folder_name", "unpack"]
+__all__ = ["Shipment", "by_value", "folder_name", "probe_by_value", "unpack"]
 
 BUILD = fingerprint(Path(sparkawait.__file__).parent)
 """Of the running sparkawait, as it was when it was loaded; the build and the version come first."""
@@ -149,6 +152,18 @@ def by_value(function: FunctionType) -> FunctionType:
     copy = FunctionType(function.__code__, {"__builtins__": builtins}, function.__name__)
     copy.__module__ = "__main__"
     return copy
+
+
+@contextmanager
+def probe_by_value() -> Generator[None]:
+    """Has the functions of `sparkawait._probe` travel with their code while the body runs."""
+    # Only what is registered travels with its code, and executors may have no sparkawait.
+    pickler: Any = cloudpickle
+    pickler.register_pickle_by_value(_probe)
+    try:
+        yield
+    finally:
+        pickler.unregister_pickle_by_value(_probe)
 
 
 _OPENER = by_value(_open)

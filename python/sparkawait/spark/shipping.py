@@ -17,25 +17,30 @@ import functools
 import hashlib
 import json
 import os
+import shutil
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
+
 import sparkawait
+from sparkawait import _probe
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.spark.drivers_python import run_drivers_python
 from sparkawait.spark.metrics import is_connect
-from sparkawait.spark.shipment import by_value, folder_name
+from sparkawait.spark.shipment import folder_name, probe_by_value
 from sparkawait.spark.wheel import Platform, Wheel
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["is_shipped", "ship"]
+__all__ = ["check_workers", "is_shipped", "require_packages", "run_drivers_python", "ship"]
+
 
 _shipped: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 """The digest of what was sent, by the context of a classic session, or by a session of Connect."""
@@ -147,7 +152,9 @@ def _platform_of_executors(spark: SparkSession) -> Platform:
     loaded once.
     """
     run_drivers_python(spark)
-    [row] = spark.range(1, numPartitions=1).mapInArrow(by_value(_describe), "told string").collect()
+    with probe_by_value():
+        one = spark.range(1, numPartitions=1)
+        [row] = one.mapInArrow(_probe.batches_of_what_runs, "told string").collect()
     told = json.loads(row["told"])
     return Platform(
         told["system"],
@@ -158,35 +165,120 @@ def _platform_of_executors(spark: SparkSession) -> Platform:
     )
 
 
-def _describe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Describes what this Python runs on; pickled by value, so it imports what it needs."""
-    import json
-    import os
-    import platform
-    import sys
+# -- what Spark's Arrow functions and the Python of Spark's workers must have, asked on the driver
 
-    import pyarrow as pa
+_PROGRAM = "import sys; print('%d.%d' % sys.version_info[:2]); import sparkawait"
+_PATIENCE_SECONDS = 60
+_MAY_BRING_PACKAGES = (
+    "spark.submit.pyFiles",
+    "spark.files",
+    "spark.archives",
+    "spark.executorEnv.PYTHONPATH",
+)
 
-    system = platform.system()
-    library, version = "", "0.0"
-    if system == "Darwin":
-        version = platform.mac_ver()[0]
-    else:
-        try:
-            name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
-            library = "glibc" if name == "glibc" else ""
-        except (ValueError, OSError):
-            # Not glibc; musl does not tell its version, and 1.2 is what all supported images have.
-            library, version = "musl", "1.2"
-    numbers = [*(int(part) for part in version.split(".") if part.isdigit()), 0, 0]
-    told = json.dumps(
-        {
-            "system": system,
-            "machine": platform.machine(),
-            "library": library,
-            "version": numbers[:2],
-            "python": list(sys.version_info[:2]),
-        }
-    )
-    for _ in batches:
-        yield pa.RecordBatch.from_pydict({"told": [told]})
+
+@functools.cache
+def require_packages() -> None:
+    """Checks that the driver has what Spark's Arrow functions need.
+
+    Raises:
+        ConfigurationError: If pandas or pyarrow is missing or too old for this PySpark.
+    """
+    try:
+        with warnings.catch_warnings():  # Spark warns of new versions again, when it uses them
+            warnings.simplefilter("ignore")
+            require_minimum_pandas_version()
+            require_minimum_pyarrow_version()
+    except ImportError as error:
+        msg = (
+            f"Spark's Arrow functions lack a package: {error};"
+            " run `pip install 'sparkawait[spark]'`, on the executors too"
+        )
+        raise ConfigurationError(msg, ErrorKind.MODULE_MISSING) from error
+
+
+def check_workers(df: DataFrame) -> None:
+    """Checks that the workers' Python has sparkawait, where it is a Python of this machine.
+
+    That is so for a local master. Elsewhere tasks say so themselves.
+
+    Raises:
+        ConfigurationError: If it has another version than the driver's Python, or no sparkawait.
+    """
+    if is_connect(df):
+        return
+    context: Any = df.sparkSession.sparkContext
+    if not context.master.startswith("local"):
+        return
+    python = shutil.which(str(context.pythonExec))
+    is_own = python is not None and os.path.abspath(python) == os.path.abspath(sys.executable)  # noqa: PTH100 - a link of a virtual environment is not its target
+    if python is None or is_own or context._python_includes:  # noqa: SLF001
+        return
+    # The session has those of the context, whose `getConf` copies all, in 600 messages to the JVM.
+    if any(df.sparkSession.conf.get(name, None) for name in _MAY_BRING_PACKAGES):
+        return
+    problem = _problem_of(python, needs_package=not is_shipped(df.sparkSession))
+    if problem is not None:
+        msg = (
+            f"Spark's Python workers would run {python}, {problem}; the driver runs"
+            f" {sys.executable}. Set PYSPARK_PYTHON (spark.pyspark.python for spark-submit) to it"
+            ' before the session starts: os.environ["PYSPARK_PYTHON"] = sys.executable; or send'
+            " sparkawait along with sparkawait.ship(spark)"
+        )
+        raise ConfigurationError(msg, ErrorKind.WORKERS_UNFIT)
+
+
+@functools.cache
+def _problem_of(python: str, *, needs_package: bool) -> str | None:
+    """Asks a Python, once."""
+    try:
+        answer = subprocess.run(  # noqa: S603 - what Spark will run
+            [python, "-c", _PROGRAM],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_PATIENCE_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    version = answer.stdout.strip()
+    if version and version != own:
+        return f"which is Python {version} and not {own}"
+    if answer.returncode and needs_package:
+        last = (answer.stderr.strip().splitlines() or ["it failed"])[-1]
+        return f"which cannot import sparkawait ({last})"
+    return None
+
+
+# Which Python runs the workers of a session on the driver's machine, where nobody has chosen one.
+#
+# To be used on the driver, from any thread.
+
+
+_UNCHOSEN = "python3"
+"""What workers run where nobody said what they should: the first on PATH, with any packages."""
+_CHOICE = "PYSPARK_PYTHON"
+_CHOICE_OF_SUBMIT = "spark.pyspark.python"
+_CHOICE_OF_CONNECT = "spark.sql.execution.pyspark.python"
+_SERVER_OF_THIS_PROCESS = "SPARK_LOCAL_REMOTE"
+"""Set by PySpark when it has started a server of Spark Connect itself."""
+
+
+def run_drivers_python(spark: SparkSession | None) -> None:
+    """Has workers on this machine run the Python of the driver, where nobody chose theirs.
+
+    So a program runs in an environment that was not activated, as those of notebooks and editors.
+    Otherwise Spark takes the first `python3` on PATH, which has other packages.
+    """
+    if spark is None or not sys.executable or _CHOICE in os.environ:
+        return
+    if is_connect(spark):
+        # Asked last: it takes a call to the server.
+        if _SERVER_OF_THIS_PROCESS in os.environ and not spark.conf.get(_CHOICE_OF_CONNECT, None):
+            spark.conf.set(_CHOICE_OF_CONNECT, sys.executable)
+        return
+    context: Any = spark.sparkContext
+    is_chosen = context.pythonExec != _UNCHOSEN or spark.conf.get(_CHOICE_OF_SUBMIT, None)
+    if context.master.startswith("local") and not is_chosen:
+        context.pythonExec = sys.executable

@@ -29,12 +29,12 @@ from sparkawait.functions import AsyncFunction, AsyncFunctionLike, check_async
 from sparkawait.native_function import NativeFunction
 from sparkawait.output_batches import OutputBatches
 from sparkawait.spark.columns import Arguments, ColumnPlan, ColumnTask, dropping_misses
-from sparkawait.spark.drivers_python import run_drivers_python
 from sparkawait.spark.hidden_arguments import HiddenArguments
 from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.placement import placed
 from sparkawait.spark.returned import casts, conform, result_fields
 from sparkawait.spark.schemas import bare
+from sparkawait.spark.shipping import require_packages, run_drivers_python
 from sparkawait.spark.texts import OPTIONS as TEXT_OPTIONS
 from sparkawait.spark.texts import PROBE
 from sparkawait.spark.udf_options import (
@@ -45,7 +45,6 @@ from sparkawait.spark.udf_options import (
     returned_type,
 )
 from sparkawait.spark.values_function import ValuesFunction, with_fallback
-from sparkawait.spark.workers import require_packages
 from sparkawait.types import ReturnsLike
 from sparkawait.wait_options import COLUMN_OPTIONS, ColumnArguments, WaitOptions
 

@@ -24,7 +24,6 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.spark.carry import CarryPlan, check_carry_over, check_same
 from sparkawait.spark.chains import Step, remember, step_of
-from sparkawait.spark.drivers_python import run_drivers_python
 from sparkawait.spark.hidden_columns import HiddenColumns
 from sparkawait.spark.keys import check_keys
 from sparkawait.spark.metrics import Metrics, accumulator_of
@@ -36,10 +35,10 @@ from sparkawait.spark.schemas import (
     times_of,
     to_arrow,
 )
+from sparkawait.spark.shipping import check_workers, require_packages, run_drivers_python
 from sparkawait.spark.stateful import check_only
 from sparkawait.spark.units import check_columns
 from sparkawait.spark.vehicle import check_vehicle
-from sparkawait.spark.workers import check_workers, require_packages
 from sparkawait.wait_options import OPTIONS, WaitArguments, WaitOptions
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looks at the Python process that it runs in: the driver's, or a worker's that has no sparkawait.
 
-It is pickled with its code, so it uses the standard library only, and returns what JSON has.
+It is pickled with its code, so it uses the standard library only, and returns what JSON has. `ship`
+asks an executor what it `runs_on`, the doctor asks for all.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ import sys
 import tempfile
 import threading
 import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+__all__ = []
+
 
 PACKAGES = ("pyspark", "pyspark-client", "pyarrow", "pandas", "numpy", "grpcio", "uvloop")
 VARIABLES = ("SPARK", "PYSPARK", "PYTHON", "JAVA", "ARROW", "MALLOC", "LD_", "VIRTUAL_ENV", "CONDA")
 PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
-LIMITS = (
-    "/sys/fs/cgroup/memory.max",
-    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-)
+LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 PATIENCE_SECONDS = 10.0
 NO_LIMIT_MB = 1 << 40  # what the first version of control groups says where there is none
 
@@ -60,25 +63,49 @@ def look_as_json(shipped: str) -> str:
     return json.dumps(look(shipped), sort_keys=True)
 
 
-def _attempt(action: object) -> str | None:
+def _attempt(action: Callable[[], None]) -> str | None:
     """Returns what is wrong, or nothing."""
     try:
-        action()  # type: ignore[operator]
+        action()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
         return f"{type(error).__name__}: {error}"
     return None
 
 
+def runs_on() -> dict[str, Any]:
+    """Returns the system, the processor, the C library or nothing, its version, and Python's."""
+    name = platform.system()
+    library, version = "", platform.mac_ver()[0] if name == "Darwin" else "0.0"
+    if name == "Linux":
+        try:
+            library, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+        except (ValueError, OSError):
+            # musl does not tell its version, and 1.2 is what all supported images have.
+            library, version = "musl", "1.2"
+    numbers = [*(int(part) for part in version.split(".") if part.isdigit()), 0, 0]
+    return {
+        "system": name,
+        "machine": platform.machine(),
+        "library": library,
+        "version": numbers[:2],
+        "python": list(sys.version_info[:2]),
+    }
+
+
 def system() -> str:
     """Returns the system, the processor, and the C library or the release."""
-    library = ""
-    if platform.system() == "Linux":
-        try:
-            library = os.confstr("CS_GNU_LIBC_VERSION") or ""
-        except (ValueError, OSError):
-            library = "musl"
-    release = platform.mac_ver()[0] if platform.system() == "Darwin" else library
-    return f"{platform.system()} {platform.machine()} {release}".rstrip()
+    told = runs_on()
+    version = ".".join(map(str, told["version"]))
+    release = {"musl": "musl", "": version}.get(told["library"], f"{told['library']} {version}")
+    return f"{told['system']} {told['machine']} {release}"
+
+
+def batches_of_what_runs(batches: Iterator[Any]) -> Iterator[Any]:
+    """Yields what `runs_on` tells for each batch, as a function of ``mapInArrow``."""
+    import pyarrow as pa
+
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"told": [json.dumps(runs_on())]})
 
 
 def _sparkawait(shipped: str) -> dict[str, str]:
@@ -158,9 +185,8 @@ def _fork() -> None:
     if sys.platform != "linux":
         return  # forking beside threads of the system's libraries is not safe elsewhere
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # of threads, which the child has none of
+        # Of threads, which the child has none of.
+        warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
         if child == 0:
             os._exit(0)

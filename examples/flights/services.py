@@ -142,10 +142,9 @@ def _open(url: str) -> Any:
     return urlopen(url, timeout=_CONNECT_SECONDS)  # noqa: S310 - the user names the address
 
 
-# The tables of the demo in a Redis server: JSON documents under a prefix of their own.
+# -- the tables of the demo in a Redis server: JSON documents under a prefix of their own.
 #
 # They are removed when the demo ends, and expire after a day if it does not get that far.
-
 
 _EXPIRES_SECONDS = "86400"
 _CALLS = 10_000
@@ -187,11 +186,10 @@ def _send(url: Secret, rows: pa.RecordBatch, *command: str) -> None:
         raise DemoError(f"the tables cannot be written to Redis: {error}") from error
 
 
-# The tables of the demo in a PostgreSQL database, in a schema of their own.
+# -- the tables of the demo in a PostgreSQL database, in a schema of their own.
 #
 # The schema is dropped when the demo ends. A demo that is killed leaves it:
 # ``sparkawait_demo_..``.
-
 
 _SQL_TYPES = {pa.float64(): "double precision", pa.int64(): "bigint", pa.string(): "text"}
 _KEYS = {"weather": ("origin", "time_hour"), "aircraft": ("tailnum",)}

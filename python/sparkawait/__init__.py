@@ -59,8 +59,7 @@ from sparkawait.hedge import Hedge
 from sparkawait.native_function import NativeFunction
 from sparkawait.output_batches import OutputBatches
 from sparkawait.rate_limit import RateLimit
-from sparkawait.retry import RetryAfter
-from sparkawait.retry_budget import RetryBudget
+from sparkawait.retry import RetryAfter, RetryBudget
 from sparkawait.secrets import secret
 from sparkawait.wait_options import WaitOptions
 from sparkawait.watermark import WatermarkStrategy

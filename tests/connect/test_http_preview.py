@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait.connectors.json_paths import _walk
+from sparkawait.connectors.http_preview import _walk
 from tests.support.scripted_server import ScriptedServer
 
 CLIENT = sa.http.Client(proxy=False)

@@ -9,8 +9,8 @@ import pytest
 
 import sparkawait as sa
 from sparkawait.connectors.http_options import HTTP_OPTIONS, HttpOptions
-from sparkawait.connectors.postgres_options import POSTGRES_OPTIONS, PostgresOptions
-from sparkawait.connectors.redis_options import REDIS_OPTIONS, RedisOptions
+from sparkawait.connectors.postgres import POSTGRES_OPTIONS, PostgresOptions
+from sparkawait.connectors.redis_function import REDIS_OPTIONS, RedisOptions
 from sparkawait.wait_options import (
     COLUMN_OPTIONS,
     OPTIONS,

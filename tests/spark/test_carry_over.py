@@ -24,8 +24,7 @@ import sparkawait as sa
 from sparkawait._worker.step import StepEnd
 from sparkawait.exceptions import ConfigurationError
 from sparkawait.spark import carry
-from sparkawait.spark.shards import shard_keys
-from sparkawait.spark.step import Step
+from sparkawait.spark.step import Step, shard_keys
 from tests.spark.calls import Once
 from tests.spark.carried import SLOW, STORE, lookup, of_each_emit, of_each_vehicle
 from tests.support.sql_conf import sql_conf

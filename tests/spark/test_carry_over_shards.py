@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 import sparkawait as sa
 from sparkawait.exceptions import ConfigurationError
 from sparkawait.spark import carry
-from sparkawait.spark.shards import Shards
+from sparkawait.spark.step import Shards
 from tests.spark.carried import lookup, of_each_vehicle
 from tests.support.sql_conf import sql_conf
 

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 import sparkawait as sa
 from sparkawait.exceptions import ConfigurationError
 from sparkawait.spark import vehicle
-from sparkawait.spark.state_processor import StateProcessor
+from sparkawait.spark.vehicle import StateProcessor
 from tests.spark.carried import OFTEN, ROCKS, SLOW, STORE, lookup, of_each_vehicle, with_several
 from tests.support.sql_conf import sql_conf
 

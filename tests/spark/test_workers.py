@@ -17,8 +17,7 @@ from pyspark import cloudpickle
 import sparkawait as sa
 from sparkawait.exceptions import ErrorKind
 from sparkawait.spark import shipment, shipping
-from sparkawait.spark.build import fingerprint
-from sparkawait.spark.shipment import Shipment
+from sparkawait.spark.shipment import Shipment, fingerprint
 from sparkawait.spark.shipping import run_drivers_python
 
 pytestmark = pytest.mark.spark

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import sparkawait as sa
-from sparkawait.spark.type_texts import parse_type_text
+from sparkawait.spark.before_4_1 import parse_type_text
 from tests.types.workers import VERSION, classic_udf
 
 NAMES = ["a.b", "a b", "a:b", "👩‍🚀", "a,b", "a<b", "a>b", "`", "b:int", "int", "1", "ä", "struct<"]

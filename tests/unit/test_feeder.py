@@ -8,7 +8,7 @@ import pytest
 
 from sparkawait import ConfigurationError, ErrorKind
 from sparkawait._worker.feeder import Feeder
-from sparkawait.arrow.source import Source
+from sparkawait.arrow.batches import Source
 
 
 class FakeTask:

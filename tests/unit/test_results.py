@@ -19,8 +19,8 @@ import pytest
 
 from sparkawait import ErrorKind, ResultError
 from sparkawait._plan.ddl import parse_schema
+from sparkawait._worker.conversion import rows_of
 from sparkawait._worker.results import ResultBuilder
-from sparkawait._worker.shapes import rows_of
 
 
 class Point(NamedTuple):

@@ -15,8 +15,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from sparkawait._plan.function_group import numbered
-from sparkawait._plan.plan import Plan, without
+from sparkawait._plan.plan import Plan, numbered, without
 
 __all__ = ["Chain"]
 

@@ -11,15 +11,15 @@ Immutable and picklable; any thread may read it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import pyarrow as pa
 
-from sparkawait._plan.capacity import batch_of
-from sparkawait._plan.column_checks import (
+from sparkawait._plan.capacity import batch_of, policy_arguments
+from sparkawait._plan.checks import (
     require_column,
     require_key,
     require_number,
@@ -27,8 +27,6 @@ from sparkawait._plan.column_checks import (
     require_timestamp,
 )
 from sparkawait._plan.function_checks import why_not_repeated
-from sparkawait._plan.function_group import SLOT, joined
-from sparkawait._plan.policies import policy_arguments
 from sparkawait._worker.results import ResultBuilder
 from sparkawait.batch import Batch
 from sparkawait.capture import ERROR_TYPE, Capture, of_failures
@@ -45,7 +43,54 @@ if TYPE_CHECKING:
 
     from sparkawait._core import Native, ResultColumns
 
-__all__ = ["Mode", "Plan", "without"]
+__all__ = ["SLOT", "FunctionGroup", "Mode", "Plan", "joined", "numbered", "without"]
+
+
+# -- several functions for each row, in the place of one. Immutable; any thread may read it
+
+SLOT = pa.schema([pa.field("__sparkawait_slot", pa.uint32(), nullable=False)])
+"""Tells the branches of an operator, and it the branches, which row is meant."""
+
+
+@dataclass(frozen=True)
+class FunctionGroup(NativeFunction):
+    """The function of an operator that calls several: what all of them return.
+
+    Attributes:
+        names: What the functions are called.
+        result_schema: Their columns, one function after the other.
+    """
+
+    names: tuple[str, ...]
+    result_schema: pa.Schema
+
+    @property
+    def name(self) -> str:
+        """The names, as a list of functions is written."""
+        return f"[{', '.join(self.names)}]"
+
+
+class _AddsFields(Protocol):
+    """A plan, which has such a function: so it is not imported here."""
+
+    @property
+    def added_fields(self) -> list[pa.Field]: ...
+
+
+def joined(branches: Iterable[_AddsFields]) -> pa.Schema:
+    """Returns the columns that several calls add to a row, those of one call after the other."""
+    return pa.schema([field for branch in branches for field in branch.added_fields])
+
+
+def numbered(name: str, taken: set[str]) -> str:
+    """Returns `name`, with a number if another operator has it; notes that it is taken."""
+    found, number = name, 1
+    while found in taken:
+        number += 1
+        found = f"{name}#{number}"
+    taken.add(found)
+    return found
+
 
 Mode = Literal["ordered", "unordered", "key_ordered"]
 

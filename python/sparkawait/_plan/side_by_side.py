@@ -15,8 +15,7 @@ import pyarrow as pa
 from sparkawait._plan.capacity import rows_per_call
 from sparkawait._plan.checks import MAX_COUNT
 from sparkawait._plan.function_checks import may_return_several
-from sparkawait._plan.function_group import FunctionGroup, joined, numbered
-from sparkawait._plan.plan import Mode, Plan
+from sparkawait._plan.plan import FunctionGroup, Mode, Plan, joined, numbered
 from sparkawait.capture import Capture
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions

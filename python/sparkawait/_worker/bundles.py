@@ -16,7 +16,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkawait._worker.offsets import Offsets
+from sparkawait._worker.mended import Offsets
 
 __all__ = ["BUNDLES", "LEAST_ROWS", "pack", "unpack"]
 

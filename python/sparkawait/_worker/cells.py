@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any, NoReturn, cast
 from zoneinfo import ZoneInfo
 
-from sparkawait._plan.suggestions import suggestion
+from sparkawait._plan.checks import suggestion
 
 __all__ = ["Struct", "instant", "no_column", "variant", "zone"]
 

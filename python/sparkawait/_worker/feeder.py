@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from sparkawait._worker import address_space
-from sparkawait._worker.invalid_texts import invalid_column, with_bytes
-from sparkawait._worker.offsets import Offsets
+from sparkawait._worker.mended import Offsets, invalid_column, with_bytes
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 if TYPE_CHECKING:

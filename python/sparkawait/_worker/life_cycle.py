@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from sparkawait._worker.batching import BatchRunner
 from sparkawait._worker.coroutines import CoroutineRunner
 from sparkawait._worker.event_loop import event_loop_thread
-from sparkawait._worker.phases import PhaseExpiredError
-from sparkawait._worker.runner import CANCEL_SECONDS
+from sparkawait._worker.runner import CANCEL_SECONDS, PhaseExpiredError
 from sparkawait._worker.watchdog import BLOCKED_SECONDS, WAY_OUT, Watch
 from sparkawait.durations import optional_duration
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind

@@ -11,15 +11,31 @@ import asyncio
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
-from sparkawait._worker.pauses import pause_after
 from sparkawait._worker.remarks import Remarks
+from sparkawait._worker.retry_after import announced_pause
 from sparkawait.exceptions import AsyncIOError, ErrorKind, ResultError
+from sparkawait.retry import RetryAfter
 
 if TYPE_CHECKING:
     from sparkawait._core import Port, Row
     from sparkawait._plan.plan import Plan
 
-__all__ = ["Replies"]
+__all__ = ["Replies", "pause_after"]
+
+
+# -- what exceptions say of the channel of their row. Pure functions, for any thread
+
+
+def pause_after(error: BaseException) -> float | None:
+    """Returns the seconds for which `error` asks that no row of its channel is called.
+
+    Returns:
+        0 if the service has too much to do and does not say for how long, ``None`` if nothing is
+        said of it.
+    """
+    if isinstance(error, RetryAfter):
+        return error.delay if error.channel else None
+    return announced_pause(error)
 
 
 class Replies:

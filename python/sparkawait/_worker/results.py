@@ -21,8 +21,7 @@ from typing import Any, Generic, TypeVar, cast
 import pyarrow as pa
 
 from sparkawait._core import simple_string
-from sparkawait._worker.conversion import Misfit, conversion_to
-from sparkawait._worker.shapes import rows_of
+from sparkawait._worker.conversion import Misfit, conversion_to, rows_of
 from sparkawait.exceptions import ErrorKind, ResultError
 
 __all__ = ["Built", "ResultBuilder", "TooLargeError"]

@@ -11,12 +11,11 @@ import asyncio
 import inspect
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextvars import copy_context
 from types import CodeType
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
-from sparkawait._worker.phases import within
 from sparkawait._worker.replies import Replies
 
 if TYPE_CHECKING:
@@ -25,7 +24,48 @@ if TYPE_CHECKING:
     from sparkawait.function_context import FunctionContext
     from sparkawait.functions import AsyncFunction
 
-__all__ = ["Runner"]
+__all__ = ["PhaseExpiredError", "Runner", "within"]
+
+
+# -- the bound in time of `open` and `close`. Runs on the event loop thread
+
+_T = TypeVar("_T")
+
+
+class PhaseExpiredError(Exception):
+    """A phase of a function took longer than it may, and was cancelled."""
+
+
+async def within(seconds: float | None, awaitable: Awaitable[_T]) -> _T:
+    """Awaits in the caller's own task, so that context variables that are set are the caller's.
+
+    Args:
+        seconds: After these the caller's task is cancelled; ``None`` for never.
+        awaitable: What is awaited. One that goes on when it is cancelled is waited for.
+
+    Raises:
+        PhaseExpiredError: If it was cancelled because of its time.
+    """
+    task = asyncio.current_task()
+    if seconds is None or task is None:
+        return await awaitable
+    expired = False
+
+    def expire() -> None:
+        nonlocal expired
+        expired = True
+        task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(seconds, expire)
+    try:
+        return await awaitable
+    except asyncio.CancelledError:
+        if expired:
+            raise PhaseExpiredError from None
+        raise
+    finally:
+        timer.cancel()
+
 
 _logger = logging.getLogger("sparkawait")
 CANCEL_SECONDS = 0.5

@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from time import monotonic
+from typing import Any
 
 import pyarrow as pa
 
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.plan import Plan
-from sparkawait._worker import address_space, retried, warm_up
+from sparkawait._worker import address_space, warm_up
 from sparkawait._worker.collector import collecting_less_often
 from sparkawait._worker.event_loop import check_may_wait
 from sparkawait._worker.feeder import Feeder
-from sparkawait._worker.invalid_texts import with_texts
 from sparkawait._worker.life_cycle import Functions
+from sparkawait._worker.mended import with_texts
 from sparkawait._worker.metrics import Metrics, metrics_of_call, metrics_of_chain
 from sparkawait.function_context import FunctionContext
 
@@ -107,7 +108,7 @@ def run(
                 task.close()
                 feeder.join()
                 metrics.report()
-                retried.tell(chain.operators, task.metrics())
+                _tell_of_retries(chain.operators, task.metrics())
                 if error is not None:
                     if finished:
                         raise error
@@ -157,3 +158,22 @@ class _MetricsReport:
 
 def _metrics_of_function(context: FunctionContext) -> Metrics:
     return {f"function.{name}": value for name, value in dict(context.metrics).items()}
+
+
+def _tell_of_retries(operators: Sequence[Plan], metrics: Sequence[Mapping[str, Any]]) -> None:
+    """Says how many calls were made again although nobody asked for that, once the task has ended.
+
+    Args:
+        operators: The calls of the task.
+        metrics: What each of them has done; nothing before the first rows.
+    """
+    for plan, counts in zip(operators, metrics, strict=False):
+        retry = plan.options.retry
+        if retry is not None and retry.only_refused and counts.get("retries"):
+            _logger.warning(
+                "%d of the %d calls of `%s` were made again, because the ones before were refused"
+                " or not carried out; `retry=0` fails such rows, and `retry=` says how often",
+                counts["retries"],
+                counts["attempts"],
+                plan.function_name,
+            )

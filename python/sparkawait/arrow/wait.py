@@ -12,8 +12,7 @@ from sparkawait._plan.chain import Chain
 from sparkawait._plan.option import documented
 from sparkawait._plan.options import resolve_unpickled
 from sparkawait._worker.event_loop import check_may_wait
-from sparkawait.arrow.batches import Batches
-from sparkawait.arrow.source import Source
+from sparkawait.arrow.batches import Batches, Source
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.types import timestamps_of

@@ -2,9 +2,9 @@
 """Functions that the extension module carries out: `http`, `redis` and `postgres`.
 
 ```text
-  sa.http.get(..)         http_options --> http_request, http_hosts --> http             --+
-  sa.redis.hash(..)       redis_options --> redis, redis_commands --> redis_function     --+--> Plan
-  sa.postgres.lookup(..)  postgres_options --> postgres                                  --+
+  sa.http.get(..)         http_options --> http_request, http_hosts --> http   --+
+  sa.redis.hash(..)       redis_function --> redis                             --+--> Plan
+  sa.postgres.lookup(..)  postgres                                             --+
 ```
 
 Each checks on the driver what it is given and makes a description, which travels without its

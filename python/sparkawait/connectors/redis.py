@@ -21,9 +21,14 @@ import pyarrow as pa
 
 from sparkawait._plan.checks import choice, flag, mapping, refuse, shown, text, the_writes
 from sparkawait._plan.option import documented
-from sparkawait.connectors import redis_commands
-from sparkawait.connectors.redis_function import RedisFunction, Url, make
-from sparkawait.connectors.redis_options import REDIS_OPTIONS, RedisOptions
+from sparkawait.connectors.redis_function import (
+    REDIS_OPTIONS,
+    RedisFunction,
+    RedisOptions,
+    Url,
+    check_command,
+    make,
+)
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.types import SchemaLike, to_schema
 
@@ -249,7 +254,7 @@ def command(
             text(argument, "arguments", "text with columns in braces")
     flag(explode, "explode")
     the_writes(writes, "writes")
-    redis_commands.check(arguments, writes=bool(writes))
+    check_command(arguments, writes=bool(writes))
     if writes and options.get("read_from") == "replica":
         msg = "`read_from='replica'` cannot have `writes=True`: replicas take no writes"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)

@@ -6,18 +6,183 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Literal, TypedDict, cast
 
 import pyarrow as pa
 
 from sparkawait import _core
-from sparkawait._plan.checks import refuse, shown, text
-from sparkawait.connectors.redis_commands import READS
-from sparkawait.connectors.redis_options import certificates_of, check_options
+from sparkawait._plan.checks import flag, integer, refuse, shown, text
+from sparkawait._plan.option import Option, checked, options_of
+from sparkawait._plan.option_checks import one_of, optional, size
+from sparkawait.connectors.certificates import CertificateOptions, Certificates, Pem, tls_words
+from sparkawait.durations import Duration, positive_duration
+from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction, check_native
-from sparkawait.secrets import LookUp, Secret, left_out, looked_up, reveal, sources_of
+from sparkawait.secrets import LookUp, Secret, a_password, left_out, looked_up, reveal, sources_of
+from sparkawait.sizes import Size
 
-__all__ = ["RedisFunction", "Url", "make"]
+__all__ = [
+    "REDIS_OPTIONS",
+    "RedisFunction",
+    "RedisOptions",
+    "Url",
+    "certificates_of",
+    "check_command",
+    "check_options",
+    "make",
+]
+
+
+# -- the options that all lookups in Redis have: defaults, checks, and what they mean
+
+MAX_CONNECTIONS = 1000
+"""Of a process and node: each has buffers and a task, and commands are pipelined over few."""
+
+
+class RedisOptions(TypedDict, total=False):
+    """The types of the options of all functions of `sparkawait.redis`."""
+
+    how: Literal["left", "inner"]
+    username: str | None
+    password: str | Secret | None
+    database: int | None
+    sentinel: str | None
+    cluster: bool
+    read_from: Literal["primary", "replica"]
+    connections: int
+    connect_timeout: Duration
+    idle_timeout: Duration
+    max_reply_bytes: Size
+    ca: Pem | None
+    certificate: Pem | None
+    private_key: Pem | None
+
+
+class _Fields(CertificateOptions):
+    how = Option(
+        "left",
+        one_of("left", "inner"),
+        'what becomes of a row that misses: `"left"` gives nulls, `"inner"` drops it',
+    )
+    username = Option(None, optional(text), "where the URL does not have it")
+    password = Option(
+        None,
+        optional(a_password),
+        "a text or a secret, likewise; a secret is looked up again when the server refuses it",
+    )
+    database = Option(
+        None,
+        optional(lambda value, name: integer(value, name, 0)),
+        "the number of the database, likewise",
+    )
+    sentinel = Option(
+        None,
+        optional(text),
+        "the name that sentinels know the primary by; then the URLs are those of the sentinels and"
+        " of their users, while `username` and `password` are those of the server",
+    )
+    cluster = Option(
+        default=False,
+        check=flag,
+        meaning="whether the server is a node of a cluster, whose nodes are channels if `channels=`"
+        " is given",
+    )
+    read_from = Option(
+        "primary",
+        one_of("primary", "replica"),
+        'which nodes of a cluster are asked: `"primary"` or `"replica"`',
+    )
+    connections = Option(
+        1,
+        lambda value, name: integer(value, name, 1, MAX_CONNECTIONS),
+        "connections of each process to a node, shared by its tasks; at most 1000",
+    )
+    connect_timeout = Option("5s", positive_duration, "longest time to connect in")
+    idle_timeout = Option(
+        "30s",
+        positive_duration,
+        "a server that owes replies and sends nothing for so long is given up, and so is one that"
+        " sends nothing until all calls of its oldest commands were cancelled",
+    )
+    max_reply_bytes = Option(
+        "64 MB",
+        size,
+        "a row whose reply has more fails: an int of bytes, or a text (powers of 1024)",
+    )
+
+
+REDIS_OPTIONS = options_of(_Fields)
+"""The options by name."""
+
+
+def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns all options, checked.
+
+    Raises:
+        ConfigurationError: If one is wrong or unknown.
+    """
+    values = checked(REDIS_OPTIONS, given, tls_words("ca= with a `url` of `rediss://`"))
+    if values["read_from"] == "replica" and not values["cluster"]:
+        refuse("`read_from='replica'` needs `cluster=True`; a server alone is what its `url` names")
+    certificates_of(values)
+    return values
+
+
+def certificates_of(options: Mapping[str, Any]) -> Certificates:
+    """Returns the certificates among the options."""
+    return Certificates(options["ca"], options["certificate"], options["private_key"])
+
+
+# -- which Redis commands may be sent once per row. Pure functions, for any thread
+
+_READS = """
+    BITCOUNT BITFIELD_RO BITPOS DBSIZE ECHO EVALSHA_RO EVAL_RO EXISTS EXPIRETIME FCALL_RO GEODIST
+    GEOHASH GEOPOS GEORADIUSBYMEMBER_RO GEORADIUS_RO GEOSEARCH GET GETBIT GETRANGE HEXISTS HGET
+    HGETALL HKEYS HLEN HMGET HRANDFIELD HSTRLEN HVALS LCS LINDEX LLEN LPOS LRANGE MGET OBJECT
+    PEXPIRETIME PFCOUNT PING PTTL SCARD SDIFF SINTER SINTERCARD SISMEMBER SMEMBERS SMISMEMBER
+    SORT_RO SRANDMEMBER STRLEN SUBSTR SUNION TIME TTL TYPE XLEN XRANGE XREVRANGE ZCARD ZCOUNT ZDIFF
+    ZINTER ZINTERCARD ZLEXCOUNT ZMSCORE ZRANDMEMBER ZRANGE ZRANGEBYLEX ZRANGEBYSCORE ZRANK
+    ZREVRANGE ZREVRANGEBYLEX ZREVRANGEBYSCORE ZREVRANK ZSCORE ZUNION
+    BF.EXISTS BF.MEXISTS CF.EXISTS CMS.QUERY FT.SEARCH FT.AGGREGATE JSON.ARRLEN JSON.GET JSON.MGET
+    JSON.OBJKEYS JSON.OBJLEN JSON.STRLEN JSON.TYPE TOPK.QUERY TS.GET TS.RANGE TS.REVRANGE
+"""
+
+_NEVER = """
+    ASKING AUTH BLMOVE BLMPOP BLPOP BRPOP BRPOPLPUSH BZMPOP BZPOPMAX BZPOPMIN CLIENT DISCARD EXEC
+    HELLO MONITOR MULTI PSUBSCRIBE PSYNC PUNSUBSCRIBE QUIT READONLY READWRITE REPLCONF RESET SELECT
+    SHUTDOWN SSUBSCRIBE SUBSCRIBE SUNSUBSCRIBE SYNC UNSUBSCRIBE UNWATCH WAIT WAITAOF WATCH
+"""
+
+READS = frozenset(_READS.split())
+"""Commands that change nothing."""
+
+NEVER = frozenset(_NEVER.split())
+"""Commands that block, or change the connection that all rows share."""
+
+
+def check_command(arguments: Sequence[str], *, writes: bool) -> None:
+    """Refuses what must not be sent.
+
+    Args:
+        arguments: The command's name and arguments.
+        writes: Whether commands that may write are allowed.
+
+    Raises:
+        ConfigurationError: If the command is refused.
+
+    Examples:
+        >>> check(["ZSCORE", "board", "{player}"], writes=False)
+    """
+    name = arguments[0].upper()
+    blocks = name in {"XREAD", "XREADGROUP"} and "BLOCK" in {it.upper() for it in arguments}
+    if name in NEVER or blocks or "{" in name:
+        why = "has a column in its name" if "{" in name else "blocks or changes the connection"
+        msg = f"redis.command cannot send `{name}`: it {why}, which all rows of a task share"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    if name not in READS and not writes:
+        msg = f"`{name}` is not known to only read; give writes=True to send it for every row"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+
 
 Url = str | Secret | Sequence[str | Secret]
 """``redis://[user:password@]host[:port][/database]``, ``rediss://`` for TLS, ``redis+unix://``; or

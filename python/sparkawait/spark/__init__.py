@@ -2,13 +2,15 @@
 """The wait functions for DataFrames. The only package that imports PySpark.
 
 ```text
-  driver     wait --> partition --+     schemas, returned: types and names as Spark has them
-             udf  --> columns   --+     routes, keys: columns that options name
-                                  |     shipping, wheel, workers: is sparkawait over there?
+  driver     wait --> partition --+     schemas: types and names as Spark has them
+             udf  --> columns   --+     expressions: columns that options name
+                                  |     shipping, wheel: is sparkawait over there?
                               shipment
   executor                        |
              partition, columns --+--> a task of sparkawait._worker --> metrics
-             pandas_columns, connection
+             connection
+  streams    carry --> vehicle --> step
+  to be burned one day             before_4_1
 ```
 
 Works with classic sessions and with Spark Connect, for batch and streaming DataFrames.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import StructField, StructType
 
 from sparkawait._plan.chain import Chain
-from sparkawait._plan.column_checks import refuse_column
+from sparkawait._plan.checks import refuse_column
 from sparkawait._plan.plan import Plan
 from sparkawait._worker.bundles import pack, unpack
 from sparkawait._worker.step import kinds_of
@@ -33,10 +33,9 @@ from sparkawait.carry_over import CarryOver
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.partition import renamed, with_types
 from sparkawait.spark.schemas import to_arrow
-from sparkawait.spark.shards import Shards, shard_keys
 from sparkawait.spark.shipment import Shipment
 from sparkawait.spark.stateful import observed_as
-from sparkawait.spark.step import BATCH, NUMBERS, Step
+from sparkawait.spark.step import BATCH, NUMBERS, Shards, Step, shard_keys
 from sparkawait.spark.vehicle import stepped_by
 
 if TYPE_CHECKING:
@@ -47,10 +46,78 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CarryPlan",
+    "Made",
     "check_carry_over",
     "check_same",
+    "remember",
+    "step_of",
     "without_watermark",
 ]
+
+
+# -- what a wait function returned, as the next one of a chain finds it.
+#
+# A DataFrame says nothing of how it was made that Spark Connect would tell, too; so the step is
+# kept with the object that the user got. What is made of that, by ``select`` say, is another object
+# and has none. To be called on the driver.
+
+_ATTRIBUTE = "_sparkawait_step"
+
+
+@dataclass(frozen=True)
+class Made:
+    """The operators whose output a DataFrame is, and what they get.
+
+    Attributes:
+        source: The input of the first operator, with the hidden columns of all behind its own.
+        chain: The calls.
+        accumulators: Where the metrics of each operator go.
+        schema: What the last operator puts out.
+        zone: The time zone of the session, which its types have.
+        carry: How rows outlive their micro-batch, if they do.
+    """
+
+    source: DataFrame
+    chain: Chain
+    accumulators: tuple[Accumulator[TaskMetrics] | None, ...]
+    schema: StructType
+    zone: str
+    carry: CarryPlan | None = None
+
+
+def remember(df: DataFrame, step: Made) -> DataFrame:
+    """Returns `df`, which now knows how it was made."""
+    vars(df)[_ATTRIBUTE] = step
+    return df
+
+
+def step_of(df: DataFrame, zone: str) -> Made:
+    """Returns how `df` was made.
+
+    Args:
+        df: What the user gave.
+        zone: The time zone that the session has now.
+
+    Raises:
+        ConfigurationError: If it is not what a wait function returned, or the session's time zone
+            was changed since then.
+    """
+    step: Any = vars(df).get(_ATTRIBUTE)
+    if not isinstance(step, Made):
+        msg = (
+            "`chain` needs the DataFrame that a wait function returned, untouched; this one was"
+            " made of it by something else, or of something else. Leave `chain` out, or select and"
+            " filter after the last call"
+        )
+        raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+    if step.zone != zone:
+        msg = (
+            f"`chain` needs one session time zone for all calls, got {step.zone} and then {zone};"
+            " set it before the first of them"
+        )
+        raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+    return step
+
 
 _HASH = "__sparkawait_hash"
 _BUNDLE_TYPES = "shard int, part int, seq bigint, payload binary"

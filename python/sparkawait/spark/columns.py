@@ -28,8 +28,8 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind, InternalError, 
 from sparkawait.native_function import NativeFunction
 from sparkawait.spark.metrics import TaskMetrics
 from sparkawait.spark.partition import run_task
+from sparkawait.spark.placement import check_arguments
 from sparkawait.spark.shipment import Shipment
-from sparkawait.spark.units import check_arguments
 from sparkawait.wait_options import WaitOptions
 
 if TYPE_CHECKING:

@@ -9,17 +9,37 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - its customary name
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    NullType,
+    NumericType,
+    StringType,
+    StructType,
+    UserDefinedType,
+)
+
+from sparkawait._plan.checks import refuse
+from sparkawait._plan.plan import Plan
 from sparkawait.cache import Cache
 from sparkawait.columns import ColumnExpression, is_expression
-from sparkawait.exceptions import ErrorKind
+from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.rate_limit import RateLimit
 from sparkawait.wait_options import WaitOptions
 from sparkawait.watermark import WatermarkStrategy
 
-__all__ = ["Expressions"]
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from sparkawait._plan.chain import Chain
+
+__all__ = ["Expressions", "HiddenArguments", "HiddenColumns", "check_keys", "why_no_key"]
+
 
 _CACHE, _CHANNELS = ErrorKind.CACHE_INVALID, ErrorKind.CHANNELS_INVALID
 _WATERMARK = ErrorKind.WATERMARK_INVALID
@@ -88,3 +108,191 @@ class Expressions(ABC):
     @abstractmethod
     def _add(self, expression: ColumnExpression, option: str, kind: ErrorKind) -> str:
         """Returns the name of the column that `expression` becomes."""
+
+
+# -- columns whose values are compared: the key of the key-ordered mode, a cache's, a channel's.
+#
+# Two rows have one key where Spark's ``GROUP BY`` puts them in one group. What cannot be compared
+# so is refused. To be called on the driver.
+
+_BINARY = "UTF8_BINARY"
+# By name, because no version of Spark has all of them.
+_NOT_COMPARED = frozenset(
+    {"CalendarIntervalType", "GeographyType", "GeometryType", "MapType", "VariantType"}
+)
+
+
+def check_keys(plan: Plan, schema: StructType) -> None:
+    """Checks the columns of `schema` by whose values `plan` tells rows apart.
+
+    Raises:
+        ConfigurationError: If Spark does not group by one of them, or groups by its collation.
+    """
+    for branch in plan.branches:
+        check_keys(branch, schema)
+    for option, columns, kind in (
+        ("key", plan.key or (), ErrorKind.OPTION_INVALID),
+        ("cache", plan.cache_key, ErrorKind.CACHE_INVALID),
+        ("channel", plan.route or (), ErrorKind.CHANNELS_INVALID),
+    ):
+        for column in columns:
+            if column in plan.hidden:
+                continue  # looked at when it was made
+            found = schema[column].dataType
+            why = why_no_key(found)
+            if why is not None:
+                refuse(f"`{option}` names column `{column}`, a {found.simpleString()}, {why}", kind)
+
+
+def why_no_key(found: DataType) -> str | None:
+    """Says why values of a type are no keys; `None` if they are."""
+    if isinstance(found, StructType):
+        members = [why_no_key(field.dataType) for field in found.fields]
+        return next((why for why in members if why is not None), None)
+    if isinstance(found, ArrayType):
+        return why_no_key(found.elementType)
+    if isinstance(found, UserDefinedType):
+        return why_no_key(cast("Any", found).sqlType())
+    if (
+        isinstance(found, StringType)
+        and getattr(found, "collation", "UTF8_BINARY") != "UTF8_BINARY"
+    ):
+        return (
+            "whose equal values may be written differently; give a column such as"
+            " `lower(name) collate utf8_binary` instead"
+        )
+    if type(found).__name__ in _NOT_COMPARED:
+        return "whose values cannot be compared"
+    return None
+
+
+# -- expressions in options over DataFrames: ``key=``, ``channel=``, a cache's key, and the like.
+#
+# An expression becomes a column that is sent along and taken off again in the executor, so that
+# neither the function nor the output sees it. That of a later call of a chain comes with the input
+# of the first one, is passed on by the operators before its own, and may so be over columns that
+# these leave as they are. To be called on the driver.
+
+_TIMESTAMPS = ("timestamp", "timestamp_ntz")
+
+
+class HiddenColumns(Expressions):
+    """The columns that the expressions of one call become.
+
+    Attributes:
+        df: The input of the first call of the chain, with these columns behind all others.
+
+    Args:
+        df: That input.
+        rows: What this call gets: its hidden columns have other names.
+        before: The calls before this one in its chain.
+    """
+
+    def __init__(self, df: DataFrame, rows: StructType, before: Chain | None) -> None:
+        """Computes nothing yet."""
+        super().__init__()
+        self.df = df
+        self._before = before
+        self._taken = {name.lower() for name in (*df.columns, *rows.names)}
+
+    @property
+    def schema(self) -> StructType:
+        """Their types."""
+        return StructType(self.df.schema.fields[-len(self.names) :] if self.names else [])
+
+    def _add(self, expression: ColumnExpression, option: str, kind: ErrorKind) -> str:
+        if self._before is not None:
+            self._check_passed_on(self._before, option, kind)
+        name = f"__sparkawait_{option}"
+        while name in self._taken:
+            name += "_"
+        try:
+            # Within a struct Spark refuses what makes several rows of one, such as `explode`.
+            _ = self.df.select(F.struct(cast("Any", expression))).schema
+            df = self.df.withColumn(name, cast("Any", expression))
+            found = df.schema[name].dataType
+        except PySparkException as error:
+            first = str(error).splitlines()[0]
+            where = "" if self._before is None else _BEFORE
+            msg = f"`{option}` cannot be computed{where}: {first}"
+            raise ConfigurationError(msg, kind) from error
+        why = _why_unfit(found, option)
+        if why is not None:
+            refuse(f"`{option}` is a {found.simpleString()}, {why}", kind)
+        self.df = df
+        self.names = (*self.names, name)
+        self._taken.add(name)
+        return name
+
+    def _check_passed_on(self, before: Chain, option: str, kind: ErrorKind) -> None:
+        """Checks that columns are the same before the chain and where this call gets them."""
+        for plan in before.plans:
+            if plan.options.output == "replace":
+                refuse(
+                    f"`{option}` is an expression, which is computed before the first call of a"
+                    f" chain, but the call of `{plan.function_name}` does not pass columns on"
+                    " (output='replace'); name columns that it returns, or leave `chain` out",
+                    kind,
+                )
+
+
+_BEFORE = (
+    " before the first call of the chain, whose input has the only columns that an expression may"
+    " be over; name the columns that a call returns, or leave `chain` out"
+)
+
+
+def _why_unfit(found: DataType, option: str) -> str | None:
+    if option == "watermark":
+        return None if found.simpleString() in _TIMESTAMPS else "not a timestamp"
+    if option == "cost":
+        return None if isinstance(found, NumericType) else "not a number"
+    if isinstance(found, NullType):
+        return "whose values are all null"
+    return why_no_key(found)
+
+
+# -- expressions in the options of a column function: ``channel=`` and a cache's key.
+#
+# An expression becomes an argument behind those of the call, over the same rows, and is taken off
+# again in the executor, so that the function does not see it. To be called on the driver.
+
+
+class HiddenArguments(Expressions):
+    """The arguments that the expressions of one column function become."""
+
+    def __init__(self) -> None:
+        """Knows no expression yet."""
+        super().__init__()
+        self._expressions: list[Any] = []
+        self._options: list[str] = []
+
+    def _add(self, expression: ColumnExpression, option: str, kind: ErrorKind) -> str:  # noqa: ARG002
+        name = f"__sparkawait_{option}_{len(self.names)}"
+        self.names = (*self.names, name)
+        self._expressions.append(expression)
+        self._options.append(option)
+        return name
+
+    @property
+    def arguments(self) -> list[Column]:
+        """The expressions. They have no alias, since Spark groups by no function of one."""
+        return list(self._expressions)
+
+    def within(self, row: Column) -> Column:
+        """Returns a struct with the expressions as its last members, by their names."""
+        for expression, name in zip(self._expressions, self.names, strict=True):
+            row = row.withField(name, expression)
+        return row
+
+    def check_none(self, function_name: str) -> None:
+        """Checks that there are none, for calls in SQL.
+
+        Raises:
+            ConfigurationError: If there is one, which a call in SQL has no place for.
+        """
+        if self.names:
+            refuse(
+                f"`{self._options[0]}` of `{function_name}` is an expression, for which a call in"
+                " SQL has no place; make it an argument and name that, or call it on columns"
+            )

@@ -15,8 +15,10 @@ Sealed on the driver, opened on the task thread of an executor.
 from __future__ import annotations
 
 import builtins
+import os
 import pickle
 import sys
+import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,9 +32,33 @@ from pyspark.sql.pandas.utils import require_minimum_pyarrow_version
 import sparkawait
 from sparkawait import _probe
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.spark.build import fingerprint
 
-__all__ = ["Shipment", "by_value", "folder_name", "probe_by_value", "unpack"]
+__all__ = ["Shipment", "by_value", "fingerprint", "folder_name", "probe_by_value", "unpack"]
+
+
+# -- what tells builds of one version apart, so that an executor notices that the driver has
+# another.
+#
+# Used on the driver and in workers, once each.
+
+
+def fingerprint(package: Path) -> int:
+    """Returns a number made of the names and sizes of the Python files below `package`.
+
+    Wheels that were built of the same sources have the same one, whatever they run on. No file is
+    read, which takes half a millisecond. It is 0, for a build that cannot be told, where there are
+    no such files, as where only compiled ones were installed.
+    """
+    files = (
+        Path(folder, name)
+        for folder, _, names in os.walk(package)
+        for name in names
+        # The demo is behind a link, but where a wheel was installed.
+        if name.endswith(".py") and Path(folder).name != "_flights"
+    )
+    told = sorted(f"{it.relative_to(package).as_posix()} {it.stat().st_size}" for it in files)
+    return zlib.crc32("\n".join(told).encode())
+
 
 BUILD = fingerprint(Path(sparkawait.__file__).parent)
 """Of the running sparkawait, as it was when it was loaded; the build and the version come first."""

@@ -251,10 +251,10 @@ def _problem_of(python: str, *, needs_package: bool) -> str | None:
     return None
 
 
-# Which Python runs the workers of a session on the driver's machine, where nobody has chosen one.
+# -- which Python runs the workers of a session on the driver's machine, where nobody has chosen
+# one.
 #
 # To be used on the driver, from any thread.
-
 
 _UNCHOSEN = "python3"
 """What workers run where nobody said what they should: the first on PATH, with any packages."""

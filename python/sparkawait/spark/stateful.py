@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sparkawait._plan.checks import refuse
-from sparkawait._plan.function_group import numbered
-from sparkawait._plan.plan import Plan
+from sparkawait._plan.plan import Plan, numbered
 from sparkawait.carry_over import CarryOver
 from sparkawait.exceptions import ErrorKind
 from sparkawait.spark.metrics import is_connect

@@ -29,14 +29,11 @@ from sparkawait.functions import AsyncFunction, AsyncFunctionLike, check_async
 from sparkawait.native_function import NativeFunction
 from sparkawait.output_batches import OutputBatches
 from sparkawait.spark.columns import Arguments, ColumnPlan, ColumnTask, dropping_misses
-from sparkawait.spark.hidden_arguments import HiddenArguments
+from sparkawait.spark.expressions import HiddenArguments
 from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.placement import placed
-from sparkawait.spark.returned import casts, conform, result_fields
-from sparkawait.spark.schemas import bare
+from sparkawait.spark.schemas import bare, casts, conform, result_fields
 from sparkawait.spark.shipping import require_packages, run_drivers_python
-from sparkawait.spark.texts import OPTIONS as TEXT_OPTIONS
-from sparkawait.spark.texts import PROBE
 from sparkawait.spark.udf_options import (
     argument_names,
     check_options,
@@ -295,8 +292,10 @@ class AsyncUserDefinedFunction:
         return self._declared(result).alias(repr(plain)[len("Column<'") : -len("'>")])
 
     def _through_pandas(self, evaluate: Callable[..., Any], row: Column) -> Column:
+        from sparkawait.spark.before_4_1 import OPTIONS, PROBE
+
         # Pandas has fewer types than Spark, so values are sent as texts, and their types along.
-        text, probe = F.to_json(row, TEXT_OPTIONS), F.to_json(F.expr(PROBE), TEXT_OPTIONS)
+        text, probe = F.to_json(row, OPTIONS), F.to_json(F.expr(PROBE), OPTIONS)
         is_struct = isinstance(self.returnType, StructType)
         wrapped = ArrayType(self.returnType) if is_struct else self.returnType
         pandas_udf = cast("Any", F.pandas_udf)(evaluate, wrapped)
@@ -366,7 +365,7 @@ class AsyncUserDefinedFunction:
         )
         if _HAS_ARROW_UDF:
             return task.arrow_function()
-        from sparkawait.spark.pandas_columns import pandas_function
+        from sparkawait.spark.before_4_1 import pandas_function
 
         return pandas_function(task)
 

@@ -22,22 +22,21 @@ from sparkawait._plan.side_by_side import check_carries_one
 from sparkawait.columns import ColumnsLike
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
-from sparkawait.spark.carry import CarryPlan, check_carry_over, check_same
-from sparkawait.spark.chains import Step, remember, step_of
-from sparkawait.spark.hidden_columns import HiddenColumns
-from sparkawait.spark.keys import check_keys
+from sparkawait.spark.carry import CarryPlan, Made, check_carry_over, check_same, remember, step_of
+from sparkawait.spark.expressions import HiddenColumns, check_keys
 from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.partition import PartitionTask
-from sparkawait.spark.placement import placed
-from sparkawait.spark.returned import casts, conform, result_fields
+from sparkawait.spark.placement import check_columns, placed
 from sparkawait.spark.schemas import (
+    casts,
+    conform,
     is_case_sensitive,
+    result_fields,
     times_of,
     to_arrow,
 )
 from sparkawait.spark.shipping import check_workers, require_packages, run_drivers_python
 from sparkawait.spark.stateful import check_only
-from sparkawait.spark.units import check_columns
 from sparkawait.spark.vehicle import check_vehicle
 from sparkawait.wait_options import OPTIONS, WaitArguments, WaitOptions
 
@@ -200,7 +199,7 @@ def _wait(
             check_vehicle(df.sparkSession, carry_over.vehicle)
             check_only(df, plan, carry_over)
             carry = CarryPlan.of(plan, carry_over)
-        step = Step(hidden.df, Chain.of(plan), (accumulator,), schema, zone, carry)
+        step = Made(hidden.df, Chain.of(plan), (accumulator,), schema, zone, carry)
     else:
         check_same(before.carry, carry_over)
         if before.carry is not None:

@@ -11,9 +11,8 @@ Nothing here needs pyspark. Users test their own retry and timeout rules with it
 """
 
 from sparkawait.testing.harness import Invocation, OperatorTestHarness
-from sparkawait.testing.latency import Latency, constant, log_normal, uniform
+from sparkawait.testing.latency import Latency, Simulated, constant, log_normal, simulated, uniform
 from sparkawait.testing.lookup_server import LookupServer
-from sparkawait.testing.simulated import Simulated, simulated
 
 __all__ = [
     "Invocation",

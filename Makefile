@@ -208,7 +208,7 @@ lint-workflows: target/workflows/.packages ## holes and unknown words in .github
 	target/workflows/bin/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 
 .PHONY: signatures
-signatures: dev ## write what editors show of the wait functions, from the list of options
+signatures: dev ## write what editors show of the wait functions, and the types of their options, from the options
 	$(PY) tools/signatures.py
 
 .PHONY: fmt

@@ -10,7 +10,8 @@ and `sparkawait.WaitOptions` is the one list of them. At runtime `documented` sh
 it did, no function has a list of options to forward, and no default is a sentinel.
 
 What a function takes beside its options, what it returns and its docstring are read from its
-source.
+source. The types of the options, for ``**given``, are written beside them, from what each option
+says of itself: an option is said in one place.
 """
 
 import ast
@@ -23,11 +24,41 @@ from typing import Any
 
 from sparkawait import wait_options
 from sparkawait._plan.option import Option, with_entries
+from sparkawait.connectors.postgres import POSTGRES_OPTIONS
+from sparkawait.connectors.redis_function import REDIS_OPTIONS
 
 PYTHON = Path(__file__).resolve().parents[1] / "python"
 PACKAGES = {"sparkawait.arrow": ["wait"], "sparkawait.spark": ["wait", "udf"]}
 """What has signatures, and the modules that its functions are in."""
 OPTIONS = {"WaitArguments": wait_options.OPTIONS, "ColumnArguments": wait_options.COLUMN_OPTIONS}
+FUNCTION_OPTIONS = {it: o for it, o in wait_options.OPTIONS.items() if o.of_function}
+ARGUMENTS = {
+    "sparkawait._plan.arguments": {
+        "FunctionArguments": (
+            FUNCTION_OPTIONS,
+            "The options that each of several functions may have for itself, as keywords.",
+        ),
+        "ColumnArguments": (
+            wait_options.COLUMN_OPTIONS,
+            "The options that column functions have, too, as keywords.",
+        ),
+        "WaitArguments": (
+            wait_options.OPTIONS,
+            "The options of the wait functions as keywords: what `WaitOptions` takes.",
+        ),
+    },
+    "sparkawait.connectors.arguments": {
+        "RedisOptions": (
+            REDIS_OPTIONS,
+            "The types of the options of all functions of `sparkawait.redis`.",
+        ),
+        "PostgresOptions": (
+            POSTGRES_OPTIONS,
+            "The types of the options of `sparkawait.postgres.lookup`.",
+        ),
+    },
+}
+"""The classes of types by module. One that has all options of the one before it inherits them."""
 HEADER = '''# SPDX-License-Identifier: Apache-2.0
 """What editors show of `{package}`. `make signatures` writes this file; nothing runs it.
 
@@ -35,6 +66,12 @@ The functions themselves are in {modules}.
 """
 
 from __future__ import annotations
+'''
+ARGUMENTS_HEADER = '''# SPDX-License-Identifier: Apache-2.0
+"""The types of the options, as keywords. `make signatures` writes this file, from the options."""
+
+from __future__ import annotations
+
 '''
 
 
@@ -46,7 +83,7 @@ def path_of(module: str) -> Path:
 def signatures(package: str) -> str:
     """Returns the text of the module `signatures` of a package."""
     modules = [f"{package}.{name}" for name in PACKAGES[package]]
-    known = _origins(wait_options.__name__)
+    known = _types() | {"WaitOptions": (wait_options.__name__, "WaitOptions")}
     functions: list[str] = []
     names: set[str] = set()
     for module in modules:
@@ -66,6 +103,43 @@ def signatures(package: str) -> str:
     return "\n\n".join([f"{header}\n{imports}\n\n__all__ = {exported}\n", *functions])
 
 
+def arguments(module: str) -> str:
+    """Returns the text of a module with the types of options."""
+    known, names = _types(), {"TypedDict"}
+    classes: list[str] = []
+    base, inherited = "TypedDict", dict[str, Option[Any]]()
+    for name, (options, meaning) in ARGUMENTS[module].items():
+        if not inherited.keys() <= options.keys():
+            base, inherited = "TypedDict", {}
+        own = {it: option for it, option in options.items() if it not in inherited}
+        lines = [f"    {it}: {option.type}" for it, option in own.items()]
+        head = f"class {name}({base}, total=False):"
+        classes.append("\n".join([head, f'    """{meaning}"""', "", *lines]))
+        names |= {name for option in own.values() for name in _named(option)}
+        base, inherited = name, options
+    imports = _imports({name: known[name] for name in names if name in known})
+    exported = json.dumps(sorted(ARGUMENTS[module]))
+    top = f"{ARGUMENTS_HEADER}{imports}\n\n__all__ = {exported}\n\n\n"
+    return top + "\n\n\n".join(classes) + "\n"
+
+
+def _types() -> dict[str, tuple[str, str]]:
+    """Returns where the names come from that types of options are made of."""
+    found = {"TypedDict": ("typing", "TypedDict")}
+    package = PYTHON / "sparkawait"
+    for path in sorted([*package.glob("[!_]*.py"), *package.glob("connectors/*s.py")]):
+        module = ".".join(path.relative_to(PYTHON).with_suffix("").parts)
+        if module != wait_options.__name__:
+            for name, origin in _origins(module).items():
+                if name not in found or origin[0] == module:
+                    found[name] = origin
+    return found
+
+
+def _named(option: Option[Any]) -> Iterator[str]:
+    yield from (it.id for it in ast.walk(ast.parse(option.type)) if isinstance(it, ast.Name))
+
+
 def _functions(module: str) -> Iterator[tuple[ast.FunctionDef, str]]:
     """Yields the functions with ``**given: Unpack[..]``, and the types that stands for."""
     for node in ast.parse(path_of(module).read_text(encoding="utf-8")).body:
@@ -83,14 +157,13 @@ def _functions(module: str) -> Iterator[tuple[ast.FunctionDef, str]]:
 def _shown(function: ast.FunctionDef, types: str) -> str:
     """Returns a function with each option instead of ``**given``, and without its body."""
     options = OPTIONS[types]
-    hints = getattr(wait_options, types).__annotations__
     given = function.args
     lines = _positional(given)
     for argument, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
         value = "" if default is None else f" = {ast.unparse(default)}"
         lines.append(ast.unparse(argument) + value)
     for name, option in options.items():
-        lines.append(f"{name}: {hints[name].__forward_arg__} = {_default(option)}")
+        lines.append(f"{name}: {option.type} = {_default(option)}")
     parameters = "".join(f"    {line},\n" for line in lines)
     is_overload = any(ast.unparse(it) == "overload" for it in function.decorator_list)
     head = "@overload\n" * is_overload + f"def {function.name}(\n{parameters})"
@@ -128,7 +201,11 @@ def _origins(module: str) -> dict[str, tuple[str, str]]:
                 found |= {it.asname or it.name: (origin, ast.unparse(it)) for it in names}
             case ast.Import(names=names):
                 found |= {it.asname or it.name: (ast.unparse(it), "") for it in names}
-            case ast.ClassDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]):
+            case (
+                ast.ClassDef(name=name)
+                | ast.Assign(targets=[ast.Name(id=name)])
+                | ast.AnnAssign(target=ast.Name(id=name))
+            ):
                 found.setdefault(name, (module, name))
             case _:
                 pass
@@ -158,6 +235,8 @@ def _imports(used: dict[str, tuple[str, str]]) -> str:
 
 def main() -> None:
     """Writes the files."""
+    for module in ARGUMENTS:
+        path_of(module).write_text(arguments(module), encoding="utf-8")
     for package in PACKAGES:
         path_of(f"{package}.signatures").write_text(signatures(package), encoding="utf-8")
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sparkawait._plan.checks import integer
+from sparkawait._plan.checks import integer, refuse, shown
+from sparkawait._plan.option import Option, count
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.exceptions import ErrorKind
 
-__all__ = ["Adaptive", "AdaptiveTerms"]
+__all__ = ["MAX_CONCURRENCY", "Adaptive", "AdaptiveTerms"]
 
 
 class AdaptiveTerms(NamedTuple):
@@ -80,3 +81,23 @@ class Adaptive:
 def _check(name: str, value: object, least: int, most: int = 2**31 - 1) -> None:
     kind = ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE
     integer(value, name, least, most, of=" of Adaptive", kind=kind)
+
+
+def _checked(value: object, name: str) -> int | Adaptive | None:
+    """Returns a number of calls, or what finds it."""
+    if value is None or isinstance(value, Adaptive):
+        return value
+    if not isinstance(value, int) or isinstance(value, bool):
+        msg = f"`{name}` must be an int or a sparkawait.Adaptive, got {shown(value)}"
+        refuse(msg, ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE)
+    return count(ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE)(value, name)
+
+
+MAX_CONCURRENCY = Option(
+    None,
+    _checked,
+    "calls in flight per task: the only number that makes more of them. `sa.Adaptive(1, 500)`"
+    " lets them follow what the destination bears",
+    type="int | Adaptive | None",
+    shown="100; no more than `capacity`",
+)

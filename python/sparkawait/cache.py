@@ -13,13 +13,14 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import NoReturn, cast
 
-from sparkawait._plan.checks import MAX_BYTES, integer, shown
+from sparkawait._plan.checks import MAX_BYTES, ObjectOf, integer, or_none, shown
+from sparkawait._plan.option import Option
 from sparkawait.columns import ColumnLike, ColumnsLike, columns
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.sizes import Size, parse_size
 
-__all__ = ["Cache"]
+__all__ = ["CACHE", "Cache"]
 
 
 @dataclass(frozen=True)
@@ -120,3 +121,18 @@ class Cache:
 
 def _refuse(message: str) -> NoReturn:
     raise ConfigurationError(message, ErrorKind.CACHE_INVALID)
+
+
+CACHE = Option(
+    None,
+    ObjectOf(
+        Cache,
+        "a sparkawait.Cache, True, or a text such as '10min' for its `expire_after_write`",
+        ErrorKind.CACHE_INVALID,
+        {bool: or_none(Cache), str: lambda time: Cache(expire_after_write=time)},
+    ),
+    "rows with equal keys share one call, and results are kept in the worker process:"
+    " `sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,"
+    ' cache_missing=, key=)`; `"10min"` is its `expire_after_write`, `True` is `sa.Cache()`',
+    type="Cache | str | bool | None",
+)

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
-from sparkawait._plan.checks import text
+from sparkawait._plan.checks import refuse, shown, text
+from sparkawait._plan.option import Option
 
-__all__ = ["ERROR_TYPE", "Capture", "of_failures"]
+__all__ = ["ERROR_TYPE", "ON_ERROR", "Capture", "OnError", "of_failures"]
 
 ERROR_TYPE = pa.struct(
     [
@@ -53,3 +55,28 @@ def of_failures(on_error: str | Capture) -> dict[str, str]:
     if isinstance(on_error, Capture):
         return {"on_error": "capture", "error_column": on_error.column}
     return {"on_error": on_error, "error_column": Capture().column}
+
+
+OnError: TypeAlias = Literal["fail", "null", "drop", "capture"] | Capture
+"""What becomes of a row that failed for good."""
+
+
+def _checked(value: object, name: str) -> Literal["fail", "null", "drop"] | Capture:
+    """Returns what becomes of a row that failed; ``"capture"`` is a `Capture`."""
+    if isinstance(value, Capture):
+        return value
+    if not isinstance(value, str) or value not in ("fail", "null", "drop", "capture"):
+        known = "'fail', 'null', 'drop', 'capture', or a sparkawait.Capture"
+        refuse(f"`{name}` must be one of {known}, got {shown(value)}")
+    return Capture() if value == "capture" else value
+
+
+ON_ERROR = Option(
+    "fail",
+    _checked,
+    'what becomes of a row that failed for good: `"fail"` fails the task, `"null"` leaves its'
+    ' returned columns null, `"drop"` drops it, `"capture"` adds a struct column `error` with'
+    " kind, message, attempts and status, which is null for other rows; `sa.Capture(..)` gives"
+    " it another name, which calls after one another need",
+    type="OnError",
+)

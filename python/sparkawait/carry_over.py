@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from sparkawait._plan.checks import choice, refuse, shown
+from sparkawait._plan.checks import ObjectOf, choice, or_none, refuse, shown
+from sparkawait._plan.option import Option
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ErrorKind
 
-__all__ = ["CarryOver", "Emit", "Vehicle"]
+__all__ = ["CARRY_OVER", "CarryOver", "Emit", "Vehicle"]
 
 Emit = Literal["next_batch", "at_once"]
 Vehicle = Literal["apply_in_pandas_with_state", "transform_with_state"]
@@ -102,3 +103,14 @@ def _columns(order_by: object) -> tuple[str, ...] | None:
         msg = f"`order_by` must be a column name or a list of them, got {shown(order_by)}"
         refuse(msg, ErrorKind.OPTION_INVALID)
     return tuple(cast("Sequence[str]", names))
+
+
+CARRY_OVER = Option(
+    None,
+    ObjectOf(CarryOver, "a sparkawait.CarryOver or True", short={bool: or_none(CarryOver)}),
+    "a micro-batch of a stream ends while calls are in flight, and a later one emits their"
+    " results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=, name=)`."
+    " Streaming DataFrames only",
+    type="CarryOver | bool | None",
+    of_columns=False,
+)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
-from sparkawait._plan.checks import shown
+from sparkawait._plan.checks import ObjectOf, shown
+from sparkawait._plan.option import Option
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = ["Channels", "Credits"]
+__all__ = ["CHANNELS", "Channels", "Credits"]
 
 COUNT = 10
 """Channels that are expected when nothing is said: Flink's 2, 8 and 10 buffers for 100 calls."""
@@ -132,3 +133,19 @@ def _check(name: str, value: object, least: int) -> None:
 
 def _refuse(message: str) -> NoReturn:
     raise ConfigurationError(message, ErrorKind.CHANNELS_INVALID)
+
+
+CHANNELS = Option(
+    None,
+    ObjectOf(
+        Channels,
+        "a sparkawait.Channels, or an int for its `count`",
+        ErrorKind.CHANNELS_INVALID,
+        {int: lambda count: Channels(count=count)},
+    ),
+    "how calls are spread over channels: `sa.Channels(..)`; `3` is its `count`, how many are"
+    " expected at a time. Alone, for a native function that knows its destinations, it makes"
+    " each of them a channel",
+    type="Channels | int | None",
+    is_rare=True,
+)

@@ -6,11 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
-from sparkawait._plan.checks import integer, refuse, shown
+from sparkawait._plan.checks import ObjectOf, integer, or_none, refuse, shown
+from sparkawait._plan.option import Option
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.exceptions import ErrorKind
 
-__all__ = ["CircuitBreaker", "PauseTerms", "WhenOpen"]
+__all__ = ["CIRCUIT_BREAKER", "CircuitBreaker", "PauseTerms", "WhenOpen"]
 
 WhenOpen = Literal["wait", "fail"]
 
@@ -86,3 +87,18 @@ class CircuitBreaker:
                 _KIND,
             )
         return PauseTerms(failures, initial, maximum, when_open == "fail")
+
+
+CIRCUIT_BREAKER = Option(
+    None,
+    ObjectOf(
+        CircuitBreaker,
+        "a sparkawait.CircuitBreaker or True",
+        ErrorKind.RATE_LIMIT_INVALID,
+        {bool: or_none(CircuitBreaker)},
+    ),
+    "leaves a destination alone that fails all its calls, and probes it now and then; rows wait"
+    " while it is open, for up to `max_wait`: `sa.CircuitBreaker(after_failures=20,"
+    ' initial="1s", maximum="60s", when_open="wait")`, which is `True`',
+    type="CircuitBreaker | bool | None",
+)

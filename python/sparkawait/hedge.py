@@ -7,11 +7,12 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn, cast
 
-from sparkawait._plan.checks import shown
+from sparkawait._plan.checks import ObjectOf, or_none, shown
+from sparkawait._plan.option import Option
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = ["Hedge", "HedgeBounds"]
+__all__ = ["HEDGE", "Hedge", "HedgeBounds"]
 
 _PERCENTILE = re.compile(r"p(\d{2}(?:\.\d+)?)")
 _RULE = "a percentile from p50 to below p100 such as 'p95', or a duration such as '200ms'"
@@ -92,3 +93,19 @@ class Hedge:
 
 def _refuse(message: str) -> NoReturn:
     raise ConfigurationError(message, ErrorKind.OPTION_INVALID)
+
+
+HEDGE = Option(
+    None,
+    ObjectOf(
+        Hedge,
+        "a sparkawait.Hedge, True, or a text such as 'p95' or '300ms' for its `after`",
+        short={bool: or_none(Hedge), str: lambda after: Hedge(after=after)},
+    ),
+    "a second call for a row whose call is slow, and the first answer wins:"
+    ' `sa.Hedge(after="p95", max_extra=0.05)`, which is `True`; `"p95"` or `"300ms"` is its'
+    " `after`. For functions that are idempotent: lookups, GET, and Python functions declared"
+    " so",
+    type="Hedge | str | bool | None",
+    of_task=True,
+)

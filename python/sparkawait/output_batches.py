@@ -6,12 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from sparkawait._plan.checks import MAX_COUNT, integer
+from sparkawait._plan.checks import MAX_COUNT, integer, refuse, shown
+from sparkawait._plan.option import Option
 from sparkawait.durations import Duration, parse_duration, positive_duration
 from sparkawait.exceptions import ConfigurationError
 from sparkawait.sizes import Size, parse_size
 
-__all__ = ["OutputBatches", "OutputTerms"]
+__all__ = ["OUTPUT_BATCHES", "OutputBatches", "OutputTerms"]
 
 _OF = " of OutputBatches"
 
@@ -87,3 +88,24 @@ def _time_of(value: object) -> float | Literal["auto"] | None:
     except ConfigurationError as error:
         msg = f"{error}; or 'auto', or None for full batches only"
         raise ConfigurationError(msg, error.kind) from None
+
+
+def _checked(value: object, name: str) -> OutputBatches:
+    """Returns how output is cut into batches."""
+    if value is None:
+        return OutputBatches()
+    if not isinstance(value, OutputBatches):
+        refuse(f"`{name}` must be a sparkawait.OutputBatches, got {shown(value)}")
+    return value
+
+
+OUTPUT_BATCHES = Option(
+    None,
+    _checked,
+    "when output batches leave, and how large they are: `sa.OutputBatches(buffer_timeout=,"
+    " max_rows=, max_bytes=, target_latency=)`. `max_bytes` also bounds the results that wait",
+    type="OutputBatches | None",
+    shown='= `sa.OutputBatches("auto", 8192, "64 MB", None)`',
+    of_function=False,
+    is_rare=True,
+)

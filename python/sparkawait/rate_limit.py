@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, cast
 
 from sparkawait._plan.checks import ObjectOf, integer, is_unicode, shown
+from sparkawait._plan.option import Option
 from sparkawait._plan.signatures import describe, is_async, misfit_of
 from sparkawait.columns import ColumnLike, is_expression
 from sparkawait.durations import parse_duration
@@ -20,6 +21,7 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 __all__ = [
     "MAX_LIMITS",
+    "RATE_LIMIT",
     "Cost",
     "Counts",
     "Per",
@@ -333,3 +335,12 @@ def _check_cost(cost: object) -> None:
 
 def _refuse(message: str) -> NoReturn:
     raise ConfigurationError(message, ErrorKind.RATE_LIMIT_INVALID)
+
+
+RATE_LIMIT = Option(
+    None,
+    checked_limits,
+    'calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=, cost=,'
+    " scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them",
+    type="RateLimits | None",
+)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, cast
 
 from sparkawait import _core
-from sparkawait._plan.checks import integer, refuse, shown
+from sparkawait._plan.checks import ObjectOf, integer, refuse, shown
+from sparkawait._plan.option import Option
 from sparkawait._plan.signatures import misfit_of
 from sparkawait._worker.retry_after import announced_delay, encodable
 from sparkawait.durations import Duration, parse_duration
@@ -373,3 +374,27 @@ def _header_delay(delay: object) -> float:
 
 ONLY_REFUSED = replace(exponential_backoff(), only_refused=True)
 """What is tried again without ``retry=``."""
+
+
+def _retries(count: int) -> AsyncRetryStrategy | None:
+    return None if count == 0 else exponential_backoff(count)
+
+
+RETRY = Option(
+    None,
+    ObjectOf(
+        AsyncRetryStrategy,
+        "made by sparkawait.retry, a number of retries, or 0 for none",
+        ErrorKind.RETRY_INVALID,
+        {int: _retries},
+        default=ONLY_REFUSED,
+    ),
+    "which calls are made again that failed, and when: `3` is"
+    " `sa.retry.exponential_backoff(3)`, and `0` none; or `sa.retry.exponential_backoff(..)`,"
+    " `sa.retry.fixed_delay(..)`. Without it those that were not carried out: not sent, refused"
+    " with a status of 429 or 503 and the like, or a raised `sa.RetryAfter(delay)`, which sets"
+    " the delay; reads of Redis and PostgreSQL also after a lost connection",
+    type="AsyncRetryStrategy | int | None",
+    of_task=True,
+    shown="3 times what was not carried out",
+)

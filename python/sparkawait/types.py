@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -33,6 +33,7 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 __all__ = [
     "COLLATION",
     "INTERVAL",
+    "Output",
     "ReturnsLike",
     "Row",
     "SchemaLike",
@@ -53,6 +54,9 @@ class ArrowSchema(Protocol):
 
     def __arrow_c_schema__(self) -> object: ...
 
+
+Output: TypeAlias = Literal["append", "replace"]
+"""Whether the columns of the input stay beside those that a function returns."""
 
 SchemaLike: TypeAlias = str | pa.Schema | SparkType | ArrowSchema
 """A DDL string such as ``"name string, tier int not null"``, a `pyarrow.Schema`, a PySpark

@@ -9,6 +9,7 @@ def lookup(timeout: sa.typing.Duration, on_error: sa.typing.OnError = "fail") ->
 """
 
 from sparkawait._core import Row
+from sparkawait.capture import OnError
 from sparkawait.carry_over import Emit, Vehicle
 from sparkawait.circuit_breaker import WhenOpen
 from sparkawait.columns import ColumnLike, ColumnsLike
@@ -16,8 +17,7 @@ from sparkawait.durations import Duration
 from sparkawait.functions import AsyncFunctionLike, AsyncFunctionsLike, Results
 from sparkawait.rate_limit import Cost, Counts, Per, RateLimits, Scope
 from sparkawait.sizes import Size
-from sparkawait.types import ReturnsLike, SchemaLike
-from sparkawait.wait_options import OnError, Output
+from sparkawait.types import Output, ReturnsLike, SchemaLike
 
 __all__ = [
     "AsyncFunctionLike",

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparkawait._plan.checks import MAX_COUNT, shown
+from sparkawait._plan.checks import MAX_COUNT, ObjectOf, shown
+from sparkawait._plan.option import Option
 from sparkawait.columns import ColumnLike, is_expression
 from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = ["WatermarkStrategy"]
+__all__ = ["WATERMARK", "WatermarkStrategy"]
 
 
 @dataclass(frozen=True)
@@ -66,3 +67,18 @@ def _check_every(every: object) -> None:
     if every > MAX_COUNT:
         msg = f"`every` must be at most {MAX_COUNT}, got {shown(every)}"
         raise ConfigurationError(msg, ErrorKind.WATERMARK_INVALID)
+
+
+WATERMARK = Option(
+    None,
+    ObjectOf(
+        WatermarkStrategy, "made by sparkawait.WatermarkStrategy", ErrorKind.WATERMARK_INVALID
+    ),
+    "where event time comes from: `sa.WatermarkStrategy.for_bounded_out_of_orderness(column,"
+    " delay)`, a column or an expression. A watermark follows each input batch, or with"
+    " `every=n` so many rows; no row of the unordered mode crosses one",
+    type="WatermarkStrategy | None",
+    of_task=True,
+    of_columns=False,
+    is_rare=True,
+)

@@ -6,13 +6,19 @@ from importlib import import_module
 
 import pytest
 
-from tools.signatures import PACKAGES, path_of, signatures
+from tools.signatures import ARGUMENTS, PACKAGES, arguments, path_of, signatures
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_signatures_are_those_of_the_options(package):
     text = path_of(f"{package}.signatures").read_text(encoding="utf-8")
     assert text == signatures(package), "run `make signatures`"
+
+
+@pytest.mark.parametrize("module", ARGUMENTS)
+def test_the_types_of_options_are_those_that_the_options_say(module):
+    text = path_of(module).read_text(encoding="utf-8")
+    assert text == arguments(module), "run `make signatures`"
 
 
 @pytest.mark.parametrize("package", PACKAGES)

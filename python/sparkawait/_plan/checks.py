@@ -179,6 +179,11 @@ def mapping(value: object, name: str, of: str = "texts by name") -> dict[str, An
     return {text(key, name, f"a mapping, {of}"): item for key, item in items.items()}
 
 
+def or_none(cls: Callable[[], _T]) -> Callable[[bool], _T | None]:
+    """Returns the short form that ``True`` is: an object of `cls` with its defaults."""
+    return lambda value: cls() if value else None
+
+
 class ObjectOf(Generic[_T]):
     """The check of an option whose value is an object of a class, or a short form that makes one.
 

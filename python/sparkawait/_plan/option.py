@@ -9,19 +9,42 @@ takes these options as keywords is told of them by `documented`: for ``help()``,
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
+import logging
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, get_type_hints, overload
 
-from sparkawait._plan.checks import refuse
+from sparkawait._plan.checks import MAX_BYTES, MAX_COUNT, choice, flag, refuse, shown
+from sparkawait.columns import ColumnLike, columns
+from sparkawait.durations import optional_duration
 from sparkawait.exceptions import ErrorKind
+from sparkawait.sizes import Bytes, parse_size
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Option", "checked", "documented", "options_of", "refuse_unknown", "with_entries"]
+__all__ = [
+    "Option",
+    "anything",
+    "boolean",
+    "checked",
+    "count",
+    "documented",
+    "one_of",
+    "optional",
+    "options_of",
+    "refuse_unknown",
+    "route",
+    "rows_or_bytes",
+    "seconds",
+    "size",
+    "with_entries",
+]
+
 
 _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -35,10 +58,11 @@ class Option(Generic[_T]):
         default: What it is when it is not given.
         check: Returns what was given in one form, or refuses it; gets its name, too.
         meaning: What it means, with units and with the words that it may be.
+        type: What it takes, as a signature says it; its names are known where the option is made.
         shown: The default as a table says it, where that is not its `repr`.
         of_columns: Whether column functions have it.
         of_function: Whether each of several functions that are called for a row may have its own.
-        of_task: Whether the operator takes the value as it is, by the same name.
+        of_task: Whether the operator takes the value, or what it resolves to, by the same name.
         is_rare: Whether few jobs need it; documents say it behind the others.
     """
 
@@ -50,6 +74,7 @@ class Option(Generic[_T]):
         check: Callable[[Any, str], _T],
         meaning: str,
         *,
+        type: str = "",  # noqa: A002 - what it is
         shown: str = "",
         of_columns: bool = True,
         of_function: bool = True,
@@ -57,6 +82,7 @@ class Option(Generic[_T]):
         is_rare: bool = False,
     ) -> None:
         self.default = default
+        self.type = type
         self.check = check
         self.meaning = meaning
         self.is_told = not shown
@@ -151,7 +177,10 @@ def documented(options: Mapping[str, Option[Any]], types: type) -> Callable[[_F]
         named = [it for it in signature.parameters.values() if it.kind is not it.VAR_KEYWORD]
         added = [
             inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=it.default, annotation=hints[name]
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=it.default,
+                annotation=hints.get(name, it.type),
             )
             for name, it in options.items()
         ]
@@ -188,3 +217,88 @@ def with_entries(doc: str, options: Mapping[str, Option[Any]]) -> str:
         )
 
     return entry.sub(entries, doc, count=1)
+
+
+# Checks of single options of the wait functions; each returns the value in one form.
+#
+# What depends on several options, or on the function, is checked in `options`.
+
+
+_logger = logging.getLogger("sparkawait")
+_LONG = 10_000
+"""Seconds that somebody may have meant as milliseconds."""
+
+
+def anything(value: Any, name: str) -> Any:  # noqa: ARG001 - a check gets the name
+    """Returns what can be checked with the function only."""
+    return value
+
+
+def optional(check: Callable[[object, str], _T]) -> Callable[[object, str], _T | None]:
+    """Returns a check that ``None`` passes."""
+    return lambda value, name: None if value is None else check(value, name)
+
+
+def seconds(value: object, name: str) -> float | None:
+    """Returns a length of time that is not zero; ``None`` for no bound."""
+    found = optional_duration(value, name)
+    if found is not None and found >= _LONG and not isinstance(value, str | timedelta):
+        _warn_of_seconds(name, found)
+    return found
+
+
+@functools.cache
+def _warn_of_seconds(name: str, seconds: float) -> None:
+    """Says so once a process."""
+    _logger.warning(
+        '`%s=%g` is %.1f h, as a number is seconds; did you mean "%gs"?',
+        name,
+        seconds,
+        seconds / 3600,
+        seconds / 1000,
+    )
+
+
+def count(kind: ErrorKind = ErrorKind.OPTION_INVALID) -> Callable[[object, str], int]:
+    """Returns a check for a number of rows or calls, at least one."""
+
+    def check(value: object, name: str) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            refuse(f"`{name}` must be an int, got {shown(value)}", kind)
+        if value < 1:
+            refuse(f"`{name}` must be at least 1, got {shown(value)}", kind)
+        if value > MAX_COUNT:
+            refuse(f"`{name}` must be at most {MAX_COUNT}, got {shown(value)}", kind)
+        return value
+
+    return check
+
+
+def rows_or_bytes(value: object, name: str) -> int | Bytes:
+    """Returns a number of rows, or of bytes where a text gives them with a unit."""
+    if isinstance(value, str):
+        if value.strip().replace(".", "", 1).isdecimal():
+            msg = f"`{name}` must be an int of rows or a text with a unit such as '256 MB'"
+            refuse(f"{msg}, got {shown(value)}", ErrorKind.CAPACITY_NOT_POSITIVE)
+        return Bytes(parse_size(value, name, most=MAX_BYTES))
+    return count(ErrorKind.CAPACITY_NOT_POSITIVE)(value, name)
+
+
+def size(value: object, name: str) -> int:
+    """Returns a size in bytes."""
+    return parse_size(value, name, most=MAX_BYTES)
+
+
+def one_of(*words: str) -> Callable[[object, str], Any]:
+    """Returns a check for one of some words."""
+    return lambda value, name: choice(value, name, *words)
+
+
+def boolean(value: object, name: str) -> bool:
+    """Returns ``True`` or ``False``."""
+    return flag(value, name)
+
+
+def route(value: object, name: str) -> tuple[ColumnLike, ...] | None:
+    """Returns where the channel of a row is found."""
+    return None if value is None else columns(value, name, ErrorKind.CHANNELS_INVALID)

@@ -318,7 +318,7 @@ class Plan:
             output = output._replace(buffer_timeout=("auto", consumer_seconds))
         sizes = list(result_bytes[1:]) or [None] * len(self.branches)
         return {
-            **{name: getattr(options, name) for name, it in OPTIONS.items() if it.of_task},
+            **{name: _told(getattr(options, name)) for name, it in OPTIONS.items() if it.of_task},
             **of_failures(options.on_error),
             "mode": self.mode,
             "input_schema": self.rows(input_schema),
@@ -331,11 +331,8 @@ class Plan:
             "max_concurrency": self.rows_called,
             "announces_starts": self.batch is not None,  # its rows wait in line for their call
             "not_repeated": None if self.branches else why_not_repeated(self.function, options),
-            "retry": options.retry,
-            "hedge": None if options.hedge is None else options.hedge.resolve(),
             "key": None if self.key is None else list(self.key),
             "has_timeout_handler": self.has_timeout_handler,
-            "watermark": options.watermark,
             **output._asdict(),
             "function_name": self.function_name,
             "reads": list(self._read_columns),
@@ -436,6 +433,11 @@ class Plan:
         retry_misses = self.options.retry is not None and self.options.retry.retry_misses
         function = self.function.bounded(self.max_concurrency, self.capacity)
         return function._native(retry_misses=retry_misses)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def _told(value: Any) -> Any:
+    """Returns the value of an option as a task takes it: some objects come to plain numbers."""
+    return value.resolve() if hasattr(value, "resolve") else value
 
 
 def without(schema: pa.Schema, hidden: Sequence[str]) -> pa.Schema:

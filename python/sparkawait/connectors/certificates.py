@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from sparkawait._plan.checks import is_unicode
-from sparkawait._plan.option import Option
-from sparkawait._plan.option_checks import anything
+from sparkawait._plan.option import Option, anything
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.secrets import Secret
 
@@ -41,9 +40,12 @@ class CertificateOptions:
         anything,
         "certificates to trust instead of the system's, in PEM form: a path that every executor"
         " has, a text or a secret",
+        type="Pem | None",
     )
-    certificate = Option(None, anything, "the client's certificate, likewise")
-    private_key = Option(None, anything, "the key of `certificate`, if it is not in there")
+    certificate = Option(None, anything, "the client's certificate, likewise", type="Pem | None")
+    private_key = Option(
+        None, anything, "the key of `certificate`, if it is not in there", type="Pem | None"
+    )
 
 
 @dataclass(frozen=True, repr=False)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sparkawait._plan.checks import ObjectOf, choice, flag, integer, text
-from sparkawait._plan.option_checks import seconds, size
+from sparkawait._plan.option import seconds, size
 from sparkawait.connectors.certificates import Certificates, Pem
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.secrets import LookUp, Secret, looked_up, reveal

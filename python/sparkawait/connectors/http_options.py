@@ -8,8 +8,7 @@ from dataclasses import fields
 from typing import Any, Literal, TypedDict, cast
 
 from sparkawait._plan.checks import integer, mapping, refuse, shown, text
-from sparkawait._plan.option import Option, options_of
-from sparkawait._plan.option_checks import anything, one_of, optional
+from sparkawait._plan.option import Option, anything, one_of, optional, options_of
 from sparkawait.batch import Batch, the_batch
 from sparkawait.connectors.certificates import tls_words
 from sparkawait.connectors.http_client import MAX_CONNECTIONS, Client, the_client

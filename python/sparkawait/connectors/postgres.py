@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
 
@@ -27,10 +27,19 @@ from sparkawait._plan.checks import (
     text,
     the_writes,
 )
-from sparkawait._plan.option import Option, checked, documented, options_of
-from sparkawait._plan.option_checks import anything, one_of, optional, size
-from sparkawait.connectors.certificates import CertificateOptions, Certificates, Pem, tls_words
-from sparkawait.durations import Duration, positive_duration
+from sparkawait._plan.option import (
+    Option,
+    anything,
+    checked,
+    documented,
+    one_of,
+    optional,
+    options_of,
+    size,
+)
+from sparkawait.connectors.arguments import PostgresOptions
+from sparkawait.connectors.certificates import CertificateOptions, Certificates, tls_words
+from sparkawait.durations import positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction, check_native
 from sparkawait.secrets import (
@@ -43,7 +52,6 @@ from sparkawait.secrets import (
     reveal,
     sources_of,
 )
-from sparkawait.sizes import Size
 from sparkawait.types import SchemaLike, to_schema
 
 if TYPE_CHECKING:
@@ -61,24 +69,6 @@ MAX_CONNECTIONS = 1000
 
 MOST_ROWS = 1000
 """Rows in one query with ``batch="auto"``."""
-
-
-class PostgresOptions(TypedDict, total=False):
-    """The types of the options of `sparkawait.postgres.lookup`."""
-
-    how: Literal["left", "inner"]
-    password: str | Secret | None
-    batch: int | Literal["auto"]
-    connections: int
-    connect_timeout: Duration
-    statement_timeout: Duration | None
-    writes: bool | Literal["idempotent"]
-    prepare: bool
-    null_args: Literal["miss", "call"]
-    max_reply_bytes: Size
-    ca: Pem | None
-    certificate: Pem | None
-    private_key: Pem | None
 
 
 def _batch(value: object, name: str) -> int:
@@ -99,12 +89,14 @@ class _Fields(CertificateOptions):
         check=one_of("left", "inner"),
         meaning='what becomes of a row that finds nothing: `"left"` gives nulls, `"inner"` drops '
         "it",
+        type='Literal["left", "inner"]',
     )
     password = Option(
         default=None,
         check=optional(a_password),
         meaning="where `dsn` does not have it: a text, or a secret, which is looked up again when "
         "the server refuses it",
+        type="str | Secret | None",
     )
     batch = Option(
         default="auto",
@@ -113,6 +105,7 @@ class _Fields(CertificateOptions):
         "statement cannot be part of another, such as an `insert`; 1 is always one query "
         "per row. With `channel=` the rows of a query are of one channel. If a row makes "
         "a query fail, it is looked for in further queries and fails alone",
+        type='int | Literal["auto"]',
     )
     connections = Option(
         default=4,
@@ -120,11 +113,13 @@ class _Fields(CertificateOptions):
         meaning="connections in each process, shared by its tasks; at most 1000. A channel has "
         "its share of them, and never the last one. `connections` times `batch` rows are "
         "on their way at most, however many calls an operator may have",
+        type="int",
     )
     connect_timeout = Option(
         default="10s",
         check=positive_duration,
         meaning="longest time to connect in",
+        type="Duration",
     )
     statement_timeout = Option(
         default="60s",
@@ -132,6 +127,7 @@ class _Fields(CertificateOptions):
         meaning="when the server ends a statement by itself, so that none is left running when "
         "its client is gone; at most 24 days. `None` leaves it to the server's setting. "
         "Of the rows of a query that takes longer, only the one at fault fails",
+        type="Duration | None",
     )
     writes = Option(
         default=False,
@@ -139,6 +135,7 @@ class _Fields(CertificateOptions):
         meaning="whether the statement may change data; transactions are read-only without. "
         '`"idempotent"`: and two of them do what one does, such as an upsert, so that `retry` '
         "makes one again that may have been carried out, and `hedge` a second one",
+        type='bool | Literal["idempotent"]',
     )
     prepare = Option(
         default=True,
@@ -147,6 +144,7 @@ class _Fields(CertificateOptions):
         "behind on a connection, as poolers such as PgBouncer need it in transaction "
         "mode: the server reads the statement anew for every query, in a transaction of "
         "its own",
+        type="bool",
     )
     null_args = Option(
         default="miss",
@@ -154,6 +152,7 @@ class _Fields(CertificateOptions):
         meaning='what becomes of a row with a null among its arguments: `"miss"` is a miss '
         'without a call, `"call"` runs the statement, which has to know what to do with '
         "it",
+        type='Literal["miss", "call"]',
     )
     max_reply_bytes = Option(
         default="64 MB",
@@ -161,6 +160,7 @@ class _Fields(CertificateOptions):
         meaning="a row for which more is found fails: an int of bytes, or a text (powers of 1024). "
         "What is found for all rows of a query may "
         "have as much; if it has more, the query is run again for half of them each",
+        type="Size",
     )
     ca = Option(
         default=None,
@@ -169,6 +169,7 @@ class _Fields(CertificateOptions):
         "that every executor has, a text or a secret. Given, the connection must be "
         "encrypted and they are checked, also with `sslmode=prefer`; not given, those of the "
         "system are taken",
+        type="Pem | None",
     )
 
 

@@ -6,20 +6,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, cast
 
 import pyarrow as pa
 
 from sparkawait import _core
 from sparkawait._plan.checks import flag, integer, refuse, shown, text
-from sparkawait._plan.option import Option, checked, options_of
-from sparkawait._plan.option_checks import one_of, optional, size
-from sparkawait.connectors.certificates import CertificateOptions, Certificates, Pem, tls_words
-from sparkawait.durations import Duration, positive_duration
+from sparkawait._plan.option import Option, checked, one_of, optional, options_of, size
+from sparkawait.connectors.arguments import RedisOptions
+from sparkawait.connectors.certificates import CertificateOptions, Certificates, tls_words
+from sparkawait.durations import positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction, check_native
 from sparkawait.secrets import LookUp, Secret, a_password, left_out, looked_up, reveal, sources_of
-from sparkawait.sizes import Size
 
 __all__ = [
     "REDIS_OPTIONS",
@@ -39,75 +38,65 @@ MAX_CONNECTIONS = 1000
 """Of a process and node: each has buffers and a task, and commands are pipelined over few."""
 
 
-class RedisOptions(TypedDict, total=False):
-    """The types of the options of all functions of `sparkawait.redis`."""
-
-    how: Literal["left", "inner"]
-    username: str | None
-    password: str | Secret | None
-    database: int | None
-    sentinel: str | None
-    cluster: bool
-    read_from: Literal["primary", "replica"]
-    connections: int
-    connect_timeout: Duration
-    idle_timeout: Duration
-    max_reply_bytes: Size
-    ca: Pem | None
-    certificate: Pem | None
-    private_key: Pem | None
-
-
 class _Fields(CertificateOptions):
     how = Option(
         "left",
         one_of("left", "inner"),
         'what becomes of a row that misses: `"left"` gives nulls, `"inner"` drops it',
+        type='Literal["left", "inner"]',
     )
-    username = Option(None, optional(text), "where the URL does not have it")
+    username = Option(None, optional(text), "where the URL does not have it", type="str | None")
     password = Option(
         None,
         optional(a_password),
         "a text or a secret, likewise; a secret is looked up again when the server refuses it",
+        type="str | Secret | None",
     )
     database = Option(
         None,
         optional(lambda value, name: integer(value, name, 0)),
         "the number of the database, likewise",
+        type="int | None",
     )
     sentinel = Option(
         None,
         optional(text),
         "the name that sentinels know the primary by; then the URLs are those of the sentinels and"
         " of their users, while `username` and `password` are those of the server",
+        type="str | None",
     )
     cluster = Option(
         default=False,
         check=flag,
         meaning="whether the server is a node of a cluster, whose nodes are channels if `channels=`"
         " is given",
+        type="bool",
     )
     read_from = Option(
         "primary",
         one_of("primary", "replica"),
         'which nodes of a cluster are asked: `"primary"` or `"replica"`',
+        type='Literal["primary", "replica"]',
     )
     connections = Option(
         1,
         lambda value, name: integer(value, name, 1, MAX_CONNECTIONS),
         "connections of each process to a node, shared by its tasks; at most 1000",
+        type="int",
     )
-    connect_timeout = Option("5s", positive_duration, "longest time to connect in")
+    connect_timeout = Option("5s", positive_duration, "longest time to connect in", type="Duration")
     idle_timeout = Option(
         "30s",
         positive_duration,
         "a server that owes replies and sends nothing for so long is given up, and so is one that"
         " sends nothing until all calls of its oldest commands were cancelled",
+        type="Duration",
     )
     max_reply_bytes = Option(
         "64 MB",
         size,
         "a row whose reply has more fails: an int of bytes, or a text (powers of 1024)",
+        type="Size",
     )
 
 
@@ -171,7 +160,7 @@ def check_command(arguments: Sequence[str], *, writes: bool) -> None:
         ConfigurationError: If the command is refused.
 
     Examples:
-        >>> check(["ZSCORE", "board", "{player}"], writes=False)
+        >>> check_command(["ZSCORE", "board", "{player}"], writes=False)
     """
     name = arguments[0].upper()
     blocks = name in {"XREAD", "XREADGROUP"} and "BLOCK" in {it.upper() for it in arguments}
@@ -187,6 +176,10 @@ def check_command(arguments: Sequence[str], *, writes: bool) -> None:
 Url = str | Secret | Sequence[str | Secret]
 """``redis://[user:password@]host[:port][/database]``, ``rediss://`` for TLS, ``redis+unix://``; or
 several of them."""
+
+_OTHERS = ("how", "password", "ca", "certificate", "private_key")
+_OF_SERVER = tuple(name for name in REDIS_OPTIONS if name not in _OTHERS)
+"""Options that the description of the server has as they are."""
 
 SCHEMES = ("redis", "rediss", "redis+unix", "unix")
 
@@ -272,17 +265,9 @@ class RedisFunction(NativeFunction):
         is_known = look_up is looked_up
         server: dict[str, Any] = {
             "url": [reveal(url, look_up, form) for url in self.url],
-            "sentinel": options["sentinel"],
-            "username": options["username"],
+            **{name: options[name] for name in _OF_SERVER},
             "password": None if password is None else reveal(password, look_up),
-            "database": options["database"],
             "tls": certificates.texts() if is_known else certificates.known_texts(),
-            "cluster": options["cluster"],
-            "read_from": options["read_from"],
-            "connections": options["connections"],
-            "connect_timeout": options["connect_timeout"],
-            "idle_timeout": options["idle_timeout"],
-            "max_reply_bytes": options["max_reply_bytes"],
         }
         named = {f"url {index}": url for index, url in enumerate(self.url)}
         sources, server["sources"] = sources_of({**named, "password": password})

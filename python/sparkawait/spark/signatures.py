@@ -11,8 +11,10 @@ from typing import Any, overload
 
 from pyspark.sql import DataFrame
 
+from sparkawait._core import Row
 from sparkawait.adaptive import Adaptive
 from sparkawait.cache import Cache
+from sparkawait.capture import OnError
 from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
 from sparkawait.circuit_breaker import CircuitBreaker
@@ -26,8 +28,8 @@ from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.sizes import Size
 from sparkawait.spark.metrics import Metrics
 from sparkawait.spark.udf import AsyncUserDefinedFunction
-from sparkawait.types import ReturnsLike, Row, SchemaLike
-from sparkawait.wait_options import OnError, Output, WaitOptions
+from sparkawait.types import Output, ReturnsLike, SchemaLike
+from sparkawait.wait_options import WaitOptions
 from sparkawait.watermark import WatermarkStrategy
 
 __all__ = ["async_udf", "key_ordered_wait", "ordered_wait", "unordered_wait"]

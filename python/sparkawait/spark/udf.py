@@ -20,14 +20,13 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 from sparkawait._plan import options as plans
 from sparkawait._plan.checks import refuse
 from sparkawait._plan.option import documented
-from sparkawait._plan.option_checks import the_output_batches
 from sparkawait._plan.plan import Plan
 from sparkawait._plan.signatures import describe
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike, check_async
 from sparkawait.native_function import NativeFunction
-from sparkawait.output_batches import OutputBatches
+from sparkawait.output_batches import OUTPUT_BATCHES, OutputBatches
 from sparkawait.spark.columns import Arguments, ColumnPlan, ColumnTask, dropping_misses
 from sparkawait.spark.expressions import HiddenArguments
 from sparkawait.spark.metrics import Metrics, accumulator_of
@@ -188,7 +187,7 @@ def _column_function(
 
 
 def _output_batches(options: Mapping[str, Any]) -> OutputBatches:
-    output = the_output_batches(options.get("output_batches"), "output_batches")
+    output = OUTPUT_BATCHES.check(options.get("output_batches"), "output_batches")
     if output != OutputBatches(max_bytes=output.max_bytes, target_latency=output.target_latency):
         refuse(
             "a column function has its batches cut by Spark: of OutputBatches it takes `max_bytes`"

@@ -10,7 +10,6 @@ from typing import Any, Literal, cast
 
 from sparkawait import _core
 from sparkawait._plan.checks import MAX_COUNT, choice, refuse, shown
-from sparkawait._plan.option_checks import the_retry
 from sparkawait.durations import positive_duration
 from sparkawait.exceptions import (
     AsyncFunctionError,
@@ -21,7 +20,7 @@ from sparkawait.exceptions import (
     OperatorStateError,
     ResultError,
 )
-from sparkawait.retry import AsyncRetryStrategy, RetryAfter
+from sparkawait.retry import RETRY, AsyncRetryStrategy, RetryAfter
 
 __all__ = ["Invocation", "OperatorTestHarness", "check_options"]
 
@@ -50,7 +49,7 @@ def check_options(  # noqa: PLR0917 - in the order of the harness
         msg = "mode `key_ordered` needs `key`, a callable that gives the key of a value"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
     _check_types(key, on_timeout)
-    strategy = None if retry is None else the_retry(retry, "retry")
+    strategy = None if retry is None else RETRY.check(retry, "retry")
     timeout = None if timeout is None else positive_duration(timeout, "timeout")
     if attempt_timeout is not None:
         attempt_timeout = positive_duration(attempt_timeout, "attempt_timeout")

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The types of the options, as keywords. `make signatures` writes this file, from the options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypedDict
+
+from sparkawait._core import Row
+from sparkawait.adaptive import Adaptive
+from sparkawait.cache import Cache
+from sparkawait.capture import OnError
+from sparkawait.carry_over import CarryOver
+from sparkawait.channels import Channels
+from sparkawait.circuit_breaker import CircuitBreaker
+from sparkawait.columns import ColumnsLike
+from sparkawait.durations import Duration
+from sparkawait.hedge import Hedge
+from sparkawait.output_batches import OutputBatches
+from sparkawait.rate_limit import RateLimits
+from sparkawait.retry import AsyncRetryStrategy
+from sparkawait.sizes import Size
+from sparkawait.types import Output, SchemaLike
+from sparkawait.watermark import WatermarkStrategy
+
+__all__ = ["ColumnArguments", "FunctionArguments", "WaitArguments"]
+
+
+class FunctionArguments(TypedDict, total=False):
+    """The options that each of several functions may have for itself, as keywords."""
+
+    schema: SchemaLike | None
+    timeout: Duration | None
+    attempt_timeout: Duration | None
+    max_wait: Duration | None
+    max_concurrency: int | Adaptive | None
+    retry: AsyncRetryStrategy | int | None
+    hedge: Hedge | str | bool | None
+    on_error: OnError
+    on_timeout: Any | Callable[[Row], Any]
+    cache: Cache | str | bool | None
+    channel: ColumnsLike | None
+    channels: Channels | int | None
+    rate_limit: RateLimits | None
+    adaptive_rate: bool
+    circuit_breaker: CircuitBreaker | bool | None
+
+
+class ColumnArguments(FunctionArguments, total=False):
+    """The options that column functions have, too, as keywords."""
+
+    capacity: Size | None
+    output_batches: OutputBatches | None
+
+
+class WaitArguments(ColumnArguments, total=False):
+    """The options of the wait functions as keywords: what `WaitOptions` takes."""
+
+    output: Output
+    watermark: WatermarkStrategy | None
+    warm_up: bool
+    carry_over: CarryOver | bool | None

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn, cast
+from typing import NamedTuple, cast
 
-from sparkawait._plan.checks import ObjectOf, or_none, shown
+from sparkawait._plan.checks import ObjectOf, or_none, refuse, shown
 from sparkawait._plan.option import Option
 from sparkawait.durations import Duration, positive_duration
-from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.exceptions import ConfigurationError
 
 __all__ = ["HEDGE", "Hedge", "HedgeBounds"]
 
@@ -75,24 +75,18 @@ class Hedge:
         """
         extra = cast("object", self.max_extra)
         if not isinstance(extra, int | float) or isinstance(extra, bool) or not 0 < extra <= 1:
-            _refuse(
-                f"`max_extra` of Hedge must be a number above 0 and up to 1, got {shown(extra)}"
-            )
+            refuse(f"`max_extra` of Hedge must be a number above 0 and up to 1, got {shown(extra)}")
         after = self.after
         if isinstance(after, str) and after.startswith("p"):
             found = _PERCENTILE.fullmatch(after)
             share = float(found[1]) / 100 if found else 0.0
             if not 0.5 <= share < 1:  # noqa: PLR2004 - as the message says
-                _refuse(f"`after` of Hedge must be {_RULE}, got {shown(after)}")
+                refuse(f"`after` of Hedge must be {_RULE}, got {shown(after)}")
             return HedgeBounds(None, share, float(extra))
         try:
             return HedgeBounds(positive_duration(after, "after"), 0.0, float(extra))
         except ConfigurationError as error:
-            _refuse(f"{error}; `after` of Hedge is {_RULE}")
-
-
-def _refuse(message: str) -> NoReturn:
-    raise ConfigurationError(message, ErrorKind.OPTION_INVALID)
+            refuse(f"{error}; `after` of Hedge is {_RULE}")
 
 
 HEDGE = Option(

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 
 from sparkawait._plan.capacity import rows_per_call
-from sparkawait._plan.checks import MAX_COUNT
+from sparkawait._plan.checks import MAX_COUNT, refuse
 from sparkawait._plan.function_checks import may_return_several
 from sparkawait._plan.plan import FunctionGroup, Mode, Plan, joined, numbered
 from sparkawait.capture import Capture
-from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.exceptions import ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.output_batches import OutputBatches
 from sparkawait.sizes import Bytes
@@ -51,11 +51,11 @@ def side_by_side(
         ConfigurationError: If a function, or what is said of it, is wrong.
     """
     if not functions:
-        _refuse("`function` must be a function or a list of them, got []")
+        refuse("`function` must be a function or a list of them, got []")
     given = options.given
     for name in ("schema", "on_timeout"):
         if given.get(name) is not None:
-            _refuse(f"`{name}` is of one function; give it by with_options({name}=..)")
+            refuse(f"`{name}` is of one function; give it by with_options({name}=..)")
     of_rows = {name: it for name, it in given.items() if not OPTIONS[name].of_function}
     shared: dict[str, Any] = {name: it for name, it in given.items() if name not in of_rows}
     # What is theirs of it; batches are put together where the branches meet.
@@ -76,7 +76,7 @@ def side_by_side(
             "unordered", called, input_schema=input_schema, hidden=hidden, **{**shared, **own}
         )
         if may_return_several(branch.function, own.get("schema")):
-            _refuse(
+            refuse(
                 f"`{branch.function_name}` may return several rows for a row, and cannot be called"
                 " beside other functions; call it alone, before or after them"
             )
@@ -117,7 +117,7 @@ def check_carries_one(plan: Plan) -> None:
         ConfigurationError: If it is one of several.
     """
     if plan.branches:
-        _refuse(
+        refuse(
             f"`carry_over` keeps rows of one function a call, got {plan.function_name}; call them"
             " one after the other, with chain=True on the output of the first"
         )
@@ -129,7 +129,7 @@ def _of(function: object) -> tuple[object, dict[str, Any]]:
     if isinstance(function, FunctionWithOptions):
         function, own = function.function, function.options.given
     if isinstance(function, (list, tuple)):
-        _refuse("`function` must be a function or a list of them, got a list in a list")
+        refuse("`function` must be a function or a list of them, got a list in a list")
     return function, own
 
 
@@ -142,14 +142,10 @@ def _check_errors(branches: Sequence[Plan]) -> None:
             continue
         column = kept.column
         if column in taken:
-            _refuse(
+            refuse(
                 f"`{taken[column]}` and `{branch.function_name}` both capture failures in column"
                 f" `{column}`; give each one of its own,"
                 " with_options(on_error=sparkawait.Capture('..'))",
                 ErrorKind.COLUMN_CLASH,
             )
         taken[column] = branch.function_name
-
-
-def _refuse(message: str, kind: ErrorKind = ErrorKind.OPTION_INVALID) -> NoReturn:
-    raise ConfigurationError(message, kind)

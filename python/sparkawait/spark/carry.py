@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import StructField, StructType
 
 from sparkawait._plan.chain import Chain
-from sparkawait._plan.checks import refuse_column
+from sparkawait._plan.checks import refuse, refuse_column
 from sparkawait._plan.plan import Plan
 from sparkawait._worker.bundles import pack, unpack
 from sparkawait._worker.step import kinds_of
@@ -134,23 +134,23 @@ def check_carry_over(df: DataFrame, plan: Plan) -> CarryOver | None:
     if carry_over is None:
         return None
     if not df.isStreaming:
-        _refuse(
+        refuse(
             "`carry_over` is for streaming DataFrames; a batch query ends when all rows have left,"
             " so leave it out"
         )
     if plan.options.watermark is not None:
-        _refuse(
+        refuse(
             "`watermark` orders rows within one task, and `carry_over` keeps rows beyond it; leave"
             " one of them out, or declare Spark's withWatermark behind the call"
         )
     if plan.mode == "ordered" and carry_over.order_by is None:
-        _refuse(
+        refuse(
             "ordered_wait with `carry_over` needs to know whose rows keep their order:"
             " CarryOver(order_by='partition') for Kafka's, or another column; or use unordered_wait"
         )
     if plan.mode != "ordered" and carry_over.order_by is not None:
         instead = "its `key` says it" if plan.mode == "key_ordered" else "it keeps no order"
-        _refuse(f"`order_by` belongs to ordered_wait, got it for {plan.mode}_wait: {instead}")
+        refuse(f"`order_by` belongs to ordered_wait, got it for {plan.mode}_wait: {instead}")
     for column in carry_over.order_by or ():
         if column not in df.columns:
             refuse_column(df.columns, column, "order_by")
@@ -164,7 +164,7 @@ def check_same(carry: CarryPlan | None, carry_over: CarryOver | None) -> None:
         ConfigurationError: If it says something else than the first one.
     """
     if carry_over is not None and (carry is None or carry.carry_over != carry_over):
-        _refuse("`carry_over` of a chain is said by its first call; leave it out of the others")
+        refuse("`carry_over` of a chain is said by its first call; leave it out of the others")
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,3 @@ def without_watermark(schema: StructType) -> StructType:
         metadata = {name: it for name, it in field.metadata.items() if name != _WATERMARK}
         fields.append(StructField(field.name, field.dataType, field.nullable, metadata))
     return StructType(fields)
-
-
-def _refuse(message: str) -> None:
-    raise ConfigurationError(message, ErrorKind.OPTION_INVALID)

@@ -127,9 +127,9 @@ def _types() -> dict[str, tuple[str, str]]:
     """Returns where the names come from that types of options are made of."""
     found = {"TypedDict": ("typing", "TypedDict")}
     package = PYTHON / "sparkawait"
-    for path in sorted([*package.glob("[!_]*.py"), *package.glob("connectors/*s.py")]):
+    for path in sorted([*package.glob("*.py"), *package.glob("connectors/*s.py")]):
         module = ".".join(path.relative_to(PYTHON).with_suffix("").parts)
-        if module != wait_options.__name__:
+        if module not in {wait_options.__name__, "sparkawait.__init__"}:
             for name, origin in _origins(module).items():
                 if name not in found or origin[0] == module:
                     found[name] = origin

@@ -33,13 +33,12 @@ from sparkawait._worker import address_space  # noqa: F401  # pyright: ignore[re
 from sparkawait import arrow, retry, typing
 from sparkawait._core import VERSION, Row
 from sparkawait._doctor.report import show_versions
-from sparkawait.adaptive import Adaptive
+from sparkawait._emission import CarryOver, OutputBatches, WatermarkStrategy
+from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
 from sparkawait.batch import Batch
 from sparkawait.cache import Cache
 from sparkawait.capture import Capture
-from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
-from sparkawait.circuit_breaker import CircuitBreaker
 from sparkawait.connectors import http, postgres, redis
 from sparkawait.exceptions import (
     AsyncFunctionError,
@@ -55,14 +54,11 @@ from sparkawait.exceptions import (
 from sparkawait.function_context import FunctionContext
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.functions import AsyncFunction, async_function
-from sparkawait.hedge import Hedge
 from sparkawait.native_function import NativeFunction
-from sparkawait.output_batches import OutputBatches
 from sparkawait.rate_limit import RateLimit
 from sparkawait.retry import RetryAfter, RetryBudget
 from sparkawait.secrets import secret
 from sparkawait.wait_options import WaitOptions
-from sparkawait.watermark import WatermarkStrategy
 
 if TYPE_CHECKING:
     from sparkawait import spark, testing

@@ -9,9 +9,9 @@ def lookup(timeout: sa.typing.Duration, on_error: sa.typing.OnError = "fail") ->
 """
 
 from sparkawait._core import Row
+from sparkawait._emission import Emit, Vehicle
+from sparkawait._policies import WhenOpen
 from sparkawait.capture import OnError
-from sparkawait.carry_over import Emit, Vehicle
-from sparkawait.circuit_breaker import WhenOpen
 from sparkawait.columns import ColumnLike, ColumnsLike
 from sparkawait.durations import Duration
 from sparkawait.functions import AsyncFunctionLike, AsyncFunctionsLike, Results

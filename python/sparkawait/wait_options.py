@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from sparkawait._emission import CARRY_OVER, OUTPUT_BATCHES, WATERMARK
 from sparkawait._plan.arguments import ColumnArguments, FunctionArguments, WaitArguments
 from sparkawait._plan.checks import ObjectOf
 from sparkawait._plan.option import (
@@ -30,17 +31,12 @@ from sparkawait._plan.option import (
     rows_or_bytes,
     seconds,
 )
-from sparkawait.adaptive import MAX_CONCURRENCY
+from sparkawait._policies import CIRCUIT_BREAKER, HEDGE, MAX_CONCURRENCY
 from sparkawait.cache import CACHE
 from sparkawait.capture import ON_ERROR
-from sparkawait.carry_over import CARRY_OVER
 from sparkawait.channels import CHANNELS
-from sparkawait.circuit_breaker import CIRCUIT_BREAKER
-from sparkawait.hedge import HEDGE
-from sparkawait.output_batches import OUTPUT_BATCHES
 from sparkawait.rate_limit import RATE_LIMIT
 from sparkawait.retry import RETRY
-from sparkawait.watermark import WATERMARK
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -7,21 +7,17 @@ from collections.abc import Callable
 from typing import Any, TypedDict
 
 from sparkawait._core import Row
-from sparkawait.adaptive import Adaptive
+from sparkawait._emission import CarryOver, OutputBatches, WatermarkStrategy
+from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
 from sparkawait.cache import Cache
 from sparkawait.capture import OnError
-from sparkawait.carry_over import CarryOver
 from sparkawait.channels import Channels
-from sparkawait.circuit_breaker import CircuitBreaker
 from sparkawait.columns import ColumnsLike
 from sparkawait.durations import Duration
-from sparkawait.hedge import Hedge
-from sparkawait.output_batches import OutputBatches
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.sizes import Size
 from sparkawait.types import Output, SchemaLike
-from sparkawait.watermark import WatermarkStrategy
 
 __all__ = ["ColumnArguments", "FunctionArguments", "WaitArguments"]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sparkawait._plan.checks import MAX_COUNT, refuse
-from sparkawait.adaptive import Adaptive
+from sparkawait._policies import Adaptive
 from sparkawait.batch import Batch, the_batch
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import AsyncFunction

@@ -219,10 +219,9 @@ def with_entries(doc: str, options: Mapping[str, Option[Any]]) -> str:
     return entry.sub(entries, doc, count=1)
 
 
-# Checks of single options of the wait functions; each returns the value in one form.
+# -- checks of single options of the wait functions; each returns the value in one form.
 #
 # What depends on several options, or on the function, is checked in `options`.
-
 
 _logger = logging.getLogger("sparkawait")
 _LONG = 10_000

@@ -26,7 +26,7 @@ from sparkawait._plan.option import refuse_unknown
 from sparkawait._plan.plan import Plan
 from sparkawait._plan.side_by_side import side_by_side
 from sparkawait._plan.signatures import describe, is_async, misfit_of
-from sparkawait.adaptive import Adaptive
+from sparkawait._policies import Adaptive
 from sparkawait.channels import Channels, Credits
 from sparkawait.columns import columns, is_expression, named
 from sparkawait.exceptions import ConfigurationError, ErrorKind

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from sparkawait._emission import OutputBatches
 from sparkawait._plan.capacity import rows_per_call
 from sparkawait._plan.checks import MAX_COUNT, refuse
 from sparkawait._plan.function_checks import may_return_several
@@ -19,7 +20,6 @@ from sparkawait._plan.plan import FunctionGroup, Mode, Plan, joined, numbered
 from sparkawait.capture import Capture
 from sparkawait.exceptions import ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
-from sparkawait.output_batches import OutputBatches
 from sparkawait.sizes import Bytes
 from sparkawait.wait_options import OPTIONS, WaitOptions
 

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from sparkawait._emission import CarryOver
 from sparkawait._worker import address_space
 from sparkawait._worker.holder import HeldTask, holder
 from sparkawait._worker.metrics import Metrics
-from sparkawait.carry_over import CarryOver
 from sparkawait.exceptions import ErrorKind, SnapshotError
 
 if TYPE_CHECKING:

@@ -24,12 +24,12 @@ from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import StructField, StructType
 
+from sparkawait._emission import CarryOver
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.checks import refuse, refuse_column
 from sparkawait._plan.plan import Plan
 from sparkawait._worker.bundles import pack, unpack
 from sparkawait._worker.step import kinds_of
-from sparkawait.carry_over import CarryOver
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.partition import renamed, with_types
 from sparkawait.spark.schemas import to_arrow

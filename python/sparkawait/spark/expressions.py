@@ -23,6 +23,7 @@ from pyspark.sql.types import (
     UserDefinedType,
 )
 
+from sparkawait._emission import WatermarkStrategy
 from sparkawait._plan.checks import refuse
 from sparkawait._plan.plan import Plan
 from sparkawait.cache import Cache
@@ -31,7 +32,6 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.rate_limit import RateLimit
 from sparkawait.wait_options import WaitOptions
-from sparkawait.watermark import WatermarkStrategy
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

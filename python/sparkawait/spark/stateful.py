@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sparkawait._emission import CarryOver
 from sparkawait._plan.checks import refuse
 from sparkawait._plan.plan import Plan, numbered
-from sparkawait.carry_over import CarryOver
 from sparkawait.exceptions import ErrorKind
 from sparkawait.spark.metrics import is_connect
 from sparkawait.spark.vehicle import way_to_a_second

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import ArrayType, DataType, StructType
 
+from sparkawait._emission import OUTPUT_BATCHES, OutputBatches
 from sparkawait._plan import options as plans
 from sparkawait._plan.checks import refuse
 from sparkawait._plan.option import documented
@@ -26,7 +27,6 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike, check_async
 from sparkawait.native_function import NativeFunction
-from sparkawait.output_batches import OUTPUT_BATCHES, OutputBatches
 from sparkawait.spark.columns import Arguments, ColumnPlan, ColumnTask, dropping_misses
 from sparkawait.spark.expressions import HiddenArguments
 from sparkawait.spark.metrics import Metrics, accumulator_of

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, GroupedData, SparkSession
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-    from sparkawait.carry_over import Vehicle
+    from sparkawait._emission import Vehicle
 
 __all__ = ["StateFunction", "StateProcessor", "check_vehicle", "stepped_by", "way_to_a_second"]
 

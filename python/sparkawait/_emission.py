@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When rows leave a task: in which batches, behind which watermark, or in a later micro-batch.
+
+Each is a description, made on the driver from any thread, and has its option behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, cast
+
+from sparkawait._plan.checks import MAX_COUNT, ObjectOf, choice, integer, or_none, refuse, shown
+from sparkawait._plan.option import Option
+from sparkawait.columns import ColumnLike, is_expression
+from sparkawait.durations import Duration, parse_duration, positive_duration
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.sizes import Size, parse_size
+
+__all__ = [
+    "CARRY_OVER",
+    "OUTPUT_BATCHES",
+    "WATERMARK",
+    "CarryOver",
+    "Emit",
+    "OutputBatches",
+    "OutputTerms",
+    "Vehicle",
+    "WatermarkStrategy",
+]
+
+
+_OF = " of OutputBatches"
+
+
+class OutputTerms(NamedTuple):
+    """What `OutputBatches` come to, as `_core.Task` takes it; times are in seconds."""
+
+    buffer_timeout: float | Literal["auto"] | None
+    max_rows_per_batch: int
+    max_bytes_per_batch: int
+    target_latency: float | None
+
+
+@dataclass(frozen=True)
+class OutputBatches:
+    """Says when an output batch leaves that is not full, and when one is full.
+
+    The defaults serve nearly all jobs: a batch leaves when Spark waits for it.
+
+    Args:
+        buffer_timeout: When a batch that is not full leaves, as Flink's. ``"auto"``: as soon as it
+            is waited for, as long as batches take no more than 2 % of the time, and at most 100 ms
+            after the one before. A duration (str with unit, timedelta or seconds): when its first
+            row is this old. ``None``: not before it is full.
+        max_rows: Most rows of a batch.
+        max_bytes: Most bytes of a batch, unless one row has more: an int, or a text (powers of
+            1024). Four times as much bounds the results that calls bring while others wait to be
+            emitted; fewer calls are in flight then.
+        target_latency: Sizes batches, and the calls of a batched function, so that a row takes
+            about this long through them at the measured throughput, never above their limits.
+            ``None`` lets them grow to these.
+
+    Raises:
+        ConfigurationError: If a value is wrong.
+
+    Examples:
+        >>> OutputBatches(buffer_timeout="10ms", max_bytes="16 MB").resolve().max_bytes_per_batch
+        16777216
+    """
+
+    buffer_timeout: Duration | None = "auto"
+    max_rows: int = 8192
+    max_bytes: Size = "64 MB"
+    target_latency: Duration | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        self.resolve()
+
+    def resolve(self) -> OutputTerms:
+        """Returns the numbers.
+
+        Raises:
+            ConfigurationError: If one of them is wrong.
+        """
+        latency = self.target_latency
+        return OutputTerms(
+            _time_of(self.buffer_timeout),
+            integer(self.max_rows, "max_rows", 1, of=_OF),
+            # As many as 32-bit offsets reach.
+            parse_size(self.max_bytes, "max_bytes", most=MAX_COUNT),
+            None if latency is None else positive_duration(latency, "target_latency"),
+        )
+
+
+def _time_of(value: object) -> float | Literal["auto"] | None:
+    if value is None:
+        return None
+    if isinstance(value, str) and value == "auto":
+        return "auto"
+    try:
+        return parse_duration(value, "buffer_timeout")
+    except ConfigurationError as error:
+        msg = f"{error}; or 'auto', or None for full batches only"
+        raise ConfigurationError(msg, error.kind) from None
+
+
+def _checked(value: object, name: str) -> OutputBatches:
+    """Returns how output is cut into batches."""
+    if value is None:
+        return OutputBatches()
+    if not isinstance(value, OutputBatches):
+        refuse(f"`{name}` must be a sparkawait.OutputBatches, got {shown(value)}")
+    return value
+
+
+OUTPUT_BATCHES = Option(
+    None,
+    _checked,
+    "when output batches leave, and how large they are: `sa.OutputBatches(buffer_timeout=,"
+    " max_rows=, max_bytes=, target_latency=)`. `max_bytes` also bounds the results that wait",
+    type="OutputBatches | None",
+    shown='= `sa.OutputBatches("auto", 8192, "64 MB", None)`',
+    of_function=False,
+    is_rare=True,
+)
+
+
+# -- how event time advances, told to `unordered_wait` and `key_ordered_wait`
+
+
+@dataclass(frozen=True)
+class WatermarkStrategy:
+    """Makes watermarks from a timestamp column; no row crosses a watermark.
+
+    A watermark follows each run of rows that raised the latest event time. A run is an input batch
+    (Spark: up to 10,000 rows), or shorter with `every`: rows of one run may overtake one another,
+    whatever their times.
+
+    Counterpart of Flink's class of this name. Make one with `for_bounded_out_of_orderness`.
+
+    Attributes:
+        column: The timestamp column that holds the event time, or an expression.
+        delay: How many seconds a row may be late.
+        every: Most rows of a run; ``None`` for those of an input batch.
+    """
+
+    column: ColumnLike
+    delay: float
+    every: int | None = None
+
+    @staticmethod
+    def for_bounded_out_of_orderness(
+        column: ColumnLike, delay: Duration, *, every: int | None = None
+    ) -> WatermarkStrategy:
+        """Places the watermark `delay` behind the latest event time seen.
+
+        Args:
+            column: A timestamp column of the input, by name or as an expression such as
+                ``F.to_timestamp("at")``.
+            delay: How late a row may be: str with unit, timedelta or seconds. May be zero.
+            every: Most rows between two watermarks; ``None`` for one after each input batch. With
+                1, no row crosses a row that raised the latest event time, as after Flink's
+                punctuated watermarks.
+
+        Raises:
+            ConfigurationError: If `column` is no column, `delay` is no duration or `every` is no
+                int of at least 1.
+        """
+        if not column if isinstance(column, str) else not is_expression(column):
+            msg = f"`column` must be the name of a timestamp column, got {shown(column)}"
+            raise ConfigurationError(msg, ErrorKind.WATERMARK_INVALID)
+        if every is not None:
+            _check_every(every)
+        return WatermarkStrategy(column, parse_duration(delay, "delay"), every)
+
+
+def _check_every(every: object) -> None:
+    if not isinstance(every, int) or isinstance(every, bool) or every < 1:
+        msg = f"`every` must be an int of at least 1 or None, got {shown(every)}"
+        raise ConfigurationError(msg, ErrorKind.WATERMARK_INVALID)
+    if every > MAX_COUNT:
+        msg = f"`every` must be at most {MAX_COUNT}, got {shown(every)}"
+        raise ConfigurationError(msg, ErrorKind.WATERMARK_INVALID)
+
+
+WATERMARK = Option(
+    None,
+    ObjectOf(
+        WatermarkStrategy, "made by sparkawait.WatermarkStrategy", ErrorKind.WATERMARK_INVALID
+    ),
+    "where event time comes from: `sa.WatermarkStrategy.for_bounded_out_of_orderness(column,"
+    " delay)`, a column or an expression. A watermark follows each input batch, or with"
+    " `every=n` so many rows; no row of the unordered mode crosses one",
+    type="WatermarkStrategy | None",
+    of_task=True,
+    of_columns=False,
+    is_rare=True,
+)
+
+
+# -- rows of a stream that outlive their micro-batch, and how.
+#
+# A `CarryOver` is a description: made on the driver, from any thread, and immutable.
+
+Emit = Literal["next_batch", "at_once"]
+Vehicle = Literal["apply_in_pandas_with_state", "transform_with_state"]
+
+
+@dataclass(frozen=True)
+class CarryOver:
+    """Lets a micro-batch end while calls are in flight, for the option ``carry_over=``.
+
+    Without it a micro-batch of a stream waits for its slowest call. With it, rows whose calls are
+    still in flight when all others are done are kept in the state of the query. Their calls go on
+    in the Python worker that made them, and a later micro-batch emits their results: each row
+    exactly once, whatever is lost meanwhile. A call is made again if its worker is gone.
+
+    Rows are spread over ``spark.sql.shuffle.partitions`` tasks: set that to the number of cores
+    before the first start of the query, whose checkpoint keeps the number. Use a
+    ``processingTime`` trigger. ``docs/streaming.md`` says what is promised, and the limits.
+
+    Args:
+        emit: When results leave. ``"next_batch"``: a micro-batch emits what the one before it has
+            put into the state, so that a batch that is run again emits the same rows, and every
+            sink that knows a batch by its number gets each row exactly once. ``"at_once"``: a
+            result leaves in the batch in which it comes, which is one trigger earlier.
+        linger: How long a micro-batch waits for its calls once all of its rows were admitted: a str
+            with unit, a timedelta or seconds. Zero is allowed.
+        order_by: The columns whose rows keep their order, such as Kafka's ``partition``; for
+            `sparkawait.ordered_wait`, which needs it.
+        drain: Whether each micro-batch waits for all calls, as without `CarryOver`: what is in the
+            state leaves it. To be set in the last run of a query that is given up or changed.
+        vehicle: The operator of Spark that keeps the rows. ``"apply_in_pandas_with_state"``, the
+            default, is there on each Spark, and once in a query. ``"transform_with_state"`` lets a
+            query have several, and an ``applyInPandasWithState`` of your own; it needs Spark 4.0,
+            over Spark Connect 4.1, the RocksDB state store and protobuf. The checkpoint of a query
+            keeps its vehicle.
+        name: Names the numbers of this call in the progress of the query, as ``sparkawait_<name>``.
+            For calls in branches that come together, as in a join; one that comes behind another
+            has the name of its function.
+
+    Raises:
+        ConfigurationError: If a value is wrong.
+
+    Examples:
+        >>> import sparkawait as sa
+        >>> sa.CarryOver(linger="20ms").linger
+        0.02
+        >>> out = sa.unordered_wait(stream, lookup, carry_over=sa.CarryOver())  # doctest: +SKIP
+    """
+
+    emit: Emit = "next_batch"
+    linger: Duration = "50ms"
+    order_by: str | Sequence[str] | None = None
+    drain: bool = False
+    vehicle: Vehicle | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        choice(self.emit, "emit", "next_batch", "at_once")
+        object.__setattr__(self, "linger", parse_duration(self.linger, "linger"))
+        object.__setattr__(self, "order_by", _columns(self.order_by))
+        if not isinstance(cast("object", self.drain), bool):
+            refuse(f"`drain` must be a bool, got {shown(self.drain)}", ErrorKind.OPTION_INVALID)
+        if self.vehicle is not None:
+            choice(self.vehicle, "vehicle", "apply_in_pandas_with_state", "transform_with_state")
+        if self.name is not None and (
+            not isinstance(cast("object", self.name), str) or not self.name
+        ):
+            refuse(f"`name` must be a text, got {shown(self.name)}", ErrorKind.OPTION_INVALID)
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds that a micro-batch waits for its calls; ``None``: until all are done."""
+        return None if self.drain else cast("float", self.linger)
+
+
+def _columns(order_by: object) -> tuple[str, ...] | None:
+    if order_by is None:
+        return None
+    names = cast("Sequence[object]", [order_by] if isinstance(order_by, str) else order_by)
+    if (
+        not isinstance(names, (list, tuple))
+        or not names
+        or not all(isinstance(name, str) for name in names)
+    ):
+        msg = f"`order_by` must be a column name or a list of them, got {shown(order_by)}"
+        refuse(msg, ErrorKind.OPTION_INVALID)
+    return tuple(cast("Sequence[str]", names))
+
+
+CARRY_OVER = Option(
+    None,
+    ObjectOf(CarryOver, "a sparkawait.CarryOver or True", short={bool: or_none(CarryOver)}),
+    "a micro-batch of a stream ends while calls are in flight, and a later one emits their"
+    " results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=, name=)`."
+    " Streaming DataFrames only",
+    type="CarryOver | bool | None",
+    of_columns=False,
+)

@@ -24,20 +24,6 @@ from pyarrow import csv, parquet
 from sparkawait._core import simple_string
 from sparkawait._flights.settings import DemoError
 
-__all__ = [
-    "AIRCRAFT",
-    "FLIGHT_ID",
-    "WEATHER",
-    "Dataset",
-    "Verdict",
-    "compare",
-    "compare_files",
-    "ddl",
-    "load",
-    "plain_join",
-]
-
-
 FLIGHT_ID = "flight_id"
 """Numbers the flights from 0, as no set of their own columns tells all of them apart."""
 

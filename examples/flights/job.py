@@ -26,9 +26,6 @@ from sparkawait.native_function import NativeFunction
 from sparkawait.secrets import Secret
 from sparkawait.spark import Metrics
 
-__all__ = ["FlightLookup", "enrich", "http_lookups", "postgres_lookups", "redis_lookups"]
-
-
 HELD_PER_CALL = 50
 """In the ordered mode, rows held for each call in flight. A straggler keeps those behind it from
 leaving; with room to hold them, it does not keep further calls from being made."""

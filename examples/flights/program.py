@@ -51,20 +51,6 @@ from sparkawait.native_function import NativeFunction
 from sparkawait.secrets import Secret, secret
 from sparkawait.spark import Metrics
 
-__all__ = [
-    "PYTHON",
-    "RECIPE",
-    "Job",
-    "Runner",
-    "introduction",
-    "open_service",
-    "run",
-    "run_all",
-    "spark_session",
-    "stream_introduction",
-]
-
-
 RECIPE = "recipe"
 """Name of the run that does without sparkawait."""
 

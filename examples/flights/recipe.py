@@ -15,8 +15,6 @@ from typing import Any
 import aiohttp
 import pyarrow as pa
 
-__all__ = ["Recipe"]
-
 _ATTEMPTS = 6
 _BACKOFF_SECONDS = 0.05
 _NOT_FOUND = 404

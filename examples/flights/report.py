@@ -16,20 +16,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-__all__ = [
-    "Buckets",
-    "Run",
-    "StreamRun",
-    "latency_mean",
-    "latency_percentile",
-    "littles_bound",
-    "percentile",
-    "progress",
-    "stream_table",
-    "table",
-]
-
-
 Buckets = Sequence[tuple[float, int]]
 """Upper bounds in seconds and counts, ascending."""
 

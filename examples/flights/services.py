@@ -30,9 +30,6 @@ from sparkawait.secrets import Secret
 from sparkawait.testing import LookupServer
 from sparkawait.testing.latency import Latency, LogNormal
 
-__all__ = ["Service", "mean_of_one", "mean_of_two", "postgres_store", "redis_store", "serve"]
-
-
 _CONNECT_SECONDS = 5.0
 
 

@@ -14,23 +14,6 @@ from sparkawait.durations import positive_duration
 from sparkawait.exceptions import ConfigurationError
 from sparkawait.testing.latency import Latency, log_normal
 
-__all__ = [
-    "ABOUT",
-    "FLIGHTS_PER_SECOND",
-    "STORE_CALLS",
-    "STRAGGLER_FACTOR",
-    "STREAM_ROWS",
-    "STREAM_STRAGGLER_FACTOR",
-    "TRIGGER_SECONDS",
-    "DemoError",
-    "Function",
-    "Mode",
-    "Settings",
-    "add_options",
-    "run",
-    "settings_of",
-]
-
 ABOUT = {
     "help": "enrich the flights of 2013 by lookups and measure it",
     "description": "Enriches the flights that left New York in 2013 with the weather of their"

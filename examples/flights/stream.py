@@ -26,8 +26,6 @@ from sparkawait._flights.services import Service
 from sparkawait._flights.settings import FLIGHTS_PER_SECOND, TRIGGER_SECONDS, DemoError, Settings
 from sparkawait.native_function import NativeFunction
 
-__all__ = ["FlightStream", "Flights", "run_streams"]
-
 _WARM_UP_ROWS = 200
 _POLL_SECONDS = 0.05
 

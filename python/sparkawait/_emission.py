@@ -17,19 +17,6 @@ from sparkawait.durations import Duration, parse_duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.sizes import Size, parse_size
 
-__all__ = [
-    "CARRY_OVER",
-    "OUTPUT_BATCHES",
-    "WATERMARK",
-    "CarryOver",
-    "Emit",
-    "OutputBatches",
-    "OutputTerms",
-    "Vehicle",
-    "WatermarkStrategy",
-]
-
-
 _OF = " of OutputBatches"
 
 

@@ -15,19 +15,6 @@ from sparkawait._plan.option import Option, count
 from sparkawait.durations import Duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = [
-    "CIRCUIT_BREAKER",
-    "HEDGE",
-    "MAX_CONCURRENCY",
-    "Adaptive",
-    "AdaptiveTerms",
-    "CircuitBreaker",
-    "Hedge",
-    "HedgeBounds",
-    "PauseTerms",
-    "WhenOpen",
-]
-
 
 class AdaptiveTerms(NamedTuple):
     """What an `Adaptive` comes to, as `_core.Task` takes it; the latency is in seconds."""

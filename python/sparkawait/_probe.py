@@ -23,9 +23,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = []
-
-
 PACKAGES = ("pyspark", "pyspark-client", "pyarrow", "pandas", "numpy", "grpcio", "uvloop")
 VARIABLES = ("SPARK", "PYSPARK", "PYTHON", "JAVA", "ARROW", "MALLOC", "LD_", "VIRTUAL_ENV", "CONDA")
 PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")

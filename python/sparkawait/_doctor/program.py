@@ -38,7 +38,6 @@ from sparkawait.testing import simulated
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["ABOUT", "DoctorSettings", "add_options", "examine", "patient", "run", "try_alone"]
 
 ABOUT = {
     "help": "look for what is in the way of a job, and print a report to paste",

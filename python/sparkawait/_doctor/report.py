@@ -18,18 +18,6 @@ from typing import Any
 from sparkawait import _probe
 from sparkawait._core import VERSION
 
-__all__ = [
-    "Finding",
-    "Report",
-    "Status",
-    "add_process",
-    "compare_packages",
-    "look_for_java",
-    "one_line",
-    "show_versions",
-]
-
-
 _LONGEST = 700
 """Characters of a message that are kept; Spark's have whole stacks in them."""
 _SECRETS = (

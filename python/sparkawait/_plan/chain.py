@@ -17,8 +17,6 @@ import pyarrow as pa
 
 from sparkawait._plan.plan import Plan, numbered, without
 
-__all__ = ["Chain"]
-
 
 @dataclass(frozen=True)
 class Chain:

@@ -23,27 +23,6 @@ import pyarrow as pa
 from sparkawait._core import simple_string
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = [
-    "ObjectOf",
-    "choice",
-    "flag",
-    "integer",
-    "mapping",
-    "number",
-    "refuse",
-    "refuse_column",
-    "require_column",
-    "require_key",
-    "require_number",
-    "require_number_at",
-    "require_timestamp",
-    "shown",
-    "suggestion",
-    "text",
-    "the_writes",
-]
-
-
 _T = TypeVar("_T")
 
 MAX_COUNT = 2**31 - 1

@@ -20,16 +20,6 @@ import pyarrow as pa
 
 from sparkawait.exceptions import ConfigurationError, ErrorKind, add_note
 
-__all__ = [
-    "COLLATION",
-    "INTERVAL",
-    "SESSION_TIMESTAMP",
-    "collated",
-    "noted",
-    "parse_element",
-    "parse_schema",
-]
-
 COLLATION = b"collation"
 """Where a field keeps the collation of its strings, which Arrow's type has no place for."""
 INTERVAL = b"interval"

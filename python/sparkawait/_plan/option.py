@@ -27,24 +27,6 @@ from sparkawait.sizes import Bytes, parse_size
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = [
-    "Option",
-    "anything",
-    "boolean",
-    "checked",
-    "count",
-    "documented",
-    "one_of",
-    "optional",
-    "options_of",
-    "refuse_unknown",
-    "route",
-    "rows_or_bytes",
-    "seconds",
-    "size",
-    "with_entries",
-]
-
 
 _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Callable[..., Any])

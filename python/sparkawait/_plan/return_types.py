@@ -41,8 +41,6 @@ import pyarrow as pa
 from sparkawait._plan.ddl import SESSION_TIMESTAMP, noted, parse_element
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = ["returns_list", "schema_of"]
-
 _MANY = (list, tuple, Sequence, Collection, Iterable)
 _SCALARS: dict[Any, pa.DataType] = {
     bool: pa.bool_(),

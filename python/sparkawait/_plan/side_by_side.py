@@ -23,8 +23,6 @@ from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.sizes import Bytes
 from sparkawait.wait_options import OPTIONS, WaitOptions
 
-__all__ = ["check_carries_one", "side_by_side"]
-
 
 def side_by_side(
     mode: Mode,

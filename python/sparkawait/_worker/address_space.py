@@ -24,8 +24,6 @@ from pathlib import Path
 
 from sparkawait.exceptions import AsyncIOError, ErrorKind, add_note
 
-__all__ = ["bound_mb", "fit", "fitted", "load", "start"]
-
 _ARENA_MAX = -8
 """M_ARENA_MAX of glibc's mallopt: each thread maps 64 MB for itself otherwise."""
 _STACK_BYTES = 256 * 1024

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sparkawait._core import Row
 
-__all__ = ["CallSize", "Line", "Timers"]
 
 _CELL_BYTES = 8
 """Counted for a cell without a length, such as a number."""

@@ -18,8 +18,6 @@ import pyarrow.compute as pc
 
 from sparkawait._worker.mended import Offsets
 
-__all__ = ["BUNDLES", "LEAST_ROWS", "pack", "unpack"]
-
 LEAST_ROWS = 1024
 """A batch is cut into more than one bundle if each has so many rows."""
 

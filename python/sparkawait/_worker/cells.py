@@ -15,8 +15,6 @@ from zoneinfo import ZoneInfo
 
 from sparkawait._plan.checks import suggestion
 
-__all__ = ["Struct", "instant", "no_column", "variant", "zone"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
 

@@ -13,8 +13,6 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
-__all__ = ["MOST", "OBJECTS_PER_CALL", "THRESHOLD", "collecting_less_often"]
-
 THRESHOLD = 10_000
 """New objects that make the collector run, at least. Fewer shows at 1,000 calls."""
 OBJECTS_PER_CALL = 20

@@ -23,7 +23,6 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 if TYPE_CHECKING:
     from sparkawait._core import Task
 
-__all__ = ["Feeder"]
 
 _JOIN_SECONDS = 1.0
 

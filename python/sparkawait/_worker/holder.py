@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from sparkawait._core import PartEnd
     from sparkawait._plan.chain import Chain
 
-__all__ = ["HeldTask", "holder"]
 
 _logger = logging.getLogger("sparkawait")
 _LOOK_SECONDS = 1.0

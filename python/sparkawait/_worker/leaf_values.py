@@ -22,8 +22,6 @@ from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
-__all__ = ["LEAVES", "Conversion", "Misfit", "Rules", "identity_of_leaf", "refuse"]
-
 _NONE = type(None)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)

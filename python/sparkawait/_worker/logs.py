@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sparkawait._core import Log
 
-__all__ = ["LEVEL_VARIABLE", "RustLines", "write_to_standard_error"]
 
 LEVEL_VARIABLE = "SPARKAWAIT_LOG"
 """Names the least level of a worker's lines; ``WARNING`` without it."""

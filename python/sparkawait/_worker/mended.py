@@ -16,8 +16,6 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-__all__ = ["Offsets", "invalid_column", "with_bytes", "with_texts"]
-
 
 class Offsets:
     """Where the columns of one schema have offsets.

@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["Metrics", "merge", "metrics_of_call", "metrics_of_chain"]
-
 Metrics = dict[str, Any]
 """Counters by name, and ``call_latency`` as pairs of a bucket's upper bound in seconds and a
 count: how long attempts took that were not cancelled, those of native functions included."""

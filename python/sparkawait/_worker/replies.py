@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from sparkawait._core import Port, Row
     from sparkawait._plan.plan import Plan
 
-__all__ = ["Replies", "pause_after"]
-
 
 # -- what exceptions say of the channel of their row. Pure functions, for any thread
 

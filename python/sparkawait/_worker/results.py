@@ -24,8 +24,6 @@ from sparkawait._core import simple_string
 from sparkawait._worker.conversion import Misfit, conversion_to, rows_of
 from sparkawait.exceptions import ErrorKind, ResultError
 
-__all__ = ["Built", "ResultBuilder", "TooLargeError"]
-
 _RowT = TypeVar("_RowT")
 _ONLY_DICTS = {dict}
 _GROUP_BYTES = 16 * 1024 * 1024

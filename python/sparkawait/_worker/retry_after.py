@@ -12,8 +12,6 @@ from typing import Any, cast
 
 from sparkawait import _core
 
-__all__ = ["announced_delay", "announced_pause", "answered_status", "encodable", "plain_headers"]
-
 _FORBIDDEN = 403
 _TOO_MANY_REQUESTS = 429
 _SERVICE_UNAVAILABLE = 503

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from sparkawait._core import Carried, PartEnd
     from sparkawait._plan.chain import Chain
 
-__all__ = ["COUNTS", "Columns", "Shard", "StepEnd", "kinds_of", "run_step"]
 
 Columns: TypeAlias = tuple[tuple[str, str], ...]
 """Names and types of columns."""

@@ -29,8 +29,6 @@ from sparkawait.spark.schemas import with_zone
 if TYPE_CHECKING:
     from sparkawait.spark.columns import ColumnTask
 
-__all__ = ["OPTIONS", "PROBE", "PROBE_TEXT", "pandas_function", "parse_rows", "parse_type_text"]
-
 
 # -- types as Spark's ``typeof`` writes them, as Arrow types
 #

@@ -44,16 +44,6 @@ if TYPE_CHECKING:
 
     from sparkawait.spark.metrics import TaskMetrics
 
-__all__ = [
-    "CarryPlan",
-    "Made",
-    "check_carry_over",
-    "check_same",
-    "remember",
-    "step_of",
-    "without_watermark",
-]
-
 
 # -- what a wait function returned, as the next one of a chain finds it.
 #

@@ -35,7 +35,6 @@ from sparkawait.wait_options import WaitOptions
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
 
-__all__ = ["Arguments", "ColumnPlan", "ColumnTask", "dropping_misses"]
 
 _RowT = TypeVar("_RowT")
 _MARK = "sparkawait_found"

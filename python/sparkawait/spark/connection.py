@@ -25,8 +25,6 @@ from typing import BinaryIO, cast
 
 from sparkawait._worker import address_space
 
-__all__ = ["Connection"]
-
 _logger = logging.getLogger("sparkawait")
 _WORKER_MODULE = "pyspark.worker"
 # What poll reports without being asked; and, on Linux, that the peer closed its end of a TCP

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from sparkawait._plan.chain import Chain
 
-__all__ = ["Expressions", "HiddenArguments", "HiddenColumns", "check_keys", "why_no_key"]
-
 
 _CACHE, _CHANNELS = ErrorKind.CACHE_INVALID, ErrorKind.CHANNELS_INVALID
 _WATERMARK = ErrorKind.WATERMARK_INVALID

@@ -30,7 +30,6 @@ from sparkawait.spark.shipment import Shipment
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
 
-__all__ = ["PartitionTask", "keep_cause", "renamed", "run_task", "with_types"]
 
 HEARTBEAT_SECONDS = 0.25
 """A batch without rows is sent after so long without output.

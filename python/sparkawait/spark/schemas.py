@@ -29,21 +29,6 @@ from sparkawait.types import COLLATION, INTERVAL, timestamps_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = [
-    "Times",
-    "bare",
-    "casts",
-    "conform",
-    "conformed",
-    "is_case_sensitive",
-    "result_fields",
-    "times_of",
-    "to_arrow",
-    "to_spark",
-    "with_times",
-    "with_zone",
-]
-
 
 _UNITS = ("day", "hour", "minute", "second")
 

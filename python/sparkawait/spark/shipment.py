@@ -33,9 +33,6 @@ import sparkawait
 from sparkawait import _probe
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = ["Shipment", "by_value", "fingerprint", "folder_name", "probe_by_value", "unpack"]
-
-
 # -- what tells builds of one version apart, so that an executor notices that the driver has
 # another.
 #

@@ -39,8 +39,6 @@ from sparkawait.spark.wheel import Platform, Wheel
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["check_workers", "is_shipped", "require_packages", "run_drivers_python", "ship"]
-
 
 _shipped: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 """The digest of what was sent, by the context of a classic session, or by a session of Connect."""

@@ -20,7 +20,6 @@ from sparkawait.spark.vehicle import way_to_a_second
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["OBSERVED", "check_only", "functions_with_state", "observed_as"]
 
 OBSERVED = "sparkawait"
 """What a query's progress calls the numbers of its rows in flight."""

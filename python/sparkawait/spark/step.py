@@ -42,17 +42,6 @@ if TYPE_CHECKING:
 
     from sparkawait.spark.metrics import TaskMetrics
 
-__all__ = [
-    "BATCH",
-    "NUMBERS",
-    "STATE_TYPES",
-    "STATE_VERSION",
-    "STEP_TYPES",
-    "Shards",
-    "Step",
-    "shard_keys",
-]
-
 
 # -- over how many shards the rows of a stream are spread: as many as a shuffle of it has
 # partitions.

@@ -24,8 +24,6 @@ from sparkawait.spark.schemas import Times, times_of
 from sparkawait.types import to_result, to_schema
 from sparkawait.wait_options import COLUMN_OPTIONS, OPTIONS
 
-__all__ = ["argument_names", "check_options", "current_times", "is_function", "returned_type"]
-
 
 def is_function(value: object) -> bool:
     """Tells a function from what it returns, and from nothing."""

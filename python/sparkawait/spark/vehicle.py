@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from sparkawait._emission import Vehicle
 
-__all__ = ["StateFunction", "StateProcessor", "check_vehicle", "stepped_by", "way_to_a_second"]
-
 
 _STORE = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -18,8 +18,6 @@ from pathlib import Path
 import sparkawait
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = ["Platform", "Wheel"]
-
 _PACKAGE = "sparkawait"
 _EXTENSION = f"{_PACKAGE}/_core"
 _LIBRARIES = {"manylinux": "glibc", "musllinux": "musl"}

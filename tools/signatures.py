@@ -133,7 +133,8 @@ def _types() -> dict[str, tuple[str, str]]:
             for name, origin in _origins(module).items():
                 if name not in found or origin[0] == module:
                     found[name] = origin
-    return found
+    # Of the extension module, which packages below do not know.
+    return found | {"Row": ("sparkawait.types", "Row")}
 
 
 def _named(option: Option[Any]) -> Iterator[str]:

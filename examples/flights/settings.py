@@ -14,7 +14,7 @@ from sparkawait.durations import positive_duration
 from sparkawait.exceptions import ConfigurationError
 from sparkawait.testing.latency import Latency, log_normal
 
-ABOUT = {
+ABOUT: dict[str, Any] = {
     "help": "enrich the flights of 2013 by lookups and measure it",
     "description": "Enriches the flights that left New York in 2013 with the weather of their"
     " origin and hour and with their aircraft, both looked up over HTTP, in Redis or in PostgreSQL,"

@@ -5,7 +5,12 @@ import gc
 
 import pytest
 
-from sparkawait._worker.collector import MOST, OBJECTS_PER_CALL, THRESHOLD, collecting_less_often
+from sparkawait._worker.address_space import (
+    MOST,
+    OBJECTS_PER_CALL,
+    THRESHOLD,
+    collecting_less_often,
+)
 
 
 @pytest.fixture(autouse=True)

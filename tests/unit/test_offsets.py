@@ -6,7 +6,7 @@ import pytest
 
 import sparkawait.arrow
 from sparkawait import OutputBatches, async_function
-from sparkawait._worker.mended import Offsets
+from sparkawait._worker.feeder import Offsets
 
 # No byte, where others follow that are no offsets.
 NOTHING = pa.py_buffer(b"\xff" * 16).slice(0, 0)

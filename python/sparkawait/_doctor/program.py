@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-ABOUT = {
+ABOUT: dict[str, Any] = {
     "help": "look for what is in the way of a job, and print a report to paste",
     "description": "Looks at this Python, at Java, at the executors of a Spark and at what they"
     " have installed, makes a call through each path that a row can take, and prints what it"

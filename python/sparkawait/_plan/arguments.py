@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypedDict
 
-from sparkawait._core import Row
 from sparkawait._emission import CarryOver, OutputBatches, WatermarkStrategy
 from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
 from sparkawait.cache import Cache
@@ -17,7 +16,7 @@ from sparkawait.durations import Duration
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.sizes import Size
-from sparkawait.types import Output, SchemaLike
+from sparkawait.types import Output, Row, SchemaLike
 
 __all__ = ["ColumnArguments", "FunctionArguments", "WaitArguments"]
 

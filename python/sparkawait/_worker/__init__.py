@@ -10,6 +10,15 @@
                          watchdog: is the loop alive?
 ```
 
-A value's way is `cells` (column to Python), `shapes` (which rows are meant), and `results` with
-`conversion` and `leaf_values` (Python to column). `address_space` comes before all others.
+One room for each of four questions:
+
+* *the loop*: `event_loop`, `watchdog`, `coroutines`; `address_space` comes before all.
+* *calls*: `runner`, `batching` (its rows wait in `batch_lines`), `life_cycle`, `replies`,
+  `remarks`, `retry_after`, `warm_up`; `metrics` and `logs` tell of them.
+* *values*: `cells` (column to Python), and `results` with `conversion` and `leaf_values` (Python to
+  column).
+* *streams*: `feeder` pulls the input; `holder` keeps tasks that outlive a micro-batch, `step` is
+  one of them, and `bundles` are its rows.
+
+`cells` and `retry_after` are what the extension module imports: their names are its, too.
 """

@@ -16,7 +16,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkawait._worker.mended import Offsets
+from sparkawait._worker.feeder import Offsets
 
 LEAST_ROWS = 1024
 """A batch is cut into more than one bundle if each has so many rows."""

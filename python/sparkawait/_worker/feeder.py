@@ -17,11 +17,158 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from sparkawait._worker import address_space
-from sparkawait._worker.mended import Offsets, invalid_column, with_bytes
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 if TYPE_CHECKING:
     from sparkawait._core import Task
+
+
+# -- columns as Spark sends them that the operator does not take so: they are mended on their way.
+#
+# Offsets are missing where a column has no value, as Spark 3.5 sends it. An array without values
+# has one offset, 0. Arrow's Java writers used to leave it out; whoever reads the array through the
+# C interface, which does not tell the lengths of buffers, then reads whatever lies in memory there.
+
+
+class Offsets:
+    """Where the columns of one schema have offsets.
+
+    Args:
+        schema: The schema of all batches.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        """Looks through the types, so that batches cost a look at a few buffers."""
+        layouts = [_layout(data_type) for data_type in schema.types]
+        self._places = [
+            (column, places) for column, layout in enumerate(layouts) if (places := layout[1])
+        ]
+
+    def repaired(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns `batch` with all offsets; the batch itself if none is missing."""
+        broken = [column for column, places in self._places if _lacks(batch, column, places)]
+        if not broken:
+            return batch
+        columns: list[Any] = list(batch.columns)
+        for column in broken:
+            # A single array would be returned as it is.
+            columns[column] = pa.concat_arrays([columns[column], columns[column].slice(0, 0)])
+        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _lacks(batch: pa.RecordBatch, column: int, places: list[int]) -> bool:
+    buffers = batch.column(column).buffers()
+    return any((buffer := buffers[place]) is None or buffer.size == 0 for place in places)
+
+
+def _layout(data_type: Any) -> tuple[int, list[int]]:
+    """Returns how many buffers an array of the type has, and which of them are offsets.
+
+    Types that Spark does not send have none that are known.
+    """
+    children: list[Any]
+    if pa.types.is_struct(data_type):
+        own, places, children = 1, [], [field.type for field in data_type]
+    elif pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
+        own, places, children = 2, [1], [data_type.value_type]
+    elif pa.types.is_map(data_type):
+        entries = pa.struct([("key", data_type.key_type), ("value", data_type.item_type)])
+        own, places, children = 2, [1], [entries]
+    elif _is_variable(data_type):
+        return 3, [1]
+    else:
+        return (1 if pa.types.is_null(data_type) else 2), []
+    for child in children:
+        count, offsets = _layout(child)
+        places += [own + place for place in offsets]
+        own += count
+    return own, places
+
+
+def _is_variable(data_type: Any) -> bool:
+    return (
+        pa.types.is_string(data_type)
+        or pa.types.is_binary(data_type)
+        or pa.types.is_large_string(data_type)
+        or pa.types.is_large_binary(data_type)
+    )
+
+
+# -- columns in which not all texts are UTF-8, as they go to the operator and come back.
+#
+# Spark's strings may hold any bytes, Arrow's must not, and the extension module checks them. Such a
+# column crosses with bytes in the place of its texts; nothing is copied. No state.
+
+
+def with_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns `batch` with bytes in the place of the texts of columns that are not valid.
+
+    The batch itself if that makes no difference: then its data is wrong in another way.
+    """
+    fields = [
+        field if _is_valid(column) else field.with_type(_bytes_type(field.type))
+        for field, column in zip(batch.schema, batch.columns, strict=True)
+    ]
+    return _as_schema(batch, fields)
+
+
+def with_texts(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Returns `batch` with texts where `schema` has texts for a column of the same name."""
+    fields: list[pa.Field] = []
+    for field in batch.schema:
+        came = schema.get_field_index(field.name)
+        wanted = field.type if came < 0 else schema.field(came).type
+        fields.append(field.with_type(wanted) if _bytes_type(wanted) == field.type else field)
+    return _as_schema(batch, fields)
+
+
+def invalid_column(batch: pa.RecordBatch) -> str | None:
+    """Returns the name of a column whose data is not what its type says, if there is one."""
+    names = batch.schema.names
+    return next((names[i] for i, column in enumerate(batch.columns) if not _is_valid(column)), None)
+
+
+def _as_schema(batch: pa.RecordBatch, fields: list[pa.Field]) -> pa.RecordBatch:
+    """Returns the same buffers as columns of other types, which are laid out alike."""
+    schema = pa.schema(fields, metadata=cast("Any", batch.schema.metadata))
+    if schema.equals(batch.schema):
+        return batch
+    _, data = batch.__arrow_c_array__()
+    return pa.RecordBatch._import_from_c_capsule(schema.__arrow_c_schema__(), data)  # noqa: SLF001
+
+
+def _is_valid(column: Any) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowException:
+        return False
+    return True
+
+
+_BYTES: dict[Any, Any] = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+if hasattr(pa, "string_view"):
+    _BYTES[pa.string_view()] = pa.binary_view()
+
+
+def _bytes_type(data_type: Any) -> Any:
+    """Returns the type that has bytes in the place of texts."""
+
+    def inside(field: pa.Field) -> pa.Field:
+        return field.with_type(_bytes_type(field.type))
+
+    made = _BYTES.get(data_type, data_type)
+    if pa.types.is_struct(data_type):
+        made = pa.struct([inside(field) for field in data_type])
+    elif pa.types.is_list(data_type):
+        made = pa.list_(inside(data_type.value_field))
+    elif pa.types.is_large_list(data_type):
+        made = pa.large_list(inside(data_type.value_field))
+    elif pa.types.is_fixed_size_list(data_type):
+        made = pa.list_(inside(data_type.value_field), data_type.list_size)
+    elif pa.types.is_map(data_type):
+        key, item = inside(data_type.key_field), inside(data_type.item_field)
+        made = cast("Any", pa.map_)(key, item, keys_sorted=data_type.keys_sorted)
+    return made
 
 
 _JOIN_SECONDS = 1.0

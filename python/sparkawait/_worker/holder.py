@@ -24,7 +24,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from sparkawait._worker import address_space
-from sparkawait._worker.collector import collecting_less_often
+from sparkawait._worker.address_space import collecting_less_often
 from sparkawait._worker.life_cycle import Functions
 from sparkawait.exceptions import AsyncIOError
 

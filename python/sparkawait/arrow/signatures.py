@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from sparkawait._core import Row
 from sparkawait._emission import CarryOver, OutputBatches, WatermarkStrategy
 from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
 from sparkawait.arrow.batches import Batches
@@ -25,7 +24,7 @@ from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.sizes import Size
-from sparkawait.types import Output, SchemaLike
+from sparkawait.types import Output, Row, SchemaLike
 from sparkawait.wait_options import WaitOptions
 
 __all__ = ["key_ordered_wait", "ordered_wait", "unordered_wait"]

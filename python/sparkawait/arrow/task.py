@@ -20,11 +20,10 @@ import pyarrow as pa
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.plan import Plan
 from sparkawait._worker import address_space, warm_up
-from sparkawait._worker.collector import collecting_less_often
+from sparkawait._worker.address_space import collecting_less_often
 from sparkawait._worker.event_loop import check_may_wait
-from sparkawait._worker.feeder import Feeder
+from sparkawait._worker.feeder import Feeder, with_texts
 from sparkawait._worker.life_cycle import Functions
-from sparkawait._worker.mended import with_texts
 from sparkawait._worker.metrics import Metrics, metrics_of_call, metrics_of_chain
 from sparkawait.function_context import FunctionContext
 

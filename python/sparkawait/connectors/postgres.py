@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from sparkawait._core import Native
 
-__all__ = ["POSTGRES_OPTIONS", "Lookup", "PostgresOptions", "lookup"]
+__all__ = ["Lookup", "PostgresOptions", "lookup"]
 
 
 # -- the options of a lookup in PostgreSQL: defaults, checks, and what they mean

@@ -11,7 +11,6 @@ from typing import Any, overload
 
 from pyspark.sql import DataFrame
 
-from sparkawait._core import Row
 from sparkawait._emission import CarryOver, OutputBatches, WatermarkStrategy
 from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
 from sparkawait.cache import Cache
@@ -25,7 +24,7 @@ from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.sizes import Size
 from sparkawait.spark.metrics import Metrics
 from sparkawait.spark.udf import AsyncUserDefinedFunction
-from sparkawait.types import Output, ReturnsLike, SchemaLike
+from sparkawait.types import Output, ReturnsLike, Row, SchemaLike
 from sparkawait.wait_options import WaitOptions
 
 __all__ = ["async_udf", "key_ordered_wait", "ordered_wait", "unordered_wait"]

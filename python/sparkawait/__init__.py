@@ -53,7 +53,7 @@ from sparkawait.exceptions import (
 )
 from sparkawait.function_context import FunctionContext
 from sparkawait.function_with_options import FunctionWithOptions
-from sparkawait.functions import AsyncFunction, async_function
+from sparkawait.functions import AsyncFunction, async_function, blocking
 from sparkawait.native_function import NativeFunction
 from sparkawait.rate_limit import RateLimit
 from sparkawait.retry import RetryAfter, RetryBudget
@@ -107,6 +107,7 @@ __all__ = [
     "arrow",
     "async_function",
     "async_udf",
+    "blocking",
     "http",
     "key_ordered_wait",
     "ordered_wait",

@@ -3,23 +3,24 @@
 
 An `AsyncFunction` is made on the driver, pickled, and called in the executor. There all of its
 methods run on the event loop thread of the worker process, never two at the same time but for what
-is awaited. A `sparkawait.native_function` is carried out by the extension module instead.
+is awaited; an `async_invoke` that is a plain ``def`` runs in threads. What is a
+`sparkawait.native_function` is carried out by the extension module instead.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, NoReturn, ParamSpec, TypeAlias, TypeVar, cast, overload
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from sparkawait._core import Row
-from sparkawait._plan.checks import flag
-from sparkawait._plan.signatures import describe, is_async, misfit_of
+from sparkawait._plan.callables import check_call, check_function
+from sparkawait._plan.checks import flag, integer, refuse
+from sparkawait._plan.signatures import describe, is_async
 from sparkawait.batch import Batch, the_batch
 from sparkawait.durations import Duration, optional_duration
-from sparkawait.exceptions import ConfigurationError, ElementTimeoutError, ErrorKind
+from sparkawait.exceptions import ElementTimeoutError, ErrorKind
 from sparkawait.function_context import FunctionContext
 from sparkawait.function_with_options import FunctionWithOptions, TakesOptions
 from sparkawait.native_function import NativeFunction
@@ -31,6 +32,7 @@ __all__ = [
     "AsyncFunctionsLike",
     "Row",
     "async_function",
+    "blocking",
 ]
 
 Results: TypeAlias = "Any"
@@ -40,9 +42,8 @@ A row is a mapping, dataclass, NamedTuple, ``pyspark.sql.Row``, pydantic model o
 single column, also its value.
 """
 
-_Coroutine = Callable[..., Awaitable[Any]]
 _P = ParamSpec("_P")
-_A = TypeVar("_A", bound=Awaitable[Any])
+_R = TypeVar("_R")
 
 
 class AsyncFunction(TakesOptions):
@@ -51,6 +52,9 @@ class AsyncFunction(TakesOptions):
     Counterpart of Flink's `RichAsyncFunction`. Override `async_invoke`, or `async_invoke_batch` to
     be called with many rows at once. One instance serves one task; it is pickled on the driver, so
     make connections in `open`, not in ``__init__``.
+
+    For a client that blocks, define `async_invoke` (or `async_invoke_batch`) as a plain ``def``: it
+    is called in threads, several at the same time, so what it uses must bear that.
 
     Context variables set by one call are not seen by the next; those set in `open` are seen by all.
 
@@ -68,6 +72,8 @@ class AsyncFunction(TakesOptions):
         blocked_loop_timeout: Ends the task when code that blocks, such as ``time.sleep``, keeps the
             event loop of the worker for so long; ``timeout=`` cannot cancel it. ``None`` only logs
             what blocks.
+        threads: Of a plain ``def async_invoke``: calls at most at a time in a task, each in a
+            thread. ``None``: `max_concurrency`, and 64 at most.
     """
 
     schema: SchemaLike | None = None
@@ -75,16 +81,23 @@ class AsyncFunction(TakesOptions):
     idempotent: bool | None = None
     setup_timeout: Duration | None = None
     blocked_loop_timeout: Duration | None = None
+    threads: int | None = None
 
     @property
     def name(self) -> str:
         """The name used in messages and metrics."""
         return type(self).__qualname__
 
+    @property
+    def called(self) -> Callable[[Any], Any]:
+        """What is called for a row, or for many."""
+        return self.async_invoke if self.batch is None else self.async_invoke_batch
+
     def open(self, context: FunctionContext) -> Awaitable[None] | None:
         """Prepares the function, before any row. May be ``async def``."""
 
-    async def async_invoke(self, row: Row) -> Results:
+    # Not `async` here, so that a type checker takes both kinds of it below.
+    def async_invoke(self, row: Row) -> Results:
         """Returns the results of one row: a mapping or another form of a row, or a list of 0..n.
 
         A row is a mapping, a dataclass, a NamedTuple, a ``pyspark.sql.Row``, a pydantic model or an
@@ -92,12 +105,13 @@ class AsyncFunction(TakesOptions):
         attributes.
 
         An exception is a failure of this attempt; `sparkawait.RetryAfter` sets the delay of the
-        retry. The call is cancelled when it has timed out or the task ends.
+        retry. The call is cancelled when it has timed out or the task ends; a plain ``def`` goes on
+        in its thread, and what it returns is not wanted.
         """
         raise NotImplementedError
 
-    async def async_invoke_batch(self, rows: Sequence[Row]) -> Sequence[Results]:
-        """Returns one result per row of `rows`, in their order."""
+    def async_invoke_batch(self, rows: Sequence[Row]) -> Results:
+        """Returns a list with one result per row of `rows`, in their order."""
         raise NotImplementedError
 
     def timeout(self, row: Row) -> Results:  # noqa: ARG002 - for those who override it
@@ -114,26 +128,28 @@ class AsyncFunction(TakesOptions):
 
 
 AsyncFunctionLike: TypeAlias = (
-    AsyncFunction | NativeFunction | FunctionWithOptions | Callable[..., Awaitable[Results]]
+    AsyncFunction | NativeFunction | FunctionWithOptions | Callable[..., Results]
 )
-"""What can be called for every row: an ``async def``, bare or declared with `async_function`, an
-instance of an `AsyncFunction`, or a native function; the last two also with options."""
+"""What can be called for every row: an ``async def``, or a plain function, which is called in
+threads; bare or declared with `async_function` or `blocking`. Or an instance of an `AsyncFunction`,
+or a native function. What was declared may have options."""
 
 AsyncFunctionsLike: TypeAlias = AsyncFunctionLike | Sequence[AsyncFunctionLike]
 """A function, or several that are called for a row side by side."""
 
 
-class FunctionFromCoroutine(AsyncFunction, Generic[_P, _A]):
-    """An ``async def`` with a schema; still callable, and typed, as the function it wraps."""
+class DeclaredFunction(AsyncFunction, Generic[_P, _R]):
+    """A function with a schema; still callable, and typed, as the function it wraps."""
 
     def __init__(
         self,
-        function: Callable[_P, _A],
+        function: Callable[_P, _R],
         schema: SchemaLike | None = None,
         batch: Batch | None = None,
         *,
         idempotent: bool | None = None,
         blocked_loop_timeout: Duration | None = None,
+        threads: int | None = None,
     ) -> None:
         """Wraps `function`."""
         functools.update_wrapper(self, function)
@@ -142,6 +158,7 @@ class FunctionFromCoroutine(AsyncFunction, Generic[_P, _A]):
         self.batch = batch
         self.idempotent = idempotent
         self.blocked_loop_timeout = blocked_loop_timeout
+        self.threads = threads
         # On the instance, so that a call costs no further coroutine.
         setattr(self, "async_invoke" if batch is None else "async_invoke_batch", function)
 
@@ -150,7 +167,7 @@ class FunctionFromCoroutine(AsyncFunction, Generic[_P, _A]):
         """The name of the wrapped function."""
         return describe(self.function)
 
-    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _A:
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Calls the wrapped function, as a test of it would."""
         return self.function(*args, **kwargs)
 
@@ -161,18 +178,19 @@ class FunctionFromCoroutine(AsyncFunction, Generic[_P, _A]):
         if is_found and module != "__main__" and not _is_pickled_by_value(module):
             return name
         made = functools.partial(
-            FunctionFromCoroutine,
+            DeclaredFunction,
             idempotent=self.idempotent,
             blocked_loop_timeout=self.blocked_loop_timeout,
+            threads=self.threads,
         )
         return made, (self.function, self.schema, self.batch)
 
 
-_Declared: TypeAlias = FunctionFromCoroutine[..., Any]
+_Declared: TypeAlias = DeclaredFunction[..., Any]
 
 
 @overload
-def async_function(function: Callable[_P, _A], /) -> FunctionFromCoroutine[_P, _A]: ...
+def async_function(function: Callable[_P, _R], /) -> DeclaredFunction[_P, _R]: ...
 @overload
 def async_function(
     schema: SchemaLike | None = None,
@@ -180,15 +198,17 @@ def async_function(
     batch: Batch | int | None = None,
     idempotent: bool | None = None,
     blocked_loop_timeout: Duration | None = None,
-) -> Callable[[Callable[_P, _A]], FunctionFromCoroutine[_P, _A]]: ...
+) -> Callable[[Callable[_P, _R]], DeclaredFunction[_P, _R]]: ...
 def async_function(
-    schema: SchemaLike | _Coroutine | None = None,
+    schema: SchemaLike | Callable[..., Any] | None = None,
     *,
     batch: Batch | int | None = None,
     idempotent: bool | None = None,
     blocked_loop_timeout: Duration | None = None,
 ) -> _Declared | Callable[[Callable[..., Any]], _Declared]:
-    """Declares what an ``async def`` returns, so that it can be called for every row.
+    """Declares what a function returns, so that it can be called for every row.
+
+    An ``async def`` is called on an event loop, a plain ``def`` in threads: see `blocking`.
 
     Without a schema, the columns are those of the return annotation: the fields of a dataclass,
     NamedTuple, TypedDict, pydantic model or attrs class, or of those in a ``list`` of 0..n rows; a
@@ -213,8 +233,8 @@ def async_function(
         awaited by itself, and type checkers know what it takes and returns.
 
     Raises:
-        ConfigurationError: From the decorator, if the function is not ``async def`` or cannot be
-            called with a row, or if the schema is none.
+        ConfigurationError: From the decorator, if the function is a generator, cannot be called
+            with a row, or if the schema is wrong.
 
     Examples:
         >>> @async_function("doubled bigint")
@@ -225,10 +245,10 @@ def async_function(
         ...     return 3 * row.x
     """
     if callable(schema):
-        return wrap_coroutine(schema)
+        return declared(schema)
 
     def decorate(function: Callable[..., Any]) -> _Declared:
-        return wrap_coroutine(
+        return declared(
             function,
             schema,
             batch,
@@ -239,7 +259,75 @@ def async_function(
     return decorate
 
 
-def wrap_coroutine(
+@overload
+def blocking(
+    function: Callable[_P, _R], /, *, threads: int | None = None
+) -> DeclaredFunction[_P, _R]: ...
+@overload
+def blocking(
+    schema: SchemaLike | None = None,
+    /,
+    *,
+    threads: int | None = None,
+    batch: Batch | int | None = None,
+    idempotent: bool | None = None,
+) -> Callable[[Callable[_P, _R]], DeclaredFunction[_P, _R]]: ...
+def blocking(
+    schema: SchemaLike | Callable[..., Any] | None = None,
+    /,
+    *,
+    threads: int | None = None,
+    batch: Batch | int | None = None,
+    idempotent: bool | None = None,
+) -> _Declared | Callable[[Callable[..., Any]], _Declared]:
+    """Declares a plain function, which is called in threads, and how many of them there are.
+
+    For clients that block, such as boto3 and requests. Without it a plain function is called in
+    `max_concurrency` threads of each task, and 64 at most. Calls run at the same time, so what they
+    share must bear that. A thread cannot be ended: a call whose row has timed out keeps its thread
+    until it returns, so give the client a timeout of its own. Context variables that `open` has set
+    are seen by each call.
+
+    Args:
+        schema: The function; or the returned columns, as for `async_function`.
+        threads: Calls at most at a time in a task, each in a thread. A job has as many for each of
+            its tasks that run at once.
+        batch: As for `async_function`.
+        idempotent: As for `async_function`.
+
+    Returns:
+        The declared function, which is still callable; a decorator where no function is given.
+
+    Raises:
+        ConfigurationError: If the function is an ``async def``, or an argument is wrong.
+
+    Examples:
+        >>> @blocking("size bigint", threads=16)
+        ... def size(row):
+        ...     return {"size": s3.head_object(Bucket=row.bucket, Key=row.key)["ContentLength"]}
+    """
+    if threads is not None:
+        integer(threads, "threads", 1, _MOST_THREADS)
+
+    def decorate(function: Callable[..., Any]) -> _Declared:
+        columns = None if callable(schema) else schema
+        made = declared(function, columns, batch, idempotent=idempotent)
+        if is_async(made.function):
+            refuse(
+                f"`{made.name}` is an `async def`, which is called on an event loop and needs no"
+                " threads; use async_function, or a plain `def`",
+                ErrorKind.FUNCTION_INVALID,
+            )
+        made.threads = threads if threads is not None else made.threads
+        return made
+
+    return decorate(schema) if callable(schema) else decorate
+
+
+_MOST_THREADS = 4096
+
+
+def declared(
     function: object,
     schema: SchemaLike | None = None,
     batch: Batch | int | None = None,
@@ -247,12 +335,12 @@ def wrap_coroutine(
     idempotent: bool | None = None,
     blocked_loop_timeout: Duration | None = None,
 ) -> _Declared:
-    """Wraps an ``async def``, or anything that is called like one.
+    """Wraps an ``async def`` or a plain function, or anything that is called like one.
 
     Raises:
-        ConfigurationError: If one of them is something else, or `function` does not take a row.
+        ConfigurationError: If it is something else, does not take a row, or an argument is wrong.
     """
-    name = check_async(function)
+    name = check_function(function)
     short = name.rsplit(".", 1)[-1]
     hint = f"; or call it with values of columns, as sparkawait.async_udf({short})(..)"
     check_call(function, name, "row" if batch is None else "rows", hint)
@@ -261,74 +349,14 @@ def wrap_coroutine(
     if idempotent is not None:
         flag(idempotent, "idempotent")
     optional_duration(blocked_loop_timeout, "blocked_loop_timeout")
-    return FunctionFromCoroutine(
-        cast("_Coroutine", function),
+    return DeclaredFunction(
+        cast("Callable[..., Any]", function),
         schema,
         the_batch(batch, "batch"),
         idempotent=idempotent,
         blocked_loop_timeout=blocked_loop_timeout,
+        threads=function.threads if isinstance(function, AsyncFunction) else None,
     )
-
-
-def check_async(function: object) -> str:
-    """Returns the name of an ``async def``, or of anything that is called like one.
-
-    Raises:
-        ConfigurationError: If `function` is something else.
-    """
-    name = describe(function)
-    if isinstance(function, type):
-        _refuse(f"`{name}` is a class; pass an instance, {name}(..)", ErrorKind.FUNCTION_INVALID)
-    if not is_async(function):
-        _refuse(*_no_coroutine(function, name))
-    refuse_context_manager(function, name)
-    return name
-
-
-def check_call(function: object, name: str, argument: str, hint: str = "") -> None:
-    """Checks that `function` can be called with one argument.
-
-    Args:
-        function: What is called.
-        name: What messages call it.
-        argument: The name of the argument.
-        hint: What else may be done where it needs more arguments.
-
-    Raises:
-        ConfigurationError: If it cannot; says how it is called, and the way out.
-    """
-    misfit = misfit_of(function, name, [argument])
-    if misfit is not None:
-        _refuse(misfit + hint * ("but needs" in misfit), ErrorKind.FUNCTION_INVALID)
-
-
-def refuse_context_manager(function: object, name: str) -> None:
-    """Refuses what wants to be entered, since nobody would do it.
-
-    Raises:
-        ConfigurationError: If the class of `function` defines ``__aenter__``.
-    """
-    if hasattr(type(function), "__aenter__"):
-        msg = (
-            f"`{name}` defines `__aenter__`, which is not called; derive from"
-            " sparkawait.AsyncFunction, whose `open` and `close` are called once per task"
-        )
-        _refuse(msg, ErrorKind.FUNCTION_INVALID)
-
-
-def _no_coroutine(function: object, name: str) -> tuple[str, ErrorKind]:
-    called = function
-    while isinstance(called, functools.partial):
-        called = called.func
-    method = getattr(called, "__call__", None)  # noqa: B004 - the method is wanted
-    if inspect.isasyncgenfunction(called) or inspect.isasyncgenfunction(method):
-        msg = f"`{name}` is an async generator; return a list of rows instead of yielding them"
-    else:
-        msg = (
-            f"`{name}` must be a function defined with `async def`; one that blocks is called in a"
-            f" thread by `return await asyncio.to_thread({name.rsplit('.', 1)[-1]}, row)`"
-        )
-    return msg, ErrorKind.FUNCTION_NOT_ASYNC
 
 
 def _is_pickled_by_value(module: str) -> bool:
@@ -337,7 +365,3 @@ def _is_pickled_by_value(module: str) -> bool:
     lists = (getattr(one, "list_registry_pickle_by_value", None) for one in picklers)
     registered = {name for each in lists if each is not None for name in each()}
     return any(module == name or module.startswith(f"{name}.") for name in registered)
-
-
-def _refuse(message: str, kind: ErrorKind) -> NoReturn:
-    raise ConfigurationError(message, kind)

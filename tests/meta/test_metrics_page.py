@@ -10,6 +10,7 @@ import sparkawait as sa
 import sparkawait.arrow
 from sparkawait._plan.options import resolve
 from sparkawait._worker import metrics as task_metrics
+from sparkawait._worker.blocking_calls import HELD
 from tests.meta.repository import ROOT
 
 PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
@@ -27,6 +28,7 @@ def test_every_metric_is_described_once_and_none_is_invented():
     sources = (ROOT / "rust" / "python" / "src").glob("**/*.rs")
     written = {name for path in sources for name in WRITTEN.findall(path.read_text("utf-8"))}
     added = {"tasks", "failed_tasks", task_metrics._OPERATORS, NAMED_BY_USERS}
+    added |= {f"function.{HELD}"}
     assert sorted(described()) == sorted(written | added)
 
 
@@ -55,8 +57,9 @@ def test_what_a_task_reports_is_what_is_described():
     channel = next(iter(reports[-1]["channels"].values()))
     limit = reports[-1]["rate_limits"]["1000/s"]
     names = {*reports[-1], *channel, *limit} - {"function.calls"}
-    # Sums have the first ones; the last is of calls without channels.
+    # Sums have the first ones; the last are of calls without channels and of plain functions.
     of_sums = {"tasks", "failed_tasks", "operators", NAMED_BY_USERS, "in_flight_limit"}
+    of_sums.add(f"function.{HELD}")
     assert names == set(described()) - of_sums
     assert reports[-1]["function.calls"] == 3
 

@@ -33,6 +33,15 @@ async def double(row):
     return {"doubled": 2 * row["id"], "name": f"number {row['id']}"}
 
 
+@sa.blocking("doubled bigint, name string", threads=7)
+def double_in_a_thread(row):
+    return {"doubled": 2 * row["id"], "name": f"number {row['id']}"}
+
+
+def sum_in_a_thread(a, b):
+    return a + b
+
+
 @sa.async_function("answer bigint")
 async def fail_odd(row):
     if row["id"] % 2:
@@ -221,6 +230,10 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
         "ordered": rows(numbers.transform(sa.ordered_wait, double, timeout="5s")),
         "unordered": sorted(rows(numbers.transform(sa.unordered_wait, double))),
         "key_ordered": sorted(rows(sa.key_ordered_wait(numbers, double, key="id"))),
+        "plain": sorted(rows(sa.unordered_wait(numbers, double_in_a_thread, timeout="30s"))),
+        "plain values": rows(
+            numbers.select("id", sa.async_udf("long")(sum_in_a_thread)("id", F.lit(1)).alias("r"))
+        ),
         "channel": rows(sa.ordered_wait(numbers, double, channel=F.col("id") % 3)),
         "limit": sorted(
             rows(

@@ -22,7 +22,7 @@ def numbers(spark):
 @pytest.mark.parametrize(
     ("given", "name"),
     [
-        (double, "sparkawait.functions.FunctionFromCoroutine"),
+        (double, "sparkawait.functions.DeclaredFunction"),
         (pd.DataFrame(), "pandas.*.DataFrame"),
     ],
     ids=["the function", "one of pandas"],

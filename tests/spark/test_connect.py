@@ -55,7 +55,8 @@ def test_the_session_is_one_of_connect(results):
 
 
 @pytest.mark.parametrize(
-    "wait", ["ordered", "unordered", "key_ordered", "column", "sql", "stream", "limit"]
+    "wait",
+    ["ordered", "unordered", "key_ordered", "column", "sql", "stream", "limit", "plain"],
 )
 def test_every_row_comes_out_once(results, wait):
     assert results[wait] == EXPECTED
@@ -83,7 +84,7 @@ def test_two_calls_of_a_query_are_refused_where_spark_cannot_carry_them(results)
     assert ("needs Spark 4.0, over Spark Connect 4.1" in refused) == is_old
 
 
-@pytest.mark.parametrize("call", ["values", "sql with values"])
+@pytest.mark.parametrize("call", ["values", "sql with values", "plain values"])
 def test_a_function_of_values_is_called_with_them(results, call):
     assert sorted(results[call]) == [[number, number + 1] for number in range(20)]
 

@@ -83,6 +83,15 @@ def test_a_call_gives_what_sparks_own_does(rows, function, returns, call):
     assert found.orderBy("n").collect() == expected.orderBy("n").collect()
 
 
+@pytest.mark.parametrize(("function", "returns", "call"), CALLS.values(), ids=CALLS)
+def test_a_call_of_a_plain_function_gives_what_sparks_own_does(rows, function, returns, call):
+    expected = rows.select("n", call(F.udf(function, returns)).alias("r"))
+    found = rows.select("n", call(sa.async_udf(function, returns)).alias("r"))
+
+    assert found.schema["r"].dataType == expected.schema["r"].dataType
+    assert found.orderBy("n").collect() == expected.orderBy("n").collect()
+
+
 @pytest.mark.since_spark(4, 0)
 @pytest.mark.parametrize(
     "call",
@@ -199,9 +208,9 @@ def test_places_are_the_names_of_values_for_the_cache(spark, calls):
     ("make", "message"),
     [
         (lambda: sa.async_udf(asynchronous(add)), "`add` has no type; use @async_udf"),
-        (lambda: sa.async_udf(add, "long"), "must be a function defined with `async def`"),
+        (lambda: sa.async_udf(F.udf(add), "long"), "`add` is a function of columns; give the"),
         (lambda: sa.async_udf("longest")(doubled), "longest"),
-        (lambda: sa.async_udf(5), "`int` must be a function defined with `async def`"),
+        (lambda: sa.async_udf(5), "`int` must be a function of a row"),
         (
             lambda: sa.async_udf(doubled, columns=["n"]),
             "`columns` names the arguments of a function",

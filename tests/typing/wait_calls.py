@@ -46,10 +46,33 @@ def fallback(row: sa.Row) -> dict[str, str]:
     return {"name": f"unknown {row['id']}"}
 
 
+@sa.blocking("name string", threads=7)
+def plain(row: sa.Row) -> dict[str, str]:
+    """Blocks."""
+    return {"name": row["id"]}
+
+
+class Blocks(sa.AsyncFunction):
+    """A function with a life cycle that blocks."""
+
+    schema = "name string"
+    threads = 13
+
+    def async_invoke(self, row: sa.Row) -> list[dict[str, str]]:
+        """Returns names."""
+        return [{"name": row["id"]}]
+
+
 def accepted(df: DataFrame, batch: pa.RecordBatch) -> None:
     """Every option with each of its types."""
     usual = sa.WaitOptions(timeout="5s", on_error="null")
     sa.ordered_wait(df, declared)
+    sa.ordered_wait(df, plain, max_concurrency=7)
+    sa.ordered_wait(df, Blocks())
+    sa.ordered_wait(df, [fallback, plain, declared, plain.with_options(timeout="1s")])
+    sa.ordered_wait(df, fallback, schema="name string")
+    sa.async_udf("string")(fallback)
+    sa.ordered_wait(df, sa.blocking(fallback, threads=3), schema="name string")
     sa.ordered_wait(df, annotated, options=usual, timeout=timedelta(seconds=1))
     sa.ordered_wait(
         df,
@@ -100,7 +123,7 @@ def accepted(df: DataFrame, batch: pa.RecordBatch) -> None:
 def refused(df: DataFrame, batch: pa.RecordBatch) -> None:
     """A wrong type, word or name of an option."""
     sa.ordered_wait(df, "declared")  # pyright: ignore[reportArgumentType]
-    sa.ordered_wait(df, fallback)  # pyright: ignore[reportArgumentType]
+    sa.blocking("name string", threads="7")  # pyright: ignore[reportCallIssue, reportArgumentType]
     sa.ordered_wait(df, declared, timeout=b"5s")  # pyright: ignore[reportArgumentType]
     sa.ordered_wait(df, declared, on_error="ignore")  # pyright: ignore[reportArgumentType]
     sa.ordered_wait(df, declared, capasity=5)  # pyright: ignore[reportCallIssue]

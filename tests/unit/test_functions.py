@@ -48,8 +48,16 @@ def test_partials_and_objects_with_async_call_are_functions():
     assert asyncio.run(async_function("y bigint")(Adder())({"x": 1})) == {"y": 1}
 
 
-def plain(row):
-    return {"y": 1}
+def yields(row):
+    yield {"y": 1}
+
+
+def hides(function):
+    @functools.wraps(function)
+    def called(row):
+        return function(row)
+
+    return called
 
 
 async def generator(row):
@@ -72,6 +80,17 @@ class IsEntered:
         return {"y": 1}
 
 
+class requests_like:  # noqa: N801 - named as the instance
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def __call__(self, row):
+        return {"y": 1}
+
+
 class Service:
     async def __call__(self, row):
         return {"y": 1}
@@ -86,22 +105,21 @@ class Service:
 @pytest.mark.parametrize(
     ("function", "kind", "words"),
     [
-        (plain, "function-not-async", r"`return await asyncio.to_thread\(plain, row\)`"),
-        (functools.partial(plain), "function-not-async", "`plain` must be .* `async def`"),
-        (Service().__init__, "function-not-async", "`async def`"),
-        (len, "function-not-async", "`len` must be a function defined with `async def`"),
-        (5, "function-not-async", "`int` must be"),
-        (None, "function-not-async", "`NoneType` must be"),
-        (generator, "function-not-async", "`generator` is an async generator; return a list"),
-        (functools.partial(generator), "function-not-async", "is an async generator"),
-        (Generates(), "function-not-async", "`Generates` is an async generator"),
+        (5, "function-invalid", "`int` must be a function of a row, an `async def` or a plain"),
+        (None, "function-invalid", "`NoneType` must be"),
+        (generator, "function-not-async", "`generator` is a generator; return a list of rows"),
+        (functools.partial(generator), "function-not-async", "is a generator"),
+        (Generates(), "function-not-async", "`Generates` is a generator"),
+        (yields, "function-not-async", "`yields` is a generator"),
+        (hides(Service().lookup), "function-not-async", "that a decorator hides behind a plain"),
         (AsyncFunction, "function-invalid", r"is a class; pass an instance, AsyncFunction\(\.\.\)"),
         (Service, "function-invalid", r"`Service` is a class; pass an instance, Service\(\.\.\)"),
         (IsEntered(), "function-invalid", "`__aenter__`, which is not called; derive from"),
+        (requests_like(), "function-invalid", "`__enter__`, which is not called; derive from"),
     ],
     ids=str,
 )
-def test_what_is_no_coroutine_is_refused_with_the_way_out(function, kind, words):
+def test_what_cannot_be_called_for_a_row_is_refused_with_the_way_out(function, kind, words):
     with pytest.raises(ConfigurationError, match=words) as info:
         async_function("y bigint")(function)
     assert info.value.kind == kind

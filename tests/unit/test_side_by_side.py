@@ -283,7 +283,7 @@ items = http.get("http://h", "f int", rows="items")
         ([f, f], {}, "returned column `f` is returned twice"),
         ([f, g], {"schema": "a int"}, "`schema` is of one function"),
         ([f, g], {"on_timeout": []}, "`on_timeout` is of one function"),
-        ([f, 5], {}, "must be an `async def` or an AsyncFunction, got `int`"),
+        ([f, 5], {}, "must be an `async def`, a plain function or an AsyncFunction, got `int`"),
         ([f, [g]], {}, "got a list in a list"),
         (two_errors, {}, r"`f` and `g` both capture failures in column `error`.*Capture"),
         ([items, g], {}, "may return several rows for a row.*call it alone"),

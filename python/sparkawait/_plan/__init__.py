@@ -4,8 +4,9 @@
 ```text
   ordered_wait(..), async_udf(..) --> options --> Plan --> a task of _worker, here or in an executor
                                        |
-    function_checks, return_types,     |      checks, which every part of the package uses
-    ddl, identity, signatures     <----+
+    function_checks, callables,        |      checks, which every part of the package uses
+    return_types, ddl, identity,  <----+
+    signatures
 ```
 
 Nothing here calls the user's function, or waits.

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sparkawait._plan.checks import MAX_COUNT, refuse
+from sparkawait._plan.signatures import is_async
 from sparkawait._policies import Adaptive
 from sparkawait.batch import Batch, the_batch
 from sparkawait.exceptions import ErrorKind
@@ -19,11 +20,21 @@ from sparkawait.wait_options import WaitOptions
 if TYPE_CHECKING:
     from sparkawait.native_function import NativeFunction
 
-__all__ = ["asked_calls", "batch_of", "bounds", "policy_arguments", "rows_per_call"]
+__all__ = [
+    "asked_calls",
+    "batch_of",
+    "bounds",
+    "policy_arguments",
+    "rows_per_call",
+    "threads_of",
+]
 
 
 _CALLS = 100
 """Calls in flight if nothing is said: what Flink has by default, whose `capacity` is both."""
+_THREADS = 64
+"""Calls of a plain function at a time if nothing is said: each needs a thread, whose stack and
+whose turns of the interpreter cost more than a coroutine does."""
 _HELD_PER_CALL = 8
 """Rows that ordered mode holds for each call in flight: one call may take eight times as long as
 the others before it keeps further ones from being made."""
@@ -45,7 +56,8 @@ def bounds(
         mode, capacity, capacity_bytes = "unordered", None, int(capacity)
     if concurrency is None:
         # Never more: who wants to hold more rows does not ask for more calls of a service.
-        concurrency = _CALLS if capacity is None else min(_CALLS, capacity)
+        usual = threads_of(function) or _CALLS
+        concurrency = usual if capacity is None else min(usual, capacity)
     if capacity is None:
         capacity = min(rows_per_call(mode, function) * concurrency, MAX_COUNT)
     if concurrency > capacity:
@@ -70,6 +82,13 @@ def rows_per_call(mode: str, function: AsyncFunction | NativeFunction) -> int:
         # Not more: rows that wait to be collected have been called.
         return batch.max_rows
     return _HELD_PER_CALL if mode == "ordered" else 1
+
+
+def threads_of(function: AsyncFunction | NativeFunction) -> int | None:
+    """Returns how many threads call a plain function at most; ``None`` for any other."""
+    if not isinstance(function, AsyncFunction) or is_async(function.called):
+        return None
+    return function.threads or _THREADS
 
 
 def batch_of(function: AsyncFunction | NativeFunction) -> Batch | None:

@@ -13,18 +13,13 @@ from typing import NoReturn
 
 import pyarrow as pa
 
+from sparkawait._plan.callables import check_call, refuse_context_manager
+from sparkawait._plan.checks import integer
 from sparkawait._plan.return_types import returns_list, schema_of
-from sparkawait._plan.signatures import is_async
 from sparkawait.batch import the_batch
 from sparkawait.durations import optional_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import (
-    AsyncFunction,
-    FunctionFromCoroutine,
-    check_call,
-    refuse_context_manager,
-    wrap_coroutine,
-)
+from sparkawait.functions import AsyncFunction, DeclaredFunction, declared
 from sparkawait.native_function import NativeFunction
 from sparkawait.types import to_schema
 from sparkawait.wait_options import WaitOptions
@@ -39,10 +34,10 @@ __all__ = [
 
 
 def to_function(function: object) -> AsyncFunction | NativeFunction:
-    """Returns `function` in a form that can be called; a bare ``async def`` is wrapped.
+    """Returns `function` in a form that can be called; a bare one is wrapped.
 
     Raises:
-        ConfigurationError: If it is not async, a class, or lacks a method.
+        ConfigurationError: If it is not a function, a class, or lacks a method.
     """
     if isinstance(function, NativeFunction):
         return function
@@ -51,11 +46,11 @@ def to_function(function: object) -> AsyncFunction | NativeFunction:
         return function
     if not callable(function):
         _refuse(
-            "`function` must be an `async def` or an AsyncFunction,"
+            "`function` must be an `async def`, a plain function or an AsyncFunction,"
             f" got `{type(function).__name__}`",
             ErrorKind.FUNCTION_INVALID,
         )
-    return wrap_coroutine(function)
+    return declared(function)
 
 
 def declared_schema(function: AsyncFunction | NativeFunction, schema: object) -> pa.Schema:
@@ -101,9 +96,9 @@ def _annotated_schema(function: AsyncFunction) -> pa.Schema | None:
 
 
 def _called(function: AsyncFunction) -> object:
-    if isinstance(function, FunctionFromCoroutine):
+    if isinstance(function, DeclaredFunction):
         return function.function
-    return function.async_invoke if function.batch is None else function.async_invoke_batch
+    return function.called
 
 
 def check_picklable(value: object, name: str) -> None:
@@ -139,14 +134,14 @@ def _check_methods(function: AsyncFunction) -> None:
     if getattr(bound, "__func__", None) is getattr(AsyncFunction, method):
         other = " (or set `batch` to use async_invoke_batch)" if batch is None else ""
         _refuse(f"`{name}` must define `{method}`{other}", ErrorKind.FUNCTION_INVALID)
-    if inspect.isasyncgenfunction(bound):
+    if inspect.isasyncgenfunction(bound) or inspect.isgeneratorfunction(bound):
         _refuse(
-            f"`{name}.{method}` is an async generator; return a list instead of yielding",
+            f"`{name}.{method}` is a generator; return a list instead of yielding",
             ErrorKind.FUNCTION_NOT_ASYNC,
         )
-    if not is_async(bound):
-        _refuse(f"`{name}.{method}` must be defined with `async def`", ErrorKind.FUNCTION_NOT_ASYNC)
-    if isinstance(function, FunctionFromCoroutine):
+    if function.threads is not None:
+        integer(function.threads, f"{name}.threads", 1)
+    if isinstance(function, DeclaredFunction):
         return  # looked at when it was wrapped
     refuse_context_manager(function, name)
     for bounded in ("setup_timeout", "blocked_loop_timeout"):

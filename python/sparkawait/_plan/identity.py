@@ -14,7 +14,7 @@ import sys
 import uuid
 import weakref
 
-from sparkawait.functions import AsyncFunction, FunctionFromCoroutine
+from sparkawait.functions import AsyncFunction, DeclaredFunction
 from sparkawait.native_function import NativeFunction
 
 __all__ = ["identity_of"]
@@ -48,7 +48,7 @@ def identity_of(function: AsyncFunction | NativeFunction, *, travels: bool) -> s
 
 def _name(function: object) -> str:
     """Names an object as long as it lives; nothing else ever has its name."""
-    if isinstance(function, FunctionFromCoroutine):
+    if isinstance(function, DeclaredFunction):
         # A bare coroutine function is wrapped anew for each call.
         return _name(function.function)
     if inspect.ismethod(function):

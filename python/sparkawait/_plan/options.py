@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
-from sparkawait._plan.capacity import asked_calls, batch_of, bounds
+from sparkawait._plan.capacity import asked_calls, batch_of, bounds, threads_of
 from sparkawait._plan.checks import shown
 from sparkawait._plan.function_checks import check_picklable, declared_schema, to_function
 from sparkawait._plan.identity import identity_of
@@ -36,7 +36,7 @@ from sparkawait.native_function import NativeFunction
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.wait_options import WaitOptions
 
-__all__ = ["Plan", "all_given", "resolve", "resolve_unpickled"]
+__all__ = ["Plan", "all_given", "resolve", "resolve_unpickled", "tell_of_threads"]
 
 _logger = logging.getLogger("sparkawait")
 
@@ -238,8 +238,11 @@ def _calls(
 
     Warns where they are fewer than the user has `asked` for.
     """
-    most = function.concurrency if isinstance(function, NativeFunction) else None
-    if most is None or not isinstance(function, NativeFunction):
+    if not isinstance(function, NativeFunction):
+        # Whoever knows how many tasks there are says so, see `tell_of_threads`.
+        return min(threads_of(function) or max_concurrency, max_concurrency)
+    most = function.concurrency
+    if most is None:
         return max_concurrency
     if asked is not None and most < asked:
         _warn_of_few_calls(function.name, function.concurrency_option, asked, most)
@@ -256,6 +259,40 @@ def _warn_of_few_calls(function: str, option: str, asked: int, most: int) -> Non
         function,
         most,
         option,
+    )
+
+
+def tell_of_threads(plan: Plan, tasks: Callable[[], int | None]) -> None:
+    """Warns where a plain function has fewer threads than calls were asked for.
+
+    Args:
+        plan: The call.
+        tasks: Returns how many tasks of it run at once, if that is known.
+    """
+    for it in plan.operators:
+        threads, asked = it.threads, asked_calls(it.options)
+        if threads is not None and asked is not None and threads < asked:
+            _warn_of_threads(it.function.name, asked, threads, tasks())
+
+
+@functools.cache
+def _warn_of_threads(function: str, asked: int, threads: int, tasks: int | None) -> None:
+    """Says so once a process, however often a `foreachBatch` asks."""
+    together = ""
+    if tasks is None:
+        together = ", as many times that as tasks run at once"
+    elif tasks > 1:
+        together = f", {threads * tasks} in the {tasks} tasks that run at once"
+    _logger.warning(
+        "`max_concurrency` is %d, but `%s` is a plain function, which is called in at most %d"
+        " threads of a task%s; say sparkawait.blocking(%s, threads=%d), ask for fewer calls, or"
+        " write it as an `async def`",
+        asked,
+        function,
+        threads,
+        together,
+        function.rsplit(".", 1)[-1],
+        asked,
     )
 
 
@@ -290,9 +327,10 @@ def _credits(
     try:
         return (channels or Channels()).resolve(calls, capacity)
     except ConfigurationError as error:
-        if calls == max_concurrency or not isinstance(function, NativeFunction):
+        if calls == max_concurrency:
             raise
-        way_out = f"raise `{function.concurrency_option}`"
+        is_native = isinstance(function, NativeFunction)
+        way_out = f"raise `{function.concurrency_option if is_native else 'threads'}`"
         why = f"`{function.name}` has no more calls than that on their way; {way_out}"
         msg = f"{error}; {why}"
         raise ConfigurationError(msg, _CHANNELS) from None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import pyarrow as pa
 
-from sparkawait._plan.capacity import batch_of, policy_arguments
+from sparkawait._plan.capacity import batch_of, policy_arguments, threads_of
 from sparkawait._plan.checks import (
     require_column,
     require_key,
@@ -156,6 +156,12 @@ class Plan:
     def batch(self) -> Batch | None:
         """How rows are collected, for a batched function."""
         return batch_of(self.function)
+
+    @property
+    def threads(self) -> int | None:
+        """How many threads call a plain function at most; ``None`` for any other."""
+        threads = threads_of(self.function)
+        return None if threads is None else min(threads, self.max_concurrency)
 
     @property
     def rows_called(self) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from inspect import Parameter
 
-__all__ = ["describe", "is_async", "misfit_of"]
+__all__ = ["describe", "is_async", "misfit_of", "place_of"]
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -65,7 +65,7 @@ def is_async(function: object) -> bool:
     """Tells whether calling `function` returns a coroutine; looks through partials and objects."""
     # One that `sparkawait.async_function` decorates is called like the function that it wraps.
     if callable(function) and hasattr(type(function), "async_invoke"):
-        return True
+        return is_async(getattr(function, "function", None))
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - the method is wanted, not the answer
     )
@@ -76,3 +76,14 @@ def describe(function: object) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+def place_of(function: object) -> Hashable:
+    """Names a function by its place and its code, which copies of it in other tasks have too."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = (getattr(function, "__module__", None), getattr(function, "__qualname__", None))
+    if name[1] is None:
+        name = (type(function).__module__, type(function).__qualname__)
+    # Code is equal to a copy of itself, and to nothing else.
+    return (*name, getattr(inspect.unwrap(function), "__code__", None))  # pyright: ignore[reportArgumentType]

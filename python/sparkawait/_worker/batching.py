@@ -20,6 +20,7 @@ from sparkawait.retry import RetryAfter
 if TYPE_CHECKING:
     from sparkawait._core import Port, Row
     from sparkawait._plan.plan import Plan
+    from sparkawait._worker.blocking_calls import BlockingCalls
     from sparkawait.batch import Batch
     from sparkawait.function_context import FunctionContext
 
@@ -34,13 +35,18 @@ class BatchRunner(Runner):
     """
 
     def __init__(
-        self, plan: Plan, port: Port, loop: asyncio.AbstractEventLoop, context: FunctionContext
+        self,
+        plan: Plan,
+        port: Port,
+        loop: asyncio.AbstractEventLoop,
+        context: FunctionContext,
+        blocking: BlockingCalls | None = None,
     ) -> None:
         """Starts without rows."""
-        super().__init__(plan, port, loop, context)
+        super().__init__(plan, port, loop, context, blocking)
         batch = cast("Batch", plan.batch)
         self.function_name = self._function_name
-        self.invoke = self._function.async_invoke_batch
+        self.invoke = blocking or self._function.called
         self.replies = self._replies
         # More rows than `capacity` never come, so waiting for them would cost a linger per batch.
         latency = plan.options.output_batches.resolve().target_latency

@@ -23,6 +23,7 @@ from sparkawait._worker.runner import Runner
 if TYPE_CHECKING:
     from sparkawait._core import Port, Row
     from sparkawait._plan.plan import Plan
+    from sparkawait._worker.blocking_calls import BlockingCalls
     from sparkawait.function_context import FunctionContext
 
 __all__ = ["CoroutineRunner"]
@@ -50,12 +51,17 @@ class CoroutineRunner(Runner):
     """
 
     def __init__(
-        self, plan: Plan, port: Port, loop: asyncio.AbstractEventLoop, context: FunctionContext
+        self,
+        plan: Plan,
+        port: Port,
+        loop: asyncio.AbstractEventLoop,
+        context: FunctionContext,
+        blocking: BlockingCalls | None = None,
     ) -> None:
         """Starts without workers."""
-        super().__init__(plan, port, loop, context)
+        super().__init__(plan, port, loop, context, blocking)
         self.function_name = self._function_name
-        self.invoke = self._function.async_invoke
+        self.invoke = blocking or self._function.called
         self.loop = loop
         self.replies = self._replies
         self.pending: deque[Row] = deque()

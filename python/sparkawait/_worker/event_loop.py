@@ -14,11 +14,13 @@ import logging
 import os
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from sparkawait._worker import address_space
+from sparkawait._worker.daemon_threads import DaemonThreads
 from sparkawait._worker.logs import RustLines
+from sparkawait._worker.shared_clients import SharedClients
 from sparkawait._worker.watchdog import Watchdog
 from sparkawait.exceptions import ErrorKind, OperatorStateError
 
@@ -28,6 +30,8 @@ _T = TypeVar("_T")
 _logger = logging.getLogger("sparkawait")
 _STOP_SECONDS = 1.0
 """How long the exit of the interpreter waits for the thread."""
+_CLOSE_SECONDS = 0.5
+"""How much of that shared clients get to close."""
 _RETIRE_SECONDS = 5.0
 """How long a thread that was abandoned waits for what runs on its loop once that is free again."""
 
@@ -38,18 +42,28 @@ _BLOCKING_CALLS = 256
 asyncio's own pool has 32 at most, and 6 on two cores: calls of blocking clients would wait for one
 another in silence.
 """
+_FEW_CALLS = 8
 
 
 class EventLoopThread:
-    """A loop and the daemon thread that runs it, with uvloop when it is installed."""
+    """A loop and the daemon thread that runs it, with uvloop when it is installed.
+
+    Attributes:
+        loop: The loop.
+        pool: Threads for what blocks.
+        clients: What functions share.
+        thread: The thread.
+        watchdog: Looks whether the loop is alive.
+    """
 
     def __init__(self) -> None:
         """Starts the thread."""
         self.loop = _new_event_loop()
         # Where the address space is bounded, there may be no room for so many stacks.
-        if address_space.bound_mb() is None:
-            pool = ThreadPoolExecutor(_BLOCKING_CALLS, "sparkawait-blocking")
-            self.loop.set_default_executor(pool)
+        is_bounded = address_space.bound_mb() is not None
+        self.pool = DaemonThreads(_FEW_CALLS if is_bounded else _BLOCKING_CALLS)
+        self.loop.set_default_executor(self.pool)
+        self.clients = SharedClients(self.loop, self.pool)
         self._rust_lines = RustLines(self.loop)
         self.thread = threading.Thread(target=self._run, name="sparkawait-loop", daemon=True)
         address_space.start(self.thread)
@@ -114,8 +128,9 @@ class EventLoopThread:
                 del _threads[os.getpid()]
 
     def stop(self) -> None:
-        """Ends the thread. For the exit of the interpreter, and for tests."""
-        self.loop.call_soon_threadsafe(self._end)
+        """Closes shared clients and ends the thread. For the exit of the interpreter, and tests."""
+        if self.thread.is_alive():
+            self.submit(self._close_and_end())
         self.thread.join(_STOP_SECONDS)
         self._rust_lines.deliver()
 
@@ -124,6 +139,11 @@ class EventLoopThread:
         rest = asyncio.all_tasks() - {asyncio.current_task()}
         if rest:
             await asyncio.wait(rest, timeout=_RETIRE_SECONDS)
+        await self._close_and_end()
+
+    async def _close_and_end(self) -> None:
+        closing = asyncio.ensure_future(self.clients.close())
+        await asyncio.wait([closing], timeout=_CLOSE_SECONDS)
         self._end()
 
     def _run(self) -> None:

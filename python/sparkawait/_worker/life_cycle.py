@@ -11,12 +11,14 @@ import logging
 from concurrent import futures
 from concurrent.futures import Future
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from sparkawait._worker.batching import BatchRunner
+from sparkawait._worker.blocking_calls import RETURN_SECONDS, BlockingCalls
 from sparkawait._worker.coroutines import CoroutineRunner
 from sparkawait._worker.event_loop import event_loop_thread
 from sparkawait._worker.runner import CANCEL_SECONDS, PhaseExpiredError
+from sparkawait._worker.shared_clients import Borrower
 from sparkawait._worker.watchdog import BLOCKED_SECONDS, WAY_OUT, Watch
 from sparkawait.durations import optional_duration
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from sparkawait._plan.chain import Chain
     from sparkawait._plan.plan import Plan
     from sparkawait._worker.runner import Runner
+    from sparkawait.functions import AsyncFunction
 
 __all__ = ["Functions", "LifeCycle", "runner_class"]
 
@@ -123,6 +126,7 @@ class LifeCycle:
         self._context = context
         self._runner: Runner | None = None
         self._thread = event_loop_thread()
+        self._borrower = Borrower(self._thread.clients, self._thread.is_current)
         self._setup_timeout, blocked = _bounds(plan)
         self._watch = Watch(frozenset(), blocked, task.put_failure)
 
@@ -137,8 +141,10 @@ class LifeCycle:
             return
         make_runner = runner_class(plan)
         self._thread.enter()
+        self._context.on_shared = self._borrower.take
         port = self._task.port(self._position)
-        self._runner = make_runner(plan, port, self._thread.loop, self._context)
+        blocking = self._blocking_calls()
+        self._runner = make_runner(plan, port, self._thread.loop, self._context, blocking)
         self._watch.entries = make_runner.entries
         opening = self._thread.submit(self._runner.open(self._setup_timeout))
         try:
@@ -174,10 +180,10 @@ class LifeCycle:
         grace = grace if finished else min(grace, ABORT_SECONDS)
         if self._thread.is_current():
             # An abandoned generator, collected on the loop's own thread, which cannot wait.
-            self._closing = self._thread.loop.create_task(runner.close(grace))
+            self._closing = self._thread.loop.create_task(self._close(runner, grace))
             self._thread.leave()
             return None
-        closing = self._thread.submit(runner.close(grace))
+        closing = self._thread.submit(self._close(runner, grace))
         if self._watch.has_failed and not self._thread.responds(BUSY_SECONDS):
             # The task has failed for that, and there is nothing more to say or to wait for.
             self._thread.abandon()
@@ -185,7 +191,7 @@ class LifeCycle:
             return None
         try:
             # Not cancelled when it takes longer: it goes on when the loop is free again.
-            error = closing.result(CANCEL_SECONDS + grace)
+            error = closing.result(CANCEL_SECONDS + min(RETURN_SECONDS, grace) + grace)
         except futures.TimeoutError:
             error = self._expired("close", grace, gives_more=finished)
             if not self._thread.responds(BLOCKED_SECONDS):
@@ -200,6 +206,27 @@ class LifeCycle:
         failure = AsyncFunctionError(msg, ErrorKind.CLOSE_FAILED)
         failure.__cause__ = error
         return failure
+
+    async def _close(self, runner: Runner, grace: float) -> BaseException | None:
+        try:
+            return await runner.close(grace)
+        finally:
+            self._borrower.give_back()
+
+    def _blocking_calls(self) -> BlockingCalls | None:
+        """Returns what calls a plain function; ``None`` for an ``async def``."""
+        plan, thread = self._plan, self._thread
+        if plan.threads is None:
+            return None
+        return BlockingCalls(
+            cast("AsyncFunction", plan.function).called,
+            plan.function_name,
+            plan.threads,
+            loop=thread.loop,
+            pool=thread.pool,
+            context=self._context,
+            fail=self._task.put_failure,
+        )
 
     def _result_of(self, opening: Future[BaseException | None]) -> BaseException | None:
         """Waits for an `open`, and says so if that takes long."""

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What calls of a function say beside their outcomes, on its way to the operator.
 
-Runs on the event loop thread only.
+Functions tell it from the event loop thread, or from threads of their own; it is sent by the loop.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, cast
 
@@ -40,6 +41,7 @@ class Remarks:
         known = [0] if len(limits) == 1 else guessed
         self._usual = known[0] if len(known) == 1 else None
         """The limit that is meant if none is named."""
+        self._lock = threading.Lock()
         self._rows: list[Row] = []
         self._limits: list[int] = []
         self._costs: list[int] = []
@@ -53,9 +55,10 @@ class Remarks:
         """Takes what a call has cost, see `FunctionContext.settle`."""
         _check_row("settle", row)
         index, amount = self._index(limit), _amount(cost)
-        self._rows.append(row)
-        self._limits.append(index)
-        self._costs.append(amount)
+        with self._lock:
+            self._rows.append(row)
+            self._limits.append(index)
+            self._costs.append(amount)
 
     def read_limits(self, row: Row, headers: Mapping[str, str]) -> None:
         """Takes the headers of a reply, see `FunctionContext.read_limits`."""
@@ -71,12 +74,14 @@ class Remarks:
         if told:
             # Points in time are those of the clock of the service.
             clock = {name: read[name] for name in ("date",) if name in read}
-            self._told.append((row, told | clock))
+            with self._lock:
+                self._told.append((row, told | clock))
 
     def send(self, port: Port) -> None:
         """Sends all of them, before the outcomes of these calls."""
-        rows, limits, costs, told = self._rows, self._limits, self._costs, self._told
-        self._rows, self._limits, self._costs, self._told = [], [], [], []
+        with self._lock:
+            rows, limits, costs, told = self._rows, self._limits, self._costs, self._told
+            self._rows, self._limits, self._costs, self._told = [], [], [], []
         if rows:
             port.settle(rows, limits, costs)
         if told:

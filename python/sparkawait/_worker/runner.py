@@ -16,11 +16,13 @@ from contextvars import copy_context
 from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
+from sparkawait._worker.blocking_calls import RETURN_SECONDS
 from sparkawait._worker.replies import Replies
 
 if TYPE_CHECKING:
     from sparkawait._core import Port, Row
     from sparkawait._plan.plan import Plan
+    from sparkawait._worker.blocking_calls import BlockingCalls
     from sparkawait.function_context import FunctionContext
     from sparkawait.functions import AsyncFunction
 
@@ -90,6 +92,7 @@ class Runner(ABC):
         port: The connection to the operator.
         loop: The running loop.
         context: What the function's `open` is told.
+        blocking: What calls a plain function; ``None`` for an ``async def``.
     """
 
     entries: ClassVar[frozenset[CodeType]]
@@ -100,9 +103,11 @@ class Runner(ABC):
         port: Port,
         loop: asyncio.AbstractEventLoop,
         context: FunctionContext,
+        blocking: BlockingCalls | None = None,
     ) -> None:
         """Reads nothing yet."""
         self._function = cast("AsyncFunction", plan.function)
+        self._blocking = blocking
         self._function_name = plan.function_name
         self._on_timeout = _timeout_handler(plan)
         self._port = port
@@ -177,6 +182,8 @@ class Runner(ABC):
                     len(pending),
                     self._function_name,
                 )
+        if self._blocking is not None:
+            await self._blocking.close(min(RETURN_SECONDS, grace))
         try:
             closed = self._function.close()
             if inspect.isawaitable(closed):

@@ -14,7 +14,7 @@ from collections.abc import Hashable
 
 from sparkawait._plan.identity import identity_of
 from sparkawait._plan.plan import Plan
-from sparkawait.functions import AsyncFunction, FunctionFromCoroutine
+from sparkawait.functions import AsyncFunction, DeclaredFunction
 
 __all__ = ["is_known", "remember", "result_bytes"]
 
@@ -48,9 +48,9 @@ def _name_of(plan: Plan) -> Hashable:
     function = plan.function
     if not isinstance(function, AsyncFunction):
         return identity_of(function, travels=True)
-    called = function.function if isinstance(function, FunctionFromCoroutine) else type(function)
+    called = function.function if isinstance(function, DeclaredFunction) else type(function)
     name = (getattr(called, "__module__", None), getattr(called, "__qualname__", None))
-    if not isinstance(function, FunctionFromCoroutine):
+    if not isinstance(function, DeclaredFunction):
         called = function.async_invoke if plan.batch is None else function.async_invoke_batch
     # Code is equal to a copy of itself, and to nothing else.
     return (*name, getattr(inspect.unwrap(called), "__code__", None))

@@ -86,7 +86,10 @@ def _package(frame: FrameType) -> str:
 _logger = logging.getLogger("sparkawait")
 BLOCKED_SECONDS = 1.0
 """A loop that runs no callback for this long is reported as blocked."""
-WAY_OUT = "call what blocks in a thread, `await asyncio.to_thread(..)`, or use an async client"
+WAY_OUT = (
+    "write a plain `def`, which is called in threads, or `await asyncio.to_thread(..)` for what"
+    " blocks, or use an async client"
+)
 
 
 @dataclass(eq=False)

@@ -64,8 +64,9 @@ def ordered_wait(
         batches: Record batches of one schema, of any length, pulled lazily and ahead of need; or
             any object with ``__arrow_c_stream__``, such as a table of PyArrow or a data frame of
             polars; or an asynchronous iterator of batches, for an ``async for`` over the output.
-        function: An ``async def``, decorated with `sparkawait.async_function` or with ``schema=``
-            given here, an `AsyncFunction` or a native function; or a list of several, which are
+        function: An ``async def``, or a plain function, which is called in threads
+            (`sparkawait.blocking`), decorated with `sparkawait.async_function` or with ``schema=``
+            given here; an `AsyncFunction` or a native function; or a list of several, which are
             called for a row side by side.
         chain: Whether this call joins the task of the call that returned `batches`: one thread
             drives both operators, and this one begins with the first row that the other completes.

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.option import documented
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan.options import resolve_unpickled, tell_of_threads
 from sparkawait._worker.event_loop import check_may_wait
 from sparkawait.arrow.batches import Batches, Source
 from sparkawait.exceptions import ConfigurationError, ErrorKind
@@ -47,8 +47,9 @@ def ordered_wait(
         batches: Record batches of one schema, of any length, pulled lazily and ahead of need; or
             any object with ``__arrow_c_stream__``, such as a table of PyArrow or a data frame of
             polars; or an asynchronous iterator of batches, for an ``async for`` over the output.
-        function: An ``async def``, decorated with `sparkawait.async_function` or with ``schema=``
-            given here, an `AsyncFunction` or a native function; or a list of several, which are
+        function: An ``async def``, or a plain function, which is called in threads
+            (`sparkawait.blocking`), decorated with `sparkawait.async_function` or with ``schema=``
+            given here; an `AsyncFunction` or a native function; or a list of several, which are
             called for a row side by side.
         chain: Whether this call joins the task of the call that returned `batches`: one thread
             drives both operators, and this one begins with the first row that the other completes.
@@ -140,6 +141,7 @@ def _wait(
             raise ConfigurationError(msg, ErrorKind.OPTION_UNKNOWN)
     before, source = _taken(batches) if chain else (None, Source.of(batches))
     plan = resolve_unpickled(mode, function, input_schema=None, key=key, options=options, **given)
+    tell_of_threads(plan, lambda: 1)
     # Here there is no session, whose settings could say otherwise.
     plan = plan.declaring(lambda one: timestamps_of(one.declared_schema))
     if plan.options.carry_over is not None:

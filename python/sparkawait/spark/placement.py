@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from sparkawait._plan.checks import refuse
+from sparkawait._plan.options import tell_of_threads
 from sparkawait._plan.plan import Plan
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction
@@ -57,6 +58,7 @@ def placed(plan: Plan, spark: SparkSession | None, *, is_streaming: bool = False
     if plan.branches:
         branches = (placed(it, spark, is_streaming=is_streaming) for it in plan.branches)
         return replace(plan, branches=tuple(branches))
+    tell_of_threads(plan, lambda: _known_cores(spark))
     scopes = {limit.scope for limit in plan.options.rate_limit}
     if None in scopes and spark is not None:
         _warn_of_tasks(plan, spark, is_streaming=is_streaming)
@@ -72,12 +74,16 @@ def placed(plan: Plan, spark: SparkSession | None, *, is_streaming: bool = False
     return replace(plan, application=application, cores=cores, executor_cores=executor_cores)
 
 
+def _known_cores(spark: SparkSession | None) -> int | None:
+    try:
+        return None if spark is None else cores_of(spark)
+    except ConfigurationError:
+        return None
+
+
 def _warn_of_tasks(plan: Plan, spark: SparkSession, *, is_streaming: bool) -> None:
     """Says what limits come to that each task has for itself, where nobody said they are so."""
-    try:
-        cores = cores_of(spark)
-    except ConfigurationError:
-        cores = None
+    cores = _known_cores(spark)
     if cores == 1:
         return
     for limit in plan.options.rate_limit:

@@ -66,7 +66,8 @@ def ordered_wait(
 
     Args:
         df: A batch or streaming DataFrame, of a classic session or of Spark Connect.
-        function: What is called: an ``async def`` declared with `sparkawait.async_function`, an
+        function: What is called: an ``async def``, or a plain function, which is called in threads
+            (`sparkawait.blocking`), declared with `sparkawait.async_function`; an
             `sparkawait.AsyncFunction`, or a native function. Of a list, all are called for a row
             side by side, and their columns are appended in its order: each has one result a row,
             and options of its own by ``function.with_options(..)``; the options of this call are
@@ -484,9 +485,10 @@ def async_udf(
     """Makes a column function that calls `function` for every row, with many calls in flight.
 
     The asynchronous form of ``pyspark.sql.functions.udf``: also a decorator, with or without
-    arguments. A bare ``async def`` is called with the values of its columns, by position and by
-    keyword; a function that was declared for rows, by `sparkawait.async_function` or as an
-    `sparkawait.AsyncFunction`, with the row that its columns make up.
+    arguments. A bare ``async def``, or a plain function, which is called in threads, is called with
+    the values of its columns, by position and by keyword; a function that was declared for rows, by
+    `sparkawait.async_function` or as an `sparkawait.AsyncFunction`, with the row that its columns
+    make up.
 
     There is one result per row; none, ``None`` or an empty list, is null. It is a plain column if
     the type is one, such as ``"long"``, else a struct of the returned columns; a function of rows

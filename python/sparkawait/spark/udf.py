@@ -19,13 +19,14 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 
 from sparkawait._emission import OUTPUT_BATCHES, OutputBatches
 from sparkawait._plan import options as plans
+from sparkawait._plan.callables import check_function
 from sparkawait._plan.checks import refuse
 from sparkawait._plan.option import documented
 from sparkawait._plan.plan import Plan
 from sparkawait._plan.signatures import describe
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
-from sparkawait.functions import AsyncFunction, AsyncFunctionLike, check_async
+from sparkawait.functions import AsyncFunction, AsyncFunctionLike
 from sparkawait.native_function import NativeFunction
 from sparkawait.spark.columns import Arguments, ColumnPlan, ColumnTask, dropping_misses
 from sparkawait.spark.expressions import HiddenArguments
@@ -89,9 +90,10 @@ def async_udf(
     """Makes a column function that calls `function` for every row, with many calls in flight.
 
     The asynchronous form of ``pyspark.sql.functions.udf``: also a decorator, with or without
-    arguments. A bare ``async def`` is called with the values of its columns, by position and by
-    keyword; a function that was declared for rows, by `sparkawait.async_function` or as an
-    `sparkawait.AsyncFunction`, with the row that its columns make up.
+    arguments. A bare ``async def``, or a plain function, which is called in threads, is called with
+    the values of its columns, by position and by keyword; a function that was declared for rows, by
+    `sparkawait.async_function` or as an `sparkawait.AsyncFunction`, with the row that its columns
+    make up.
 
     There is one result per row; none, ``None`` or an empty list, is null. It is a plain column if
     the type is one, such as ``"long"``, else a struct of the returned columns; a function of rows
@@ -157,7 +159,7 @@ def _column_function(
     called: Any = function
     is_bare = not isinstance(function, (AsyncFunction, NativeFunction))
     if is_bare:
-        check_async(function)
+        check_function(function)
     returns = returned_type(function, options.get("schema"))
     if isinstance(returns, pa.Field):
         name = describe(called) if is_bare else called.name

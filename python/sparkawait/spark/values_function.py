@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bare ``async def`` as a column function, called with values as the function of Spark's `udf`.
+"""A bare function as a column function, called with values as the function of Spark's `udf`.
 
-Made on the driver; its calls are made in the executor, on the event loop thread.
+Made on the driver; its calls are made in the executor, on the event loop thread, or in threads.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from sparkawait._plan.signatures import describe
+from sparkawait._plan.signatures import describe, is_async
 from sparkawait.functions import AsyncFunction, Row
 
 __all__ = ["ValuesFunction", "with_fallback"]
@@ -21,14 +21,14 @@ class ValuesFunction(AsyncFunction):
     """Takes a row apart into arguments.
 
     Args:
-        function: The ``async def``.
+        function: The ``async def``, or a plain function.
         column: The column that its value becomes; ``None`` if it returns rows.
         keywords: Names of the last arguments, if they are given by name.
     """
 
     def __init__(
         self,
-        function: Callable[..., Awaitable[Any]],
+        function: Callable[..., Any],
         column: str | None,
         keywords: tuple[str, ...] = (),
     ) -> None:
@@ -50,6 +50,14 @@ class ValuesFunction(AsyncFunction):
     async def async_invoke(self, row: Row) -> Any:
         """Calls the function with the cells of `row`."""
         return self._result(await self._call(self.function, row))
+
+    @property
+    def called(self) -> Callable[[Row], Any]:
+        """What is called for a row."""
+        return self.async_invoke if is_async(self.function) else self._invoke_blocking
+
+    def _invoke_blocking(self, row: Row) -> Any:
+        return self._result(self._call(self.function, row))
 
     def misfit(self, count: int) -> str | None:
         """Says why the function cannot be called with so many arguments; ``None`` if it can."""

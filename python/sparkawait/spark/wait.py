@@ -64,7 +64,8 @@ def ordered_wait(
 
     Args:
         df: A batch or streaming DataFrame, of a classic session or of Spark Connect.
-        function: What is called: an ``async def`` declared with `sparkawait.async_function`, an
+        function: What is called: an ``async def``, or a plain function, which is called in threads
+            (`sparkawait.blocking`), declared with `sparkawait.async_function`; an
             `sparkawait.AsyncFunction`, or a native function. Of a list, all are called for a row
             side by side, and their columns are appended in its order: each has one result a row,
             and options of its own by ``function.with_options(..)``; the options of this call are

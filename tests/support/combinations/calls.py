@@ -81,8 +81,11 @@ class Calls:
         self.groups = 0
         """Calls of many rows that run."""
         self._lock = threading.Lock()
-        # Calls that are given up end when they notice it: on a server never.
+        # Calls that are given up end when they notice it: on a server and in a thread never.
         self.is_exact_beside = part.kind != "http" or not part.has_limits_in_time
+        self.are_cancelled = self.is_exact_beside and not (
+            part.is_plain and part.has_limits_in_time
+        )
 
     def begin(self, rows: list[Mapping[str, Any]]) -> list[Call]:
         """Notes a call for these rows."""
@@ -140,7 +143,7 @@ class Calls:
         if running > most:
             self.broken.append(f"{running} calls at a time of {most}")
         # A call of many goes on for the others when one of its rows was given up.
-        is_of_one = part.batch is None or part.batch.max_rows == 1
+        is_of_one = self.are_cancelled and (part.batch is None or part.batch.max_rows == 1)
         if is_of_one or not part.has_limits_in_time:
             for call in calls:
                 self.broken += self._beside(call, [it for it in self.running if it is not call])
@@ -180,6 +183,8 @@ class Calls:
         if self.part.kind == "http":
             return self._http(url, schema)
         declared = {"idempotent": self.part.idempotent}
+        if self.part.is_plain:
+            return self._plain(schema, declared)
         if self.part.kind == "batch":
 
             @sa.async_function(schema, batch=self.part.batch, **declared)
@@ -193,6 +198,41 @@ class Calls:
             return (await self._answer([dict(row)]))[0]
 
         return of_one
+
+    def _plain(self, schema: str, declared: Mapping[str, Any]) -> Any:
+        if self.part.kind == "batch":
+
+            @sa.blocking(schema, batch=self.part.batch, **declared)
+            def of_many(rows: list[sa.Row]) -> list[Any]:
+                return self._answer_in_thread([dict(row) for row in rows])
+
+            return of_many
+
+        @sa.blocking(schema, **declared)
+        def of_one(row: sa.Row) -> Any:
+            return self._answer_in_thread([dict(row)])[0]
+
+        return of_one
+
+    def _answer_in_thread(self, rows: list[Mapping[str, Any]]) -> list[Any]:
+        calls, state = self.begin(rows), "failed"
+        try:
+            millis = max(12 * call.blocks + call.millis for call in calls)
+            time.sleep(millis / 1000)
+            if any(call.deed == "hangs" for call in calls):
+                # Longer than any limit in time, but nobody ends it.
+                self.over.wait(0.15)
+                raise TimeoutError(calls[0].message)
+            for call in calls:
+                self._raise(call)
+            state = "answered"
+            return self._results(calls)
+        finally:
+            self.end(calls, state)
+
+    def _results(self, calls: list[Call]) -> list[Any]:
+        column = f"y{self.part.number}"
+        return [[{column: it} for it in call.results] for call in calls]
 
     async def _answer(self, rows: list[Mapping[str, Any]]) -> list[Any]:
         calls, state = self.begin(rows), "cancelled"
@@ -211,8 +251,7 @@ class Calls:
             for call in calls:
                 self._raise(call)
             state = "answered"
-            column = f"y{self.part.number}"
-            return [[{column: it} for it in call.results] for call in calls]
+            return self._results(calls)
         finally:
             self.end(calls, state)
 

@@ -59,6 +59,7 @@ class Part:
         options: The options of its own.
         batch: How its rows are collected.
         idempotent: As its function declares.
+        is_plain: Whether its function is a plain ``def``, which is called in threads.
     """
 
     number: int
@@ -67,6 +68,7 @@ class Part:
     options: dict[str, Any]
     batch: sa.Batch | None = None
     idempotent: bool | None = None
+    is_plain: bool = False
 
     @property
     def has_limits_in_time(self) -> bool:
@@ -111,6 +113,17 @@ class Case:
 
 def draw(seed: int) -> Case:
     """Draws a case; the same seed gives the same one."""
+    case = _draw(seed)
+    # By numbers of its own, so that all else stays as it was.
+    chance = random.Random(f"plain {seed}")  # noqa: S311 - no secret
+    parts = [
+        replace(part, is_plain=part.kind != "http" and _maybe(chance, 0.35)) for part in case.parts
+    ]
+    # The rows of a tail are called while nothing else holds a thread.
+    return case if case.tail else replace(case, parts=tuple(parts))
+
+
+def _draw(seed: int) -> Case:
     chance = random.Random(seed)  # noqa: S311 - no secret
     mode = chance.choice(MODES)
     shape = chance.choices(("one", "chain", "joined", "beside"), (60, 10, 15, 15))[0]

@@ -98,8 +98,9 @@ def may_run_out_of_time(part: Part, of_row: Sequence[Call]) -> bool:
     """Whether a row with these calls may have had too little time."""
     if "timeout" in part.options:
         return True
-    # The time of an attempt of a batched function begins with its call.
+    # The time of an attempt of a batched function begins with its call, or the wait for a thread.
     waits = part.kind == "batch" and not part.batch.split_on_error and "cache" not in part.options
+    waits = waits and not part.is_plain
     return "attempt_timeout" in part.options and (bool(of_row) or not waits)
 
 

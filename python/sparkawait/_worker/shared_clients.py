@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that the tasks of a process share, for `FunctionContext.shared`.
+
+```text
+  first task asks --> made --> users 1, 2, .. --> the last has left --> idle for a minute --> closed
+                                      ^                                   |
+                                      +------- the next one asks ---------+
+```
+
+One set for each event loop, since clients are bound to the loop that they were made on; a forked
+child has a loop, and so a set, of its own. Runs on the event loop thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Hashable
+from concurrent.futures import Executor
+from typing import Any
+
+from sparkawait._plan.checks import shown
+from sparkawait._plan.signatures import is_async, place_of
+from sparkawait.exceptions import ConfigurationError, ErrorKind, OperatorStateError
+
+_logger = logging.getLogger("sparkawait")
+IDLE_SECONDS = 60.0
+"""How long a client that no task uses is kept for the next one: more than lies between two
+micro-batches, as long as Spark keeps a worker that has nothing to do."""
+
+
+class SharedClients:
+    """Clients by key, each with its users.
+
+    Args:
+        loop: The loop that they are used on.
+        pool: Where a `close` that is a plain function is called.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, pool: Executor) -> None:
+        """Starts empty."""
+        self._loop = loop
+        self._pool = pool
+        self._clients: dict[Hashable, _Client] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def take(self, name: Hashable, factory: Callable[[], Any], user: Borrower) -> _Client:
+        """Returns the client of that name, made by `factory` if there is none."""
+        client = self._clients.get(name)
+        if client is None:
+            client = _Client(self._loop, factory)
+            self._clients[name] = client
+            if client.making is not None:
+                client.making.add_done_callback(lambda made: self._forget_failed(name, made))
+        if client.timer is not None:
+            client.timer.cancel()
+            client.timer = None
+        client.users.add(user)
+        return client
+
+    def leave(self, user: Borrower) -> None:
+        """Notes that a task has ended; clients without another user are closed after a while."""
+        for name, client in self._clients.items():
+            if user in client.users:
+                client.users.remove(user)
+                if not client.users:
+                    client.timer = self._loop.call_later(IDLE_SECONDS, self._expire, name)
+
+    async def close(self) -> None:
+        """Closes all of them: the loop is about to end."""
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            if client.timer is not None:
+                client.timer.cancel()
+        closing = [self._close(client) for client in clients.values()]
+        await asyncio.gather(*closing, *self._closing)
+
+    def _expire(self, name: Hashable) -> None:
+        client = self._clients.pop(name)
+        # Kept, because the loop holds tasks weakly.
+        closing = self._loop.create_task(self._close(client))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def _close(self, client: _Client) -> None:
+        try:
+            made = client.made
+            if client.making is not None:
+                if not client.making.done():
+                    client.making.cancel()
+                    return
+                made = client.making.result()
+            close = getattr(made, "aclose", None) or getattr(made, "close", None)
+            if close is None:
+                return
+            if inspect.iscoroutinefunction(close):
+                await close()
+                return
+            closed = await self._loop.run_in_executor(self._pool, close)
+            if inspect.isawaitable(closed):
+                await closed
+        except Exception:
+            _logger.warning("a shared client could not be closed", exc_info=True)
+
+    def _forget_failed(self, name: Hashable, made: asyncio.Task[Any]) -> None:
+        """Lets the next task try again."""
+        failed = made.cancelled() or made.exception() is not None
+        client = self._clients.get(name)
+        if failed and client is not None and client.making is made:
+            del self._clients[name]
+
+
+class _Client:
+    """A client, or the task that makes it."""
+
+    __slots__ = ("made", "making", "timer", "users")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, factory: Callable[[], Any]) -> None:
+        self.users: set[Borrower] = set()
+        self.timer: asyncio.TimerHandle | None = None
+        self.made: Any = factory()
+        self.making: asyncio.Task[Any] | None = None
+        if is_async(factory):
+            # A task of its own, so that one that asks and is cancelled does not end it for others.
+            self.making = loop.create_task(_awaited(self.made))
+
+
+async def _awaited(made: Any) -> Any:
+    return await made
+
+
+class Borrower:
+    """A task of Spark, which uses shared clients.
+
+    Args:
+        clients: The clients.
+        is_on_loop: Tells whether the caller runs on the loop of the clients.
+    """
+
+    def __init__(self, clients: SharedClients, is_on_loop: Callable[[], bool]) -> None:
+        """Uses none yet."""
+        self._clients = clients
+        self._is_on_loop = is_on_loop
+
+    def take(self, key: Hashable, factory: Callable[[], Any]) -> Any:
+        """Does what `FunctionContext.shared` does."""
+        try:
+            hash(key)
+        except TypeError:
+            msg = f"`key` of `shared` must be hashable, a text or a tuple, got {shown(key)}"
+            raise ConfigurationError(msg, ErrorKind.OPTION_INVALID) from None
+        if not callable(factory):
+            msg = (
+                "`factory` of `shared` must be a function that makes the client, got"
+                f" `{type(factory).__name__}`; write lambda: .."
+            )
+            raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+        if not self._is_on_loop():
+            msg = (
+                "`shared` was called in a thread of a plain function; call it in `open`, and keep"
+                " what it returns"
+            )
+            raise OperatorStateError(msg, ErrorKind.INPUT_INVALID)
+        client = self._clients.take((key, place_of(factory)), factory, self)
+        return client.made if client.making is None else asyncio.shield(client.making)
+
+    def give_back(self) -> None:
+        """Uses none any more."""
+        self._clients.leave(self)

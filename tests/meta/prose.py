@@ -129,7 +129,8 @@ RULES = [
     ),
     Rule(
         "twice-denied",
-        r"\bnot (?:un\w+|without)\b|\bno\w* \w+ (?:no|never|nothing)\b|\bnever (?:not|without)\b",
+        r"\bnot (?:un(?!icode|ique|til|der|less|it|ion)\w+|without)\b"
+        r"|\bno\w* \w+ (?:no|never|nothing)\b|\bnever (?:not|without)\b",
         "say it positively",
         "It is not unusual.",
         "It is usual.",

@@ -9,13 +9,22 @@ Immutable and picklable; any thread may read it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pyarrow as pa
 
-from sparkawait._plan.plan import Plan, numbered, without
+from sparkawait._emission import OutputBatches
+from sparkawait._plan.capacity import rows_per_call
+from sparkawait._plan.checks import MAX_COUNT, refuse
+from sparkawait._plan.function_checks import may_return_several
+from sparkawait._plan.plan import FunctionGroup, Mode, Plan, joined, numbered, without
+from sparkawait.capture import Capture
+from sparkawait.exceptions import ErrorKind
+from sparkawait.function_with_options import FunctionWithOptions
+from sparkawait.sizes import Bytes
+from sparkawait.wait_options import OPTIONS, WaitOptions
 
 
 @dataclass(frozen=True)
@@ -136,3 +145,133 @@ def _with_fields(schema: pa.Schema, source: pa.Schema, names: Sequence[str]) -> 
         return schema
     fields = [*schema, *(source.field(name) for name in names)]
     return pa.schema(fields, metadata=cast("Any", schema.metadata))
+
+
+# -- several functions for each row, side by side: one call, and a branch of it for each function.
+#
+# Runs where the user calls, on the driver.
+
+
+def side_by_side(
+    mode: Mode,
+    functions: Sequence[object],
+    options: WaitOptions,
+    resolve: Callable[..., Plan],
+    *,
+    input_schema: pa.Schema | None,
+    hidden: Sequence[str],
+) -> Plan:
+    """Returns the plan of a call of several functions for each row, whose names are not checked.
+
+    Options of the call that are of one function are those of each that has no other.
+
+    Args:
+        mode: Which order the output has.
+        functions: What the user gave, with options or without.
+        options: Those of the call.
+        resolve: Makes the plan of one function.
+        input_schema: Schema of the input, or ``None`` when it is known only later.
+        hidden: Names of columns, the last of the input, that options were computed into.
+
+    Raises:
+        ConfigurationError: If a function, or what is said of it, is wrong.
+    """
+    if not functions:
+        refuse("`function` must be a function or a list of them, got []")
+    given = options.given
+    for name in ("schema", "on_timeout"):
+        if given.get(name) is not None:
+            refuse(f"`{name}` is of one function; give it by with_options({name}=..)")
+    of_rows = {name: it for name, it in given.items() if not OPTIONS[name].of_function}
+    shared: dict[str, Any] = {name: it for name, it in given.items() if name not in of_rows}
+    # What is theirs of it; batches are put together where the branches meet.
+    output = options.output_batches
+    shared["output_batches"] = OutputBatches(
+        max_bytes=output.max_bytes, target_latency=output.target_latency
+    )
+    shared |= {"output": "replace", "warm_up": False}
+    capacity = options.capacity
+    in_bytes = int(capacity) if isinstance(capacity, Bytes) else None
+    if capacity is not None and in_bytes is None:
+        shared["capacity"] = capacity
+    taken: set[str] = set()
+    branches: list[Plan] = []
+    for function in functions:
+        called, own = _of(function)
+        branch = resolve(
+            "unordered", called, input_schema=input_schema, hidden=hidden, **{**shared, **own}
+        )
+        if may_return_several(branch.function, own.get("schema")):
+            refuse(
+                f"`{branch.function_name}` may return several rows for a row, and cannot be called"
+                " beside other functions; call it alone, before or after them"
+            )
+        branches.append(replace(branch, name=numbered(branch.function_name, taken)))
+    _check_errors(branches)
+    if capacity is None or in_bytes is not None:
+        order = mode if in_bytes is None else "unordered"
+        held = (rows_per_call(order, it.function) * it.max_concurrency for it in branches)
+        capacity = min(max(held), MAX_COUNT)
+    # A row that a branch tries again holds no other up.
+    branches = [
+        it if it.batch is not None else replace(it, capacity=max(it.capacity, capacity))
+        for it in branches
+    ]
+    schema = joined(branches)
+    names = tuple(it.function_name for it in branches)
+    plan = Plan(
+        mode=mode,
+        function=FunctionGroup(names, schema),
+        declared_schema=schema,
+        # The calls have timeouts, each its own.
+        options=WaitOptions(**of_rows, timeout=None),
+        capacity=capacity,
+        max_concurrency=capacity,
+        capacity_bytes=in_bytes,
+        hidden=tuple(hidden),
+        branches=tuple(branches),
+    )
+    if options.carry_over is not None:
+        check_carries_one(plan)
+    return plan
+
+
+def check_carries_one(plan: Plan) -> None:
+    """Checks that a call whose rows outlive their micro-batch is one of one function.
+
+    Raises:
+        ConfigurationError: If it is one of several.
+    """
+    if plan.branches:
+        refuse(
+            f"`carry_over` keeps rows of one function a call, got {plan.function_name}; call them"
+            " one after the other, with chain=True on the output of the first"
+        )
+
+
+def _of(function: object) -> tuple[object, dict[str, Any]]:
+    """Returns one of several functions, and the options that it has."""
+    own: dict[str, Any] = {}
+    if isinstance(function, FunctionWithOptions):
+        function, own = function.function, function.options.given
+    if isinstance(function, (list, tuple)):
+        refuse("`function` must be a function or a list of them, got a list in a list")
+    return function, own
+
+
+def _check_errors(branches: Sequence[Plan]) -> None:
+    """Checks that failures of two functions are not captured in one column."""
+    taken: dict[str, str] = {}
+    for branch in branches:
+        kept = branch.options.on_error
+        if not isinstance(kept, Capture):
+            continue
+        column = kept.column
+        if column in taken:
+            refuse(
+                f"`{taken[column]}` and `{branch.function_name}` both capture failures in column"
+                f" `{column}`; give each one of its own,"
+                " with_options(on_error=sparkawait.Capture('..'))",
+                ErrorKind.COLUMN_CLASH,
+            )
+        taken[column] = branch.function_name

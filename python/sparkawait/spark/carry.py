@@ -34,9 +34,8 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.partition import renamed, with_types
 from sparkawait.spark.schemas import to_arrow
 from sparkawait.spark.shipment import Shipment
-from sparkawait.spark.stateful import observed_as
 from sparkawait.spark.step import BATCH, NUMBERS, Shards, Step, shard_keys
-from sparkawait.spark.vehicle import stepped_by
+from sparkawait.spark.vehicle import observed_as, stepped_by
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator

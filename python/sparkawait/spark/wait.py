@@ -15,10 +15,9 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import StructType
 
 from sparkawait._plan import options as plans
-from sparkawait._plan.chain import Chain
+from sparkawait._plan.chain import Chain, check_carries_one
 from sparkawait._plan.option import documented, refuse_unknown
 from sparkawait._plan.plan import Mode
-from sparkawait._plan.side_by_side import check_carries_one
 from sparkawait.columns import ColumnsLike
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
@@ -36,8 +35,7 @@ from sparkawait.spark.schemas import (
     to_arrow,
 )
 from sparkawait.spark.shipping import check_workers, require_packages, run_drivers_python
-from sparkawait.spark.stateful import check_only
-from sparkawait.spark.vehicle import check_vehicle
+from sparkawait.spark.vehicle import check_only, check_vehicle
 from sparkawait.wait_options import OPTIONS, WaitArguments, WaitOptions
 
 if TYPE_CHECKING:

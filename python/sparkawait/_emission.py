@@ -12,10 +12,16 @@ from typing import Literal, NamedTuple, cast
 
 from sparkawait._plan.checks import MAX_COUNT, ObjectOf, choice, integer, or_none, refuse, shown
 from sparkawait._plan.option import Option
-from sparkawait.columns import ColumnLike, is_expression
-from sparkawait.durations import Duration, parse_duration, positive_duration
+from sparkawait._quantities import (
+    ColumnLike,
+    Duration,
+    Size,
+    is_expression,
+    parse_duration,
+    parse_size,
+    positive_duration,
+)
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.sizes import Size, parse_size
 
 _OF = " of OutputBatches"
 

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, cast
 
 from sparkawait._plan.checks import ObjectOf, integer, or_none, refuse, shown
 from sparkawait._plan.option import Option, count
-from sparkawait.durations import Duration, positive_duration
+from sparkawait._quantities import Duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 

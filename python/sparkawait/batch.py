@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from sparkawait._plan.checks import MAX_BYTES, ObjectOf, integer, shown
-from sparkawait.durations import Duration, parse_duration
+from sparkawait._quantities import Duration, Size, parse_duration, parse_size
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.sizes import Size, parse_size
 
 __all__ = ["Batch", "the_batch"]
 

@@ -15,10 +15,16 @@ from typing import NoReturn, cast
 
 from sparkawait._plan.checks import MAX_BYTES, ObjectOf, integer, or_none, shown
 from sparkawait._plan.option import Option
-from sparkawait.columns import ColumnLike, ColumnsLike, columns
-from sparkawait.durations import Duration, positive_duration
+from sparkawait._quantities import (
+    ColumnLike,
+    ColumnsLike,
+    Duration,
+    Size,
+    columns,
+    parse_size,
+    positive_duration,
+)
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.sizes import Size, parse_size
 
 __all__ = ["CACHE", "Cache"]
 

@@ -18,8 +18,8 @@ from sparkawait._core import Row
 from sparkawait._plan.callables import check_call, check_function
 from sparkawait._plan.checks import flag, integer, refuse
 from sparkawait._plan.signatures import describe, is_async
+from sparkawait._quantities import Duration, optional_duration
 from sparkawait.batch import Batch, the_batch
-from sparkawait.durations import Duration, optional_duration
 from sparkawait.exceptions import ElementTimeoutError, ErrorKind
 from sparkawait.function_context import FunctionContext
 from sparkawait.function_with_options import FunctionWithOptions, TakesOptions

@@ -15,8 +15,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, cast
 from sparkawait._plan.checks import ObjectOf, integer, is_unicode, shown
 from sparkawait._plan.option import Option
 from sparkawait._plan.signatures import describe, is_async, misfit_of
-from sparkawait.columns import ColumnLike, is_expression
-from sparkawait.durations import parse_duration
+from sparkawait._quantities import ColumnLike, is_expression, parse_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 __all__ = [

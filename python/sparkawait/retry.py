@@ -17,8 +17,8 @@ from sparkawait import _core
 from sparkawait._plan.checks import ObjectOf, integer, refuse, shown
 from sparkawait._plan.option import Option
 from sparkawait._plan.signatures import misfit_of
+from sparkawait._quantities import Duration, parse_duration
 from sparkawait._worker.retry_after import announced_delay, encodable
-from sparkawait.durations import Duration, parse_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind, ResultError
 
 __all__ = [

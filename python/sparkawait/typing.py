@@ -11,12 +11,10 @@ def lookup(timeout: sa.typing.Duration, on_error: sa.typing.OnError = "fail") ->
 from sparkawait._core import Row
 from sparkawait._emission import Emit, Vehicle
 from sparkawait._policies import WhenOpen
+from sparkawait._quantities import ColumnLike, ColumnsLike, Duration, Size
 from sparkawait.capture import OnError
-from sparkawait.columns import ColumnLike, ColumnsLike
-from sparkawait.durations import Duration
 from sparkawait.functions import AsyncFunctionLike, AsyncFunctionsLike, Results
 from sparkawait.rate_limit import Cost, Counts, Per, RateLimits, Scope
-from sparkawait.sizes import Size
 from sparkawait.types import Output, ReturnsLike, SchemaLike
 
 __all__ = [

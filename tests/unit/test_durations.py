@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from sparkawait import ConfigurationError, ErrorKind
-from sparkawait.durations import parse_duration, positive_duration
+from sparkawait._quantities import parse_duration, positive_duration
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@
 import pytest
 
 from sparkawait import ConfigurationError, ErrorKind
-from sparkawait.sizes import parse_size
+from sparkawait._quantities import parse_size
 
 MOST = 2**31 - 1
 

@@ -31,7 +31,7 @@ from sparkawait._doctor.report import (
     look_for_java,
     one_line,
 )
-from sparkawait.durations import positive_duration
+from sparkawait._quantities import positive_duration
 from sparkawait.exceptions import ConfigurationError
 from sparkawait.testing import simulated
 

@@ -8,14 +8,12 @@ from typing import Any, TypedDict
 
 from sparkawait._emission import CarryOver, OutputBatches, WatermarkStrategy
 from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
+from sparkawait._quantities import ColumnsLike, Duration, Size
 from sparkawait.cache import Cache
 from sparkawait.capture import OnError
 from sparkawait.channels import Channels
-from sparkawait.columns import ColumnsLike
-from sparkawait.durations import Duration
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
-from sparkawait.sizes import Size
 from sparkawait.types import Output, Row, SchemaLike
 
 __all__ = ["ColumnArguments", "FunctionArguments", "WaitArguments"]

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from sparkawait._plan.checks import MAX_COUNT, refuse
 from sparkawait._plan.signatures import is_async
 from sparkawait._policies import Adaptive
+from sparkawait._quantities import Bytes
 from sparkawait.batch import Batch, the_batch
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import AsyncFunction
 from sparkawait.rate_limit import Terms
-from sparkawait.sizes import Bytes
 from sparkawait.wait_options import WaitOptions
 
 if TYPE_CHECKING:

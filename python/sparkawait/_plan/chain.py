@@ -20,10 +20,10 @@ from sparkawait._plan.capacity import rows_per_call
 from sparkawait._plan.checks import MAX_COUNT, refuse
 from sparkawait._plan.function_checks import may_return_several
 from sparkawait._plan.plan import FunctionGroup, Mode, Plan, joined, numbered, without
+from sparkawait._quantities import Bytes
 from sparkawait.capture import Capture
 from sparkawait.exceptions import ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
-from sparkawait.sizes import Bytes
 from sparkawait.wait_options import OPTIONS, WaitOptions
 
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 from sparkawait._plan.callables import check_call, refuse_context_manager
 from sparkawait._plan.checks import integer
 from sparkawait._plan.return_types import returns_list, schema_of
+from sparkawait._quantities import optional_duration
 from sparkawait.batch import the_batch
-from sparkawait.durations import optional_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, DeclaredFunction, declared
 from sparkawait.native_function import NativeFunction

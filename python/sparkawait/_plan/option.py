@@ -19,10 +19,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, get_type_hints, overload
 
 from sparkawait._plan.checks import MAX_BYTES, MAX_COUNT, choice, flag, refuse, shown
-from sparkawait.columns import ColumnLike, columns
-from sparkawait.durations import optional_duration
+from sparkawait._quantities import Bytes, ColumnLike, columns, optional_duration, parse_size
 from sparkawait.exceptions import ErrorKind
-from sparkawait.sizes import Bytes, parse_size
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -27,8 +27,8 @@ from sparkawait._plan.option import refuse_unknown
 from sparkawait._plan.plan import Plan
 from sparkawait._plan.signatures import describe, is_async, misfit_of
 from sparkawait._policies import Adaptive
+from sparkawait._quantities import columns, is_expression, named
 from sparkawait.channels import Channels, Credits
-from sparkawait.columns import columns, is_expression, named
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.functions import AsyncFunction

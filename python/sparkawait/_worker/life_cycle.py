@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
+from sparkawait._quantities import optional_duration
 from sparkawait._worker.batching import BatchRunner
 from sparkawait._worker.blocking_calls import RETURN_SECONDS, BlockingCalls
 from sparkawait._worker.coroutines import CoroutineRunner
@@ -20,7 +21,6 @@ from sparkawait._worker.event_loop import event_loop_thread
 from sparkawait._worker.runner import CANCEL_SECONDS, PhaseExpiredError
 from sparkawait._worker.shared_clients import Borrower
 from sparkawait._worker.watchdog import BLOCKED_SECONDS, WAY_OUT, Watch
-from sparkawait.durations import optional_duration
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind
 from sparkawait.function_context import FunctionContext
 from sparkawait.native_function import NativeFunction

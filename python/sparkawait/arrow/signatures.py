@@ -13,17 +13,15 @@ import pyarrow as pa
 
 from sparkawait._emission import CarryOver, OutputBatches, WatermarkStrategy
 from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
+from sparkawait._quantities import ColumnsLike, Duration, Size
 from sparkawait.arrow.batches import Batches
 from sparkawait.arrow.wait import ArrowStream
 from sparkawait.cache import Cache
 from sparkawait.capture import OnError
 from sparkawait.channels import Channels
-from sparkawait.columns import ColumnsLike
-from sparkawait.durations import Duration
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
-from sparkawait.sizes import Size
 from sparkawait.types import Output, Row, SchemaLike
 from sparkawait.wait_options import WaitOptions
 

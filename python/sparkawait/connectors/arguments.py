@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
+from sparkawait._quantities import Duration, Size
 from sparkawait.connectors.certificates import Pem
-from sparkawait.durations import Duration
 from sparkawait.secrets import Secret
-from sparkawait.sizes import Size
 
 __all__ = ["PostgresOptions", "RedisOptions"]
 

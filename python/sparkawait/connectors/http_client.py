@@ -11,10 +11,9 @@ from typing import Any, Literal
 
 from sparkawait._plan.checks import ObjectOf, choice, flag, integer, text
 from sparkawait._plan.option import seconds, size
+from sparkawait._quantities import Duration, Size, positive_duration
 from sparkawait.connectors.certificates import Certificates, Pem
-from sparkawait.durations import Duration, positive_duration
 from sparkawait.secrets import LookUp, Secret, looked_up, reveal
-from sparkawait.sizes import Size
 
 __all__ = ["MAX_CONNECTIONS", "Client", "the_client"]
 

@@ -37,9 +37,9 @@ from sparkawait._plan.option import (
     options_of,
     size,
 )
+from sparkawait._quantities import positive_duration
 from sparkawait.connectors.arguments import PostgresOptions
 from sparkawait.connectors.certificates import CertificateOptions, Certificates, tls_words
-from sparkawait.durations import positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction, check_native
 from sparkawait.secrets import (

@@ -13,9 +13,9 @@ import pyarrow as pa
 from sparkawait import _core
 from sparkawait._plan.checks import flag, integer, refuse, shown, text
 from sparkawait._plan.option import Option, checked, one_of, optional, options_of, size
+from sparkawait._quantities import positive_duration
 from sparkawait.connectors.arguments import RedisOptions
 from sparkawait.connectors.certificates import CertificateOptions, Certificates, tls_words
-from sparkawait.durations import positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction, check_native
 from sparkawait.secrets import LookUp, Secret, a_password, left_out, looked_up, reveal, sources_of

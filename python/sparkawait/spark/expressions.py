@@ -26,8 +26,8 @@ from pyspark.sql.types import (
 from sparkawait._emission import WatermarkStrategy
 from sparkawait._plan.checks import refuse
 from sparkawait._plan.plan import Plan
+from sparkawait._quantities import ColumnExpression, is_expression
 from sparkawait.cache import Cache
-from sparkawait.columns import ColumnExpression, is_expression
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.rate_limit import RateLimit

@@ -13,15 +13,13 @@ from pyspark.sql import DataFrame
 
 from sparkawait._emission import CarryOver, OutputBatches, WatermarkStrategy
 from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
+from sparkawait._quantities import ColumnsLike, Duration, Size
 from sparkawait.cache import Cache
 from sparkawait.capture import OnError
 from sparkawait.channels import Channels
-from sparkawait.columns import ColumnsLike
-from sparkawait.durations import Duration
 from sparkawait.functions import AsyncFunctionLike, AsyncFunctionsLike
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
-from sparkawait.sizes import Size
 from sparkawait.spark.metrics import Metrics
 from sparkawait.spark.udf import AsyncUserDefinedFunction
 from sparkawait.types import Output, ReturnsLike, Row, SchemaLike

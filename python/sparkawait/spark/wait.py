@@ -18,7 +18,7 @@ from sparkawait._plan import options as plans
 from sparkawait._plan.chain import Chain, check_carries_one
 from sparkawait._plan.option import documented, refuse_unknown
 from sparkawait._plan.plan import Mode
-from sparkawait.columns import ColumnsLike
+from sparkawait._quantities import ColumnsLike
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.spark.carry import CarryPlan, Made, check_carry_over, check_same, remember, step_of

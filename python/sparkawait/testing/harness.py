@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 
 from sparkawait import _core
 from sparkawait._plan.checks import MAX_COUNT, choice, refuse, shown
-from sparkawait.durations import positive_duration
+from sparkawait._quantities import positive_duration
 from sparkawait.exceptions import (
     AsyncFunctionError,
     AsyncIOError,

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sparkawait import _core
 from sparkawait._plan.checks import flag, integer, number
-from sparkawait.durations import Duration, parse_duration
+from sparkawait._quantities import Duration, parse_duration
 from sparkawait.native_function import NativeFunction
 
 __all__ = [

@@ -15,9 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from sparkawait._core import Row
-from sparkawait._plan.callables import check_call, check_function
+from sparkawait._plan.callables import check_call, check_function, describe, is_async
 from sparkawait._plan.checks import flag, integer, refuse
-from sparkawait._plan.signatures import describe, is_async
 from sparkawait._quantities import Duration, optional_duration
 from sparkawait.batch import Batch, the_batch
 from sparkawait.exceptions import ElementTimeoutError, ErrorKind

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, cast
 
+from sparkawait._plan.callables import describe, is_async, misfit_of
 from sparkawait._plan.checks import ObjectOf, integer, is_unicode, shown
 from sparkawait._plan.option import Option
-from sparkawait._plan.signatures import describe, is_async, misfit_of
 from sparkawait._quantities import ColumnLike, is_expression, parse_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, cast
 
 from sparkawait import _core
+from sparkawait._plan.callables import misfit_of
 from sparkawait._plan.checks import ObjectOf, integer, refuse, shown
 from sparkawait._plan.option import Option
-from sparkawait._plan.signatures import misfit_of
 from sparkawait._quantities import Duration, parse_duration
 from sparkawait._worker.retry_after import announced_delay, encodable
 from sparkawait.exceptions import ConfigurationError, ErrorKind, ResultError

@@ -8,10 +8,91 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Hashable, Sequence
+from inspect import Parameter
 
 from sparkawait._plan.checks import refuse
-from sparkawait._plan.signatures import describe, is_async, misfit_of
 from sparkawait.exceptions import ErrorKind
+
+# -- whether what the user gave can be called as it will be called. Pure functions, for any thread
+
+_BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def misfit_of(function: object, name: str, arguments: Sequence[str]) -> str | None:
+    """Returns why `function` cannot be called with `arguments` by position, or ``None`` if it can.
+
+    Args:
+        function: Anything that can be called.
+        name: What messages call it.
+        arguments: Names of the arguments it is called with.
+
+    Returns:
+        A sentence with the way out; ``None`` also for what does not tell its arguments.
+
+    Examples:
+        >>> print(misfit_of(lambda row, url: None, "f", ["row"]))
+        `f` is called as f(row), but needs `url` too; bind it with functools.partial(f, url=..)
+        >>> misfit_of(lambda row, retries=3: None, "f", ["row"])
+    """
+    try:
+        signature = inspect.signature(function)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError):
+        return None
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        pass
+    else:
+        return None
+    short = name.rsplit(".", 1)[-1]
+    call = f"`{name}` is called as {short}({', '.join(arguments)})"
+    parameters = list(signature.parameters.values())
+    positions = [one for one in parameters if one.kind in _BY_POSITION]
+    takes_rest = any(one.kind is Parameter.VAR_POSITIONAL for one in parameters)
+    if len(positions) < len(arguments) and not takes_rest:
+        taken = len(positions) or "no"
+        return f"{call}, but takes {taken} argument{'s' * (taken != 1)} by position"
+    others = [
+        one.name
+        for one in parameters
+        if one.default is Parameter.empty
+        and (one in positions[len(arguments) :] or one.kind is Parameter.KEYWORD_ONLY)
+    ]
+    needed = ", ".join(f"`{one}`" for one in others)
+    bound = ", ".join(f"{one}=.." for one in others)
+    pronoun = "it" if len(others) == 1 else "them"
+    return (
+        f"{call}, but needs {needed} too; bind {pronoun} with functools.partial({short}, {bound})"
+    )
+
+
+def is_async(function: object) -> bool:
+    """Tells whether calling `function` returns a coroutine; looks through partials and objects."""
+    # One that `sparkawait.async_function` decorates is called like the function that it wraps.
+    if callable(function) and hasattr(type(function), "async_invoke"):
+        return is_async(getattr(function, "function", None))
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - the method is wanted, not the answer
+    )
+
+
+def describe(function: object) -> str:
+    """Returns a name for messages that holds no argument and no address."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+def place_of(function: object) -> Hashable:
+    """Names a function by its place and its code, which copies of it in other tasks have too."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = (getattr(function, "__module__", None), getattr(function, "__qualname__", None))
+    if name[1] is None:
+        name = (type(function).__module__, type(function).__qualname__)
+    # Code is equal to a copy of itself, and to nothing else.
+    return (*name, getattr(inspect.unwrap(function), "__code__", None))  # pyright: ignore[reportArgumentType]
 
 
 def check_function(function: object) -> str:

@@ -7,8 +7,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from sparkawait._plan.callables import is_async
 from sparkawait._plan.checks import MAX_COUNT, refuse
-from sparkawait._plan.signatures import is_async
 from sparkawait._policies import Adaptive
 from sparkawait._quantities import Bytes
 from sparkawait.batch import Batch, the_batch

@@ -18,14 +18,18 @@ from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
+from sparkawait._plan.callables import describe, is_async, misfit_of
 from sparkawait._plan.capacity import asked_calls, batch_of, bounds, threads_of
 from sparkawait._plan.chain import side_by_side
 from sparkawait._plan.checks import shown
-from sparkawait._plan.function_checks import check_picklable, declared_schema, to_function
-from sparkawait._plan.identity import identity_of
+from sparkawait._plan.function_checks import (
+    check_picklable,
+    declared_schema,
+    identity_of,
+    to_function,
+)
 from sparkawait._plan.option import refuse_unknown
 from sparkawait._plan.plan import Plan
-from sparkawait._plan.signatures import describe, is_async, misfit_of
 from sparkawait._policies import Adaptive
 from sparkawait._quantities import columns, is_expression, named
 from sparkawait.channels import Channels, Credits

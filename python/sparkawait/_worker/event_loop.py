@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from sparkawait._worker import address_space
 from sparkawait._worker.daemon_threads import DaemonThreads
-from sparkawait._worker.logs import RustLines
+from sparkawait._worker.remarks import RustLines
 from sparkawait._worker.shared_clients import SharedClients
 from sparkawait._worker.watchdog import Watchdog
 from sparkawait.exceptions import ErrorKind, OperatorStateError

@@ -20,8 +20,8 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Executor
 from typing import Any
 
+from sparkawait._plan.callables import is_async, place_of
 from sparkawait._plan.checks import shown
-from sparkawait._plan.signatures import is_async, place_of
 from sparkawait.exceptions import ConfigurationError, ErrorKind, OperatorStateError
 
 _logger = logging.getLogger("sparkawait")

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkawait._plan.chain import Chain
-from sparkawait._plan.identity import identity_of
+from sparkawait._plan.function_checks import identity_of
 from sparkawait._plan.plan import Plan
 from sparkawait._worker.results import Built, ResultBuilder
 from sparkawait.exceptions import ConfigurationError, ErrorKind, InternalError, ResultError

@@ -20,8 +20,8 @@ from pyspark import TaskContext
 
 import sparkawait.arrow
 from sparkawait._plan.chain import Chain
-from sparkawait._worker.logs import write_to_standard_error
 from sparkawait._worker.metrics import metrics_of_call
+from sparkawait._worker.remarks import write_to_standard_error
 from sparkawait.exceptions import AsyncIOError, ResultError
 from sparkawait.spark.connection import Connection
 from sparkawait.spark.metrics import TaskMetrics, of_one_task, text_of_failed_task

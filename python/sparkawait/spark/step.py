@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 from sparkawait._emission import CarryOver
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.checks import refuse
-from sparkawait._worker.logs import write_to_standard_error
+from sparkawait._worker.remarks import write_to_standard_error
 from sparkawait._worker.step import Columns, Shard, StepEnd, run_step
 from sparkawait.exceptions import AsyncIOError, ConfigurationError, ErrorKind
 from sparkawait.spark.connection import Connection

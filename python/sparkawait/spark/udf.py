@@ -19,11 +19,10 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 
 from sparkawait._emission import OUTPUT_BATCHES, OutputBatches
 from sparkawait._plan import options as plans
-from sparkawait._plan.callables import check_function
+from sparkawait._plan.callables import check_function, describe
 from sparkawait._plan.checks import refuse
 from sparkawait._plan.option import documented
 from sparkawait._plan.plan import Plan
-from sparkawait._plan.signatures import describe
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike

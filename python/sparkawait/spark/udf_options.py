@@ -13,10 +13,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType
 
+from sparkawait._plan.callables import describe
 from sparkawait._plan.checks import refuse, shown
 from sparkawait._plan.option import refuse_unknown
 from sparkawait._plan.return_types import schema_of
-from sparkawait._plan.signatures import describe
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction
 from sparkawait.native_function import NativeFunction

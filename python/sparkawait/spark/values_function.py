@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sparkawait._plan.signatures import describe, is_async
+from sparkawait._plan.callables import describe, is_async
 from sparkawait.functions import AsyncFunction, Row
 
 __all__ = ["ValuesFunction", "with_fallback"]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+import trustme
 
 import sparkawait as sa
 from sparkawait import redis
@@ -255,3 +256,33 @@ def test_tls_needs_the_authority_and_the_clients_certificate(tls_server, certifi
     unknown = redis.get(tls_server.url, "k", schema="v string", ca=given["ca"])
     with pytest.raises(sa.AsyncFunctionError, match="localhost"):
         lookup(unknown, rows[:1])
+
+
+def test_verify_ca_takes_the_certificate_of_another_host_and_verify_full_does_not(tmp_path):
+    authority, path = trustme.CA(), tmp_path / "server.pem"
+    other = authority.issue_cert("cache.example.com")
+    other.private_key_and_cert_chain_pem.write_to_path(path)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    files = ["--tls-cert-file", str(path), "--tls-key-file", str(path)]
+    files += ["--tls-ca-cert-file", str(tmp_path / "ca.pem"), "--tls-auth-clients", "no"]
+    with RedisServer(*files, cli=["--tls", "--insecure"], tls=True) as server:
+        server.cli("set", "k", "x")
+
+        def found(ca, sslmode):
+            get = redis.get(server.url, "k", schema="v string", ca=ca, sslmode=sslmode)
+            return lookup(get, [{"id": 7}], retry=sa.retry.fixed_delay(3, "1ms"))
+
+        ca = authority.cert_pem.bytes().decode()
+        assert found(ca, "verify-ca") == [{"id": 7, "v": "x"}]
+        # Connections that check less serve nobody who wants more.
+        with pytest.raises(sa.AsyncFunctionError, match=r"1 attempt: .*not valid for this name"):
+            found(ca, "verify-full")
+        with pytest.raises(sa.AsyncFunctionError, match=r"1 attempt: .*certificate"):
+            found(trustme.CA().cert_pem.bytes().decode(), "verify-ca")
+
+
+def test_verify_ca_needs_an_authority():
+    with pytest.raises(sa.ConfigurationError, match="needs `ca`"):
+        redis.get("rediss://host", "k", "v string", sslmode="verify-ca")
+    with pytest.raises(sa.ConfigurationError, match="`sslmode` must be one of"):
+        redis.get("rediss://host", "k", "v string", sslmode="require")

@@ -98,6 +98,13 @@ class _Fields(CertificateOptions):
         "a row whose reply has more fails: an int of bytes, or a text (powers of 1024)",
         type="Size",
     )
+    sslmode = Option(
+        "verify-full",
+        one_of("verify-full", "verify-ca"),
+        'what the certificate of the server must be: `"verify-full"`, from an authority and for its'
+        ' host; `"verify-ca"`, from an authority of `ca`, whatever host it is for',
+        type='Literal["verify-full", "verify-ca"]',
+    )
 
 
 REDIS_OPTIONS = options_of(_Fields)
@@ -113,6 +120,8 @@ def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
     values = checked(REDIS_OPTIONS, given, tls_words("ca= with a `url` of `rediss://`"))
     if values["read_from"] == "replica" and not values["cluster"]:
         refuse("`read_from='replica'` needs `cluster=True`; a server alone is what its `url` names")
+    if values["sslmode"] == "verify-ca" and values["ca"] is None:
+        refuse("`sslmode='verify-ca'` needs `ca`: anybody has a certificate for some host")
     certificates_of(values)
     return values
 
@@ -177,7 +186,7 @@ Url = str | Secret | Sequence[str | Secret]
 """``redis://[user:password@]host[:port][/database]``, ``rediss://`` for TLS, ``redis+unix://``; or
 several of them."""
 
-_OTHERS = ("how", "password", "ca", "certificate", "private_key")
+_OTHERS = ("how", "password", "sslmode", "ca", "certificate", "private_key")
 _OF_SERVER = tuple(name for name in REDIS_OPTIONS if name not in _OTHERS)
 """Options that the description of the server has as they are."""
 
@@ -268,6 +277,7 @@ class RedisFunction(NativeFunction):
             **{name: options[name] for name in _OF_SERVER},
             "password": None if password is None else reveal(password, look_up),
             "tls": certificates.texts() if is_known else certificates.known_texts(),
+            "any_host": options["sslmode"] == "verify-ca",
         }
         named = {f"url {index}": url for index, url in enumerate(self.url)}
         sources, server["sources"] = sources_of({**named, "password": password})

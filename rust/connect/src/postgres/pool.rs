@@ -209,7 +209,7 @@ async fn close_idle(slots: Weak<[Arc<Slot>]>) {
         let Some(slots) = slots.upgrade() else { return };
         for slot in slots.iter() {
             if let Ok(mut state) = slot.state.try_lock() {
-                state.session.take_if(|it| slot.is_worn(it, 0));
+                state.session.take_if(|it| slot.is_worn(it.age(), 0));
             }
         }
     }
@@ -228,13 +228,13 @@ impl Slot {
         }
     }
 
-    /// Whether a connection is too old, or was idle for too long, and no more than `own` queries
+    /// Whether a connection of this age is too old, or was idle for too long, and no more than `own` queries
     /// have it.
-    fn is_worn(&self, session: &Session, own: usize) -> bool {
+    fn is_worn(&self, age: Duration, own: usize) -> bool {
         let used = Duration::from_millis(self.used.load(Ordering::Relaxed));
-        let idle = self.start.elapsed().saturating_sub(used).min(session.age());
+        let idle = self.start.elapsed().saturating_sub(used).min(age);
         self.in_flight.load(Ordering::SeqCst) <= own
-            && (session.age() > self.highest_age || idle > HIGHEST_IDLE)
+            && (age > self.highest_age || idle > HIGHEST_IDLE)
     }
 
     /// Notes that a query has ended.
@@ -246,7 +246,7 @@ impl Slot {
     fn look(&self) -> Look {
         let Ok(state) = self.state.try_lock() else { return Look::Busy };
         match &state.session {
-            Some(session) if session.is_open() && !self.is_worn(session, 0) => {
+            Some(session) if session.is_open() && !self.is_worn(session.age(), 0) => {
                 Look::Connected(Arc::clone(session))
             }
             _ if state.not_before.is_some_and(|at| at > Instant::now()) => Look::Busy,
@@ -258,7 +258,7 @@ impl Slot {
     async fn session(&self, pool: &Pool) -> Result<Arc<Session>, Failure> {
         let mut state = self.state.lock().await;
         // This query is counted.
-        let is_good = |it: &&Arc<Session>| it.is_open() && !self.is_worn(it, 1);
+        let is_good = |it: &&Arc<Session>| it.is_open() && !self.is_worn(it.age(), 1);
         if let Some(session) = state.session.as_ref().filter(is_good) {
             return Ok(Arc::clone(session));
         }
@@ -319,5 +319,61 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.slot.was_used();
         self.slot.in_flight.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn minutes(minutes: u64) -> Duration {
+        Duration::from_secs(60 * minutes)
+    }
+
+    /// A place for a connection that was made two hours ago.
+    fn slot(index: usize, count: usize) -> Slot {
+        let start = Instant::now().checked_sub(minutes(120)).unwrap();
+        Slot { start, ..Slot::new(index, count) }
+    }
+
+    #[test]
+    fn connections_end_at_ages_of_their_own_so_that_not_all_are_made_at_once() {
+        let count = 7;
+        let ages = (0..count).map(|index| slot(index, count).highest_age);
+        let ages: Vec<_> = ages.collect();
+
+        assert_eq!(ages[0], HIGHEST_AGE);
+        assert!(ages.windows(2).all(|two| two[1] < two[0]));
+        assert!(ages[count - 1] > HIGHEST_AGE * 9 / 10);
+    }
+
+    #[test]
+    fn a_connection_that_is_used_all_the_time_ends_at_its_highest_age() {
+        let slot = slot(0, 3);
+        slot.was_used();
+
+        assert!(!slot.is_worn(minutes(29), 0));
+        assert!(slot.is_worn(minutes(31), 0));
+    }
+
+    #[test]
+    fn a_connection_ends_that_was_idle_for_a_minute_but_a_new_one_was_not() {
+        let slot = slot(0, 3);
+
+        assert!(slot.is_worn(minutes(2), 0));
+        assert!(!slot.is_worn(Duration::from_secs(59), 0));
+        slot.was_used();
+        assert!(!slot.is_worn(minutes(2), 0));
+    }
+
+    #[test]
+    fn a_connection_that_somebody_has_does_not_end() {
+        let slot = Arc::new(slot(0, 3));
+        let counted = Counted::new(&slot);
+
+        assert!(!slot.is_worn(minutes(31), 0));
+        assert!(slot.is_worn(minutes(31), 1));
+        drop(counted);
+        assert!(slot.is_worn(minutes(31), 0));
     }
 }

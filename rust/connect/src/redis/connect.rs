@@ -78,7 +78,8 @@ impl Target {
     pub(super) fn new(server: &Server) -> Result<Self, StartError> {
         let (mut target, is_tls) = Self::read(server)?;
         if is_tls {
-            let config = server.tls.config(Trust::Authorities)?;
+            let (full, any_host) = (Trust::Authorities, Trust::AuthoritiesOfAnyHost);
+            let config = server.tls.config(if server.any_host { any_host } else { full })?;
             target.tls = Some(TlsConnector::from(Arc::new(config)));
         }
         Ok(target)

@@ -32,6 +32,9 @@ pub(super) struct Server {
     pub(super) readers: Sources,
     pub(super) database: Option<i64>,
     pub(super) tls: TlsSettings,
+    /// Whether a certificate for another host is taken.
+    #[serde(default)]
+    pub(super) any_host: bool,
     pub(super) connections: usize,
     /// Whether there are several nodes, of which the URL names one.
     pub(super) cluster: bool,
@@ -87,7 +90,7 @@ impl Server {
         let login = (&self.username, password, &self.sources, self.database);
         let nodes = (&self.sentinel, self.cluster, self.read_from, self.connections);
         let limits = (self.connect_timeout, self.idle_timeout, self.max_reply_bytes);
-        key_of(&(places, login, nodes, limits, &self.tls))
+        key_of(&(places, login, nodes, limits, &self.tls, self.any_host))
     }
 }
 

@@ -79,6 +79,11 @@ class Secret:
         """Whether it costs no more than to read a file."""
         return self.provider is None
 
+    @property
+    def may_change(self) -> bool:
+        """Whether it may be another one when it is looked up again, on this machine."""
+        return self.name is None or self.name not in os.environ
+
     def reveal(self) -> str:
         """Looks the secret up, on this machine. Call it in the executor, in ``open``.
 
@@ -112,9 +117,10 @@ def secret(
 ) -> Secret:
     """Names a secret that is looked up in the executor, when a task starts.
 
-    `sparkawait.postgres` and `sparkawait.redis` look it up again when a server refuses it, at most
-    once a second in a process, and a file before each new connection. What cannot be looked up then
-    leaves the last text as it is.
+    Connectors look it up again when a server refuses it, at most once a second in a process;
+    `sparkawait.postgres` and `sparkawait.redis` read a file before each new connection, too. What
+    cannot be looked up then leaves the last text as it is. `sparkawait.http` does so for ``auth=``
+    and for headers that are secrets.
 
     Args:
         name: An environment variable; if it is not set, a file of that name in the directory that

@@ -40,7 +40,7 @@ class Client:
         version: ``"auto"``: what TLS negotiates, else HTTP/1.1; or ``"1.1"`` or ``"2"``.
         streams_per_connection: Most requests at a time over one connection of HTTP/2, if the server
             allows as many, beyond which another connection is made.
-        gzip: Whether to ask for compressed responses.
+        compressed: Whether to ask for compressed responses: gzip, brotli or zstd.
         proxy: The URL of a proxy; ``None`` for what the environment says (``HTTPS_PROXY``,
             ``NO_PROXY`` and the like), ``False`` for none.
         ca: Certificates to trust instead of the system's, in PEM form: a path that every executor
@@ -64,7 +64,7 @@ class Client:
     redirects: int = 5
     version: Literal["auto", "1.1", "2"] = "auto"
     streams_per_connection: int = 100
-    gzip: bool = True
+    compressed: bool = True
     # May have a password, or a key, in it.
     proxy: str | Secret | Literal[False] | None = field(default=None, repr=False)
     ca: Pem | None = field(default=None, repr=False)
@@ -82,7 +82,7 @@ class Client:
         integer(self.redirects, "redirects", 0, _MAX_REDIRECTS)
         choice(self.version, "version", "auto", "1.1", "2")
         integer(self.streams_per_connection, "streams_per_connection", 1, MAX_CONNECTIONS)
-        flag(self.gzip, "gzip")
+        flag(self.compressed, "compressed")
         if not (self.proxy is None or self.proxy is False or isinstance(self.proxy, Secret)):
             rule = "a URL, a secret, None for what the environment says, or False for no proxy"
             text(self.proxy, "proxy", rule, quoted=False)
@@ -96,7 +96,7 @@ class Client:
             "read_timeout": self.read_timeout,
             "version": self.version,
             "streams_per_connection": self.streams_per_connection,
-            "gzip": self.gzip,
+            "compressed": self.compressed,
             "proxy": _proxy(self.proxy, look_up),
             "tls": certificates.texts() if look_up is looked_up else certificates.known_texts(),
         }

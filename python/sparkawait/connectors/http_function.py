@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from sparkawait import _core
 from sparkawait.batch import Batch
-from sparkawait.connectors.http_options import Template
-from sparkawait.connectors.http_request import Checked, reveal_template
+from sparkawait.connectors.http_form import part_description
+from sparkawait.connectors.http_request import Checked
+from sparkawait.connectors.http_template import Template, reveal_template
 from sparkawait.native_function import NativeFunction, check_native
-from sparkawait.secrets import LookUp, Secret, left_out, looked_up
+from sparkawait.secrets import LookUp, Secret, Sources, left_out, looked_up, sources_of
 
 __all__ = ["HttpFunction"]
 
@@ -114,7 +115,19 @@ class HttpFunction(NativeFunction):
 
     def _read(self, look_up: LookUp, *, retry_misses: bool = False) -> _core.Native:
         description = self._description(look_up, retry_misses=retry_misses)
-        return _core.Native.http(json_module.dumps(description))
+        return _core.Native.http(json_module.dumps(description), self._sources()[0])
+
+    def _sources(self) -> tuple[Sources, dict[str, str]]:
+        """Returns what reads secrets again that may change, and what tells them from others."""
+        auth, headers = self.options.auth, enumerate(self.options.headers)
+        changing = {
+            f"header {index}": value
+            for index, (_, value) in headers
+            if isinstance(value, Secret) and value.may_change
+        }
+        readers, told = ({}, {}) if auth is None else auth.sources()
+        own_readers, own_told = sources_of(changing)
+        return readers | own_readers, told | own_told
 
     def _description(self, look_up: LookUp = looked_up, *, retry_misses: bool) -> dict[str, Any]:
         options = self.options
@@ -128,6 +141,8 @@ class HttpFunction(NativeFunction):
             "query": pairs(options.query),
             "headers": pairs(options.headers),
             "body": _body(options, look_up),
+            "auth": options.auth and options.auth.description(look_up),
+            "sources": self._sources()[1],
             "batch": _batch(options, look_up),
             "allow_hosts": options.allow_hosts,
             "idempotency_key": _idempotency_key(options.idempotency_key),
@@ -190,6 +205,11 @@ def _body(options: Checked, look_up: LookUp) -> dict[str, Any] | None:
         return {"json": reveal_template(options.json, look_up)}
     if options.body is not None:
         return {"raw": reveal_template(options.body, look_up)}
+    if options.form is not None:
+        return {"form": [(name, reveal_template(it, look_up)) for name, it in options.form]}
+    if options.multipart is not None:
+        parts = (part_description(name, part, look_up) for name, part in options.multipart)
+        return {"multipart": list(parts)}
     return None
 
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from sparkawait import _core
 from sparkawait._plan.checks import refuse, shown, text
+from sparkawait.connectors.http_form import Part
 from sparkawait.connectors.http_items import Each, Lines
 from sparkawait.secrets import Secret
 
@@ -89,7 +90,7 @@ def _has_secret(value: Any) -> bool:
         return any(map(_has_secret, cast("Mapping[str, Any]", value).values()))
     if isinstance(value, list | tuple):
         return any(map(_has_secret, cast("list[Any]", value)))
-    if isinstance(value, Each):
+    if isinstance(value, Each | Part):
         return _has_secret(value.value)
     if isinstance(value, Lines):
         return _has_secret(value.values)

@@ -11,17 +11,16 @@ from sparkawait._plan.checks import integer, mapping, refuse, shown, text
 from sparkawait._plan.option import Option, anything, one_of, optional, options_of
 from sparkawait.batch import Batch, the_batch
 from sparkawait.connectors.certificates import tls_words
+from sparkawait.connectors.http_auth import Auth, the_auth
 from sparkawait.connectors.http_client import MAX_CONNECTIONS, Client, the_client
+from sparkawait.connectors.http_form import Part, check_parts
 from sparkawait.connectors.http_hosts import check_hosts
 from sparkawait.connectors.http_items import Lines, ReplyItems, check_reply
-from sparkawait.secrets import Secret
+from sparkawait.connectors.http_template import Template, check_template
 
-__all__ = ["HTTP_HINTS", "HTTP_OPTIONS", "HttpOptions", "Template", "check_template", "require"]
+__all__ = ["HTTP_HINTS", "HTTP_OPTIONS", "HttpOptions", "require"]
 
 _STATUSES = range(100, 1000)
-
-Template = str | Secret
-"""A text with columns in braces, or a secret, which is taken as it is."""
 
 
 class HttpOptions(TypedDict, total=False):
@@ -31,6 +30,9 @@ class HttpOptions(TypedDict, total=False):
     headers: Mapping[str, Template]
     json: Any
     body: Template | Lines | None
+    form: Mapping[str, Template] | None
+    multipart: Mapping[str, Template | Part] | None
+    auth: Auth | None
     allow_hosts: Iterable[str] | None
     idempotency_key: str | Literal[True] | None
     batch: Batch | int | None
@@ -52,14 +54,6 @@ def _key(value: object) -> str | Literal[True] | None:
     if value is None or isinstance(value, bool):
         return True if value else None
     return text(value, "idempotency_key", "True or a template")
-
-
-def check_template(value: object, name: str) -> Template:
-    """Returns a template; an empty one is one, too."""
-    if isinstance(value, Secret) or (isinstance(value, str) and not value):
-        return value
-    # Not quoted: it may have a token in it.
-    return text(value, name, "a text with columns in braces, or a secret", quoted=False)
 
 
 def _body(value: object, name: str) -> Template | Lines:
@@ -117,7 +111,8 @@ class _Fields:
     headers = Option(
         default=None,
         check=_templates,
-        meaning="headers by name; values are templates or secrets",
+        meaning="headers by name; values are templates or secrets. A secret of a file or a "
+        "provider is read again when the server answers 401",
     )
     json = Option(
         default=None,
@@ -130,6 +125,25 @@ class _Fields:
         check=optional(_body),
         meaning="the request's body as a template; with `batch`, `sa.http.lines(..)` has lines "
         "for each row",
+    )
+    form = Option(
+        default=None,
+        check=optional(_templates),
+        meaning="the request's body as fields of a form, `application/x-www-form-urlencoded`; "
+        "values are templates, and a field of which a column is null is left out",
+    )
+    multipart = Option(
+        default=None,
+        check=optional(check_parts),
+        meaning="the request's body as `multipart/form-data`: templates by name, and files, which "
+        "`sa.http.file(..)` makes of columns; a part of which a column is null is left out",
+    )
+    auth = Option(
+        default=None,
+        check=the_auth,
+        meaning="who calls: `sa.http.basic(..)`, `sa.http.bearer(..)`, `sa.http.oauth2(..)` or "
+        "`sa.http.aws_sigv4(..)`. After 401 its secrets are read again, and the call is made once "
+        "more",
     )
     allow_hosts = Option(
         default=None,
@@ -228,8 +242,8 @@ class _Fields:
         default=None,
         check=the_client,
         meaning="how connections are made: `sa.http.Client(connect_timeout=, read_timeout=, "
-        "max_reply_bytes=, redirects=, version=, streams_per_connection=, gzip=, proxy=, ca=, "
-        "certificate=, private_key=)`; several functions may have the same",
+        "max_reply_bytes=, redirects=, version=, streams_per_connection=, compressed=, proxy=, "
+        "ca=, certificate=, private_key=)`; several functions may have the same",
         shown="`sa.http.Client()`",
     )
 

@@ -13,21 +13,23 @@ import pyarrow as pa
 from sparkawait import _core
 from sparkawait._plan.checks import is_unicode, refuse, shown
 from sparkawait._plan.option import checked
+from sparkawait.connectors.http_auth import Auth
 from sparkawait.connectors.http_client import Client
+from sparkawait.connectors.http_form import Part, refuse_own_type
 from sparkawait.connectors.http_hosts import require_hosts
 from sparkawait.connectors.http_items import Each, Items, Lines, check_items, id_columns
-from sparkawait.connectors.http_options import (
-    HTTP_HINTS,
-    HTTP_OPTIONS,
-    Template,
-    check_template,
-    require,
-)
+from sparkawait.connectors.http_options import HTTP_HINTS, HTTP_OPTIONS, require
+from sparkawait.connectors.http_template import Template, check_template
 from sparkawait.exceptions import ErrorKind
-from sparkawait.secrets import LookUp, Secret, looked_up, reveal
+from sparkawait.secrets import Secret
 from sparkawait.types import SchemaLike, duplicate, to_schema
 
-__all__ = ["Checked", "check_options", "reveal_template"]
+__all__ = ["Checked", "check_options"]
+
+_OF_AUTH = ("Authorization", "of `auth`")
+"""What ``auth=`` sends."""
+
+_BODIES = ("json", "body", "form", "multipart")
 
 _MAX_DEPTH = 100
 """Levels of a JSON body. The reader of the description has an end, too."""
@@ -45,6 +47,9 @@ class Checked:
     has_json: bool
     json: Any
     body: Template | Lines | None
+    form: tuple[tuple[str, Template], ...] | None
+    multipart: tuple[tuple[str, Part], ...] | None
+    auth: Auth | None
     items: Items | None
     allow_hosts: tuple[str, ...] | None
     idempotency_key: str | Literal[True] | None
@@ -71,30 +76,27 @@ def check_options(
     """
     values = checked(HTTP_OPTIONS, options, HTTP_HINTS)
     check_template(url, "url")
-    both = options.get("json") is not None and options.get("body") is not None
-    require(not both, "`json` and `body` exclude each other")
+    bodies = [name for name in _BODIES if options.get(name) is not None]
+    require(len(bodies) <= 1, f"{' and '.join(f'`{it}`' for it in bodies)} exclude each other")
+    _check_headers(values)
     require(bool(values["success"]), "`success` must have a status")
     if "missing" not in options:
         values["missing"] = (404,) if method in {"GET", "HEAD"} else ()
     values["items"] = check_items(values)
     request = Checked(has_json="json" in options, **values)
     columns = _input_columns(url, request)
-    require_hosts(
-        url, request.allow_hosts, request.headers, request.query, (request.json, request.body)
-    )
+    told = request.headers if request.auth is None else (*request.headers, _OF_AUTH)
+    sent = (request.json, request.body, request.form, request.multipart)
+    require_hosts(url, request.allow_hosts, told, request.query, sent)
     return request, _result_schema(request, schema), columns
 
 
-def reveal_template(value: Any, look_up: LookUp = looked_up, form: str = "secret") -> Any:
-    """Returns a template, or a JSON value with templates, with its secrets looked up."""
-    if isinstance(value, Secret):
-        return reveal(value, look_up, form).replace("{", "{{").replace("}", "}}")
-    if isinstance(value, Mapping):
-        members = cast("Mapping[str, Any]", value)
-        return {name: reveal_template(member, look_up) for name, member in members.items()}
-    if isinstance(value, list | tuple):
-        return [reveal_template(element, look_up) for element in cast("list[Any]", value)]
-    return value
+def _check_headers(values: dict[str, Any]) -> None:
+    headers = dict(values["headers"])
+    if values["multipart"] is not None:
+        refuse_own_type(headers)
+    if values["auth"] is not None and any(name.lower() == "authorization" for name in headers):
+        refuse("`auth` and the header `Authorization` exclude each other")
 
 
 def _result_schema(checked: Checked, schema: SchemaLike | None) -> pa.Schema:
@@ -137,6 +139,8 @@ def _input_columns(url: Template, checked: Checked) -> tuple[str, ...]:
         *(("headers", value) for _, value in checked.headers),
         *(("json", value) for value in _texts(checked.json)),
         *(("body", value) for value in _texts_of_body(checked.body)),
+        *(("form", value) for _, value in checked.form or ()),
+        *(("multipart", value) for _, part in checked.multipart or () for value in part.templates),
         ("idempotency_key", None if key is True else key),
     ]
     for option, template in templates:

@@ -13,6 +13,7 @@
 
 mod address;
 mod answers;
+mod auth;
 mod batch;
 mod batch_config;
 mod body;
@@ -23,23 +24,28 @@ mod config;
 mod connect;
 mod engine;
 pub(crate) mod failure;
+mod fields;
 mod guard;
-mod gzip;
 mod hosts;
 mod http1;
 mod http2;
 mod json_cells;
 mod json_text;
+mod oauth;
+mod packed;
 mod place;
 mod protocol;
 mod proxies;
+mod random_text;
 mod redirects;
 mod reply;
 mod request;
 mod results;
+mod sigv4;
 mod variant;
 mod watch;
 mod wire;
+mod zstd;
 
 use std::sync::Arc;
 
@@ -52,6 +58,7 @@ use sparkawait_task::native::{NativeFunction, Start};
 pub use self::address::HostColumns;
 use self::address::check_address;
 use self::answers::Answers;
+use self::auth::{Auth, AuthConfig};
 use self::batch::{BatchEngine, BatchParts, BatchTemplates, ItemReader, Most};
 use self::call::CallRules;
 use self::clients::Clients;
@@ -68,7 +75,12 @@ use crate::reply_budget::ReplyBudget;
 
 impl HttpConfig {
     /// Reads the rules that do not depend on the input.
-    fn rules(&self, has_channels: bool, wants_limits: bool) -> Result<CallRules, StartError> {
+    fn rules(
+        &self,
+        has_channels: bool,
+        wants_limits: bool,
+        auth: Option<Auth>,
+    ) -> Result<CallRules, StartError> {
         let pauses = has_channels || !HostColumns::of(&self.url)?.differ();
         let allowed = self.allow_hosts.as_deref();
         let allowed = allowed.map(|hosts| AllowedHosts::parse(hosts, &self.url)).transpose()?;
@@ -79,6 +91,7 @@ impl HttpConfig {
             max_response_bytes: self.max_response_bytes,
             response_headers: call::header_names(&self.response_headers)?,
             redirects: RedirectRules { most: self.redirects, allowed },
+            auth,
             retry_statuses: retry_statuses(self),
             pauses,
             reads_limits: pauses && wants_limits,
@@ -86,6 +99,12 @@ impl HttpConfig {
             budget: ReplyBudget::of_task(),
             clock: Clock::new(self.client.silence()?),
         })
+    }
+
+    fn rules_of(&self, clients: &Arc<Clients>, start: &Start) -> Result<CallRules, StartError> {
+        let (auth, readers) = (self.auth.as_ref(), self.readers());
+        let auth = Auth::start(auth, &self.headers, &readers, clients, &start.runtime)?;
+        self.rules(start.channel_share.is_some(), start.replies.wants_limits(), auth)
     }
 
     fn columns(&self, schema: &SchemaRef) -> Result<ResponseColumns, StartError> {
@@ -124,7 +143,7 @@ impl HttpConfig {
         let parts = BatchParts {
             clients: Arc::clone(clients),
             templates,
-            rules: self.rules(start.channel_share.is_some(), start.replies.wants_limits())?,
+            rules: self.rules_of(clients, start)?,
             answers: self.answers(start)?,
             items,
             requests,
@@ -148,7 +167,8 @@ impl NativeFunction for HttpConfig {
     fn check(&self, input: &SchemaRef, results: &SchemaRef) -> Result<(), StartError> {
         check_address(&self.url)?;
         self.columns(results)?;
-        self.rules(false, false)?;
+        self.rules(false, false, None)?;
+        self.auth.as_ref().map_or(Ok(()), AuthConfig::check)?;
         RequestTemplates::new(self, input)?;
         BatchTemplates::new(self, input)?;
         ItemReader::new(self)?;
@@ -169,7 +189,7 @@ impl NativeFunction for HttpConfig {
         }
         let answers = self.answers(&start)?;
         let requests = RequestTemplates::new(self, &start.input)?;
-        let rules = self.rules(start.channel_share.is_some(), start.replies.wants_limits())?;
+        let rules = self.rules_of(&clients, &start)?;
         Ok(Box::new(Engine::start(clients, requests, rules, answers, start)))
     }
 }

@@ -22,6 +22,7 @@ use sparkawait_connect::http::HttpConfig;
 use sparkawait_core::operator::OutputMode;
 use sparkawait_runtime::tokio_runtime;
 use sparkawait_task::native::{NativeFunction, Start};
+use sparkawait_task::secret::Sources;
 use sparkawait_task::task::TaskConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -132,11 +133,11 @@ impl Http2Server {
                 "success": [[200, 299]], "connections": 100, "max_response_bytes": 1000,
                 "redirects": 0, "client": {{"connect_timeout": 20.0,
                 "read_timeout": {read_timeout}, "version": "2",
-                "streams_per_connection": {streams}, "gzip": true, "proxy": "none",
+                "streams_per_connection": {streams}, "compressed": true, "proxy": "none",
                 "tls": {{"ca": null, "certificate": null, "private_key": null}}}}}}"#,
             self.address
         );
-        HttpConfig::from_json(&description).unwrap()
+        HttpConfig::from_json(&description, Sources::new()).unwrap()
     }
 }
 

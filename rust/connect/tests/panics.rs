@@ -96,9 +96,9 @@ fn http() -> HttpConfig {
         r#"{{"method": "GET", "url": "http://127.0.0.1:{port}/", "returns": "json",
             "success": [[200, 299]], "connections": 10, "max_response_bytes": 1000, "redirects": 0,
             "client": {{"connect_timeout": 20.0, "read_timeout": 20.0, "version": "auto",
-            "streams_per_connection": 100, "gzip": true, "proxy": "none", "tls": {TLS}}}}}"#
+            "streams_per_connection": 100, "compressed": true, "proxy": "none", "tls": {TLS}}}}}"#
     );
-    HttpConfig::from_json(&description).unwrap()
+    HttpConfig::from_json(&description, Sources::new()).unwrap()
 }
 
 fn postgres() -> PostgresConfig {

@@ -12,11 +12,11 @@ use sparkawait_task::secret::Sources;
 pub(crate) type Described = Result<Arc<dyn NativeFunction>, StartError>;
 
 /// Reads the description of calls to an HTTP service.
-pub(crate) fn http(description: &str) -> Described {
+pub(crate) fn http(description: &str, sources: Sources) -> Described {
     #[cfg(feature = "http")]
-    return Ok(Arc::new(sparkawait_connect::http::HttpConfig::from_json(description)?));
+    return Ok(Arc::new(sparkawait_connect::http::HttpConfig::from_json(description, sources)?));
     #[cfg(not(feature = "http"))]
-    left_out("http", description)
+    left_out("http", (description, sources).0)
 }
 
 /// Returns the columns in host and port of an address, and whether a column stands for it all.

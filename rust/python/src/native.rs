@@ -109,8 +109,9 @@ impl Native {
     }
 
     #[staticmethod]
-    fn http(description: &str) -> PyResult<Self> {
-        Ok(Self { function: read(connectors::http(description))? })
+    fn http(description: &str, sources: PythonSources) -> PyResult<Self> {
+        let sources = sources_of(sources);
+        Ok(Self { function: read(connectors::http(description, sources))? })
     }
 
     #[staticmethod]

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -43,6 +44,7 @@ pub type Sources = HashMap<String, Arc<dyn Source>>;
 /// A text that may change.
 pub struct Secret {
     state: Mutex<State>,
+    version: AtomicU64,
     /// Held by the one who reads it again.
     turn: Turn<()>,
 }
@@ -51,7 +53,7 @@ pub struct Secret {
 struct State {
     text: Arc<str>,
     source: Option<Arc<dyn Source>>,
-    /// When it was read last, or was tried to.
+    /// When the last reading of it began.
     read: Instant,
 }
 
@@ -60,12 +62,21 @@ impl Secret {
     #[must_use]
     pub fn new(text: &str, source: Option<Arc<dyn Source>>) -> Self {
         let state = State { text: Arc::from(text), source, read: Instant::now() };
-        Self { state: Mutex::new(state), turn: Turn::new(()) }
+        Self { state: Mutex::new(state), version: AtomicU64::new(0), turn: Turn::new(()) }
     }
 
     /// Takes over what another one was made of.
     pub fn replace(&self, by: Self) {
-        *self.state() = by.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let by = by.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
+        let is_new = state.text != by.text;
+        *state = by;
+        self.count(is_new);
+    }
+
+    /// Returns how often the text has changed; without a lock.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
     /// Whether it may change.
@@ -87,7 +98,8 @@ impl Secret {
         self.text()
     }
 
-    /// Returns another text than the one that was refused, if there is one by now.
+    /// Returns another text than the one that was refused, if there is one by now. Those who wait
+    /// for one reading share what it came to.
     ///
     /// # Cancel safety
     ///
@@ -100,13 +112,15 @@ impl Secret {
 
     /// Reads it again, unless somebody has done so meanwhile.
     async fn read(&self, known: &str, jitter: Duration) {
+        let asked = Instant::now();
         let _turn = self.turn.lock().await;
         let State { text, source, read } = self.state().clone();
         let Some(source) = source else { return };
-        if *text != *known {
+        if *text != *known || read > asked {
             return;
         }
         sleep(jitter.max(PAUSE.saturating_sub(read.elapsed()))).await;
+        self.state().read = Instant::now();
         let (told, telling) = oneshot::channel();
         let reading = move || {
             #[expect(clippy::let_underscore_must_use, reason = "nobody waits any more")]
@@ -118,13 +132,21 @@ impl Secret {
             Err(error) => Err(error.to_string()),
         };
         let mut state = self.state();
-        state.read = Instant::now();
         match result {
-            Ok(text) => state.text = Arc::from(text),
+            Ok(text) => {
+                let is_new = *state.text != *text;
+                state.text = Arc::from(text);
+                self.count(is_new);
+            }
             Err(reason) => {
                 tracing::warn!(reason, "a secret could not be read again; the last one is kept");
             }
         }
+    }
+
+    /// Counts a text that was set; while the state is locked.
+    fn count(&self, is_new: bool) {
+        self.version.fetch_add(u64::from(is_new), Ordering::AcqRel);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -181,7 +203,20 @@ mod tests {
         let found = futures_util::future::join_all(refused).await;
 
         assert!(found.iter().all(|it| it.as_deref() == Some("second")));
-        assert_eq!(source.readings.load(Ordering::Relaxed), 1);
+        assert_eq!((source.readings.load(Ordering::Relaxed), secret.version()), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn all_who_were_refused_hear_of_one_reading_that_there_is_nothing_else() {
+        let (source, secret) = changing(&[Some("first"), Some("second")], false);
+
+        let refused = (0..13).map(|_| secret.instead_of("first"));
+        let found = futures_util::future::join_all(refused).await;
+
+        assert_eq!(found, vec![None; 13]);
+        assert_eq!((source.readings.load(Ordering::Relaxed), secret.version()), (1, 0));
+        secret.replace(Secret::new("third", None));
+        assert_eq!(secret.version(), 1);
     }
 
     #[tokio::test]

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bodies of requests: JSON values and texts with columns in them.
+//! Bodies of requests: JSON values, texts and fields with columns in them.
 
 use std::fmt;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
+use http::HeaderValue;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -12,12 +13,16 @@ use sparkawait_task::error::StartError;
 use sparkawait_task::native::column_index;
 
 use super::failure::{Failed, bad_request};
+use super::fields::{FieldRows, Fields, Part};
 use super::json_cells::JsonCells;
 use super::json_text::write_text;
+use super::random_text::random_text;
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
 
 /// Stands in a JSON value where the items of a batched request go: no template is written so.
 const ITEMS: &str = "{}";
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The body of a request. Has no `Debug`: it may hold a token.
 #[derive(Clone, Deserialize)]
@@ -30,6 +35,9 @@ pub(super) enum Body {
     Json(Box<RawValue>),
     /// A text with columns in braces.
     Raw(String),
+    /// Templates by name.
+    Form(Vec<(String, String)>),
+    Multipart(Vec<Part>),
 }
 
 /// A piece of a body.
@@ -41,6 +49,8 @@ enum Piece {
     Quoted(BoundTemplate),
     /// A text as it is.
     Raw(BoundTemplate),
+    /// Named fields, which are all of the body.
+    Fields(Fields),
     /// Where the items of a batched request go.
     Items,
 }
@@ -50,17 +60,28 @@ pub(super) struct BoundBody {
     pieces: Vec<Piece>,
     /// Whether a null column makes the whole body null, and not only a value in it.
     is_one_value: bool,
-    pub(super) is_json: bool,
+    /// What it says of itself, if it is of one kind.
+    pub(super) content_type: Option<HeaderValue>,
 }
 
 impl Body {
     /// Looks the columns up in `schema`.
     pub(super) fn bind(&self, schema: &Schema) -> Result<BoundBody, StartError> {
         let mut pieces = Vec::new();
-        let is_json = match self {
+        let content_type = match self {
             Self::Raw(text) => {
                 pieces.push(Piece::Raw(Template::parse(text, "body")?.bind(schema)?));
-                false
+                None
+            }
+            Self::Form(form) => {
+                pieces.push(Piece::Fields(Fields::form(form, schema)?));
+                Some(HeaderValue::from_static("application/x-www-form-urlencoded"))
+            }
+            Self::Multipart(parts) => {
+                // What nobody can know is in none of the values.
+                let boundary = random_text()?;
+                pieces.push(Piece::Fields(Fields::parts(parts, &boundary, schema)?));
+                HeaderValue::try_from(format!("multipart/form-data; boundary={boundary}")).ok()
             }
             Self::Json(value) => {
                 bind_json(value, schema, &mut pieces)?;
@@ -69,11 +90,11 @@ impl Body {
                         "`json` has a place for items, without `batch`",
                     ));
                 }
-                true
+                Some(JSON)
             }
         };
         let is_one_value = pieces.len() == 1;
-        Ok(BoundBody { pieces, is_one_value, is_json })
+        Ok(BoundBody { pieces, is_one_value, content_type })
     }
 }
 
@@ -84,7 +105,7 @@ impl BoundBody {
         bind_json(value, schema, &mut pieces)?;
         let places = pieces.iter().filter(|it| matches!(it, Piece::Items)).count();
         if places == 1 {
-            return Ok(Self { pieces, is_one_value: false, is_json: true });
+            return Ok(Self { pieces, is_one_value: false, content_type: Some(JSON) });
         }
         Err(StartError::option(format!("`json` must have one place for items, and has {places}")))
     }
@@ -100,6 +121,7 @@ impl BoundBody {
             Piece::Text(_) | Piece::Items => Vec::new(),
             Piece::Value(index) => vec![*index],
             Piece::Quoted(template) | Piece::Raw(template) => template.column_indices().collect(),
+            Piece::Fields(fields) => fields.columns().collect(),
         })
     }
 }
@@ -209,6 +231,7 @@ impl BoundBody {
             }
             Piece::Quoted(template) => template.rows(batch).map(BodyPiece::Quoted),
             Piece::Raw(template) => template.rows(batch).map(BodyPiece::Raw),
+            Piece::Fields(fields) => fields.rows(batch).map(BodyPiece::Fields),
             Piece::Items => Ok(BodyPiece::Items),
         };
         let pieces = self.pieces.iter().map(open).collect::<Result<_, _>>()?;
@@ -222,6 +245,7 @@ enum BodyPiece<'a> {
     Value(JsonCells<'a>),
     Quoted(TemplateRows<'a>),
     Raw(TemplateRows<'a>),
+    Fields(FieldRows<'a>),
     Items,
 }
 
@@ -258,6 +282,7 @@ impl BodyRows<'_> {
         for piece in &mut self.pieces {
             match piece {
                 BodyPiece::Text(text) => out.extend_from_slice(text),
+                BodyPiece::Fields(fields) => fields.append(row, out),
                 BodyPiece::Items => self.items_at = out.len(),
                 BodyPiece::Value(values) if self.is_one_value && values.is_null(row) => {
                     return Ok(false);

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
-use sparkawait_core::operator::AttemptId;
+use sparkawait_core::operator::{AttemptId, Retry};
 use sparkawait_core::policy::LimitLeft;
 use sparkawait_task::error::{StartError, TaskError};
 
+use super::auth::Auth;
 use super::clients::Clients;
 use super::failure::{
     Failed, RetryStatuses, broke_off, silent, status_failure, too_large, transport_failure,
@@ -39,6 +40,8 @@ pub(super) struct CallRules {
     pub(super) max_response_bytes: usize,
     pub(super) response_headers: Vec<HeaderName>,
     pub(super) redirects: RedirectRules,
+    /// Who calls, where that may change.
+    pub(super) auth: Option<Auth>,
     pub(super) retry_statuses: RetryStatuses,
     /// Whether all rows of a channel call one server, so that none does while that asks for it.
     pub(super) pauses: bool,
@@ -119,9 +122,9 @@ pub(super) async fn call<T>(
     request: Outgoing,
 ) -> EndedCall<T> {
     let (outcome, left) = match exchange(&clients, &rules, &watch, request).await {
-        Ok(reply) => {
+        Ok((reply, may_pass)) => {
             let left = rules.left(&reply.headers);
-            (receive(&rules, &watch, reply).await, left)
+            (receive(&rules, &watch, reply, may_pass).await, left)
         }
         Err(failed) => (Err(failed), Vec::new()),
     };
@@ -129,19 +132,37 @@ pub(super) async fn call<T>(
     EndedCall { name, outcome, left }
 }
 
-/// Sends a request, and those that it is redirected to; returns the last response.
+/// Sends a request, and those that it is redirected to; returns the last response, and whether it
+/// refuses who calls and may not do so before long.
 async fn exchange(
     clients: &Arc<Clients>,
     rules: &CallRules,
     watch: &Watch,
     mut request: Outgoing,
-) -> Result<Reply, Failed> {
+) -> Result<(Reply, bool), Failed> {
     let mut followed = 0;
+    // Another server is not shown who calls, and nor is the first one by way of another.
+    let mut auth = rules.auth.as_ref();
+    let mut has_renewed = false;
     loop {
+        let shown = match auth {
+            Some(auth) => auth.show(&mut request).await?,
+            None => 0,
+        };
         let reply = send(clients, rules, watch, &request).await?;
+        let mut may_pass = false;
+        if let Some(auth) = auth.filter(|auth| !has_renewed && auth.is_refusal(reply.status)) {
+            has_renewed = true;
+            if Box::pin(auth.renew(shown)).await {
+                let _ = read_start(rules, watch, reply).await;
+                continue;
+            }
+            may_pass = reply.status == StatusCode::UNAUTHORIZED && auth.may_change();
+        }
         let next = rules.redirects.next(clients, &rules.host, &request, &reply, followed)?;
-        let Some(next) = next else { return Ok(reply) };
+        let Some(next) = next else { return Ok((reply, may_pass)) };
         let _ = read_start(rules, watch, reply).await;
+        auth = auth.filter(|_| Arc::ptr_eq(&request.place, &next.place));
         request = next;
         followed += 1;
     }
@@ -198,7 +219,12 @@ fn is_harmless(method: &Method) -> bool {
     method.is_idempotent()
 }
 
-async fn receive(rules: &CallRules, watch: &Watch, reply: Reply) -> Result<Outcome, Failed> {
+async fn receive(
+    rules: &CallRules,
+    watch: &Watch,
+    reply: Reply,
+    may_pass: bool,
+) -> Result<Outcome, Failed> {
     let status = reply.status;
     let code = status.as_u16();
     if rules.missing.contains(&code) {
@@ -209,7 +235,9 @@ async fn receive(rules: &CallRules, watch: &Watch, reply: Reply) -> Result<Outco
         let headers = reply.headers.clone();
         let body = read_start(rules, watch, reply).await;
         let failed = status_failure(&rules.host, status, &headers, &body, &rules.retry_statuses);
-        return Err(Failed { pause: failed.pause.filter(|_| rules.pauses), ..failed });
+        let is_again = may_pass && rules.retry_statuses.said.is_none();
+        let retry = if is_again { Retry::Yes } else { failed.retry };
+        return Err(Failed { pause: failed.pause.filter(|_| rules.pauses), retry, ..failed });
     }
     if rules.reads_body && matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT) {
         return Ok(Outcome::Missed);

@@ -31,7 +31,7 @@ pub(super) struct ClientSettings {
     version: Version,
     /// Requests at a time over one connection of HTTP/2.
     streams_per_connection: usize,
-    gzip: bool,
+    compressed: bool,
     proxy: ProxyChoice,
     tls: TlsSettings,
 }
@@ -47,7 +47,7 @@ impl ClientSettings {
             read_timeout,
             version,
             streams_per_connection,
-            gzip: true,
+            compressed: true,
             proxy,
             tls,
         }
@@ -67,8 +67,8 @@ impl ClientSettings {
     }
 
     /// Whether responses may come packed.
-    pub(super) fn takes_gzip(&self) -> bool {
-        self.gzip
+    pub(super) fn takes_packed(&self) -> bool {
+        self.compressed
     }
 
     /// Returns how long a server may be silent, if that has a bound.

@@ -145,9 +145,14 @@ impl Clients {
         Arc::clone(&MADE.get_or_init(make).0)
     }
 
+    /// Returns what only equal connections have.
+    pub(super) fn key(&self) -> Result<String, StartError> {
+        self.settings.key()
+    }
+
     /// Whether responses may come packed.
-    pub(super) fn takes_gzip(&self) -> bool {
-        self.settings.takes_gzip()
+    pub(super) fn takes_packed(&self) -> bool {
+        self.settings.takes_packed()
     }
 
     /// Returns the server of an address; `None` if it can be none.

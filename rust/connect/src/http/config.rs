@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What an HTTP function calls, as it is described.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
 use sparkawait_task::error::StartError;
+use sparkawait_task::secret::Sources;
 
+use super::auth::{AuthConfig, Readers};
 use super::batch_config::BatchConfig;
 use super::body::Body;
 use super::client::ClientSettings;
@@ -23,6 +26,14 @@ pub struct HttpConfig {
     pub(super) headers: Vec<(String, String)>,
     #[serde(default)]
     pub(super) body: Option<Body>,
+    #[serde(default)]
+    pub(super) auth: Option<AuthConfig>,
+    /// What tells the secrets that may change from others, whatever they are at the moment.
+    #[serde(default)]
+    sources: BTreeMap<String, String>,
+    /// What reads them again.
+    #[serde(skip)]
+    readers: Sources,
     /// How rows are put together into requests; a request a row, if they are not.
     #[serde(default)]
     pub(super) batch: Option<BatchConfig>,
@@ -96,18 +107,24 @@ impl fmt::Debug for HttpConfig {
 }
 
 impl HttpConfig {
-    /// Reads a description.
+    /// Reads a description; `sources` read the secrets in it again.
     ///
     /// # Errors
     ///
     /// It is no description of an HTTP function.
-    pub fn from_json(description: &str) -> Result<Self, StartError> {
+    pub fn from_json(description: &str, sources: Sources) -> Result<Self, StartError> {
         // The message of the parser may quote a value, and values may be secret.
-        serde_json::from_str(description).map_err(|error| {
+        let config: Self = serde_json::from_str(description).map_err(|error| {
             let (line, column) = (error.line(), error.column());
             StartError::option(format!(
                 "the description of an HTTP function is wrong at {line}:{column}"
             ))
-        })
+        })?;
+        Ok(Self { readers: sources, ..config })
+    }
+
+    /// Returns what reads the secrets again.
+    pub(super) fn readers(&self) -> Readers<'_> {
+        Readers { told: &self.sources, sources: &self.readers }
     }
 }

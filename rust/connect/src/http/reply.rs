@@ -14,9 +14,9 @@ use tokio::time::Instant;
 
 use super::clients::{Clients, StreamOf, Taken};
 use super::connect::NoConnection;
-use super::gzip::{Unpacked, Unpacker, may_ask};
 use super::http1::{Line, Lost};
 use super::http2;
+use super::packed::{TAKEN, Unpacked, Unpacker, may_ask};
 use super::place::Place;
 use super::watch::{Clock, Watch};
 
@@ -73,13 +73,21 @@ impl Outgoing {
         Self { method, place, path, fixed, own: Vec::new(), body: None, is_redirected: false }
     }
 
-    fn headers(&self, takes_gzip: bool) -> HeaderMap {
+    /// Gives it a header of its own, in place of the one that it has by this name.
+    pub(super) fn set(&mut self, name: HeaderName, value: HeaderValue) {
+        match self.own.iter_mut().find(|(own, _)| *own == name) {
+            Some((_, own)) => *own = value,
+            None => self.own.push((name, value)),
+        }
+    }
+
+    fn headers(&self, takes_packed: bool) -> HeaderMap {
         let mut headers = HeaderMap::clone(&self.fixed);
         for (name, value) in &self.own {
             headers.insert(name.clone(), value.clone());
         }
-        if takes_gzip && may_ask(&headers) {
-            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        if takes_packed && may_ask(&headers) {
+            headers.insert(ACCEPT_ENCODING, TAKEN);
         }
         headers
     }
@@ -91,11 +99,11 @@ impl Outgoing {
         Uri::from_parts(parts).ok()
     }
 
-    fn for_line(&self, takes_gzip: bool) -> Option<Request<Full<Bytes>>> {
+    fn for_line(&self, takes_packed: bool) -> Option<Request<Full<Bytes>>> {
         let origin = &self.place.origin;
         let mut request = Request::new(self.body.clone().map_or_else(Full::default, Full::new));
         *request.method_mut() = self.method.clone();
-        *request.headers_mut() = self.headers(takes_gzip);
+        *request.headers_mut() = self.headers(takes_packed);
         let headers = request.headers_mut();
         // In a request that names its host itself there is a value already.
         if headers.get(HOST).is_none_or(HeaderValue::is_empty) {
@@ -112,11 +120,11 @@ impl Outgoing {
         Some(request)
     }
 
-    fn for_stream(&self, takes_gzip: bool) -> Option<Request<()>> {
+    fn for_stream(&self, takes_packed: bool) -> Option<Request<()>> {
         let mut request = Request::new(());
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri()?;
-        *request.headers_mut() = self.headers(takes_gzip);
+        *request.headers_mut() = self.headers(takes_packed);
         if let Some(body) = &self.body {
             request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
         }
@@ -132,10 +140,10 @@ impl Outgoing {
         clock: &Clock,
         watch: &Watch,
     ) -> Result<Reply, Broken> {
-        let gzip = clients.takes_gzip();
+        let packed = clients.takes_packed();
         let (head, body) = match taken {
             Taken::Line(mut line) => {
-                let request = self.for_line(gzip).ok_or(Broken::NoRequest)?;
+                let request = self.for_line(packed).ok_or(Broken::NoRequest)?;
                 let idle_since = line.idle_since;
                 let sent =
                     watch.wait(clock, line.send(request)).await.map_err(|_| Broken::Silent)?;
@@ -148,7 +156,7 @@ impl Outgoing {
                 }
             }
             Taken::Stream(mut stream) => {
-                let request = self.for_stream(gzip).ok_or(Broken::NoRequest)?;
+                let request = self.for_stream(packed).ok_or(Broken::NoRequest)?;
                 let sent = stream.stream.send(request, self.body.clone());
                 let sent = watch.wait(clock, sent).await.map_err(|_| Broken::Silent)?;
                 let (head, body) = sent.map_err(Broken::OfStream)?.into_parts();
@@ -157,7 +165,7 @@ impl Outgoing {
         };
         let mut headers = head.headers;
         self.place.note(&headers);
-        let unpacker = if gzip { Unpacker::of(&mut headers, most) } else { None };
+        let unpacker = if packed { Unpacker::of(&mut headers, most) } else { None };
         let length = headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok());
         let (clients, place) = (Arc::clone(clients), Arc::clone(&self.place));
         let (status, has_begun) = (head.status, false);

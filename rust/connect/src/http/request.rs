@@ -8,17 +8,17 @@ use http::Method;
 use http::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
 };
-use rand::TryRng;
-use rand::rngs::SysRng;
 use sparkawait_arrow::InputBatch;
 use sparkawait_task::error::StartError;
 
 use super::address::{Address, AddressRows, Target};
+use super::auth::{AuthConfig, secret_value};
 use super::body::{BodyRows, BoundBody};
 use super::clients::Clients;
 use super::config::HttpConfig;
 use super::failure::{Failed, RetryStatuses, bad_request};
 use super::hosts::AllowedHosts;
+use super::random_text::random_text;
 use super::reply::Outgoing;
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
 
@@ -53,11 +53,17 @@ impl RequestTemplates {
             body: config.body.as_ref().map(|body| body.bind(schema)).transpose()?,
             generated_key: None,
         };
-        if this.body.as_ref().is_some_and(|body| body.is_json) {
-            this.fixed().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(kind) = this.body.as_ref().and_then(|body| body.content_type.clone()) {
+            this.fixed().insert(CONTENT_TYPE, kind);
         }
         for (name, value) in &config.headers {
             this.add_header(name, value, schema)?;
+        }
+        if let Some(AuthConfig::Header(text)) = &config.auth {
+            let value = secret_value(text).ok_or_else(|| {
+                StartError::option("the secret in `auth` has characters that no header may have")
+            })?;
+            this.fixed().insert(AUTHORIZATION, value);
         }
         // Of a batched request it is made of all of its rows.
         if let Some(key) = config.idempotency_key.as_ref().filter(|_| config.batch.is_none()) {
@@ -151,19 +157,6 @@ pub(super) fn retry_statuses(config: &HttpConfig) -> RetryStatuses {
 pub(super) fn header_name(name: &str) -> Result<HeaderName, StartError> {
     HeaderName::from_bytes(name.as_bytes())
         .map_err(|_| StartError::option(format!("`{name}` is no name of a header")))
-}
-
-/// Returns a text that no other task has.
-///
-/// From the system: what a process keeps of it, its forked children would repeat.
-pub(super) fn random_text() -> Result<String, StartError> {
-    let mut bytes = [0; 16];
-    SysRng.try_fill_bytes(&mut bytes).map_err(|error| {
-        StartError::option(format!(
-            "the system gives no random numbers for `idempotency_key`: {error}"
-        ))
-    })?;
-    Ok(format!("{:032x}", u128::from_le_bytes(bytes)))
 }
 
 /// Requests of the rows of one batch.

@@ -9,6 +9,7 @@ use std::thread;
 
 use futures_util::FutureExt;
 use http::uri::PathAndQuery;
+use sparkawait_task::secret::Sources;
 use tokio::task::yield_now;
 use url::Url;
 
@@ -38,9 +39,10 @@ fn rules(budget: Arc<ReplyBudget>) -> CallRules {
     let config = r#"{"method": "GET", "url": "http://h/", "returns": "body",
         "success": [[200, 299]], "connections": 1, "max_response_bytes": 1000000, "redirects": 0,
         "client": {"connect_timeout": 20.0, "read_timeout": 7.0, "version": "auto",
-        "streams_per_connection": 100, "gzip": true, "proxy": "none",
+        "streams_per_connection": 100, "compressed": true, "proxy": "none",
         "tls": {"ca": null, "certificate": null, "private_key": null}}}"#;
-    let rules = HttpConfig::from_json(config).unwrap().rules(false, false).unwrap();
+    let rules =
+        HttpConfig::from_json(config, Sources::new()).unwrap().rules(false, false, None).unwrap();
     CallRules { budget, ..rules }
 }
 

@@ -15,7 +15,7 @@ fn reader(id: &str, more: &str) -> ItemReader {
         r#"{{"method": "POST", "url": "http://a/b", "returns": "json", "success": [[200, 299]],
             "missing": [404], "connections": 1, "max_response_bytes": 1000, "redirects": 0,
             "client": {{"connect_timeout": 1.0, "read_timeout": 1.0, "version": "auto",
-                "streams_per_connection": 1, "gzip": false, "proxy": "none",
+                "streams_per_connection": 1, "compressed": false, "proxy": "none",
                 "tls": {{}}}},
             "batch": {{"max_rows": 9, "linger": 0.0, "split_on_error": false, "item": [],
                 "id": {id}{more}}}}}"#

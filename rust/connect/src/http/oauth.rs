@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Access tokens for the credentials of a client (OAuth 2.0, RFC 6749, 4.4).
+//!
+//! ```text
+//!   fetched          4/5 of its life        its end
+//!      |---- used ------|--- used, fetched aside ---|--- calls wait for a new one
+//! ```
+//!
+//! A process has one token for all of its tasks, and fetches one at a time, at most once a second.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
+use http::{Method, StatusCode};
+use serde::Deserialize;
+use serde_json::Value;
+use sparkawait_core::operator::Retry;
+use sparkawait_core::policy::CallSign;
+use sparkawait_task::error::StartError;
+use sparkawait_task::secret::Secret;
+use sparkawait_task::shared::Lent;
+use sparkawait_task::supervision::spawn_aside;
+use tokio::runtime::Handle;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep, timeout};
+use url::Url;
+
+use super::address::path_of;
+use super::clients::Clients;
+use super::failure::{Failed, RetryStatuses, refused, status_failure, transport_failure};
+use super::reply::{Broken, Outgoing};
+use super::watch::{Clock, Watch};
+use crate::template::percent_encode_from;
+
+/// Least time from one request for a token to the next.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Longest time from one failed request to the next, while there is a token.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Longest time that a request for a token takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Most bytes of an answer.
+const MOST_BYTES: usize = 1 << 20;
+
+/// Who gets tokens, and where. Has no `Debug`: it has a secret.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TokenConfig {
+    pub(super) secret: String,
+    token_url: String,
+    client_id: String,
+    parameters: Vec<(String, String)>,
+    /// Whether the client says who it is in a header, and not in the form.
+    in_header: bool,
+}
+
+/// A token, and until when it is used.
+pub(super) struct Token {
+    pub(super) value: HeaderValue,
+    /// Which one it is of those that were fetched.
+    pub(super) number: u64,
+    renew: Option<Instant>,
+    ends: Option<Instant>,
+}
+
+/// The tokens of one client.
+pub(super) struct Tokens {
+    config: TokenConfig,
+    secret: Lent<Secret>,
+    clients: Arc<Clients>,
+    url: Url,
+    host: String,
+    current: ArcSwapOption<Token>,
+    /// Held by the one who fetches a token.
+    turn: Mutex<Option<Tried>>,
+    is_renewing: AtomicBool,
+    runtime: Handle,
+}
+
+/// The last request for a token.
+struct Tried {
+    begun: Instant,
+    failed: Option<Failed>,
+}
+
+/// What a server answers that gives a token.
+#[derive(Deserialize)]
+struct Answer {
+    access_token: String,
+    #[serde(default)]
+    token_type: Option<String>,
+    #[serde(default)]
+    expires_in: Value,
+}
+
+impl TokenConfig {
+    /// What tells it from others, without its secret.
+    pub(super) fn identity(&self) -> (&str, &str, &[(String, String)], bool) {
+        (&self.token_url, &self.client_id, &self.parameters, self.in_header)
+    }
+
+    /// Checks what can be known on the driver.
+    pub(super) fn check(&self) -> Result<(), StartError> {
+        self.url().map(drop)
+    }
+
+    fn url(&self) -> Result<Url, StartError> {
+        let url = Url::parse(&self.token_url).ok();
+        let url = url.filter(|it| matches!(it.scheme(), "http" | "https") && it.has_host());
+        url.ok_or_else(|| StartError::option("`token_url` is not an address of http or https"))
+    }
+}
+
+impl Token {
+    fn is_good(&self, now: Instant) -> bool {
+        self.ends.is_none_or(|ends| now < ends)
+    }
+}
+
+impl Tokens {
+    /// Makes a client that has no token yet.
+    pub(super) fn new(
+        config: &TokenConfig,
+        secret: Lent<Secret>,
+        clients: &Arc<Clients>,
+        runtime: &Handle,
+    ) -> Result<Arc<Self>, StartError> {
+        let url = config.url()?;
+        let host = format!("the token server `{}`", url.host_str().unwrap_or_default());
+        Ok(Arc::new(Self {
+            config: config.clone(),
+            secret,
+            clients: Arc::clone(clients),
+            url,
+            host,
+            current: ArcSwapOption::empty(),
+            turn: Mutex::new(None),
+            is_renewing: AtomicBool::new(false),
+            runtime: runtime.clone(),
+        }))
+    }
+
+    /// The number of the token that is used now; 0 if there is none.
+    pub(super) fn number(&self) -> u64 {
+        self.current.load().as_ref().map_or(0, |it| it.number)
+    }
+
+    /// Returns a token; the first one, and one in place of a token that has ended, is waited for.
+    pub(super) async fn get(this: &Arc<Self>) -> Result<Arc<Token>, Failed> {
+        let now = Instant::now();
+        if let Some(token) = this.current.load_full().filter(|it| it.is_good(now)) {
+            if token.renew.is_some_and(|renew| now >= renew) {
+                Self::renew_aside(this, &token);
+            }
+            return Ok(token);
+        }
+        // Apart: what each call in progress keeps of it is a pointer.
+        Box::pin(this.fetch(this.number())).await
+    }
+
+    /// Fetches a token in place of the one that was refused; returns whether there is another one.
+    pub(super) async fn renew(this: &Arc<Self>) -> bool {
+        let known = this.number();
+        // The row fails by what its server said.
+        this.fetch(known).await.is_ok_and(|it| it.number != known)
+    }
+
+    /// Fetches a token while the one before is used; again and again until that ends.
+    fn renew_aside(this: &Arc<Self>, token: &Arc<Token>) {
+        if this.is_renewing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (me, token) = (Arc::downgrade(this), Arc::clone(token));
+        spawn_aside(&this.runtime, "http access tokens", async move {
+            let mut pause = PAUSE;
+            while token.is_good(Instant::now())
+                && let Some(tokens) = Weak::upgrade(&me)
+                && let Err(failed) = tokens.fetch(token.number).await
+            {
+                let reason = failed.failure.summary;
+                tracing::warn!(
+                    reason,
+                    "an access token could not be renewed; the last one is used"
+                );
+                drop(tokens);
+                sleep(pause + pause.mul_f64(chance())).await;
+                pause = LONGEST_PAUSE.min(pause * 2);
+            }
+            if let Some(tokens) = Weak::upgrade(&me) {
+                tokens.is_renewing.store(false, Ordering::Release);
+            }
+        });
+    }
+
+    /// Fetches a token, unless another one than `known` has come meanwhile. Those who wait for one
+    /// request share what it came to.
+    async fn fetch(&self, known: u64) -> Result<Arc<Token>, Failed> {
+        let asked = Instant::now();
+        let mut tried = self.turn.lock().await;
+        if let Some(token) = self.current.load_full()
+            && token.number != known
+            && token.is_good(Instant::now())
+        {
+            return Ok(token);
+        }
+        if let Some(Tried { begun, failed }) = &*tried {
+            if let Some(failed) = failed.as_ref().filter(|_| *begun > asked) {
+                return Err(failed.clone());
+            }
+            sleep(PAUSE.saturating_sub(begun.elapsed())).await;
+        }
+        let begun = Instant::now();
+        let fetched = match timeout(PATIENCE, self.ask()).await {
+            Ok(answer) => answer.and_then(|answer| self.token(&answer, known + 1, begun)),
+            Err(_) => Err(Failed::new(
+                refused(&self.host, "no token came within 30 seconds").failure,
+                Retry::Yes,
+                CallSign::TimedOut,
+            )),
+        };
+        *tried = Some(Tried { begun, failed: fetched.as_ref().err().cloned() });
+        let token = Arc::new(fetched?);
+        self.current.store(Some(Arc::clone(&token)));
+        Ok(token)
+    }
+
+    fn token(&self, answer: &Answer, number: u64, asked: Instant) -> Result<Token, Failed> {
+        let kind = answer.token_type.as_deref().unwrap_or("Bearer");
+        if !kind.eq_ignore_ascii_case("bearer") {
+            return Err(refused(&self.host, "it gave a token of another type than `Bearer`"));
+        }
+        let value = HeaderValue::from_str(&format!("Bearer {}", answer.access_token));
+        let mut value =
+            value.map_err(|_| refused(&self.host, "it gave a token that no header may have"))?;
+        value.set_sensitive(true);
+        let seconds = match &answer.expires_in {
+            Value::String(text) => text.parse().ok(),
+            value => value.as_f64(),
+        };
+        let life = seconds.and_then(|it: f64| Duration::try_from_secs_f64(it.max(1.0)).ok());
+        // Each process in a moment of its own.
+        let renew = life.and_then(|life| asked.checked_add(life.mul_f64(0.8 + 0.1 * chance())));
+        let ends = life.and_then(|life| asked.checked_add(life));
+        Ok(Token { value, number, renew, ends })
+    }
+
+    /// Asks for a token; with another secret, if the one before was refused and there is one.
+    async fn ask(&self) -> Result<Answer, Failed> {
+        let secret = self.secret.fresh().await;
+        let failed = match self.ask_with(&secret).await {
+            Err(failed) if matches!(failed.failure.status, Some(400 | 401)) => failed,
+            asked => return asked,
+        };
+        match self.secret.instead_of(&secret).await {
+            Some(secret) => self.ask_with(&secret).await,
+            None if self.secret.may_change() => Err(Failed { retry: Retry::Yes, ..failed }),
+            None => Err(failed),
+        }
+    }
+
+    async fn ask_with(&self, secret: &str) -> Result<Answer, Failed> {
+        let (status, headers, body) = self.exchange(self.request(secret)?).await?;
+        if status != StatusCode::OK {
+            let statuses = RetryStatuses::default();
+            let failed = status_failure(&self.host, status, &headers, &body, &statuses);
+            // The call itself was not made.
+            let retry = if failed.retry == Retry::IfRepeatable { Retry::Yes } else { failed.retry };
+            return Err(Failed { retry, pause: None, is_of_request: false, ..failed });
+        }
+        let wrong = || refused(&self.host, "its answer is no JSON with an `access_token`");
+        serde_json::from_slice(&body).map_err(|_| wrong())
+    }
+
+    fn request(&self, secret: &str) -> Result<Outgoing, Failed> {
+        let wrong = || refused(&self.host, "it cannot be asked at this address");
+        let TokenConfig { client_id, parameters, in_header, .. } = &self.config;
+        let mut form = vec![("grant_type", "client_credentials")];
+        form.extend(parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        let mut own = Vec::new();
+        if *in_header {
+            let text = format!("{}:{}", encoded(client_id), encoded(secret));
+            let value = format!("Basic {}", STANDARD.encode(text));
+            let mut value = HeaderValue::try_from(value).map_err(|_| wrong())?;
+            value.set_sensitive(true);
+            own.push((AUTHORIZATION, value));
+        } else {
+            form.extend([("client_id", client_id.as_str()), ("client_secret", secret)]);
+        }
+        let pairs = form.iter().map(|(name, it)| format!("{}={}", encoded(name), encoded(it)));
+        let body = pairs.collect::<Vec<_>>().join("&");
+        let fixed = [
+            (HOST, ""),
+            (CONTENT_TYPE, "application/x-www-form-urlencoded"),
+            (ACCEPT, "application/json"),
+        ];
+        let fixed = fixed.map(|(name, value)| (name, HeaderValue::from_static(value)));
+        Ok(Outgoing {
+            method: Method::POST,
+            place: self.clients.place(&self.url, false).ok_or_else(wrong)?,
+            path: path_of(&self.url).ok_or_else(wrong)?,
+            fixed: Arc::new(HeaderMap::from_iter(fixed)),
+            own,
+            body: Some(body.into()),
+            is_redirected: false,
+        })
+    }
+
+    /// Sends a request; over a new connection where one that was kept has ended under it.
+    async fn exchange(
+        &self,
+        request: Outgoing,
+    ) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failed> {
+        let (clock, watch) = (Clock::new(None), Watch::new());
+        let broken = |broken| {
+            let failed = transport_failure(&self.host, &request, broken);
+            let retry = if failed.retry == Retry::IfRepeatable { Retry::Yes } else { failed.retry };
+            Failed { retry, ..failed }
+        };
+        let mut is_new = false;
+        let mut reply = loop {
+            let taken = self.clients.take(&request.place, is_new, false).await;
+            let taken = taken.map_err(|error| broken(Broken::NoConnection(error)))?;
+            match request.over(taken, &self.clients, MOST_BYTES, &clock, &watch).await {
+                Ok(reply) => break reply,
+                Err(Broken::OfLine { idle_since: Some(_), .. } | Broken::OfStream(_))
+                    if !is_new =>
+                {
+                    is_new = true;
+                }
+                Err(error) => return Err(broken(error)),
+            }
+        };
+        let mut body = Vec::new();
+        while let Ok(Some(chunk)) = reply.chunk(&clock, &watch).await {
+            if body.len() + chunk.len() > MOST_BYTES {
+                return Err(refused(&self.host, "its answer is too long"));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok((reply.status, reply.headers.clone(), body))
+    }
+}
+
+/// Percent-encodes a text for a form.
+fn encoded(text: &str) -> String {
+    let mut out = text.as_bytes().to_vec();
+    percent_encode_from(0, &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Returns a number from 0 to 1, another one each time.
+fn chance() -> f64 {
+    let number = u32::try_from(RandomState::new().hash_one(0) % 1024).unwrap_or_default();
+    f64::from(number) / 1024.0
+}

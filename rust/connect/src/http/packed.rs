@@ -9,6 +9,7 @@ use http::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderValue, RANGE,
 };
 
+use super::bounded::Bounded;
 use super::zstd::Frames;
 
 /// What is taken, as `Accept-Encoding` says it.
@@ -29,13 +30,6 @@ pub(super) enum Unpacker {
     Zstd(Box<(Frames, Bounded)>),
 }
 
-/// What was unpacked, of at most so many bytes.
-pub(super) struct Bounded {
-    bytes: Vec<u8>,
-    most: usize,
-    is_beyond: bool,
-}
-
 /// Why a body cannot be unpacked.
 #[derive(Debug)]
 pub(super) enum Unpacked {
@@ -49,7 +43,7 @@ impl Unpacker {
     pub(super) fn of(headers: &mut HeaderMap, most: usize) -> Option<Self> {
         let coding = headers.get(CONTENT_ENCODING)?.as_bytes();
         let is = |name: &[u8]| coding.eq_ignore_ascii_case(name);
-        let bounded = Bounded { bytes: Vec::new(), most, is_beyond: false };
+        let bounded = Bounded::new(most);
         let unpacker = if is(b"gzip") || is(b"x-gzip") {
             Self::Gzip(Box::new(MultiGzDecoder::new(bounded)))
         } else if is(b"br") {
@@ -98,31 +92,6 @@ impl Unpacker {
                 Err(Unpacked::Broken(io::Error::new(error.kind(), text)))
             }
         }
-    }
-}
-
-impl Bounded {
-    /// Fails if so many bytes more would be too many.
-    pub(super) fn expect(&mut self, bytes: u64) -> io::Result<()> {
-        if usize::try_from(bytes).is_ok_and(|bytes| bytes <= self.most) {
-            return Ok(());
-        }
-        self.is_beyond = true;
-        Err(io::Error::other("more bytes than allowed"))
-    }
-}
-
-impl Write for Bounded {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.expect(bytes.len() as u64)?;
-        // What was handed on is counted too.
-        self.most -= bytes.len();
-        self.bytes.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -19,7 +19,7 @@ CHAIN = (
     "`False`",
     "whether the call joins the Python worker of the one that returned `df`; not of `async_udf`",
 )
-SETS = ("options", "`None`", "a set of these, `sa.WaitOptions(..)`, over which they win")
+SETS = ("options", "`None`", "a set of options, `sa.WaitOptions(..)`; options given directly win")
 
 
 def table(*, is_rare: bool) -> str:

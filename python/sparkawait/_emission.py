@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When rows leave a task: in which batches, behind which watermark, or in a later micro-batch.
+"""When rows leave a task: in which batch, behind a watermark, or in a later micro-batch.
 
 Each is a description, made on the driver from any thread, and has its option behind it.
 """
@@ -112,7 +112,7 @@ OUTPUT_BATCHES = Option(
     None,
     _checked,
     "when output batches leave, and how large they are: `sa.OutputBatches(buffer_timeout=,"
-    " max_rows=, max_bytes=, target_latency=)`. `max_bytes` also bounds the results that wait",
+    " max_rows=, max_bytes=, target_latency=)`. `max_bytes` also limits the results that wait",
     type="OutputBatches | None",
     shown='= `sa.OutputBatches("auto", 8192, "64 MB", None)`',
     of_function=False,
@@ -158,8 +158,8 @@ class WatermarkStrategy:
                 punctuated watermarks.
 
         Raises:
-            ConfigurationError: If `column` is no column, `delay` is no duration or `every` is no
-                int of at least 1.
+            ConfigurationError: If `column` is not a column, `delay` is not a duration or `every` is
+                not an int of at least 1.
         """
         if not column if isinstance(column, str) else not is_expression(column):
             msg = f"`column` must be the name of a timestamp column, got {shown(column)}"
@@ -183,9 +183,9 @@ WATERMARK = Option(
     ObjectOf(
         WatermarkStrategy, "made by sparkawait.WatermarkStrategy", ErrorKind.WATERMARK_INVALID
     ),
-    "where event time comes from: `sa.WatermarkStrategy.for_bounded_out_of_orderness(column,"
-    " delay)`, a column or an expression. A watermark follows each input batch, or with"
-    " `every=n` so many rows; no row of the unordered mode crosses one",
+    "event time: `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`, of a"
+    " column or an expression. A watermark follows each input batch, or with `every=n` each n"
+    " rows; no row of the unordered mode crosses one",
     type="WatermarkStrategy | None",
     of_task=True,
     of_columns=False,
@@ -216,9 +216,9 @@ class CarryOver:
 
     Args:
         emit: When results leave. ``"next_batch"``: a micro-batch emits what the one before it has
-            put into the state, so that a batch that is run again emits the same rows, and every
-            sink that knows a batch by its number gets each row exactly once. ``"at_once"``: a
-            result leaves in the batch in which it comes, which is one trigger earlier.
+            put into the state. A batch that is run again then emits the same rows, so a sink that
+            knows a batch by its number gets each row exactly once. ``"at_once"``: a result leaves
+            in the batch in which it comes, which is one trigger earlier.
         linger: How long a micro-batch waits for its calls once all of its rows were admitted: a str
             with unit, a timedelta or seconds. Zero is allowed.
         order_by: The columns whose rows keep their order, such as Kafka's ``partition``; for
@@ -288,9 +288,9 @@ def _columns(order_by: object) -> tuple[str, ...] | None:
 CARRY_OVER = Option(
     None,
     ObjectOf(CarryOver, "a sparkawait.CarryOver or True", short={bool: or_none(CarryOver)}),
-    "a micro-batch of a stream ends while calls are in flight, and a later one emits their"
-    " results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=, name=)`."
-    " Streaming DataFrames only",
+    "a micro-batch ends while calls are in flight, and a later one emits their results:"
+    " `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=, name=)`. Streaming"
+    " DataFrames only",
     type="CarryOver | bool | None",
     of_columns=False,
 )

@@ -33,10 +33,10 @@ class Adaptive:
     dropped, and grows by one with each round trip after that. A dropped call takes a tenth of it
     away, once in a round trip.
 
-    A call counts as dropped if it failed in a way that is worth another attempt (a status of 429 or
-    from 500, a lost connection; of a Python function, an exception that ``retry=`` tries again), if
-    it took longer than ``attempt_timeout`` or `max_latency`, or if its row timed out while it ran,
-    and had not waited for longer than that. Other failures are of their rows and change nothing.
+    A call counts as dropped if it failed in a way that is worth another attempt: a status of 429 or
+    from 500, a lost connection, an exception that ``retry=`` retries. It also does if it took
+    longer than ``attempt_timeout`` or `max_latency`, or if its row timed out while it ran and had
+    not waited for longer than that. Other failures change nothing.
 
     Without ``channel=`` the task has one such number. With it each channel has its own, which also
     stays within ``max_per_channel`` of its `Channels`. Of a batched function the rows in its calls
@@ -98,8 +98,7 @@ def _checked(value: object, name: str) -> int | Adaptive | None:
 MAX_CONCURRENCY = Option(
     None,
     _checked,
-    "calls in flight per task: the only number that makes more of them. `sa.Adaptive(1, 500)`"
-    " lets them follow what the destination bears",
+    "calls in flight per task. `sa.Adaptive(1, 500)` finds out what the destination bears",
     type="int | Adaptive | None",
     shown="100; no more than `capacity`",
 )
@@ -128,13 +127,12 @@ class CircuitBreaker:
     A refusal, such as a status of 401 or 404, is an answer and does not open it: the destination is
     there. With a wrong key each row costs a call, unless ``on_error="fail"`` ends the job.
 
-    While it is open rows wait by default, for ``max_wait`` at most; other circuit breakers fail
-    whatever comes, which is ``when_open="fail"``.
+    While it is open, rows wait for up to ``max_wait``, or fail at once with ``when_open="fail"``.
 
-    After `after_failures` failed calls in a row a channel makes no call but one probe, after
-    `initial`, then twice as long, up to `maximum`, each a tenth more or less. The first answer
-    closes it again: one call at a time, and one more for each answer. A call has failed if it was
-    dropped, as `Adaptive` says; any answer, be it a failure of its row, ends a row of them.
+    It opens after `after_failures` failed calls in a row. Then the channel makes one probe after
+    `initial`, and the next ones after twice that time each, up to `maximum` (give or take a tenth).
+    The first answer closes it; calls then grow from one at a time. A call has failed if it was
+    dropped, as `Adaptive` says. Any answer, also a failure of its row, starts the count again.
     Other channels are not touched. Without ``channel=`` the task has one.
 
     Args:
@@ -142,7 +140,7 @@ class CircuitBreaker:
         initial: Time until the first probe: str with unit, timedelta or seconds.
         maximum: Longest time between two.
         when_open: ``"wait"``: rows wait, each for ``max_wait`` at most. ``"fail"``: they fail at
-            once, with kind ``destination-paused``, those that are to be tried again too.
+            once, with kind ``destination-paused``, also those that wait for a retry.
 
     Raises:
         ConfigurationError: If a value is wrong.
@@ -191,9 +189,9 @@ CIRCUIT_BREAKER = Option(
         ErrorKind.RATE_LIMIT_INVALID,
         {bool: or_none(CircuitBreaker)},
     ),
-    "leaves a destination alone that fails all its calls, and probes it now and then; rows wait"
-    " while it is open, for up to `max_wait`: `sa.CircuitBreaker(after_failures=20,"
-    ' initial="1s", maximum="60s", when_open="wait")`, which is `True`',
+    "leaves a destination alone that fails all its calls, and probes it now and then; rows"
+    " wait for up to `max_wait`. `True` means `sa.CircuitBreaker(after_failures=20,"
+    ' initial="1s", maximum="60s", when_open="wait")`',
     type="CircuitBreaker | bool | None",
 )
 
@@ -222,14 +220,13 @@ class HedgeBounds(NamedTuple):
 class Hedge:
     """Makes a second call for a row whose call is slow; the first answer wins.
 
-    The other call is cancelled. A second call takes a credit like any other, of its channel and
-    ahead of rows that wait, and pays each limit; but rows with two calls never hold all credits of
-    the task or of a channel, so that fewer than three calls at a time leave none. A channel whose
-    `Adaptive` shrinks gets none. Of two calls the one that fails in a way that is worth a
-    retry leaves its row to the other. They are one attempt to ``retry=``; ``attempt_timeout`` is
-    for each.
+    The other call is cancelled. A second call takes a credit of its channel, ahead of rows that
+    wait, and pays each limit. Rows with two calls never hold all credits of the task or of a
+    channel, so there are none with fewer than three calls at a time. A channel whose `Adaptive`
+    shrinks gets none. Of two calls the one that fails in a way that is worth a retry leaves its row
+    to the other. They are one attempt to ``retry=``; ``attempt_timeout`` is for each.
 
-    For functions of which a call made twice does no harm only.
+    Only for functions where a second call does no harm.
 
     Args:
         after: How slow: a percentile of the task's calls, such as ``"p95"``, which follows what
@@ -282,10 +279,9 @@ HEDGE = Option(
         "a sparkawait.Hedge, True, or a text such as 'p95' or '300ms' for its `after`",
         short={bool: or_none(Hedge), str: lambda after: Hedge(after=after)},
     ),
-    "a second call for a row whose call is slow, and the first answer wins:"
-    ' `sa.Hedge(after="p95", max_extra=0.05)`, which is `True`; `"p95"` or `"300ms"` is its'
-    " `after`. For functions that are idempotent: lookups, GET, and Python functions declared"
-    " so",
+    "a second call for a row whose call is slow; the first answer wins. `True` means"
+    ' `sa.Hedge(after="p95", max_extra=0.05)`; `"p95"` or `"300ms"` sets its `after`. Only for'
+    " idempotent functions: lookups, GET, and Python functions declared so",
     type="Hedge | str | bool | None",
     of_task=True,
 )

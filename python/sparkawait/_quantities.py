@@ -43,7 +43,7 @@ def parse_duration(value: object, name: str) -> float:
         name: The argument it was given for, used in messages.
 
     Raises:
-        ConfigurationError: If `value` is none of these, negative, not finite or above 1e14
+        ConfigurationError: If `value` has another type, is negative, not finite or above 1e14
             seconds, three million years.
 
     Examples:
@@ -67,7 +67,7 @@ def positive_duration(value: object, name: str, *, hint: str = "") -> float:
         hint: What to write instead, appended to the message.
 
     Raises:
-        ConfigurationError: If `value` is no duration, or not positive.
+        ConfigurationError: If `value` is not a duration, or not positive.
     """
     seconds = _to_seconds(value, name)
     if not seconds > 0 or math.isinf(seconds):
@@ -122,7 +122,7 @@ def _parse_text(text: str, name: str) -> float:
         position = match.end()
     if position == 0 or position != len(body):
         refuse(
-            f"`{name}` is no duration: {shown(text)}; write a number and a unit"
+            f"`{name}` is not a duration: {shown(text)}; write a number and a unit"
             " (ns, us, ms, s, min, h, d), as in '5s' or '100ms'",
             _INVALID,
         )
@@ -162,7 +162,7 @@ def parse_size(
         kind: What is wrong otherwise.
 
     Raises:
-        ConfigurationError: If `value` is none of these, below one byte or above `most`.
+        ConfigurationError: If `value` has another type, is below one byte or above `most`.
 
     Examples:
         >>> parse_size("64 MB", "max_bytes", most=2**31 - 1)
@@ -190,7 +190,7 @@ def _parse_size(text: str, name: str, kind: ErrorKind) -> int:
     # No size has so many digits, and numbers of thousands of them take long to read.
     if match is None or unit is None or len(match[1]) > 30:  # noqa: PLR2004
         refuse(
-            f"`{name}` is no size: {shown(text)}; write a number and a unit (b, kb, mb, gb),"
+            f"`{name}` is not a size: {shown(text)}; write a number and a unit (b, kb, mb, gb),"
             " as in '64 MB'",
             kind,
         )

@@ -34,7 +34,7 @@ class Batch:
             results. One row at fault of n costs twice log2(n) more calls, and n rows cost less
             than twice n calls, whatever they raise. False fails all rows of the call. Not split is
             a call whose exception asks to come again later, as `sparkawait.RetryAfter` does, and
-            one that returns what is no list of one result for each row.
+            one that does not return a list with one result per row.
     """
 
     max_rows: int = 100

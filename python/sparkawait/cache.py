@@ -34,24 +34,24 @@ class Cache:
     """A cache in front of an async function, for the option ``cache=``.
 
     Rows with equal values in the key columns share one result. Concurrent misses on one key make
-    one call; the others wait for what it brings. Failures are never kept. Which keys leave a full
-    cache is decided by how recently and how often they were used.
+    one call; the others wait for what it brings. Failures are never kept. A full cache drops keys
+    by recency and frequency of use.
 
     Every Python worker process has its own cache, one per core of an executor, that lives as long
     as the process. Tasks, queries and micro-batches share it when they are given this very object.
-    A process keeps the last 16 caches. A short form, ``cache="10min"`` or ``cache=True``, is a
-    cache of its own in each call that says it; calls with one `WaitOptions` share that of the set.
+    A process keeps the last 16 caches. A short form, ``cache="10min"`` or ``cache=True``, makes a
+    new cache for each call; calls with one `WaitOptions` share that of the set.
 
-    Functions that are given one cache share no results, but where they are the same: native ones
-    if they were made with equal arguments, Python ones if Spark sends the same bytes for them. Two
-    closures of one factory, two instances of a class with other attributes, and a function before
-    and after it was edited are different. So is a function whose bytes differ for less: because a
-    global of the notebook that it uses, or an attribute of its instance, has changed, or its class
+    Functions share the results of a cache only if they are the same: native ones if they were made
+    with equal arguments, Python ones if Spark sends the same bytes for them. Two closures of one
+    factory, two instances of a class with other attributes, and a function before and after it was
+    edited are different. A function whose bytes differ for less counts as another one, too: a
+    global of the notebook that it uses or an attribute of its instance has changed, or its class
     was defined again. Then it is called again. Without Spark, a Python function is the same if it
     is the same object.
 
     Keys are equal where Spark's ``GROUP BY`` takes them for equal: ``-0.0`` is ``0.0``, NaN is NaN,
-    and null is a key like any other. Maps are no keys.
+    and null is a key like any other. Maps cannot be keys.
 
     Args:
         max_rows: Most keys; ``None`` for no bound, and then `max_bytes` must be given.
@@ -137,8 +137,9 @@ CACHE = Option(
         ErrorKind.CACHE_INVALID,
         {bool: or_none(Cache), str: lambda time: Cache(expire_after_write=time)},
     ),
-    "rows with equal keys share one call, and results are kept in the worker process:"
+    "rows with equal keys share one call, and the worker process keeps the results:"
     " `sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,"
-    ' cache_missing=, key=)`; `"10min"` is its `expire_after_write`, `True` is `sa.Cache()`',
+    ' cache_missing=, key=)`; `"10min"` sets its `expire_after_write`, `True` means'
+    " `sa.Cache()`",
     type="Cache | str | bool | None",
 )

@@ -29,8 +29,8 @@ class Capture:
     """Keeps the failure of a row that failed for good in a column, beside null returned columns.
 
     The column is a struct of kind, message, attempts and status (of HTTP, null where there is
-    none), and null for other rows. ``"capture"`` is ``Capture()``. Calls after one another, and
-    several functions of one call, need a name each.
+    none), and null for other rows. ``"capture"`` is ``Capture()``. In a chain, and with several
+    functions in one call, give each a name.
 
     Args:
         column: The name of the column.
@@ -58,11 +58,11 @@ def of_failures(on_error: str | Capture) -> dict[str, str]:
 
 
 OnError: TypeAlias = Literal["fail", "null", "drop", "capture"] | Capture
-"""What becomes of a row that failed for good."""
+"""What happens to a row that failed for good."""
 
 
 def _checked(value: object, name: str) -> Literal["fail", "null", "drop"] | Capture:
-    """Returns what becomes of a row that failed; ``"capture"`` is a `Capture`."""
+    """Returns what happens to a row that failed; ``"capture"`` is a `Capture`."""
     if isinstance(value, Capture):
         return value
     if not isinstance(value, str) or value not in ("fail", "null", "drop", "capture"):
@@ -74,9 +74,9 @@ def _checked(value: object, name: str) -> Literal["fail", "null", "drop"] | Capt
 ON_ERROR = Option(
     "fail",
     _checked,
-    'what becomes of a row that failed for good: `"fail"` fails the task, `"null"` leaves its'
+    'what happens to a row that failed for good: `"fail"` fails the task, `"null"` leaves its'
     ' returned columns null, `"drop"` drops it, `"capture"` adds a struct column `error` with'
-    " kind, message, attempts and status, which is null for other rows; `sa.Capture(..)` gives"
-    " it another name, which calls after one another need",
+    " kind, message, attempts and status. `sa.Capture(..)` gives the column another name,"
+    " which a second call needs",
     type="OnError",
 )

@@ -40,9 +40,9 @@ class Channels:
     A channel is a destination: a host, a shard, a tenant. A call of a channel takes a *credit*.
     Some credits are the channel's own while it has rows (*exclusive*), the others *float*: they are
     lent to channels that have rows waiting, one at a time in turn. So a destination that stands
-    still holds its own calls and no others. How many are of which kind follows from
-    ``max_concurrency`` and `count`. Rows that wait for a credit count towards `max_backlog` instead
-    of ``capacity``, as long as not all calls are in flight; the input stops when either is used up.
+    still holds its own calls and no others. ``max_concurrency`` and `count` set the number of each
+    kind. Rows that wait for a credit count towards `max_backlog` instead of ``capacity``, as long
+    as not all calls are in flight; the input stops when either is used up.
 
     Without ``channel=``, the destination is the host for `sparkawait.http`, if there are columns in
     it, and the node for `sparkawait.redis` with ``cluster=True``.
@@ -143,9 +143,8 @@ CHANNELS = Option(
         ErrorKind.CHANNELS_INVALID,
         {int: lambda count: Channels(count=count)},
     ),
-    "how calls are spread over channels: `sa.Channels(..)`; `3` is its `count`, how many are"
-    " expected at a time. Alone, for a native function that knows its destinations, it makes"
-    " each of them a channel",
+    "how many channels have rows at a time, or `sa.Channels(..)`. Without `channel=`, for"
+    " native functions that know their destinations",
     type="Channels | int | None",
     is_rare=True,
 )

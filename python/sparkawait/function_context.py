@@ -89,7 +89,7 @@ class FunctionContext:
                 is, or the only one whose `cost` or `result_cost` is of the row.
 
         Raises:
-            ConfigurationError: If the cost is none, or the limit is not told.
+            ConfigurationError: If it is not a cost, or the limit is unclear.
         """
         if self.on_settle is not None:
             self.on_settle(row, cost, limit)
@@ -107,7 +107,7 @@ class FunctionContext:
             headers: Those of the response, as clients have them: ``response.headers``.
 
         Raises:
-            ConfigurationError: If that is no row, or no headers.
+            ConfigurationError: If it is not a row, or these are not headers.
         """
         if self.on_limits is not None:
             self.on_limits(row, headers)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What users write: functions that are called for every row.
 
-An `AsyncFunction` is made on the driver, pickled, and called in the executor. There all of its
-methods run on the event loop thread of the worker process, never two at the same time but for what
-is awaited; an `async_invoke` that is a plain ``def`` runs in threads. What is a
-`sparkawait.native_function` is carried out by the extension module instead.
+An `AsyncFunction` is made on the driver, pickled, and called in the executor. There its methods run
+on the event loop thread of the worker process, one at a time between two awaits. An `async_invoke`
+that is a plain ``def`` runs in threads. A `sparkawait.native_function` is carried out by the
+extension module instead.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class AsyncFunction(TakesOptions):
             ``True``. With ``False`` a call that ran into ``attempt_timeout`` is not made again,
             whatever ``retry=`` says; with ``None``, the default, it is.
         setup_timeout: How long `open` may take, and `close`, each: what takes longer is cancelled
-            and fails the task. ``None`` sets no bound to `open`, of which the log says once that it
-            takes more than 60 s, and 30 s to `close`.
+            and fails the task. ``None``: no limit for `open` (a warning is logged after 60 s), and
+            30 s for `close`.
         blocked_loop_timeout: Ends the task when code that blocks, such as ``time.sleep``, keeps the
             event loop of the worker for so long; ``timeout=`` cannot cancel it. ``None`` only logs
             what blocks.
@@ -209,11 +209,11 @@ def async_function(
 
     An ``async def`` is called on an event loop, a plain ``def`` in threads: see `blocking`.
 
-    Without a schema, the columns are those of the return annotation: the fields of a dataclass,
-    NamedTuple, TypedDict, pydantic model or attrs class, or of those in a ``list`` of 0..n rows; a
-    scalar type is one column named like the function. What is not ``Optional`` is NOT NULL; ``int``
-    is ``bigint``, ``float`` is ``double``; any other type is said by
-    ``Annotated[Decimal, "decimal(10,2)"]``.
+    Without a schema, the return annotation gives the columns: the fields of a dataclass,
+    NamedTuple, TypedDict, pydantic model or attrs class, or a ``list`` of these for 0..n rows. A
+    scalar type is one column named like the function. What is not ``Optional`` is NOT NULL. ``int``
+    is ``bigint``, ``float`` is ``double``; for other types write ``Annotated[Decimal,
+    "decimal(10,2)"]``.
 
     Args:
         schema: The returned columns: a DDL string, a `pyarrow.Schema` or a ``StructType``; ``None``

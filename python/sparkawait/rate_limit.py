@@ -68,46 +68,43 @@ class Terms(NamedTuple):
 
 @dataclass(frozen=True)
 class RateLimit:
-    """So many calls per time, or so much of what they cost.
+    """A limit of calls per time, or of what they cost.
 
-    Every attempt pays before it is made, retries included. A row that waits for its first permit
-    does not age: its ``timeout`` begins with its first call, so a job that is slower than its limit
-    fails no row. Permits are given in the order of the rows, and to channels in turn.
+    Every attempt takes permits first, retries included. A row that waits for its first permit does
+    not age, so a job that is slower than its limit fails no row. Rows get permits in their order,
+    and channels in turn.
 
     Args:
         rate: Permits per time: ``"100/s"``, ``"10/min"``, ``"5000/h"``, ``"20/500ms"``.
-        burst: Permits that may be taken at once after a time without calls. By default those of
-            one second, at least 1. In any time ``t`` at most ``burst + rate * t`` are taken.
-        cost: Permits of one attempt: an int from 0; a column of the input, by name or, over
-            DataFrames, as an expression, which is a number; or a plain function of the row that
-            returns one. Columns are read once a batch; a function is called once for each row, in
-            the worker's Python. Part of a permit counts as one. A row whose cost is null,
-            negative, no number or above what one call may take fails, and is not called: that is
-            what comes in an hour, the permits of the rate or ten bursts, whichever is most. A cost
-            above `burst` waits until the whole burst is there.
-        result_cost: The column of the results, or a field inside of one (``"usage.total"``), that
-            says what the call has cost. `cost` is then what is taken before the call; when it
-            returns, what was too much comes back, and what was too little is taken, up to what one
-            call may take. Of several rows of a call the first counts. Where it is null, negative or
-            no number, and where the call fails, `cost` stands.
-        scope: Who shares the limit. ``"task"``, the default: each task has its own, and a job as
-            many times the rate as it runs tasks at once; the driver warns of that unless you say
-            ``"task"`` yourself. ``"host"``: all Python workers of a Spark application on
-            a host have one together; without Spark, all processes of this user that say the same.
-            ``"job"``: the tasks of a function stay below it together, on all hosts: each process
-            has the part of one core of those that may run it, and leaves what is left of it to the
-            next one, so what idle cores do not use is lost. The burst of a part is at least 1. On
-            one host, with a master ``local[n]``, nothing is split: the limit is exact. Without
-            Spark it is that of the call.
+        burst: Permits that may be taken at once after a pause; by default one second's, at least 1.
+            In any time ``t``, at most ``burst + rate * t`` are taken.
+        cost: Permits of one attempt, rounded up: an int from 0; a numeric column, by name or (over
+            DataFrames) as an expression; or a plain function of the row, called for each row in the
+            worker's Python. A row fails and is not called if its cost is null, negative, not a
+            number, or above what one call may take: an hour's permits, the permits of the rate or
+            ten bursts, whichever is most. A cost above `burst` waits for the whole burst.
+        result_cost: The result column with the real cost of the call, or a field in one
+            (``"usage.total"``). `cost` is then the estimate that is taken before the call.
+            Afterwards the difference comes back, or is taken from later calls, up to what one call
+            may take. The first row of a call counts. Without a valid value, and if the call fails,
+            `cost` stands.
+        scope: Who shares the limit. ``"task"``, the default: each task has the full rate; the
+            driver warns what that makes for the job, unless you set ``"task"`` yourself.
+            ``"host"``: the Python workers of a Spark application on a host share it; without Spark,
+            all processes of this user with the same limit. ``"job"``: the tasks of a function stay
+            below it together, on all hosts. Each process has the part of one core and leaves the
+            rest of it to the next process; what idle cores do not use is lost. The burst of a part
+            is at least 1. On one host, with a master ``local[n]``, nothing is split: the limit is
+            exact. Without Spark it is that of the call.
         per_channel: Whether each channel (``channel=``) has a limit of its own, instead of all
             having one together.
-        name: What it is called in metrics. With ``scope="host"``, limits of one name are one,
-            whichever functions use them, and must have the same rate and burst. By default made of
-            the rate, and with ``"host"`` of the function.
+        name: Its name in metrics; by default the rate, and with ``scope="host"`` also the function.
+            With ``"host"``, limits of the same name are one, over functions too, and must have the
+            same rate and burst.
         counts: Which limit of the service it stands for, where replies tell what is left of that
             (``x-ratelimit-remaining-tokens`` and the like): ``"requests"``, ``"tokens"``, or
-            ``"other"``, of which no reply tells. What is told only ever lowers the limit. By
-            default ``"requests"`` if every call costs 1 or requests pay (`per`), else ``"tokens"``.
+            ``"other"``, which no reply lowers. Replies only ever lower the limit. By default
+            ``"requests"`` if every call costs 1 or requests pay (`per`), else ``"tokens"``.
         per: What pays where one call is made for many rows (`sparkawait.Batch`): ``"row"``, each of
             them, or ``"request"``, the call. Then the rows of a request wait for its permit before
             they are admitted, and `cost` is an int.

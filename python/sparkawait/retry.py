@@ -87,7 +87,7 @@ class RetryBudget:
 
 
 def _checked_budget(value: object) -> RetryBudget | None:
-    """Returns a budget, of which a number is the ``ratio``.
+    """Returns a budget; a number is its ``ratio``.
 
     Raises:
         ConfigurationError: If it is something else.
@@ -116,9 +116,9 @@ class RetryAfter(Exception):  # noqa: N818 - reads as an instruction: `raise Ret
     `timeout` still hold. With ``retry=0`` it is a failure like any other.
 
     With ``channel=True`` no other row of its channel (``channel=``; without it, of the task) is
-    called before `delay` has passed, or an hour: the service has too much to do, whoever asks. An
-    exception of an HTTP client that tells of a status of 429, 403 or 503 and of such a delay does
-    the same, without being wrapped.
+    called before `delay` has passed, or an hour: the service has too much to do for anybody. An
+    exception of an HTTP client with a status of 429, 403 or 503 and a delay does the same, without
+    being wrapped.
 
     Args:
         delay: A duration (str with unit, timedelta, seconds) or the value of an HTTP
@@ -389,11 +389,11 @@ RETRY = Option(
         {int: _retries},
         default=ONLY_REFUSED,
     ),
-    "which calls are made again that failed, and when: `3` is"
-    " `sa.retry.exponential_backoff(3)`, and `0` none; or `sa.retry.exponential_backoff(..)`,"
-    " `sa.retry.fixed_delay(..)`. Without it those that were not carried out: not sent, refused"
-    " with a status of 429 or 503 and the like, or a raised `sa.RetryAfter(delay)`, which sets"
-    " the delay; reads of Redis and PostgreSQL also after a lost connection",
+    "how often, and when, a failed call is made again: `3` means"
+    " `sa.retry.exponential_backoff(3)`, `0` never; or a strategy of `sa.retry`. By default"
+    " only calls that were not carried out: not sent, refused with 429, 503 and the like, or a"
+    " raised `sa.RetryAfter(delay)`; reads of Redis and PostgreSQL also after a lost"
+    " connection",
     type="AsyncRetryStrategy | int | None",
     of_task=True,
     shown="3 times what was not carried out",

@@ -215,7 +215,7 @@ def looked_up(secret: Secret, form: str) -> str:  # noqa: ARG001 - as `LookUp`
 
 
 def left_out(secret: Secret, form: str) -> str:  # noqa: ARG001 - as `LookUp`
-    """Puts the text of the same form in the place of a secret, on the driver."""
+    """Replaces a secret by a text of the same form, on the driver."""
     return form
 
 
@@ -261,6 +261,6 @@ def _read(path: Path, description: str) -> str:
     try:
         return path.read_text(encoding="utf-8").rstrip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         msg = f"{description}: file `{path}` cannot be read: {reason}"
         raise ConfigurationError(msg, ErrorKind.SECRET_MISSING) from None

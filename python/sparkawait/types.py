@@ -75,7 +75,7 @@ def to_schema(value: object, name: str = "schema") -> pa.Schema:
         name: The argument it was given for, used in messages.
 
     Raises:
-        ConfigurationError: If `value` is none of these, has no column, or has a column twice.
+        ConfigurationError: If `value` has another type, has no column, or has a column twice.
 
     Examples:
         >>> to_schema("id bigint not null, name string").names
@@ -101,7 +101,7 @@ def to_result(value: object, name: str = "schema") -> pa.Schema | pa.Field:
         name: The argument it was given for, used in messages.
 
     Raises:
-        ConfigurationError: If `value` is none of these.
+        ConfigurationError: If `value` has another type.
 
     Examples:
         >>> to_result("array<int>").type
@@ -185,7 +185,7 @@ def _convert(value: object, name: str) -> pa.Schema:
         try:
             return pa.schema(cast("Any", value))
         except (pa.ArrowException, TypeError, ValueError) as error:
-            msg = f"`{name}` is no schema: {error}"
+            msg = f"`{name}` is not a schema: {error}"
             raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID) from error
     msg = (
         f"`{name}` must be a DDL string, a pyarrow.Schema or a StructType,"

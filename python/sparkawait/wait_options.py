@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of the wait functions. Each is said once, in `WaitOptions`.
+"""The options of the wait functions, each in one place: `WaitOptions`.
 
 ```text
   an Option, beside the class of its values where it has one: default, type, check, meaning
@@ -46,10 +46,10 @@ __all__ = ["ColumnArguments", "FunctionArguments", "WaitArguments", "WaitOptions
 _HINTS = {
     "key": "it belongs to key_ordered_wait",
     "setup_timeout": "it is an attribute of an AsyncFunction, whose `open` and `close` it bounds",
-    "blocked_loop_timeout": "it is said where the function is: @sa.async_function(..,"
+    "blocked_loop_timeout": "it is set on the function: @sa.async_function(..,"
     " blocked_loop_timeout=), or an attribute of an AsyncFunction",
 }
-"""What to write instead of names that are no options."""
+"""What to write instead of names that are not options."""
 
 
 class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
@@ -77,25 +77,25 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     schema = Option(
         None,
         anything,
-        "the columns that the function returns, if it does not say so itself or says otherwise: a"
-        " DDL string, a `StructType` or a `pyarrow.Schema`",
+        "the columns that the function returns, unless it declares them: a DDL string, a"
+        " `StructType` or a `pyarrow.Schema`",
         type="SchemaLike | None",
         shown="the function's",
     )
     timeout = Option(
         "60s",
         seconds,
-        "for one row, all attempts and the back-offs between them, from its first call on; time in"
-        " line does not count, be it for a permit, a limit or an earlier row of its key. `None` for"
-        ' no bound. Durations are texts such as `"5s"`, timedeltas or seconds',
+        "time for one row, with all attempts and back-offs, from its first call on; waiting"
+        ' in line does not count. `None` for no limit. Write a text such as `"5s"`, a'
+        " timedelta or seconds",
         type="Duration | None",
         of_task=True,
     )
     attempt_timeout = Option(
         None,
         seconds,
-        "for one attempt, which is cancelled then and may be tried again, unless the function is"
-        " not idempotent: then it may have been carried out, and is the last one",
+        "time for one attempt. Then it is cancelled, and retried unless the function is not"
+        " idempotent",
         type="Duration | None",
         of_task=True,
         is_rare=True,
@@ -103,10 +103,10 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     max_wait = Option(
         None,
         seconds,
-        "how long a row waits in line for a destination that is not there: whose circuit breaker"
-        " is open, or which has not answered for `timeout`. Then it fails with kind"
-        " `destination-unavailable`, as a timeout, or has the results of `on_timeout`. A pause that"
-        " a service asks for, such as `Retry-After`, is waited out unless `max_wait` is given",
+        "how long a row waits for a destination that is gone: its circuit breaker is open, or"
+        " it has not answered for `timeout`. Then the row fails with kind"
+        " `destination-unavailable`, as a timeout, or gets the results of `on_timeout`. A"
+        " `Retry-After` is waited out unless you give `max_wait`",
         type="Duration | None",
         shown="= `timeout`",
         of_task=True,
@@ -116,11 +116,10 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     capacity = Option(
         None,
         optional(rows_or_bytes),
-        "rows per task that were admitted and have not left, completed ones included. In ordered"
-        " mode completed rows wait for slow ones, so there are eight times as many as calls: the"
-        " reorder buffer. For a batched function there are those of all calls. As a text, such as"
-        ' `"256 MB"` (powers of 1024), it bounds completed rows by the bytes of their results'
-        " alone, each with 128 bytes more for its place, however many they are",
+        "rows that a task holds, completed ones included. Ordered mode holds eight times as"
+        " many rows as calls, because completed rows wait for slow ones. It never makes more"
+        ' calls. A text such as `"256 MB"` (powers of 1024) limits memory instead of rows:'
+        " results plus 128 bytes per row",
         type="Size | None",
         shown="= `max_concurrency`; 8 x if ordered",
         of_function=False,
@@ -131,15 +130,15 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     on_timeout = Option(
         None,
         anything,
-        "results for a row that timed out or waited for longer than `max_wait`, or a plain function"
-        " of the row that makes them; without it a timeout is a failure. Python functions only",
+        "results for a row that timed out or exceeded `max_wait`, or a plain function of the"
+        " row that returns them. Python functions only",
         type="Any | Callable[[Row], Any]",
     )
     output: Option[Any] = Option(
         "append",
         one_of("append", "replace"),
-        '`"append"`: the columns of the input and the returned ones; `"replace"`: the returned'
-        " columns only",
+        '`"append"`: the columns of the input and the returned ones; `"replace"`: the'
+        " returned columns only",
         type="Output",
         of_columns=False,
         of_task=True,
@@ -148,9 +147,9 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     channel = Option(
         None,
         route,
-        "where a row goes, such as the host or the tenant that is called: a column, an expression,"
-        " or several. A destination that stands still does not hold the calls of others. Each has a"
-        " tenth of the calls, unless `channels=` says how many there are, such as `channels=3`",
+        "the destination of a row, such as its host or tenant: a column, an expression, or"
+        " several. A slow destination does not hold up the others. Each gets a tenth of the"
+        " calls, unless `channels=3` gives the number of destinations",
         type="ColumnsLike | None",
     )
     channels = CHANNELS
@@ -158,8 +157,8 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     adaptive_rate = Option(
         False,  # noqa: FBT003 - the default
         boolean,
-        "whether the calls per time of each channel follow what its destination refuses: a status"
-        " of 429 or 503, or a raised `sa.RetryAfter`. Without `channel` the task has one rate",
+        "whether the calls per time of each channel follow what its destination refuses: a"
+        " 429, a 503, or a raised `sa.RetryAfter`. Without `channel` the task has one rate",
         type="bool",
         is_rare=True,
     )
@@ -169,9 +168,8 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     warm_up = Option(
         True,  # noqa: FBT003 - the default
         boolean,
-        "the first task of a function in a worker process begins with an eighth of its calls, at"
-        " least 4, so that `show()`, `take` and `limit` do not pay for rows that nobody wants; all"
-        " are made 100 ms after the first rows were taken",
+        "starts with few calls (an eighth, at least 4), so that `show()` and `limit` do not"
+        " pay for rows that you won't see; full speed 100 ms after the first rows were taken",
         type="bool",
         of_columns=False,
         is_rare=True,
@@ -179,8 +177,8 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     carry_over = CARRY_OVER
 
     given: dict[str, Any]
-    """The options that were given, by name and as they were given, but for short forms: each is
-    the object that it stands for, so that calls with this set share its cache."""
+    """The options that were given, by name. A short form is replaced by its object, so that calls
+    with this set share its cache."""
 
     def __init__(self, **options: Unpack[WaitArguments]) -> None:
         """Checks each value by itself."""

@@ -404,7 +404,7 @@ def wrong() -> Iterator[tuple[dict[str, Any], str]]:
     yield {"json": each, "batch": batch, "items": wrong}, "`id`: `{` without `}`"
     yield {"json": each, "batch": batch, "returns": "text"}, '`batch` needs returns="json"'
     yield {"json": sa.http.each("{}"), "batch": batch}, "braces without a column name"
-    yield {"json": sa.http.each(1j), "batch": batch}, "no JSON value"
+    yield {"json": sa.http.each(1j), "batch": batch}, "not a JSON value"
 
 
 @pytest.mark.parametrize(("options", "message"), [*wrong()])

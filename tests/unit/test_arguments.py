@@ -49,7 +49,7 @@ def redis_get(**options):
         ({"headers": {"X": 5}}, "`headers` must be a text with columns in braces"),
         ({"headers": {5: "x"}}, "`headers` must be a mapping"),
         ({"headers": "X: y"}, "`headers` must be a mapping"),
-        ({"schema": pa.int64()}, "`schema` is no schema"),
+        ({"schema": pa.int64()}, "`schema` is not a schema"),
         ({"response_headers": {"x": "a b"}}, "returned twice"),
         ({"response_headers": {"y": "a b"}}, "`a b` is no name of a header"),
         ({"client": {"proxy": True}}, "`proxy` must be a URL"),

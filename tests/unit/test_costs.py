@@ -361,7 +361,7 @@ class Column:
     ("arguments", "kind", "message"),
     [
         ({"cost": "price"}, "column-missing", "`cost` names column `price`, which the input does"),
-        ({"cost": "tenant"}, "rate-limit-invalid", "`cost` names `tenant`, which is no number"),
+        ({"cost": "tenant"}, "rate-limit-invalid", "`cost` names `tenant`, which is not a number"),
         ({"cost": Column()}, "rate-limit-invalid", "`cost` is an expression, which only calls"),
         ({"result_cost": "cost"}, "column-missing", "names `cost`, which `see` does not return"),
         ({"result_cost": "used.it"}, "column-missing", "names `used.it`, which `see` does not"),
@@ -375,7 +375,7 @@ def test_columns_that_have_no_costs_are_refused_where_they_are_known(arguments, 
 
 def test_what_is_no_number_is_named_as_spark_names_it():
     rows = pa.record_batch({"used": [{"tokens": 7}]})
-    with pytest.raises(sa.ConfigurationError, match="no number but struct<tokens:bigint>"):
+    with pytest.raises(sa.ConfigurationError, match="not a number but struct<tokens:bigint>"):
         list(arrow.ordered_wait([rows], see, rate_limit=RateLimit("5/s", cost="used")))
 
 
@@ -384,7 +384,9 @@ def test_a_column_of_results_that_has_no_numbers_is_refused():
     async def ask(row):
         return row["id"]
 
-    with pytest.raises(sa.ConfigurationError, match="`result_cost` names `used`, which is no numb"):
+    with pytest.raises(
+        sa.ConfigurationError, match="`result_cost` names `used`, which is not a numb"
+    ):
         resolve_unpickled(
             "ordered", ask, input_schema=None, rate_limit=RateLimit("1/s", result_cost="used")
         )

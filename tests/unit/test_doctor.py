@@ -274,7 +274,7 @@ def test_a_java_that_spark_does_not_run_on_is_found(report, java, version, spark
 
 
 @pytest.mark.parametrize(
-    ("script", "said"), [("echo I am no Java >&2", "is no Java (I am no Java)"), ("", "it says")]
+    ("script", "said"), [("echo I am no Java >&2", "is not Java (I am no Java)"), ("", "it says")]
 )
 def test_what_is_no_java_is_found(report, java, script, said):
     java(script)

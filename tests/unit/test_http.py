@@ -22,7 +22,7 @@ URL = "https://example.com/{id}"
         ({"how": "outer"}, "`how` must be one of"),
         ({"max_requests": 0}, "`max_requests` must be an int of at least 1"),
         ({"json": 1, "body": "x"}, "exclude each other"),
-        ({"json": {"a": object()}}, "no JSON value"),
+        ({"json": {"a": object()}}, "not a JSON value"),
         ({"paths": {"other": "$.x"}}, "`paths` names column `other`"),
         ({"status": "x"}, "column `x` is returned twice"),
         ({"missing": (4,)}, "must be statuses from 100 to 999"),
@@ -240,7 +240,7 @@ def test_a_process_makes_no_more_requests_than_it_may_have_files(
 
     (line,) = said()
     assert f"`max_concurrency` is 5003, and this process makes at most {requests} HTTP" in line
-    assert "say `max_requests=5003`" in line
+    assert "set `max_requests=5003`" in line
 
 
 def test_fewer_calls_than_were_asked_for_are_told_once(monkeypatch, said):

@@ -67,7 +67,11 @@ def test_a_wrong_argument_is_refused_with_its_rule(arguments, message):
     [
         ({"connect_timeout": 0}, "`connect_timeout` must be positive", "timeout-not-positive"),
         ({"statement_timeout": "0s"}, "None leaves it to the server", "timeout-not-positive"),
-        ({"statement_timeout": "soon"}, "`statement_timeout` is no duration", "duration-invalid"),
+        (
+            {"statement_timeout": "soon"},
+            "`statement_timeout` is not a duration",
+            "duration-invalid",
+        ),
         ({"schema": "name"}, "`schema`", "schema-invalid"),
         ({"schema": "a int, a int"}, "`schema` has column `a` twice", "schema-invalid"),
     ],

@@ -247,10 +247,10 @@ class Unclear:
     [
         (Unclear, r"`Unclear`, that is `Decimal` for `price`, .* write Annotated\[Decimal, 'dec"),
         (Decimal, r"return `Decimal`, of no precision; write Annotated"),
-        (UUID, "return `UUID`, which is no type of Spark; give a schema"),
-        (int | str, r"return `int \| str`, which is no type of Spark"),
+        (UUID, "return `UUID`, which is not a type of Spark; give a schema"),
+        (int | str, r"return `int \| str`, which is not a type of Spark"),
         (list[str], r"return `list\[str\]`, which may be rows or one array; give a schema"),
-        (Named | None, "but None is no row; return \\[\\] for none"),
+        (Named | None, "but None is not a row; return \\[\\] for none"),
         (Tree, "for `children.element`, which contains itself"),
         ("Unknown", "needs `Unknown`, which its module does not have"),
     ],

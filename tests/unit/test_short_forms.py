@@ -119,7 +119,12 @@ def test_a_rate_that_follows_refusals_is_on_or_off():
         ("retry", 2**31, "retry-invalid", "`max_retries` must be between 1 and 2147483647"),
         ("retry", 1.5, "retry-invalid", "`retry` must be made by sparkawait.retry, a number"),
         ("rate_limit", True, "rate-limit-invalid", "'100/s' for its `rate`, or a list of them"),
-        ("cache", "soon", "duration-invalid", "`expire_after_write` is no duration: 'soon'; write"),
+        (
+            "cache",
+            "soon",
+            "duration-invalid",
+            "`expire_after_write` is not a duration: 'soon'; write",
+        ),
         ("cache", 600, "cache-invalid", "'10min' for its `expire_after_write`, got 600"),
         ("hedge", "p200", "option-invalid", "a duration such as '200ms', got 'p200'"),
         ("hedge", 0.3, "option-invalid", "or '300ms' for its `after`, got 0.3"),
@@ -220,7 +225,7 @@ def bounded(name, size):
     ],
 )
 @pytest.mark.parametrize(
-    ("size", "message"), [("5 XB", "no size: '5 XB'; write"), (0, "got 0"), (True, "got True")]
+    ("size", "message"), [("5 XB", "not a size: '5 XB'; write"), (0, "got 0"), (True, "got True")]
 )
 def test_what_is_no_number_of_bytes_is_refused(name, kind, size, message):
     with pytest.raises(ConfigurationError) as info:

@@ -106,7 +106,7 @@ def test_a_bound_of_the_functions_own_code_is_checked_and_travels_with_it():
         async def async_invoke(self, row):
             return None
 
-    with pytest.raises(sa.ConfigurationError, match=r"`.*Slow\.setup_timeout` is no duration"):
+    with pytest.raises(sa.ConfigurationError, match=r"`.*Slow\.setup_timeout` is not a duration"):
         call(Slow())
 
 

@@ -41,10 +41,9 @@ if TYPE_CHECKING:
 
 ABOUT: dict[str, Any] = {
     "help": "look for what is in the way of a job, and print a report to paste",
-    "description": "Looks at this Python, at Java, at the executors of a Spark and at what they"
-    " have installed, makes a call through each path that a row can take, and prints what it"
-    " found, without values of environment variables or other secrets. The exit status is 0"
-    " if there is no problem, else 1.",
+    "description": "Checks this Python, Java, the executors and what they have installed, makes a"
+    " call on each path that a row can take, and prints a report without secrets or values of"
+    " environment variables. The exit status is 0 if there is no problem, else 1.",
 }
 _SESSION, _EXECUTORS, _CALLS = "session", "executors", "calls in executors"
 _NO_PYSPARK = (

@@ -225,7 +225,7 @@ def look_for_java(report: Report, spark: str) -> bool:
     version, full = _VERSION.search(told), _FULL_VERSION.search(told)
     if version is None or full is None:
         first = (told.strip().splitlines() or ["it says nothing"])[0]
-        return add(f"{program} of {where} is no Java ({first}); {needed}", Status.PROBLEM)
+        return add(f"{program} of {where} is not Java ({first}); {needed}", Status.PROBLEM)
     found = f"{full[1]}, of {where}"
     if int(version[1]) < oldest:
         return add(f"{found}; {needed}: set JAVA_HOME to one of them", Status.PROBLEM)

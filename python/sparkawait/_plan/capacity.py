@@ -45,7 +45,7 @@ def bounds(
 ) -> tuple[int, int, int | None]:
     """Returns the calls in flight, the rows that are held, and the bytes that completed ones have.
 
-    With these, completed rows are none of the rows that are held.
+    With these, completed rows are not among the rows that are held.
 
     Raises:
         ConfigurationError: If there are more calls than rows.

@@ -29,7 +29,7 @@ from sparkawait.wait_options import OPTIONS, WaitOptions
 
 @dataclass(frozen=True)
 class Chain:
-    """Calls after one another in one task, each for what the one before it puts out.
+    """Several calls, one after the other, in one task, each for what the one before it puts out.
 
     Counterpart of Flink's operator chain.
 
@@ -174,7 +174,7 @@ def side_by_side(
         hidden: Names of columns, the last of the input, that options were computed into.
 
     Raises:
-        ConfigurationError: If a function, or what is said of it, is wrong.
+        ConfigurationError: If a function, or an option of it, is wrong.
     """
     if not functions:
         refuse("`function` must be a function or a list of them, got []")

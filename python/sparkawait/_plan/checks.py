@@ -60,13 +60,13 @@ def text(value: object, name: str, rule: str = "a str", *, quoted: bool = True) 
         quoted: Whether the message may quote it; ``False`` where there may be a password in it.
 
     Raises:
-        ConfigurationError: If it is no such text.
+        ConfigurationError: If it is not.
     """
     if not isinstance(value, str) or not value:
         found = shown(value) if quoted or not isinstance(value, str) else "an empty str"
         refuse(f"`{name}` must be {rule}, got {found if quoted else _kind(value)}")
     if not is_unicode(value):
-        refuse(f"`{name}` has characters that are no Unicode text (lone surrogates)")
+        refuse(f"`{name}` has characters that are not Unicode text (lone surrogates)")
     return value
 
 
@@ -105,7 +105,7 @@ def integer(
     other: str = "",
     kind: ErrorKind = ErrorKind.OPTION_INVALID,
 ) -> int:
-    """Returns `value`, an int within bounds; a bool is none.
+    """Returns `value`, an int within bounds, not a bool.
 
     Args:
         value: What was given.
@@ -117,7 +117,7 @@ def integer(
         kind: What is wrong otherwise.
 
     Raises:
-        ConfigurationError: If it is no such int.
+        ConfigurationError: If it is not.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         refuse(f"`{name}`{of} must be an int of at least {least}{other}, got {shown(value)}", kind)
@@ -127,7 +127,7 @@ def integer(
 
 
 def number(value: object, name: str, least: float, most: float = math.inf) -> float:
-    """Returns `value`, a finite number within bounds; a bool is none."""
+    """Returns `value`, a finite number within bounds, not a bool."""
     if isinstance(value, bool) or not isinstance(value, Real):
         refuse(f"`{name}` must be a number, got {shown(value)}")
     try:
@@ -166,7 +166,7 @@ def or_none(cls: Callable[[], _T]) -> Callable[[bool], _T | None]:
 class ObjectOf(Generic[_T]):
     """The check of an option whose value is an object of a class, or a short form that makes one.
 
-    A bool is no int.
+    A bool is not an int.
 
     Args:
         cls: The class.
@@ -251,7 +251,7 @@ def require_column(
 
 
 def refuse_column(columns: Iterable[str], column: str, option: str, hint: str = "") -> NoReturn:
-    """Raises a `ConfigurationError` about a column that is none of those of the input."""
+    """Raises a `ConfigurationError` about a column that the input does not have."""
     hint = hint or suggestion(column, columns)
     msg = f"`{option}` names column `{column}`, which the input does not have; {hint}"
     raise ConfigurationError(msg, ErrorKind.COLUMN_MISSING)
@@ -276,7 +276,7 @@ def require_number(field: pa.Field, option: str) -> None:
     """Checks that a column has numbers."""
     found, of = field.type, pa.types
     if not (of.is_integer(found) or of.is_floating(found) or of.is_decimal(found)):
-        msg = f"`{option}` names `{field.name}`, which is no number but {simple_string(found)}"
+        msg = f"`{option}` names `{field.name}`, which is not a number but {simple_string(found)}"
         raise ConfigurationError(msg, ErrorKind.RATE_LIMIT_INVALID)
 
 
@@ -286,7 +286,7 @@ def require_timestamp(schema: pa.Schema, column: str) -> None:
     found = schema.field(column).type
     if not pa.types.is_timestamp(found):
         name = simple_string(found)
-        msg = f"`watermark` names column `{column}`, which is no timestamp but {name}"
+        msg = f"`watermark` names column `{column}`, which is not a timestamp but {name}"
         raise ConfigurationError(msg, ErrorKind.COLUMN_NOT_A_TIMESTAMP)
 
 

@@ -95,7 +95,7 @@ def parse_schema(text: str, name: str = "schema") -> pa.Schema:
         name: The argument it was given for, used in messages.
 
     Raises:
-        ConfigurationError: If `text` is no column list; a note shows where.
+        ConfigurationError: If `text` is not a column list; a note shows where.
     """
     parser = _Parser(text, name)
     if parser.is_word("struct") and parser.peek(1)[1] == "<":
@@ -110,7 +110,7 @@ def parse_element(text: str, name: str = "schema") -> pa.Field:
     """Parses one type, such as ``"map<string, array<int>>"``, as a field that has no name yet.
 
     Raises:
-        ConfigurationError: If `text` is no type of Spark, or one that Arrow does not carry.
+        ConfigurationError: If `text` is not a type of Spark, or Arrow does not carry it.
     """
     parser = _Parser(text, name)
     result = parser.part("")
@@ -349,7 +349,8 @@ class _Parser:
     def _fail(self, problem: str, position: int | None = None) -> NoReturn:
         at = self.peek()[2] if position is None else position
         error = ConfigurationError(
-            f"`{self._name}` is no column list in Spark's DDL: {problem}", ErrorKind.SCHEMA_INVALID
+            f"`{self._name}` is not a column list in Spark's DDL: {problem}",
+            ErrorKind.SCHEMA_INVALID,
         )
         add_note(error, f"{self._text}\n{' ' * at}^")
         raise error

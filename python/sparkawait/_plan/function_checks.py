@@ -103,7 +103,7 @@ def declared_schema(function: AsyncFunction | NativeFunction, schema: object) ->
     """Returns the columns that `function` returns; `schema` overrides its own.
 
     Raises:
-        ConfigurationError: If there is none, or it is no schema.
+        ConfigurationError: If there is none, or it is not a schema.
     """
     if isinstance(function, NativeFunction):
         if schema is not None:

@@ -128,7 +128,7 @@ def checked(
     Args:
         options: The options there are.
         given: What was given.
-        hints: What to write instead of some names that are no options.
+        hints: What to write instead of some names that are not options.
 
     Raises:
         ConfigurationError: If one is wrong or unknown.
@@ -147,8 +147,8 @@ def documented(options: Mapping[str, Option[Any]], types: type) -> Callable[[_F]
         types: The ``TypedDict`` of their types.
 
     Returns:
-        A decorator: the last entry of ``Args:``, that of the keywords, makes room for the options,
-        and so do the keywords in the signature.
+        A decorator: the last entry of ``Args:``, that of the keywords, and the keywords in the
+        signature make room for the options.
     """
     hints = get_type_hints(types)
 
@@ -179,7 +179,7 @@ def documented(options: Mapping[str, Option[Any]], types: type) -> Callable[[_F]
 
 
 def with_entries(doc: str, options: Mapping[str, Option[Any]]) -> str:
-    """Returns `doc` with an entry for each option in the place of that for all of them."""
+    """Returns `doc` with an entry for each option instead of one for all of them."""
     entry = re.compile(r"^(?P<margin> *)\*\*\w+: .*(?:\n(?P=margin) +.*)*", re.MULTILINE)
 
     def entries(match: re.Match[str]) -> str:

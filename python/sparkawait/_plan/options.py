@@ -152,10 +152,10 @@ def resolve_unpickled(
 
 
 def all_given(options: object, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options of a set, and those that were given besides in the place of theirs.
+    """Returns the options of a set; those that were given besides win over them.
 
     Raises:
-        ConfigurationError: If `options` is no set.
+        ConfigurationError: If `options` is not a set.
     """
     if options is None:
         return dict(given)

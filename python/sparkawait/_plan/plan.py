@@ -71,7 +71,7 @@ class FunctionGroup(NativeFunction):
 
 
 class _AddsFields(Protocol):
-    """A plan, which has such a function: so it is not imported here."""
+    """A plan, which has one of these: so it is not imported here."""
 
     @property
     def added_fields(self) -> list[pa.Field]: ...
@@ -269,7 +269,7 @@ class Plan:
                 require_number(input_schema.field(limit.cost), "cost")
 
     def check_names(self, inputs: Sequence[str] = ()) -> None:
-        """Checks the names of the output, as whoever reads it compares them.
+        """Checks the names of the output, as its reader compares them.
 
         Raises:
             ConfigurationError: If two columns would have the same name.

@@ -109,7 +109,7 @@ class _Reader:
             column = self._name.rsplit(".", 1)[-1]
             return pa.schema([self._field(column, hint, "")])
         if nullable:
-            self._refuse(hint, "", "but None is no row; return [] for none, and annotate a list")
+            self._refuse(hint, "", "but None is not a row; return [] for none, and annotate a list")
         if not fields:
             self._refuse(hint, "", "which has no field")
         return pa.schema(fields)
@@ -159,7 +159,7 @@ class _Reader:
             return pa.map_(cast("Any", keys), cast("Any", self._field("value", value, path)))
         fields = self._fields(hint, path)
         if fields is None:
-            self._refuse(hint, path, "which is no type of Spark; give a schema")
+            self._refuse(hint, path, "which is not a type of Spark; give a schema")
         return pa.struct(fields)
 
     def _refuse(self, hint: object, path: str, why: str) -> NoReturn:
@@ -258,7 +258,7 @@ def _declared(hint: Any) -> str | None:
 
 
 def _element(hint: Any) -> Any:
-    """Returns what a list of something holds; ``None`` for what is no list."""
+    """Returns what a list of something holds; ``None`` for what is not a list."""
     arguments = get_args(hint)
     if get_origin(hint) is tuple:
         return arguments[0] if len(arguments) == 2 and arguments[1] is ... else None  # noqa: PLR2004

@@ -52,8 +52,8 @@ def bound_mb() -> int | None:
 def fit() -> None:
     """Has the allocators of this process map little, if its address space is bounded.
 
-    To be called before PyArrow is imported, and again before it makes its first array in a worker
-    that was forked with it. Does nothing without a bound.
+    Call it before you import PyArrow, and again before its first array in a worker that was forked
+    with it. Does nothing without a bound.
 
     Raises:
         MemoryError: If so little is left that not even the error could be told later.
@@ -109,8 +109,8 @@ def fitted() -> Generator[None, None, None]:
     worker that has no memory left to write its error down.
 
     Raises:
-        MemoryError: With the name of the setting, where memory is exhausted, in the place of one
-            without it and of what libraries raise instead. Other errors have it in a note.
+        MemoryError: With the name of the setting, where memory is exhausted, instead of what
+            libraries raise. Other errors have it in a note.
     """
     if bound_mb() is None:
         yield
@@ -206,7 +206,7 @@ def _lack_of(what: str) -> str:
         return f"{what}: the system permits no more of them; raise its limit (ulimit -u, or pids)"
     return (
         f"{what}: the address space of this Python worker is bounded to {bound} MB{has};"
-        " raise spark.executor.pyspark.memory, of which each core of the executor has a share:"
+        " raise spark.executor.pyspark.memory, which the cores of the executor share:"
         " 400 MB a core let a function begin"
     )
 
@@ -242,8 +242,8 @@ MOST = 1_000_000
 class _Threshold:
     """The threshold of the youngest generation, shared by all tasks of the process.
 
-    A collector that is switched off, or runs less often already, is left as it is; so is one that
-    somebody else has set meanwhile.
+    Leaves a collector alone that is switched off, runs less often already, or was set by somebody
+    else meanwhile.
     """
 
     def __init__(self) -> None:

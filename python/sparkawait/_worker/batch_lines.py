@@ -95,13 +95,13 @@ class Timers:
         heapq.heappush(self._heap, (line.due, self._count, line))
 
     def next(self) -> float | None:
-        """Returns when the next line is to be looked at."""
+        """Returns when to look at the next line."""
         while self._heap and not self._heap[0][2].waiting:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now: float) -> Line | None:
-        """Removes a line that is to be looked at."""
+        """Removes a line whose time has come."""
         due = self.next()
         return None if due is None or due > now else heapq.heappop(self._heap)[2]
 

@@ -62,7 +62,7 @@ class BatchRunner(Runner):
         self._lines: dict[int | None, Line] = {}
         """Lines with rows or calls."""
         self._ready: deque[Line] = deque()
-        """Lines that are to be looked at when a call is free, each once."""
+        """Lines to look at when a call is free, each once."""
         self._timers = Timers()
         self._calls: set[BatchCall] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -262,7 +262,7 @@ class BatchCall:
             return
         # Whatever it waited for may have been done, so a second time is for `retry` to say.
         failed = AsyncFunctionError(
-            f"{error}; another row of this batch was to be read after the function had waited for"
+            f"{error}; the function read another row of this batch after it had waited for"
             " something; have it read its columns before that, or set `split_on_error` or `retry`",
             ErrorKind.USER_FUNCTION_FAILED,
         )

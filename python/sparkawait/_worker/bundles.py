@@ -79,7 +79,7 @@ def unpack(payloads: Iterable[bytes | pa.Buffer]) -> Iterator[pa.RecordBatch]:
 
 
 def _dealt(batch: pa.RecordBatch, shards: int, first: int) -> list[tuple[int, pa.RecordBatch]]:
-    """Cuts `batch` into pieces of equal length, for shards after one another."""
+    """Cuts `batch` into pieces of equal length, for one shard after the other."""
     rows = batch.num_rows
     pieces = min(shards, -(-rows // LEAST_ROWS))
     bounds = [rows * n // pieces for n in range(pieces + 1)] if pieces else [0]

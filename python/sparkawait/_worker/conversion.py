@@ -3,9 +3,9 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 # pyright: reportMissingTypeArgument=false
-"""Values of columns, nested ones above all, as PyArrow is to be given them.
+"""Values of columns, nested ones above all, in the form that PyArrow takes.
 
-Columns that hold nothing but values that PyArrow takes as they should be are not looked at further.
+Columns whose values PyArrow takes as they should be are not looked at further.
 No state.
 """
 
@@ -294,7 +294,7 @@ _Part = tuple[Conversion | None, list[Any], bool]
 
 
 class _Dicts(Conversion):
-    """Of dicts, looks at each part of all of them at once; mostly nothing is to be done."""
+    """Looks at each part of all dicts at once; mostly there is nothing to do."""
 
     def __init__(
         self,

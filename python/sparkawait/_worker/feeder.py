@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 # -- columns as Spark sends them that the operator does not take so: they are mended on their way.
 #
 # Offsets are missing where a column has no value, as Spark 3.5 sends it. An array without values
-# has one offset, 0. Arrow's Java writers used to leave it out; whoever reads the array through the
-# C interface, which does not tell the lengths of buffers, then reads whatever lies in memory there.
+# has one offset, 0. Arrow's Java writers used to leave it out. The C interface does not tell the
+# lengths of buffers, so a reader then takes whatever lies in memory there.
 
 
 class Offsets:
@@ -97,11 +97,11 @@ def _is_variable(data_type: Any) -> bool:
 # -- columns in which not all texts are UTF-8, as they go to the operator and come back.
 #
 # Spark's strings may hold any bytes, Arrow's must not, and the extension module checks them. Such a
-# column crosses with bytes in the place of its texts; nothing is copied. No state.
+# column crosses with bytes instead of texts; nothing is copied. No state.
 
 
 def with_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns `batch` with bytes in the place of the texts of columns that are not valid.
+    """Returns `batch` with bytes instead of the texts of columns that are not valid.
 
     The batch itself if that makes no difference: then its data is wrong in another way.
     """
@@ -151,7 +151,7 @@ if hasattr(pa, "string_view"):
 
 
 def _bytes_type(data_type: Any) -> Any:
-    """Returns the type that has bytes in the place of texts."""
+    """Returns the type that has bytes instead of texts."""
 
     def inside(field: pa.Field) -> pa.Field:
         return field.with_type(_bytes_type(field.type))
@@ -188,7 +188,7 @@ class Feeder:
         self._thread: threading.Thread | None = None
         self._in_iterator = False
         self.has_bytes_for_texts = False
-        """Whether a batch has gone to the task with bytes in the place of texts."""
+        """Whether a batch has gone to the task with bytes instead of texts."""
 
     def pull_first(self) -> pa.RecordBatch | None:
         """Returns the first batch, which tells the schema, or ``None`` for an empty input."""
@@ -254,7 +254,7 @@ def _not_as_declared(batch: pa.RecordBatch) -> ConfigurationError:
     name = invalid_column(batch)
     msg = (
         f"input column `{name}` has data that is not what its type says; cast it to binary, or"
-        " build it anew"
+        " build it again"
     )
     return ConfigurationError(msg, ErrorKind.INPUT_INVALID)
 

@@ -94,7 +94,7 @@ def identity_of_leaf(data_type: pa.DataType) -> Callable[[Any], Hashable] | None
 
 
 def _native(value: Any) -> Any:
-    """Returns a scalar of NumPy as Python's own; what is none as it is."""
+    """Returns a scalar of NumPy as Python's own; other values as they are."""
     if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
         kind = value.dtype.kind
         if kind in "mM":
@@ -190,7 +190,7 @@ def _moment(value: Any, unit: str) -> datetime | None:
 
 
 def _is_nothing(value: Any) -> bool:
-    """Whether it is pandas' time that is none, which is not equal to itself."""
+    """Whether it is pandas' missing time, which is not equal to itself."""
     return bool(value != value)  # noqa: PLR0124
 
 
@@ -234,7 +234,7 @@ def _wall_clock_conversion(data_type: pa.TimestampType) -> Conversion:
 
 
 class _Moments(Conversion):
-    """Of a `datetime`, the type does not say whether something is to be done."""
+    """The type of a `datetime` does not say whether it must be converted."""
 
     def __init__(self, one: Callable[[Any], Any], unit: str, *, is_aware: bool) -> None:
         super().__init__(set() if unit in _UNITS else {datetime}, one)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a task opens and closes its function, which runs on the event loop thread.
 
-Everything here is called by the task's thread, which waits. What it waits for is bounded, but for
-an `open` without ``setup_timeout``.
+Everything here is called by the task's thread, which waits. What it waits for is bounded, except an
+`open` without ``setup_timeout``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SLOW_SECONDS = 60.0
 CLOSE_SECONDS = 30.0
 """How long `AsyncFunction.close` may take after the last row, without ``setup_timeout``."""
 ABORT_SECONDS = 0.5
-"""The most that it may take after a failure or when the output is abandoned: such a task has to end
+"""The most that it may take after a failure or when the output is abandoned: the task must end
 within a second."""
 BUSY_SECONDS = 0.1
 """A loop that was blocked for too long and gives no sign of life for so long still is."""

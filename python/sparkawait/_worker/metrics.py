@@ -37,7 +37,7 @@ def metrics_of_call(operators: Sequence[Mapping[str, Any]]) -> Metrics:
 
 
 def metrics_of_chain(operators: Sequence[Mapping[str, Any]]) -> Metrics:
-    """Returns what operators have done together, each of which got what the one before it put out.
+    """Returns what the operators of a chain have done together.
 
     Rows came in at the first and left at the last; all else is the sum, or the greatest age.
     """

@@ -110,7 +110,7 @@ class Remarks:
         self._told: list[tuple[Row, dict[str, str]]] = []
 
     def __bool__(self) -> bool:
-        """Whether something is to be sent."""
+        """Whether there is something to send."""
         return bool(self._rows or self._told)
 
     def settle(self, row: Row, cost: float, limit: str | None) -> None:

@@ -79,7 +79,7 @@ class Replies:
         *,
         final: bool = False,
     ) -> None:
-        """Takes the exception with which an attempt at `row` ended.
+        """Takes the exception that ended an attempt at `row`.
 
         Args:
             row: The row.

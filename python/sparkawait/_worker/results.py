@@ -5,8 +5,8 @@
 # pyright: reportMissingTypeArgument=false
 """What users' functions return, turned into Arrow columns.
 
-Columns are built for many rows at once, in C; only when that fails are rows looked at one by one,
-so that a row that does not fit fails alone. Rows that are too large together are built in parts.
+Columns are built for many rows at once, in C; only when that fails, each row is looked at, so that
+a row that does not fit fails alone. Rows that are too large together are built in parts.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class ResultBuilder:
         """Returns the rows that `result` stands for.
 
         Raises:
-            ResultError: If it is none; says what to return.
+            ResultError: If it is not a row; says what to return.
         """
         return rows_of(result, self._names, is_array=self._is_array)
 

@@ -25,16 +25,16 @@ def announced_delay(error: BaseException) -> float | None:
     ``retry-after-ms``, and if the status is 429 or 403 those of limits that are used up.
 
     Returns:
-        ``None`` if it does not say so.
+        ``None`` if it does not say.
     """
     return _announced(error)[0]
 
 
 def announced_pause(error: BaseException) -> float | None:
-    """Returns the same if no other call is to be made until then either.
+    """Returns the same if no other call may be made until then either.
 
-    So it is with a status of 429 or 503: the service has too much to do, whoever asks. It is 0 if
-    the service does not say for how long. With 403 it is so only if it does.
+    With a status of 429 or 503, the service has too much to do for anybody. It is 0 if the service
+    does not say for how long. A 403 counts only if it does.
     """
     delay, status = _announced(error)
     if status == _FORBIDDEN:

@@ -82,10 +82,10 @@ class StepEnd:
 
 @dataclass(frozen=True)
 class Shard:
-    """Which shard of which step a micro-batch is worked off of.
+    """The shard and the step that a micro-batch belongs to.
 
     Attributes:
-        key: Its key among the shards of the step, of which a partition may have several.
+        key: Its key among the shards of the step; a partition may have several shards.
         count: Over how many of them the rows are spread by their keys; 0: any row may go to any.
         step: Tells the steps of a query apart: the same in each of its micro-batches.
         partition: Number of the partition.
@@ -229,7 +229,7 @@ def _kinds_in(schema: bytes) -> Columns:
 
 
 class _Rows:
-    """The rows of a step, which begin anew for each task that gets them."""
+    """The rows of a step, from the first one on for each task that gets them."""
 
     def __init__(self, bundles: Iterator[bytes]) -> None:
         self._bundles = bundles

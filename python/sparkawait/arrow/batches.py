@@ -49,7 +49,7 @@ class Source(Iterator[Any]):
         """Makes one of what the user gave as input.
 
         Raises:
-            ConfigurationError: If it is no Arrow stream and cannot be iterated over.
+            ConfigurationError: If it is not an Arrow stream and cannot be iterated over.
         """
         if isinstance(batches, pa.RecordBatch):
             return Source(iter([batches]), batches.schema)
@@ -325,7 +325,7 @@ class Batches(Iterator[pa.RecordBatch]):
 
 
 def _taken_over() -> Generator[pa.RecordBatch, None, None]:
-    """Is begun when it is made, and has nothing for whoever asks further."""
+    """Is begun when it is made, and has no batch."""
     yield pa.RecordBatch.from_pylist([])
     msg = "these batches go to the operator that was chained to them; read its output instead"
     raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)

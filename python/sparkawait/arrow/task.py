@@ -47,7 +47,7 @@ def run(
     """Carries calls out over `batches`, as one task.
 
     Args:
-        plan: The checked call, or several after one another.
+        plan: The checked call, or the calls of a chain.
         batches: Record batches of one schema; objects with ``__arrow_c_array__`` are converted.
             None at all gives no output, and no function is opened.
         partition: Number of the partition, for messages and `FunctionContext`.
@@ -59,8 +59,8 @@ def run(
             operator, or of all with the numbers of each one under ``operators``.
 
     Yields:
-        Batches of ``plan.output_schema(input_schema)`` of the last call, not empty but for
-        `heartbeat`.
+        Batches of ``plan.output_schema(input_schema)`` of the last call; only `heartbeat` makes
+        empty ones.
     """
     from sparkawait._core import Task
 
@@ -115,7 +115,7 @@ def run(
 
 
 class _MetricsReport:
-    """Hands the metrics of the operators and of the functions to whoever wants them."""
+    """Hands on the metrics of the operators and of the functions."""
 
     def __init__(
         self,

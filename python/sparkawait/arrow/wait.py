@@ -44,9 +44,9 @@ def ordered_wait(
     """Calls `function` for every row; the output has the order of the input.
 
     Args:
-        batches: Record batches of one schema, of any length, pulled lazily and ahead of need; or
-            any object with ``__arrow_c_stream__``, such as a table of PyArrow or a data frame of
-            polars; or an asynchronous iterator of batches, for an ``async for`` over the output.
+        batches: Record batches of one schema, pulled lazily and ahead of need. Or any object with
+            ``__arrow_c_stream__``, such as a PyArrow table or a polars DataFrame. Or an
+            asynchronous iterator of batches, for an ``async for`` over the output.
         function: An ``async def``, or a plain function, which is called in threads
             (`sparkawait.blocking`), decorated with `sparkawait.async_function` or with ``schema=``
             given here; an `AsyncFunction` or a native function; or a list of several, which are

@@ -7,7 +7,7 @@ The texts of a request are templates over columns: ``{name}`` stands for the col
   for scheme and host, or the whole address, as it is. A part of the path that a value leaves empty,
   or makes ``.`` or ``..``, fails the row.
 - ``headers`` and ``body``: values are written as they are.
-- ``form`` and ``multipart``: fields by name, of which those are left out that have a null column.
+- ``form`` and ``multipart``: fields by name; a field with a null column is left out.
 - ``json``: any JSON value; a text that is one column, ``"{customer}"``, is that column's value with
   its type, as ``to_json`` writes it (a struct is an object), and other texts are templates.
 
@@ -20,11 +20,11 @@ A miss gives nulls with ``how="left"`` and drops the row with ``how="inner"``. M
 with a status of ``missing``, those without content (204, 205), and JSON without a row.
 
 An attempt is worth a retry after 408, 425, 429, a status from 500, and whatever goes wrong with a
-connection; ``Retry-After`` sets the delay. So it is after a 403 that says when to come again, and
-after a 401 that refuses a secret of a file or a provider. All other failures are final. A request
-that may have been carried out, because no whole answer came (``read_timeout``, a connection that
-broke, 504), is sent again only where twice is harmless: with GET, HEAD, PUT, DELETE, OPTIONS and
-TRACE, and with ``idempotency_key``; with it 409 is worth a retry, too.
+connection; ``Retry-After`` sets the delay. A 403 that says when to come again is worth one, too,
+and a 401 that refuses a secret of a file or a provider. All other failures are final. A request may
+have been carried out although no whole answer came (``read_timeout``, a broken connection, 504). It
+is sent again only where twice is harmless: with GET, HEAD, PUT, DELETE, OPTIONS and TRACE, and with
+``idempotency_key``. With a key, 409 is worth a retry, too.
 
 A redirection to another scheme, host or port takes no header along that was given here, and no
 body: where one would have to go along the row fails.

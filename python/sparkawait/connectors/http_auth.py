@@ -80,7 +80,7 @@ def basic(user: str, password: str | Secret) -> Auth:
         password: The password; mostly a secret.
 
     Raises:
-        ConfigurationError: If they are no texts, or there is a colon in `user`.
+        ConfigurationError: If they are not texts, or there is a colon in `user`.
 
     Examples:
         >>> import sparkawait as sa
@@ -104,7 +104,7 @@ def bearer(token: str | Secret) -> Auth:
             is read again when the server refuses it.
 
     Raises:
-        ConfigurationError: If it is no text.
+        ConfigurationError: If it is not a text.
 
     Examples:
         >>> import sparkawait as sa
@@ -229,7 +229,7 @@ def aws_sigv4(
 
 
 def the_auth(value: object, name: str) -> Auth | None:
-    """Returns who calls, or refuses what is none of them."""
+    """Returns who calls, or refuses other values."""
     if value is not None and not isinstance(value, Auth):
         rule = "sa.http.basic(..), bearer(..), oauth2(..) or aws_sigv4(..)"
         # Not quoted: somebody may have given the token itself.

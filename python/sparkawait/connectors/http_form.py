@@ -38,12 +38,12 @@ def file(value: str, filename: str, content_type: str = "application/octet-strea
     """Returns a file for ``multipart=``: mostly a binary column, as it is.
 
     Args:
-        value: Template of the contents. A part of which a column is null is left out.
+        value: Template of the contents. A part with a null column is left out.
         filename: Template of the name that the server is told.
         content_type: What the file is.
 
     Raises:
-        ConfigurationError: If they are no texts, or the type cannot stand in a header.
+        ConfigurationError: If they are not texts, or the type cannot stand in a header.
 
     Examples:
         >>> import sparkawait as sa

@@ -28,7 +28,7 @@ _logger = logging.getLogger("sparkawait")
 _MOST_REQUESTS = 1024
 """Requests that a process has at a time, unless it is told otherwise."""
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"})
-"""Methods of which two requests do what one does."""
+"""Methods whose requests may be repeated."""
 
 
 @dataclass(frozen=True)
@@ -181,8 +181,8 @@ def _warn_of_few_requests(calls: int, most: int, files: int) -> None:
     """Says so once a process."""
     _logger.warning(
         "`max_concurrency` is %d, and this process makes at most %d HTTP requests at a time: 1024,"
-        " or half of the files that it may have open (`ulimit -n` is %d); raise that limit, or say"
-        " `max_requests=%d` if so many connections are what you want",
+        " or half of the files that it may have open (`ulimit -n` is %d). Raise that limit, or set"
+        " `max_requests=%d` if you want so many connections",
         calls,
         most,
         files,

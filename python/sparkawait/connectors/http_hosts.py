@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which hosts a row may name, and when that has to be said."""
+"""Which hosts a row may name, and when you must say so."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_hosts(value: object) -> tuple[str, ...] | None:
     """Returns the hosts of ``allow_hosts``; their form is checked with the rest of the request.
 
     Raises:
-        ConfigurationError: If they are no texts.
+        ConfigurationError: If they are not texts.
     """
     if value is None:
         return None

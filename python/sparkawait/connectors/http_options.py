@@ -130,13 +130,13 @@ class _Fields:
         default=None,
         check=optional(_templates),
         meaning="the request's body as fields of a form, `application/x-www-form-urlencoded`; "
-        "values are templates, and a field of which a column is null is left out",
+        "values are templates, and a field with a null column is left out",
     )
     multipart = Option(
         default=None,
         check=optional(check_parts),
         meaning="the request's body as `multipart/form-data`: templates by name, and files, which "
-        "`sa.http.file(..)` makes of columns; a part of which a column is null is left out",
+        "`sa.http.file(..)` makes of columns; a part with a null column is left out",
     )
     auth = Option(
         default=None,
@@ -149,7 +149,7 @@ class _Fields:
         default=None,
         check=lambda value, _: check_hosts(value),
         meaning='the hosts that rows may name: `"api.example.com"`, `"api.example.com:8443"` for '
-        'one port, `".example.com"` for all hosts below. They are meant by https, but for '
+        'one port, `".example.com"` for all hosts below. They are meant by https, except '
         '`"http://localhost"` and where the address itself starts with `http://`. A row '
         "that names another fails, and no call is made. Needed where a column names the "
         "host and a header, a secret or a password goes along",
@@ -233,9 +233,8 @@ class _Fields:
         check=lambda value, name: (
             None if value is None else integer(value, name, 1, MAX_CONNECTIONS)
         ),
-        meaning="most requests at a time in a task, up to 65 535, where they are to be fewer than"
-        " `max_concurrency`, or more than the 1 024, or half of `ulimit -n`, that a process has"
-        " without it",
+        meaning="most requests at a time in a task, up to 65 535: fewer than `max_concurrency`, or"
+        " more than the default bound of a process, 1 024 or half of `ulimit -n`",
         shown="as many as `max_concurrency`",
     )
     client = Option(
@@ -258,4 +257,4 @@ HTTP_HINTS = {
         for it in fields(Client)
     },
 }
-"""What to write instead of names that are no options."""
+"""What to write instead of names that are not options."""

@@ -162,22 +162,22 @@ def _texts(value: Any, depth: int = 0) -> Iterator[str]:
     """Yields the texts in a JSON value."""
     require(depth <= _MAX_DEPTH, f"`json` is nested more than {_MAX_DEPTH} levels deep")
     if isinstance(value, str):
-        require(is_unicode(value), "`json` has a text with lone surrogates, which is no Unicode")
+        require(is_unicode(value), "`json` has a text with lone surrogates, which is not Unicode")
         yield value
     elif isinstance(value, Each):
         yield from _texts(value.value, depth + 1)
     elif isinstance(value, Mapping):
         for name, member in cast("Mapping[Any, Any]", value).items():
             is_name = isinstance(name, str) and is_unicode(name)
-            require(is_name, f"`json` has the name {shown(name)}, which is no text")
+            require(is_name, f"`json` has the name {shown(name)}, which is not a text")
             yield from _texts(member, depth + 1)
     elif isinstance(value, list | tuple):
         for element in cast("list[Any]", value):
             yield from _texts(element, depth + 1)
     elif isinstance(value, float):
-        require(math.isfinite(value), f"`json` holds {value!r}, which is no JSON value")
+        require(math.isfinite(value), f"`json` holds {value!r}, which is not a JSON value")
     elif isinstance(value, int) and value.bit_length() > _MAX_BITS:
         refuse(f"`json` holds a number of more than {_MAX_BITS} bits")
     else:
         is_json = value is None or isinstance(value, bool | int | Secret)
-        require(is_json, f"`json` holds a `{type(value).__name__}`, which is no JSON value")
+        require(is_json, f"`json` holds a `{type(value).__name__}`, which is not a JSON value")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts with columns in braces, in the place of which a secret may stand."""
+"""Texts with columns in braces; a secret may stand instead of a text."""
 
 from __future__ import annotations
 

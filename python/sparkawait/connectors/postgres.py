@@ -87,7 +87,7 @@ class _Fields(CertificateOptions):
     how = Option(
         default="left",
         check=one_of("left", "inner"),
-        meaning='what becomes of a row that finds nothing: `"left"` gives nulls, `"inner"` drops '
+        meaning='what happens to a row that finds nothing: `"left"` gives nulls, `"inner"` drops '
         "it",
         type='Literal["left", "inner"]',
     )
@@ -142,15 +142,15 @@ class _Fields(CertificateOptions):
         check=flag,
         meaning="whether statements are prepared once for each connection. `False` leaves nothing "
         "behind on a connection, as poolers such as PgBouncer need it in transaction "
-        "mode: the server reads the statement anew for every query, in a transaction of "
+        "mode: the server reads the statement for every query, in a transaction of "
         "its own",
         type="bool",
     )
     null_args = Option(
         default="miss",
         check=one_of("miss", "call"),
-        meaning='what becomes of a row with a null among its arguments: `"miss"` is a miss '
-        'without a call, `"call"` runs the statement, which has to know what to do with '
+        meaning='what happens to a row with a null among its arguments: `"miss"` is a miss '
+        'without a call, `"call"` runs the statement, which must know what to do with '
         "it",
         type='Literal["miss", "call"]',
     )
@@ -319,22 +319,22 @@ def lookup(
             encrypt, ``verify-ca`` checks the certificate, ``verify-full`` the host as well.
         statement: With ``$1``, ``$2``, .. for the values of `args`; any number of result columns.
         args: The columns that take the places of ``$1``, ``$2``, .. A string is read by the server;
-            any other value is sent as what it is, exactly: a type that does not go with that of
-            its placeholder ends the task, a value that would be rounded fails its row.
+            any other value is sent exactly. A type that does not go with that of its placeholder
+            ends the task. A value that would be rounded fails its row.
         schema: The returned columns, by the names that the statement gives them. ``None`` asks the
             server, from the driver, when the function is made: numbers, texts, bytes, dates and
             timestamps have their own types (``timestamptz`` is a timestamp, ``timestamp`` a
             timestamp_ntz), arrays are arrays, all others (``interval``, ``time``, ``uuid``, enums,
-            ..) strings. A type that cannot become the declared one without loss ends the
-            task, a value that cannot fails its row, and so does a null that is found in a column
-            or member that is ``not null``; a miss has nulls all the same.
+            ..) strings. A type that cannot become the declared one without loss ends the task. A
+            value that cannot, or a null in a ``not null`` column or member, fails its row. A miss
+            has nulls all the same.
         **options: The options of the lookup.
 
     Raises:
         ConfigurationError: If an argument is wrong, or without `schema` the server cannot be asked.
-            Of the wait functions: if a column cannot take the place of its placeholder, or a
-            declared type is none that the statement's can become (``type-refused``). With
-            `schema` the server is not asked before, and the task ends with that.
+            Of the wait functions: if a column does not fit its placeholder, or a column of the
+            statement cannot become the declared type (``type-refused``). With `schema` the server
+            is not asked before, and the task ends with that.
 
     Examples:
         >>> lookup(

@@ -75,8 +75,8 @@ def mget(
 ) -> RedisFunction:
     """Reads several values per row: ``MGET``.
 
-    A key that does not exist, or has a null in its columns, makes its column null; a row of which
-    no key exists is a miss. In a cluster, the keys of a row may belong to several nodes: each is
+    A key that does not exist, or has a null in its columns, makes its column null; a row without
+    any existing key is a miss. In a cluster, the keys of a row may belong to several nodes: each is
     asked for its own, and the answers are put together.
 
     Args:
@@ -186,7 +186,7 @@ def json(
         schema: The columns; each takes the member of its name.
         stored: How the document is stored: as a ``"string"``, which is read by ``GET``, or by the
             module RedisJSON, ``"json"``, which is read by ``JSON.GET``.
-        rows: Path of an array in the document, each of whose elements is a result row.
+        rows: Path of an array in the document; each element is a result row.
         paths: Paths of members that are not the names of their columns, by column.
         **options: The options of all lookups in Redis.
 
@@ -226,7 +226,7 @@ def command(
     """Sends any command per row: its name and its arguments, with columns in braces.
 
     A single value becomes the only column; an array becomes the columns, in their order. Nil, an
-    empty array with `explode`, and an array of nothing but nil are misses.
+    empty array with `explode`, and an array of nils are misses.
 
     Args:
         url: Address of the server.

@@ -42,7 +42,7 @@ class _Fields(CertificateOptions):
     how = Option(
         "left",
         one_of("left", "inner"),
-        'what becomes of a row that misses: `"left"` gives nulls, `"inner"` drops it',
+        'what happens to a row that misses: `"left"` gives nulls, `"inner"` drops it',
         type='Literal["left", "inner"]',
     )
     username = Option(None, optional(text), "where the URL does not have it", type="str | None")
@@ -88,7 +88,7 @@ class _Fields(CertificateOptions):
     idle_timeout = Option(
         "30s",
         positive_duration,
-        "a server that owes replies and sends nothing for so long is given up, and so is one that"
+        "a server that owes replies and sends nothing for so long is given up, also one that"
         " sends nothing until all calls of its oldest commands were cancelled",
         type="Duration",
     )

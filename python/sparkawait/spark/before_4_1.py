@@ -2,7 +2,7 @@
 # PyArrow's stubs leave much of its types open:
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
-"""What Spark before 4.1 needs: column functions through pandas, and texts in the place of values.
+"""What Spark before 4.1 needs: column functions through pandas, and texts instead of values.
 
 Its arguments come as JSON, since pandas has fewer types, and with the types that ``typeof`` writes.
 All of this goes when Spark 4.1 is the oldest that is supported.
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 # -- types as Spark's ``typeof`` writes them, as Arrow types
 #
 # It does not quote names: ``struct<a b:int,c.d:array<string>>``. A name ends at the first colon
-# behind which the rest can be read, so that only one with ``:int,`` or the like in it is read as
-# several. Whoever reads the values finds that out by their names. Pure functions, for any thread.
+# with a readable rest, so only a name with ``:int,`` or the like in it is read as several. Readers
+# of the values notice that by the names. Pure functions, for any thread.
 
 
 _LEAF = re.compile(r"interval \w+(?: to \w+)?|string collate \w+|\w+(?:\([\d, ]+\))?")
 _NOT_CARRIED = re.compile("variant|interval .*")
-"""Types of the versions of Spark that are asked, which are no part of a name."""
+"""Types that are not part of a name, in the versions of Spark that are asked."""
 _Found = Iterator[tuple[Any, int]]
 """What may stand at a place, the likeliest first, and the place behind it."""
 

@@ -117,7 +117,7 @@ def check_carry_over(df: DataFrame, plan: Plan) -> CarryOver | None:
     """Returns how rows of `df` outlive their micro-batch, if they do.
 
     Raises:
-        ConfigurationError: If `df` is no stream, or the call does not go with it.
+        ConfigurationError: If `df` is not a stream, or the call does not go with it.
     """
     carry_over = plan.options.carry_over
     if carry_over is None:
@@ -153,7 +153,7 @@ def check_same(carry: CarryPlan | None, carry_over: CarryOver | None) -> None:
         ConfigurationError: If it says something else than the first one.
     """
     if carry_over is not None and (carry is None or carry.carry_over != carry_over):
-        refuse("`carry_over` of a chain is said by its first call; leave it out of the others")
+        refuse("the first call of a chain sets `carry_over`; leave it out of the others")
 
 
 @dataclass(frozen=True)

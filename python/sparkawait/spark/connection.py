@@ -90,7 +90,7 @@ class Connection:
             os.close(wake_writer)
 
     def _send_at_once(self) -> None:
-        """Has TCP send what is flushed, whether or not the JVM has acknowledged what came before.
+        """Has TCP send what is flushed, also before the JVM has acknowledged what came before.
 
         Else one is waited for that the JVM delays, since it has nothing to say: 40 ms on Linux.
         """

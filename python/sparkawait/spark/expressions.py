@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expressions in options, each of which becomes a column with a name.
+"""Expressions in options; each becomes a column with a name.
 
 To be called on the driver.
 """
@@ -58,7 +58,7 @@ class Expressions(ABC):
         """Returns options that name a column where `given` had an expression.
 
         Raises:
-            ConfigurationError: If Spark cannot compute one, or it cannot be used as it is to be.
+            ConfigurationError: If Spark cannot compute one, or it does not fit its option.
         """
         named = dict(given)
         cache, watermark = given.get("cache"), given.get("watermark")
@@ -87,7 +87,7 @@ class Expressions(ABC):
         return function
 
     def columns(self, value: Any, option: str, kind: ErrorKind = ErrorKind.OPTION_INVALID) -> Any:
-        """Returns `value` with names for its expressions; what is no column is left as it is.
+        """Returns `value` with names for its expressions; other values stay as they are.
 
         Raises:
             ConfigurationError: As `options`.
@@ -121,7 +121,7 @@ _NOT_COMPARED = frozenset(
 
 
 def check_keys(plan: Plan, schema: StructType) -> None:
-    """Checks the columns of `schema` by whose values `plan` tells rows apart.
+    """Checks the columns of `schema` that `plan` uses as keys.
 
     Raises:
         ConfigurationError: If Spark does not group by one of them, or groups by its collation.
@@ -143,7 +143,7 @@ def check_keys(plan: Plan, schema: StructType) -> None:
 
 
 def why_no_key(found: DataType) -> str | None:
-    """Says why values of a type are no keys; `None` if they are."""
+    """Says why values of a type cannot be keys; `None` if they can."""
     if isinstance(found, StructType):
         members = [why_no_key(field.dataType) for field in found.fields]
         return next((why for why in members if why is not None), None)

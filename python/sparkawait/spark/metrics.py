@@ -62,7 +62,7 @@ class Metrics:
     | a copy of a task, which Spark kills because the other one was faster | no | no |
     | a call before the one that fails, without ``chain=True`` in the same Spark task | no | no |
 
-    Metrics of failed tasks, but for those of channels, are read from the errors that Spark keeps:
+    Metrics of failed tasks, except those of channels, are read from the errors that Spark keeps:
     those of the last ``spark.ui.retainedTasks`` tasks and ``spark.ui.retainedStages`` stages.
 
     Args:
@@ -74,7 +74,7 @@ class Metrics:
     Raises:
         ConfigurationError: On Spark Connect, which has no accumulators; the metrics of each task
             are in the executors' logs with ``spark.executorEnv.SPARKAWAIT_LOG=INFO``, failed
-            tasks included. If `spark` is no session.
+            tasks included. If `spark` is not a session.
 
     Examples:
         >>> metrics = Metrics(spark)  # doctest: +SKIP

@@ -48,7 +48,7 @@ class PartitionTask(Shipment):
     """The function that is given to ``mapInArrow``.
 
     Args:
-        chain: The call, or several after one another.
+        chain: The call, or the calls of a chain.
         names: Names to give to the input columns, further ones are left out; ``None`` if they
             have the right ones.
         result_types: Types to cast columns to that the last call returned, by name.
@@ -152,7 +152,7 @@ def run_task(
 
 
 def _place(context: TaskContext | None) -> str:
-    """Returns which run of which task this is."""
+    """Returns the task and its run."""
     if context is None:
         return "partition 0"
     stage, partition = context.stageId(), context.partitionId()
@@ -173,7 +173,7 @@ def _metrics(
     totals: Mapping[str, Any],
     accumulators: Sequence[Accumulator[TaskMetrics] | None],
 ) -> Iterator[tuple[Accumulator[TaskMetrics], TaskMetrics]]:
-    """Yields what is to be added where."""
+    """Yields each accumulator with what to add."""
     counted = dict(_by_operator(chain, totals))
     for plan, accumulator in zip(chain.plans, accumulators, strict=True):
         own = {it.function_name: counted[it.function_name] for it in plan.operators}

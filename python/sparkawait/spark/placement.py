@@ -53,7 +53,7 @@ def placed(plan: Plan, spark: SparkSession | None, *, is_streaming: bool = False
         is_streaming: Whether its tasks are those of micro-batches.
 
     Raises:
-        ConfigurationError: If a limit of the job is to be split over cores that nobody knows.
+        ConfigurationError: If a limit of the job must be split and the number of cores is unknown.
     """
     if plan.branches:
         branches = (placed(it, spark, is_streaming=is_streaming) for it in plan.branches)

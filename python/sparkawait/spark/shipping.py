@@ -198,7 +198,7 @@ def require_packages() -> None:
 def check_workers(df: DataFrame) -> None:
     """Checks that the workers' Python has sparkawait, where it is a Python of this machine.
 
-    That is so for a local master. Elsewhere tasks say so themselves.
+    That is so for a local master. Elsewhere tasks report it.
 
     Raises:
         ConfigurationError: If it has another version than the driver's Python, or no sparkawait.

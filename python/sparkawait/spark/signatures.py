@@ -66,89 +66,78 @@ def ordered_wait(
         df: A batch or streaming DataFrame, of a classic session or of Spark Connect.
         function: What is called: an ``async def``, or a plain function, which is called in threads
             (`sparkawait.blocking`), declared with `sparkawait.async_function`; an
-            `sparkawait.AsyncFunction`, or a native function. Of a list, all are called for a row
-            side by side, and their columns are appended in its order: each has one result a row,
-            and options of its own by ``function.with_options(..)``; the options of this call are
-            those of each function that has no other.
+            `sparkawait.AsyncFunction`, or a native function. All functions of a list are called for
+            a row side by side, and their columns are appended in its order. Each has one result a
+            row. ``function.with_options(..)`` sets options of one; the others have those of this
+            call.
         chain: Whether this call joins the Python worker of the call that returned `df`, which must
-            be untouched: one thread drives both operators, rows pass from one to the other without
-            Spark, and this one begins with the first row that the other completes. The query then
-            contains no `df`: if that was persisted, it is computed once more.
+            be untouched. One thread drives both operators, and rows pass from one to the other
+            without Spark. The query then contains no `df`: if that was persisted, it is computed
+            once more.
         metrics: Collects the metrics of all tasks; classic sessions only.
         options: A set of options; those that are given by themselves win over it.
-        schema: The columns that the function returns, if it does not say so itself or says
-            otherwise: a DDL string, a `StructType` or a `pyarrow.Schema`. Default: the function's.
-        timeout: For one row, all attempts and the back-offs between them, from its first call on;
-            time in line does not count, be it for a permit, a limit or an earlier row of its key.
-            `None` for no bound. Durations are texts such as `"5s"`, timedeltas or seconds.
-        attempt_timeout: For one attempt, which is cancelled then and may be tried again, unless the
-            function is not idempotent: then it may have been carried out, and is the last one.
-        max_wait: How long a row waits in line for a destination that is not there: whose circuit
-            breaker is open, or which has not answered for `timeout`. Then it fails with kind
-            `destination-unavailable`, as a timeout, or has the results of `on_timeout`. A pause
-            that a service asks for, such as `Retry-After`, is waited out unless `max_wait` is
-            given. Default: `timeout`.
-        max_concurrency: Calls in flight per task: the only number that makes more of them.
-            `sa.Adaptive(1, 500)` lets them follow what the destination bears. Default: 100; no more
-            than `capacity`.
-        capacity: Rows per task that were admitted and have not left, completed ones included. In
-            ordered mode completed rows wait for slow ones, so there are eight times as many as
-            calls: the reorder buffer. For a batched function there are those of all calls. As a
-            text, such as `"256 MB"` (powers of 1024), it bounds completed rows by the bytes of
-            their results alone, each with 128 bytes more for its place, however many they are.
-            Default: `max_concurrency`; 8 x if ordered.
-        retry: Which calls are made again that failed, and when: `3` is
-            `sa.retry.exponential_backoff(3)`, and `0` none; or `sa.retry.exponential_backoff(..)`,
-            `sa.retry.fixed_delay(..)`. Without it those that were not carried out: not sent,
-            refused with a status of 429 or 503 and the like, or a raised `sa.RetryAfter(delay)`,
-            which sets the delay; reads of Redis and PostgreSQL also after a lost connection.
-            Default: 3 times what was not carried out.
-        hedge: A second call for a row whose call is slow, and the first answer wins:
-            `sa.Hedge(after="p95", max_extra=0.05)`, which is `True`; `"p95"` or `"300ms"` is its
-            `after`. For functions that are idempotent: lookups, GET, and Python functions declared
-            so.
-        on_error: What becomes of a row that failed for good: `"fail"` fails the task, `"null"`
+        schema: The columns that the function returns, unless it declares them: a DDL string, a
+            `StructType` or a `pyarrow.Schema`. Default: the function's.
+        timeout: Time for one row, with all attempts and back-offs, from its first call on; waiting
+            in line does not count. `None` for no limit. Write a text such as `"5s"`, a timedelta or
+            seconds.
+        attempt_timeout: Time for one attempt. Then it is cancelled, and retried unless the function
+            is not idempotent.
+        max_wait: How long a row waits for a destination that is gone: its circuit breaker is open,
+            or it has not answered for `timeout`. Then the row fails with kind
+            `destination-unavailable`, as a timeout, or gets the results of `on_timeout`. A
+            `Retry-After` is waited out unless you give `max_wait`. Default: `timeout`.
+        max_concurrency: Calls in flight per task. `sa.Adaptive(1, 500)` finds out what the
+            destination bears. Default: 100; no more than `capacity`.
+        capacity: Rows that a task holds, completed ones included. Ordered mode holds eight times as
+            many rows as calls, because completed rows wait for slow ones. It never makes more
+            calls. A text such as `"256 MB"` (powers of 1024) limits memory instead of rows: results
+            plus 128 bytes per row. Default: `max_concurrency`; 8 x if ordered.
+        retry: How often, and when, a failed call is made again: `3` means
+            `sa.retry.exponential_backoff(3)`, `0` never; or a strategy of `sa.retry`. By default
+            only calls that were not carried out: not sent, refused with 429, 503 and the like, or a
+            raised `sa.RetryAfter(delay)`; reads of Redis and PostgreSQL also after a lost
+            connection. Default: 3 times what was not carried out.
+        hedge: A second call for a row whose call is slow; the first answer wins. `True` means
+            `sa.Hedge(after="p95", max_extra=0.05)`; `"p95"` or `"300ms"` sets its `after`. Only for
+            idempotent functions: lookups, GET, and Python functions declared so.
+        on_error: What happens to a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            `error` with kind, message, attempts and status, which is null for other rows;
-            `sa.Capture(..)` gives it another name, which calls after one another need.
-        on_timeout: Results for a row that timed out or waited for longer than `max_wait`, or a
-            plain function of the row that makes them; without it a timeout is a failure. Python
-            functions only.
+            `error` with kind, message, attempts and status. `sa.Capture(..)` gives the column
+            another name, which a second call needs.
+        on_timeout: Results for a row that timed out or exceeded `max_wait`, or a plain function of
+            the row that returns them. Python functions only.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
             returned columns only.
-        cache: Rows with equal keys share one call, and results are kept in the worker process:
+        cache: Rows with equal keys share one call, and the worker process keeps the results:
             `sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,
-            cache_missing=, key=)`; `"10min"` is its `expire_after_write`, `True` is `sa.Cache()`.
-        channel: Where a row goes, such as the host or the tenant that is called: a column, an
-            expression, or several. A destination that stands still does not hold the calls of
-            others. Each has a tenth of the calls, unless `channels=` says how many there are, such
-            as `channels=3`.
-        channels: How calls are spread over channels: `sa.Channels(..)`; `3` is its `count`, how
-            many are expected at a time. Alone, for a native function that knows its destinations,
-            it makes each of them a channel.
+            cache_missing=, key=)`; `"10min"` sets its `expire_after_write`, `True` means
+            `sa.Cache()`.
+        channel: The destination of a row, such as its host or tenant: a column, an expression, or
+            several. A slow destination does not hold up the others. Each gets a tenth of the calls,
+            unless `channels=3` gives the number of destinations.
+        channels: How many channels have rows at a time, or `sa.Channels(..)`. Without `channel=`,
+            for native functions that know their destinations.
         rate_limit: Calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=,
             cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them.
         adaptive_rate: Whether the calls per time of each channel follow what its destination
-            refuses: a status of 429 or 503, or a raised `sa.RetryAfter`. Without `channel` the task
-            has one rate.
+            refuses: a 429, a 503, or a raised `sa.RetryAfter`. Without `channel` the task has one
+            rate.
         circuit_breaker: Leaves a destination alone that fails all its calls, and probes it now and
-            then; rows wait while it is open, for up to `max_wait`:
-            `sa.CircuitBreaker(after_failures=20, initial="1s", maximum="60s", when_open="wait")`,
-            which is `True`.
-        watermark: Where event time comes from:
-            `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`, a column or an
-            expression. A watermark follows each input batch, or with `every=n` so many rows; no row
-            of the unordered mode crosses one.
+            then; rows wait for up to `max_wait`. `True` means `sa.CircuitBreaker(after_failures=20,
+            initial="1s", maximum="60s", when_open="wait")`.
+        watermark: Event time: `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`,
+            of a column or an expression. A watermark follows each input batch, or with `every=n`
+            each n rows; no row of the unordered mode crosses one.
         output_batches: When output batches leave, and how large they are:
             `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
-            also bounds the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
+            also limits the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
             None)`.
-        warm_up: The first task of a function in a worker process begins with an eighth of its
-            calls, at least 4, so that `show()`, `take` and `limit` do not pay for rows that nobody
-            wants; all are made 100 ms after the first rows were taken.
-        carry_over: A micro-batch of a stream ends while calls are in flight, and a later one emits
-            their results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=,
-            name=)`. Streaming DataFrames only.
+        warm_up: Starts with few calls (an eighth, at least 4), so that `show()` and `limit` do not
+            pay for rows that you won't see; full speed 100 ms after the first rows were taken.
+        carry_over: A micro-batch ends while calls are in flight, and a later one emits their
+            results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=, name=)`.
+            Streaming DataFrames only.
 
     Returns:
         A lazy DataFrame with the same partitions. Field metadata of `df`, a watermark included, is
@@ -200,79 +189,68 @@ def unordered_wait(
         chain: Whether this call joins the Python worker of the call that returned `df`.
         metrics: Collects the metrics of all tasks; classic sessions only.
         options: A set of options; those that are given by themselves win over it.
-        schema: The columns that the function returns, if it does not say so itself or says
-            otherwise: a DDL string, a `StructType` or a `pyarrow.Schema`. Default: the function's.
-        timeout: For one row, all attempts and the back-offs between them, from its first call on;
-            time in line does not count, be it for a permit, a limit or an earlier row of its key.
-            `None` for no bound. Durations are texts such as `"5s"`, timedeltas or seconds.
-        attempt_timeout: For one attempt, which is cancelled then and may be tried again, unless the
-            function is not idempotent: then it may have been carried out, and is the last one.
-        max_wait: How long a row waits in line for a destination that is not there: whose circuit
-            breaker is open, or which has not answered for `timeout`. Then it fails with kind
-            `destination-unavailable`, as a timeout, or has the results of `on_timeout`. A pause
-            that a service asks for, such as `Retry-After`, is waited out unless `max_wait` is
-            given. Default: `timeout`.
-        max_concurrency: Calls in flight per task: the only number that makes more of them.
-            `sa.Adaptive(1, 500)` lets them follow what the destination bears. Default: 100; no more
-            than `capacity`.
-        capacity: Rows per task that were admitted and have not left, completed ones included. In
-            ordered mode completed rows wait for slow ones, so there are eight times as many as
-            calls: the reorder buffer. For a batched function there are those of all calls. As a
-            text, such as `"256 MB"` (powers of 1024), it bounds completed rows by the bytes of
-            their results alone, each with 128 bytes more for its place, however many they are.
-            Default: `max_concurrency`; 8 x if ordered.
-        retry: Which calls are made again that failed, and when: `3` is
-            `sa.retry.exponential_backoff(3)`, and `0` none; or `sa.retry.exponential_backoff(..)`,
-            `sa.retry.fixed_delay(..)`. Without it those that were not carried out: not sent,
-            refused with a status of 429 or 503 and the like, or a raised `sa.RetryAfter(delay)`,
-            which sets the delay; reads of Redis and PostgreSQL also after a lost connection.
-            Default: 3 times what was not carried out.
-        hedge: A second call for a row whose call is slow, and the first answer wins:
-            `sa.Hedge(after="p95", max_extra=0.05)`, which is `True`; `"p95"` or `"300ms"` is its
-            `after`. For functions that are idempotent: lookups, GET, and Python functions declared
-            so.
-        on_error: What becomes of a row that failed for good: `"fail"` fails the task, `"null"`
+        schema: The columns that the function returns, unless it declares them: a DDL string, a
+            `StructType` or a `pyarrow.Schema`. Default: the function's.
+        timeout: Time for one row, with all attempts and back-offs, from its first call on; waiting
+            in line does not count. `None` for no limit. Write a text such as `"5s"`, a timedelta or
+            seconds.
+        attempt_timeout: Time for one attempt. Then it is cancelled, and retried unless the function
+            is not idempotent.
+        max_wait: How long a row waits for a destination that is gone: its circuit breaker is open,
+            or it has not answered for `timeout`. Then the row fails with kind
+            `destination-unavailable`, as a timeout, or gets the results of `on_timeout`. A
+            `Retry-After` is waited out unless you give `max_wait`. Default: `timeout`.
+        max_concurrency: Calls in flight per task. `sa.Adaptive(1, 500)` finds out what the
+            destination bears. Default: 100; no more than `capacity`.
+        capacity: Rows that a task holds, completed ones included. Ordered mode holds eight times as
+            many rows as calls, because completed rows wait for slow ones. It never makes more
+            calls. A text such as `"256 MB"` (powers of 1024) limits memory instead of rows: results
+            plus 128 bytes per row. Default: `max_concurrency`; 8 x if ordered.
+        retry: How often, and when, a failed call is made again: `3` means
+            `sa.retry.exponential_backoff(3)`, `0` never; or a strategy of `sa.retry`. By default
+            only calls that were not carried out: not sent, refused with 429, 503 and the like, or a
+            raised `sa.RetryAfter(delay)`; reads of Redis and PostgreSQL also after a lost
+            connection. Default: 3 times what was not carried out.
+        hedge: A second call for a row whose call is slow; the first answer wins. `True` means
+            `sa.Hedge(after="p95", max_extra=0.05)`; `"p95"` or `"300ms"` sets its `after`. Only for
+            idempotent functions: lookups, GET, and Python functions declared so.
+        on_error: What happens to a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            `error` with kind, message, attempts and status, which is null for other rows;
-            `sa.Capture(..)` gives it another name, which calls after one another need.
-        on_timeout: Results for a row that timed out or waited for longer than `max_wait`, or a
-            plain function of the row that makes them; without it a timeout is a failure. Python
-            functions only.
+            `error` with kind, message, attempts and status. `sa.Capture(..)` gives the column
+            another name, which a second call needs.
+        on_timeout: Results for a row that timed out or exceeded `max_wait`, or a plain function of
+            the row that returns them. Python functions only.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
             returned columns only.
-        cache: Rows with equal keys share one call, and results are kept in the worker process:
+        cache: Rows with equal keys share one call, and the worker process keeps the results:
             `sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,
-            cache_missing=, key=)`; `"10min"` is its `expire_after_write`, `True` is `sa.Cache()`.
-        channel: Where a row goes, such as the host or the tenant that is called: a column, an
-            expression, or several. A destination that stands still does not hold the calls of
-            others. Each has a tenth of the calls, unless `channels=` says how many there are, such
-            as `channels=3`.
-        channels: How calls are spread over channels: `sa.Channels(..)`; `3` is its `count`, how
-            many are expected at a time. Alone, for a native function that knows its destinations,
-            it makes each of them a channel.
+            cache_missing=, key=)`; `"10min"` sets its `expire_after_write`, `True` means
+            `sa.Cache()`.
+        channel: The destination of a row, such as its host or tenant: a column, an expression, or
+            several. A slow destination does not hold up the others. Each gets a tenth of the calls,
+            unless `channels=3` gives the number of destinations.
+        channels: How many channels have rows at a time, or `sa.Channels(..)`. Without `channel=`,
+            for native functions that know their destinations.
         rate_limit: Calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=,
             cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them.
         adaptive_rate: Whether the calls per time of each channel follow what its destination
-            refuses: a status of 429 or 503, or a raised `sa.RetryAfter`. Without `channel` the task
-            has one rate.
+            refuses: a 429, a 503, or a raised `sa.RetryAfter`. Without `channel` the task has one
+            rate.
         circuit_breaker: Leaves a destination alone that fails all its calls, and probes it now and
-            then; rows wait while it is open, for up to `max_wait`:
-            `sa.CircuitBreaker(after_failures=20, initial="1s", maximum="60s", when_open="wait")`,
-            which is `True`.
-        watermark: Where event time comes from:
-            `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`, a column or an
-            expression. A watermark follows each input batch, or with `every=n` so many rows; no row
-            of the unordered mode crosses one.
+            then; rows wait for up to `max_wait`. `True` means `sa.CircuitBreaker(after_failures=20,
+            initial="1s", maximum="60s", when_open="wait")`.
+        watermark: Event time: `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`,
+            of a column or an expression. A watermark follows each input batch, or with `every=n`
+            each n rows; no row of the unordered mode crosses one.
         output_batches: When output batches leave, and how large they are:
             `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
-            also bounds the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
+            also limits the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
             None)`.
-        warm_up: The first task of a function in a worker process begins with an eighth of its
-            calls, at least 4, so that `show()`, `take` and `limit` do not pay for rows that nobody
-            wants; all are made 100 ms after the first rows were taken.
-        carry_over: A micro-batch of a stream ends while calls are in flight, and a later one emits
-            their results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=,
-            name=)`. Streaming DataFrames only.
+        warm_up: Starts with few calls (an eighth, at least 4), so that `show()` and `limit` do not
+            pay for rows that you won't see; full speed 100 ms after the first rows were taken.
+        carry_over: A micro-batch ends while calls are in flight, and a later one emits their
+            results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=, name=)`.
+            Streaming DataFrames only.
     """
     ...
 
@@ -320,79 +298,68 @@ def key_ordered_wait(
         chain: Whether this call joins the Python worker of the call that returned `df`.
         metrics: Collects the metrics of all tasks; classic sessions only.
         options: A set of options; those that are given by themselves win over it.
-        schema: The columns that the function returns, if it does not say so itself or says
-            otherwise: a DDL string, a `StructType` or a `pyarrow.Schema`. Default: the function's.
-        timeout: For one row, all attempts and the back-offs between them, from its first call on;
-            time in line does not count, be it for a permit, a limit or an earlier row of its key.
-            `None` for no bound. Durations are texts such as `"5s"`, timedeltas or seconds.
-        attempt_timeout: For one attempt, which is cancelled then and may be tried again, unless the
-            function is not idempotent: then it may have been carried out, and is the last one.
-        max_wait: How long a row waits in line for a destination that is not there: whose circuit
-            breaker is open, or which has not answered for `timeout`. Then it fails with kind
-            `destination-unavailable`, as a timeout, or has the results of `on_timeout`. A pause
-            that a service asks for, such as `Retry-After`, is waited out unless `max_wait` is
-            given. Default: `timeout`.
-        max_concurrency: Calls in flight per task: the only number that makes more of them.
-            `sa.Adaptive(1, 500)` lets them follow what the destination bears. Default: 100; no more
-            than `capacity`.
-        capacity: Rows per task that were admitted and have not left, completed ones included. In
-            ordered mode completed rows wait for slow ones, so there are eight times as many as
-            calls: the reorder buffer. For a batched function there are those of all calls. As a
-            text, such as `"256 MB"` (powers of 1024), it bounds completed rows by the bytes of
-            their results alone, each with 128 bytes more for its place, however many they are.
-            Default: `max_concurrency`; 8 x if ordered.
-        retry: Which calls are made again that failed, and when: `3` is
-            `sa.retry.exponential_backoff(3)`, and `0` none; or `sa.retry.exponential_backoff(..)`,
-            `sa.retry.fixed_delay(..)`. Without it those that were not carried out: not sent,
-            refused with a status of 429 or 503 and the like, or a raised `sa.RetryAfter(delay)`,
-            which sets the delay; reads of Redis and PostgreSQL also after a lost connection.
-            Default: 3 times what was not carried out.
-        hedge: A second call for a row whose call is slow, and the first answer wins:
-            `sa.Hedge(after="p95", max_extra=0.05)`, which is `True`; `"p95"` or `"300ms"` is its
-            `after`. For functions that are idempotent: lookups, GET, and Python functions declared
-            so.
-        on_error: What becomes of a row that failed for good: `"fail"` fails the task, `"null"`
+        schema: The columns that the function returns, unless it declares them: a DDL string, a
+            `StructType` or a `pyarrow.Schema`. Default: the function's.
+        timeout: Time for one row, with all attempts and back-offs, from its first call on; waiting
+            in line does not count. `None` for no limit. Write a text such as `"5s"`, a timedelta or
+            seconds.
+        attempt_timeout: Time for one attempt. Then it is cancelled, and retried unless the function
+            is not idempotent.
+        max_wait: How long a row waits for a destination that is gone: its circuit breaker is open,
+            or it has not answered for `timeout`. Then the row fails with kind
+            `destination-unavailable`, as a timeout, or gets the results of `on_timeout`. A
+            `Retry-After` is waited out unless you give `max_wait`. Default: `timeout`.
+        max_concurrency: Calls in flight per task. `sa.Adaptive(1, 500)` finds out what the
+            destination bears. Default: 100; no more than `capacity`.
+        capacity: Rows that a task holds, completed ones included. Ordered mode holds eight times as
+            many rows as calls, because completed rows wait for slow ones. It never makes more
+            calls. A text such as `"256 MB"` (powers of 1024) limits memory instead of rows: results
+            plus 128 bytes per row. Default: `max_concurrency`; 8 x if ordered.
+        retry: How often, and when, a failed call is made again: `3` means
+            `sa.retry.exponential_backoff(3)`, `0` never; or a strategy of `sa.retry`. By default
+            only calls that were not carried out: not sent, refused with 429, 503 and the like, or a
+            raised `sa.RetryAfter(delay)`; reads of Redis and PostgreSQL also after a lost
+            connection. Default: 3 times what was not carried out.
+        hedge: A second call for a row whose call is slow; the first answer wins. `True` means
+            `sa.Hedge(after="p95", max_extra=0.05)`; `"p95"` or `"300ms"` sets its `after`. Only for
+            idempotent functions: lookups, GET, and Python functions declared so.
+        on_error: What happens to a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            `error` with kind, message, attempts and status, which is null for other rows;
-            `sa.Capture(..)` gives it another name, which calls after one another need.
-        on_timeout: Results for a row that timed out or waited for longer than `max_wait`, or a
-            plain function of the row that makes them; without it a timeout is a failure. Python
-            functions only.
+            `error` with kind, message, attempts and status. `sa.Capture(..)` gives the column
+            another name, which a second call needs.
+        on_timeout: Results for a row that timed out or exceeded `max_wait`, or a plain function of
+            the row that returns them. Python functions only.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
             returned columns only.
-        cache: Rows with equal keys share one call, and results are kept in the worker process:
+        cache: Rows with equal keys share one call, and the worker process keeps the results:
             `sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,
-            cache_missing=, key=)`; `"10min"` is its `expire_after_write`, `True` is `sa.Cache()`.
-        channel: Where a row goes, such as the host or the tenant that is called: a column, an
-            expression, or several. A destination that stands still does not hold the calls of
-            others. Each has a tenth of the calls, unless `channels=` says how many there are, such
-            as `channels=3`.
-        channels: How calls are spread over channels: `sa.Channels(..)`; `3` is its `count`, how
-            many are expected at a time. Alone, for a native function that knows its destinations,
-            it makes each of them a channel.
+            cache_missing=, key=)`; `"10min"` sets its `expire_after_write`, `True` means
+            `sa.Cache()`.
+        channel: The destination of a row, such as its host or tenant: a column, an expression, or
+            several. A slow destination does not hold up the others. Each gets a tenth of the calls,
+            unless `channels=3` gives the number of destinations.
+        channels: How many channels have rows at a time, or `sa.Channels(..)`. Without `channel=`,
+            for native functions that know their destinations.
         rate_limit: Calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=,
             cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them.
         adaptive_rate: Whether the calls per time of each channel follow what its destination
-            refuses: a status of 429 or 503, or a raised `sa.RetryAfter`. Without `channel` the task
-            has one rate.
+            refuses: a 429, a 503, or a raised `sa.RetryAfter`. Without `channel` the task has one
+            rate.
         circuit_breaker: Leaves a destination alone that fails all its calls, and probes it now and
-            then; rows wait while it is open, for up to `max_wait`:
-            `sa.CircuitBreaker(after_failures=20, initial="1s", maximum="60s", when_open="wait")`,
-            which is `True`.
-        watermark: Where event time comes from:
-            `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`, a column or an
-            expression. A watermark follows each input batch, or with `every=n` so many rows; no row
-            of the unordered mode crosses one.
+            then; rows wait for up to `max_wait`. `True` means `sa.CircuitBreaker(after_failures=20,
+            initial="1s", maximum="60s", when_open="wait")`.
+        watermark: Event time: `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`,
+            of a column or an expression. A watermark follows each input batch, or with `every=n`
+            each n rows; no row of the unordered mode crosses one.
         output_batches: When output batches leave, and how large they are:
             `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
-            also bounds the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
+            also limits the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
             None)`.
-        warm_up: The first task of a function in a worker process begins with an eighth of its
-            calls, at least 4, so that `show()`, `take` and `limit` do not pay for rows that nobody
-            wants; all are made 100 ms after the first rows were taken.
-        carry_over: A micro-batch of a stream ends while calls are in flight, and a later one emits
-            their results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=,
-            name=)`. Streaming DataFrames only.
+        warm_up: Starts with few calls (an eighth, at least 4), so that `show()` and `limit` do not
+            pay for rows that you won't see; full speed 100 ms after the first rows were taken.
+        carry_over: A micro-batch ends while calls are in flight, and a later one emits their
+            results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=, name=)`.
+            Streaming DataFrames only.
     """
     ...
 
@@ -483,9 +450,9 @@ def async_udf(
     """Makes a column function that calls `function` for every row, with many calls in flight.
 
     The asynchronous form of ``pyspark.sql.functions.udf``: also a decorator, with or without
-    arguments. A bare ``async def``, or a plain function, which is called in threads, is called with
-    the values of its columns, by position and by keyword; a function that was declared for rows, by
-    `sparkawait.async_function` or as an `sparkawait.AsyncFunction`, with the row that its columns
+    arguments. A bare ``async def``, or a plain function (in threads), is called with the values of
+    its columns, by position and by keyword. A function that was declared for rows, by
+    `sparkawait.async_function` or as an `sparkawait.AsyncFunction`, gets the row that its columns
     make up.
 
     There is one result per row; none, ``None`` or an empty list, is null. It is a plain column if
@@ -498,72 +465,63 @@ def async_udf(
     Args:
         function: As for `ordered_wait`. A native function, such as ``sa.http.get(..)``, takes the
             columns that it names in the order in which it names them.
-        returns: What it returns, if it does not say so itself: a type alone (``"long"``, a
+        returns: What it returns, if it has no schema: a type alone (``"long"``, a
             ``LongType()``) or columns (``"name string, tier int"``, a ``StructType``).
         columns: Names of the arguments in the row that a function of rows gets. Without it they
             are called as their columns; in SQL, pass one ``named_struct`` then.
         metrics: Collects the metrics of all tasks; classic sessions only.
         options: A set of options; those that are given by themselves win over it.
-        schema: The columns that the function returns, if it does not say so itself or says
-            otherwise: a DDL string, a `StructType` or a `pyarrow.Schema`. Default: the function's.
-        timeout: For one row, all attempts and the back-offs between them, from its first call on;
-            time in line does not count, be it for a permit, a limit or an earlier row of its key.
-            `None` for no bound. Durations are texts such as `"5s"`, timedeltas or seconds.
-        attempt_timeout: For one attempt, which is cancelled then and may be tried again, unless the
-            function is not idempotent: then it may have been carried out, and is the last one.
-        max_wait: How long a row waits in line for a destination that is not there: whose circuit
-            breaker is open, or which has not answered for `timeout`. Then it fails with kind
-            `destination-unavailable`, as a timeout, or has the results of `on_timeout`. A pause
-            that a service asks for, such as `Retry-After`, is waited out unless `max_wait` is
-            given. Default: `timeout`.
-        max_concurrency: Calls in flight per task: the only number that makes more of them.
-            `sa.Adaptive(1, 500)` lets them follow what the destination bears. Default: 100; no more
-            than `capacity`.
-        capacity: Rows per task that were admitted and have not left, completed ones included. In
-            ordered mode completed rows wait for slow ones, so there are eight times as many as
-            calls: the reorder buffer. For a batched function there are those of all calls. As a
-            text, such as `"256 MB"` (powers of 1024), it bounds completed rows by the bytes of
-            their results alone, each with 128 bytes more for its place, however many they are.
-            Default: `max_concurrency`; 8 x if ordered.
-        retry: Which calls are made again that failed, and when: `3` is
-            `sa.retry.exponential_backoff(3)`, and `0` none; or `sa.retry.exponential_backoff(..)`,
-            `sa.retry.fixed_delay(..)`. Without it those that were not carried out: not sent,
-            refused with a status of 429 or 503 and the like, or a raised `sa.RetryAfter(delay)`,
-            which sets the delay; reads of Redis and PostgreSQL also after a lost connection.
-            Default: 3 times what was not carried out.
-        hedge: A second call for a row whose call is slow, and the first answer wins:
-            `sa.Hedge(after="p95", max_extra=0.05)`, which is `True`; `"p95"` or `"300ms"` is its
-            `after`. For functions that are idempotent: lookups, GET, and Python functions declared
-            so.
-        on_error: What becomes of a row that failed for good: `"fail"` fails the task, `"null"`
+        schema: The columns that the function returns, unless it declares them: a DDL string, a
+            `StructType` or a `pyarrow.Schema`. Default: the function's.
+        timeout: Time for one row, with all attempts and back-offs, from its first call on; waiting
+            in line does not count. `None` for no limit. Write a text such as `"5s"`, a timedelta or
+            seconds.
+        attempt_timeout: Time for one attempt. Then it is cancelled, and retried unless the function
+            is not idempotent.
+        max_wait: How long a row waits for a destination that is gone: its circuit breaker is open,
+            or it has not answered for `timeout`. Then the row fails with kind
+            `destination-unavailable`, as a timeout, or gets the results of `on_timeout`. A
+            `Retry-After` is waited out unless you give `max_wait`. Default: `timeout`.
+        max_concurrency: Calls in flight per task. `sa.Adaptive(1, 500)` finds out what the
+            destination bears. Default: 100; no more than `capacity`.
+        capacity: Rows that a task holds, completed ones included. Ordered mode holds eight times as
+            many rows as calls, because completed rows wait for slow ones. It never makes more
+            calls. A text such as `"256 MB"` (powers of 1024) limits memory instead of rows: results
+            plus 128 bytes per row. Default: `max_concurrency`; 8 x if ordered.
+        retry: How often, and when, a failed call is made again: `3` means
+            `sa.retry.exponential_backoff(3)`, `0` never; or a strategy of `sa.retry`. By default
+            only calls that were not carried out: not sent, refused with 429, 503 and the like, or a
+            raised `sa.RetryAfter(delay)`; reads of Redis and PostgreSQL also after a lost
+            connection. Default: 3 times what was not carried out.
+        hedge: A second call for a row whose call is slow; the first answer wins. `True` means
+            `sa.Hedge(after="p95", max_extra=0.05)`; `"p95"` or `"300ms"` sets its `after`. Only for
+            idempotent functions: lookups, GET, and Python functions declared so.
+        on_error: What happens to a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            `error` with kind, message, attempts and status, which is null for other rows;
-            `sa.Capture(..)` gives it another name, which calls after one another need.
-        on_timeout: Results for a row that timed out or waited for longer than `max_wait`, or a
-            plain function of the row that makes them; without it a timeout is a failure. Python
-            functions only.
-        cache: Rows with equal keys share one call, and results are kept in the worker process:
+            `error` with kind, message, attempts and status. `sa.Capture(..)` gives the column
+            another name, which a second call needs.
+        on_timeout: Results for a row that timed out or exceeded `max_wait`, or a plain function of
+            the row that returns them. Python functions only.
+        cache: Rows with equal keys share one call, and the worker process keeps the results:
             `sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,
-            cache_missing=, key=)`; `"10min"` is its `expire_after_write`, `True` is `sa.Cache()`.
-        channel: Where a row goes, such as the host or the tenant that is called: a column, an
-            expression, or several. A destination that stands still does not hold the calls of
-            others. Each has a tenth of the calls, unless `channels=` says how many there are, such
-            as `channels=3`.
-        channels: How calls are spread over channels: `sa.Channels(..)`; `3` is its `count`, how
-            many are expected at a time. Alone, for a native function that knows its destinations,
-            it makes each of them a channel.
+            cache_missing=, key=)`; `"10min"` sets its `expire_after_write`, `True` means
+            `sa.Cache()`.
+        channel: The destination of a row, such as its host or tenant: a column, an expression, or
+            several. A slow destination does not hold up the others. Each gets a tenth of the calls,
+            unless `channels=3` gives the number of destinations.
+        channels: How many channels have rows at a time, or `sa.Channels(..)`. Without `channel=`,
+            for native functions that know their destinations.
         rate_limit: Calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=,
             cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them.
         adaptive_rate: Whether the calls per time of each channel follow what its destination
-            refuses: a status of 429 or 503, or a raised `sa.RetryAfter`. Without `channel` the task
-            has one rate.
+            refuses: a 429, a 503, or a raised `sa.RetryAfter`. Without `channel` the task has one
+            rate.
         circuit_breaker: Leaves a destination alone that fails all its calls, and probes it now and
-            then; rows wait while it is open, for up to `max_wait`:
-            `sa.CircuitBreaker(after_failures=20, initial="1s", maximum="60s", when_open="wait")`,
-            which is `True`.
+            then; rows wait for up to `max_wait`. `True` means `sa.CircuitBreaker(after_failures=20,
+            initial="1s", maximum="60s", when_open="wait")`.
         output_batches: When output batches leave, and how large they are:
             `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
-            also bounds the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
+            also limits the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
             None)`.
 
     Returns:

@@ -89,9 +89,9 @@ def async_udf(
     """Makes a column function that calls `function` for every row, with many calls in flight.
 
     The asynchronous form of ``pyspark.sql.functions.udf``: also a decorator, with or without
-    arguments. A bare ``async def``, or a plain function, which is called in threads, is called with
-    the values of its columns, by position and by keyword; a function that was declared for rows, by
-    `sparkawait.async_function` or as an `sparkawait.AsyncFunction`, with the row that its columns
+    arguments. A bare ``async def``, or a plain function (in threads), is called with the values of
+    its columns, by position and by keyword. A function that was declared for rows, by
+    `sparkawait.async_function` or as an `sparkawait.AsyncFunction`, gets the row that its columns
     make up.
 
     There is one result per row; none, ``None`` or an empty list, is null. It is a plain column if
@@ -104,7 +104,7 @@ def async_udf(
     Args:
         function: As for `ordered_wait`. A native function, such as ``sa.http.get(..)``, takes the
             columns that it names in the order in which it names them.
-        returns: What it returns, if it does not say so itself: a type alone (``"long"``, a
+        returns: What it returns, if it has no schema: a type alone (``"long"``, a
             ``LongType()``) or columns (``"name string, tier int"``, a ``StructType``).
         columns: Names of the arguments in the row that a function of rows gets. Without it they
             are called as their columns; in SQL, pass one ``named_struct`` then.
@@ -201,7 +201,7 @@ def _output_batches(options: Mapping[str, Any]) -> OutputBatches:
 class AsyncUserDefinedFunction:
     """What `async_udf` returns: called with columns, it returns a column.
 
-    Has the attributes by which Spark recognises a user defined function.
+    Has the attributes that Spark looks for in a user defined function.
     """
 
     deterministic = False

@@ -67,7 +67,7 @@ def check_options(given: Mapping[str, object]) -> None:
         if option is None:
             refuse_unknown(name, COLUMN_OPTIONS)
         if not option.of_columns and value != option.default:
-            refuse(f"`{name}` is no option of a column function; use ordered_wait")
+            refuse(f"`{name}` is not an option of a column function; use ordered_wait")
     if given.get("on_error") == "drop":
         refuse("`on_error` must not be 'drop' for a column function; use ordered_wait to drop rows")
 
@@ -76,7 +76,7 @@ def argument_names(columns: object) -> tuple[str, ...] | None:
     """Returns the names of the arguments, if there are any.
 
     Raises:
-        ConfigurationError: If they are no names, or not distinct.
+        ConfigurationError: If they are not names, or not distinct.
     """
     if columns is None:
         return None

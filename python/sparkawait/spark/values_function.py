@@ -96,7 +96,7 @@ class _WithFallback(ValuesFunction):
 
 
 def with_fallback(function: ValuesFunction, fallback: object) -> ValuesFunction:
-    """Returns `function` with what ``on_timeout=`` has said, if that is to be called."""
+    """Returns `function` with the function of ``on_timeout=``, if there is one."""
     if not callable(fallback) or isinstance(fallback, Mapping):
         return function
     made = _WithFallback(function.function, function.column, function.keywords)

@@ -55,7 +55,7 @@ def check_only(df: DataFrame, plan: Plan, carry_over: CarryOver) -> None:
     for name in functions_with_state(df):
         msg = (
             f"`carry_over` of `{plan.function_name}` comes behind `{name}`, and Spark admits one"
-            " applyInPandasWithState in a query, which is what `carry_over` uses: give the second"
+            " applyInPandasWithState in a query, which `carry_over` uses, too. Give the second"
             " of two calls chain=True, on what the first one returned, so that they share it; or"
             f" {way_to_a_second(df.sparkSession)}leave `carry_over` out; state of your own goes"
             " into transformWithState, or another query"
@@ -202,8 +202,8 @@ def way_to_a_second(spark: SparkSession) -> str:
         return ""
     store = "" if _WORD in str(spark.conf.get(_STORE)) else f" and set {_STORE} to {_ROCKS}"
     return (
-        f'give this one CarryOver(vehicle="transform_with_state"){store}, of which a query may have'
-        " several; or "
+        f'give this one CarryOver(vehicle="transform_with_state"){store}; a query may have several'
+        "; or "
     )
 
 
@@ -268,8 +268,8 @@ class StateFunction(Shipment):
 # ```
 #
 # A timer that expires in a micro-batch with rows is handled behind them: by then the step is done.
-# None is deleted, since Spark does that when it has been handled, and none is registered for a time
-# that a micro-batch had: since Spark 4.2 such a one never expires.
+# Spark deletes it afterwards. No timer is registered for the time of an earlier micro-batch: since
+# Spark 4.2 it never expires.
 #
 # Made on the driver. Spark carries out ``init`` on the driver once, in a Python of the workers,
 # which needs no sparkawait for it; all else is called on the task thread of an executor.

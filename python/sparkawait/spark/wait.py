@@ -64,14 +64,14 @@ def ordered_wait(
         df: A batch or streaming DataFrame, of a classic session or of Spark Connect.
         function: What is called: an ``async def``, or a plain function, which is called in threads
             (`sparkawait.blocking`), declared with `sparkawait.async_function`; an
-            `sparkawait.AsyncFunction`, or a native function. Of a list, all are called for a row
-            side by side, and their columns are appended in its order: each has one result a row,
-            and options of its own by ``function.with_options(..)``; the options of this call are
-            those of each function that has no other.
+            `sparkawait.AsyncFunction`, or a native function. All functions of a list are called for
+            a row side by side, and their columns are appended in its order. Each has one result a
+            row. ``function.with_options(..)`` sets options of one; the others have those of this
+            call.
         chain: Whether this call joins the Python worker of the call that returned `df`, which must
-            be untouched: one thread drives both operators, rows pass from one to the other without
-            Spark, and this one begins with the first row that the other completes. The query then
-            contains no `df`: if that was persisted, it is computed once more.
+            be untouched. One thread drives both operators, and rows pass from one to the other
+            without Spark. The query then contains no `df`: if that was persisted, it is computed
+            once more.
         metrics: Collects the metrics of all tasks; classic sessions only.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.

@@ -59,7 +59,7 @@ class Platform:
 
 @dataclass(frozen=True)
 class Wheel:
-    """A wheel, of which nothing but its description was read.
+    """A wheel; only its description was read.
 
     Attributes:
         version: Of sparkawait.
@@ -96,7 +96,7 @@ class Wheel:
         """Reads the description of a wheel.
 
         Raises:
-            ConfigurationError: If the file is no wheel of sparkawait.
+            ConfigurationError: If the file is not a wheel of sparkawait.
         """
         try:
             with zipfile.ZipFile(path) as archive:

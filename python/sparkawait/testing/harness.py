@@ -94,7 +94,7 @@ def _check_counts(capacity: object, max_concurrency: object) -> None:
 
 _NANOS = 1_000_000_000
 _TIMEOUT_ATTEMPT = 0xFFFFFFFF
-"""The attempt number under which the operator asks what a timeout shall emit."""
+"""The attempt number of calls that ask what a timeout emits."""
 
 Output = tuple[Literal["record"], Any, Any] | tuple[Literal["watermark"], int]
 
@@ -147,7 +147,7 @@ class OperatorTestHarness:
         key: Gives the key of a value, in key-ordered mode. A value whose key is ``None`` waits for
             no other.
         on_timeout: Gives the results of a value whose time has passed, or that waited too long;
-            without it such a value fails.
+            without it, the value fails.
 
     Attributes:
         invocations: Every attempt started so far, in order.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long a pretended service takes to answer: distributions for `LookupServer` and `simulated`.
 
-Values only, for any thread. Ranges are checked by whoever draws from a distribution.
+Values only, for any thread. Ranges are checked where values are drawn from a distribution.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Latency:
     straggler_factor: float = 10.0
 
     def __post_init__(self) -> None:
-        """Asks the extension module whether there is such a distribution.
+        """Asks the extension module whether there is a distribution like this.
 
         Raises:
             ConfigurationError: If a number is out of range.
@@ -130,7 +130,7 @@ def constant(
         straggler_factor: At least 1.
 
     Raises:
-        ConfigurationError: If `delay` is no duration.
+        ConfigurationError: If `delay` is not a duration.
     """
     return Constant(
         delay=parse_duration(delay, "delay"),
@@ -155,7 +155,7 @@ def uniform(
         straggler_factor: At least 1.
 
     Raises:
-        ConfigurationError: If a bound is no duration.
+        ConfigurationError: If a bound is not a duration.
     """
     return Uniform(
         minimum=parse_duration(minimum, "minimum"),
@@ -182,7 +182,7 @@ def log_normal(
         straggler_factor: At least 1.
 
     Raises:
-        ConfigurationError: If `median` is no duration.
+        ConfigurationError: If `median` is not a duration.
 
     Examples:
         >>> log_normal("5ms", stragglers=0.01, straggler_factor=20)
@@ -204,7 +204,7 @@ def to_latency(value: LatencyLike, name: str) -> Latency:
         name: The argument it was given for, used in messages.
 
     Raises:
-        ConfigurationError: If `value` is none of these.
+        ConfigurationError: If `value` has another type.
     """
     if isinstance(value, Latency):
         return value
@@ -276,7 +276,7 @@ def simulated(
             latency, the operator's and the engine's share included.
 
     Raises:
-        ConfigurationError: If `delay` is no duration, or `error_rate` not from 0 to 1.
+        ConfigurationError: If `delay` is not a duration, or `error_rate` not from 0 to 1.
 
     Examples:
         >>> import pyarrow as pa

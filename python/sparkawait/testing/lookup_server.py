@@ -33,7 +33,7 @@ class LookupServer:
 
     Args:
         tables: Values by key, by table name. Keys are turned into strings. Values become JSON,
-            but for `str` and `bytes`, which are taken to be JSON already.
+            except `str` and `bytes`, which are taken to be JSON already.
         latency: How long an answer takes: a duration, a distribution from
             `sparkawait.testing.latency`, or `None`.
         error_rate: Share of the requests answered with status 500.

@@ -88,7 +88,7 @@ class AsyncFunction(TakesOptions):
         return type(self).__qualname__
 
     @property
-    def called(self) -> Callable[[Any], Any]:
+    def what_is_called(self) -> Callable[[Any], Any]:
         """What is called for a row, or for many."""
         return self.async_invoke if self.batch is None else self.async_invoke_batch
 

@@ -151,6 +151,13 @@ def decorated(**given):
         made(bare)
 
 
+def in_threads(**given):
+    made = sa.blocking(given.pop("schema", "y bigint"), **given)
+    # A function in the place of the schema is decorated itself.
+    if not isinstance(made, sa.AsyncFunction):
+        made(plain)
+
+
 def with_cache(**given):
     return wait("ordered", cache=sa.Cache(**{"key": "id", **given}))
 
@@ -188,6 +195,15 @@ def with_options(**given):
 
 def with_circuit_breaker(**given):
     return wait("ordered", circuit_breaker=sa.CircuitBreaker(**given))
+
+
+def with_auth(make, usual):
+    return lambda **given: with_native(http.get(**URL, auth=make(**{**usual, **given})))
+
+
+def with_file(**given):
+    part = http.file(**{"value": "{id}", "filename": "f", **given})
+    with_native(http.post(**URL, multipart={"part": part}))
 
 
 def with_client(**given):
@@ -284,6 +300,19 @@ CALLS = {
     "CarryOver": (sa.CarryOver, parameters(sa.CarryOver)),
     "Hedge": (with_hedge, parameters(sa.Hedge)),
     "CircuitBreaker": (with_circuit_breaker, parameters(sa.CircuitBreaker)),
+    "http.basic": (with_auth(http.basic, {"user": "u", "password": "p"}), parameters(http.basic)),
+    "http.bearer": (with_auth(http.bearer, {"token": "t"}), parameters(http.bearer)),
+    "http.oauth2": (
+        with_auth(
+            http.oauth2, {"token_url": "https://h/t", "client_id": "c", "client_secret": "s"}
+        ),
+        parameters(http.oauth2),
+    ),
+    "http.aws_sigv4": (
+        with_auth(http.aws_sigv4, {"service": "s3", "region": "r"}),
+        parameters(http.aws_sigv4),
+    ),
+    "http.file": (with_file, parameters(http.file)),
     "http.Client": (with_client, parameters(http.Client)),
     "Capture": (with_capture, parameters(sa.Capture)),
     "OutputBatches": (with_output_batches, parameters(sa.OutputBatches)),
@@ -306,6 +335,7 @@ CALLS = {
     ),
     "secret": (lambda **given: sa.secret(**{"name": "A", **given}), parameters(sa.secret)),
     "async_function": (decorated, parameters(sa.async_function)),
+    "blocking": (in_threads, parameters(sa.blocking)),
     "ordered_wait": (partial(wait, "ordered"), WAIT),
     "unordered_wait": (partial(wait, "unordered"), WAIT),
     "key_ordered_wait": (partial(wait, "key_ordered"), [*WAIT, "key"]),

@@ -86,7 +86,7 @@ def rows_per_call(mode: str, function: AsyncFunction | NativeFunction) -> int:
 
 def threads_of(function: AsyncFunction | NativeFunction) -> int | None:
     """Returns how many threads call a plain function at most; ``None`` for any other."""
-    if not isinstance(function, AsyncFunction) or is_async(function.called):
+    if not isinstance(function, AsyncFunction) or is_async(function.what_is_called):
         return None
     return function.threads or _THREADS
 

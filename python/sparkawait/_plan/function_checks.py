@@ -144,7 +144,7 @@ def _annotated_schema(function: AsyncFunction) -> pa.Schema | None:
 def _called(function: AsyncFunction) -> object:
     if isinstance(function, DeclaredFunction):
         return function.function
-    return function.called
+    return function.what_is_called
 
 
 def check_picklable(value: object, name: str) -> None:

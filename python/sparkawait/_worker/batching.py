@@ -46,7 +46,7 @@ class BatchRunner(Runner):
         super().__init__(plan, port, loop, context, blocking)
         batch = cast("Batch", plan.batch)
         self.function_name = self._function_name
-        self.invoke = blocking or self._function.called
+        self.invoke = blocking or self._function.what_is_called
         self.replies = self._replies
         # More rows than `capacity` never come, so waiting for them would cost a linger per batch.
         latency = plan.options.output_batches.resolve().target_latency

@@ -61,7 +61,7 @@ class CoroutineRunner(Runner):
         """Starts without workers."""
         super().__init__(plan, port, loop, context, blocking)
         self.function_name = self._function_name
-        self.invoke = blocking or self._function.called
+        self.invoke = blocking or self._function.what_is_called
         self.loop = loop
         self.replies = self._replies
         self.pending: deque[Row] = deque()

@@ -219,7 +219,7 @@ class LifeCycle:
         if plan.threads is None:
             return None
         return BlockingCalls(
-            cast("AsyncFunction", plan.function).called,
+            cast("AsyncFunction", plan.function).what_is_called,
             plan.function_name,
             plan.threads,
             loop=thread.loop,

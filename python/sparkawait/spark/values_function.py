@@ -52,7 +52,7 @@ class ValuesFunction(AsyncFunction):
         return self._result(await self._call(self.function, row))
 
     @property
-    def called(self) -> Callable[[Row], Any]:
+    def what_is_called(self) -> Callable[[Row], Any]:
         """What is called for a row."""
         return self.async_invoke if is_async(self.function) else self._invoke_blocking
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from sparkawait import wait_options
 from sparkawait._plan.option import Option, with_entries
+from sparkawait.connectors.http_options import HTTP_OPTIONS
 from sparkawait.connectors.postgres import POSTGRES_OPTIONS
 from sparkawait.connectors.redis_function import REDIS_OPTIONS
 
@@ -48,6 +49,10 @@ ARGUMENTS = {
         ),
     },
     "sparkawait.connectors.arguments": {
+        "HttpOptions": (
+            HTTP_OPTIONS,
+            "The types of the options of `sparkawait.http.get`, ``post`` and ``request``.",
+        ),
         "RedisOptions": (
             REDIS_OPTIONS,
             "The types of the options of all functions of `sparkawait.redis`.",
@@ -127,7 +132,7 @@ def _types() -> dict[str, tuple[str, str]]:
     """Returns where the names come from that types of options are made of."""
     found = {"TypedDict": ("typing", "TypedDict")}
     package = PYTHON / "sparkawait"
-    for path in sorted([*package.glob("*.py"), *package.glob("connectors/*s.py")]):
+    for path in sorted([*package.glob("*.py"), *package.glob("connectors/*.py")]):
         module = ".".join(path.relative_to(PYTHON).with_suffix("").parts)
         if module not in {wait_options.__name__, "sparkawait.__init__"}:
             for name, origin in _origins(module).items():

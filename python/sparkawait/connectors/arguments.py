@@ -3,13 +3,47 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypedDict
 
 from sparkawait._quantities import Duration, Size
+from sparkawait.batch import Batch
 from sparkawait.connectors.certificates import Pem
+from sparkawait.connectors.http_auth import Auth
+from sparkawait.connectors.http_client import Client
+from sparkawait.connectors.http_form import Part
+from sparkawait.connectors.http_items import Lines, ReplyItems
+from sparkawait.connectors.http_template import Template
 from sparkawait.secrets import Secret
 
-__all__ = ["PostgresOptions", "RedisOptions"]
+__all__ = ["HttpOptions", "PostgresOptions", "RedisOptions"]
+
+
+class HttpOptions(TypedDict, total=False):
+    """The types of the options of `sparkawait.http.get`, ``post`` and ``request``."""
+
+    query: Mapping[str, Template]
+    headers: Mapping[str, Template]
+    json: Any
+    body: Template | Lines | None
+    form: Mapping[str, Template] | None
+    multipart: Mapping[str, Template | Part] | None
+    auth: Auth | None
+    allow_hosts: Iterable[str] | None
+    idempotency_key: str | Literal[True] | None
+    batch: Batch | int | None
+    rows: str | None
+    items: ReplyItems | None
+    paths: Mapping[str, str]
+    returns: Literal["json", "text", "bytes", "nothing"]
+    status: str | None
+    response_headers: Mapping[str, str]
+    how: Literal["left", "inner"]
+    success: int | range | Iterable[int | range]
+    missing: int | range | Iterable[int | range]
+    retry_status: int | range | Iterable[int | range] | None
+    max_requests: int | None
+    client: Client | None
 
 
 class RedisOptions(TypedDict, total=False):

@@ -3,51 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
-from typing import Any, Literal, TypedDict, cast
+from typing import Literal, cast
 
 from sparkawait._plan.checks import integer, mapping, refuse, shown, text
 from sparkawait._plan.option import Option, anything, one_of, optional, options_of
-from sparkawait.batch import Batch, the_batch
+from sparkawait.batch import the_batch
+from sparkawait.connectors.arguments import HttpOptions
 from sparkawait.connectors.certificates import tls_words
-from sparkawait.connectors.http_auth import Auth, the_auth
+from sparkawait.connectors.http_auth import the_auth
 from sparkawait.connectors.http_client import MAX_CONNECTIONS, Client, the_client
-from sparkawait.connectors.http_form import Part, check_parts
+from sparkawait.connectors.http_form import check_parts
 from sparkawait.connectors.http_hosts import check_hosts
-from sparkawait.connectors.http_items import Lines, ReplyItems, check_reply
+from sparkawait.connectors.http_items import Lines, check_reply
 from sparkawait.connectors.http_template import Template, check_template
 
 __all__ = ["HTTP_HINTS", "HTTP_OPTIONS", "HttpOptions", "require"]
 
 _STATUSES = range(100, 1000)
-
-
-class HttpOptions(TypedDict, total=False):
-    """The types of the options of `sparkawait.http.get`, ``post`` and ``request``."""
-
-    query: Mapping[str, Template]
-    headers: Mapping[str, Template]
-    json: Any
-    body: Template | Lines | None
-    form: Mapping[str, Template] | None
-    multipart: Mapping[str, Template | Part] | None
-    auth: Auth | None
-    allow_hosts: Iterable[str] | None
-    idempotency_key: str | Literal[True] | None
-    batch: Batch | int | None
-    rows: str | None
-    items: ReplyItems | None
-    paths: Mapping[str, str]
-    returns: Literal["json", "text", "bytes", "nothing"]
-    status: str | None
-    response_headers: Mapping[str, str]
-    how: Literal["left", "inner"]
-    success: int | range | Iterable[int | range]
-    missing: int | range | Iterable[int | range]
-    retry_status: int | range | Iterable[int | range] | None
-    max_requests: int | None
-    client: Client | None
 
 
 def _key(value: object) -> str | Literal[True] | None:
@@ -107,36 +81,42 @@ class _Fields:
         default=None,
         check=_templates,
         meaning="parameters to append to the address, by name; values are templates",
+        type="Mapping[str, Template]",
     )
     headers = Option(
         default=None,
         check=_templates,
         meaning="headers by name; values are templates or secrets. A secret of a file or a "
         "provider is read again when the server answers 401",
+        type="Mapping[str, Template]",
     )
     json = Option(
         default=None,
         check=anything,
         meaning="the request's body as a JSON value with columns in it; with `batch`, "
         "`sa.http.each(..)` in it is an array with an element for each row",
+        type="Any",
     )
     body = Option(
         default=None,
         check=optional(_body),
         meaning="the request's body as a template; with `batch`, `sa.http.lines(..)` has lines "
         "for each row",
+        type="Template | Lines | None",
     )
     form = Option(
         default=None,
         check=optional(_templates),
         meaning="the request's body as fields of a form, `application/x-www-form-urlencoded`; "
         "values are templates, and a field with a null column is left out",
+        type="Mapping[str, Template] | None",
     )
     multipart = Option(
         default=None,
         check=optional(check_parts),
         meaning="the request's body as `multipart/form-data`: templates by name, and files, which "
         "`sa.http.file(..)` makes of columns; a part with a null column is left out",
+        type="Mapping[str, Template | Part] | None",
     )
     auth = Option(
         default=None,
@@ -144,6 +124,7 @@ class _Fields:
         meaning="who calls: `sa.http.basic(..)`, `sa.http.bearer(..)`, `sa.http.oauth2(..)` or "
         "`sa.http.aws_sigv4(..)`. After 401 its secrets are read again, and the call is made once "
         "more",
+        type="Auth | None",
     )
     allow_hosts = Option(
         default=None,
@@ -153,6 +134,7 @@ class _Fields:
         '`"http://localhost"` and where the address itself starts with `http://`. A row '
         "that names another fails, and no call is made. Needed where a column names the "
         "host and a header, a secret or a password goes along",
+        type="Iterable[str] | None",
     )
     idempotency_key = Option(
         default=None,
@@ -160,6 +142,7 @@ class _Fields:
         meaning="sends the header `Idempotency-Key`, the same in all attempts of a row: `True` "
         "for a random one, which is another one when Spark runs the task again, or a "
         "template over columns that name the row. With `batch` one for a request, made of its rows",
+        type="str | Literal[True] | None",
     )
     batch = Option(
         default=None,
@@ -167,6 +150,7 @@ class _Fields:
         meaning="sends one request for many rows: `sa.Batch(max_rows=, max_bytes=, linger=, "
         "split_on_error=)`; `64` is its `max_rows`. The rows of a request are of one channel, and "
         "alike in all that stands beside `each` or `lines`",
+        type="Batch | int | None",
         shown="a request a row",
     )
     rows = Option(
@@ -175,50 +159,59 @@ class _Fields:
         meaning="JSON path of the array whose elements are the result rows. By default the "
         "document is the row, or the array of rows. With `batch` each element is the result of "
         "one row, an array too, and null a miss",
+        type="str | None",
     )
     items = Option(
         default=None,
         check=check_reply,
         meaning="with `batch`, what a result says of its row: `sa.http.items(id=, error=, status=, "
         "retry=)`",
+        type="ReplyItems | None",
         shown="results are in the order of the rows",
     )
     paths = Option(
         default=None,
         check=_texts_by_name,
         meaning="JSON paths of columns that are not members of their own name",
+        type="Mapping[str, str]",
     )
     returns = Option(
         default="json",
         check=one_of("json", "text", "bytes", "nothing"),
         meaning='`"json"` (needs a schema), `"text"` or `"bytes"` for one column `body`, or '
         '`"nothing"`',
+        type='Literal["json", "text", "bytes", "nothing"]',
     )
     status = Option(
         default=None,
         check=optional(text),
         meaning="name of a column with the response's status",
+        type="str | None",
     )
     response_headers = Option(
         default=None,
         check=_texts_by_name,
         meaning="columns out of the response's headers: header by name of the column",
+        type="Mapping[str, str]",
     )
     how = Option(
         default="left",
         check=one_of("left", "inner"),
         meaning='`"left"`: a miss gives nulls; `"inner"`: it drops the row',
+        type='Literal["left", "inner"]',
     )
     success = Option(
         default=range(200, 300),
         check=lambda value, name: tuple(_ranges(value, name)),
         meaning="statuses that are a success: numbers and ranges",
+        type="int | range | Iterable[int | range]",
         shown="200 to 299",
     )
     missing = Option(
         default=(),
         check=_statuses,
         meaning="statuses that are a miss, likewise",
+        type="int | range | Iterable[int | range]",
         shown="404 for GET and HEAD, else none",
     )
     retry_status = Option(
@@ -226,6 +219,7 @@ class _Fields:
         check=lambda value, name: None if value is None else tuple(_ranges(value, name)),
         meaning="the statuses that are worth another attempt, likewise, also of a POST, and no "
         "others",
+        type="int | range | Iterable[int | range] | None",
         shown="408, 425, 429, 503, and with `retry` all from 500 where twice is harmless",
     )
     max_requests = Option(
@@ -235,6 +229,7 @@ class _Fields:
         ),
         meaning="most requests at a time in a task, up to 65 535: fewer than `max_concurrency`, or"
         " more than the default bound of a process, 1 024 or half of `ulimit -n`",
+        type="int | None",
         shown="as many as `max_concurrency`",
     )
     client = Option(
@@ -243,6 +238,7 @@ class _Fields:
         meaning="how connections are made: `sa.http.Client(connect_timeout=, read_timeout=, "
         "max_reply_bytes=, redirects=, version=, streams_per_connection=, compressed=, proxy=, "
         "ca=, certificate=, private_key=)`; several functions may have the same",
+        type="Client | None",
         shown="`sa.http.Client()`",
     )
 

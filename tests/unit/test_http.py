@@ -10,7 +10,7 @@ import pytest
 import sparkawait as sa
 from sparkawait._plan import options as plan_options
 from sparkawait._plan.options import resolve_unpickled
-from sparkawait.connectors import http_function as http_functions
+from sparkawait.connectors import http_request
 
 URL = "https://example.com/{id}"
 
@@ -198,7 +198,7 @@ def test_a_name_in_front_of_the_host_needs_the_hosts_too():
 
 @pytest.fixture
 def said(caplog):
-    http_functions._warn_of_few_requests.cache_clear()
+    http_request._warn_of_few_requests.cache_clear()
     plan_options._warn_of_few_calls.cache_clear()
     caplog.set_level("WARNING", "sparkawait")
     return lambda: [line.getMessage() for line in caplog.records]

@@ -2,7 +2,7 @@
 """Functions that the extension module carries out: `http`, `redis` and `postgres`.
 
 ```text
-  sa.http.get(..)         http_options --> http_request, http_hosts --> http   --+
+  sa.http.get(..)         http_options, http_body --> http_request --> http    --+
   sa.redis.hash(..)       redis_function --> redis                             --+--> Plan
   sa.postgres.lookup(..)  postgres                                             --+
 ```

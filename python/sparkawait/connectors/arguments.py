@@ -10,10 +10,8 @@ from sparkawait._quantities import Duration, Size
 from sparkawait.batch import Batch
 from sparkawait.connectors.certificates import Pem
 from sparkawait.connectors.http_auth import Auth
+from sparkawait.connectors.http_body import Lines, Part, ReplyItems, Template
 from sparkawait.connectors.http_client import Client
-from sparkawait.connectors.http_form import Part
-from sparkawait.connectors.http_items import Lines, ReplyItems
-from sparkawait.connectors.http_template import Template
 from sparkawait.secrets import Secret
 
 __all__ = ["HttpOptions", "PostgresOptions", "RedisOptions"]

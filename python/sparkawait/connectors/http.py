@@ -39,13 +39,11 @@ import pyarrow as pa
 from sparkawait._plan.checks import refuse, shown
 from sparkawait._plan.option import documented
 from sparkawait.connectors.http_auth import aws_sigv4, basic, bearer, oauth2
+from sparkawait.connectors.http_body import each, file, items, lines
 from sparkawait.connectors.http_client import Client
-from sparkawait.connectors.http_form import file
-from sparkawait.connectors.http_function import HttpFunction
-from sparkawait.connectors.http_items import each, items, lines
 from sparkawait.connectors.http_options import HTTP_OPTIONS, HttpOptions
 from sparkawait.connectors.http_preview import preview
-from sparkawait.connectors.http_request import check_options
+from sparkawait.connectors.http_request import HttpFunction, check_options
 from sparkawait.secrets import Secret
 from sparkawait.types import SchemaLike, to_schema
 

@@ -13,11 +13,14 @@ from sparkawait.batch import the_batch
 from sparkawait.connectors.arguments import HttpOptions
 from sparkawait.connectors.certificates import tls_words
 from sparkawait.connectors.http_auth import the_auth
-from sparkawait.connectors.http_client import MAX_CONNECTIONS, Client, the_client
-from sparkawait.connectors.http_form import check_parts
-from sparkawait.connectors.http_hosts import check_hosts
-from sparkawait.connectors.http_items import Lines, check_reply
-from sparkawait.connectors.http_template import Template, check_template
+from sparkawait.connectors.http_body import (
+    Lines,
+    Template,
+    check_parts,
+    check_reply,
+    check_template,
+)
+from sparkawait.connectors.http_client import MAX_CONNECTIONS, Client, check_hosts, the_client
 
 __all__ = ["HTTP_HINTS", "HTTP_OPTIONS", "HttpOptions", "require"]
 

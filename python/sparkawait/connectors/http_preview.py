@@ -24,10 +24,9 @@ import pyarrow as pa
 from sparkawait import _core
 from sparkawait._plan.checks import refuse, shown
 from sparkawait.capture import Capture
+from sparkawait.connectors.http_body import Each, Lines
 from sparkawait.connectors.http_client import Client
-from sparkawait.connectors.http_function import HttpFunction
-from sparkawait.connectors.http_items import Each, Lines
-from sparkawait.connectors.http_request import Checked
+from sparkawait.connectors.http_request import Checked, HttpFunction
 from sparkawait.exceptions import ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
 

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import functools
+import json as json_module
+import logging
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import resource
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 import pyarrow as pa
@@ -13,18 +17,27 @@ import pyarrow as pa
 from sparkawait import _core
 from sparkawait._plan.checks import is_unicode, refuse, shown
 from sparkawait._plan.option import checked
+from sparkawait.batch import Batch
 from sparkawait.connectors.http_auth import Auth
-from sparkawait.connectors.http_client import Client
-from sparkawait.connectors.http_form import Part, refuse_own_type
-from sparkawait.connectors.http_hosts import require_hosts
-from sparkawait.connectors.http_items import Each, Items, Lines, check_items, id_columns
+from sparkawait.connectors.http_body import (
+    Each,
+    Items,
+    Lines,
+    Part,
+    Template,
+    check_items,
+    check_template,
+    id_columns,
+    part_description,
+    refuse_own_type,
+    reveal_template,
+)
+from sparkawait.connectors.http_client import Client, require_hosts
 from sparkawait.connectors.http_options import HTTP_HINTS, HTTP_OPTIONS, require
-from sparkawait.connectors.http_template import Template, check_template
 from sparkawait.exceptions import ErrorKind
-from sparkawait.secrets import Secret
+from sparkawait.native_function import NativeFunction, check_native
+from sparkawait.secrets import LookUp, Secret, Sources, left_out, looked_up, sources_of
 from sparkawait.types import SchemaLike, duplicate, to_schema
-
-__all__ = ["Checked", "check_options"]
 
 _OF_AUTH = ("Authorization", "of `auth`")
 """What ``auth=`` sends."""
@@ -181,3 +194,201 @@ def _texts(value: Any, depth: int = 0) -> Iterator[str]:
     else:
         is_json = value is None or isinstance(value, bool | int | Secret)
         require(is_json, f"`json` holds a `{type(value).__name__}`, which is not a JSON value")
+
+
+# -- what `sparkawait.http` makes: a request for each row, and its description in the executor
+
+_logger = logging.getLogger("sparkawait")
+
+_MOST_REQUESTS = 1024
+"""Requests that a process has at a time, unless it is told otherwise."""
+_REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"})
+"""Methods whose requests may be repeated."""
+
+
+@dataclass(frozen=True)
+class HttpFunction(NativeFunction):
+    """An HTTP request for each row, or for many of them. Made by `get`, `post` and `request`.
+
+    Attributes:
+        method: The method of the requests.
+        url: The template of the address.
+        options: What else was given, checked.
+        result_schema: The columns that the function returns.
+        input_columns: The columns of the input that it reads.
+        required: The columns of the schema that are declared as not null: a response without one
+            fails its row, while a miss has nulls.
+    """
+
+    method: str
+    # Addresses, headers and bodies may have a token written into them.
+    url: Template = field(repr=False)
+    options: Checked = field(repr=False)
+    result_schema: pa.Schema = field(repr=False)
+    input_columns: tuple[str, ...]
+    required: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def name(self) -> str:
+        """The name used in messages and metrics."""
+        return f"http.{self.method.lower()}"
+
+    @property
+    def channel_columns(self) -> tuple[str, ...]:
+        """The columns in the host of the address."""
+        return () if isinstance(self.url, Secret) else tuple(_core.host_columns(self.url)[0])
+
+    @property
+    def concurrency(self) -> int | None:
+        """Most requests at a time, if ``max_requests=`` says so."""
+        return self.options.max_requests
+
+    concurrency_option = "max_requests"
+    writes_texts = True
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether its method may be repeated, or the service knows a request again."""
+        named = {name.lower() for name, _ in self.options.headers}
+        has_key = self.options.idempotency_key is not None or "idempotency-key" in named
+        return has_key or self.method in _REPEATABLE
+
+    idempotent_by = (
+        "where the service knows a request again, or twice does no harm, give `idempotency_key`"
+    )
+
+    @property
+    def batching(self) -> Batch | None:
+        """How rows are put together into requests."""
+        return None if self.options.items is None else self.options.items.batch
+
+    def bounded(self, calls: int, rows: int) -> HttpFunction:
+        """Returns the function for a task that makes so many requests of so many rows.
+
+        To be called where they are made: without ``max_requests=`` the process has its bounds.
+        """
+        most, items = self.options.max_requests, self.options.items
+        most = _requests_of_process(calls) if most is None else min(calls, most)
+        items = None if items is None else items.bounded(rows)
+        return replace(self, options=replace(self.options, max_requests=most, items=items))
+
+    def dropping_misses(self) -> HttpFunction:
+        """Returns the function with ``how="inner"``."""
+        return replace(self, options=replace(self.options, how="inner"))
+
+    def check(self, input_schema: pa.Schema | None = None) -> None:
+        """Checks the request and its columns, as far as the driver can know."""
+        check_native(self, self._read(left_out), input_schema)
+
+    @property
+    def may_have_several_results(self) -> bool:
+        """Whether an array of the document is the result rows of one row."""
+        return self.options.rows is not None and self.options.items is None
+
+    def _native(self, *, retry_misses: bool) -> _core.Native:
+        return self._read(looked_up, retry_misses=retry_misses)
+
+    def _read(self, look_up: LookUp, *, retry_misses: bool = False) -> _core.Native:
+        description = self._description(look_up, retry_misses=retry_misses)
+        return _core.Native.http(json_module.dumps(description), self._sources()[0])
+
+    def _sources(self) -> tuple[Sources, dict[str, str]]:
+        """Returns what reads secrets again that may change, and what tells them from others."""
+        auth, headers = self.options.auth, enumerate(self.options.headers)
+        changing = {
+            f"header {index}": value
+            for index, (_, value) in headers
+            if isinstance(value, Secret) and value.may_change
+        }
+        readers, told = ({}, {}) if auth is None else auth.sources()
+        own_readers, own_told = sources_of(changing)
+        return readers | own_readers, told | own_told
+
+    def _description(self, look_up: LookUp = looked_up, *, retry_misses: bool) -> dict[str, Any]:
+        options = self.options
+
+        def pairs(templates: Iterable[tuple[str, Template]]) -> list[tuple[str, str]]:
+            return [(name, reveal_template(value, look_up)) for name, value in templates]
+
+        return {
+            "method": self.method,
+            "url": reveal_template(self.url, look_up, "http://host"),
+            "query": pairs(options.query),
+            "headers": pairs(options.headers),
+            "body": _body(options, look_up),
+            "auth": options.auth and options.auth.description(look_up),
+            "sources": self._sources()[1],
+            "batch": _batch(options, look_up),
+            "allow_hosts": options.allow_hosts,
+            "idempotency_key": _idempotency_key(options.idempotency_key),
+            "returns": {"text": "body", "bytes": "body"}.get(options.returns, options.returns),
+            "rows": options.rows,
+            "paths": options.paths,
+            "required": self.required,
+            "status": options.status is not None,
+            "response_headers": [name for _, name in options.response_headers],
+            "success": options.success,
+            "missing": options.missing,
+            "retry_status": options.retry_status,
+            "misses": {"how": options.how, "retry": retry_misses},
+            "connections": options.max_requests or 1,
+            "max_response_bytes": options.client.max_reply_bytes,
+            "redirects": options.client.redirects,
+            "client": options.client.description(look_up),
+        }
+
+
+def _requests_of_process(calls: int) -> int:
+    """Returns how many of `calls` requests this process has at a time: each may be a connection."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_REQUESTS
+    if files != resource.RLIM_INFINITY:
+        # The other half is for all else that has files open.
+        most = max(min(most, files // 2), 1)
+    if calls > most:
+        _warn_of_few_requests(calls, most, files)
+        return most
+    return calls
+
+
+@functools.cache
+def _warn_of_few_requests(calls: int, most: int, files: int) -> None:
+    """Says so once a process."""
+    _logger.warning(
+        "`max_concurrency` is %d, and this process makes at most %d HTTP requests at a time: 1024,"
+        " or half of the files that it may have open (`ulimit -n` is %d). Raise that limit, or set"
+        " `max_requests=%d` if you want so many connections",
+        calls,
+        most,
+        files,
+        calls,
+    )
+
+
+def _batch(options: Checked, look_up: LookUp) -> dict[str, Any] | None:
+    items = options.items
+    if items is None:
+        return None
+    values = [reveal_template(value, look_up) for value in items.values]
+    return items.description(values, reveal_template(items.around, look_up))
+
+
+def _body(options: Checked, look_up: LookUp) -> dict[str, Any] | None:
+    if options.items is not None:
+        return None
+    if options.has_json:
+        return {"json": reveal_template(options.json, look_up)}
+    if options.body is not None:
+        return {"raw": reveal_template(options.body, look_up)}
+    if options.form is not None:
+        return {"form": [(name, reveal_template(it, look_up)) for name, it in options.form]}
+    if options.multipart is not None:
+        parts = (part_description(name, part, look_up) for name, part in options.multipart)
+        return {"multipart": list(parts)}
+    return None
+
+
+def _idempotency_key(key: str | Literal[True] | None) -> dict[str, Any] | None:
+    if key is None:
+        return None
+    return {"header": "Idempotency-Key", "value": None if key is True else key}

@@ -17,7 +17,8 @@ import pytest
 import requests
 
 import sparkawait as sa
-from tests.support.batches import rows, serve
+from tests.support.batches import doubled, inputs, lookup, ok, rows, serve
+from tests.support.nginx import Nginx
 from tests.support.scripted_server import Answer, Request
 
 CLIENT = sa.http.Client(proxy=False)
@@ -91,6 +92,46 @@ def test_a_token_of_a_file_that_changes_in_the_middle_of_a_task_loses_no_row(
     # Those that were on their way, and no others.
     assert 0 < len(refused) <= 40
     assert len(server.requests) == 1500 + len(refused)
+
+
+def test_a_request_for_many_rows_is_sent_once_more_with_the_new_token(tmp_path: Path) -> None:
+    file, valid = tmp_path / "token", ["Bearer one"]
+    file.write_text("one")
+
+    def reply(request: Request, _: int) -> Answer:
+        is_known = authorization(request) == valid[0]
+        return ok(doubled(inputs(request))) if is_known else REFUSED
+
+    def at_half() -> None:
+        file.write_text("two")
+        valid[0] = "Bearer two"
+
+    with serve(reply) as server:
+        function = lookup(server, auth=sa.http.bearer(sa.secret(file=str(file))))
+        assert values(function, halves(at_half), retry=0) == [2 * it for it in range(1500)]
+
+
+@pytest.mark.parametrize(("version", "listen"), [("1.1", ""), ("2", "http2")])
+def test_each_version_of_http_shows_the_new_token(
+    tmp_path: Path, version: Any, listen: str
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("old")
+    lines = """location /0 { return 200 '{"v": 7}'; }
+        location / { if ($http_authorization != "Bearer new") { return 401; }
+                     return 200 '{"v": 7}'; }"""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"x": [0]})
+        file.write_text("new")
+        yield pa.record_batch({"x": range(1, 113)})
+
+    with Nginx(tmp_path, lines, listen=listen) as nginx:
+        client = sa.http.Client(proxy=False, version=version)
+        token = sa.http.bearer(sa.secret(file=str(file)))
+        url = f"{nginx.url}/{{x}}"
+        function = sa.http.post(url, "v bigint", body="{x}", client=client, auth=token)
+        assert values(function, batches(), retry=0) == [7] * 113
 
 
 def test_a_provider_is_asked_once_for_all_tasks_whose_token_was_refused() -> None:

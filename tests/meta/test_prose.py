@@ -14,7 +14,7 @@ from tests.meta.repository import ROOT, tracked_files
 
 LEFT = {
     "python/**/*.py": 15,
-    "rust/**/*.rs": 460,
+    "rust/**/*.rs": 470,
 }
 """How many findings there may be, by the files that have them."""
 

@@ -4,6 +4,9 @@
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
 
 use super::*;
 
@@ -37,9 +40,9 @@ fn text() -> Vec<u8> {
 }
 
 /// Each coding, a body in it, and what that comes to.
-fn bodies() -> [(&'static str, Vec<u8>, Vec<u8>); 3] {
+fn bodies() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
     let behind = [text(), b"!".to_vec()].concat();
-    [
+    vec![
         ("gzip", [gzip(&text()), gzip(b"!")].concat(), behind.clone()),
         ("br", BROTLI.to_vec(), text()),
         ("zstd", ZSTD.concat(), behind),
@@ -132,4 +135,36 @@ fn a_body_in_another_coding_is_left_as_it_is() {
     let mut headers = HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_static("aes"))]);
     assert!(Unpacker::of(&mut headers, 1).is_none());
     assert_eq!(headers.len(), 1);
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_server_sends_is_unpacked_within_the_bound_or_refused(
+        which in 0..3_usize,
+        (noise, is_noise) in (vec(any::<u8>(), 0..97), any::<bool>()),
+        changes in vec((any::<Index>(), any::<u8>()), 0..5),
+        (size, most) in (1..41_usize, 0..5000_usize),
+    ) {
+        let (coding, mut packed, _) = bodies().swap_remove(which);
+        for (index, byte) in changes {
+            let index = index.index(packed.len());
+            packed[index] = byte;
+        }
+        let packed = if is_noise { noise } else { packed };
+        let mut unpacker = unpacker(coding, most);
+        let mut pieces = packed.chunks(size).map(|piece| unpacker.unpack(piece));
+        let mut found = 0;
+        let ended = loop {
+            match pieces.next() {
+                Some(Ok(bytes)) => found += bytes.len(),
+                Some(Err(_)) => break false,
+                None => break true,
+            }
+        };
+        drop(pieces);
+        if ended && let Ok(bytes) = unpacker.finish() {
+            found += bytes.len();
+        }
+        prop_assert!(found <= most);
+    }
 }

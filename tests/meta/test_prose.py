@@ -92,3 +92,21 @@ def test_what_is_not_plain_yet_becomes_less(patterns: str):
 def test_a_page_that_says_how_speaks_to_you(path: Path):
     text = prose.page(path.read_text(encoding="utf-8"))
     assert re.search(r"\byou(?:r|rs)?\b", text, re.IGNORECASE), "who does it?"
+
+
+GENERATED = {"docs/reference/types.md", "docs/reference/benchmarks.md"}
+MOST_WORDS, MOST_LINES = 1_800, 120
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in tracked_files("docs/*.md") if path.stem != "design"],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
+def test_a_page_is_read_in_ten_minutes(path: Path):
+    if path.relative_to(ROOT).as_posix() not in GENERATED:
+        assert len(path.read_text(encoding="utf-8").split()) <= MOST_WORDS
+
+
+def test_the_readme_is_a_page_to_begin_with():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= MOST_LINES

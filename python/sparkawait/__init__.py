@@ -37,7 +37,7 @@ from sparkawait._emission import CarryOver, OutputBatches, WatermarkStrategy
 from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
 from sparkawait.batch import Batch
 from sparkawait.cache import Cache
-from sparkawait.capture import Capture
+from sparkawait.capture import Capture, FailAfter
 from sparkawait.channels import Channels
 from sparkawait.connectors import http, postgres, redis
 from sparkawait.exceptions import (
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         key_ordered_wait,
         ordered_wait,
         ship,
+        split,
         unordered_wait,
     )
 
@@ -87,6 +88,7 @@ __all__ = [
     "ConfigurationError",
     "ElementTimeoutError",
     "ErrorKind",
+    "FailAfter",
     "FunctionContext",
     "FunctionWithOptions",
     "Hedge",
@@ -118,6 +120,7 @@ __all__ = [
     "ship",
     "show_versions",
     "spark",
+    "split",
     "testing",
     "typing",
     "unordered_wait",
@@ -132,6 +135,7 @@ _SPARK = frozenset(
         "key_ordered_wait",
         "ordered_wait",
         "ship",
+        "split",
         "unordered_wait",
     }
 )

@@ -23,6 +23,7 @@ __all__ = [
     "RemoteTask",
     "ResultColumns",
     "Row",
+    "RowGroup",
     "Task",
     "_panicking",
     "announced_delay",
@@ -62,6 +63,16 @@ class Row(Mapping[str, Any]):
     def asDict(self, recursive: bool = False) -> dict[str, Any]: ...  # noqa: N802 - Spark's name
 
 @final
+class RowGroup:
+    """Attempts of rows that one call is made for."""
+
+    def __len__(self) -> int: ...
+    def extend(self, other: RowGroup) -> None: ...
+    def split(self, rows: int) -> RowGroup: ...
+    def drop(self, numbers: set[int]) -> int: ...
+    def record_batch(self) -> pa.RecordBatch: ...
+
+@final
 class ResultColumns:
     """Columns of plain types, read from dicts."""
 
@@ -74,9 +85,12 @@ class Port:
 
     def fileno(self) -> int: ...
     def take(self) -> tuple[list[Row], list[int], list[Row]] | None: ...
+    def take_groups(
+        self,
+    ) -> tuple[list[tuple[int | None, RowGroup]], list[int], list[Row]] | None: ...
     def complete(
         self,
-        rows: list[Row],
+        rows: list[Row] | RowGroup,
         results: pa.RecordBatch,
         counts: list[int] | None,
         retry: list[bool] | None,
@@ -84,13 +98,13 @@ class Port:
     def try_complete(
         self, columns: ResultColumns, rows: list[Row], results: list[object]
     ) -> bool: ...
-    def started(self, rows: list[Row]) -> None: ...
-    def request(self, row: Row) -> None: ...
+    def started(self, rows: list[Row] | RowGroup) -> None: ...
+    def request(self, rows: Row | RowGroup) -> None: ...
     def settle(self, rows: list[Row], limits: list[int], costs: list[int]) -> None: ...
     def tell(self, rows: list[Row], headers: list[dict[str, str]]) -> None: ...
     def fail(
         self,
-        row: Row,
+        rows: Row | RowGroup,
         error: BaseException,
         kind: str,
         retry: bool,

@@ -7,7 +7,6 @@ Made and checked on the driver; immutable.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 from sparkawait._plan.checks import MAX_BYTES, ObjectOf, integer, shown
 from sparkawait._quantities import Duration, Size, parse_duration, parse_size
@@ -35,12 +34,18 @@ class Batch:
             than twice n calls, whatever they raise. False fails all rows of the call. Not split is
             a call whose exception asks to come again later, as `sparkawait.RetryAfter` does, and
             one that does not return a list with one result per row.
+        arrow: Calls the function with a `pyarrow.RecordBatch` of the rows, instead of a list.
+            It returns one of as many rows, in their order, with the declared columns by name; what
+            has ``__arrow_c_stream__``, such as a data frame of polars, will do. For clients and
+            libraries that work on columns; no row becomes an object of Python. A row whose text is
+            not UTF-8 fails, in any column. Not with `max_bytes`.
     """
 
     max_rows: int = 100
     max_bytes: Size | None = None
     linger: Duration = "10ms"
     split_on_error: bool = False
+    arrow: bool = False
 
     def __post_init__(self) -> None:
         """Checks the values.
@@ -54,8 +59,12 @@ class Batch:
             size = parse_size(self.max_bytes, "max_bytes", most=MAX_BYTES, kind=kind)
             object.__setattr__(self, "max_bytes", size)
         object.__setattr__(self, "linger", parse_duration(self.linger, "linger"))
-        if not isinstance(cast("object", self.split_on_error), bool):
-            msg = f"`split_on_error` must be a bool, got {shown(self.split_on_error)}"
+        for name in ("split_on_error", "arrow"):
+            if not isinstance(getattr(self, name), bool):
+                msg = f"`{name}` must be a bool, got {shown(getattr(self, name))}"
+                raise ConfigurationError(msg, kind)
+        if self.arrow and self.max_bytes is not None:
+            msg = "`max_bytes` counts the cells of rows; leave it out with `arrow=True`"
             raise ConfigurationError(msg, kind)
 
     @property

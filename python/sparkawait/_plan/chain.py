@@ -21,7 +21,7 @@ from sparkawait._plan.checks import MAX_COUNT, refuse
 from sparkawait._plan.function_checks import may_return_several
 from sparkawait._plan.plan import FunctionGroup, Mode, Plan, joined, numbered, without
 from sparkawait._quantities import Bytes
-from sparkawait.capture import Capture
+from sparkawait.capture import Capture, kept_of
 from sparkawait.exceptions import ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.wait_options import OPTIONS, WaitOptions
@@ -263,7 +263,7 @@ def _check_errors(branches: Sequence[Plan]) -> None:
     """Checks that failures of two functions are not captured in one column."""
     taken: dict[str, str] = {}
     for branch in branches:
-        kept = branch.options.on_error
+        kept = kept_of(branch.options.on_error)
         if not isinstance(kept, Capture):
             continue
         column = kept.column

@@ -176,6 +176,13 @@ def _check_together(options: WaitOptions, function: AsyncFunction | NativeFuncti
     is_native = isinstance(function, NativeFunction)
     if options.retry is not None and not options.retry.only_refused:
         _check_retry(options.retry, timeout, is_native=is_native)
+    batch = batch_of(function)
+    if batch is not None and batch.arrow and options.retry is not None and options.retry.if_result:
+        _refuse(
+            "`if_result` looks at rows, which a function of record batches does not return; raise"
+            " an exception in it for `if_exception`",
+            ErrorKind.RETRY_INVALID,
+        )
     if options.hedge is not None and not function.idempotent:
         _refuse_hedge(function)
     if options.cache is not None and not options.cache.key:

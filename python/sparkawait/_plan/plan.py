@@ -29,7 +29,7 @@ from sparkawait._plan.checks import (
 from sparkawait._plan.function_checks import why_not_repeated
 from sparkawait._worker.results import ResultBuilder
 from sparkawait.batch import Batch
-from sparkawait.capture import ERROR_TYPE, Capture, of_failures
+from sparkawait.capture import ERROR_TYPE, Capture, kept_of, of_failures
 from sparkawait.channels import Credits
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction
@@ -186,7 +186,7 @@ class Plan:
     @cached_property
     def result_schema(self) -> pa.Schema:
         """The declared columns, nullable where a failed row leaves them empty."""
-        if self.options.on_error in ("fail", "drop"):
+        if kept_of(self.options.on_error) in ("fail", "drop"):
             return self.declared_schema
         fields = [field.with_nullable(True) for field in self.declared_schema]  # noqa: FBT003
         return pa.schema(fields, metadata=cast("Any", self.declared_schema.metadata))
@@ -204,7 +204,7 @@ class Plan:
     @property
     def error_field(self) -> pa.Field | None:
         """The last column of the output with ``on_error="capture"``; null for other rows."""
-        kept = self.options.on_error
+        kept = kept_of(self.options.on_error)
         return pa.field(kept.column, ERROR_TYPE) if isinstance(kept, Capture) else None
 
     @property
@@ -341,7 +341,7 @@ class Plan:
             "has_timeout_handler": self.has_timeout_handler,
             **output._asdict(),
             "function_name": self.function_name,
-            "reads": list(self._read_columns),
+            "reads": list(self._read_in(input_schema)),
             # From the system, because forked workers share the state of `random`.
             "seed": int.from_bytes(os.urandom(8), "little"),
             "is_branch": is_branch,
@@ -413,6 +413,12 @@ class Plan:
             return ()
         if self.options.cache.columns:
             return tuple(map(str, self.options.cache.columns))
+        return self._read_columns
+
+    def _read_in(self, input_schema: pa.Schema) -> Sequence[str]:
+        """The columns whose texts have to be UTF-8; rows of Python look at each when it is read."""
+        if self.batch is not None and self.batch.arrow:
+            return self.rows(input_schema).names
         return self._read_columns
 
     @property

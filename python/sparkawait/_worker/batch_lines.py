@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sparkawait._core import Row
@@ -53,7 +53,7 @@ class Line:
         full = max_bytes is not None and self._bytes >= max_bytes
         return len(self.waiting) >= max_rows or full
 
-    def take(self, max_rows: int, max_bytes: int | None) -> list[Row]:
+    def take(self, max_rows: int, max_bytes: int | None) -> Any:
         """Removes the rows of the next call."""
         rows: list[Row] = []
         total = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from sparkawait._worker.batch_lines import CallSize, Line, Timers
 from sparkawait._worker.retry_after import announced_delay
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sparkawait.batch import Batch
     from sparkawait.function_context import FunctionContext
 
-__all__ = ["BatchRunner"]
+__all__ = ["BatchRunner", "may_be_of_rows"]
 
 
 class BatchRunner(Runner):
@@ -64,10 +64,10 @@ class BatchRunner(Runner):
         self._ready: deque[Line] = deque()
         """Lines to look at when a call is free, each once."""
         self._timers = Timers()
-        self._calls: set[BatchCall] = set()
+        self._calls: set[Call] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def call_done(self, call: BatchCall) -> None:
+    def call_done(self, call: Call) -> None:
         """Makes room for the next call; called in the context of `open`."""
         self._calls.discard(call)
         line = call.line
@@ -86,17 +86,23 @@ class BatchRunner(Runner):
         for row in calls:
             line = self._line(row.__sparkawait_channel__ if self._has_channels else None)
             line.append(row, due, counts_bytes=counts_bytes)
-            if len(line.waiting) == 1:
-                self._timers.add(line)
-            if not line.is_ready and line.is_full(self._size.rows, self._max_bytes):
-                self._make_ready(line)
+            self._added_to(line)
         self._send_due()
+
+    def _added_to(self, line: Line) -> None:
+        if len(line.waiting) == 1:
+            self._timers.add(line)
+        if not line.is_ready and line.is_full(self._size.rows, self._max_bytes):
+            self._make_ready(line)
 
     def _line(self, key: int | None) -> Line:
         line = self._lines.get(key)
         if line is None:
-            line = self._lines[key] = Line(key)
+            line = self._lines[key] = self._new_line(key)
         return line
+
+    def _new_line(self, key: int | None) -> Line:
+        return Line(key)
 
     def _make_ready(self, line: Line) -> None:
         if not line.is_ready:
@@ -118,11 +124,13 @@ class BatchRunner(Runner):
         self._set_timer()
 
     def _send(self, line: Line) -> None:
-        rows = line.take(self._size.rows, self._max_bytes)
         line.calls += 1
-        self._calls.add(BatchCall(self, line, rows, self._loop))
+        self._calls.add(self._new_call(line))
         if line.waiting:
             self._timers.add(line)
+
+    def _new_call(self, line: Line) -> Call:
+        return BatchCall(self, line, line.take(self._size.rows, self._max_bytes), self._loop)
 
     def _is_due(self, line: Line, now: float) -> bool:
         if not line.waiting:
@@ -163,6 +171,22 @@ class BatchRunner(Runner):
         for call in self._calls:
             call.cancel()
         return [call.task for call in self._calls]
+
+
+class Call(Protocol):
+    """A call for rows of one line, and the task that it runs in."""
+
+    line: Line
+    size: int
+    task: asyncio.Task[None]
+
+    def cancel_rows(self, ids: set[int]) -> None:
+        """Forgets these rows."""
+        ...
+
+    def cancel(self) -> None:
+        """Cancels the call."""
+        ...
 
 
 class BatchCall:
@@ -237,7 +261,7 @@ class BatchCall:
                 uncancel()
         elif unreadable := _unreadable(part, error):
             self._set_apart(part, unreadable, error, has_waited=has_waited)
-        elif self._runner.splits and len(part) > 1 and _may_be_of_rows(error):
+        elif self._runner.splits and len(part) > 1 and may_be_of_rows(error):
             half = len(part) // 2
             self._parts += [part[:half], part[half:]]
         else:
@@ -299,7 +323,7 @@ def _unreadable(rows: list[Row], error: BaseException) -> dict[Row, AsyncIOError
     return found
 
 
-def _may_be_of_rows(error: BaseException) -> bool:
+def may_be_of_rows(error: BaseException) -> bool:
     """Tells whether a call may do better without some of its rows."""
     asks_to_wait = isinstance(error, RetryAfter) or announced_delay(error) is not None
     return isinstance(error, Exception) and not asks_to_wait

@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from sparkawait._quantities import optional_duration
+from sparkawait._worker.arrow_batching import ArrowRunner
 from sparkawait._worker.batching import BatchRunner
 from sparkawait._worker.blocking_calls import RETURN_SECONDS, BlockingCalls
 from sparkawait._worker.coroutines import CoroutineRunner
@@ -48,7 +49,9 @@ BUSY_SECONDS = 0.1
 
 def runner_class(plan: Plan) -> type[Runner]:
     """Returns the runner that makes the calls of `plan`."""
-    return CoroutineRunner if plan.batch is None else BatchRunner
+    if plan.batch is None:
+        return CoroutineRunner
+    return ArrowRunner if plan.batch.arrow else BatchRunner
 
 
 class Functions:

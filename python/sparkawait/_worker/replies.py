@@ -17,7 +17,9 @@ from sparkawait.exceptions import AsyncIOError, ErrorKind, ResultError
 from sparkawait.retry import RetryAfter
 
 if TYPE_CHECKING:
-    from sparkawait._core import Port, Row
+    import pyarrow as pa
+
+    from sparkawait._core import Port, Row, RowGroup
     from sparkawait._plan.plan import Plan
 
 
@@ -67,13 +69,19 @@ class Replies:
         self.rows.append(row)
         self.results.append(result)
 
+    def finish_group(self, rows: RowGroup, results: pa.RecordBatch) -> None:
+        """Takes what the function returned for a group of rows, a result for each."""
+        if self.remarks:
+            self.remarks.send(self._port)
+        self._port.complete(rows, results, None, None)
+
     def finish_last(self, row: Row, result: object) -> None:
         """Takes the results of a row that timed out; they are final."""
         self._complete([row], [result], final=True)
 
     def fail(
         self,
-        row: Row,
+        row: Row | RowGroup,
         error: BaseException,
         kind: ErrorKind = ErrorKind.USER_FUNCTION_FAILED,
         *,
@@ -82,7 +90,7 @@ class Replies:
         """Takes the exception that ended an attempt at `row`.
 
         Args:
-            row: The row.
+            row: The row, or a group of rows.
             error: The exception; a predicate that raises replaces it.
             kind: Stable name of the case.
             final: Whether the row is not to be tried again, whatever the strategy says.

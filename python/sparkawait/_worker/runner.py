@@ -121,7 +121,7 @@ class Runner(ABC):
         self._reading = False
         self._closed = False
         self._opening: asyncio.Task[Any] | None = None
-        self._next: list[Row] = []
+        self._next: list[Any] = []
         """Rows to be called for in the next turn of the loop, when those that were cancelled in
         this one have learnt it: some of them may have waited for their end."""
 
@@ -205,7 +205,7 @@ class Runner(ABC):
         """Cancels all calls and returns the tasks that have to end."""
 
     def _on_readable(self) -> None:
-        taken = self._port.take()
+        taken = self._take()
         if taken is None:
             self._stop_reading()
             self._stop()
@@ -213,7 +213,7 @@ class Runner(ABC):
         calls, cancelled, timed_out = taken
         if cancelled:
             ids = set(cancelled)
-            self._next = [row for row in self._next if row.__sparkawait_attempt__ not in ids]
+            self._next = self._without(self._next, ids)
             self._cancel(ids)
         if calls and (cancelled or self._next):
             self._next += calls
@@ -222,6 +222,14 @@ class Runner(ABC):
             self._start(calls)
         for row in timed_out:
             self._answer_timeout(row)
+
+    def _take(self) -> tuple[list[Any], list[int], list[Row]] | None:
+        """Takes what waits at the port: calls, cancelled attempts, and rows that timed out."""
+        return self._port.take()
+
+    def _without(self, calls: list[Any], ids: set[int]) -> list[Any]:
+        """Returns those of `calls` whose attempts are still wanted."""
+        return [row for row in calls if row.__sparkawait_attempt__ not in ids]
 
     def _start_next(self) -> None:
         calls, self._next = self._next, []

@@ -97,7 +97,8 @@ def ordered_wait(
         on_error: What happens to a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
             `error` with kind, message, attempts and status. `sa.Capture(..)` gives the column
-            another name, which a second call needs.
+            another name, which a second call needs. `sa.FailAfter(rows=, ratio=, on_error=)` does
+            this until too many rows of a task have failed, and fails the task then.
         on_timeout: Results for a row that timed out or exceeded `max_wait`, or a plain function of
             the row that returns them. Python functions only.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
@@ -213,7 +214,8 @@ def unordered_wait(
         on_error: What happens to a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
             `error` with kind, message, attempts and status. `sa.Capture(..)` gives the column
-            another name, which a second call needs.
+            another name, which a second call needs. `sa.FailAfter(rows=, ratio=, on_error=)` does
+            this until too many rows of a task have failed, and fails the task then.
         on_timeout: Results for a row that timed out or exceeded `max_wait`, or a plain function of
             the row that returns them. Python functions only.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
@@ -319,7 +321,8 @@ def key_ordered_wait(
         on_error: What happens to a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
             `error` with kind, message, attempts and status. `sa.Capture(..)` gives the column
-            another name, which a second call needs.
+            another name, which a second call needs. `sa.FailAfter(rows=, ratio=, on_error=)` does
+            this until too many rows of a task have failed, and fails the task then.
         on_timeout: Results for a row that timed out or exceeded `max_wait`, or a plain function of
             the row that returns them. Python functions only.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the

@@ -25,6 +25,8 @@ from sparkawait._worker.event_loop import check_may_wait
 from sparkawait._worker.feeder import Feeder, with_texts
 from sparkawait._worker.life_cycle import Functions
 from sparkawait._worker.metrics import Metrics, metrics_of_call, metrics_of_chain
+from sparkawait.capture import FailAfter
+from sparkawait.exceptions import AsyncFunctionError, add_note
 from sparkawait.function_context import FunctionContext
 
 __all__ = ["run"]
@@ -96,6 +98,9 @@ def run(
                     # Whoever takes the next batch may be another.
                     check_may_wait()
                 finished = True
+            except AsyncFunctionError as error:
+                _note_too_many(chain, task.metrics(), error)
+                raise
             finally:
                 if finished or task.is_open:
                     brought = task.result_bytes or [None] * len(chain.operators)
@@ -112,6 +117,20 @@ def run(
                     if finished:
                         raise error
                     _logger.warning("after the task had ended: %s", error, exc_info=error.__cause__)
+
+
+def _note_too_many(chain: Chain, metrics: Sequence[Metrics], error: AsyncFunctionError) -> None:
+    """Says that a task failed because of many rows, and not of the one that the error is about."""
+    for plan, counts in zip(chain.operators, metrics, strict=False):
+        on_error = plan.options.on_error
+        failed = counts.get("failed", 0)
+        if isinstance(on_error, FailAfter) and failed >= on_error.rows:
+            ended = failed + counts["emitted"] + counts["dropped"]
+            add_note(
+                error,
+                f"{failed} rows of `{plan.function_name}` have failed, of {ended} in this task that"
+                f" have ended, which is too many for {on_error}",
+            )
 
 
 class _MetricsReport:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from sparkawait.spark.metrics import Metrics
 from sparkawait.spark.shipping import ship
+from sparkawait.spark.split import split
 from sparkawait.spark.udf import AsyncUserDefinedFunction
 
 if TYPE_CHECKING:  # the same functions as editors show them, with each option
@@ -40,5 +41,6 @@ __all__ = [
     "key_ordered_wait",
     "ordered_wait",
     "ship",
+    "split",
     "unordered_wait",
 ]

@@ -24,6 +24,7 @@ from sparkawait._plan.chain import Chain
 from sparkawait._plan.function_checks import identity_of
 from sparkawait._plan.plan import Plan
 from sparkawait._worker.results import Built, ResultBuilder
+from sparkawait.capture import FailAfter
 from sparkawait.exceptions import ConfigurationError, ErrorKind, InternalError, ResultError
 from sparkawait.native_function import NativeFunction
 from sparkawait.spark.metrics import TaskMetrics
@@ -122,7 +123,10 @@ def dropping_misses(plan: Plan) -> Plan:
     function = function.dropping_misses()
     identity = plan.identity and identity_of(function, travels=True)
     given: dict[str, Any] = plan.options.given
-    if plan.options.on_error == "null":
+    kept = plan.options.on_error
+    if isinstance(kept, FailAfter):
+        given = {**given, "on_error": replace(kept, on_error="drop")}
+    elif kept == "null":
         given = {**given, "on_error": "drop"}
     return replace(plan, function=function, options=WaitOptions(**given), identity=identity)
 

@@ -20,9 +20,11 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 from sparkawait._emission import OUTPUT_BATCHES, OutputBatches
 from sparkawait._plan import options as plans
 from sparkawait._plan.callables import check_function, describe
+from sparkawait._plan.capacity import batch_of
 from sparkawait._plan.checks import refuse
 from sparkawait._plan.option import documented
 from sparkawait._plan.plan import Plan
+from sparkawait.capture import kept_of
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike
@@ -174,6 +176,7 @@ def _column_function(
         if callable(options.get("on_timeout")):
             called = with_fallback(called, options.pop("on_timeout"))
     is_native = isinstance(function, NativeFunction)
+    _check_rows(called)
     if is_native and names is None:
         names = tuple(dict.fromkeys(called.input_columns)) or None
     options |= {"output_batches": _output_batches(options), "warm_up": False}
@@ -185,6 +188,15 @@ def _column_function(
     return AsyncUserDefinedFunction(
         plan, names, metrics, hidden=hidden, is_struct=is_struct, wrapped=function
     )
+
+
+def _check_rows(function: AsyncFunction | NativeFunction) -> None:
+    batch = batch_of(function)
+    if isinstance(function, AsyncFunction) and batch is not None and batch.arrow:
+        refuse(
+            f"`{function.name}` takes record batches, which a column function does not have; use a"
+            " wait function, such as sparkawait.ordered_wait"
+        )
 
 
 def _output_batches(options: Mapping[str, Any]) -> OutputBatches:
@@ -325,7 +337,7 @@ class AsyncUserDefinedFunction:
             )
             raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
         is_struct = isinstance(self.returnType, StructType)
-        if not _HAS_ARROW_UDF and is_struct and self._plan.options.on_error == "null":
+        if not _HAS_ARROW_UDF and is_struct and kept_of(self._plan.options.on_error) == "null":
             msg = (
                 f"before Spark 4.1 the struct that `{name}` returns cannot be null in SQL; use"
                 " on_error='capture', return one column, or call it on columns"

@@ -17,6 +17,7 @@ from sparkawait._plan.callables import describe
 from sparkawait._plan.checks import refuse, shown
 from sparkawait._plan.option import refuse_unknown
 from sparkawait._plan.return_types import schema_of
+from sparkawait.capture import FailAfter
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction
 from sparkawait.native_function import NativeFunction
@@ -68,7 +69,8 @@ def check_options(given: Mapping[str, object]) -> None:
             refuse_unknown(name, COLUMN_OPTIONS)
         if not option.of_columns and value != option.default:
             refuse(f"`{name}` is not an option of a column function; use ordered_wait")
-    if given.get("on_error") == "drop":
+    on_error = given.get("on_error")
+    if (on_error.on_error if isinstance(on_error, FailAfter) else on_error) == "drop":
         refuse("`on_error` must not be 'drop' for a column function; use ordered_wait to drop rows")
 
 

@@ -8,11 +8,12 @@ use std::fmt;
 
 use arrow::{
     array::{Array, ArrayRef, RecordBatch, new_null_array},
-    compute::{concat, interleave},
+    compute::{concat, interleave, interleave_record_batch},
     datatypes::DataType,
     error::ArrowError,
 };
 
+use crate::input_rows::InputBatch;
 use crate::run_list::{Run, Window};
 
 /// What a column costs, in nanoseconds, by `concat` of pieces or by `interleave`
@@ -28,6 +29,25 @@ mod cost {
     pub(super) const ROW: usize = 3;
     /// `interleave`: a source.
     pub(super) const SOURCE: usize = 27;
+}
+
+/// Returns rows of input batches as one batch, each by its batch and its place there: without a copy
+/// where they are neighbours.
+///
+/// # Errors
+///
+/// Columns that become too large for their type.
+pub fn rows_of(
+    batches: &[&InputBatch],
+    rows: &[(usize, usize)],
+) -> Result<RecordBatch, ArrowError> {
+    let sources: Vec<_> = batches.iter().map(|it| &it.batch).collect();
+    if let Some(&(source, first)) = rows.first()
+        && rows.iter().enumerate().all(|(index, row)| *row == (source, first + index))
+    {
+        return Ok(sources[source].slice(first, rows.len()));
+    }
+    interleave_record_batch(&sources, rows)
 }
 
 /// Maps handles of batches to positions, and back to nothing after each use.

@@ -46,6 +46,7 @@ pub use amounts::{MOST_AMOUNT, NoAmount, amount_of, amount_of_whole, amounts};
 pub use channel_columns::ChannelColumns;
 pub use error::{Error, Side};
 pub use event_time::{WatermarkAfter, WatermarkGenerator, WatermarkStrategy};
+pub use gather::rows_of;
 pub use input_rows::{BatchRows, InputBatch, InputRows, RowRef};
 pub use invalid_texts::{InvalidTexts, has_bytes_for_texts};
 pub use key_columns::{KeyColumns, Keys};

@@ -24,7 +24,7 @@ pub use action::{
     Actions, AttemptId, Completion, Emitted, Failure, Handled, Invocation, NotCalled, Refusal,
     Remark, Retry, TooLate, Unavailable,
 };
-pub use config::{Config, EndOfInput, FailurePolicy, HedgedAttempts, OutputMode};
+pub use config::{Config, EndOfInput, FailAfter, FailurePolicy, HedgedAttempts, OutputMode};
 pub use metrics::{Levels, Metrics};
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotState};
 pub use snapshot_codec::{SnapshotError, decode_snapshot, encode_snapshot};

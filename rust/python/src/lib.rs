@@ -23,6 +23,7 @@ mod port;
 mod python_function;
 mod result_columns;
 mod row;
+mod row_group;
 mod task;
 
 /// What Python sees.
@@ -56,6 +57,8 @@ mod _core {
     use crate::result_columns::ResultColumns;
     #[pymodule_export]
     use crate::row::Row;
+    #[pymodule_export]
+    use crate::row_group::RowGroup;
     #[pymodule_export]
     use crate::task::Task;
 

@@ -9,7 +9,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use pyo3::prelude::*;
 use sparkawait_arrow::{OnError, output_schema};
 use sparkawait_core::flow::ChannelConfig;
-use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy};
+use sparkawait_core::operator::{Config, EndOfInput, FailAfter, FailurePolicy};
 use sparkawait_core::policy::PolicyConfig;
 use sparkawait_runtime::{BufferTimeout, DriverConfig};
 use sparkawait_task::concurrency::Concurrency;
@@ -53,6 +53,7 @@ pub(crate) struct OperatorArguments {
     key: Option<Vec<String>>,
     on_error: String,
     error_column: String,
+    fail_after: Option<(u64, u32)>,
     reads: Vec<String>,
     output: String,
     has_timeout_handler: bool,
@@ -98,6 +99,7 @@ fn concurrency(native: Option<&Py<Native>>, starts_later: bool) -> PyResult<Conc
 
 impl OperatorArguments {
     /// Converts all of them.
+    #[expect(clippy::too_many_lines, reason = "a line for each setting")]
     pub(crate) fn read(self, py: Python<'_>, partition: u32) -> PyResult<Operator> {
         let on_error = to_on_error(&self.on_error)?;
         let mut operator = self.operator(on_error)?;
@@ -105,8 +107,8 @@ impl OperatorArguments {
         let input = Arc::new(self.input_schema.0);
         let calls = u32::try_from(self.max_concurrency).unwrap_or(u32::MAX);
         let policies = self.policies.as_ref().map(|it| to_policies(it, calls)).transpose()?;
-        let (policy, sources) = policies.unwrap_or((PolicyConfig::NONE, None));
-        operator.permit_sources = sources;
+        let policy;
+        (policy, operator.permit_sources) = policies.unwrap_or((PolicyConfig::NONE, None));
         let mut channel = None;
         if let Some(arguments) = self.channels {
             let native = self.native.as_ref().map(Py::get);
@@ -116,8 +118,8 @@ impl OperatorArguments {
             operator.channels = Some(ChannelConfig::single(policy));
         }
         let columns = Arc::new(Columns::new(py, &input)?);
-        let prices = self.policies.as_ref().map(|it| it.prices(py, &columns)).transpose()?;
-        let prices = prices.unwrap_or_default();
+        let prices = self.policies.as_ref().map(|it| it.prices(py, &columns));
+        let prices = prices.transpose()?.unwrap_or_default();
         let limits = self.policies.map(PolicyArguments::shown).unwrap_or_default();
         let rows = RowConfig {
             input,
@@ -127,6 +129,7 @@ impl OperatorArguments {
             output: to_output(&self.output)?,
             on_error,
             error_column: self.error_column,
+            keeps_causes: on_error == OnError::Fail || self.fail_after.is_some(),
             reads: self.reads,
             key: self.key,
             channel,
@@ -181,6 +184,8 @@ impl OperatorArguments {
         if on_error != OnError::Fail {
             operator.on_failure = FailurePolicy::Emit;
         }
+        operator.fail_after =
+            self.fail_after.map(|(failures, per_million)| FailAfter { failures, per_million });
         Ok(operator)
     }
 

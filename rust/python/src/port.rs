@@ -27,6 +27,7 @@ use crate::guard;
 use crate::limit_headers;
 use crate::result_columns::ResultColumns;
 use crate::row::{BatchView, Columns, Row};
+use crate::row_group::{RowGroup, by_channel, number_of};
 
 /// What waits for the event loop thread.
 #[derive(Debug, Default)]
@@ -133,6 +134,9 @@ impl Mouth {
 /// Calls, the numbers of attempts that are no longer wanted, and rows that timed out.
 type Taken = (Vec<Py<Row>>, Vec<u64>, Vec<Py<Row>>);
 
+/// The same with groups of calls by their channels in the place of single ones.
+type TakenGroups = (Vec<(Option<u64>, RowGroup)>, Vec<u64>, Vec<Py<Row>>);
+
 /// The side of a port that the event loop thread uses.
 #[pyclass(frozen, module = "sparkawait._core")]
 pub(crate) struct Port {
@@ -207,18 +211,15 @@ impl Port {
     }
 }
 
-/// Returns the attempts that `rows` stand for.
-fn attempts(rows: &Bound<'_, PyList>) -> PyResult<Vec<AttemptId>> {
-    rows.iter().map(|row| Ok(row.cast::<Row>()?.get().attempt_id)).collect()
-}
-
-/// Numbers an attempt: unique among the attempts that may be in flight together.
-fn number_of(attempt: AttemptId) -> u64 {
-    // An entry's number has a slot and a generation, or a sequence; attempts of
-    // one entry are few, so 7 bits of the attempt keep neighbours apart, and one
-    // more the two calls of an attempt.
-    let number = u64::from(attempt.attempt & 0x7F) | u64::from(attempt.is_hedge()) << 7;
-    attempt.entry.as_u64().wrapping_shl(8) | number
+/// Returns the attempts that `rows` stand for: a list of rows, a group of them, or one.
+fn attempts(rows: &Bound<'_, PyAny>) -> PyResult<Vec<AttemptId>> {
+    if let Ok(rows) = rows.cast::<PyList>() {
+        return rows.iter().map(|row| Ok(row.cast::<Row>()?.get().attempt_id)).collect();
+    }
+    match rows.cast::<RowGroup>() {
+        Ok(group) => Ok(group.get().attempts()),
+        Err(_) => Ok(vec![rows.cast::<Row>()?.get().attempt_id]),
+    }
 }
 
 #[guarded]
@@ -243,9 +244,21 @@ impl Port {
         })
     }
 
+    /// Does so for a function that takes record batches: calls come in groups.
+    fn take_groups(&self, py: Python<'_>) -> PyResult<Option<TakenGroups>> {
+        let mut taken = self.mouth.take();
+        if taken.is_closed {
+            return Ok(None);
+        }
+        let groups = std::mem::take(&mut taken.calls).into_iter();
+        let groups = groups.filter(|it| !it.calls.is_empty()).flat_map(by_channel).collect();
+        let (_, cancelled, timed_out) = self.hand_out(py, &taken);
+        Ok(Some((groups, cancelled, timed_out)))
+    }
+
     fn complete(
         &self,
-        rows: &Bound<'_, PyList>,
+        rows: &Bound<'_, PyAny>,
         results: FromArrow<RecordBatch>,
         counts: Option<Vec<u32>>,
         retry: Option<Vec<bool>>,
@@ -258,7 +271,7 @@ impl Port {
     fn try_complete(
         &self,
         columns: &Bound<'_, ResultColumns>,
-        rows: &Bound<'_, PyList>,
+        rows: &Bound<'_, PyAny>,
         results: &Bound<'_, PyList>,
     ) -> PyResult<bool> {
         let Some(batches) = columns.get().read(results) else { return Ok(false) };
@@ -271,7 +284,7 @@ impl Port {
     }
 
     /// Notes that a call begins for rows that waited for it in line.
-    fn started(&self, rows: &Bound<'_, PyList>) -> PyResult<()> {
+    fn started(&self, rows: &Bound<'_, PyAny>) -> PyResult<()> {
         if self.replies.wants_starts() {
             self.replies.started(&attempts(rows)?);
         }
@@ -279,17 +292,15 @@ impl Port {
     }
 
     /// Notes that a request is made for many rows, of which this is the first.
-    fn request(&self, row: &Bound<'_, Row>) {
-        self.replies.requested(row.get().attempt_id);
+    fn request(&self, rows: &Bound<'_, PyAny>) -> PyResult<()> {
+        if let Some(first) = attempts(rows)?.first() {
+            self.replies.requested(*first);
+        }
+        Ok(())
     }
 
     /// Notes what calls have cost of limits, by their numbers.
-    fn settle(
-        &self,
-        rows: &Bound<'_, PyList>,
-        limits: Vec<usize>,
-        costs: Vec<u64>,
-    ) -> PyResult<()> {
+    fn settle(&self, rows: &Bound<'_, PyAny>, limits: Vec<usize>, costs: Vec<u64>) -> PyResult<()> {
         let settled = attempts(rows)?.into_iter().zip(limits).zip(costs);
         let settled = settled.map(|((attempt, limit), cost)| SettledCall { attempt, limit, cost });
         self.replies.send(ReplyGroup { settled: settled.collect(), ..ReplyGroup::default() });
@@ -297,11 +308,7 @@ impl Port {
     }
 
     /// Notes what the headers of replies say of limits.
-    fn tell(
-        &self,
-        rows: &Bound<'_, PyList>,
-        headers: Vec<HashMap<String, String>>,
-    ) -> PyResult<()> {
+    fn tell(&self, rows: &Bound<'_, PyAny>, headers: Vec<HashMap<String, String>>) -> PyResult<()> {
         let mut told = Vec::new();
         for (attempt, headers) in attempts(rows)?.into_iter().zip(headers) {
             let left = limit_headers::read(&headers).tightest().collect::<Vec<_>>();
@@ -313,29 +320,34 @@ impl Port {
         Ok(())
     }
 
+    /// Ends the calls of a row, or of a group of rows, with what was raised.
     fn fail(
         &self,
-        row: &Bound<'_, Row>,
+        rows: &Bound<'_, PyAny>,
         error: Bound<'_, PyAny>,
         kind: &str,
         retry: bool,
         delay: Option<f64>,
         pause: Option<f64>,
     ) -> PyResult<()> {
-        let py = row.py();
+        let py = rows.py();
         let retry = match delay.map(Duration::try_from_secs_f64) {
             _ if !retry => Retry::No,
             Some(Ok(delay)) => Retry::After(delay),
             _ => Retry::Yes,
         };
         let kind = ErrorKind::from_code(kind).unwrap_or(ErrorKind::UserFunctionFailed);
-        let failure = Box::new(call_failure(py, PyErr::from_value(error), kind));
-        let failed = FailedCall::new(row.get().attempt_id, failure, retry);
+        let error = PyErr::from_value(error);
         let pause = pause.and_then(|it| Duration::try_from_secs_f64(it).ok());
-        // Be it that nobody said for how long: it has too much to do.
-        let sign = if pause.is_some() { CallSign::Overloaded } else { failed.sign };
-        let failed = FailedCall { sign, pause: pause.filter(|it| !it.is_zero()), ..failed };
-        self.replies.send(ReplyGroup { failures: vec![failed], ..ReplyGroup::default() });
+        let failed = |attempt| {
+            let failure = Box::new(call_failure(py, error.clone_ref(py), kind));
+            let failed = FailedCall::new(attempt, failure, retry);
+            // Be it that nobody said for how long: it has too much to do.
+            let sign = if pause.is_some() { CallSign::Overloaded } else { failed.sign };
+            FailedCall { sign, pause: pause.filter(|it| !it.is_zero()), ..failed }
+        };
+        let failures = attempts(rows)?.into_iter().map(failed).collect();
+        self.replies.send(ReplyGroup { failures, ..ReplyGroup::default() });
         Ok(())
     }
 }

@@ -136,6 +136,7 @@ fn row_config(input: &SchemaRef, function: &str) -> RowConfig {
         output: OutputColumns::Append,
         on_error: OnError::Fail,
         error_column: "error".to_owned(),
+        keeps_causes: true,
         reads: Vec::new(),
         key: None,
         channel: None,

@@ -35,6 +35,9 @@ pub struct RowConfig {
     pub on_error: OnError,
     /// The column that failures are captured in.
     pub error_column: String,
+    /// Whether the task keeps what was raised for a failure of its own: it fails with rows, or with
+    /// too many of them.
+    pub keeps_causes: bool,
     /// Columns that a native function reads.
     pub reads: Vec<String>,
     /// Columns of the key, in key-ordered mode.

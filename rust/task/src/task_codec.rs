@@ -423,7 +423,7 @@ impl BatchCodec for TaskCodec {
             self.accept_results(group, &mut complete)?;
         }
         // Only the failure of a task shows what was raised, and its traceback may hold much.
-        let keeps_causes = self.config.on_error == OnError::Fail;
+        let keeps_causes = self.config.keeps_causes;
         for mut failed in reply.failures {
             if !keeps_causes {
                 failed.failure.cause = None;

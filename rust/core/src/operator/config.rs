@@ -30,6 +30,23 @@ pub enum FailurePolicy {
     Emit,
 }
 
+/// From how many failed records on an operator fails, although their failures are emitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailAfter {
+    /// So many have failed ..
+    pub failures: u64,
+    /// .. and they are this share of all records that have ended, in parts of a million.
+    pub per_million: u32,
+}
+
+impl FailAfter {
+    /// Returns whether `failures` of the `ended` records are too many.
+    pub(super) fn is_reached(self, failures: u64, ended: u64) -> bool {
+        let share = u128::from(failures) * 1_000_000;
+        failures >= self.failures && share >= u128::from(ended) * u128::from(self.per_million)
+    }
+}
+
 /// What the end of input does to retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndOfInput {
@@ -86,6 +103,8 @@ pub struct Config {
     pub asks_on_timeout: bool,
     /// What a final failure does.
     pub on_failure: FailurePolicy,
+    /// When that ends; `None`: never.
+    pub fail_after: Option<FailAfter>,
     /// What the end of input does to retries.
     pub at_end_of_input: EndOfInput,
     /// Varies the jitter of the back-off.
@@ -117,6 +136,7 @@ impl Config {
             retry_budget: None,
             asks_on_timeout: false,
             on_failure: FailurePolicy::FailTask,
+            fail_after: None,
             at_end_of_input: EndOfInput::LastAttempt,
             seed: 0,
             hedge: None,

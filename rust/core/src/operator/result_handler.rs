@@ -9,7 +9,7 @@ use super::action::{
     AttemptId, Completion, Emitted, Failure, Handled, Invocation, NotCalled, Retry, TooLate,
 };
 use super::in_flight::{Calls, InFlight, LastCall, Phase};
-use super::{AsyncWaitOperator, EndOfInput, FailurePolicy, Outcome};
+use super::{AsyncWaitOperator, EndOfInput, FailAfter, FailurePolicy, Outcome};
 use crate::policy::CallSign;
 use crate::queue::{EntryId, StreamElementQueue};
 use crate::retry::mix;
@@ -238,7 +238,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             Ok(results) => Ok(results),
             Err(failure) => {
                 self.metrics.failures += 1;
-                if self.config.on_failure == FailurePolicy::FailTask {
+                if self.config.on_failure == FailurePolicy::FailTask || self.fails_too_often() {
                     return self.fail(id, failure);
                 }
                 Err(failure)
@@ -252,6 +252,14 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 self.wait_for_permit(successor, now);
             }
         }
+    }
+
+    /// Returns whether too many records have failed, the one that fails now included.
+    #[inline(never)]
+    fn fails_too_often(&self) -> bool {
+        let ended = self.metrics.emitted + self.completed as u64 + 1;
+        let reached = |it: FailAfter| it.is_reached(self.metrics.failures, ended);
+        self.config.fail_after.is_some_and(reached)
     }
 
     /// Fails the operator with a record, whose phase is set.

@@ -591,3 +591,41 @@ fn call_that_is_cancelled_before_it_is_carried_out_is_left_out() {
     assert_eq!(taken.cancel, first);
     assert!(operator.actions().is_empty());
 }
+
+/// Fails or answers each letter of `outcomes`, one after the other; returns how many took effect.
+fn until_it_fails(after: FailAfter, outcomes: &str) -> (String, bool) {
+    let mut operator = operator(OutputMode::Unordered, 3, |config| {
+        config.on_failure = FailurePolicy::Emit;
+        config.fail_after = Some(after);
+    });
+    let mut out = String::new();
+    for outcome in outcomes.chars() {
+        let Ok(()) = operator.process_element(StreamRecord::new('a', None), None, at(0)) else {
+            break;
+        };
+        let attempt = started(&mut operator)[0];
+        if outcome == '!' {
+            fail(&mut operator, attempt, Retry::No, 1);
+        } else {
+            reply(&mut operator, attempt, outcome, 1);
+        }
+        out += &output(&mut operator);
+        if operator.failure().is_some() {
+            break;
+        }
+    }
+    (out, operator.failure().is_some())
+}
+
+#[test]
+fn an_operator_fails_with_the_failure_that_is_one_too_many() {
+    let after = |failures, per_million| FailAfter { failures, per_million };
+    // The one that fails the operator is not put out.
+    assert_eq!(until_it_fails(after(3, 0), "!a!bcd!efg"), ("!a!bcd".into(), true));
+    assert_eq!(until_it_fails(after(3, 0), "!a!bcdefg"), ("!a!bcdefg".into(), false));
+    // A third of those that have ended: three of ten are too few, four of eleven are not.
+    assert_eq!(until_it_fails(after(2, 333_333), "abcdefg!!!!"), ("abcdefg!!!".into(), true));
+    assert_eq!(until_it_fails(after(2, 333_333), "!a!"), ("!a".into(), true));
+    assert_eq!(until_it_fails(after(1, 1_000_000), "!"), (String::new(), true));
+    assert_eq!(until_it_fails(after(1, 1_000_000), "a!!!!"), ("a!!!!".into(), false));
+}

@@ -105,6 +105,7 @@ pub(crate) fn start(saved: &[u8], input: SchemaRef, capacity: usize) -> Started 
         output: OutputColumns::Append,
         on_error: OnError::Fail,
         error_column: ERROR_COLUMN.to_owned(),
+        keeps_causes: true,
         reads: Vec::new(),
         key: None,
         channel: None,

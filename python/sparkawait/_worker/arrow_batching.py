@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+# PyArrow's stubs leave much of its types open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+"""Calls of a batched function that takes record batches, ``Batch(arrow=True)``.
+
+Rows are collected as `BatchRunner` does, but come in groups, split and put together by the
+extension module: what a call costs is per batch and per column. Runs on the event loop thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+import pyarrow as pa
+
+from sparkawait._worker.batch_lines import Line
+from sparkawait._worker.batching import BatchRunner, Call, may_be_of_rows
+from sparkawait.exceptions import ErrorKind, ResultError
+
+if TYPE_CHECKING:
+    from sparkawait._core import Port, Row, RowGroup
+    from sparkawait._plan.plan import Plan
+    from sparkawait._worker.blocking_calls import BlockingCalls
+    from sparkawait.function_context import FunctionContext
+
+__all__ = ["ArrowRunner"]
+
+
+class ArrowRunner(BatchRunner):
+    """Collects groups of rows and calls `async_invoke_batch` with record batches of them."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        port: Port,
+        loop: asyncio.AbstractEventLoop,
+        context: FunctionContext,
+        blocking: BlockingCalls | None = None,
+    ) -> None:
+        """Starts without rows."""
+        super().__init__(plan, port, loop, context, blocking)
+        self.results = Results(plan)
+
+    def _take(self) -> tuple[list[Any], list[int], list[Row]] | None:
+        return self._port.take_groups()
+
+    def _without(self, calls: list[Any], ids: set[int]) -> list[Any]:
+        return [(channel, group) for channel, group in calls if group.drop(ids)]
+
+    def _start(self, calls: list[Any]) -> None:
+        due = self._loop.time() + self._linger
+        for channel, group in calls:
+            line = self._line(channel if self._has_channels else None)
+            line.append(group, due, counts_bytes=False)
+            self._added_to(line)
+        self._send_due()
+
+    def _new_line(self, key: int | None) -> Line:
+        return GroupLine(key)
+
+    def _new_call(self, line: Line) -> Call:
+        return ArrowCall(self, line, line.take(self._size.rows, None), self._loop)
+
+
+class GroupLine(Line):
+    """Groups of rows of one channel that are in no call yet, oldest first."""
+
+    __slots__ = ()
+
+    def append(self, row: Any, due: float, *, counts_bytes: bool) -> None:  # noqa: ARG002 - of rows
+        """Adds a group, with its length where a row has its bytes."""
+        self.waiting.append((row, len(row), due))
+        self._bytes += len(row)
+
+    def is_full(self, max_rows: int, max_bytes: int | None) -> bool:  # noqa: ARG002 - of rows
+        """Tells whether there are enough rows for a call."""
+        return self._bytes >= max_rows
+
+    def take(self, max_rows: int, max_bytes: int | None) -> Any:  # noqa: ARG002 - of rows
+        """Removes the rows of the next call, as one group."""
+        group, count, due = self.waiting.popleft()
+        taken: Any = group
+        if count > max_rows:
+            taken = taken.split(max_rows)
+            self.waiting.appendleft((group, count - max_rows, due))
+        while self.waiting and len(taken) < max_rows:
+            group, count, due = self.waiting.popleft()
+            part: Any = group
+            if len(taken) + count > max_rows:
+                part = part.split(max_rows - len(taken))
+                self.waiting.appendleft((group, len(group), due))
+            taken.extend(part)
+        self._bytes -= len(taken)
+        return taken
+
+    def drop(self, ids: set[int]) -> bool:
+        """Forgets these rows; returns whether another group is the oldest now."""
+        first = self.waiting[0][0] if self.waiting else None
+        groups: list[tuple[Any, int, float]] = [(it, 0, due) for it, _, due in self.waiting]
+        kept = [(it, left, due) for it, _, due in groups if (left := it.drop(ids))]
+        self.waiting = deque(kept)
+        self._bytes = sum(left for _, left, _ in kept)
+        return bool(kept) and kept[0][0] is not first
+
+
+class ArrowCall:
+    """One call with a record batch, in a task of its own; halves of it with `split_on_error`."""
+
+    def __init__(
+        self, runner: ArrowRunner, line: Line, rows: RowGroup, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """Starts the call."""
+        self.line = line
+        self.size = len(rows)
+        self._runner = runner
+        self._parts = deque([rows])
+        """The rows of the calls that are still to be made."""
+        # A copy, since what is called for keeps its rows.
+        self._wanted = rows.split(0)
+        self._wanted.extend(rows)
+        self._is_cancelled = False
+        self.task = asyncio.Task(self._run(), loop=loop, name="sparkawait-batch")
+        self.task.add_done_callback(lambda _: runner.call_done(self), context=runner.context)
+
+    def cancel_rows(self, ids: set[int]) -> None:
+        """Forgets these rows; the call is cancelled when nobody waits for it any more."""
+        before = len(self._wanted)
+        if before and not self._wanted.drop(ids):
+            self.cancel()
+        elif len(self._wanted) < before:
+            for part in self._parts:
+                part.drop(ids)
+
+    def cancel(self) -> None:
+        """Cancels the call; its outcome is no longer wanted."""
+        self._is_cancelled = True
+        self.task.cancel()
+
+    async def _run(self) -> None:
+        runner = self._runner
+        # Read by the watchdog.
+        function_name = runner.function_name  # noqa: F841  # pyright: ignore[reportUnusedVariable]
+        runner.port.started(self._parts[0])
+        while self._parts and not self._is_cancelled:
+            part = self._parts.popleft()
+            if not len(part):
+                continue
+            if runner.counts_requests:
+                runner.port.request(part)
+            try:
+                returned = await runner.invoke(part.record_batch())
+                results = runner.results.of(returned, len(part))
+            except ResultError as error:
+                runner.replies.fail(part, error, error.kind)
+            except BaseException as error:  # noqa: BLE001 - it is the outcome of the rows
+                if self._is_cancelled:
+                    return
+                if runner.splits and len(part) > 1 and may_be_of_rows(error):
+                    self._parts += [part.split(len(part) // 2), part]
+                else:
+                    runner.replies.fail(part, error)
+            else:
+                runner.replies.finish_group(part, results)
+
+
+class Results:
+    """Holds what a function returns to the columns that it declared.
+
+    Args:
+        plan: The call.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        """Looks at the declared columns."""
+        self._name = plan.function_name
+        self._schema = plan.result_schema
+        self._required = plan.required
+
+    def of(self, returned: object, rows: int) -> pa.RecordBatch:
+        """Returns the declared columns of what was returned for so many rows.
+
+        Raises:
+            ResultError: If they are not there, not of these types, or not as many rows.
+        """
+        batch = self._batch(returned)
+        if batch.num_rows != rows:
+            self._refuse(
+                f"got {rows} rows and returned {batch.num_rows}; return one for each, in order",
+                ErrorKind.BATCH_RESULT_COUNT_MISMATCH,
+            )
+        if batch.schema == self._schema:
+            return self._whole(batch)
+        columns = [self._column(batch, field) for field in self._schema]
+        return self._whole(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+    def _batch(self, returned: object) -> pa.RecordBatch:
+        if isinstance(returned, pa.RecordBatch):
+            return returned
+        if isinstance(returned, pa.Table) or hasattr(returned, "__arrow_c_stream__"):
+            whole = pa.table(cast("Any", returned)).combine_chunks()
+            batches = whole.to_batches()
+            return batches[0] if batches else pa.RecordBatch.from_pylist([], whole.schema)
+        if returned is None:
+            what, kind = "returned None; return", ErrorKind.RESULT_IS_NONE
+        else:
+            what = f"returned a `{type(returned).__name__}`; return"
+            kind = ErrorKind.RESULT_SCHEMA_MISMATCH
+        return self._refuse(f"{what} a pyarrow.RecordBatch", kind)
+
+    def _column(self, batch: pa.RecordBatch, field: pa.Field[Any]) -> pa.Array[Any]:
+        if batch.schema.names.count(field.name) != 1:
+            found = ", ".join(f"`{name}`" for name in batch.schema.names[:13]) or "none"
+            self._refuse(
+                f"must return column `{field.name}` once, got {found}",
+                ErrorKind.RESULT_SCHEMA_MISMATCH,
+            )
+        column = batch.column(field.name)
+        if column.type == field.type:
+            return column
+        try:
+            return column.cast(field.type)
+        except pa.ArrowException as error:
+            # Arrow quotes the value, which is nothing for a message.
+            reason = "" if isinstance(error, pa.ArrowNotImplementedError) else " without loss"
+            self._refuse(
+                f"returned column `{field.name}` as {column.type}, which is not {field.type}"
+                f"{reason}",
+                ErrorKind.RESULT_SCHEMA_MISMATCH,
+            )
+
+    def _whole(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for name in self._required:
+            nulls = batch.column(name).null_count
+            if nulls:
+                self._refuse(
+                    f"returned {nulls} nulls in column `{name}`, which is declared NOT NULL",
+                    ErrorKind.RESULT_SCHEMA_MISMATCH,
+                )
+        return batch
+
+    def _refuse(self, what: str, kind: ErrorKind) -> NoReturn:
+        msg = f"`{self._name}` {what}"
+        raise ResultError(msg, kind)

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of record batches, `Batch(arrow=True)`."""
+
+import asyncio
+import threading
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import sparkawait as sa
+
+ROWS = 1009
+
+
+def table(count: int = ROWS) -> pa.Table:
+    ids = pa.array(range(count), pa.int64())
+    return pa.table({"id": ids, "k": pc.bit_wise_and(ids, 3), "text": pc.cast(ids, pa.string())})
+
+
+def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch({"doubled": pc.multiply(batch["id"], 2)})
+
+
+def batched(max_rows=97, **given):
+    return sa.Batch(max_rows=max_rows, arrow=True, **given)
+
+
+def found(out, column="doubled"):
+    return sorted((row["id"], row[column]) for row in out.to_table().to_pylist())
+
+
+EXPECTED = [(i, 2 * i) for i in range(ROWS)]
+WAITS = {
+    "ordered": sa.arrow.ordered_wait,
+    "unordered": sa.arrow.unordered_wait,
+    "by key": lambda rows, function, **given: sa.arrow.key_ordered_wait(
+        rows, function, key="id", **given
+    ),
+}
+COMBINED = {
+    "alone": {},
+    "with channels": {"channel": "k", "max_concurrency": 7},
+    "with a cache": {"cache": sa.Cache(key="id")},
+    "with limits": {"rate_limit": sa.RateLimit("90009/s", cost=3)},
+    "with attempt_timeout and capture": {"attempt_timeout": "7s", "on_error": "capture"},
+    "in small batches": {"output_batches": sa.OutputBatches(max_rows=13)},
+    "with one call at a time": {"max_concurrency": 1},
+}
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
+@pytest.mark.parametrize("options", COMBINED.values(), ids=COMBINED)
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_each_row_has_its_result(wait, options, is_plain):
+    rows = Counter()
+
+    def noted(batch):
+        assert isinstance(batch, pa.RecordBatch)
+        assert batch.schema.names == ["id", "k", "text"]
+        assert 0 < batch.num_rows <= 97
+        rows.update(batch["id"].to_pylist())
+        return doubled(batch)
+
+    async def awaited(batch):
+        await asyncio.sleep(0)
+        return noted(batch)
+
+    declare = sa.async_function("doubled long", batch=batched())
+    # Input batches that no call has the length of.
+    source = iter(table().to_batches(max_chunksize=61))
+    out = wait(source, declare(noted if is_plain else awaited), **options)
+
+    assert found(out) == EXPECTED
+    assert rows == dict.fromkeys(range(ROWS), 1)
+
+
+def test_the_order_of_the_input_is_kept():
+    function = sa.async_function("doubled long", batch=batched(13))(doubled)
+    out = sa.arrow.ordered_wait(table(), function, max_concurrency=5)
+    assert out.to_table()["id"].to_pylist() == list(range(ROWS))
+
+
+def test_rows_that_are_neighbours_in_a_batch_are_not_copied():
+    (source,) = table(1500).to_batches()
+    first = source["id"].buffers()[1].address
+    seen = []
+
+    @sa.async_function("doubled long", batch=batched(97))
+    async def look(batch):
+        ids = batch["id"]
+        seen.append((batch.num_rows, ids.buffers()[1].address + 8 * ids.offset - first))
+        return doubled(batch)
+
+    assert found(sa.arrow.ordered_wait([source], look)) == [(i, 2 * i) for i in range(1500)]
+    assert sum(rows for rows, _ in seen) == 1500
+    assert [at for _, at in seen if not 0 <= at < 8 * 1500] == []
+
+
+def test_rows_from_many_batches_are_put_together():
+    sizes = []
+
+    @sa.async_function("doubled long", batch=batched(500))
+    async def look(batch):
+        sizes.append(batch.num_rows)
+        return doubled(batch)
+
+    source = table(1500).to_batches(max_chunksize=61)
+    rows = found(sa.arrow.unordered_wait(source, look, capacity=1500, warm_up=False))
+    assert rows == [(i, 2 * i) for i in range(1500)]
+    assert sum(sizes) == 1500
+    assert 61 < max(sizes) <= 500
+
+
+OTHER_FORMS = {
+    "a table": lambda batch: pa.table(doubled(batch)),
+    "more columns": lambda batch: pa.record_batch(
+        {"x": batch["text"], "doubled": doubled(batch)["doubled"]}
+    ),
+    "another type": lambda batch: doubled(batch).cast(pa.schema({"doubled": pa.int16()})),
+    "polars": lambda batch: pytest.importorskip("polars").DataFrame(doubled(batch)),
+}
+
+
+@pytest.mark.parametrize("form", OTHER_FORMS.values(), ids=OTHER_FORMS)
+def test_what_is_like_a_record_batch_will_do(form):
+    function = sa.async_function("doubled long", batch=batched())(form)
+    assert found(sa.arrow.unordered_wait(table(), function)) == EXPECTED
+
+
+WRONG = {
+    "None": (lambda batch: None, "returned None; return a pyarrow.RecordBatch", "result-is-none"),
+    "a list": (lambda batch: [1], "returned a `list`; return a pyarrow.RecordBatch", None),
+    "fewer rows": (
+        lambda batch: doubled(batch).slice(1),
+        "got 97 rows and returned 96; return one for each, in order",
+        "batch-result-count-mismatch",
+    ),
+    "another column": (
+        lambda batch: batch,
+        "must return column `doubled` once, got `id`, `k`, `text`",
+        "result-schema-mismatch",
+    ),
+    "a text": (
+        lambda batch: pa.record_batch({"doubled": pa.array(["secret"] * batch.num_rows)}),
+        "returned column `doubled` as string, which is not int64",
+        "result-schema-mismatch",
+    ),
+    "a null": (
+        lambda batch: pa.record_batch({"doubled": pa.nulls(batch.num_rows, pa.int64())}),
+        "returned 97 nulls in column `doubled`, which is declared NOT NULL",
+        "result-schema-mismatch",
+    ),
+}
+
+
+@pytest.mark.parametrize(("function", "words", "kind"), WRONG.values(), ids=WRONG)
+def test_another_result_fails_the_rows_of_its_call_and_says_what_to_return(function, words, kind):
+    declared = sa.async_function("doubled long NOT NULL", batch=batched())(function)
+    out = sa.arrow.ordered_wait(table(97), declared, on_error="capture").to_table()
+
+    errors = out["error"].to_pylist()
+    assert len(errors) == 97
+    assert all(words in error["message"] for error in errors)
+    assert all("secret" not in error["message"] for error in errors)
+    assert kind is None or {error["kind"] for error in errors} == {kind}
+
+
+def test_only_rows_at_fault_fail_when_calls_are_split():
+    calls = []
+
+    @sa.blocking("doubled long", batch=batched(61, split_on_error=True))
+    def picky(batch):
+        calls.append(batch.num_rows)
+        bad = [i for i in batch["id"].to_pylist() if i % 100 == 7]
+        if bad:
+            raise LookupError(f"no {bad}")
+        return doubled(batch)
+
+    out = sa.arrow.ordered_wait(table(331), picky, on_error="capture").to_table().to_pylist()
+
+    assert [row["id"] for row in out] == list(range(331))
+    failed = {row["id"]: row["error"]["message"] for row in out if row["error"] is not None}
+    assert sorted(failed) == [7, 107, 207, 307]
+    assert all(f"no [{i}]" in message for i, message in failed.items())
+    assert min(calls) == 1
+
+
+def test_a_call_that_raises_is_made_again_for_its_rows():
+    counts = Counter()
+
+    @sa.async_function("doubled long", batch=batched(97))
+    async def fails_once(batch):
+        ids = batch["id"].to_pylist()
+        counts.update(ids)
+        if counts[ids[0]] == 1:
+            raise ConnectionError
+        return doubled(batch)
+
+    retry = sa.retry.fixed_delay(13, "1ms", if_exception=ConnectionError)
+    assert found(sa.arrow.unordered_wait(table(), fails_once, retry=retry)) == EXPECTED
+    assert min(counts.values()) >= 2
+
+
+def test_rows_that_time_out_fail_and_the_others_are_called():
+    cancelled = []
+
+    @sa.async_function("doubled long", batch=batched(7))
+    async def hangs(batch):
+        if 13 in batch["id"].to_pylist():
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.append(batch.num_rows)
+                raise
+        return doubled(batch)
+
+    out = sa.arrow.unordered_wait(table(101), hangs, timeout="613ms", on_error="capture")
+    rows = out.to_table().to_pylist()
+    assert len(rows) == 101
+    failed = [row for row in rows if row["error"] is not None]
+    assert 13 in [row["id"] for row in failed]
+    assert {row["error"]["kind"] for row in failed} == {"element-timed-out"}
+    assert cancelled == [len(failed)]
+
+
+def test_a_fallback_gets_rows():
+    never = threading.Event()
+
+    @sa.async_function("doubled long", batch=batched(7))
+    async def hangs(batch):
+        await asyncio.Event().wait()
+
+    out = sa.arrow.unordered_wait(
+        table(23), hangs, timeout="61ms", on_timeout=lambda row: {"doubled": 2 * row.id}
+    )
+    assert found(out) == EXPECTED[:23]
+    assert not never.is_set()
+
+
+def test_a_row_with_a_text_that_is_not_utf8_fails_alone():
+    texts = pa.array([b"a", b"\xff", b"c"]).view(pa.string())
+    rows = pa.table({"id": [0, 1, 2], "text": texts})
+    function = sa.async_function("doubled long", batch=batched())(doubled)
+    out = sa.arrow.ordered_wait(rows, function, on_error="capture").to_table()
+
+    assert out["doubled"].to_pylist() == [0, None, 4]
+    assert [it and it["kind"] for it in out["error"].to_pylist()] == [None, "text-invalid", None]
+
+
+def test_it_goes_side_by_side_and_in_a_chain():
+    batches = sa.async_function("doubled long", batch=batched(97))(doubled)
+
+    @sa.async_function("tripled long")
+    async def tripled(row):
+        return {"tripled": 3 * row.id}
+
+    @sa.async_function("sum long", batch=batched(61))
+    async def add(batch):
+        return pa.record_batch({"sum": pc.add(batch["doubled"], batch["tripled"])})
+
+    first = sa.arrow.unordered_wait(table(), [batches, tripled])
+    out = sa.arrow.ordered_wait(first, add, chain=True)
+    assert found(out, "sum") == [(i, 5 * i) for i in range(ROWS)]
+
+
+class Scores(sa.AsyncFunction):
+    schema = "doubled long"
+    batch = sa.Batch(max_rows=61, arrow=True)
+
+    def open(self, context):
+        self.factor = pa.scalar(2)
+
+    async def async_invoke_batch(self, rows):
+        return pa.record_batch({"doubled": pc.multiply(rows["id"], self.factor)})
+
+
+def test_a_class_may_be_one():
+    assert found(sa.arrow.ordered_wait(table(), Scores())) == EXPECTED
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: sa.Batch(arrow="yes"), "`arrow` must be a bool"),
+        (lambda: sa.Batch(arrow=True, max_bytes="1 MB"), "`max_bytes` counts the cells of rows"),
+        (
+            lambda: sa.arrow.ordered_wait(
+                [], Scores(), retry=sa.retry.fixed_delay(2, 0, if_result=sa.retry.if_empty)
+            ),
+            "`if_result` looks at rows",
+        ),
+    ],
+)
+def test_a_wrong_use_is_refused(make, words):
+    with pytest.raises(sa.ConfigurationError, match=words):
+        make()

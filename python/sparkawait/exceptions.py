@@ -165,7 +165,7 @@ class OperatorStateError(AsyncIOError, RuntimeError):
 
 
 class SnapshotError(AsyncIOError):
-    """A snapshot has an unknown version, another schema, or damaged bytes."""
+    """The state of a stream has an unknown version, another schema, or damaged bytes."""
 
 
 class InternalError(AsyncIOError):

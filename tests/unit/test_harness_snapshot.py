@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 
 from sparkawait import retry
-from sparkawait.exceptions import SnapshotError
 from sparkawait.testing import OperatorTestHarness
 from tests.support.harness import (
     answer,
@@ -37,17 +36,22 @@ def echo(value: object) -> list[object]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_snapshot_is_bytes_and_changes_nothing(mode: str) -> None:
+def test_a_snapshot_changes_nothing_and_is_not_changed(mode: str) -> None:
     harness = OperatorTestHarness(**options(mode))
     put(harness, 1, 2)
     complete(harness, 1, 1)
 
     snapshot = harness.snapshot()
-    assert isinstance(snapshot, bytes)
     assert (harness.in_flight, harness.queue_size) == (1, 1)
+    put(harness, 3)
     finish(harness, echo)
 
-    assert results(harness) == [1, 2]
+    assert results(harness) == [1, 2, 3]
+    for _ in range(2):
+        restored = OperatorTestHarness.restore(snapshot, **options(mode))
+        put(restored, 4)
+        finish(restored, echo)
+        assert results(restored) == [2, 4]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -239,11 +243,12 @@ def test_an_empty_operator_has_an_empty_snapshot(mode: str) -> None:
     assert results(restored) == [1]
 
 
-def test_values_and_results_may_be_any_picklable_object() -> None:
+def test_values_and_results_may_be_any_object() -> None:
     source = OperatorTestHarness(**options("ordered"))
     source.process_element({"nested": [1, (2, 3)]}, timestamp=-5)
     source.process_element(None)
-    source.complete(running(source)[1], [{"a": 1}, None, b"x"])
+    own = object()
+    source.complete(running(source)[1], [{"a": 1}, None, own])
     source.run()
 
     restored = OperatorTestHarness.restore(source.snapshot(), **options("ordered"))
@@ -253,27 +258,5 @@ def test_values_and_results_may_be_any_picklable_object() -> None:
         ({"nested": [1, (2, 3)]}, -5),
         ({"a": 1}, None),
         (None, None),
-        (b"x", None),
+        (own, None),
     ]
-
-
-def test_damaged_bytes_are_refused() -> None:
-    source = OperatorTestHarness(**options("ordered"))
-    put(source, 1, 2)
-    snapshot = source.snapshot()
-
-    for damaged in (b"", b"no snapshot", snapshot[: len(snapshot) // 2]):
-        with pytest.raises(SnapshotError):
-            OperatorTestHarness.restore(damaged, **options("ordered"))
-
-
-def test_a_changed_byte_is_refused() -> None:
-    source = OperatorTestHarness(**options("ordered"))
-    put(source, 1, 2)
-    snapshot = source.snapshot()
-
-    for position in range(len(snapshot)):
-        damaged = bytearray(snapshot)
-        damaged[position] ^= 1
-        with pytest.raises(SnapshotError):
-            OperatorTestHarness.restore(bytes(damaged), **options("ordered"))

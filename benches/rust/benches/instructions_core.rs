@@ -5,27 +5,22 @@
 //! `make bench-check` compares with `benches/baseline/instructions.json`.
 
 #![expect(missing_docs, unused_qualifications, reason = "the macros write so")]
-#![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
 use std::hint::black_box;
 use std::task::Waker;
-use std::time::Duration;
 
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use sparkawait_benches::RECORDS;
 use sparkawait_benches::operators::{self, IN_FLIGHT};
 use sparkawait_benches::queues::{capacity, keyed_round, round};
 use sparkawait_benches::shuffle::shuffled;
-use sparkawait_core::element::{StreamElement, Timestamp, Watermark};
 use sparkawait_core::mailbox::{Mail, MailboxProcessor, Step};
-use sparkawait_core::operator::{
-    Config, OutputMode, Snapshot, SnapshotRecord, SnapshotState, decode_snapshot, encode_snapshot,
-};
+use sparkawait_core::operator::{Config, OutputMode};
 use sparkawait_core::queue::{
     EntryId, KeyOrderedStreamElementQueue, OrderedStreamElementQueue, StreamElementQueue,
     UnorderedStreamElementQueue,
 };
-use sparkawait_core::{AsyncWaitOperator, ProcessingTime, StreamRecord};
+use sparkawait_core::{AsyncWaitOperator, ProcessingTime};
 
 const ROUNDS: usize = RECORDS / IN_FLIGHT;
 
@@ -178,55 +173,6 @@ fn mailbox_mail((mut processor, burst): (MailboxProcessor<u64>, usize)) -> Mailb
     processor
 }
 
-type ByteSnapshot = Snapshot<Vec<u8>, Vec<u8>, Vec<u8>>;
-
-/// Half of the records completed, the others pending, and a watermark every hundred.
-fn snapshot() -> ByteSnapshot {
-    let record = |row: usize| {
-        let state = if row.is_multiple_of(2) {
-            SnapshotState::Completed(Ok(format!("result {row}").into_bytes()))
-        } else {
-            SnapshotState::Pending {
-                time_left: Some(Duration::from_secs(60)),
-                backoff_left: None,
-                was_running: true,
-                last_failure: None,
-            }
-        };
-        let value = format!("value {row}").into_bytes();
-        let record = StreamRecord::new(value, Some(Timestamp(i64::try_from(row).unwrap())));
-        StreamElement::Record(SnapshotRecord { record, attempts: 1, state })
-    };
-    let watermark = |row: usize| {
-        let timestamp = Timestamp(i64::try_from(row).unwrap());
-        StreamElement::Watermark(Watermark(timestamp))
-    };
-    (0..RECORDS)
-        .flat_map(|row| {
-            let watermark = (row % 100 == 99).then(|| watermark(row));
-            std::iter::once(record(row)).chain(watermark)
-        })
-        .collect()
-}
-
-fn snapshot_bytes() -> Vec<u8> {
-    encode_snapshot(&snapshot())
-}
-
-#[library_benchmark]
-#[bench::bytes(setup = snapshot)]
-fn snapshot_encode(snapshot: ByteSnapshot) -> (ByteSnapshot, Vec<u8>) {
-    let bytes = encode_snapshot(black_box(&snapshot));
-    (snapshot, bytes)
-}
-
-#[library_benchmark]
-#[bench::bytes(setup = snapshot_bytes)]
-fn snapshot_decode(bytes: Vec<u8>) -> (Vec<u8>, ByteSnapshot) {
-    let snapshot = decode_snapshot(black_box(&bytes)).unwrap();
-    (bytes, snapshot)
-}
-
 library_benchmark_group!(
     name = benches,
     benchmarks = [
@@ -235,9 +181,7 @@ library_benchmark_group!(
         queue_key_ordered,
         operator_round,
         operator_channels,
-        mailbox_mail,
-        snapshot_encode,
-        snapshot_decode
+        mailbox_mail
     ]
 );
 main!(library_benchmark_groups = benches);

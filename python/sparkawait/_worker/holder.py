@@ -31,7 +31,7 @@ from sparkawait.exceptions import AsyncIOError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sparkawait._core import PartEnd
+    from sparkawait._core import Carried, PartEnd
     from sparkawait._plan.chain import Chain
 
 
@@ -52,7 +52,7 @@ class HeldTask:
     Args:
         chain: The calls.
         schema: The columns of the input.
-        saved: What an earlier task held, to go on with.
+        saved: The state of an earlier task, to go on with what that held.
         partition: Number of the partition.
         owner: The shard that it is of, in a run of the query: another one may have other functions.
         gap: How long ago the state was written that it goes on with, in seconds.
@@ -62,7 +62,7 @@ class HeldTask:
         self,
         chain: Chain,
         schema: pa.Schema,
-        saved: bytes | None,
+        saved: Carried | None,
         *,
         partition: int,
         owner: str,
@@ -72,7 +72,6 @@ class HeldTask:
         from sparkawait._core import DetachedTask
 
         self.name = chain.name
-        self._owner = owner
         self._carried = 0
         timeouts = [plan.options.timeout or 0.0 for plan in chain.plans]
         self._hold = max(_LEAST_HOLD_SECONDS, *timeouts)
@@ -88,16 +87,17 @@ class HeldTask:
             self.close()
             raise
 
-    def begin(self, part: int) -> bool | None:
-        """Begins the part behind `part` others; ``None``: somebody else has begun one.
+    def begin(self, owner: str, part: int) -> bool | None:
+        """Begins the part behind `part` others of a shard, in a run of the query.
 
         The last part may be begun again, by a step that is carried out once more: the task then
         gets the same rows and gives the same answer, without a further call.
 
         Returns:
-            Whether the task is there. Otherwise it is of no use any more.
+            Whether it has begun; ``None``: others go on with the task. Otherwise it was given up:
+            it is another shard's, or somebody has gone on with it whose micro-batch did not count.
         """
-        return self._task.begin(self._owner, part)
+        return self._task.begin(owner, part)
 
     def post(self, step: str, address: str, token: bytes) -> None:
         """Tells the processes of the host that a step has made the task, until it is closed.
@@ -111,10 +111,6 @@ class HeldTask:
             OSError: If it cannot be told.
         """
         self._task.post(step, address, token)
-
-    def is_of(self, owner: str) -> bool:
-        """Tells whether it belongs to this shard, in this run of the query."""
-        return self._owner == owner
 
     def put(self, rows: bytes) -> bool:
         """Hands rows over as Arrow IPC; returns false once the task has failed.
@@ -189,14 +185,13 @@ class _Holder:
     def begin(self, id_: bytes, owner: str, part: int) -> HeldTask | None:
         """Returns a task that has worked off `part` parts, if it is here, with the next one begun.
 
-        A task that is here and is not what the state says is closed: somebody has gone on with it
-        whose micro-batch did not count.
+        A task that is here and is not what the state says is closed.
         """
         with self._lock:
             task = self._tasks.get(id_)
         if task is None:
             return None
-        has_begun = task.begin(part) if task.is_of(owner) else False
+        has_begun = task.begin(owner, part)
         if has_begun is False:
             self.drop(task)
         return task if has_begun else None

@@ -164,15 +164,13 @@ def run_step(
         adopted = _adopted(posted, shard, carry_over, rows)
         if adopted is not None:
             return _end(shard, carry_over, carried, adopted, posted, redone=redone)
-    # Nothing at all is saved of a task that was gone already.
-    saved = None if carried is None else carried.operators or None
     input_schema = pa.ipc.read_schema(pa.py_buffer(schema))
     gap = 0.0 if carried is None else max(0.0, time.time() - carried.written_at / 1e6)
     task = HeldTask(
-        chain, input_schema, saved, partition=shard.partition, owner=shard.owner, gap=gap
+        chain, input_schema, carried, partition=shard.partition, owner=shard.owner, gap=gap
     )
     holder().keep(task)
-    task.begin(0)
+    task.begin(shard.owner, 0)
     if name is not None:
         holder().post(task, name)
     part_end = _worked_off(task, rows, carry_over)
@@ -361,7 +359,7 @@ def _emptied(shard: Shard, carried: Carried) -> StepEnd:
         schema=carried.schema,
         completed=[],
         completed_rows=0,
-        operators=b"",
+        operators=[],
     )
     return StepEnd(carried.completed, state.encode(), waits=False)
 

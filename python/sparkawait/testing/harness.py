@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from sparkawait import _core
 from sparkawait._plan.checks import MAX_COUNT, choice, refuse, shown
@@ -21,6 +20,9 @@ from sparkawait.exceptions import (
     ResultError,
 )
 from sparkawait.retry import RETRY, AsyncRetryStrategy, RetryAfter
+
+if TYPE_CHECKING:
+    from sparkawait._core import HarnessSnapshot
 
 __all__ = ["Invocation", "OperatorTestHarness", "check_options"]
 
@@ -208,7 +210,7 @@ class OperatorTestHarness:
         self._core = _core.Harness(self._settings)
 
     @classmethod
-    def restore(cls, snapshot: bytes, **options: Any) -> OperatorTestHarness:
+    def restore(cls, snapshot: HarnessSnapshot, **options: Any) -> OperatorTestHarness:
         """Makes a harness that holds what was held when `snapshot` was taken.
 
         Elements without an outcome are called again, under the number of the attempt that was
@@ -220,19 +222,17 @@ class OperatorTestHarness:
             options: As for the constructor; they may differ from the first harness.
 
         Raises:
-            SnapshotError: If the bytes are damaged or of an unknown version.
             ConfigurationError: If an option is wrong.
         """
         harness = cls(**options)
-        harness._core = _core.Harness.restore(
-            snapshot, harness._settings, harness._load, harness._key_of
-        )
+        harness._objects = list(snapshot.objects)
+        harness._core = _core.Harness.restore(snapshot, harness._settings, harness._key_of)
         harness.run()
         return harness
 
-    def snapshot(self) -> bytes:
-        """Returns all that was admitted and not emitted; nothing changes."""
-        return self._core.snapshot(self._dump)
+    def snapshot(self) -> HarnessSnapshot:
+        """Returns all that was admitted and not emitted, for `restore`; nothing changes."""
+        return self._core.snapshot(tuple(self._objects))
 
     def process_element(self, value: Any, timestamp: int | None = None) -> bool:
         """Admits `value`; returns false, and takes nothing, while the queue is full.
@@ -436,12 +436,6 @@ class OperatorTestHarness:
             return None
         key = self._key(self._objects[token].value)
         return None if key is None else self._keys.setdefault(key, len(self._keys))
-
-    def _dump(self, _kind: str, token: int) -> bytes:
-        return pickle.dumps(self._objects[token])
-
-    def _load(self, _kind: str, data: bytes) -> int:
-        return self._keep(pickle.loads(data))  # noqa: S301 - our own snapshot
 
 
 def _result_error(results: object) -> ResultError:

@@ -15,7 +15,6 @@ mod metrics;
 mod remarks;
 mod result_handler;
 mod snapshot;
-mod snapshot_codec;
 mod state;
 mod timeout_handler;
 mod timers;
@@ -27,7 +26,6 @@ pub use action::{
 pub use config::{Config, EndOfInput, FailAfter, FailurePolicy, HedgedAttempts, OutputMode};
 pub use metrics::{Levels, Metrics};
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotState};
-pub use snapshot_codec::{SnapshotError, decode_snapshot, encode_snapshot};
 
 use crate::element::{Key, StreamElement, StreamRecord, Watermark};
 use crate::flow::{ChannelId, ChannelTable};

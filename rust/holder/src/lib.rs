@@ -17,6 +17,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`detached`] | a task on a thread of its own |
+//! | `part` | where it is with its input, and what may follow what |
 //! | [`state`] | what a stream keeps of it |
 //! | [`endpoint`] | steps of another process, over a Unix socket |
 //! | [`ipc`] | record batches as bytes, and back |
@@ -26,10 +27,14 @@ pub mod detached;
 pub mod endpoint;
 mod idle;
 pub mod ipc;
+mod part;
+mod part_end;
 mod random;
 mod reader;
 pub mod state;
 
 pub use bundles::BundleId;
-pub use detached::{Begun, Claim, Counts, DetachedTask, PartEnd};
+pub use detached::DetachedTask;
+pub use part::{Begun, Claim};
+pub use part_end::{Counts, PartEnd};
 pub use state::{Carried, TaskId};

@@ -5,27 +5,24 @@
 //!   "SAWC"  version: u16  checksum: u64 of all behind it
 //!   written at: i64 (microseconds since 1970)  shard: i32  shards: u32
 //!   task: 16 bytes  part: u64  token: 16 bytes  address: bytes
-//!   schema: bytes                                of the input, as Arrow IPC
-//!   completed: rows u64, count, bytes*           Arrow IPC, in the order in which they leave
-//!   operators: bytes = count, operator*
-//!   operator  = pending u64  completed u64  snapshot: bytes
-//!               count, (restarts u32, rows: bytes)*   count, results: bytes*   count, inputs: bytes*
-//!   count     = u64           bytes = length: u64 byte*           all little endian
+//!   schema: bytes                     of the input, as Arrow IPC
+//!   completed: rows u64, count, bytes*   Arrow IPC, in the order in which they leave
+//!   operators: count, bytes*           what each holds: one batch as Arrow IPC, see `SavedOperator`
+//!   count = u64      bytes = length: u64 byte*                         all little endian
 //! ```
 
 use std::fmt;
 
-use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
 use sparkawait_core::ErrorKind;
 use sparkawait_task::error::TaskError;
-use sparkawait_task::saved::{SavedBatch, SavedOperator, SavedRows};
+use sparkawait_task::saved::SavedOperator;
 
 use crate::ipc;
 use crate::reader::{Reader, put_bytes, put_count};
 
 const MAGIC: [u8; 4] = *b"SAWC";
-const VERSION: u16 = 2;
+const VERSION: u16 = 1;
 
 /// Names a task among all of all processes; whoever knows it may take it up.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -60,8 +57,8 @@ pub struct Carried {
     pub completed_rows: u64,
     /// What was completed and has not left, as Arrow IPC.
     pub completed: Vec<Vec<u8>>,
-    /// What the operators hold, see [`write_operators`].
-    pub operators: Vec<u8>,
+    /// What each operator holds, see [`write_operators`].
+    pub operators: Vec<Vec<u8>>,
 }
 
 /// Shows sizes only: row contents and the token do not belong in logs.
@@ -79,8 +76,9 @@ impl fmt::Debug for Carried {
 impl Carried {
     /// Writes it.
     pub fn encode(&self) -> Vec<u8> {
-        let size = self.completed.iter().map(Vec::len).sum::<usize>() + self.operators.len();
-        let mut out = Vec::with_capacity(size + 256);
+        let batches = self.completed.iter().chain(&self.operators).map(|it| it.len() + 8);
+        let size = batches.sum::<usize>() + self.schema.len() + self.address.len();
+        let mut out = Vec::with_capacity(size + 128);
         out.extend(MAGIC);
         out.extend(VERSION.to_le_bytes());
         out.extend([0; 8]);
@@ -93,8 +91,8 @@ impl Carried {
         put_bytes(&mut out, self.address.as_bytes());
         put_bytes(&mut out, &self.schema);
         out.extend(self.completed_rows.to_le_bytes());
-        put_all(&mut out, self.completed.iter().map(Vec::as_slice));
-        put_bytes(&mut out, &self.operators);
+        put_all(&mut out, &self.completed);
+        put_all(&mut out, &self.operators);
         let sum = checksum(&out[14..]);
         out[6..14].copy_from_slice(&sum.to_le_bytes());
         out
@@ -134,8 +132,7 @@ impl Carried {
         let address = String::from_utf8(reader.bytes()?.to_vec()).ok()?;
         let schema = reader.bytes()?.to_vec();
         let completed_rows = reader.u64()?;
-        let completed = all(reader)?.into_iter().map(<[u8]>::to_vec).collect();
-        let operators = reader.bytes()?.to_vec();
+        let (completed, operators) = (all(reader)?, all(reader)?);
         reader.is_empty().then_some(Self {
             written_at,
             shard,
@@ -157,26 +154,8 @@ impl Carried {
 /// # Errors
 ///
 /// A type that Arrow does not write.
-pub fn write_operators(operators: &[SavedOperator]) -> Result<Vec<u8>, ArrowError> {
-    let mut out = Vec::new();
-    put_count(&mut out, operators.len());
-    for operator in operators {
-        put_count(&mut out, operator.pending);
-        put_count(&mut out, operator.completed);
-        put_bytes(&mut out, &operator.snapshot);
-        put_count(&mut out, operator.rows.len());
-        for SavedRows { restarts, batch } in &operator.rows {
-            out.extend(restarts.to_le_bytes());
-            put_bytes(&mut out, &ipc::write(&batch.0)?);
-        }
-        for batches in [operator.results.as_slice(), &operator.inputs] {
-            put_count(&mut out, batches.len());
-            for batch in batches {
-                put_bytes(&mut out, &ipc::write(&batch.0)?);
-            }
-        }
-    }
-    Ok(out)
+pub fn write_operators(operators: &[SavedOperator]) -> Result<Vec<Vec<u8>>, ArrowError> {
+    operators.iter().map(|it| ipc::write(it.batch())).collect()
 }
 
 /// Reads what [`write_operators`] has written.
@@ -184,69 +163,28 @@ pub fn write_operators(operators: &[SavedOperator]) -> Result<Vec<u8>, ArrowErro
 /// # Errors
 ///
 /// The bytes are damaged.
-pub fn read_operators(bytes: &[u8]) -> Result<Vec<SavedOperator>, TaskError> {
-    let mut reader = Reader::new(bytes);
-    let operators = (|| {
-        let count = reader.count()?;
-        (0..count).map(|_| read_operator(&mut reader)).collect::<Option<Vec<_>>>()
-    })();
-    operators.filter(|_| reader.is_empty()).ok_or_else(damaged)
-}
-
-fn read_operator(reader: &mut Reader<'_>) -> Option<SavedOperator> {
-    let batch = |bytes: &[u8]| ipc::read_one(bytes).ok().map(SavedBatch);
-    let (pending, completed) = (reader.u64()?, reader.u64()?);
-    let snapshot = reader.bytes()?.to_vec();
-    let groups = reader.count()?;
-    let mut rows = Vec::new();
-    for _ in 0..groups {
-        let restarts = reader.u32()?;
-        rows.push(SavedRows { restarts, batch: batch(reader.bytes()?)? });
-    }
-    let results = all(reader)?.into_iter().map(batch).collect::<Option<Vec<_>>>()?;
-    let inputs = all(reader)?.into_iter().map(batch).collect::<Option<Vec<_>>>()?;
-    Some(SavedOperator {
-        rows,
-        results: results.into_iter().next(),
-        inputs,
-        snapshot,
-        pending: usize::try_from(pending).ok()?,
-        completed: usize::try_from(completed).ok()?,
-    })
-}
-
-/// Counts the rows of what [`write_operators`] has written, as [`count_rows`] does.
-///
-/// # Errors
-///
-/// As [`read_operators`].
-pub fn counts_of(operators: &[u8]) -> Result<(u64, u64), TaskError> {
-    if operators.is_empty() {
-        return Ok((0, 0));
-    }
-    let (pending, completed) = count_rows(&read_operators(operators)?);
-    Ok((pending as u64, completed as u64))
+pub fn read_operators(operators: &[Vec<u8>]) -> Result<Vec<SavedOperator>, TaskError> {
+    let read = |bytes: &Vec<u8>| SavedOperator::read(ipc::read_one(bytes).map_err(|_| damaged())?);
+    operators.iter().map(read).collect()
 }
 
 /// Counts the rows of what operators hold: those without an outcome, and those with one.
-pub fn count_rows(operators: &[SavedOperator]) -> (usize, usize) {
-    let inputs = |it: &SavedOperator| it.inputs.iter().map(|it| rows_of(&it.0)).sum::<usize>();
-    let pending = operators.iter().map(|it| it.pending + inputs(it)).sum();
-    (pending, operators.iter().map(|it| it.completed).sum())
+pub fn count_rows(operators: &[SavedOperator]) -> (u64, u64) {
+    let pending: usize = operators.iter().map(SavedOperator::pending).sum();
+    let rows: usize = operators.iter().map(SavedOperator::rows).sum();
+    (pending as u64, (rows - pending) as u64)
 }
 
-fn rows_of(batch: &RecordBatch) -> usize {
-    batch.num_rows()
-}
-
-fn put_all<'a>(out: &mut Vec<u8>, items: impl ExactSizeIterator<Item = &'a [u8]>) {
+fn put_all(out: &mut Vec<u8>, items: &[Vec<u8>]) {
     put_count(out, items.len());
-    items.for_each(|it| put_bytes(out, it));
+    for item in items {
+        put_bytes(out, item);
+    }
 }
 
-fn all<'a>(reader: &mut Reader<'a>) -> Option<Vec<&'a [u8]>> {
+fn all(reader: &mut Reader<'_>) -> Option<Vec<Vec<u8>>> {
     let count = reader.count()?;
-    (0..count).map(|_| reader.bytes()).collect()
+    (0..count).map(|_| reader.bytes().map(<[u8]>::to_vec)).collect()
 }
 
 fn damaged() -> TaskError {
@@ -282,7 +220,7 @@ mod tests {
             schema: vec![7; 3],
             completed_rows: 2,
             completed: vec![vec![1, 2, 3], Vec::new()],
-            operators: vec![4; 100],
+            operators: vec![vec![4; 100], vec![5]],
         }
     }
 
@@ -305,7 +243,7 @@ mod tests {
     #[test]
     fn newer_version_is_named() {
         let mut bytes = carried().encode();
-        bytes[4] = 3;
+        bytes[4] = 2;
 
         let error = Carried::decode(&bytes).unwrap_err();
 
@@ -313,7 +251,7 @@ mod tests {
             matches!(error, TaskError::Saved { kind: ErrorKind::SnapshotVersionUnknown, .. }),
             "{error}"
         );
-        assert!(error.to_string().contains("format 3"), "{error}");
+        assert!(error.to_string().contains("format 2"), "{error}");
     }
 
     #[test]

@@ -25,7 +25,7 @@ use sparkawait_runtime::shared_page::SharedPage;
 const AT_ONCE: Patience = Patience::Linger(Duration::ZERO);
 const LONG: Duration = Duration::from_secs(60);
 
-fn start(saved: &[u8]) -> Started {
+fn start(saved: &[Vec<u8>]) -> Started {
     echo::start(saved, schema("row"), 8)
 }
 
@@ -123,9 +123,20 @@ fn part_belongs_to_whoever_has_begun_it() {
     assert!(started.task.put_end(AT_ONCE));
     started.task.wait(LONG).unwrap().unwrap();
 
-    assert_eq!(started.task.begin("run", 2), Begun::Stale);
-    assert_eq!(started.task.begin("another run", 1), Begun::Stale);
     assert_eq!(started.task.begin("run", 1), Begun::Yes);
+}
+
+#[test]
+fn task_that_is_not_what_the_state_says_is_given_up() {
+    for (owner, number) in [("run", 2), ("another run", 1)] {
+        let started = start(&[]);
+        part(&started.task, 0, &[SLOW], AT_ONCE);
+
+        assert_eq!(started.task.begin(owner, number), Begun::Stale);
+
+        assert!(started.task.retire(LONG));
+        assert_eq!(started.task.begin("run", 1), Begun::Stale);
+    }
 }
 
 #[test]

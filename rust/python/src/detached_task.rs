@@ -15,6 +15,7 @@ use sparkawait_holder::{Begun, BundleId, Claim, Counts, TaskId, ipc, state};
 use sparkawait_macros::guarded;
 use sparkawait_runtime::Patience;
 use sparkawait_task::error::TaskError;
+use sparkawait_task::saved::SavedOperator;
 use sparkawait_task::task::{TaskDriver, TaskFeeder};
 use sparkawait_task::task_codec::carry::WAY_OUT;
 
@@ -66,12 +67,13 @@ impl DetachedTask {
         py: Python<'_>,
         operators: Vec<OperatorArguments>,
         partition: u32,
-        saved: Option<&[u8]>,
+        saved: Option<&Carried>,
     ) -> PyResult<Self> {
         let operators: Vec<Operator> =
             operators.into_iter().map(|it| it.read(py, partition)).collect::<PyResult<_>>()?;
-        let saved = saved.map(state::read_operators).transpose();
-        let saved = saved.map_err(|error| to_exception(py, &error))?.unwrap_or_default();
+        // Nothing binds a query in which no row is in flight to what it was before.
+        let saved = saved.map(|it| it.operators.clone());
+        let saved = saved.filter(|it| it.iter().any(|it| it.rows() > 0)).unwrap_or_default();
         if !saved.is_empty() && saved.len() != operators.len() {
             let (before, now) = (saved.len(), operators.len());
             let kind = ErrorKind::SnapshotSchemaMismatch;
@@ -132,7 +134,7 @@ impl DetachedTask {
         Ok(self.task.get().is_none_or(|task| task.retire(hold)))
     }
 
-    /// Begins a part; `None`: it is somebody else's, false: the task is of no use.
+    /// Begins a part; `None`: it is somebody else's, false: the task is of no use, and was given up.
     fn begin(&self, owner: &str, part: u64) -> PyResult<Option<bool>> {
         Ok(match self.task()?.begin(owner, part) {
             Begun::Yes => Some(true),
@@ -308,8 +310,8 @@ impl PartEnd {
     }
 
     #[getter]
-    fn operators<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.end.operators)
+    fn operators<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
+        self.end.operators.iter().map(|it| PyBytes::new(py, it)).collect()
     }
 
     #[getter]
@@ -338,8 +340,8 @@ impl PartEnd {
 #[pyclass(frozen, module = "sparkawait._core")]
 pub(crate) struct Carried {
     carried: sparkawait_holder::Carried,
-    /// Rows in flight, and rows that wait for others.
-    rows: (u64, u64),
+    /// What its operators hold, where it was read.
+    operators: Vec<SavedOperator>,
 }
 
 #[guarded]
@@ -359,7 +361,7 @@ impl Carried {
         schema: &[u8],
         completed: Vec<PyBackedBytes>,
         completed_rows: u64,
-        operators: &[u8],
+        operators: Vec<PyBackedBytes>,
     ) -> Self {
         let task = TaskId(task);
         let carried = sparkawait_holder::Carried {
@@ -373,17 +375,17 @@ impl Carried {
             schema: schema.to_vec(),
             completed_rows,
             completed: completed.iter().map(|it| it.to_vec()).collect(),
-            operators: operators.to_vec(),
+            operators: operators.iter().map(|it| it.to_vec()).collect(),
         };
-        Self { carried, rows: (0, 0) }
+        Self { carried, operators: Vec::new() }
     }
 
     #[staticmethod]
     fn decode(py: Python<'_>, payload: &[u8]) -> PyResult<Self> {
         let decoded = py.detach(|| {
             let carried = sparkawait_holder::Carried::decode(payload)?;
-            let rows = state::counts_of(&carried.operators)?;
-            Ok(Self { carried, rows })
+            let operators = state::read_operators(&carried.operators)?;
+            Ok(Self { carried, operators })
         });
         decoded.map_err(|error: TaskError| to_exception(py, &error))
     }
@@ -443,14 +445,9 @@ impl Carried {
         self.carried.completed_rows
     }
 
-    #[getter]
-    fn operators<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.carried.operators)
-    }
-
     /// Rows in flight, and rows that wait for others.
     #[getter]
     fn rows(&self) -> (u64, u64) {
-        self.rows
+        state::count_rows(&self.operators)
     }
 }

@@ -9,19 +9,17 @@ use std::task::Waker;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::PyTuple;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord, Timestamp, Watermark};
 use sparkawait_core::mailbox::{Mail, MailboxProcessor, Step};
 use sparkawait_core::operator::{
     AttemptId, Completion, Config, Emitted, Failure, NotCalled, Remark, Retry, Snapshot,
-    SnapshotError, SnapshotRecord, SnapshotState, decode_snapshot, encode_snapshot,
 };
 use sparkawait_core::queue::EntryId;
-use sparkawait_core::{AsyncWaitOperator, ErrorKind, ProcessingTime};
+use sparkawait_core::{AsyncWaitOperator, ProcessingTime};
 use sparkawait_macros::guarded;
 
 use crate::convert::{RetryArguments, to_capacity, to_mode, to_retry, to_timeout};
-use crate::error;
 
 /// The number that Python gave a value, a list of results or an exception.
 type Token = u64;
@@ -68,6 +66,23 @@ struct State {
 #[pyclass(frozen, module = "sparkawait._core")]
 pub(crate) struct Harness {
     state: Mutex<State>,
+}
+
+/// What an operator held, and the objects that its numbers stand for.
+#[pyclass(frozen, module = "sparkawait._core")]
+pub(crate) struct HarnessSnapshot {
+    elements: Snapshot<Token, Token, Token>,
+    /// By their numbers.
+    objects: Py<PyTuple>,
+}
+
+#[guarded]
+#[pymethods]
+impl HarnessSnapshot {
+    #[getter]
+    fn objects(&self, py: Python<'_>) -> Py<PyTuple> {
+        self.objects.clone_ref(py)
+    }
 }
 
 impl State {
@@ -213,68 +228,32 @@ impl Harness {
         Ok(Self { state: Mutex::new(state) })
     }
 
-    /// Restores a snapshot; `load(kind, bytes)` gives the token of a pickled object.
+    /// Makes one that holds what another one held.
     #[staticmethod]
     fn restore(
-        snapshot: &[u8],
+        snapshot: &HarnessSnapshot,
         settings: Settings,
-        load: &Bound<'_, PyAny>,
         key_of: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
         let config = to_config(&settings)?;
-        let elements = decode_snapshot(snapshot).map_err(|damage| {
-            let kind = match damage {
-                SnapshotError::UnknownVersion(_) => ErrorKind::SnapshotVersionUnknown,
-                SnapshotError::Damaged => ErrorKind::SnapshotDamaged,
-            };
-            error::SnapshotError::new_err((damage.to_string(), kind.as_str()))
-        })?;
-        let token = |kind: &str, bytes: &[u8]| -> PyResult<Token> {
-            load.call1((kind, PyBytes::new(load.py(), bytes)))?.extract()
-        };
-        let elements = map_values(
-            elements,
-            |bytes| token("value", &bytes),
-            |bytes| token("results", &bytes),
-            |bytes| token("error", &bytes),
-        )?;
+        let elements = snapshot.elements.clone();
         let mut keys = Vec::new();
         for element in &elements {
             if let StreamElement::Record(record) = element {
                 let key: Option<u64> = key_of.call1((record.record.value,))?.extract()?;
-                keys.push((record.record.value, key.map(Key::new)));
+                keys.push(key.map(Key::new));
             }
         }
         let mut keys = keys.into_iter();
-        let operator = Operator::restore(
-            config,
-            elements,
-            |_| keys.next().and_then(|(_, key)| key),
-            ProcessingTime::ZERO,
-        );
+        let operator =
+            Operator::restore(config, elements, |_| keys.next().flatten(), ProcessingTime::ZERO);
         Ok(Self { state: Mutex::new(State::new(operator)) })
     }
 
-    /// Takes a snapshot; `dump(kind, token)` pickles an object.
-    fn snapshot<'py>(
-        &self,
-        py: Python<'py>,
-        dump: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyBytes>> {
-        let snapshot = {
-            let state = self.state();
-            state.operator.snapshot(state.now)
-        };
-        let bytes = |kind: &str, token: Token| -> PyResult<Vec<u8>> {
-            dump.call1((kind, token))?.extract()
-        };
-        let snapshot = map_values(
-            snapshot,
-            |token| bytes("value", token),
-            |token| bytes("results", token),
-            |token| bytes("error", token),
-        )?;
-        Ok(PyBytes::new(py, &encode_snapshot(&snapshot)))
+    /// Returns what it holds, with the objects that its numbers stand for; nothing changes.
+    fn snapshot(&self, objects: Py<PyTuple>) -> HarnessSnapshot {
+        let state = self.state();
+        HarnessSnapshot { elements: state.operator.snapshot(state.now), objects }
     }
 
     fn process_element(&self, token: Token, timestamp: Option<i64>, key: Option<u64>) -> bool {
@@ -390,51 +369,4 @@ impl Harness {
     fn pending_retries(&self) -> usize {
         self.state().operator.pending_retries()
     }
-}
-
-/// Replaces all values, results and errors of a snapshot.
-fn map_values<A, B>(
-    snapshot: Snapshot<A, A, A>,
-    mut value: impl FnMut(A) -> PyResult<B>,
-    mut results: impl FnMut(A) -> PyResult<B>,
-    mut error: impl FnMut(A) -> PyResult<B>,
-) -> PyResult<Snapshot<B, B, B>> {
-    let mut mapped = Vec::with_capacity(snapshot.len());
-    for element in snapshot {
-        let record = match element {
-            StreamElement::Watermark(watermark) => {
-                mapped.push(StreamElement::Watermark(watermark));
-                continue;
-            }
-            StreamElement::Record(record) => record,
-        };
-        let state = match record.state {
-            SnapshotState::Pending { time_left, backoff_left, was_running, last_failure } => {
-                let last_failure = last_failure.map(&mut error).transpose()?;
-                SnapshotState::Pending { time_left, backoff_left, was_running, last_failure }
-            }
-            SnapshotState::Completed(outcome) => SnapshotState::Completed(match outcome {
-                Ok(token) => Ok(results(token)?),
-                Err(Failure::TimedOut(last)) => {
-                    Err(Failure::TimedOut(last.map(&mut error).transpose()?))
-                }
-                Err(Failure::AttemptTimedOut(last)) => {
-                    Err(Failure::AttemptTimedOut(last.map(&mut error).transpose()?))
-                }
-                Err(Failure::NotCalled(failure)) => {
-                    let (reason, last) = *failure;
-                    Err(Failure::NotCalled(Box::new((reason, last.map(&mut error).transpose()?))))
-                }
-                Err(Failure::Function(token)) => Err(Failure::Function(error(token)?)),
-                Err(Failure::RetriesExhausted(token)) => {
-                    Err(Failure::RetriesExhausted(error(token)?))
-                }
-            }),
-        };
-        let StreamRecord { value: held, timestamp } = record.record;
-        let attempts = record.attempts;
-        let record = StreamRecord { value: value(held)?, timestamp };
-        mapped.push(StreamElement::Record(SnapshotRecord { record, attempts, state }));
-    }
-    Ok(mapped)
 }

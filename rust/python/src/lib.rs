@@ -42,7 +42,7 @@ mod _core {
         Carried, DetachedTask, PartEnd, RemoteTask, find_posted, listen_for_steps,
     };
     #[pymodule_export]
-    use crate::harness::Harness;
+    use crate::harness::{Harness, HarnessSnapshot};
     #[pymodule_export]
     use crate::limit_headers::{announced_delay, header_seconds};
     #[pymodule_export]

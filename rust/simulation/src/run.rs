@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use arrow::array::RecordBatch;
+use arrow::error::ArrowError;
+use arrow_ipc::reader::StreamReader;
+use arrow_ipc::writer::StreamWriter;
 use sparkawait_core::mailbox::{Demand, Outlet, Taken};
 use sparkawait_runtime::Turn;
 use sparkawait_runtime::driver::Handed;
@@ -297,7 +300,13 @@ impl Run {
             world.model.restored(now);
             world.note(What::Lost { part });
         }
-        self.start(counted.saved.clone())
+        match counted.saved.iter().map(written_and_read).collect() {
+            Ok(saved) => self.start(saved),
+            Err(error) => {
+                self.shared.world().fail("what was saved is written and read", error.to_string());
+                self.start(Vec::new())
+            }
+        }
     }
 
     /// Lets a task end what it holds; another one, which held nothing, gets the rest of the input.
@@ -308,10 +317,9 @@ impl Run {
     ) -> Option<(SimulatedDriver, Counted)> {
         self.shared.world().input.push_back(Feed::EndOfPart(u64::MAX));
         let operators = self.part(&mut driver)?;
-        let held = |it: &SavedOperator| it.pending + it.completed + it.inputs.len();
-        let held: usize = operators.iter().map(held).sum();
+        let held: usize = operators.iter().map(SavedOperator::rows).sum();
         if held > 0 {
-            let what = format!("{held} rows and batches");
+            let what = format!("{held} rows");
             self.shared.world().fail("what gets no more input comes to its end", what);
             return None;
         }
@@ -396,6 +404,19 @@ impl Run {
         }
         world.note(What::Ended { error: Some(error.to_string()) });
     }
+}
+
+/// Returns what was saved as the state of a stream gives it back.
+fn written_and_read(saved: &SavedOperator) -> Result<SavedOperator, ArrowError> {
+    let mut bytes = Vec::new();
+    let mut writer = StreamWriter::try_new(&mut bytes, saved.batch().schema_ref())?;
+    writer.write(saved.batch())?;
+    writer.finish()?;
+    drop(writer);
+    let mut batches = StreamReader::try_new(bytes.as_slice(), None)?;
+    let batch =
+        batches.next().unwrap_or_else(|| Ok(RecordBatch::new_empty(saved.batch().schema())));
+    SavedOperator::read(batch?).map_err(|error| ArrowError::ExternalError(Box::new(error)))
 }
 
 /// What is captured of a failure is what was seen of it.

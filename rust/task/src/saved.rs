@@ -1,48 +1,132 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an operator holds, as batches that can be kept elsewhere.
+//! What an operator holds, as one batch that can be kept elsewhere.
+//!
+//! ```text
+//!   columns of the rows, and the hidden ones behind them  |  the last column, a struct
+//!   ------------------------------------------------------+---------------------------------------
+//!   rows that were admitted and not emitted, in the       |  phase, attempts, times left, failure,
+//!   order in which they arrived                           |  results: a list of rows of results
+//!   rows that were not admitted yet                       |  phase "input"
+//! ```
+//!
+//! The struct is found by its place, so no column of a row can be taken for it.
+
+mod row_state;
 
 use std::fmt;
+use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, StructArray};
+use arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use sparkawait_core::ErrorKind;
+
+use crate::error::TaskError;
+use row_state::RowStates;
+pub(crate) use row_state::{Phase, RowState};
+
+/// The last column.
+const STATE: &str = "sparkawait";
 
 /// Everything that an operator admitted and did not emit, and its input that it did not admit.
-///
-/// ```text
-///   snapshot   one element a record, in the order of arrival: attempts, state,
-///        |                            `-- results: a range of rows of `results`
-///        `-- record: (index into `rows`, row of that batch)
-/// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone)]
 pub struct SavedOperator {
-    /// The rows of all records.
-    pub rows: Vec<SavedRows>,
-    /// The results of those that are completed.
-    pub results: Option<SavedBatch>,
-    /// Input behind them.
-    pub inputs: Vec<SavedBatch>,
-    /// The records, see `encode_snapshot`.
-    pub snapshot: Vec<u8>,
-    /// Records without an outcome.
-    pub pending: usize,
-    /// Records with one.
-    pub completed: usize,
+    batch: RecordBatch,
+    /// Its last column.
+    states: RowStates,
 }
 
-/// Rows that were restored equally often.
-#[derive(Clone, Debug)]
-pub struct SavedRows {
-    /// How often.
-    pub restarts: u32,
-    /// The rows, and behind their columns those that only say where they go.
-    pub batch: SavedBatch,
-}
-
-/// A batch, of which nothing is shown but its size: row contents do not belong in logs.
-#[derive(Clone, PartialEq)]
-pub struct SavedBatch(pub RecordBatch);
-
-impl fmt::Debug for SavedBatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} rows", self.0.num_rows())
+impl SavedOperator {
+    /// Puts `rows` together with how far each of them is. `results` are those of all rows, one
+    /// after the other.
+    pub(crate) fn new(
+        rows: &RecordBatch,
+        states: &[RowState],
+        results: &StructArray,
+    ) -> Result<Self, ArrowError> {
+        let state: ArrayRef = Arc::new(row_state::column_of(states, results)?);
+        let schema = rows.schema_ref();
+        let field = Arc::new(Field::new(STATE, state.data_type().clone(), false));
+        let fields: Vec<FieldRef> = schema.fields().iter().cloned().chain([field]).collect();
+        let columns = rows.columns().iter().cloned().chain([state]).collect();
+        let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
+        let batch = RecordBatch::try_new(Arc::new(schema), columns)?;
+        Self::read(batch).map_err(|error| ArrowError::ExternalError(Box::new(error)))
     }
+
+    /// Takes a batch for what an operator has saved.
+    ///
+    /// # Errors
+    ///
+    /// It is another batch.
+    pub fn read(batch: RecordBatch) -> Result<Self, TaskError> {
+        let states = batch.columns().last().and_then(RowStates::read);
+        let states = states.ok_or_else(|| damaged("a batch does not tell how far its rows are"))?;
+        Ok(Self { batch, states })
+    }
+
+    /// Returns all of it, for [`read`](Self::read).
+    pub const fn batch(&self) -> &RecordBatch {
+        &self.batch
+    }
+
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.batch.num_rows()
+    }
+
+    /// The number of rows that have no outcome.
+    pub fn pending(&self) -> usize {
+        self.phases().filter(|it| matches!(it, Phase::Input | Phase::Pending)).count()
+    }
+
+    /// The number of rows that have one.
+    pub fn completed(&self) -> usize {
+        self.rows() - self.pending()
+    }
+
+    /// How often each row was restored before.
+    pub fn restarts(&self) -> &[u32] {
+        self.states.restarts()
+    }
+
+    /// How far each row is.
+    pub(crate) fn phases(&self) -> impl Iterator<Item = Phase> {
+        self.states.phases()
+    }
+
+    /// How far the row at a position is; `None` if the state tells too little of it.
+    pub(crate) fn state(&self, row: usize) -> Option<RowState> {
+        self.states.state(row)
+    }
+
+    /// The results of all rows, one after the other; `None` if there are none.
+    pub(crate) fn results(&self) -> Option<RecordBatch> {
+        self.states.results()
+    }
+
+    /// The rows as they came.
+    pub(crate) fn columns(&self) -> Result<RecordBatch, ArrowError> {
+        let count = self.batch.num_columns().saturating_sub(1);
+        let schema: SchemaRef = self.batch.schema();
+        let fields: Vec<FieldRef> = schema.fields().iter().take(count).cloned().collect();
+        let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows()));
+        let columns = self.batch.columns().iter().take(count).cloned().collect();
+        RecordBatch::try_new_with_options(Arc::new(schema), columns, &options)
+    }
+}
+
+/// Shows sizes only: row contents do not belong in logs.
+impl fmt::Debug for SavedOperator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (pending, completed) = (self.pending(), self.completed());
+        let mut shown = f.debug_struct("SavedOperator");
+        shown.field("pending", &pending).field("completed", &completed).finish_non_exhaustive()
+    }
+}
+
+/// Says that what was saved is not what an operator saves.
+pub(crate) fn damaged(message: &str) -> TaskError {
+    TaskError::Saved { kind: ErrorKind::SnapshotDamaged, message: message.to_owned() }
 }

@@ -124,7 +124,7 @@ fn asked() -> Vec<SavedOperator> {
     assert!(live.feeder.put(input(5..6)));
     let carry = live.part(Patience::Linger(2 * TIMEOUT));
     assert_eq!(*live.told.0.lock().unwrap(), (1, 1));
-    assert_eq!((carry.outputs.len(), carry.operators[0].pending), (0, 1));
+    assert_eq!((carry.outputs.len(), carry.operators[0].pending()), (0, 1));
     carry.operators
 }
 

@@ -34,7 +34,7 @@ pub(super) mod about {
     pub(crate) const ROWS: u8 = 0;
     pub(crate) const PATIENCE: u8 = 1;
     pub(crate) const OUTPUT: u8 = 2;
-    pub(crate) const OPERATORS: u8 = 3;
+    pub(crate) const OPERATOR: u8 = 3;
     pub(crate) const NUMBERS: u8 = 4;
 }
 

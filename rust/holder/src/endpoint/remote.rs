@@ -14,7 +14,7 @@ use sparkawait_wire::ChannelKey;
 use super::inbox::Received;
 use super::link::Link;
 use super::messages::{ANSWER, Address, FAILED, GIVEN_UP, Subject, TURN, about};
-use crate::detached::{Counts, PartEnd};
+use crate::part_end::{Counts, PartEnd};
 use crate::reader::Reader;
 use crate::state::TaskId;
 
@@ -167,7 +167,7 @@ impl Answer {
         let whole = std::mem::take(&mut self.piece);
         match *about {
             about::OUTPUT => self.end.outputs.push(whole),
-            about::OPERATORS => self.end.operators = whole,
+            about::OPERATOR => self.end.operators.push(whole),
             about::NUMBERS => {
                 let mut reader = Reader::new(&whole);
                 self.end.output_rows = reader.u64()?;

@@ -15,8 +15,10 @@ use super::inbox::Received;
 use super::link::Link;
 use super::messages::{ANSWER, FAILED, GIVEN_UP, NOT_HERE, Subject, TURN, about};
 use crate::bundles::BundleId;
-use crate::detached::{Begun, Claim, Counts, DetachedTask, PartEnd};
+use crate::detached::DetachedTask;
 use crate::ipc;
+use crate::part::{Begun, Claim};
+use crate::part_end::{Counts, PartEnd};
 use crate::reader::{Reader, put_bytes};
 
 /// Bytes of a piece of something that is to be sent: what others send goes between.
@@ -100,14 +102,7 @@ impl Drop for Step<'_> {
 fn begin(subject: &Subject) -> Option<Arc<DetachedTask>> {
     let Subject::Part { task, owner, part } = subject else { return None };
     let task = DetachedTask::find(*task)?;
-    match task.begin_within(owner, *part, ANSWER / 2) {
-        Begun::Yes => Some(task),
-        Begun::Busy | Begun::Late => None,
-        Begun::Stale => {
-            task.abandon();
-            None
-        }
-    }
+    (task.begin_within(owner, *part, ANSWER / 2) == Begun::Yes).then_some(task)
 }
 
 /// Why a part did not come to its end.
@@ -199,7 +194,7 @@ fn answer(link: &Link, answers: ChannelKey, end: &PartEnd) -> io::Result<()> {
     for output in &end.outputs {
         send(link, answers, about::OUTPUT, output)?;
     }
-    send(link, answers, about::OPERATORS, &end.operators)
+    end.operators.iter().try_for_each(|it| send(link, answers, about::OPERATOR, it))
 }
 
 /// Sends something in pieces once they are wanted; each says whether it is the last one.

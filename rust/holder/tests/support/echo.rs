@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A task that answers each row with itself, when it is told to.
 
+// Each test binary uses a part of this module.
+#![allow(dead_code, clippy::allow_attributes, reason = "shared by several test binaries")]
+
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,7 +20,8 @@ use sparkawait_task::error::CallFailure;
 use sparkawait_task::function::{Calls, FailedCall, Replies, ReplyGroup, ResultGroup};
 use sparkawait_task::row_config::RowConfig;
 use sparkawait_task::row_prices::PriceSettings;
-use sparkawait_task::task::{TaskBuilder, TaskConfig};
+use sparkawait_task::saved::SavedOperator;
+use sparkawait_task::task::{TaskBuilder, TaskConfig, TaskDriver, TaskFeeder};
 
 /// Rows from here on are not answered before they are let go.
 pub(crate) const SLOW: i64 = 1000;
@@ -94,9 +98,23 @@ impl Started {
     }
 }
 
-/// Starts a task over rows of these columns, the first of which is a number.
-pub(crate) fn start(saved: &[u8], input: SchemaRef, capacity: usize) -> Started {
-    let operator = Config::new(OutputMode::Unordered, NonZeroUsize::new(capacity).unwrap());
+/// A task that was not started.
+pub(crate) struct Built {
+    pub(crate) driver: TaskDriver,
+    pub(crate) feeder: TaskFeeder,
+    waiting: Waiting,
+    replies: Replies,
+}
+
+/// Builds a task over rows of these columns, the first of which is a number, which goes on with what
+/// was saved.
+pub(crate) fn build(
+    saved: Vec<SavedOperator>,
+    mode: OutputMode,
+    input: SchemaRef,
+    capacity: usize,
+) -> Built {
+    let operator = Config::new(mode, NonZeroUsize::new(capacity).unwrap());
     let rows = RowConfig {
         input,
         hidden: Arc::new(Schema::empty()),
@@ -129,13 +147,29 @@ pub(crate) fn start(saved: &[u8], input: SchemaRef, capacity: usize) -> Started 
     };
     let concurrency = Concurrency::unbounded();
     let config = TaskConfig { operator, driver, rows, layers: Vec::new(), concurrency };
-    let saved = if saved.is_empty() { Vec::new() } else { state::read_operators(saved).unwrap() };
     let (waiting, mut kept) = (Waiting::default(), None);
     let builder = TaskBuilder::restored(saved.into(), config, |replies| {
         kept = Some(replies.clone());
         Ok(Box::new(Echo { waiting: Arc::clone(&waiting), replies }) as Box<_>)
     });
     let (driver, feeder) = builder.unwrap().build();
+    Built { driver, feeder, waiting, replies: kept.unwrap() }
+}
+
+/// Starts a task that puts rows out as they are answered.
+pub(crate) fn start(saved: &[Vec<u8>], input: SchemaRef, capacity: usize) -> Started {
+    start_in(OutputMode::Unordered, saved, input, capacity)
+}
+
+/// Starts a task on a thread of its own.
+pub(crate) fn start_in(
+    mode: OutputMode,
+    saved: &[Vec<u8>],
+    input: SchemaRef,
+    capacity: usize,
+) -> Started {
+    let saved = state::read_operators(saved).unwrap();
+    let Built { driver, feeder, waiting, replies } = build(saved, mode, input, capacity);
     let task = DetachedTask::start(driver, feeder, "run".to_owned(), Duration::ZERO).unwrap();
-    Started { task, waiting, replies: kept.unwrap() }
+    Started { task, waiting, replies }
 }

@@ -2,79 +2,92 @@
 //! Rows of a task that are held elsewhere, and taken up again.
 
 use std::collections::{HashMap, VecDeque};
+use std::iter::repeat_with;
+use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow::compute::interleave;
-use arrow::datatypes::{FieldRef, Schema};
-use sparkawait_arrow::{ResultRows, RowRef};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, StructArray};
+use arrow::compute::{CastOptions, cast_with_options, interleave};
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use sparkawait_arrow::{ResultRows, RowRef, with_own_memory};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::element::{StreamElement, StreamRecord};
-use sparkawait_core::operator::{
-    Failure, Snapshot, SnapshotError, SnapshotRecord, SnapshotState, decode_snapshot,
-    encode_snapshot,
-};
+use sparkawait_core::operator::{Snapshot, SnapshotRecord, SnapshotState};
 use sparkawait_runtime::{CarryCodec, Restored};
 
 use super::TaskCodec;
 use super::places::Places;
 use crate::error::{CallFailure, TaskError};
-use crate::saved::{SavedBatch, SavedOperator, SavedRows};
-
-/// The state of a record, as the snapshot of an operator has it.
-type State<R, F> = SnapshotState<R, F>;
-
-/// A snapshot as it is written.
-type ByteSnapshot = Snapshot<Vec<u8>, Vec<u8>, Vec<u8>>;
+use crate::saved::{Phase, RowState, SavedOperator, damaged};
 
 /// What to do with rows of a query that was changed.
 pub const WAY_OUT: &str = "They were carried over by another form of the query: run that once more \
                            with carry_over=CarryOver(drain=True), then the new one";
 
-/// Rows of held batches that are to become one batch.
+/// Rows of several batches that are to become one batch.
 #[derive(Default)]
 struct Picked {
-    /// Handles of the batches.
-    sources: Vec<u32>,
-    /// Position in `sources`, and the row.
+    batches: Vec<RecordBatch>,
+    /// Position in `batches`, and the row.
     rows: Vec<(usize, usize)>,
-    /// Position of a handle in `sources`.
+    /// Position in `batches` of those that have a handle.
     known: HashMap<u32, usize>,
 }
 
 impl Picked {
-    fn pick(&mut self, handle: u32, row: u32) {
-        let source = *self.known.entry(handle).or_insert_with(|| {
-            self.sources.push(handle);
-            self.sources.len() - 1
+    /// Adds a row of the batch that has a handle, which `batch` gives the first time.
+    fn pick(&mut self, handle: u32, row: u32, batch: impl FnOnce() -> RecordBatch) {
+        let position = *self.known.entry(handle).or_insert_with(|| {
+            self.batches.push(batch());
+            self.batches.len() - 1
         });
-        self.rows.push((source, row as usize));
+        self.rows.push((position, row as usize));
     }
 
-    /// Puts the rows together, of the batches that `batch_of` gives.
-    fn gather(&self, batch_of: impl Fn(u32) -> RecordBatch) -> Result<SavedBatch, TaskError> {
-        let batches: Vec<RecordBatch> = self.sources.iter().map(|it| batch_of(*it)).collect();
-        let Some(first) = batches.first() else {
-            return Ok(SavedBatch(RecordBatch::new_empty(Arc::new(Schema::empty()))));
+    /// Adds all rows of a batch.
+    fn append(&mut self, batch: RecordBatch) {
+        let position = self.batches.len();
+        self.rows.extend((0..batch.num_rows()).map(|row| (position, row)));
+        self.batches.push(batch);
+    }
+
+    /// Puts the rows together, in columns of the types that the first batch has, or of `empty` if
+    /// there is none.
+    fn gather(self, empty: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+        let Some(first) = self.batches.first() else {
+            return Ok(RecordBatch::new_empty(SchemaRef::clone(empty)));
         };
-        let columns = (0..first.num_columns()).map(|column| {
-            let arrays: Vec<_> = batches.iter().map(|it| it.column(column).as_ref()).collect();
+        let schema = first.schema();
+        let columns = (0..schema.fields().len()).map(|position| {
+            let arrays: Vec<ArrayRef> = self
+                .batches
+                .iter()
+                .map(|it| column(it, position, &schema))
+                .collect::<Result<_, _>>()?;
+            let arrays: Vec<_> = arrays.iter().map(AsRef::as_ref).collect();
             interleave(&arrays, &self.rows)
         });
+        let columns = columns.collect::<Result<Vec<ArrayRef>, _>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows.len()));
-        let batch = columns.collect::<Result<Vec<ArrayRef>, _>>().and_then(|columns| {
-            RecordBatch::try_new_with_options(first.schema(), columns, &options)
-        });
-        batch.map(SavedBatch).map_err(|error| {
-            TaskError::Internal(format!("rows in flight cannot be put together: {error}"))
-        })
+        RecordBatch::try_new_with_options(schema, columns, &options)
     }
+}
+
+/// Returns a column of a batch in the type that `schema` has for it. Rows that were not admitted have
+/// those that they came in.
+fn column(batch: &RecordBatch, position: usize, schema: &Schema) -> Result<ArrayRef, ArrowError> {
+    let (wanted, found) = (schema.field(position), batch.schema_ref().fields().get(position));
+    if found.is_none_or(|it| it.name() != wanted.name()) {
+        let message = format!("a batch has no column `{}` in its place", wanted.name());
+        return Err(ArrowError::SchemaError(message));
+    }
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    cast_with_options(batch.column(position), wanted.data_type(), &options)
 }
 
 /// A batch that is held again.
 struct TakenUp {
-    /// Its rows.
-    count: usize,
     handle: u32,
     places: Places,
 }
@@ -96,15 +109,22 @@ impl TaskCodec {
             .unwrap_or_else(|_| input.batch.clone())
     }
 
-    /// Takes a batch up again.
-    fn take_up(&mut self, rows: SavedRows) -> Result<TakenUp, TaskError> {
-        let count = rows.batch.0.num_rows();
-        self.accept_restored(rows.batch.0, rows.restarts + 1)?;
+    /// Takes rows up again that were restored so often before.
+    fn take_up(&mut self, rows: RecordBatch, restarts: u32) -> Result<TakenUp, TaskError> {
+        self.accept_restored(with_own_memory(rows)?, restarts + 1)?;
         Ok(TakenUp {
-            count,
             handle: self.pending.take().map_or(0, |rows| rows.batch()),
             places: self.places.clone(),
         })
+    }
+
+    /// The rows that were not admitted.
+    fn waiting(&self, inputs: &VecDeque<RecordBatch>) -> impl Iterator<Item = RecordBatch> {
+        let rest = self.pending.as_ref().filter(|rows| !rows.is_empty()).map(|rest| {
+            let rows = rest.rest();
+            self.whole(rest.batch()).slice(rows.start as usize, rows.len())
+        });
+        rest.into_iter().chain(inputs.iter().cloned())
     }
 }
 
@@ -116,98 +136,79 @@ impl CarryCodec for TaskCodec {
         snapshot: Snapshot<RowRef, ResultRows, Box<CallFailure>>,
         inputs: &VecDeque<RecordBatch>,
     ) -> Result<SavedOperator, TaskError> {
-        let mut saved = SavedOperator::default();
-        let (mut groups, mut results) = (Vec::<(u32, Picked)>::new(), Picked::default());
-        let mut place_of = |row: RowRef, restarts: u32| {
-            let group = groups.iter().position(|(it, _)| *it == restarts).unwrap_or_else(|| {
-                groups.push((restarts, Picked::default()));
-                groups.len() - 1
-            });
-            let place = [index(group), index(groups[group].1.rows.len())];
-            groups[group].1.pick(row.batch, row.row);
-            bytes_of(place)
-        };
-        let mut range_of = |rows: ResultRows| {
-            let range = [index(results.rows.len()), rows.len];
-            (rows.start..rows.start + rows.len).for_each(|row| results.pick(rows.chunk, row));
-            bytes_of(range)
-        };
-        let elements = snapshot.into_iter().map(|element| {
-            element.map(|SnapshotRecord { record, attempts, state }| {
-                let restarts = self.rows.inputs().batch(record.value.batch).restarts;
-                let value = place_of(record.value, restarts);
-                let is_pending = matches!(state, SnapshotState::Pending { .. });
-                saved.pending += usize::from(is_pending);
-                saved.completed += usize::from(!is_pending);
-                let state = map_state(state, &mut range_of, |it| encode_failure(&it));
-                let record = StreamRecord::new(value, record.timestamp);
-                SnapshotRecord { record, attempts, state }
-            })
+        let (mut rows, mut results) = (Picked::default(), Picked::default());
+        let mut states = Vec::with_capacity(snapshot.len());
+        for element in snapshot {
+            // No settings that make watermarks can be saved.
+            let StreamElement::Record(SnapshotRecord { record, attempts, state }) = element else {
+                continue;
+            };
+            let RowRef { batch, row } = record.value;
+            rows.pick(batch, row, || self.whole(batch));
+            if let SnapshotState::Completed(Ok(ResultRows { chunk, start, len })) = state {
+                for row in start..start + len {
+                    results.pick(chunk, row, || self.rows.chunks().chunk(chunk).clone());
+                }
+            }
+            let restarts = self.rows.inputs().batch(batch).restarts;
+            states.push(RowState::of(state, attempts, restarts));
+        }
+        for batch in self.waiting(inputs) {
+            states.extend(repeat_with(RowState::input).take(batch.num_rows()));
+            rows.append(batch);
+        }
+        let columns = Arc::new(self.columns.clone());
+        let saved = rows.gather(&columns).and_then(|rows| {
+            let results = results.gather(&self.config.results)?;
+            SavedOperator::new(&rows, &states, &StructArray::from(results))
         });
-        saved.snapshot = encode_snapshot(&elements.collect());
-        for (restarts, picked) in groups {
-            let batch = picked.gather(|handle| self.whole(handle))?;
-            saved.rows.push(SavedRows { restarts, batch });
-        }
-        if !results.rows.is_empty() {
-            let chunk_of = |handle| self.rows.chunks().chunk(handle).clone();
-            saved.results = Some(results.gather(chunk_of)?);
-        }
-        if let Some(rest) = self.pending.as_ref().filter(|rows| !rows.is_empty()) {
-            let (batch, rows) = (self.whole(rest.batch()), rest.rest());
-            let rest = batch.slice(rows.start as usize, rows.len());
-            saved.inputs.push(SavedBatch(rest));
-        }
-        saved.inputs.extend(inputs.iter().cloned().map(SavedBatch));
-        Ok(saved)
+        saved.map_err(|error| {
+            TaskError::Internal(format!("rows in flight cannot be put together: {error}"))
+        })
     }
 
     fn rows_saved(saved: &SavedOperator) -> usize {
-        let held = saved.rows.iter().map(|it| it.batch.0.num_rows());
-        held.chain(saved.inputs.iter().map(|it| it.0.num_rows())).sum()
+        saved.rows()
     }
 
     fn restore(&mut self, saved: SavedOperator) -> Result<Restored<Self>, TaskError> {
-        let elements: ByteSnapshot = decode_snapshot(&saved.snapshot).map_err(|error| {
-            let kind = match error {
-                SnapshotError::UnknownVersion(_) => ErrorKind::SnapshotVersionUnknown,
-                SnapshotError::Damaged => ErrorKind::SnapshotDamaged,
-            };
-            TaskError::Saved { kind, message: error.to_string() }
-        })?;
-        let mut batches = Vec::new();
-        for rows in saved.rows {
-            batches.push(self.take_up(rows).map_err(|it| other_columns(&it))?);
-        }
-        let results = match saved.results {
-            Some(SavedBatch(results)) => {
-                self.rows.accept_results(results).map_err(|it| other_columns(&it.into()))?
-            }
+        let unreadable = |_: ArrowError| damaged("the columns of rows cannot be taken apart");
+        let rows = saved.columns().map_err(unreadable)?;
+        let admitted = saved.phases().take_while(|it| *it != Phase::Input).count();
+        let mut results = match saved.results() {
+            Some(results) => self
+                .rows
+                .accept_results(with_own_memory(results)?)
+                .map_err(|it| other_columns(&it.into()))?,
             None => ResultRows::EMPTY,
         };
-        let mut keys = Vec::new();
-        let mut snapshot = Vec::with_capacity(elements.len());
-        for element in elements {
-            let StreamElement::Record(SnapshotRecord { record, attempts, state }) = element else {
-                // No settings that make watermarks can be saved.
-                continue;
-            };
-            let [batch, row] =
-                numbers_of(&record.value).ok_or_else(|| damaged("a row is missing"))?;
-            let batch = batches.get(batch as usize).filter(|it| (row as usize) < it.count);
-            let batch = batch.ok_or_else(|| damaged("a row is missing"))?;
-            let (channel, price) = batch.places.place(row);
-            keys.push((batch.places.key(row), channel, price));
-            let value = RowRef { batch: batch.handle, row };
-            let state =
-                read_state(state, results).ok_or_else(|| damaged("an outcome is missing"))?;
-            if let SnapshotState::Completed(Err(failure)) = &state {
-                self.failure_bytes += CallFailure::held_bytes(failure);
+        let (mut keys, mut snapshot) = (Vec::new(), Vec::with_capacity(admitted));
+        for run in runs(&saved.restarts()[..admitted]) {
+            let restarts = saved.restarts()[run.start];
+            let taken_up = self.take_up(rows.slice(run.start, run.len()), restarts);
+            let TakenUp { handle, places } = taken_up.map_err(|it| other_columns(&it))?;
+            for (row, position) in (0_u32..).zip(run) {
+                let (channel, price) = places.place(row);
+                keys.push((places.key(row), channel, price));
+                let state = saved.state(position);
+                let state = state.ok_or_else(|| damaged("the state of a row is missing"))?;
+                let (attempts, count) = (state.attempts, state.results);
+                let own = results.split_front(count);
+                let state = state.into_state(own).filter(|_| own.len == count);
+                let state = state.ok_or_else(|| damaged("an outcome is missing"))?;
+                if let SnapshotState::Completed(Err(failure)) = &state {
+                    self.failure_bytes += CallFailure::held_bytes(failure);
+                }
+                let record = StreamRecord::new(RowRef { batch: handle, row }, None);
+                let state = renewed(state);
+                snapshot.push(StreamElement::Record(SnapshotRecord { record, attempts, state }));
             }
-            let record = StreamRecord::new(value, record.timestamp);
-            snapshot.push(StreamElement::Record(SnapshotRecord { record, attempts, state }));
         }
-        let inputs = saved.inputs.into_iter().map(|SavedBatch(batch)| batch).collect();
+        if !results.is_empty() || saved.phases().skip(admitted).any(|it| it != Phase::Input) {
+            return Err(damaged("rows are out of their order"));
+        }
+        let waiting = rows.slice(admitted, rows.num_rows() - admitted);
+        let inputs = Some(waiting).filter(|it| it.num_rows() > 0).into_iter().collect();
         Ok(Restored { snapshot, keys, inputs })
     }
 
@@ -216,133 +217,30 @@ impl CarryCodec for TaskCodec {
     }
 }
 
+/// Neighbours that were restored equally often.
+fn runs(restarts: &[u32]) -> impl Iterator<Item = Range<usize>> {
+    let mut start = 0;
+    restarts.chunk_by(|one, next| one == next).map(move |run| {
+        start += run.len();
+        start - run.len()..start
+    })
+}
+
 /// Says that rows were saved by an operator with other columns.
 fn other_columns(error: &TaskError) -> TaskError {
     let message = format!("{error}. {WAY_OUT}");
     TaskError::Saved { kind: ErrorKind::SnapshotSchemaMismatch, message }
 }
 
-fn damaged(message: &str) -> TaskError {
-    TaskError::Saved { kind: ErrorKind::SnapshotDamaged, message: message.to_owned() }
-}
-
-/// A position among rows in flight, which are fewer than a batch can have.
-fn index(position: usize) -> u32 {
-    u32::try_from(position).unwrap_or(u32::MAX)
-}
-
-fn bytes_of<const N: usize>(numbers: [u32; N]) -> Vec<u8> {
-    numbers.iter().flat_map(|it| it.to_le_bytes()).collect()
-}
-
-fn numbers_of<const N: usize>(bytes: &[u8]) -> Option<[u32; N]> {
-    let (numbers, []) = bytes.as_chunks::<4>() else { return None };
-    let numbers: &[[u8; 4]; N] = numbers.try_into().ok()?;
-    Some(numbers.map(u32::from_le_bytes))
-}
-
-/// Reads the state of a record. One that is pending has the whole of its timeout again, unless that
-/// had passed: the function is asked about it once more, and not called.
-fn read_state(
-    state: State<Vec<u8>, Vec<u8>>,
-    results: ResultRows,
-) -> Option<State<ResultRows, Box<CallFailure>>> {
-    let mut is_whole = true;
-    let mut range_of = |bytes: Vec<u8>| {
-        let range = numbers_of(&bytes).filter(|[start, len]| {
-            start.checked_add(*len).is_some_and(|end| end <= results.len || *len == 0)
-        });
-        is_whole &= range.is_some();
-        let [start, len] = range.unwrap_or_default();
-        let start = if len == 0 { 0 } else { results.start + start };
-        ResultRows { chunk: results.chunk, start, len }
-    };
-    let state = map_state(state, &mut range_of, |it| Box::new(decode_failure(&it)));
-    let state = match state {
+/// Gives a row that is pending the whole of its timeout again, unless that had passed: the function is
+/// asked about it once more, and not called.
+fn renewed<R, F>(state: SnapshotState<R, F>) -> SnapshotState<R, F> {
+    match state {
         SnapshotState::Pending { time_left, backoff_left, was_running, last_failure } => {
             // Nobody knows what a call came to that ran.
             let time_left = time_left.filter(|it| it.is_zero() && !was_running);
             SnapshotState::Pending { time_left, backoff_left, was_running, last_failure }
         }
         completed @ SnapshotState::Completed(_) => completed,
-    };
-    is_whole.then_some(state)
-}
-
-/// Rewrites the results and the failures of a state.
-fn map_state<R, F, S, G>(
-    state: State<R, F>,
-    mut result: impl FnMut(R) -> S,
-    failure: impl Fn(F) -> G,
-) -> State<S, G> {
-    match state {
-        SnapshotState::Pending { time_left, backoff_left, was_running, last_failure } => {
-            let last_failure = last_failure.map(failure);
-            SnapshotState::Pending { time_left, backoff_left, was_running, last_failure }
-        }
-        SnapshotState::Completed(Ok(results)) => SnapshotState::Completed(Ok(result(results))),
-        SnapshotState::Completed(Err(failed)) => SnapshotState::Completed(Err(match failed {
-            Failure::Function(it) => Failure::Function(failure(it)),
-            Failure::RetriesExhausted(it) => Failure::RetriesExhausted(failure(it)),
-            Failure::TimedOut(last) => Failure::TimedOut(last.map(failure)),
-            Failure::AttemptTimedOut(last) => Failure::AttemptTimedOut(last.map(failure)),
-            Failure::NotCalled(why) => Failure::NotCalled(Box::new((why.0, why.1.map(failure)))),
-        })),
-    }
-}
-
-/// Writes a failure; what was raised cannot be held elsewhere, its text can.
-fn encode_failure(failure: &CallFailure) -> Vec<u8> {
-    let kind = failure.kind.as_str();
-    // None is 0, which no service answers.
-    let status = u32::from(failure.status.unwrap_or_default());
-    let mut bytes = bytes_of([index(kind.len()), index(failure.message.len()), status]);
-    for text in [kind, &failure.message, &failure.summary] {
-        bytes.extend(text.as_bytes());
-    }
-    bytes
-}
-
-fn decode_failure(bytes: &[u8]) -> CallFailure {
-    let read = || {
-        let (numbers, texts) = bytes.split_at_checked(12)?;
-        let [kind, message, status] = numbers_of(numbers)?;
-        let (kind, texts) = texts.split_at_checked(kind as usize)?;
-        let (message, summary) = texts.split_at_checked(message as usize)?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let kind = std::str::from_utf8(kind).ok().and_then(ErrorKind::from_code);
-        let kind = kind.unwrap_or(ErrorKind::UserFunctionFailed);
-        let status = u16::try_from(status).ok().filter(|status| *status != 0);
-        let (message, summary) = (text(message), text(summary));
-        Some(CallFailure { kind, message, summary, cause: None, status })
-    };
-    read().unwrap_or_else(|| CallFailure {
-        kind: ErrorKind::UserFunctionFailed,
-        message: String::new(),
-        summary: String::new(),
-        cause: None,
-        status: None,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failure_is_carried_with_its_kind_its_texts_and_its_status() {
-        for status in [None, Some(401)] {
-            let failure = CallFailure {
-                kind: ErrorKind::Unauthorized,
-                message: "the key of Zoë".to_owned(),
-                summary: "a key".to_owned(),
-                cause: None,
-                status,
-            };
-            let carried = decode_failure(&encode_failure(&failure));
-            assert_eq!((carried.kind, carried.status), (failure.kind, status));
-            assert_eq!((carried.message, carried.summary), (failure.message, failure.summary));
-        }
-        assert_eq!(decode_failure(b"cut off").kind, ErrorKind::UserFunctionFailed);
     }
 }

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a part of a task's input came to.
+
+use std::fmt;
+use std::time::Duration;
+
+use sparkawait_runtime::OperatorMetrics;
+
+/// What an operator did in a part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Rows admitted; those that were restored, too.
+    pub admitted: u64,
+    /// Rows that left, failed ones included.
+    pub emitted: u64,
+    /// Rows that left without a result although their call returned.
+    pub dropped: u64,
+    /// Rows that failed for good.
+    pub failed: u64,
+    /// Attempts started.
+    pub attempts: u64,
+    /// Attempts after the first one of a row.
+    pub retries: u64,
+    /// Rows and attempts whose time passed.
+    pub timeouts: u64,
+    /// Attempts that were ended.
+    pub cancelled: u64,
+}
+
+impl Counts {
+    /// Returns all numbers, in the order of the fields.
+    pub fn numbers(&self) -> [u64; 8] {
+        let Self { admitted, emitted, dropped, failed, attempts, retries, timeouts, cancelled } =
+            *self;
+        [admitted, emitted, dropped, failed, attempts, retries, timeouts, cancelled]
+    }
+
+    pub(crate) fn of(metrics: &OperatorMetrics) -> Self {
+        let operator = metrics.operator;
+        Self {
+            admitted: operator.admitted,
+            emitted: operator.emitted,
+            dropped: metrics.dropped,
+            failed: operator.failures,
+            attempts: operator.attempts,
+            retries: operator.retries,
+            timeouts: operator.timeouts,
+            cancelled: operator.cancelled,
+        }
+    }
+
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        let (now, before) = (self.numbers(), before.numbers());
+        Self::from_numbers(std::array::from_fn(|index| now[index].saturating_sub(before[index])))
+    }
+
+    /// Makes them of the numbers that [`numbers`](Self::numbers) gave.
+    pub fn from_numbers(numbers: [u64; 8]) -> Self {
+        let [admitted, emitted, dropped, failed, attempts, retries, timeouts, cancelled] = numbers;
+        Self { admitted, emitted, dropped, failed, attempts, retries, timeouts, cancelled }
+    }
+}
+
+/// What a part of the input came to.
+#[derive(Clone, Default)]
+pub struct PartEnd {
+    /// What was completed since the part before, as Arrow IPC.
+    pub outputs: Vec<Vec<u8>>,
+    /// Its rows.
+    pub output_rows: u64,
+    /// What each operator holds, see [`write_operators`](crate::state::write_operators).
+    pub operators: Vec<Vec<u8>>,
+    /// Rows in flight.
+    pub carried: u64,
+    /// Rows that are completed and wait for others, as order wants it.
+    pub held: u64,
+    /// How long the oldest row is held.
+    pub oldest: Duration,
+    /// What each operator did since the part before.
+    pub counts: Vec<Counts>,
+}
+
+/// Shows sizes only: row contents do not belong in logs.
+impl fmt::Debug for PartEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PartEnd")
+            .field("output_rows", &self.output_rows)
+            .field("carried", &self.carried)
+            .field("held", &self.held)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PartEnd {
+    pub(crate) fn bytes(&self) -> usize {
+        self.outputs.iter().chain(&self.operators).map(Vec::len).sum()
+    }
+}

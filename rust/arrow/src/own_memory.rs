@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rows that keep no more memory than they need.
 
-use std::collections::HashMap;
-
 use arrow::{
     array::{Array, ArrayData, RecordBatch, UInt32Array},
     compute::take_record_batch,
@@ -36,18 +34,21 @@ pub fn with_own_memory(batch: RecordBatch) -> Result<RecordBatch, Error> {
 
 /// Returns the bytes of the buffers that the columns are in, each counted once.
 fn kept_bytes(batch: &RecordBatch) -> usize {
-    let mut buffers = HashMap::new();
+    // A few for each column: sorting them costs less than a table of them.
+    let mut buffers = Vec::new();
     for column in batch.columns() {
         note_buffers(&column.to_data(), &mut buffers);
     }
-    buffers.values().sum()
+    buffers.sort_unstable();
+    buffers.dedup_by_key(|it| it.0);
+    buffers.iter().map(|it| it.1).sum()
 }
 
-fn note_buffers(data: &ArrayData, noted: &mut HashMap<usize, usize>) {
+fn note_buffers(data: &ArrayData, noted: &mut Vec<(usize, usize)>) {
     let nulls = data.nulls().map(|nulls| nulls.inner().inner());
     for buffer in data.buffers().iter().chain(nulls) {
         // Where the allocation begins, of which the buffer may be a part.
-        noted.insert(buffer.data_ptr().as_ptr() as usize, buffer.capacity());
+        noted.push((buffer.data_ptr().as_ptr() as usize, buffer.capacity()));
     }
     data.child_data().iter().for_each(|child| note_buffers(child, noted));
 }

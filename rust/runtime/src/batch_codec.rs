@@ -2,6 +2,7 @@
 //! What the driver moves.
 
 use std::collections::VecDeque;
+use std::vec::Drain;
 
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::operator::{
@@ -9,8 +10,23 @@ use sparkawait_core::operator::{
 };
 use sparkawait_core::policy::Price;
 
-/// An element of the input: a record with its key, or a watermark.
-pub type InputElement<E> = StreamElement<(StreamRecord<E>, Option<Key>)>;
+/// A record of the input, and all that decides when it is called.
+///
+/// One value, so that no codec has to remember which record it gave last.
+#[derive(Clone, Copy, Debug)]
+pub struct InputRecord<E> {
+    /// The record.
+    pub record: StreamRecord<E>,
+    /// What has one call at a time, in key-ordered mode.
+    pub key: Option<Key>,
+    /// Its destination.
+    pub channel: Option<Key>,
+    /// What it costs where there are limits in time.
+    pub price: Price,
+}
+
+/// An element of the input: a record, or a watermark.
+pub type InputElement<E> = StreamElement<InputRecord<E>>;
 
 /// Turns what arrives into elements, and emitted elements into what leaves.
 ///
@@ -56,13 +72,6 @@ pub trait BatchCodec {
     /// It is another record, which would be lost; the task fails.
     fn put_back(&mut self, record: StreamRecord<Self::Element>) -> Result<(), Self::Error>;
 
-    /// Returns the channel of the record that [`next_element`](Self::next_element) gave last, and what
-    /// it costs where there are limits in time.
-    #[inline]
-    fn place(&self) -> (Option<Key>, Price) {
-        (None, Price::Usual)
-    }
-
     /// Returns whether records may have other prices than the usual one.
     fn has_prices(&self) -> bool {
         false
@@ -76,8 +85,8 @@ pub trait BatchCodec {
     /// Returns whether [`next_element`](Self::next_element) would return one.
     fn has_element(&self) -> bool;
 
-    /// Makes the calls for a burst of invocations.
-    fn calls(&mut self, invocations: Vec<Invocation<Self::Element>>) -> Self::Calls;
+    /// Makes the calls for a burst of invocations; the vector that they are in is used again.
+    fn calls(&mut self, invocations: Drain<'_, Invocation<Self::Element>>) -> Self::Calls;
 
     /// Tells `remark` of what a reply says beside the outcomes of its calls, before those.
     fn remarks(&self, _reply: &Self::Reply, _remark: impl FnMut(AttemptId, Remark)) {}

@@ -14,7 +14,7 @@ use sparkawait_core::time::ProcessingTime;
 
 use crate::account::Account;
 use crate::async_function::AsyncFunction;
-use crate::batch_codec::{BatchCodec, CarryCodec, Restored};
+use crate::batch_codec::{BatchCodec, CarryCodec, InputRecord, Restored};
 use crate::byte_bounds::ByteBounds;
 use crate::channel_recorder::ChannelRecorder;
 use crate::driver_config::DriverConfig;
@@ -36,6 +36,9 @@ pub struct ChainedOperator<X: BatchCodec, F> {
     operator: AsyncWaitOperator<X::Element, X::Results, X::Failure>,
     codec: X,
     function: F,
+    /// What was carried out last: its vectors are swapped with those of the operator, so that a burst
+    /// finds room for itself.
+    carried_out: Actions<X::Element>,
     config: DriverConfig,
     max_concurrency: NonZeroUsize,
     /// Calls in flight that others leave to it.
@@ -78,6 +81,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
             operator: AsyncWaitOperator::new(operator),
             codec,
             function,
+            carried_out: Actions::default(),
             config,
             inputs: VecDeque::new(),
             account: Account::default(),
@@ -158,8 +162,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     ) -> Result<bool, X::Error> {
         loop {
             match self.codec.next_element() {
-                Some(StreamElement::Record((record, key))) => {
-                    let (channel, price) = self.codec.place();
+                Some(StreamElement::Record(InputRecord { record, key, channel, price })) => {
                     let put = self.operator.process_element_for(price, channel, record, key, now);
                     if let Err(refused) = put {
                         return self.codec.put_back(refused.element).map(|()| false);
@@ -295,19 +298,20 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         if actions.is_empty() {
             return;
         }
-        let Actions { invoke, ask_timeout, cancel } = actions.take();
+        actions.swap(&mut self.carried_out);
+        let Actions { invoke, ask_timeout, cancel } = &mut self.carried_out;
         if !cancel.is_empty() {
-            self.function.cancel(cancel);
+            self.function.cancel(std::mem::take(cancel));
         }
         if !invoke.is_empty() {
             self.bounds.start(now);
             if self.warm_up.is_watching(now) {
                 self.warm_up.on_start(now, &Costs::NONE);
             }
-            self.function.invoke(self.codec.calls(invoke));
+            self.function.invoke(self.codec.calls(invoke.drain(..)));
         }
         if !ask_timeout.is_empty() {
-            self.function.ask_timeout(self.codec.calls(ask_timeout));
+            self.function.ask_timeout(self.codec.calls(ask_timeout.drain(..)));
         }
     }
 

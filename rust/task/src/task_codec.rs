@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::vec::Drain;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::{CastOptions, cast_with_options};
@@ -22,7 +23,7 @@ use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::operator::{
     AttemptId, Completion, Emitted, Failure, Handled, Invocation, Remark, Retry,
 };
-use sparkawait_core::policy::{CallSign, Price};
+use sparkawait_core::policy::CallSign;
 use sparkawait_runtime::batch_codec::InputElement;
 use sparkawait_runtime::{BatchCodec, ReplySender, RowsLeft};
 
@@ -40,6 +41,8 @@ pub struct TaskCodec {
     /// Of the batches that come: the input, and the hidden columns behind it.
     columns: Schema,
     rows: RowStore,
+    /// Slab handles of the batches of a burst of calls; kept for the next one.
+    called: Vec<u32>,
     /// Rows of the last input batch that were not handed out.
     pending: Option<BatchRows>,
     /// Of all rows of that batch.
@@ -93,6 +96,7 @@ impl TaskCodec {
             config,
             columns,
             rows,
+            called: Vec::new(),
             pending: None,
             places: Places::default(),
             prices,
@@ -327,8 +331,7 @@ impl BatchCodec for TaskCodec {
         }
         let row = self.pending.as_mut().and_then(Iterator::next)?;
         self.before_watermark -= 1;
-        let key = self.places.key(row.row);
-        Some(StreamElement::Record((StreamRecord::new(row, None), key)))
+        Some(StreamElement::Record(self.places.put(row)))
     }
 
     #[cold]
@@ -339,13 +342,6 @@ impl BatchCodec for TaskCodec {
         }
         self.before_watermark += 1;
         Ok(())
-    }
-
-    #[inline]
-    fn place(&self) -> (Option<Key>, Price) {
-        // The row before those that are left.
-        let row = self.pending.as_ref().and_then(|it| it.rest().start.checked_sub(1));
-        row.map(|it| self.places.place(it)).unwrap_or_default()
     }
 
     fn has_prices(&self) -> bool {
@@ -371,13 +367,12 @@ impl BatchCodec for TaskCodec {
             || !self.pending_watermarks.is_empty()
     }
 
-    fn calls(&mut self, invocations: Vec<Invocation<RowRef>>) -> Calls {
+    fn calls(&mut self, invocations: Drain<'_, Invocation<RowRef>>) -> Calls {
         let mut batches = Vec::new();
-        // Slab handle and index of each batch; rows in a row are of one batch.
-        let mut known: Vec<u32> = Vec::new();
-        let mut last = 0;
+        // Rows in a row are of one batch, so mostly nothing is looked up.
+        let (known, mut last) = (&mut self.called, 0);
+        known.clear();
         let calls = invocations
-            .into_iter()
             .map(|Invocation { attempt, value }| {
                 if known.get(last) != Some(&value.batch) {
                     last = known.iter().position(|&it| it == value.batch).unwrap_or_else(|| {

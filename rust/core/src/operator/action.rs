@@ -54,8 +54,8 @@ pub struct Invocation<E> {
 
 /// What the driver carries out after it told the operator something.
 ///
-/// Vectors instead of single values: the driver swaps in empty ones and works
-/// through a burst at a time.
+/// Vectors instead of single values: the driver swaps in those of the last burst and works through a
+/// burst at a time.
 #[derive(Debug)]
 pub struct Actions<E> {
     /// Calls to start, in this order.
@@ -73,12 +73,15 @@ impl<E> Actions<E> {
         self.invoke.is_empty() && self.ask_timeout.is_empty() && self.cancel.is_empty()
     }
 
-    /// Takes all of it, without the calls that were cancelled before they were carried out.
-    #[must_use]
-    pub fn take(&mut self) -> Self {
-        let mut taken = std::mem::take(self);
+    /// Puts all of it into `taken`, without the calls that were cancelled before they were carried out,
+    /// and goes on with the vectors that were there, whose elements are dropped.
+    pub fn swap(&mut self, taken: &mut Self) {
+        taken.invoke.clear();
+        taken.ask_timeout.clear();
+        taken.cancel.clear();
+        std::mem::swap(self, taken);
         if taken.invoke.is_empty() || taken.cancel.is_empty() {
-            return taken;
+            return;
         }
         let mut cancelled = taken.cancel.clone();
         cancelled.sort_unstable();
@@ -92,7 +95,6 @@ impl<E> Actions<E> {
             never_made.sort_unstable();
             taken.cancel.retain(|it| never_made.binary_search(it).is_err());
         }
-        taken
     }
 }
 

@@ -586,7 +586,8 @@ fn call_that_is_cancelled_before_it_is_carried_out_is_left_out() {
 
     operator.handle_time(at(12));
 
-    let taken = operator.actions().take();
+    let mut taken = Actions::default();
+    operator.actions().swap(&mut taken);
     assert_eq!(taken.invoke.iter().map(|it| it.value).collect::<String>(), "d");
     assert_eq!(taken.cancel, first);
     assert!(operator.actions().is_empty());

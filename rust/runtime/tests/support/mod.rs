@@ -17,6 +17,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use std::vec::Drain;
 
 use sparkawait_core::element::{Key, StreamElement, StreamRecord, Timestamp, Watermark};
 use sparkawait_core::flow::ChannelConfig;
@@ -28,7 +29,7 @@ use sparkawait_core::policy::{
     CallSign, Costs, Gcra, LimitLeft, PolicyConfig, Price, Rate, RateLimitConfig,
 };
 use sparkawait_core::time::ProcessingTime;
-use sparkawait_runtime::batch_codec::InputElement;
+use sparkawait_runtime::batch_codec::{InputElement, InputRecord};
 use sparkawait_runtime::clock::Clock;
 use sparkawait_runtime::{
     AsyncFunction, BatchCodec, BufferTimeout, ChainedOperator, Driver, DriverConfig, Feeder,
@@ -137,7 +138,6 @@ pub(crate) fn cost_of(row: u32) -> u64 {
 #[derive(Default)]
 pub(crate) struct Numbers {
     input: VecDeque<u32>,
-    last: u32,
     output: VecDeque<String>,
     input_bytes: usize,
     result_bytes: usize,
@@ -182,15 +182,23 @@ impl BatchCodec for Numbers {
         let mut seen = self.seen.lock().unwrap();
         seen.elements += 1;
         seen.waiting -= 1;
-        self.last = value;
         if value != WATERMARK {
             seen.admitted.push(value);
         }
         Some(match value {
             WATERMARK => StreamElement::Watermark(Watermark(Timestamp(0))),
             value => {
-                let key = Some(Key::new(u64::from(value % 3)));
-                StreamElement::Record((StreamRecord::new(value, None), key))
+                let digit = Key::new(u64::from(value % 10));
+                StreamElement::Record(InputRecord {
+                    record: StreamRecord::new(value, None),
+                    key: Some(Key::new(u64::from(value % 3))),
+                    channel: (value < WITHOUT_CHANNEL).then_some(digit),
+                    price: if seen.has_prices {
+                        Price::Of(Costs::NONE.with(0, cost_of(value)))
+                    } else {
+                        Price::Usual
+                    },
+                })
             }
         })
     }
@@ -205,16 +213,6 @@ impl BatchCodec for Numbers {
         Ok(())
     }
 
-    fn place(&self) -> (Option<Key>, Price) {
-        let digit = Key::new(u64::from(self.last % 10));
-        let price = if self.has_prices() {
-            Price::Of(Costs::NONE.with(0, cost_of(self.last)))
-        } else {
-            Price::Usual
-        };
-        ((self.last < WITHOUT_CHANNEL).then_some(digit), price)
-    }
-
     fn has_prices(&self) -> bool {
         self.seen.lock().unwrap().has_prices
     }
@@ -227,8 +225,8 @@ impl BatchCodec for Numbers {
         !self.input.is_empty()
     }
 
-    fn calls(&mut self, invocations: Vec<Invocation<u32>>) -> Vec<Invocation<u32>> {
-        invocations
+    fn calls(&mut self, invocations: Drain<'_, Invocation<u32>>) -> Vec<Invocation<u32>> {
+        invocations.collect()
     }
 
     fn remarks(&self, reply: &Reply, mut remark: impl FnMut(AttemptId, Remark)) {

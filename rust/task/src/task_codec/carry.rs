@@ -12,8 +12,9 @@ use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use sparkawait_arrow::{ResultRows, RowRef, with_own_memory};
 use sparkawait_core::ErrorKind;
-use sparkawait_core::element::{StreamElement, StreamRecord};
+use sparkawait_core::element::StreamElement;
 use sparkawait_core::operator::{Snapshot, SnapshotRecord, SnapshotState};
+use sparkawait_runtime::batch_codec::InputRecord;
 use sparkawait_runtime::{CarryCodec, Restored};
 
 use super::TaskCodec;
@@ -188,8 +189,9 @@ impl CarryCodec for TaskCodec {
             let taken_up = self.take_up(rows.slice(run.start, run.len()), restarts);
             let TakenUp { handle, places } = taken_up.map_err(|it| other_columns(&it))?;
             for (row, position) in (0_u32..).zip(run) {
-                let (channel, price) = places.place(row);
-                keys.push((places.key(row), channel, price));
+                let InputRecord { record, key, channel, price } =
+                    places.put(RowRef { batch: handle, row });
+                keys.push((key, channel, price));
                 let state = saved.state(position);
                 let state = state.ok_or_else(|| damaged("the state of a row is missing"))?;
                 let (attempts, count) = (state.attempts, state.results);
@@ -199,7 +201,6 @@ impl CarryCodec for TaskCodec {
                 if let SnapshotState::Completed(Err(failure)) = &state {
                     self.failure_bytes += CallFailure::held_bytes(failure);
                 }
-                let record = StreamRecord::new(RowRef { batch: handle, row }, None);
                 let state = renewed(state);
                 snapshot.push(StreamElement::Record(SnapshotRecord { record, attempts, state }));
             }

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use sparkawait_arrow::Keys;
-use sparkawait_core::element::Key;
+use sparkawait_arrow::{Keys, RowRef};
+use sparkawait_core::element::StreamRecord;
 use sparkawait_core::policy::{Costs, Price};
+use sparkawait_runtime::batch_codec::InputRecord;
 
 /// The keys, the channels and the prices of the rows of a batch.
 #[derive(Clone, Debug, Default)]
@@ -19,17 +20,15 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Returns the key of a row.
+    /// Returns a row with what is known of it.
     #[inline]
-    pub(super) fn key(&self, row: u32) -> Option<Key> {
-        self.keys.get(row as usize).copied().flatten()
-    }
-
-    /// Returns the channel of a row, and its price.
-    #[inline]
-    pub(super) fn place(&self, row: u32) -> (Option<Key>, Price) {
-        let costs = self.costs.get(row as usize);
-        let price = costs.map_or(Price::Usual, |it| Price::Of(*it));
-        (self.channels.get(row as usize).copied().flatten(), price)
+    pub(super) fn put(&self, row: RowRef) -> InputRecord<RowRef> {
+        let place = row.row as usize;
+        InputRecord {
+            record: StreamRecord::new(row, None),
+            key: self.keys.get(place).copied().flatten(),
+            channel: self.channels.get(place).copied().flatten(),
+            price: self.costs.get(place).map_or(Price::Usual, |it| Price::Of(*it)),
+        }
     }
 }

@@ -8,7 +8,7 @@
 
 use super::AsyncWaitOperator;
 use super::action::{Failure, NotCalled, Refusal, Unavailable};
-use super::in_flight::Phase;
+use super::in_flight::{InFlight, Phase, Run};
 use crate::flow::{ChannelId, ChannelReport, ChannelTable, Unserved};
 use crate::policy::CallSign;
 use crate::queue::{EntryId, Start, StreamElementQueue};
@@ -86,7 +86,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             && let (queue, Some(channels)) = (&mut self.queue, &mut self.channels)
             && channels.has_unserved()
         {
-            let since = |id| queue.get_mut(id).map_or(now, |it| it.since);
+            let waits = |it: &mut InFlight<E>| it.waits_since();
+            let since = |id| queue.get_mut(id).and_then(waits).unwrap_or(now);
             let Some((id, why)) = channels.next_unserved(now, since) else { return };
             let Some(in_flight) = queue.get_mut(id) else { continue };
             channels.resume(in_flight.channel);
@@ -96,8 +97,9 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                     self.finish(id, Err(Failure::refused(Refusal::Paused(rest), last)), now);
                 }
                 Unserved::Unavailable { is_paused } => {
+                    let since = in_flight.waits_since().unwrap_or(now);
                     in_flight.phase = Phase::TimedOut;
-                    let waited = now.saturating_since(in_flight.since);
+                    let waited = now.saturating_since(since);
                     let why = NotCalled::Unavailable(Unavailable { waited, is_paused });
                     self.run_out(id, Some(why), now);
                 }
@@ -105,22 +107,18 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
     }
 
-    /// Takes a record whose time has passed out of what runs or rests in its channel, where its phase
-    /// began at `since`.
+    /// Takes a record whose time has passed out of what runs in its channel, or rests there.
     pub(super) fn time_out_in_channel(
         &mut self,
         id: EntryId,
-        phase: Phase,
-        since: ProcessingTime,
+        run: Option<Run>,
         now: ProcessingTime,
     ) {
         let (Some(in_flight), Some(channels)) = (self.queue.get_mut(id), &mut self.channels) else {
             return;
         };
         let channel = in_flight.channel;
-        if phase == Phase::BackOff {
-            return channels.resume(channel);
-        }
+        let Some(Run { since, .. }) = run else { return channels.resume(channel) };
         // A call that got less than half of the time is not to blame: others had the rest.
         let took = now.nanos_since(since);
         let is_late = took >= self.timeout_nanos - took.min(self.timeout_nanos);

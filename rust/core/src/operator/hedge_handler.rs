@@ -16,7 +16,7 @@
 use std::time::Duration;
 
 use super::action::{AttemptId, Completion, Handled, Invocation};
-use super::in_flight::{Calls, InFlight, Phase};
+use super::in_flight::{Calls, InFlight, Run};
 use super::{AsyncWaitOperator, HedgedAttempts};
 use crate::policy::CallSign;
 use crate::queue::StreamElementQueue;
@@ -56,14 +56,14 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         while self.running < self.window && looked_at < LOOKED_AT {
             let Some(hedging) = &mut self.hedging else { return };
             let Some(attempt) = hedging.slow.pop_front() else { return };
-            let in_flight = self.queue.get_mut(attempt.entry);
-            let in_flight = in_flight.filter(|it| it.awaits(attempt) && it.calls == Calls::First);
             // One whose time has passed ends as soon as that is looked at.
             let longest = self.config.attempt_timeout.unwrap_or(Duration::MAX);
-            let runs = |it: &&mut InFlight<E>| {
-                it.phase == Phase::Running && now < it.deadline.min(it.since + longest)
+            let is_late = |it: &InFlight<E>| {
+                it.run().is_none_or(|run| now >= it.deadline.min(run.since + longest))
             };
-            let Some(in_flight) = in_flight.filter(runs) else { continue };
+            let in_flight = self.queue.get_mut(attempt.entry);
+            let in_flight = in_flight.filter(|it| it.runs_alone(attempt) && !is_late(it));
+            let Some(in_flight) = in_flight else { continue };
             let channel = in_flight.channel;
             if !hedging.delay.may_hedge() || !hedging.leaves_one(self.window) {
                 return hedging.slow.push_front(attempt);
@@ -78,8 +78,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             }
             hedging.delay.on_hedge();
             hedging.pair(attempt.entry, channel, now);
-            in_flight.calls = Calls::Both;
             let value = in_flight.record.value.clone();
+            in_flight.run_mut().into_iter().for_each(|it| it.calls = Calls::Both);
             self.running += 1;
             self.metrics.attempts += 1;
             self.metrics.hedged += 1;
@@ -103,8 +103,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         was_called: bool,
         now: ProcessingTime,
     ) {
-        let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
-        let (calls, since) = (in_flight.calls, in_flight.since);
+        let run = self.queue.get_mut(attempt.entry).and_then(|it| it.run());
+        let Some(Run { calls, since }) = run else { return };
         if is_answer {
             self.metrics.hedges_won += u64::from(attempt.is_hedge());
             // Also of a call that the one beside it was faster than, or slow calls would vanish from
@@ -152,16 +152,17 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let (Some(in_flight), Some(second)) = (self.queue.get_mut(attempt.entry), second) else {
             return 0;
         };
+        let channel = in_flight.channel;
+        let Some(run) = in_flight.run_mut() else { return 0 };
         let started = if attempt.is_hedge() {
-            in_flight.calls = Calls::First;
+            run.calls = Calls::First;
             second
         } else {
-            in_flight.calls = Calls::Hedge;
-            std::mem::replace(&mut in_flight.since, second)
+            run.calls = Calls::Hedge;
+            std::mem::replace(&mut run.since, second)
         };
         self.running -= 1;
         if let Some(channels) = &mut self.channels {
-            let channel = in_flight.channel;
             if attempt.is_hedge() {
                 channels.turn_calls(attempt.entry);
             }

@@ -9,17 +9,21 @@ use crate::flow::ChannelId;
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
 
-/// What a record that is not completed waits for.
+/// What a record that is not completed waits for, with the time that belongs to that.
+///
+/// The time is in the variants, and not beside them: of one that waits it is when that began, of an
+/// attempt when it was called, of a back-off when it ends. As one field it would be read as the wrong
+/// one of these wherever a phase changes in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The completion of an earlier record of its key.
-    Blocked,
-    /// A concurrency permit, or a credit of its channel.
-    Waiting,
+    Blocked { since: ProcessingTime },
+    /// A concurrency permit, or a credit of its channel. One that was blocked has waited since then.
+    Waiting { since: ProcessingTime },
     /// The outcome of the current attempt; holds a permit.
-    Running,
+    Running(Run),
     /// The time of its next attempt.
-    BackOff,
+    BackOff { until: ProcessingTime },
     /// What the function says of its timeout.
     TimedOut,
     /// Its emission.
@@ -35,6 +39,20 @@ pub(super) enum Calls {
     Both,
     /// The second one alone: the first has ended, and asked for another attempt.
     Hedge,
+}
+
+/// An attempt that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) calls: Calls,
+    /// When its first call began; of one whose second call runs alone, that one.
+    pub(super) since: ProcessingTime,
+}
+
+impl Run {
+    const fn begin(now: ProcessingTime) -> Self {
+        Self { calls: Calls::First, since: now }
+    }
 }
 
 /// The call that an attempt ended with.
@@ -58,8 +76,6 @@ pub(super) struct LastCall {
 pub(super) struct InFlight<E> {
     pub(super) record: StreamRecord<E>,
     pub(super) phase: Phase,
-    /// Of its attempt, while that runs.
-    pub(super) calls: Calls,
     /// Attempts started.
     pub(super) attempt: u32,
     pub(super) admitted_at: ProcessingTime,
@@ -67,19 +83,14 @@ pub(super) struct InFlight<E> {
     pub(super) deadline: ProcessingTime,
     /// Its destination; means nothing without channels.
     pub(super) channel: ChannelId,
-    /// When its phase began; of a back-off when it ends. One that is blocked and then waits has waited
-    /// since it was blocked.
-    pub(super) since: ProcessingTime,
 }
 
 impl<E: Clone> InFlight<E> {
     /// Begins the next attempt; returns what it is called and the value to call for.
     #[inline]
     pub(super) fn begin(&mut self, id: EntryId, now: ProcessingTime) -> (AttemptId, E) {
-        self.phase = Phase::Running;
-        self.calls = Calls::First;
+        self.phase = Phase::Running(Run::begin(now));
         self.attempt += 1;
-        self.since = now;
         (AttemptId { entry: id, attempt: self.attempt }, self.record.value.clone())
     }
 }
@@ -95,51 +106,78 @@ impl<E> InFlight<E> {
         now: ProcessingTime,
     ) -> Self {
         let deadline = if starts { now.after_nanos(timeout_nanos) } else { ProcessingTime::NEVER };
-        Self {
-            record,
-            phase: if starts { Phase::Running } else { Phase::Waiting },
-            calls: Calls::First,
-            attempt: u32::from(starts),
-            admitted_at: now,
-            deadline,
-            channel,
-            since: now,
+        let waits = Phase::Waiting { since: now };
+        let phase = if starts { Phase::Running(Run::begin(now)) } else { waits };
+        Self { record, phase, attempt: u32::from(starts), admitted_at: now, deadline, channel }
+    }
+
+    /// Returns since when it has waited for its key or its turn, if it does.
+    pub(super) const fn waits_since(&self) -> Option<ProcessingTime> {
+        match self.phase {
+            Phase::Blocked { since } | Phase::Waiting { since } => Some(since),
+            _ => None,
+        }
+    }
+
+    /// Returns its attempt, if one runs.
+    pub(super) const fn run(&self) -> Option<Run> {
+        match self.phase {
+            Phase::Running(run) => Some(run),
+            _ => None,
+        }
+    }
+
+    /// Does as [`run`](Self::run) for one who changes it.
+    pub(super) const fn run_mut(&mut self) -> Option<&mut Run> {
+        match &mut self.phase {
+            Phase::Running(run) => Some(run),
+            _ => None,
         }
     }
 
     /// Lets its time run on, which stands while it waits; for the first call it begins.
     pub(super) const fn go_on(&mut self, timeout_nanos: u64, now: ProcessingTime) {
-        self.deadline = if self.deadline.as_nanos() == ProcessingTime::NEVER.as_nanos() {
-            now.after_nanos(timeout_nanos)
-        } else {
-            self.deadline.after_nanos(now.nanos_since(self.since))
+        self.deadline = match self.waits_since() {
+            _ if self.deadline.as_nanos() == ProcessingTime::NEVER.as_nanos() => {
+                now.after_nanos(timeout_nanos)
+            }
+            Some(since) => self.deadline.after_nanos(now.nanos_since(since)),
+            None => self.deadline,
         };
+    }
+
+    /// Returns whether it waits for the time of its next attempt.
+    pub(super) const fn backs_off(&self) -> bool {
+        matches!(self.phase, Phase::BackOff { .. })
     }
 
     /// Returns whether its time runs.
     pub(super) const fn ages(&self) -> bool {
-        matches!(self.phase, Phase::Running | Phase::BackOff)
+        matches!(self.phase, Phase::Running(_) | Phase::BackOff { .. })
     }
 
     /// Returns what its time has left; nothing where there is no bound, or it was never called.
     pub(super) fn time_left(&self, now: ProcessingTime) -> Option<Duration> {
-        let until = if self.ages() { now } else { self.since };
+        let until = self.waits_since().unwrap_or(now);
         (self.deadline != ProcessingTime::NEVER).then(|| self.deadline.saturating_since(until))
     }
 
     /// Ends the call that runs, the only one that is left; with `retries` another attempt follows.
     #[inline]
     pub(super) fn end_call(&mut self, retries: bool) -> LastCall {
+        let run = self.run();
+        debug_assert!(run.is_some(), "no call of it runs");
         if !retries {
             self.phase = Phase::Completed;
         }
-        LastCall { channel: self.channel, since: self.since, is_final: !retries }
+        let since = run.map_or(self.admitted_at, |it| it.since);
+        LastCall { channel: self.channel, since, is_final: !retries }
     }
 
     /// Returns whether `attempt` is its attempt, which runs.
     #[inline]
     pub(super) fn runs(&self, attempt: AttemptId) -> bool {
-        self.phase == Phase::Running && self.attempt == attempt.attempt
+        matches!(self.phase, Phase::Running(_)) && self.attempt == attempt.attempt
     }
 
     /// Whether `attempt` is the second one beside its attempt.
@@ -150,19 +188,24 @@ impl<E> InFlight<E> {
     /// Returns the attempts of which calls run.
     pub(super) fn running(&self, id: EntryId) -> impl Iterator<Item = AttemptId> + use<E> {
         let attempt = AttemptId { entry: id, attempt: self.attempt };
-        let is_running = self.phase == Phase::Running;
-        let first = (is_running && self.calls != Calls::Hedge).then_some(attempt);
-        let hedge = (is_running && self.calls != Calls::First).then_some(attempt.hedge());
+        let runs = |but: Calls| self.run().is_some_and(|it| it.calls != but);
+        let first = runs(Calls::Hedge).then_some(attempt);
+        let hedge = runs(Calls::First).then_some(attempt.hedge());
         first.into_iter().chain(hedge)
     }
 
     /// Returns whether the outcome of `attempt` is awaited.
     pub(super) fn awaits(&self, attempt: AttemptId) -> bool {
         match self.phase {
-            Phase::Running if attempt.attempt == self.attempt => self.calls != Calls::Hedge,
-            Phase::Running => self.calls != Calls::First && self.is_hedged_by(attempt),
+            Phase::Running(run) if attempt.attempt == self.attempt => run.calls != Calls::Hedge,
+            Phase::Running(run) => run.calls != Calls::First && self.is_hedged_by(attempt),
             Phase::TimedOut => attempt.attempt == AttemptId::TIMEOUT,
             _ => false,
         }
+    }
+
+    /// Returns whether `attempt` runs, and has no second one beside it.
+    pub(super) fn runs_alone(&self, attempt: AttemptId) -> bool {
+        self.runs(attempt) && self.run().is_some_and(|it| it.calls == Calls::First)
     }
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 
 use super::AsyncWaitOperator;
 use super::action::{AttemptId, Remark};
-use super::in_flight::{Calls, Phase};
+use super::in_flight::{Calls, Phase, Run};
 use crate::element::StreamElement;
 use crate::flow::ChannelConfig;
 use crate::policy::PolicyConfig;
@@ -22,7 +22,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
         let second = self.hedging.as_ref().and_then(|it| it.second(attempt.entry));
         let second = second.filter(|_| attempt.is_hedge());
-        let (started, channel) = (second.unwrap_or(in_flight.since), in_flight.channel);
+        let Some(run) = in_flight.run() else { return };
+        let (started, channel) = (second.unwrap_or(run.since), in_flight.channel);
         if self.channels.is_none() && matches!(remark, Remark::Pause(_)) {
             self.make_single_channel(now);
         }
@@ -68,24 +69,23 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let pending: Vec<EntryId> = self.queue.values().into_iter().filter_map(pending).collect();
         for id in pending {
             let Some(in_flight) = self.queue.get_mut(id) else { continue };
-            let runs = in_flight.phase == Phase::Running;
-            in_flight.channel = channels.admit(None, runs, now).0;
+            in_flight.channel = channels.admit(None, in_flight.run().is_some(), now).0;
             match in_flight.phase {
-                Phase::Running if in_flight.calls == Calls::Both => {
+                Phase::Running(Run { calls: Calls::Both, .. }) => {
                     if channels.try_hedge(in_flight.channel, id, |_| true, now).is_err() {
                         debug_assert!(false, "nothing bounds the calls of this channel yet");
                     }
                 }
-                Phase::Blocked | Phase::Waiting | Phase::BackOff => {
+                Phase::Blocked { .. } | Phase::Waiting { .. } | Phase::BackOff { .. } => {
                     channels.suspend(in_flight.channel);
                 }
-                Phase::Running | Phase::TimedOut | Phase::Completed => {}
+                Phase::Running(_) | Phase::TimedOut | Phase::Completed => {}
             }
         }
         for id in self.waiting.drain(..) {
             if let Some(in_flight) = self.queue.get_mut(id) {
-                let is_retry = in_flight.attempt > 0;
-                channels.wait(in_flight.channel, id, is_retry, in_flight.since, now);
+                let (is_retry, since) = (in_flight.attempt > 0, in_flight.waits_since());
+                channels.wait(in_flight.channel, id, is_retry, since.unwrap_or(now), now);
             }
         }
         for element in &mut self.replay {

@@ -8,7 +8,7 @@
 use super::action::{
     AttemptId, Completion, Emitted, Failure, Handled, Invocation, NotCalled, Retry, TooLate,
 };
-use super::in_flight::{Calls, InFlight, LastCall, Phase};
+use super::in_flight::{Calls, LastCall, Phase};
 use super::{AsyncWaitOperator, EndOfInput, FailAfter, FailurePolicy, Outcome};
 use crate::policy::CallSign;
 use crate::queue::{EntryId, StreamElementQueue};
@@ -55,7 +55,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             return Handled::TimeoutAnswered;
         }
         let asks_for_retry = completion.retry != Retry::No;
-        if in_flight.calls == Calls::Both && asks_for_retry {
+        let has_both = in_flight.run().is_some_and(|it| it.calls == Calls::Both);
+        if has_both && asks_for_retry {
             return self.leave_to_other(attempt, completion, now);
         }
         let is_answer = completion.outcome.is_ok() && !asks_for_retry;
@@ -199,12 +200,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Does so without a timer.
     fn rest_until(&mut self, attempt: AttemptId, due: ProcessingTime) {
         let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
-        if let Some(channels) = self.channels.as_mut().filter(|_| in_flight.phase == Phase::Running)
-        {
+        if let Some(channels) = self.channels.as_mut().filter(|_| in_flight.run().is_some()) {
             channels.suspend(in_flight.channel);
         }
-        in_flight.phase = Phase::BackOff;
-        in_flight.since = due;
+        in_flight.phase = Phase::BackOff { until: due };
         self.backing_off += 1;
     }
 
@@ -247,7 +246,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.completed += 1;
         if let Ok(Some(successor)) = self.queue.complete_keyed(id, outcome) {
             // A record that asked for the outcome of its timeout is not started.
-            let is_blocked = |phase| phase == Phase::Blocked;
+            let is_blocked = |phase| matches!(phase, Phase::Blocked { .. });
             if self.queue.get_mut(successor).is_some_and(|it| is_blocked(it.phase)) {
                 self.wait_for_permit(successor, now);
             }
@@ -273,21 +272,22 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Puts a record behind those that wait for a permit.
     pub(super) fn wait_for_permit(&mut self, id: EntryId, now: ProcessingTime) {
         let Some(in_flight) = self.queue.get_mut(id) else { return };
-        in_flight.phase = Phase::Waiting;
+        let since = in_flight.waits_since().unwrap_or(now);
+        in_flight.phase = Phase::Waiting { since };
         match &mut self.channels {
             None => self.waiting.push_back(id),
-            Some(channels) => channels.wait(in_flight.channel, id, false, in_flight.since, now),
+            Some(channels) => channels.wait(in_flight.channel, id, false, since, now),
         }
     }
 
     /// Lets a record wait for an earlier one of its key.
     pub(super) fn block(&mut self, id: EntryId) {
         let Some(in_flight) = self.queue.get_mut(id) else { return };
-        if let Some(channels) = self.channels.as_mut().filter(|_| in_flight.phase != Phase::Blocked)
-        {
+        let Phase::Waiting { since } = in_flight.phase else { return };
+        if let Some(channels) = &mut self.channels {
             channels.suspend(in_flight.channel);
         }
-        in_flight.phase = Phase::Blocked;
+        in_flight.phase = Phase::Blocked { since };
     }
 
     /// Hands free permits to records that wait.
@@ -358,11 +358,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// [`announces_starts`](super::Config::announces_starts), or which makes some of them only, with
     /// [`HedgedAttempts::Announced`](super::HedgedAttempts): these may have second ones from now on.
     pub fn handle_started(&mut self, attempt: AttemptId, now: ProcessingTime) {
-        let in_flight = self.queue.get_mut(attempt.entry);
-        let running = |it: &&mut InFlight<E>| it.phase == Phase::Running && it.awaits(attempt);
-        let Some(in_flight) = in_flight.filter(running) else { return };
-        if in_flight.calls != Calls::Both || !attempt.is_hedge() {
-            in_flight.since = now;
+        let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.awaits(attempt));
+        let Some(run) = in_flight.and_then(|it| it.run_mut()) else { return };
+        if run.calls != Calls::Both || !attempt.is_hedge() {
+            run.since = now;
         }
         if let Some(hedging) = &mut self.hedging {
             let earliest = hedging.began(attempt, self.config.hedged, now);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::in_flight::{Calls, InFlight, Phase};
+use super::in_flight::{InFlight, Phase};
 use super::snapshot::{Replayed, Snapshot, SnapshotRecord, SnapshotState};
 use super::{AsyncWaitOperator, AttemptId, Config, Outcome};
 use crate::element::{Key, StreamElement};
@@ -39,9 +39,11 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
                     Phase::TimedOut => Some(Duration::ZERO),
                     _ => in_flight.time_left(now),
                 },
-                backoff_left: (in_flight.phase == Phase::BackOff)
-                    .then(|| in_flight.since.saturating_since(now)),
-                was_running: in_flight.phase == Phase::Running,
+                backoff_left: match in_flight.phase {
+                    Phase::BackOff { until } => Some(until.saturating_since(now)),
+                    _ => None,
+                },
+                was_running: in_flight.run().is_some(),
                 last_failure: self.last_failures.get(&entry.id).cloned(),
             },
         };
@@ -131,13 +133,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let id = self.channels.as_mut().map(|channels| channels.admit(channel, false, now).0);
         let in_flight = InFlight {
             record,
-            phase: Phase::Waiting,
-            calls: Calls::First,
+            phase: Phase::Waiting { since: now },
             attempt: attempts,
             admitted_at: now,
             deadline: ProcessingTime::NEVER,
             channel: id.unwrap_or(ChannelId(0)),
-            since: now,
         };
         let (id, start) = match self.queue.try_put_keyed(in_flight, key) {
             Ok(admitted) => admitted,

@@ -5,7 +5,7 @@
 //! [`Timer`].
 
 use super::action::{AttemptId, Failure, Invocation, NotCalled, Retry};
-use super::in_flight::{Calls, InFlight, Phase};
+use super::in_flight::{Calls, InFlight, Phase, Run};
 use super::timers::Timer;
 use super::{AsyncWaitOperator, Outcome};
 use crate::policy::CallSign;
@@ -105,13 +105,13 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if !in_flight.ages() || in_flight.deadline > now {
             return;
         }
-        let (phase, since) = (in_flight.phase, in_flight.since);
+        let run = in_flight.run();
         let begun = in_flight.deadline.before_nanos(self.timeout_nanos);
         self.note_silence(begun, now);
         let Some(in_flight) = self.queue.get_mut(id) else { return };
-        if phase == Phase::Running {
+        if let Some(run) = run {
             let attempt = AttemptId { entry: id, attempt: in_flight.attempt };
-            let last = match in_flight.calls {
+            let last = match run.calls {
                 Calls::First => attempt,
                 Calls::Hedge => attempt.hedge(),
                 Calls::Both => {
@@ -129,7 +129,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             in_flight.phase = Phase::TimedOut;
         }
         if self.channels.is_some() {
-            self.time_out_in_channel(id, phase, since, now);
+            self.time_out_in_channel(id, run, now);
         }
         self.run_out(id, None, now);
     }
@@ -164,14 +164,14 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Ends an attempt that took too long; the record may get another one.
     fn time_out_attempt(&mut self, attempt: AttemptId, now: ProcessingTime) {
         let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.awaits(attempt));
-        let Some(since) = in_flight.filter(|_| !self.is_closed).map(|it| it.since) else { return };
+        let run = in_flight.filter(|_| !self.is_closed).and_then(|it| it.run());
+        let Some(Run { calls, since }) = run else { return };
         self.note_silence(since, now);
         let repeats = self.may_retry(attempt.first(), Retry::IfRepeatable);
         if repeats {
             self.begin_budget(attempt, CallSign::TimedOut, now);
         }
-        let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
-        if in_flight.calls == Calls::Both {
+        if calls == Calls::Both {
             // The other one may still be answered.
             return self.cut_call(attempt, CallSign::TimedOut, now);
         }
@@ -179,9 +179,9 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.running -= 1;
         self.metrics.cancelled += 1;
         let attempt = attempt.first();
-        if let Some(channels) = &mut self.channels {
-            let (channel, since) = (in_flight.channel, in_flight.since);
-            let AttemptId { entry, attempt } = attempt;
+        let in_flight = self.queue.get_mut(attempt.entry);
+        if let (Some(in_flight), Some(channels)) = (in_flight, &mut self.channels) {
+            let (channel, AttemptId { entry, attempt }) = (in_flight.channel, attempt);
             channels.observe_attempt(channel, entry, attempt, since, now, CallSign::TimedOut);
             channels.finish_call(channel, now.nanos_since(since), now);
         }
@@ -197,14 +197,13 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Ends a back-off: the next attempt waits for a permit.
     fn retry(&mut self, attempt: AttemptId, now: ProcessingTime) {
         let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
-        let is_over = in_flight.phase != Phase::BackOff || in_flight.attempt != attempt.attempt;
-        if is_over || self.is_closed {
+        if !in_flight.backs_off() || in_flight.attempt != attempt.attempt || self.is_closed {
             return;
         }
         if in_flight.deadline <= now {
             return self.time_out(attempt.entry, now);
         }
-        (in_flight.phase, in_flight.since) = (Phase::Waiting, now);
+        in_flight.phase = Phase::Waiting { since: now };
         self.backing_off -= 1;
         match &mut self.channels {
             None => self.waiting.push_back(attempt.entry),
@@ -217,13 +216,13 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let is_last = self.is_draining();
         loop {
             let (queue, Some(channels)) = (&mut self.queue, &mut self.channels) else { return };
-            let waits = |id| queue.get_mut(id).is_some_and(|it| it.phase == Phase::BackOff);
+            let waits = |id| queue.get_mut(id).is_some_and(|it| it.backs_off());
             let Some(id) = channels.pop_token(now, waits) else { return };
             let Some(in_flight) = queue.get_mut(id) else { continue };
-            let (due, attempt) = (in_flight.since, in_flight.attempt);
-            let attempt = AttemptId { entry: id, attempt };
-            if due > now && !is_last {
-                self.timers.back_offs.push(due, attempt);
+            let Phase::BackOff { until } = in_flight.phase else { continue };
+            let attempt = AttemptId { entry: id, attempt: in_flight.attempt };
+            if until > now && !is_last {
+                self.timers.back_offs.push(until, attempt);
             } else {
                 self.retry(attempt, now);
             }
@@ -258,9 +257,9 @@ fn runs<E, R, F>(queue: &mut Queue<E, R, F>, attempt: AttemptId) -> bool {
 
 /// Returns whether an attempt runs that has no second one beside it.
 fn runs_alone<E, R, F>(queue: &mut Queue<E, R, F>, attempt: AttemptId) -> bool {
-    queue.get_mut(attempt.entry).is_some_and(|it| it.awaits(attempt) && it.calls == Calls::First)
+    queue.get_mut(attempt.entry).is_some_and(|it| it.runs_alone(attempt))
 }
 
 fn backs_off<E, R, F>(queue: &mut Queue<E, R, F>, attempt: AttemptId) -> bool {
-    queue.get_mut(attempt.entry).is_some_and(|it| it.phase == Phase::BackOff)
+    queue.get_mut(attempt.entry).is_some_and(|it| it.backs_off())
 }

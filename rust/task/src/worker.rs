@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The tokio task that the calls of one Spark task live in.
 
-use std::collections::HashSet;
-
 use sparkawait_core::operator::AttemptId;
 use sparkawait_runtime::AsyncFunction;
 use tokio::runtime::Handle;
@@ -16,8 +14,8 @@ use crate::supervision::spawn;
 pub enum Command {
     /// Calls to start.
     Invoke(Calls),
-    /// Calls whose outcome nobody waits for any more.
-    Cancel(HashSet<AttemptId>),
+    /// Calls whose outcome nobody waits for any more, sorted: each call that waits is looked up in them.
+    Cancel(Vec<AttemptId>),
 }
 
 /// Commands in the order that they were given; `None` once the function is closed.
@@ -62,12 +60,13 @@ impl AsyncFunction<Calls> for Worker {
         // Native functions declare no timeout handler, so that none is ever asked.
     }
 
-    fn cancel(&mut self, attempts: Vec<AttemptId>) {
+    fn cancel(&mut self, mut attempts: Vec<AttemptId>) {
+        attempts.sort_unstable();
         #[expect(
             clippy::let_underscore_must_use,
             reason = "refused only after `close`, when nobody waits for a reply"
         )]
-        let _ = self.commands.send(Command::Cancel(attempts.into_iter().collect()));
+        let _ = self.commands.send(Command::Cancel(attempts));
     }
 
     fn close(&mut self) {

@@ -172,7 +172,7 @@ impl RunningCalls {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Cancel(cancelled) => {
-                self.due.retain(|Reverse(call)| !cancelled.contains(&call.attempt));
+                self.due.retain(|Reverse(it)| cancelled.binary_search(&it.attempt).is_err());
             }
             Command::Invoke(calls) => {
                 let (now, began) = (Instant::now(), self.answers.now());

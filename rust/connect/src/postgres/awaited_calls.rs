@@ -28,7 +28,7 @@ impl AwaitedCalls {
     }
 
     /// Forgets those that were cancelled, of whichever query they are.
-    pub(crate) fn cancel(&self, cancelled: &HashSet<AttemptId>) {
+    pub(crate) fn cancel(&self, cancelled: &[AttemptId]) {
         let is_changed = {
             let mut left = self.left();
             let left = left.get_or_insert_with(|| self.attempts.iter().copied().collect());
@@ -95,7 +95,7 @@ mod tests {
         let keys = Keys { attempts: attempts.clone(), arguments: Vec::new() };
 
         assert_eq!(wanted.of(keys.clone()).unwrap().attempts, attempts);
-        wanted.cancel(&HashSet::from([attempts[1], attempts[2]]));
+        wanted.cancel(&[attempts[1], attempts[2]]);
 
         assert_eq!(wanted.of(keys).unwrap().attempts, [attempts[0], attempts[3]]);
     }
@@ -108,9 +108,9 @@ mod tests {
         let mut poll = || part.as_mut().poll(&mut Context::from_waker(Waker::noop()));
 
         assert_eq!(poll(), Poll::Pending);
-        wanted.cancel(&HashSet::from([attempts[0], attempts[3]]));
+        wanted.cancel(&[attempts[0], attempts[3]]);
         assert_eq!(poll(), Poll::Pending);
-        wanted.cancel(&HashSet::from([attempts[1]]));
+        wanted.cancel(&[attempts[1]]);
         assert_eq!(poll(), Poll::Ready(()));
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The rows that wait for a free connection.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use arrow::array::{Array, RecordBatch};
 use arrow::buffer::NullBuffer;
@@ -185,12 +185,12 @@ impl Backlog {
         Ok(Keys { attempts, arguments })
     }
 
-    /// Removes calls that nobody waits for any more.
-    pub(crate) fn remove(&mut self, cancelled: &HashSet<AttemptId>) {
+    /// Removes calls that nobody waits for any more; they are sorted.
+    pub(crate) fn remove(&mut self, cancelled: &[AttemptId]) {
         for line in self.lines.values_mut() {
             for keys in &mut line.segments {
-                let keep: Vec<bool> =
-                    keys.attempts.iter().map(|attempt| !cancelled.contains(attempt)).collect();
+                let is_wanted = |attempt| cancelled.binary_search(attempt).is_err();
+                let keep: Vec<bool> = keys.attempts.iter().map(is_wanted).collect();
                 if keep.contains(&false) {
                     // Left as it is if that fails: an answer to a cancelled call does no harm.
                     if let Ok(kept) = keys.keep(keep) {

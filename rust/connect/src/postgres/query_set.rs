@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The queries of a lookup that are under way.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use sparkawait_core::Key;
@@ -52,7 +51,7 @@ impl QuerySet {
     }
 
     /// Says that nobody waits for these calls any more, of whichever query they are.
-    pub(crate) fn cancel(&mut self, cancelled: &HashSet<AttemptId>) {
+    pub(crate) fn cancel(&mut self, cancelled: &[AttemptId]) {
         for wanted in &self.queries {
             wanted.cancel(cancelled);
         }

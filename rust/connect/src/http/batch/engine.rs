@@ -238,12 +238,13 @@ impl BatchEngine {
     }
 
     /// Forgets rows, and ends the requests of which none is left.
-    fn cancel(&mut self, cancelled: &HashSet<AttemptId>) {
+    fn cancel(&mut self, cancelled: &[AttemptId]) {
         self.waiting.remove(cancelled);
         let mut left = Vec::new();
         for (id, sent) in &mut self.sent {
             let all = sent.items.iter().chain(sent.parts.iter().flatten());
-            let ours = all.map(|it| it.attempt).filter(|it| cancelled.contains(it));
+            let is_ours = |it: &AttemptId| cancelled.binary_search(it).is_ok();
+            let ours = all.map(|it| it.attempt).filter(is_ours);
             sent.cancelled.extend(ours);
             if sent.items.iter().all(|it| sent.cancelled.contains(&it.attempt)) {
                 sent.watch.end();

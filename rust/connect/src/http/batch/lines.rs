@@ -175,13 +175,13 @@ impl Lines {
         self.forget_if_empty(id);
     }
 
-    /// Removes items that nobody waits for any more.
-    pub(super) fn remove(&mut self, cancelled: &HashSet<AttemptId>) {
+    /// Removes items that nobody waits for any more; they are sorted.
+    pub(super) fn remove(&mut self, cancelled: &[AttemptId]) {
         let ids: Vec<LineId> = self.open.keys().copied().collect();
         for id in ids {
             let Some(line) = self.open.get_mut(&id) else { continue };
             let oldest = line.items.front().map(|(_, due)| (*due, id));
-            line.items.retain(|(item, _)| !cancelled.contains(&item.attempt));
+            line.items.retain(|(item, _)| cancelled.binary_search(&item.attempt).is_err());
             line.bytes = line.items.iter().map(|(item, _)| item.text.len()).sum();
             let left = line.items.front().map(|(_, due)| (*due, id));
             if left != oldest {

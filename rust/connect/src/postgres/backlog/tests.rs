@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of how rows become queries of one channel.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -154,7 +155,7 @@ fn what_is_cancelled_leaves_and_takes_the_turn_of_its_channel_along() {
     let calls = Source::new().calls(0, &[Some(1), Some(2), Some(2)], true);
     waiting.add(&calls).unwrap();
 
-    waiting.remove(&calls.calls[..2].iter().map(|it| it.attempt).collect());
+    waiting.remove(&[0, 1].map(|it: usize| calls.calls[it].attempt));
 
     assert_eq!(taken(&mut waiting, 1), Some((Some(Key::new(2)), vec![2])));
     assert!(!waiting.is_ready());
@@ -223,10 +224,10 @@ proptest! {
                     }
                 }
                 Event::Cancel(step) => {
-                    let gone: HashSet<AttemptId> =
-                        rows.iter().step_by(step).map(|(.., attempt)| *attempt).collect();
+                    let gone = rows.iter().step_by(step).map(|(.., attempt)| *attempt);
+                    let gone: BTreeSet<AttemptId> = gone.collect();
                     rows.retain(|(.., attempt)| !gone.contains(attempt));
-                    waiting.remove(&gone);
+                    waiting.remove(&gone.into_iter().collect::<Vec<_>>());
                 }
             }
         }

@@ -124,10 +124,10 @@ fn what_is_cancelled_is_not_asked_for_and_does_not_hurry_others() {
     let later = start + Duration::from_millis(4);
     lines.add(line, item(all[1], 1, ""), later);
 
-    lines.remove(&HashSet::from([all[0]]));
+    lines.remove(&[all[0]]);
 
     assert_eq!(lines.next_due(), Some(later + Duration::from_millis(10)));
-    lines.remove(&HashSet::from([all[1]]));
+    lines.remove(&[all[1]]);
     assert_eq!((lines.next_due(), lines.find(&key(1))), (None, None));
 }
 
@@ -174,7 +174,7 @@ proptest! {
                 Step::Wait(millis) => now += Duration::from_millis(millis),
                 Step::Cancel(index) => if !waiting.is_empty() {
                     let gone = waiting.remove(index.index(waiting.len()));
-                    lines.remove(&HashSet::from([gone.0]));
+                    lines.remove(&[gone.0]);
                 },
             }
             lines.expire(now);

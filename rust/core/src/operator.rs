@@ -14,6 +14,7 @@ mod in_flight;
 mod metrics;
 mod remarks;
 mod result_handler;
+mod single_channel;
 mod snapshot;
 mod state;
 mod timeout_handler;
@@ -30,7 +31,7 @@ pub use snapshot::{Snapshot, SnapshotRecord, SnapshotState};
 use crate::element::{Key, StreamElement, StreamRecord, Watermark};
 use crate::flow::{ChannelId, ChannelTable};
 use crate::key_hasher::KeyHasher;
-use crate::policy::{LimitMetrics, Price};
+use crate::policy::{Costs, LimitMetrics, Price};
 use crate::queue::{
     AnyStreamElementQueue, Completed, EntryId, KeyOrderedStreamElementQueue,
     OrderedStreamElementQueue, QueueFull, Start, StreamElementQueue, UnorderedStreamElementQueue,
@@ -321,20 +322,21 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let Some(channels) = self.channels.as_mut().filter(|_| is_open) else {
             return Err(QueueFull { element: record, capacity: self.config.capacity });
         };
-        let (channel, starts) = channels.admit_for(channel, price, may_start, now);
+        let (channel, charged) = channels.admit_for(channel, price, may_start, now);
+        let starts = charged.is_some();
         let in_flight = InFlight::new(record, starts, channel, self.timeout_nanos, now);
         let admitted = self.admit(in_flight, starts, key, now);
         let (id, start) = admitted.map_err(|full| self.turn_away(full.element, starts))?;
-        self.note_price(id, price, starts);
+        self.note_price(id, price, charged);
         if !starts {
             self.make_ready_on(channel, id, start, now);
         }
         Ok(())
     }
 
-    fn note_price(&mut self, id: EntryId, price: Price, has_started: bool) {
+    fn note_price(&mut self, id: EntryId, price: Price, charged: Option<Costs>) {
         if let Some(channels) = &mut self.channels {
-            channels.note_price(id, price, has_started);
+            channels.note_price(id, price, charged);
         }
     }
 

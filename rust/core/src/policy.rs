@@ -16,16 +16,15 @@
 //! | [`WarmUp`] | calls of a task of which it is open whether its rows are wanted | slow start |
 //! | [`HedgeDelay`] | second attempts of calls that are slow | "The Tail at Scale", gRPC A6, Finagle |
 //!
-//! [`CallPolicy`] is what those have in common that bound calls, and [`ChannelPolicy`] all of them that a
-//! channel of an operator has; [`WarmUp`] is of the task. What a call came to is an [`EndedCall`].
+//! [`CallLimits`] has all of them that bound the calls of a channel, or of all channels; [`WarmUp`] is of
+//! the task. What a call came to is an [`EndedCall`].
 //!
 //! Everything here is `&mut self` and belongs to one thread; time is an argument.
 
 mod adaptive_limit;
 mod adaptive_rate;
 mod allowance;
-mod call_policy;
-mod channel_policy;
+mod call_limits;
 mod costs;
 mod ended_call;
 mod gcra;
@@ -42,9 +41,7 @@ mod warm_up;
 
 pub use adaptive_limit::{AdaptiveLimit, AdaptiveLimitConfig};
 pub use adaptive_rate::AdaptiveRate;
-pub use call_policy::CallPolicy;
-pub use channel_policy::{ChannelPolicy, PolicyConfig};
-pub(crate) use costs::Charge;
+pub use call_limits::{CallLimits, PolicyConfig};
 pub use costs::{Costs, MAX_LIMITS, Price};
 pub use ended_call::{CallSign, EndedCall};
 pub use gcra::{Gcra, Rate};
@@ -56,7 +53,7 @@ pub use open_request::RequestConfig;
 pub use pause::{Pause, PauseConfig};
 pub use permit_source::PermitSource;
 pub use rate_limit::{RateLimit, RateLimitConfig};
-pub use rate_limits::{PermitSources, RateLimitConfigs, RateLimits, usual_costs};
+pub use rate_limits::{PermitSources, RateLimitConfigs, usual_costs};
 pub(crate) use rate_limits::{record_costs, request_costs};
 pub use retry_budget::{RetryBudget, RetryBudgetConfig};
 pub use warm_up::{WarmUp, WarmUpConfig};

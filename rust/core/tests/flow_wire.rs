@@ -75,9 +75,6 @@ impl Pair {
     fn new(channels: usize, exclusive: u32, floating: u32, limit: u32, latency: u64) -> Self {
         let config = SenderQueueConfig {
             max_channels: u32::MAX,
-            max_backlog: u32::MAX,
-            max_backlog_per_channel: u32::MAX,
-            overdraft: 0,
             max_bytes: usize::MAX,
             max_bytes_per_channel: usize::MAX,
         };

@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 
 use sparkawait_core::element::StreamElement;
 use sparkawait_core::operator::{Actions, AsyncWaitOperator, AttemptId, Config, Handled, Metrics};
-use sparkawait_core::policy::{CallPolicy, Costs, WarmUp};
+use sparkawait_core::policy::WarmUp;
 use sparkawait_core::time::ProcessingTime;
 
 use crate::account::Account;
@@ -268,7 +268,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         let held = self.codec.result_bytes() + self.held_beside;
         let completed = self.operator.records_without_slot();
         let calls = self.bounds.calls(held, completed, self.max_concurrency, now);
-        let calls = calls.min(self.few_calls(now)).min(self.permitted);
+        let calls = calls.min(self.warm_up.window()).min(self.permitted);
         self.operator.set_window(calls, now);
         if self.operator.is_replaying() {
             self.operator.replay(now);
@@ -305,9 +305,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         }
         if !invoke.is_empty() {
             self.bounds.start(now);
-            if self.warm_up.is_watching(now) {
-                self.warm_up.on_start(now, &Costs::NONE);
-            }
+            self.warm_up.on_start(now);
             self.function.invoke(self.codec.calls(invoke.drain(..)));
         }
         if !ask_timeout.is_empty() {
@@ -462,18 +460,9 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
 
     /// As long as nobody is known to want them, holds no more rows than few calls take, those
     /// included that wait `behind` it in the chain.
-    pub(crate) fn bound_held(&mut self, behind: usize, now: ProcessingTime) {
-        let few = self.few_calls(now).get();
+    pub(crate) fn bound_held(&mut self, behind: usize) {
+        let few = self.warm_up.window().get();
         self.most_held = if self.warm_up.is_open() { few } else { few.saturating_sub(behind) };
-    }
-
-    /// Returns how many calls may be in flight as far as it is open who wants them; all of them
-    /// are told of together, so none has to be asked for.
-    fn few_calls(&self, now: ProcessingTime) -> NonZeroUsize {
-        match self.warm_up.window(now) {
-            u32::MAX => NonZeroUsize::MAX,
-            few => NonZeroUsize::new(few as usize).unwrap_or(NonZeroUsize::MIN),
-        }
     }
 
     pub(crate) fn warm_up(&self) -> &WarmUp {

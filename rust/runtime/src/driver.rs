@@ -230,6 +230,18 @@ where
         self.publish_metrics(now);
     }
 
+    /// Makes passes until a batch leaves, or the turn is over. The steps of a pass need one another:
+    ///
+    /// | step | why there |
+    /// |---|---|
+    /// | `pass_on` | first, since what the last pass completed makes room for all that follows |
+    /// | `output_turn` | before anything is admitted: a batch that is full leaves before calls are made for the next one |
+    /// | `set_windows` | once rows have left: it counts the bytes of what is still held; it carries out the calls that it lets start |
+    /// | `make_room` | when nothing is left to be carried out, which names rows by the places that it changes |
+    /// | `has_calls_to_fan` | after what starts calls, since branches get theirs in `pass_on` |
+    /// | `resume_default_action` | after `make_room`, which decides whether input is admitted |
+    /// | one step: mails, input, or a wait | mail before input, so that what is held ends before more is taken |
+    /// | `carry_out_actions` | last: one hand-over of all calls that the step let start |
     fn work(&mut self, begun: ProcessingTime) -> Result<Turn<X::Output>, X::Error> {
         let mut end = begun + TURN;
         // The consumer may have taken its time. Turns that each end with their first mail, or with what

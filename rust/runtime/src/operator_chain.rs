@@ -252,7 +252,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
         // What is in branches waits in the operator that has them, too.
         for &position in self.line.iter().rev() {
             let operator = &mut self.operators[position];
-            operator.bound_held(behind, now);
+            operator.bound_held(behind);
             behind += operator.queue_size();
         }
     }

@@ -84,9 +84,6 @@ impl Connection {
     pub fn new(config: ConnectionConfig, token: [u8; 16], now: ProcessingTime) -> Self {
         let queue = SenderQueueConfig {
             max_channels: config.max_channels,
-            max_backlog: u32::MAX,
-            max_backlog_per_channel: u32::MAX,
-            overdraft: 0,
             max_bytes: config.max_bytes,
             max_bytes_per_channel: config.max_bytes_per_channel,
         };

@@ -15,6 +15,36 @@ use crate::time::ProcessingTime;
 /// The channel of a record without one; as any key, it is a hash.
 pub(super) const NULL: Key = Key::new(0x6e75_6c6c_2063_6861);
 
+/// What is to be done when a channel becomes idle, and when a record comes to one that is.
+///
+/// Whether it is idle is not said here: that is two counts of zero, which most calls change without a
+/// look at anything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// It is looked at when it becomes idle: something has changed since it was, or it never was.
+    Changed,
+    /// Nothing: it has all credits of its own. So where records come one by one, none of them pays for
+    /// the end of the one before.
+    Settled,
+    /// It is idle, and credits of its own were left for others. The next record asks for them, so it
+    /// does not start without a look at the channel.
+    Parked,
+    /// Its place is vacant.
+    Forgotten,
+}
+
+/// In which lists of its table a channel is, in each at most once. Entries are dropped lazily, so one
+/// says that it may be of use there: each of the eight combinations is legal.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Listed {
+    /// Of those that may start.
+    pub(super) ready: bool,
+    /// Of those that may hold floating credits.
+    pub(super) borrower: bool,
+    /// Of those that may hold exclusive credits without need.
+    pub(super) owner: bool,
+}
+
 /// One destination.
 ///
 /// What every record needs is in front, in one cache line: with many channels,
@@ -26,14 +56,10 @@ pub(super) struct Channel {
     pub(super) account: CreditAccount,
     /// Records admitted and not completed that do not run.
     pub(super) resting: u32,
-    /// Whether it is in the line of those that may start.
-    pub(super) is_ready: bool,
-    /// Whether it is listed as one that may hold floating credits.
-    pub(super) is_borrower: bool,
-    /// Whether it is listed as one that may hold exclusive credits without need.
-    pub(super) is_owner: bool,
-    /// Whether there is nothing to be done when it becomes idle.
-    pub(super) is_settled: bool,
+    /// What its becoming idle, and active again, costs.
+    rest: Rest,
+    /// In which lists it is.
+    pub(super) listed: Listed,
     /// What its records have in common.
     pub(super) key: Key,
     /// Calls that ended.
@@ -41,9 +67,7 @@ pub(super) struct Channel {
     /// How long they took in all.
     pub(super) call_nanos: u64,
 
-    /// Whether its place is vacant.
-    pub(super) is_forgotten: bool,
-    /// Most calls in flight when all credits may be used; its account has what holds now.
+    /// Most calls in flight as its policies say; its account has what holds now.
     pub(super) limit: u32,
     /// Records whose back-off is over; they go first.
     pub(super) retries: Backlog,
@@ -57,8 +81,6 @@ pub(super) struct Channel {
     pub(super) waiting: u32,
     /// Whether its policies let none of them start before some time, so that none asks for a credit.
     pub(super) is_held: bool,
-    /// For how long at least what waits is to fail instead, if it is.
-    pub(super) refuses_for: Option<Duration>,
     /// Whether its policies have set its limit to less than before, and not to more since.
     pub(super) is_shrinking: bool,
     /// Whether its destination is there.
@@ -69,7 +91,7 @@ pub(super) struct Channel {
     pub(super) starved: Duration,
 }
 
-const _: () = assert!(std::mem::offset_of!(Channel, is_forgotten) == 64, "one cache line");
+const _: () = assert!(std::mem::offset_of!(Channel, limit) == 64, "one cache line");
 
 impl Channel {
     /// Makes an idle channel.
@@ -77,14 +99,11 @@ impl Channel {
         Self {
             account: CreditAccount::new(0, limit),
             resting: 0,
-            is_ready: false,
-            is_borrower: false,
-            is_owner: false,
-            is_settled: false,
+            rest: Rest::Changed,
+            listed: Listed::default(),
             key,
             calls: 0,
             call_nanos: 0,
-            is_forgotten: false,
             limit,
             retries: Backlog::EMPTY,
             first_calls: Backlog::EMPTY,
@@ -92,7 +111,6 @@ impl Channel {
             pending: 0,
             waiting: 0,
             is_held: false,
-            refuses_for: None,
             is_shrinking: false,
             outage: Outage::NONE,
             starved_since: ProcessingTime::ZERO,
@@ -104,6 +122,29 @@ impl Channel {
     #[inline]
     pub(super) const fn is_idle(&self) -> bool {
         self.account.in_use() == 0 && self.resting == 0
+    }
+
+    #[inline]
+    pub(super) const fn rest(&self) -> Rest {
+        self.rest
+    }
+
+    /// Returns whether its place is vacant.
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.rest == Rest::Forgotten
+    }
+
+    /// Sets what is to be done when it becomes idle, or active again.
+    pub(super) fn set_rest(&mut self, rest: Rest) {
+        self.rest = rest;
+        self.account.park(rest == Rest::Parked);
+    }
+
+    /// Notes that it is to be looked at when it becomes idle the next time.
+    pub(super) fn unsettle(&mut self) {
+        if self.rest == Rest::Settled {
+            self.rest = Rest::Changed;
+        }
     }
 
     /// Counts a call that ended.
@@ -160,6 +201,12 @@ impl Channel {
 
     fn settle_required(&mut self) {
         self.account.set_required(if self.is_held { 0 } else { self.waiting });
+    }
+
+    /// Sees to it that the record that is called next stays that one: what it costs was asked for, and
+    /// retries that come later would else go first for ever.
+    pub(super) fn choose(&mut self, nodes: &mut Backlogs) {
+        self.chosen = self.take_foremost(nodes);
     }
 
     /// Removes the record that is called next.

@@ -71,13 +71,13 @@ impl ChannelIndex {
 
     /// Holds those of `channels` that are not forgotten, and no others; gives memory back.
     pub(super) fn rebuild(&mut self, channels: &[Channel]) {
-        let known = channels.iter().filter(|it| !it.is_forgotten).count();
+        let known = channels.iter().filter(|it| !it.is_forgotten()).count();
         let places = (known * SPARSENESS).next_power_of_two().max(MIN_PLACES);
         self.places = vec![VACANT; places];
         self.shift = u64::BITS - places.trailing_zeros();
         self.len = 0;
         for (id, channel) in (0..).map(ChannelId).zip(channels) {
-            if !channel.is_forgotten {
+            if !channel.is_forgotten() {
                 self.put(id, channel.key);
             }
         }
@@ -111,6 +111,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::flow::channel::Rest;
 
     /// An index of channels with these keys, made one after the other.
     fn indexed(keys: impl IntoIterator<Item = Key>) -> (ChannelIndex, Vec<Channel>) {
@@ -127,7 +128,7 @@ mod tests {
 
     fn check(index: &ChannelIndex, channels: &[Channel]) {
         for (id, channel) in (0..).map(ChannelId).zip(channels) {
-            let expected = (!channel.is_forgotten).then_some(id);
+            let expected = (!channel.is_forgotten()).then_some(id);
             assert_eq!(index.find(channel.key, channels), expected);
         }
     }
@@ -143,11 +144,12 @@ mod tests {
             check(&index, &channels);
 
             for (number, channel) in channels.iter_mut().enumerate() {
-                channel.is_forgotten = forgotten >> (number % 64) & 1 == 1;
+                let is_forgotten = forgotten >> (number % 64) & 1 == 1;
+                channel.set_rest(if is_forgotten { Rest::Forgotten } else { Rest::Changed });
             }
             index.rebuild(&channels);
 
-            let known = channels.iter().filter(|it| !it.is_forgotten).count();
+            let known = channels.iter().filter(|it| !it.is_forgotten()).count();
             prop_assert_eq!(index.len(), known);
             prop_assert!(index.capacity() <= (2 * known).max(MIN_PLACES));
             check(&index, &channels);

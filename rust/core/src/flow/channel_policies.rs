@@ -1,51 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The policies of all channels of a table, and when they are to be asked again.
 
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::ChannelId;
+use super::record_costs::RecordCosts;
 use super::retry_line::RetryLine;
-use super::told_limits::{ToldLimit, ToldLimits};
 use crate::element::Key;
-use crate::key_hasher::KeyHasher;
 use crate::policy::{
-    CallPolicy, ChannelPolicy, Charge, Costs, EndedCall, LimitMetrics, OpenRequest, PermitSources,
-    PolicyConfig, RateLimits, RetryBudget, record_costs, request_costs,
+    CallLimits, CallSign, Costs, EndedCall, LimitMetrics, OpenRequest, PermitSources, PolicyConfig,
+    RetryBudget,
 };
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
 use crate::timer::DelayedRetries;
 
 /// Policies for each channel that is open, by its number, and the limits that they share.
+///
+/// They say when a call may start as far as time goes; the credits of the table say how many. What
+/// happens to a call is told to both limits that it pays, the shared ones and those of its channel.
 #[derive(Debug)]
 pub(super) struct ChannelPolicies {
     config: PolicyConfig,
     /// Permits of limits that others share.
     sources: Option<Arc<dyn PermitSources>>,
-    /// What a call costs of whose record nothing else is known, beside its request.
-    usual: Costs,
-    /// What a request costs.
-    of_request: Costs,
-    /// What the record was charged that has started another request, and has no place yet.
-    opened: Option<Costs>,
-    /// Until when the request that was started last may be filled.
-    open_until: Option<ProcessingTime>,
     channels: Vec<Policed>,
     /// Limits that all channels share; with a single channel they are its own.
-    gate: Option<Gate>,
+    shared: Option<CallLimits>,
+    /// What the calls of records cost.
+    pub(super) records: RecordCosts,
+    /// Until when the request that was started last may be filled.
+    open_until: Option<ProcessingTime>,
     /// When channels that are held are to be looked at; entries of others are dropped lazily.
     wakes: DelayedRetries<ChannelId>,
     /// When records may have tokens that wait for them; entries of others are dropped lazily.
     tokens: DelayedRetries<ChannelId>,
-    /// What records cost that do not cost the usual.
-    charges: HashMap<EntryId, Charge, BuildHasherDefault<KeyHasher>>,
-    /// What the second call of a record was charged, while it has two.
-    second_charges: HashMap<EntryId, Charge, BuildHasherDefault<KeyHasher>>,
-    /// What replies have said of limits whose calls end soon.
-    told: ToldLimits,
     metrics: LimitMetrics,
     /// Channels that are held.
     held: u32,
@@ -55,22 +45,12 @@ pub(super) struct ChannelPolicies {
 
 #[derive(Debug)]
 struct Policed {
-    policy: ChannelPolicy,
-    /// Until when it is held, if it is.
-    held_until: Option<ProcessingTime>,
+    limits: CallLimits,
     /// What retries cost, and who waits for that.
     retries: Option<Box<RetryLine>>,
     /// Calls that could start at the time of the last verdict, one after the other.
     starts: u32,
     request: OpenRequest,
-}
-
-/// Limits in time that all channels share.
-#[derive(Debug)]
-struct Gate {
-    limits: RateLimits,
-    /// Until when nothing may start, if something is to.
-    held_until: Option<ProcessingTime>,
 }
 
 /// What the policies of a channel say.
@@ -82,10 +62,14 @@ pub(super) struct Verdict {
     pub(super) held_until: Option<ProcessingTime>,
     /// Whether the table is to ask before each call.
     pub(super) is_watching: bool,
-    /// For how long at least records fail instead of waiting, if they do.
-    pub(super) refuses_for: Option<Duration>,
     /// Since when it is paused, as far as that counts for records that wait.
     pub(super) paused_since: Option<ProcessingTime>,
+}
+
+impl Verdict {
+    /// What is said of a channel without policies.
+    const NOTHING: Self =
+        Self { window: u32::MAX, held_until: None, is_watching: false, paused_since: None };
 }
 
 impl ChannelPolicies {
@@ -115,25 +99,17 @@ impl ChannelPolicies {
         sources: Option<Arc<dyn PermitSources>>,
         is_single: bool,
     ) -> Box<Self> {
-        let shared = RateLimits::new(&config.rate_limits, sources.as_deref(), None, |it| {
+        let shared = CallLimits::in_time(&config.rate_limits, sources.as_deref(), None, |it| {
             !is_single && !it.is_per_channel
         });
-        let usual = record_costs(&config.rate_limits);
-        let has_gate = !shared.is_empty();
-        let gate = || Gate { limits: shared, held_until: None };
         Box::new(Self {
             sources,
-            usual,
-            of_request: request_costs(&config.rate_limits),
-            opened: None,
-            open_until: None,
             channels: Vec::new(),
-            gate: has_gate.then(gate),
+            shared: Some(shared).filter(|it| !it.is_empty()),
+            records: RecordCosts::new(config),
+            open_until: None,
             wakes: DelayedRetries::new(),
             tokens: DelayedRetries::new(),
-            charges: HashMap::default(),
-            second_charges: HashMap::default(),
-            told: ToldLimits::default(),
             metrics: LimitMetrics::default(),
             held: 0,
             now: ProcessingTime::ZERO,
@@ -143,18 +119,20 @@ impl ChannelPolicies {
 
     /// Begins anew for a channel, whose number is the next one or was in use before.
     pub(super) fn open(&mut self, id: ChannelId, channel: Option<Key>, now: ProcessingTime) {
-        let has_gate = self.gate.is_some();
-        let limits = RateLimits::new(
+        let is_shared = self.shared.is_some();
+        let limits = CallLimits::in_time(
             &self.config.rate_limits,
             self.sources.as_deref(),
             channel.map(Key::as_u64),
-            |it| it.is_per_channel || !has_gate,
+            |it| it.is_per_channel || !is_shared,
         );
-        let policy = ChannelPolicy::with_limits(&self.config, limits, now);
         let budget = self.config.retry_budget.map(|it| RetryBudget::new(it, now));
-        let retries = budget.map(|it| Box::new(RetryLine::new(it)));
-        let request = OpenRequest::default();
-        let policed = Policed { policy, held_until: None, retries, starts: 1, request };
+        let policed = Policed {
+            limits: limits.and(&self.config, now),
+            retries: budget.map(|it| Box::new(RetryLine::new(it))),
+            starts: 1,
+            request: OpenRequest::default(),
+        };
         match self.channels.get_mut(id.0 as usize) {
             Some(known) => {
                 // Nobody who waited there does still, or it would not begin anew.
@@ -166,46 +144,86 @@ impl ChannelPolicies {
         }
     }
 
+    fn get(&self, id: ChannelId) -> Option<&Policed> {
+        self.channels.get(id.0 as usize)
+    }
+
+    /// Returns the limits that a call of a channel pays: those that all share, and its own.
+    fn paid_by(&mut self, id: ChannelId) -> impl Iterator<Item = &mut CallLimits> {
+        let own = self.channels.get_mut(id.0 as usize).map(|it| &mut it.limits);
+        self.shared.iter_mut().chain(own)
+    }
+
     // --- calls ---
+
+    /// Returns what the next call of a record of a channel costs; `None`: of any record.
+    #[inline]
+    pub(super) fn costs(
+        &self,
+        id: ChannelId,
+        entry: Option<EntryId>,
+        now: ProcessingTime,
+    ) -> Costs {
+        self.costs_beside(id, self.records.estimate(entry), now)
+    }
+
+    /// Returns what a call costs, of which so much is known beside its request: that is paid for
+    /// already if it may go along with another one's.
+    pub(super) fn costs_beside(&self, id: ChannelId, costs: Costs, now: ProcessingTime) -> Costs {
+        if self.may_go_along(id, now) { costs } else { self.records.with_request(costs) }
+    }
 
     /// Tells of a call that starts.
     pub(super) fn on_start(
         &mut self,
         id: ChannelId,
         entry: Option<EntryId>,
-        costs: Costs,
+        costs: &Costs,
         now: ProcessingTime,
     ) {
-        if let Some(charge) = entry.and_then(|it| self.charges.get_mut(&it)) {
-            charge.begin();
+        if let Some(entry) = entry {
+            self.records.begin(entry, costs);
         }
-        self.note_request(id, entry, costs, now);
-        self.metrics.count(&costs);
-        if let Some(gate) = &mut self.gate {
-            gate.limits.on_start(now, &costs);
+        if let Some(config) = &self.config.requests {
+            let channel = self.channels.get_mut(id.0 as usize);
+            if channel.is_some_and(|it| it.request.on_start(config, now)) {
+                self.open_until = Some(now + config.linger);
+            }
         }
-        if let Some(it) = self.channels.get_mut(id.0 as usize) {
-            it.policy.on_start(now, &costs);
-        }
+        self.metrics.count(costs);
+        self.paid_by(id).for_each(|it| it.on_start(now, costs));
     }
 
     /// Tells of a call that ended, and then of what its reply says of limits.
-    pub(super) fn on_end(&mut self, id: ChannelId, entry: EntryId, call: &EndedCall) {
+    pub(super) fn on_end(
+        &mut self,
+        id: ChannelId,
+        entry: EntryId,
+        started: ProcessingTime,
+        ended: ProcessingTime,
+        in_flight: u32,
+        sign: CallSign,
+    ) {
+        let call: EndedCall = self.records.ended(entry, started, ended, in_flight, sign);
         self.metrics.correct(&call.charged, &call.cost);
-        if let Some(gate) = &mut self.gate {
-            gate.limits.settle(&call.charged, &call.cost);
+        self.paid_by(id).for_each(|it| it.on_end(&call));
+        for told in self.records.take_told(entry) {
+            let others = usize::from(told.is_of_channel && self.shared.is_some());
+            self.paid_by(id).skip(others).for_each(|it| it.tell(&told.left, started, ended));
         }
-        if let Some(it) = self.channels.get_mut(id.0 as usize) {
-            it.policy.on_end(call);
+    }
+
+    /// Charges a record in flight for the request that was made, which it is the first of.
+    pub(super) fn charge_request(&mut self, id: ChannelId, entry: EntryId) {
+        if let Some((charged, anew)) = self.records.lead_request(entry) {
+            self.metrics.correct(&charged, &anew);
+            self.paid_by(id).for_each(|it| it.recharge(&charged, &anew));
         }
-        for ToldLimit { left, is_of_channel } in self.told.take(entry) {
-            if let Some(gate) = self.gate.as_mut().filter(|_| !is_of_channel) {
-                gate.limits.tell(&left, call.started, call.ended);
-            }
-            if let Some(it) = self.channels.get_mut(id.0 as usize) {
-                it.policy.tell(&left, call.started, call.ended);
-            }
-        }
+    }
+
+    /// Notes what the present call of a record has cost of one limit.
+    pub(super) fn settle(&mut self, entry: EntryId, limit: usize, cost: u64) {
+        self.metrics.cut_costs += u64::from(self.records.settle(entry, limit, cost));
     }
 
     /// Makes no call of a channel before `until`, because the reply to one said so.
@@ -217,39 +235,31 @@ impl ChannelPolicies {
         now: ProcessingTime,
     ) {
         if let Some(it) = self.channels.get_mut(id.0 as usize) {
-            it.policy.pause_until(until, started, now);
+            it.limits.pause_until(until, started, now);
         }
     }
 
     // --- verdicts ---
 
-    /// Asks what holds for a call of a channel now, for which something waits or not.
+    /// Asks what holds for a call of a channel now, which is wanted or not.
     pub(super) fn verdict(
         &mut self,
         id: ChannelId,
         costs: &Costs,
-        is_awaited: bool,
+        is_wanted: bool,
         counts_asked: bool,
         now: ProcessingTime,
     ) -> Verdict {
         self.now = now;
-        let Some(policed) = self.channels.get_mut(id.0 as usize) else {
-            return Verdict {
-                window: u32::MAX,
-                held_until: None,
-                is_watching: false,
-                refuses_for: None,
-                paused_since: None,
-            };
-        };
-        let policy = &mut policed.policy;
-        if is_awaited {
-            policy.prepare(now, costs);
+        let Some(policed) = self.channels.get_mut(id.0 as usize) else { return Verdict::NOTHING };
+        let limits = &mut policed.limits;
+        if is_wanted {
+            limits.prepare(now, costs);
         }
-        let window = policy.window(now);
-        let ready_at = policy.ready_at(now, costs);
-        let is_watching = self.gate.is_some() || policy.is_watching(now);
-        policed.starts = if is_watching { policy.calls(now, costs) } else { u32::MAX };
+        let window = limits.window(now);
+        let ready_at = limits.ready_at(now, costs);
+        let is_watching = self.shared.is_some() || limits.is_watching(now);
+        policed.starts = if is_watching { limits.calls(now, costs) } else { u32::MAX };
         if self.config.requests.is_some() {
             // Those that go along with a request, or else the first one of another.
             policed.starts = policed.starts.min(policed.request.places(now).max(1));
@@ -259,16 +269,14 @@ impl ChannelPolicies {
             window,
             held_until,
             is_watching,
-            refuses_for: policy.refuses_for(now),
-            paused_since: policy.paused_since(counts_asked, now),
+            paused_since: limits.paused_since(counts_asked, now),
         }
     }
 
-    /// Asks for what a call of a channel costs, where others may take it meanwhile.
-    pub(super) fn prepare(&mut self, id: ChannelId, costs: &Costs, now: ProcessingTime) {
-        if let Some(it) = self.channels.get_mut(id.0 as usize) {
-            it.policy.prepare(now, costs);
-        }
+    /// Returns for how long at least records of a channel fail instead of waiting, as of the last
+    /// verdict.
+    pub(super) fn refuses_for(&self, id: ChannelId) -> Option<Duration> {
+        self.get(id).and_then(|it| it.limits.refuses_for(self.now))
     }
 
     /// Notes that a channel is held, or is no longer.
@@ -278,19 +286,19 @@ impl ChannelPolicies {
     }
 
     fn note_wait(&mut self, now: ProcessingTime) {
-        let is_shut = self.gate.as_ref().is_some_and(|it| it.held_until.is_some());
+        let is_shut = self.shared.as_ref().is_some_and(|it| it.held_until.is_some());
         self.metrics.wait(self.held > 0 || is_shut, now);
     }
 
     /// Returns how many calls of a channel could start at the time of the last verdict.
     pub(super) fn starts(&self, id: ChannelId) -> u32 {
-        self.channels.get(id.0 as usize).map_or(u32::MAX, |it| it.starts)
+        self.get(id).map_or(u32::MAX, |it| it.starts)
     }
 
     /// Returns whether a call that costs as much passes the limits that channels share, whoever
     /// waits for them.
     pub(super) fn is_free(&self, costs: &Costs) -> bool {
-        self.gate.as_ref().is_none_or(|it| it.limits.is_free(costs))
+        self.shared.as_ref().is_none_or(|it| it.is_free(costs))
     }
 
     /// Returns whether records of some channels may go along with a request that was paid for.
@@ -300,7 +308,7 @@ impl ChannelPolicies {
 
     /// Returns whether those of this one may.
     pub(super) fn may_go_along(&self, id: ChannelId, now: ProcessingTime) -> bool {
-        self.channels.get(id.0 as usize).is_some_and(|it| it.request.places(now) > 0)
+        self.get(id).is_some_and(|it| it.request.places(now) > 0)
     }
 
     /// Returns when the limits that channels share let a call start, if not now; they are asked
@@ -311,12 +319,12 @@ impl ChannelPolicies {
         now: ProcessingTime,
     ) -> Option<ProcessingTime> {
         // Others may wait for what this call does not need.
-        let gate = self.gate.as_mut().filter(|it| !it.limits.is_free(costs))?;
-        gate.limits.prepare(now, costs);
-        let ready_at = gate.limits.ready_at(now, costs);
-        let was_shut = gate.held_until.is_some();
-        gate.held_until = (ready_at > now).then_some(ready_at);
-        let held_until = gate.held_until;
+        let shared = self.shared.as_mut().filter(|it| !it.is_free(costs))?;
+        shared.prepare(now, costs);
+        let ready_at = shared.ready_at(now, costs);
+        let was_shut = shared.held_until.is_some();
+        shared.held_until = (ready_at > now).then_some(ready_at);
+        let held_until = shared.held_until;
         self.metrics.hold(ready_at, now);
         if held_until.is_some() != was_shut {
             self.note_wait(now);
@@ -327,9 +335,9 @@ impl ChannelPolicies {
     /// Ends the wait for the limits that channels share once its time has come. Whoever starts next
     /// asks them again; that may be later, while all calls are in flight.
     pub(super) fn end_wait(&mut self, now: ProcessingTime) {
-        let Some(gate) = &mut self.gate else { return };
-        if gate.held_until.is_some_and(|it| it <= now) {
-            gate.held_until = None;
+        let Some(shared) = &mut self.shared else { return };
+        if shared.held_until.is_some_and(|it| it <= now) {
+            shared.held_until = None;
             self.note_wait(now);
         }
     }
@@ -337,10 +345,9 @@ impl ChannelPolicies {
     /// Notes until when a channel is held.
     pub(super) fn hold(&mut self, id: ChannelId, until: Option<ProcessingTime>) {
         let Some(it) = self.channels.get_mut(id.0 as usize) else { return };
-        if it.held_until == until {
+        if std::mem::replace(&mut it.limits.held_until, until) == until {
             return;
         }
-        it.held_until = until;
         if let Some(until) = until.filter(|it| *it != ProcessingTime::NEVER) {
             self.metrics.hold(until, self.now);
             self.wakes.push(until, id);
@@ -353,8 +360,8 @@ impl ChannelPolicies {
         let channels = &self.channels;
         let wake = self.wakes.next_at(|id, at| is_held_until(channels, id, at));
         let token = self.tokens.next_at(|id, at| has_tokens_at(channels, id, at));
-        let gate = self.gate.as_ref().and_then(|it| it.held_until).filter(|_| has_ready);
-        [wake, token, gate].into_iter().flatten().min()
+        let shared = self.shared.as_ref().and_then(|it| it.held_until).filter(|_| has_ready);
+        [wake, token, shared].into_iter().flatten().min()
     }
 
     /// Returns a channel whose time has come.
@@ -369,7 +376,7 @@ impl ChannelPolicies {
 
     /// Returns whether a channel has nothing to remember but what it found out about its destination.
     pub(super) fn may_forget(&self, id: ChannelId) -> bool {
-        self.channels.get(id.0 as usize).is_none_or(|it| it.policy.is_settled(self.now))
+        self.get(id).is_none_or(|it| it.limits.is_settled(self.now))
     }
 
     /// Forgets all but the first `channels` channels, and gives their memory back.
@@ -390,8 +397,7 @@ fn has_tokens_at(channels: &[Policed], id: ChannelId, at: ProcessingTime) -> boo
 }
 
 fn is_held_until(channels: &[Policed], id: ChannelId, at: ProcessingTime) -> bool {
-    channels.get(id.0 as usize).is_some_and(|it| it.held_until == Some(at))
+    channels.get(id.0 as usize).is_some_and(|it| it.limits.held_until == Some(at))
 }
 
-mod record_costs;
 mod retry_tokens;

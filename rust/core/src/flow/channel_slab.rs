@@ -4,7 +4,7 @@
 use std::ops::{Index, IndexMut};
 
 use super::ChannelId;
-use super::channel::Channel;
+use super::channel::{Channel, Rest};
 use super::channel_index::ChannelIndex;
 use crate::element::Key;
 
@@ -51,7 +51,7 @@ impl ChannelSlab {
 
     /// Returns the channels that are known.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Channel> {
-        self.channels.iter().filter(|it| !it.is_forgotten)
+        self.channels.iter().filter(|it| !it.is_forgotten())
     }
 
     /// Returns what is at a place, if there is one.
@@ -96,15 +96,15 @@ impl ChannelSlab {
         mut part: impl FnMut(ChannelId, &mut Channel) -> bool,
     ) {
         for (id, channel) in (0..).map(ChannelId).zip(&mut self.channels) {
-            if channel.is_idle() && !channel.is_forgotten {
-                channel.is_forgotten = part(id, channel);
+            if channel.is_idle() && !channel.is_forgotten() && part(id, channel) {
+                channel.set_rest(Rest::Forgotten);
             }
         }
-        while self.channels.last().is_some_and(|it| it.is_forgotten) {
+        while self.channels.last().is_some_and(Channel::is_forgotten) {
             self.channels.pop();
         }
         let ids = (0..).map(ChannelId).zip(&self.channels);
-        self.vacant = ids.filter(|(_, it)| it.is_forgotten).map(|(id, _)| id).collect();
+        self.vacant = ids.filter(|(_, it)| it.is_forgotten()).map(|(id, _)| id).collect();
         self.by_key.rebuild(&self.channels);
         self.last.0 = None;
         self.channels.shrink_to(2 * self.len() + spare);
@@ -112,7 +112,7 @@ impl ChannelSlab {
 
     /// Returns whether the channel that had this number when it was listed is still known.
     pub(super) fn is_known(&self, id: ChannelId) -> bool {
-        self.get(id).is_some_and(|it| !it.is_forgotten)
+        self.get(id).is_some_and(|it| !it.is_forgotten())
     }
 }
 

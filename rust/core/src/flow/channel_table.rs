@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::ChannelId;
 use super::backlogs::Backlogs;
-use super::channel::{Channel, NULL};
+use super::channel::{Channel, NULL, Rest};
 use super::channel_config::ChannelConfig;
 use super::channel_metrics::{ChannelReport, ChannelTotals};
 use super::channel_policies::ChannelPolicies;
@@ -106,7 +106,7 @@ impl ChannelTable {
         let config = config.sound(max_concurrency);
         let mut table = Self {
             channels: ChannelSlab::new(),
-            pool: FloatingPool::new(config.floating, 0),
+            pool: FloatingPool::new(config.floating),
             max_concurrency,
             share: max_concurrency,
             is_scarce: false,
@@ -175,28 +175,31 @@ impl ChannelTable {
         starts: bool,
         now: ProcessingTime,
     ) -> (ChannelId, bool) {
-        self.admit_for(key, Price::Usual, starts, now)
+        let (id, charged) = self.admit_for(key, Price::Usual, starts, now);
+        (id, charged.is_some())
     }
 
     /// Does as [`admit`](Self::admit) for a record of this price, which is to be
-    /// [noted](Self::note_price) when it has a place.
+    /// [noted](Self::note_price) when it has a place, with what its call was charged if it has started.
     pub fn admit_for(
         &mut self,
         key: Option<Key>,
         price: Price,
         starts: bool,
         now: ProcessingTime,
-    ) -> (ChannelId, bool) {
+    ) -> (ChannelId, Option<Costs>) {
         let id = self.look_up(key, now);
         let channel = &mut self.channels[id];
         if starts && channel.account.use_spare() {
             channel.note_begun(now);
-            return (id, true);
+            return (id, Some(self.estimate_for(price)));
         }
         let was_idle = channel.is_idle();
         channel.rest_one(now);
         if was_idle {
-            channel.account.park(false);
+            if channel.rest() == Rest::Parked {
+                channel.set_rest(Rest::Changed);
+            }
             if self.policies.is_some() {
                 self.consult(id, now);
             }
@@ -205,8 +208,15 @@ impl ChannelTable {
                 self.endow(id);
             }
         }
-        let costs = self.policies.as_ref().map_or(Costs::NONE, |it| it.first_costs(id, price, now));
-        (id, starts && self.start_new(id, None, &costs, now))
+        let beside = self.estimate_for(price);
+        let policies = self.policies.as_ref().filter(|_| starts);
+        let costs = policies.map_or(beside, |it| it.costs_beside(id, beside, now));
+        (id, (starts && self.start_new(id, None, &costs, now)).then_some(costs))
+    }
+
+    /// Returns what the first call of a record of this price costs, beside its request.
+    fn estimate_for(&self, price: Price) -> Costs {
+        self.policies.as_ref().map_or(Costs::NONE, |it| it.records.estimate_for(price))
     }
 
     /// Returns the channel of a key, which appears if need be.
@@ -225,10 +235,10 @@ impl ChannelTable {
         if self.channels.len() >= self.known_until_search {
             self.search_idle();
         }
-        let id = self.channels.insert(Channel::new(key, self.config.max_per_channel));
-        if self.share < self.config.max_per_channel {
-            self.channels[id].account.set_limit(self.share, &mut self.pool);
-        }
+        let channel = Channel::new(key, self.config.max_per_channel);
+        let most = self.most_calls(&channel);
+        let id = self.channels.insert(channel);
+        self.channels[id].account.set_limit(most, &mut self.pool);
         if let Some(policies) = &mut self.policies {
             policies.open(id, Some(key).filter(|it| *it != NULL), now);
             self.consult(id, now);
@@ -248,48 +258,11 @@ impl ChannelTable {
         self.serve();
     }
 
-    /// Uses a credit for a record that rests and was never called, unless earlier ones wait for it.
-    pub fn try_start(&mut self, id: ChannelId, entry: EntryId, now: ProcessingTime) -> bool {
-        let costs = self.policies.as_ref().map_or(Costs::NONE, |it| it.costs(id, Some(entry), now));
-        self.start_new(id, Some(entry), &costs, now)
-    }
-
-    fn start_new(
-        &mut self,
-        id: ChannelId,
-        entry: Option<EntryId>,
-        costs: &Costs,
-        now: ProcessingTime,
-    ) -> bool {
-        if self.policies.is_some() && !self.may_start_new(id, costs, now) {
-            return false;
-        }
-        let channel = &mut self.channels[id];
-        if channel.account.required() > 0 {
-            return false;
-        }
-        if !channel.account.take_free() {
-            if channel.account.in_use() >= channel.account.limit() {
-                return false;
-            }
-            if self.pool.free() == 0 {
-                self.collect();
-            }
-            if !self.channels[id].account.take(&mut self.pool) {
-                return false;
-            }
-            self.note_loan(id);
-        }
-        self.channels[id].resting -= 1;
-        self.note_start(id, entry, costs, now);
-        true
-    }
-
     /// Lists a channel that got a floating credit.
     fn note_loan(&mut self, id: ChannelId) {
         let channel = &mut self.channels[id];
-        if !channel.is_borrower && channel.account.floating() > 0 {
-            channel.is_borrower = true;
+        if !channel.listed.borrower && channel.account.floating() > 0 {
+            channel.listed.borrower = true;
             self.borrowers.push(id);
         }
     }
@@ -304,8 +277,8 @@ impl ChannelTable {
         self.borrowers.retain(|id| {
             let channel = &mut channels[*id];
             channel.account.give_back_spare(pool);
-            channel.is_borrower = channel.account.floating() > 0;
-            channel.is_borrower
+            channel.listed.borrower = channel.account.floating() > 0;
+            channel.listed.borrower
         });
     }
 
@@ -351,7 +324,7 @@ impl ChannelTable {
             self.nodes.push(line, entry);
         }
         let channel = &mut self.channels[id];
-        channel.is_settled = false;
+        channel.unsettle();
         if channel.waiting == 0 {
             channel.starved_since = now;
         }
@@ -373,54 +346,10 @@ impl ChannelTable {
             self.note_loan(id);
         }
         let channel = &mut self.channels[id];
-        if channel.may_start() && !channel.is_ready {
-            channel.is_ready = true;
+        if channel.may_start() && !channel.listed.ready {
+            channel.listed.ready = true;
             self.ready.push_back(id);
         }
-    }
-
-    /// Returns whether `next_start` or `next_unserved` may return a record.
-    #[inline]
-    pub fn has_ready(&self) -> bool {
-        !self.ready.is_empty() || !self.refusing.is_empty()
-    }
-
-    /// Takes the next record whose call starts now: it rests no longer, its credit is in use.
-    pub(crate) fn next_start(&mut self, now: ProcessingTime) -> Option<EntryId> {
-        // Channels in front that wait for the limits that all share, or behind one that does.
-        let mut waiting = 0;
-        while let Some(id) =
-            if waiting == 0 { self.ready.pop_front() } else { self.ready.remove(waiting) }
-        {
-            let channel = &mut self.channels[id];
-            channel.is_ready = false;
-            if !channel.may_start() {
-                continue;
-            }
-            let Some(entry) = channel.take_foremost(&mut self.nodes) else {
-                debug_assert!(false, "something waits");
-                continue;
-            };
-            let mut costs = Costs::NONE;
-            if let Some(policies) = &self.policies {
-                costs = policies.costs(id, Some(entry), now);
-                if !self.passes(id, entry, &costs, waiting, now) {
-                    if self.channels[id].is_held {
-                        continue;
-                    }
-                    waiting = self.next_to_go_along(waiting + 1, now)?;
-                    continue;
-                }
-            }
-            let channel = &mut self.channels[id];
-            channel.account.take_free();
-            channel.resting -= 1;
-            channel.shorten(now, &mut self.pool);
-            self.note_start(id, Some(entry), &costs, now);
-            self.ask(id);
-            return Some(entry);
-        }
-        None
     }
 
     /// Ends a call that took `nanos` and completed its record.
@@ -497,9 +426,31 @@ impl ChannelTable {
         for id in (0..).map(ChannelId).take(self.channels.places()) {
             let channel = &self.channels[id];
             // Mostly it has fewer calls than its share either way.
-            if self.channels.is_known(id) && channel.account.limit() != channel.limit.min(share) {
+            if self.channels.is_known(id) && channel.account.limit() != self.most_calls(channel) {
                 self.set_limit_of(id, channel.limit);
             }
+        }
+    }
+
+    /// Returns how many calls of a channel may be in flight as things stand: the least of what its
+    /// settings and its policies say, which is its limit, and of its share of the window.
+    fn most_calls(&self, channel: &Channel) -> u32 {
+        channel.limit.min(self.share)
+    }
+
+    /// Sets the most calls in flight of one channel; none with 0.
+    fn set_limit_of(&mut self, id: ChannelId, limit: u32) {
+        self.channels[id].limit = limit.min(self.config.max_per_channel);
+        let most = self.most_calls(&self.channels[id]);
+        let channel = &mut self.channels[id];
+        channel.account.set_limit(most, &mut self.pool);
+        channel.unsettle();
+        if channel.is_idle() {
+            self.endowment.release(channel, &mut self.pool);
+            self.serve();
+        } else {
+            self.serve();
+            self.ask(id);
         }
     }
 
@@ -516,6 +467,7 @@ impl ChannelTable {
 }
 
 mod idle;
+mod next;
 mod outages;
 mod policies;
 #[cfg(test)]
@@ -523,4 +475,5 @@ mod test_operator;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use next::Next;
 pub(crate) use outages::Unserved;

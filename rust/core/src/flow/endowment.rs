@@ -37,7 +37,8 @@ impl Endowment {
             && let Some(owner) = self.owners.pop_front()
         {
             let owner = &mut channels[owner];
-            (owner.is_owner, owner.is_settled) = (false, false);
+            owner.listed.owner = false;
+            owner.unsettle();
             if owner.is_idle() {
                 self.release(owner, pool);
             }
@@ -54,8 +55,8 @@ impl Endowment {
 
     /// Lists a channel that became idle, if it has exclusive credits.
     pub(super) fn note_idle(&mut self, id: ChannelId, channel: &mut Channel) {
-        if channel.account.exclusive() > 0 && !channel.is_owner {
-            channel.is_owner = true;
+        if channel.account.exclusive() > 0 && !channel.listed.owner {
+            channel.listed.owner = true;
             self.owners.push_back(id);
         }
     }

@@ -6,15 +6,15 @@ use super::listeners::{ListenerId, Listeners};
 
 /// Lends credits to the channels that have more waiting than their own credits cover.
 ///
-/// Counterpart of Flink's `LocalBufferPool`, with its overdraft, and of the
+/// Counterpart of Flink's `LocalBufferPool`, without its overdraft, and of the
 /// listeners of its `BufferManager`s. A credit that comes back goes to the
 /// channel that has waited longest, one credit at a time: k credits over k
 /// waiting channels are one for each.
 ///
 /// ```text
-///            lent <= size: available          size < lent <= size + overdraft: not available
-///   [ a a b c . . . ]                       [ a a b c c d d | d ]
-///             ^ free                                          ^ is paid back first
+///   lent <= size                            made smaller: size < lent
+///   [ a a b c . . . ]                       [ a a b c | c d d ]
+///             ^ free                                    ^ come back first
 /// ```
 ///
 /// Invariant: while a credit is free nobody waits. It holds after every method
@@ -23,27 +23,25 @@ use super::listeners::{ListenerId, Listeners};
 /// called until it returns `None`.
 #[derive(Debug)]
 pub struct FloatingPool {
-    /// Credits that may be lent without an overdraft.
+    /// Credits that may be lent.
     size: u32,
-    /// Credits that channels hold.
+    /// Credits that channels hold; more than `size` after that was made smaller.
     lent: u32,
-    /// Credits that may be lent beyond `size`.
-    overdraft: u32,
     listeners: Listeners,
 }
 
 impl FloatingPool {
-    /// Makes a pool of `size` credits, and up to `overdraft` beyond.
-    pub const fn new(size: u32, overdraft: u32) -> Self {
-        Self { size, lent: 0, overdraft, listeners: Listeners::new() }
+    /// Makes a pool of `size` credits.
+    pub const fn new(size: u32) -> Self {
+        Self { size, lent: 0, listeners: Listeners::new() }
     }
 
-    /// Returns how many credits may be lent without an overdraft.
+    /// Returns how many credits may be lent.
     pub const fn size(&self) -> u32 {
         self.size
     }
 
-    /// Returns how many credits are lent, overdrawn ones included.
+    /// Returns how many credits are lent.
     pub const fn lent(&self) -> u32 {
         self.lent
     }
@@ -51,11 +49,6 @@ impl FloatingPool {
     /// Returns how many credits could be lent now.
     pub const fn free(&self) -> u32 {
         self.size.saturating_sub(self.lent)
-    }
-
-    /// Returns how many credits are lent beyond the size.
-    pub const fn overdrawn(&self) -> u32 {
-        self.lent.saturating_sub(self.size)
     }
 
     /// Returns how many channels wait.
@@ -69,7 +62,8 @@ impl FloatingPool {
         !self.listeners.is_empty()
     }
 
-    /// Returns whether nobody waits and nothing is overdrawn: a returned credit would stay here.
+    /// Returns whether nobody waits and no more are lent than there are: a returned credit would stay
+    /// here.
     #[inline]
     pub const fn is_uncontended(&self) -> bool {
         self.listeners.is_empty() && self.lent <= self.size
@@ -92,24 +86,14 @@ impl FloatingPool {
         granted
     }
 
-    /// Lends one credit even though all are lent, within the overdraft.
-    ///
-    /// For work that was let in while the pool was available and turns out to
-    /// need more than one credit: finishing it is better than holding it.
-    pub fn request_overdraft(&mut self) -> bool {
-        let is_permitted = self.lent < self.size.saturating_add(self.overdraft);
-        self.lent += u32::from(is_permitted);
-        is_permitted
-    }
-
-    /// Takes one credit back; an overdraft is paid with it.
+    /// Takes one credit back.
     #[inline]
     pub fn recycle(&mut self) {
         debug_assert!(self.lent > 0, "a credit came back that was not lent");
         self.lent = self.lent.saturating_sub(1);
     }
 
-    /// Takes `credits` back; an overdraft is paid with them.
+    /// Takes `credits` back.
     pub fn recycle_many(&mut self, credits: u32) {
         debug_assert!(self.lent >= credits, "more credits came back than were lent");
         self.lent = self.lent.saturating_sub(credits);
@@ -147,7 +131,7 @@ mod tests {
 
     #[test]
     fn returned_credits_go_to_the_waiting_channels_one_each() {
-        let mut pool = FloatingPool::new(3, 0);
+        let mut pool = FloatingPool::new(3);
         assert_eq!(pool.request_up_to(10), 3);
         for channel in 0..3 {
             pool.register(ChannelId(channel));
@@ -161,25 +145,8 @@ mod tests {
     }
 
     #[test]
-    fn an_overdraft_needs_a_used_up_pool_is_bounded_and_is_paid_back_first() {
-        let mut pool = FloatingPool::new(1, 2);
-        assert!(pool.request() && !pool.request());
-        assert!(pool.request_overdraft() && pool.request_overdraft());
-        assert!(!pool.request_overdraft());
-        pool.register(ChannelId(7));
-
-        pool.recycle();
-        assert_eq!((pool.overdrawn(), pool.grant()), (1, None));
-        pool.recycle();
-        assert_eq!((pool.overdrawn(), pool.grant()), (0, None));
-        pool.recycle();
-
-        assert_eq!(pool.grant(), Some(ChannelId(7)));
-    }
-
-    #[test]
     fn a_smaller_pool_is_unavailable_until_the_surplus_came_back() {
-        let mut pool = FloatingPool::new(4, 0);
+        let mut pool = FloatingPool::new(4);
         pool.request_up_to(4);
 
         pool.resize(2);
@@ -192,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_larger_pool_serves_those_who_wait() {
-        let mut pool = FloatingPool::new(0, 0);
+        let mut pool = FloatingPool::new(0);
         pool.register(ChannelId(0));
         pool.register(ChannelId(1));
 
@@ -203,11 +170,11 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_size_and_overdraft_do_not_overflow() {
-        let mut pool = FloatingPool::new(u32::MAX, u32::MAX);
+    fn the_largest_size_does_not_overflow() {
+        let mut pool = FloatingPool::new(u32::MAX);
 
         assert_eq!(pool.request_up_to(u32::MAX), u32::MAX);
-        assert!(!pool.request() && !pool.request_overdraft());
+        assert!(!pool.request());
         pool.recycle_many(u32::MAX);
 
         assert_eq!(pool.free(), u32::MAX);

@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn credit_accumulates_and_the_wire_is_told_once() {
-        let mut pool = FloatingPool::new(8, 0);
+        let mut pool = FloatingPool::new(8);
         let mut channel = channel(2);
 
         assert_eq!(channel.receive(0, 1, 1, &mut pool), Ok(Notify::Yes));
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn little_credit_is_told_once_the_sender_has_none() {
-        let mut pool = FloatingPool::new(0, 0);
+        let mut pool = FloatingPool::new(0);
         let mut channel = channel(8);
         for sequence in 0..3 {
             assert_eq!(channel.receive(sequence, 1, 9, &mut pool), Ok(Notify::No));
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_message_that_costs_more_than_there_is_puts_the_channel_in_debt() {
-        let mut pool = FloatingPool::new(0, 0);
+        let mut pool = FloatingPool::new(0);
         let mut channel = channel(2);
 
         assert_eq!(channel.receive(0, 5, 1, &mut pool), Ok(Notify::No));
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn data_without_credit_fails_the_channel_and_no_other() {
-        let mut pool = FloatingPool::new(0, 0);
+        let mut pool = FloatingPool::new(0);
         let (mut bad, mut good) = (channel(0), channel(1));
 
         let error = bad.receive(0, 1, 0, &mut pool).unwrap_err();
@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn a_gap_in_the_sequence_is_told_by_every_later_call() {
-        let mut pool = FloatingPool::new(0, 0);
+        let mut pool = FloatingPool::new(0);
         let mut channel = channel(2);
         let _ = channel.receive(0, 0, 0, &mut pool).unwrap();
 
@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn blocking_a_channel_without_credit_of_its_own_gives_its_floating_credit_back() {
-        let mut pool = FloatingPool::new(4, 0);
+        let mut pool = FloatingPool::new(4);
         let (mut needy, mut rich) = (channel(0), channel(1));
         for channel in [&mut needy, &mut rich] {
             let _ = channel.set_backlog(2, &mut pool);
@@ -424,7 +424,7 @@ mod tests {
 
     #[test]
     fn a_released_channel_refuses_to_resume_and_announces_nothing() {
-        let mut pool = FloatingPool::new(4, 0);
+        let mut pool = FloatingPool::new(4);
         let mut channel = channel(1);
         let _ = channel.set_backlog(2, &mut pool);
 

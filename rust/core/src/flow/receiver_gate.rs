@@ -27,7 +27,7 @@ impl ReceiverGate {
     /// Makes a gate without channels whose pool has `floating` credits.
     pub fn new(floating: u32) -> Self {
         let (channels, to_announce) = (Slab::new(), VecDeque::new());
-        Self { channels, pool: FloatingPool::new(floating, 0), to_announce }
+        Self { channels, pool: FloatingPool::new(floating), to_announce }
     }
 
     /// Returns the pool.

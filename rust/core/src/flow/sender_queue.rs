@@ -12,12 +12,6 @@ use super::sender_channel::{Message, SenderChannel};
 pub struct SenderQueueConfig {
     /// Channels that may be open: their places are numbered by the receiver.
     pub max_channels: u32,
-    /// Messages that may wait in all.
-    pub max_backlog: u32,
-    /// Messages that may wait in one channel before it calls itself unavailable.
-    pub max_backlog_per_channel: u32,
-    /// Messages that are accepted beyond `max_backlog`, to finish what was begun.
-    pub overdraft: u32,
     /// Bytes that may wait in all, and the last message beyond.
     pub max_bytes: usize,
     /// Bytes that may wait in one channel before it calls itself unavailable.
@@ -37,8 +31,6 @@ pub struct SenderQueue<T> {
     places: Vec<Place<T>>,
     /// Channels that may send.
     line: VecDeque<ChannelKey>,
-    /// Messages that wait, but for events.
-    messages: u32,
     /// Bytes that wait.
     bytes: usize,
 }
@@ -109,8 +101,7 @@ pub enum Pushed<T> {
         /// What waits in the channel, in credits.
         backlog: u32,
     },
-    /// Bound and overdraft are used up, by others and by the channel itself; push it again when
-    /// something was sent.
+    /// The bound is used up, by others and by the channel itself; push it again when something was sent.
     Refused(T),
     /// The receiver wants no more of the channel, or its end was pushed.
     Over(T),
@@ -120,7 +111,7 @@ impl<T> SenderQueue<T> {
     /// Makes a queue without channels.
     pub fn new(config: SenderQueueConfig) -> Self {
         let (places, line) = (Vec::new(), VecDeque::new());
-        Self { config, places, line, messages: 0, bytes: 0 }
+        Self { config, places, line, bytes: 0 }
     }
 
     /// Returns whether more should be pushed to a channel: looked at between two elements, not within
@@ -128,10 +119,8 @@ impl<T> SenderQueue<T> {
     pub fn is_available(&self, channel: ChannelKey) -> bool {
         let config = &self.config;
         self.open_one(channel).filter(|it| !it.is_ending).is_some_and(|Open { channel, .. }| {
-            let has_room = self.messages < config.max_backlog
-                && self.bytes < config.max_bytes
-                && channel.waiting() < config.max_backlog_per_channel as usize
-                && channel.bytes() < config.max_bytes_per_channel;
+            let has_room =
+                self.bytes < config.max_bytes && channel.bytes() < config.max_bytes_per_channel;
             has_room || channel.waiting() == 0
         })
     }
@@ -189,12 +178,9 @@ impl<T> SenderQueue<T> {
         let Some(open) = Self::find(&mut self.places, channel)?.filter(|it| !it.is_ending) else {
             return Ok(Pushed::Over(payload));
         };
-        let most = self.config.max_backlog.saturating_add(self.config.overdraft);
-        let is_full = self.messages >= most || self.bytes >= self.config.max_bytes;
-        if is_full && open.channel.waiting() > 0 {
+        if self.bytes >= self.config.max_bytes && open.channel.waiting() > 0 {
             return Ok(Pushed::Refused(payload));
         }
-        self.messages = self.messages.saturating_add(1);
         self.bytes += bytes;
         open.channel.push(payload, cost.max(1), bytes);
         let news = open.channel.take_announcement();
@@ -224,12 +210,11 @@ impl<T> SenderQueue<T> {
     /// [`UnknownChannel`].
     pub fn reset(&mut self, channel: ChannelKey, payload: T) -> Result<(), UnknownChannel> {
         if let Some(open) = Self::find(&mut self.places, channel)? {
-            let (messages, bytes) = held(open);
+            self.bytes -= open.channel.bytes();
             open.channel.clear();
             open.channel.resume();
             open.is_ending = true;
             open.channel.push(payload, 0, 0);
-            self.give_back(messages, bytes);
             self.enqueue(channel);
         }
         Ok(())
@@ -293,9 +278,8 @@ impl<T> SenderQueue<T> {
             open.is_in_line = false;
             let before = open.channel.bytes();
             let Some(message) = open.channel.pop() else { continue };
-            let bytes = before - open.channel.bytes();
+            self.bytes -= before - open.channel.bytes();
             let is_over = open.is_ending && open.channel.waiting() == 0;
-            self.give_back(u32::from(message.cost > 0), bytes);
             if is_over {
                 self.release(key);
             }
@@ -315,17 +299,11 @@ impl<T> SenderQueue<T> {
         let place = self.places.get_mut(channel.index as usize);
         let place = place.filter(|it| it.generation == Some(channel.generation));
         let Some(open) = place.and_then(|it| it.open.take()) else { return };
-        let (messages, bytes) = held(&open);
-        self.give_back(messages, bytes);
+        self.bytes -= open.channel.bytes();
         if open.is_in_line {
             // Nobody else is to pass by what is over, however often the receiver changes its mind.
             self.line.retain(|other| *other != channel);
         }
-    }
-
-    fn give_back(&mut self, messages: u32, bytes: usize) {
-        self.messages -= messages;
-        self.bytes -= bytes;
     }
 
     /// Puts a channel in line that may send and does not stand there.
@@ -351,25 +329,12 @@ impl<T> SenderQueue<T> {
     }
 }
 
-/// Returns how many messages of a channel hold a place, and their bytes.
-fn held<T>(open: &Open<T>) -> (u32, usize) {
-    let events = usize::from(open.is_ending);
-    let messages = open.channel.waiting().saturating_sub(events);
-    (u32::try_from(messages).unwrap_or(u32::MAX), open.channel.bytes())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CONFIG: SenderQueueConfig = SenderQueueConfig {
-        max_channels: 3,
-        max_backlog: 4,
-        max_backlog_per_channel: 3,
-        overdraft: 1,
-        max_bytes: 1000,
-        max_bytes_per_channel: 500,
-    };
+    const CONFIG: SenderQueueConfig =
+        SenderQueueConfig { max_channels: 3, max_bytes: 1000, max_bytes_per_channel: 500 };
 
     fn key(index: u32) -> ChannelKey {
         ChannelKey { index, generation: 0 }
@@ -415,7 +380,7 @@ mod tests {
 
     #[test]
     fn a_full_channel_leaves_the_others_available() {
-        let mut queue = queue(CONFIG, 0);
+        let mut queue = queue(SenderQueueConfig { max_bytes_per_channel: 3, ..CONFIG }, 0);
         for _ in 0..3 {
             assert!(queue.is_available(key(0)));
             push(&mut queue, 0);
@@ -430,7 +395,7 @@ mod tests {
 
     #[test]
     fn a_channel_that_may_hold_nothing_holds_one_message() {
-        let config = SenderQueueConfig { max_backlog_per_channel: 0, max_backlog: 0, ..CONFIG };
+        let config = SenderQueueConfig { max_bytes_per_channel: 0, max_bytes: 0, ..CONFIG };
         let mut queue = queue(config, 0);
 
         for index in 0..3 {
@@ -441,12 +406,12 @@ mod tests {
         queue.release(key(0));
         queue.release(key(0));
 
-        assert_eq!((queue.messages, queue.bytes()), (2, 2));
+        assert_eq!(queue.bytes(), 2);
     }
 
     #[test]
-    fn the_total_has_an_overdraft_and_then_refuses() {
-        let mut queue = queue(CONFIG, 0);
+    fn a_full_queue_takes_the_first_message_of_a_channel_and_no_other() {
+        let mut queue = queue(SenderQueueConfig { max_bytes: 4, ..CONFIG }, 0);
         for channel in [0, 0, 1, 1] {
             push(&mut queue, channel);
         }
@@ -537,6 +502,5 @@ mod tests {
         let (_, message) = queue.poll_message().unwrap();
         assert_eq!((message.payload, message.sequence, queue.bytes()), ('r', 0, 0));
         assert!(queue.channel(key(0)).is_none() && !queue.has_message());
-        assert_eq!(queue.messages, 0);
     }
 }

@@ -9,7 +9,7 @@
 use super::AsyncWaitOperator;
 use super::action::{Failure, NotCalled, Refusal, Unavailable};
 use super::in_flight::{InFlight, Phase, Run};
-use crate::flow::{ChannelId, ChannelReport, ChannelTable, Unserved};
+use crate::flow::{ChannelId, ChannelReport, ChannelTable, Next, Unserved};
 use crate::policy::CallSign;
 use crate::queue::{EntryId, Start, StreamElementQueue};
 use crate::time::ProcessingTime;
@@ -72,7 +72,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 return;
             }
             let (queue, Some(channels)) = (&mut self.queue, &mut self.channels) else { return };
-            let Some(id) = channels.next_start(now) else { return };
+            let Next::Start(id) = channels.next_start(now) else { return };
             if let Some(in_flight) = queue.get_mut(id) {
                 channels.resume(in_flight.channel);
             }

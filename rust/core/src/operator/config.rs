@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::flow::{ChannelConfig, ChannelTable, WaitBound};
-use crate::policy::{HedgeConfig, PermitSources, RetryBudgetConfig};
+use crate::policy::{HedgeConfig, PermitSources, PolicyConfig, RetryBudgetConfig};
 use crate::retry::AsyncRetryStrategy;
 
 /// In which order results leave. Counterpart of Flink's `OutputMode`.
@@ -172,13 +172,21 @@ impl Config {
 
     /// Makes the channels, if there are to be any.
     pub(super) fn channel_table(&self) -> Option<Box<ChannelTable>> {
+        self.channels.map(|it| self.table_of(it))
+    }
+
+    /// Makes the channel that all records get where there are none, once something bounds their calls
+    /// beside their number.
+    pub(super) fn single_channel(&self) -> Box<ChannelTable> {
+        self.table_of(ChannelConfig::single(PolicyConfig::NONE))
+    }
+
+    fn table_of(&self, mut channels: ChannelConfig) -> Box<ChannelTable> {
         let max_concurrency = u32::try_from(self.max_concurrency.get()).unwrap_or(u32::MAX);
-        self.channels.map(|mut channels| {
-            let sources = self.permit_sources.clone();
-            channels.policy.retry_budget = self.retry_budget.or(channels.policy.retry_budget);
-            let mut table = ChannelTable::with_sources(channels, max_concurrency, sources);
-            table.bound_waits(self.wait_bound());
-            Box::new(table)
-        })
+        let sources = self.permit_sources.clone();
+        channels.policy.retry_budget = self.retry_budget.or(channels.policy.retry_budget);
+        let mut table = ChannelTable::with_sources(channels, max_concurrency, sources);
+        table.bound_waits(self.wait_bound());
+        Box::new(table)
     }
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 use super::action::{AttemptId, Completion, Handled, Invocation};
 use super::in_flight::{Calls, InFlight, Run};
 use super::{AsyncWaitOperator, HedgedAttempts};
+use crate::flow::Next;
 use crate::policy::CallSign;
 use crate::queue::StreamElementQueue;
 use crate::time::ProcessingTime;
@@ -70,7 +71,13 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             }
             if let Some(channels) = &mut self.channels {
                 let leaves_one = |calls| hedging.leaves_one_of(channel, calls);
-                if let Err(again) = channels.try_hedge(channel, attempt.entry, leaves_one, now) {
+                let again = match channels.try_hedge(channel, attempt.entry, leaves_one, now) {
+                    Next::Start(()) => None,
+                    Next::WaitUntil(at) => Some(at),
+                    // A call has to end first, or its channel is held, whose records are looked at.
+                    Next::None => Some(ProcessingTime::NEVER),
+                };
+                if let Some(again) = again {
                     hedging.put_back(attempt, again);
                     looked_at += 1;
                     continue;

@@ -141,21 +141,6 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
     }
 
-    /// Sees to it that retries are counted from the first one on that costs its destination some.
-    ///
-    /// To be called while the attempt that asks for it still has its permit.
-    #[cold]
-    pub(super) fn begin_budget(&mut self, attempt: AttemptId, sign: CallSign, now: ProcessingTime) {
-        let is_counted = self.channels.is_some() || self.config.retry_budget.is_none();
-        if is_counted || !sign.is_drop() {
-            return;
-        }
-        if attempt.attempt == AttemptId::TIMEOUT || !self.awaits(attempt) {
-            return;
-        }
-        self.make_single_channel(now);
-    }
-
     /// Moves a record to back-off, after an attempt that said `sign` of its destination.
     pub(super) fn back_off(
         &mut self,

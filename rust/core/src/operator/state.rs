@@ -152,7 +152,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             SnapshotState::Completed(outcome) => self.finish(id, outcome, now),
             SnapshotState::Pending { time_left, backoff_left, was_running, last_failure } => {
                 self.last_failures.extend(last_failure.map(|failure| (id, failure)));
-                self.note_price(id, price, false);
+                self.note_price(id, price, None);
                 // Until it is known better, and so that its channel counts it as waiting.
                 self.block(id);
                 // What was running is run again under the same number.

@@ -29,8 +29,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     fn fire(&mut self, timer: Timer, now: ProcessingTime) {
         match timer {
             Timer::Record => {
-                while let Some(id) = self.timers.records.pop_due(now) {
-                    self.time_out(id, now);
+                while let Some((at, id)) = self.timers.records.pop_due_at(now) {
+                    // One that was given more time is listed again, behind those that were due before.
+                    if self.queue.get_mut(id).is_some_and(|it| it.deadline == at) {
+                        self.time_out(id, now);
+                    }
                 }
             }
             Timer::Attempt => {

@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use super::call_policy::CallPolicy;
-use super::costs::Costs;
 use super::ended_call::{CallSign, EndedCall};
 use crate::time::ProcessingTime;
 
@@ -87,12 +85,9 @@ impl AdaptiveLimit {
             self.good = 0;
         }
     }
-}
 
-impl CallPolicy for AdaptiveLimit {
-    fn on_start(&mut self, _now: ProcessingTime, _costs: &Costs) {}
-
-    fn on_end(&mut self, call: &EndedCall) {
+    /// Learns from a call that ended.
+    pub fn on_end(&mut self, call: &EndedCall) {
         if call.started < self.lowered_at || call.sign == CallSign::NotCalled {
             return;
         }
@@ -103,18 +98,6 @@ impl CallPolicy for AdaptiveLimit {
         } else if call.sign == CallSign::Good && call.in_flight >= self.limit.div_ceil(2) {
             self.raise();
         }
-    }
-
-    fn window(&self, _now: ProcessingTime) -> u32 {
-        self.limit
-    }
-
-    fn ready_at(&self, now: ProcessingTime, _costs: &Costs) -> ProcessingTime {
-        now
-    }
-
-    fn is_watching(&self, _now: ProcessingTime) -> bool {
-        false
     }
 }
 

@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use super::call_policy::CallPolicy;
-use super::costs::Costs;
 use super::ended_call::{CallSign, EndedCall};
 use crate::time::ProcessingTime;
 
@@ -124,10 +122,9 @@ impl AdaptiveRate {
         let smoothed = |before| current * SMOOTHING + before * (1.0 - SMOOTHING);
         *self.measured.insert(self.measured.map_or(current, smoothed))
     }
-}
 
-impl CallPolicy for AdaptiveRate {
-    fn on_start(&mut self, now: ProcessingTime, _costs: &Costs) {
+    /// Is told that a call starts.
+    pub fn on_start(&mut self, now: ProcessingTime) {
         if self.counted_at.is_none() {
             self.counted_at = Some(now);
         }
@@ -137,7 +134,8 @@ impl CallPolicy for AdaptiveRate {
         }
     }
 
-    fn on_end(&mut self, call: &EndedCall) {
+    /// Learns from a call that ended.
+    pub fn on_end(&mut self, call: &EndedCall) {
         if call.sign == CallSign::NotCalled {
             // It took a permit, but from nobody.
             self.tokens += 1.0;
@@ -168,11 +166,8 @@ impl CallPolicy for AdaptiveRate {
         self.rate = Some(rate);
     }
 
-    fn window(&self, _now: ProcessingTime) -> u32 {
-        u32::MAX
-    }
-
-    fn ready_at(&self, now: ProcessingTime, _costs: &Costs) -> ProcessingTime {
+    /// Returns when the next call may start; `now`: at once.
+    pub fn ready_at(&self, now: ProcessingTime) -> ProcessingTime {
         let Some(rate) = self.rate else { return now };
         let lacks = 1.0 - self.tokens_at(rate, now);
         if lacks <= 0.0 {
@@ -182,10 +177,6 @@ impl CallPolicy for AdaptiveRate {
         let wait = Duration::try_from_secs_f64(lacks / rate).unwrap_or(Duration::MAX);
         (now.max(self.filled_at) + wait).after_nanos(1)
     }
-
-    fn is_watching(&self, _now: ProcessingTime) -> bool {
-        self.rate.is_some()
-    }
 }
 
 #[cfg(test)]
@@ -193,6 +184,7 @@ mod tests {
     use std::collections::VecDeque;
 
     use super::*;
+    use crate::policy::Costs;
 
     /// A service that bears `bears` calls per second, counted in tenths of a second, and answers
     /// at once; returns calls and refusals in each second.
@@ -205,7 +197,7 @@ mod tests {
             let (mut calls, mut refusals) = (0, 0);
             let until = ProcessingTime::ZERO + Duration::from_secs(second);
             while now < until {
-                let ready = limit.ready_at(now, &Costs::NONE);
+                let ready = limit.ready_at(now);
                 if ready > now {
                     now = ready;
                     continue;
@@ -213,7 +205,7 @@ mod tests {
                 if now.as_nanos() / 100_000_000 != slot {
                     (slot, taken) = (now.as_nanos() / 100_000_000, 0.0);
                 }
-                limit.on_start(now, &Costs::NONE);
+                limit.on_start(now);
                 calls += 1;
                 taken += 1.0;
                 let (started, is_refused) = (now, taken > bears / 10.0);
@@ -253,11 +245,11 @@ mod tests {
         let mut in_flight = VecDeque::new();
         let (mut answers, mut refusals) = (0, 0);
         while now < ProcessingTime::ZERO + Duration::from_secs(seconds) {
-            let starts_at = paused_until.max(limit.ready_at(now, &Costs::NONE)).max(now);
+            let starts_at = paused_until.max(limit.ready_at(now)).max(now);
             let ends_at = in_flight.front().map(|(started, _)| *started + Duration::from_millis(5));
             if in_flight.len() < 100 && ends_at.is_none_or(|it| starts_at < it) {
                 now = starts_at;
-                limit.on_start(now, &Costs::NONE);
+                limit.on_start(now);
                 let since = now.saturating_since(filled_at).as_secs_f64();
                 (bucket, filled_at) = (burst.min(bucket + since * bears), now);
                 in_flight.push_back((now, bucket < 1.0));
@@ -297,7 +289,7 @@ mod tests {
         limit.pause_until(at(60_000), at(1000));
 
         assert_eq!(limit.calls(at(60_000)), 0);
-        assert!(limit.ready_at(at(60_000), &Costs::NONE) > at(60_000));
+        assert!(limit.ready_at(at(60_000)) > at(60_000));
     }
 
     #[test]
@@ -332,9 +324,9 @@ mod tests {
     fn there_is_no_bound_before_the_first_refusal() {
         let mut limit = AdaptiveRate::new(ProcessingTime::ZERO);
         let now = ProcessingTime::from_nanos(5);
-        (0..1000).for_each(|_| limit.on_start(now, &Costs::NONE));
+        (0..1000).for_each(|_| limit.on_start(now));
         (0..1000).for_each(|_| end(&mut limit, false, now, now));
-        assert_eq!((limit.rate(), limit.ready_at(now, &Costs::NONE)), (None, now));
+        assert_eq!((limit.rate(), limit.ready_at(now)), (None, now));
     }
 
     #[test]
@@ -355,7 +347,7 @@ mod tests {
             end(&mut limit, true, now, now);
         }
         let now = ProcessingTime::ZERO + Duration::from_secs(100);
-        limit.on_start(now, &Costs::NONE);
-        assert!(limit.ready_at(now, &Costs::NONE) <= now + Duration::from_secs(4));
+        limit.on_start(now);
+        assert!(limit.ready_at(now) <= now + Duration::from_secs(4));
     }
 }

@@ -52,29 +52,3 @@ pub enum Price {
     /// So much.
     Of(Costs),
 }
-
-/// What a record that does not cost the usual was charged.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Charge {
-    /// What a call of it is charged.
-    pub(crate) estimate: Costs,
-    /// What its present call was charged.
-    pub(crate) charged: Costs,
-    /// What its present call has cost, if somebody said so.
-    pub(crate) actual: Option<Costs>,
-    /// Whether a request was made that began with it.
-    pub(crate) leads_request: bool,
-}
-
-impl Charge {
-    pub(crate) const fn new(estimate: Costs) -> Self {
-        Self { estimate, charged: estimate, actual: None, leads_request: false }
-    }
-
-    /// Charges a call that starts; returns what it pays.
-    pub(crate) const fn begin(&mut self) -> Costs {
-        (self.charged, self.actual) = (self.estimate, None);
-        self.leads_request = false;
-        self.charged
-    }
-}

@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use super::call_policy::CallPolicy;
-use super::costs::Costs;
 use super::ended_call::EndedCall;
 use crate::retry::mix;
 use crate::time::ProcessingTime;
@@ -165,16 +163,16 @@ impl Pause {
         self.down_since.get_or_insert(now);
         self.state = State::Paused { until: now + wait };
     }
-}
 
-impl CallPolicy for Pause {
-    fn on_start(&mut self, now: ProcessingTime, _costs: &Costs) {
+    /// Is told that a call starts.
+    pub fn on_start(&mut self, now: ProcessingTime) {
         if matches!(self.state, State::Paused { until } if until <= now) {
             self.state = State::Probing;
         }
     }
 
-    fn on_end(&mut self, call: &EndedCall) {
+    /// Learns from a call that ended.
+    pub fn on_end(&mut self, call: &EndedCall) {
         if call.sign.is_drop() {
             self.dropped(call.started, call.ended);
             return;
@@ -201,7 +199,9 @@ impl CallPolicy for Pause {
         };
     }
 
-    fn window(&self, now: ProcessingTime) -> u32 {
+    /// Returns how many calls may be in flight; `u32::MAX` if it sets no bound, 0 up to
+    /// [`ready_at`](Self::ready_at).
+    pub fn window(&self, now: ProcessingTime) -> u32 {
         if now < self.asked_until {
             return 0;
         }
@@ -213,22 +213,19 @@ impl CallPolicy for Pause {
         }
     }
 
-    fn ready_at(&self, _now: ProcessingTime, _costs: &Costs) -> ProcessingTime {
+    /// Returns when a call may start if nothing happens until then; a point in the past: at once.
+    pub fn ready_at(&self) -> ProcessingTime {
         match self.state {
             State::Paused { until } => until.max(self.asked_until),
             _ => self.asked_until,
         }
-    }
-
-    fn is_watching(&self, now: ProcessingTime) -> bool {
-        self.window(now) != u32::MAX
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::CallSign;
+    use crate::policy::{CallSign, Costs};
 
     const GOOD: CallSign = CallSign::Good;
     const DROPPED: CallSign = CallSign::Unreachable;
@@ -264,7 +261,7 @@ mod tests {
         assert_eq!(pause.window(at(10)), u32::MAX);
         end(&mut pause, DROPPED, at(0), at(10));
         assert_eq!(pause.window(at(10)), 0);
-        assert!((at(900)..=at(1_110)).contains(&pause.ready_at(at(0), &Costs::NONE)));
+        assert!((at(900)..=at(1_110)).contains(&pause.ready_at()));
     }
 
     #[test]
@@ -272,9 +269,9 @@ mod tests {
         let mut pause = after_drops(20, 100);
         let (mut now, mut probes) = (at(10), 0);
         while now < at(300_000) {
-            now = pause.ready_at(at(0), &Costs::NONE);
+            now = pause.ready_at();
             assert_eq!(pause.window(now), 1);
-            pause.on_start(now, &Costs::NONE);
+            pause.on_start(now);
             probes += 1;
             end(&mut pause, DROPPED, now, now);
         }
@@ -284,8 +281,8 @@ mod tests {
     #[test]
     fn it_is_opened_as_fast_as_it_answers() {
         let mut pause = after_drops(1, 4);
-        let now = pause.ready_at(at(0), &Costs::NONE);
-        pause.on_start(now, &Costs::NONE);
+        let now = pause.ready_at();
+        pause.on_start(now);
         let mut windows = vec![pause.window(now)];
         for _ in 0..4 {
             end(&mut pause, GOOD, now, now);
@@ -297,10 +294,10 @@ mod tests {
     #[test]
     fn what_was_in_flight_when_it_paused_neither_prolongs_nor_repeats_it() {
         let mut pause = after_drops(1, 4);
-        let until = pause.ready_at(at(0), &Costs::NONE);
+        let until = pause.ready_at();
         (0..50).for_each(|_| end(&mut pause, DROPPED, at(0), at(20)));
-        assert_eq!(pause.ready_at(at(0), &Costs::NONE), until);
-        pause.on_start(until, &Costs::NONE);
+        assert_eq!(pause.ready_at(), until);
+        pause.on_start(until);
         end(&mut pause, GOOD, until, until);
         end(&mut pause, DROPPED, at(0), until);
         assert_eq!(pause.window(until), 1);
@@ -311,12 +308,12 @@ mod tests {
     #[test]
     fn a_call_without_an_answer_says_nothing() {
         let mut pause = after_drops(3, 4);
-        let until = pause.ready_at(at(0), &Costs::NONE);
+        let until = pause.ready_at();
         for sign in [CallSign::CutOff, CallSign::NotCalled] {
             end(&mut pause, sign, at(0), at(20));
-            assert_eq!((pause.window(at(20)), pause.ready_at(at(0), &Costs::NONE)), (0, until));
+            assert_eq!((pause.window(at(20)), pause.ready_at()), (0, until));
         }
-        pause.on_start(until, &Costs::NONE);
+        pause.on_start(until);
         end(&mut pause, CallSign::CutOff, until, until);
         assert_eq!(pause.window(until), 1, "the next one is the probe");
         end(&mut pause, GOOD, until, until);
@@ -329,17 +326,17 @@ mod tests {
         let config = PauseConfig { refuses: true, ..PauseConfig::new(Some(1), 4, 7) };
         let mut pause = Pause::new(config);
         end(&mut pause, DROPPED, at(0), at(10));
-        let until = pause.ready_at(at(0), &Costs::NONE);
+        let until = pause.ready_at();
         assert_eq!(pause.refuses_for(at(10)), Some(until.saturating_since(at(10))));
         assert_eq!(pause.refuses_for(until), None, "the next call is the probe");
         for sign in [CallSign::CutOff, CallSign::NotCalled] {
-            pause.on_start(until, &Costs::NONE);
+            pause.on_start(until);
             end(&mut pause, sign, at(10), until);
             assert_eq!(pause.refuses_for(until), Some(Duration::ZERO), "it was another call");
             end(&mut pause, sign, until, until);
             assert_eq!((pause.refuses_for(until), pause.window(until)), (None, 1));
         }
-        pause.on_start(until, &Costs::NONE);
+        pause.on_start(until);
         end(&mut pause, DROPPED, until, until);
         assert_eq!(pause.window(until), 0, "a probe that is dropped pauses it again");
     }
@@ -351,7 +348,7 @@ mod tests {
         pause.pause_until(at(200), at(8), at(9));
         pause.pause_until(at(900), at(7), at(9));
         (0..100).for_each(|_| end(&mut pause, DROPPED, at(0), at(0)));
-        assert_eq!((pause.window(at(499)), pause.ready_at(at(0), &Costs::NONE)), (0, at(500)));
+        assert_eq!((pause.window(at(499)), pause.ready_at()), (0, at(500)));
         assert_eq!(pause.window(at(500)), u32::MAX);
     }
 
@@ -360,13 +357,13 @@ mod tests {
         let mut pause = after_drops(3, 4);
         assert_eq!(pause.paused_since(false, at(10)), Some(at(10)));
         for _ in 0..5 {
-            let until = pause.ready_at(at(0), &Costs::NONE);
-            pause.on_start(until, &Costs::NONE);
+            let until = pause.ready_at();
+            pause.on_start(until);
             end(&mut pause, DROPPED, until, until);
             assert_eq!(pause.paused_since(false, until), Some(at(10)), "a probe that is dropped");
         }
-        let until = pause.ready_at(at(0), &Costs::NONE);
-        pause.on_start(until, &Costs::NONE);
+        let until = pause.ready_at();
+        pause.on_start(until);
         assert_eq!(pause.paused_since(false, until), Some(at(10)), "while a probe runs");
         end(&mut pause, GOOD, until, until);
         assert_eq!(pause.paused_since(false, until), None);

@@ -4,9 +4,6 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use super::call_policy::CallPolicy;
-use super::costs::Costs;
-use super::ended_call::EndedCall;
 use crate::time::ProcessingTime;
 
 /// How long after the first batch was taken all calls are permitted. Whoever wanted no more
@@ -58,14 +55,14 @@ enum State {
 ///      \---------------------- 10 s without a row --------------------------/
 /// ```
 ///
-/// A [`CallPolicy`] of the calls of a task, whatever their destination. Beside the calls it is told
-/// when rows are asked for, and when some leave. Whether the consumer is there is seen when it asks
+/// It bounds the calls of a task, whatever their destination. Beside the calls it is told when rows
+/// are asked for, and when some leave. Whether the consumer is there is seen when it asks
 /// for a batch, so it opens at the beginning of a turn only. Until then rows leave as they are completed, so that whoever
 /// wants a few more than the first gets them.
 #[derive(Debug)]
 pub struct WarmUp {
     state: State,
-    few: u32,
+    few: NonZeroUsize,
 }
 
 impl WarmUp {
@@ -74,7 +71,7 @@ impl WarmUp {
         let few = config.map_or(max_concurrency, |it| it.window(max_concurrency));
         let is_cold = few < max_concurrency;
         let state = if is_cold { State::Cold { first_call: None } } else { State::Open };
-        Self { state, few: u32::try_from(few.get()).unwrap_or(u32::MAX) }
+        Self { state, few }
     }
 
     /// Returns whether no row has left.
@@ -115,28 +112,18 @@ impl WarmUp {
             self.state = State::Shown { opens_at: now + OPENS_AFTER };
         }
     }
-}
 
-impl CallPolicy for WarmUp {
-    fn on_start(&mut self, now: ProcessingTime, _costs: &Costs) {
+    /// Is told that a call starts; the first one has to be told of.
+    #[inline]
+    pub fn on_start(&mut self, now: ProcessingTime) {
         if let State::Cold { first_call } = &mut self.state {
             first_call.get_or_insert(now);
         }
     }
 
-    fn on_end(&mut self, _call: &EndedCall) {}
-
-    fn window(&self, _now: ProcessingTime) -> u32 {
-        if self.is_open() { u32::MAX } else { self.few }
-    }
-
-    fn ready_at(&self, now: ProcessingTime, _costs: &Costs) -> ProcessingTime {
-        now
-    }
-
-    /// The first call has to be told of.
-    fn is_watching(&self, _now: ProcessingTime) -> bool {
-        self.state == State::Cold { first_call: None }
+    /// Returns how many calls may be in flight as far as it is open who wants them.
+    pub const fn window(&self) -> NonZeroUsize {
+        if self.is_open() { NonZeroUsize::MAX } else { self.few }
     }
 }
 
@@ -160,7 +147,7 @@ mod tests {
 
     #[test]
     fn an_eighth_of_the_calls_is_made_at_first_and_at_least_four() {
-        let few = |calls| warm_up(calls, 1, calls).window(at(0));
+        let few = |calls| warm_up(calls, 1, calls).window().get();
 
         assert_eq!([1_000, 100, 40, 32, 31, 5].map(few), [125, 12, 5, 4, 4, 4]);
         assert!([1, 3, 4].into_iter().all(|calls| warm_up(calls, 1, calls).is_open()));
@@ -168,8 +155,8 @@ mod tests {
 
     #[test]
     fn calls_of_many_rows_are_counted_as_calls_that_can_be_filled() {
-        assert_eq!(warm_up(10_000, 100, 10_000).window(at(0)), 12 * 100);
-        assert_eq!(warm_up(8, 100, 10_000).window(at(0)), 4 * 100, "eight at a time");
+        assert_eq!(warm_up(10_000, 100, 10_000).window().get(), 12 * 100);
+        assert_eq!(warm_up(8, 100, 10_000).window().get(), 4 * 100, "eight at a time");
         assert!(warm_up(100, 100, 100).is_open(), "all rows make one call");
     }
 
@@ -177,27 +164,25 @@ mod tests {
     fn it_opens_when_the_consumer_asks_a_while_after_the_first_rows() {
         let mut warm_up = warm_up(100, 1, 100);
         warm_up.begin_turn(at(0));
-        warm_up.on_start(at(5), &Costs::NONE);
+        warm_up.on_start(at(5));
         warm_up.left(at(50));
         warm_up.left(at(90));
         assert_eq!(warm_up.opens_at(), Some(at(150)));
 
         warm_up.begin_turn(at(149));
-        assert_eq!(warm_up.window(at(149)), 12);
+        assert_eq!(warm_up.window().get(), 12);
         warm_up.begin_turn(at(150));
 
         assert!(warm_up.is_open());
-        assert_eq!((warm_up.window(at(150)), warm_up.opens_at()), (u32::MAX, None));
+        assert_eq!((warm_up.window(), warm_up.opens_at()), (NonZeroUsize::MAX, None));
     }
 
     #[test]
     fn first_calls_that_do_not_end_are_waited_for_for_ten_seconds() {
         let mut warm_up = warm_up(100, 1, 100);
         warm_up.begin_turn(at(60_000));
-        assert!(warm_up.is_watching(at(60_000)));
-        warm_up.on_start(at(60_000), &Costs::NONE);
-        assert!(!warm_up.is_watching(at(60_000)));
-        warm_up.on_start(at(65_000), &Costs::NONE);
+        warm_up.on_start(at(60_000));
+        warm_up.on_start(at(65_000));
 
         warm_up.begin_turn(at(69_999));
         assert!(warm_up.is_cold());

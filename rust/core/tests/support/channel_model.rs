@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet};
 
 use sparkawait_core::element::Key;
 use sparkawait_core::flow::ChannelConfig;
-use sparkawait_core::policy::CallPolicy;
 
 use super::held_model::{Held, State};
 use super::operator_model::{Model, Operator};

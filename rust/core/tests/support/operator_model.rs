@@ -12,7 +12,7 @@ use sparkawait_core::operator::{
     AsyncWaitOperator, AttemptId, Completion, Config, Emitted, EndOfInput, Failure, FailurePolicy,
     Handled, Metrics, NotCalled, OutputMode, Retry, SnapshotRecord, TooLate,
 };
-use sparkawait_core::policy::{CallSign, RateLimits};
+use sparkawait_core::policy::{CallLimits, CallSign};
 use sparkawait_core::retry::mix;
 use sparkawait_core::time::ProcessingTime;
 
@@ -46,7 +46,7 @@ pub(crate) struct Model {
     /// Pauses that replies asked for: with the first there are policies that nobody asked for.
     pub(super) asked_pauses: usize,
     /// Limits in time that they share.
-    pub(super) gate: Option<RateLimits>,
+    pub(super) gate: Option<CallLimits>,
     /// Deadlines that were armed.
     pub(super) armed: usize,
     /// When the operator was told of the time last.

@@ -13,8 +13,7 @@ use sparkawait_core::operator::{
     AttemptId, Failure, Invocation, NotCalled, OutputMode, Refusal, Retry, SnapshotState,
 };
 use sparkawait_core::policy::{
-    CallPolicy, CallSign, ChannelPolicy, Costs, EndedCall, PolicyConfig, RateLimits, RetryBudget,
-    usual_costs,
+    CallLimits, CallSign, Costs, EndedCall, PolicyConfig, RetryBudget, usual_costs,
 };
 use sparkawait_core::time::ProcessingTime;
 
@@ -24,7 +23,7 @@ use super::operator_model::{Model, Operator};
 /// The policy of a channel, and what its retries cost.
 #[derive(Debug)]
 pub(super) struct Policed {
-    pub(super) policy: ChannelPolicy,
+    pub(super) policy: CallLimits,
     retries: Option<Retries>,
 }
 
@@ -48,9 +47,9 @@ impl Model {
     }
 
     /// The limits that all channels share; those of a single one are its own.
-    pub(super) fn gate_of(&self) -> Option<RateLimits> {
+    pub(super) fn gate_of(&self) -> Option<CallLimits> {
         let config = self.policies().filter(|_| !self.is_single())?;
-        let shared = RateLimits::new(&config.rate_limits, None, None, |it| !it.is_per_channel);
+        let shared = CallLimits::in_time(&config.rate_limits, None, None, |it| !it.is_per_channel);
         (!shared.is_empty()).then_some(shared)
     }
 
@@ -64,7 +63,7 @@ impl Model {
     }
 
     /// The policy of a channel that has had a record.
-    pub(super) fn policy(&mut self, channel: Option<Key>) -> Option<&mut ChannelPolicy> {
+    pub(super) fn policy(&mut self, channel: Option<Key>) -> Option<&mut CallLimits> {
         let mut config = self.policies()?;
         let channels = self.config.channels?;
         if let Some(limit) = &mut config.adaptive_limit {
@@ -79,7 +78,7 @@ impl Model {
         // The only channel is there from the beginning.
         let now = if is_single { ProcessingTime::ZERO } else { self.now };
         let new = || Policed {
-            policy: ChannelPolicy::new(&config, now),
+            policy: CallLimits::new(&config, now),
             retries: config
                 .retry_budget
                 .map(|it| Retries { budget: RetryBudget::new(it, now), line: VecDeque::new() }),
@@ -246,11 +245,12 @@ impl Model {
         if sign.is_reply() {
             self.replied_at.insert(channel, ended);
         }
+        let call = EndedCall { started, ended, in_flight, sign, charged, cost };
         if let Some(gate) = &mut self.gate {
-            gate.settle(&charged, &cost);
+            gate.on_end(&call);
         }
         if let Some(policy) = self.policy(channel) {
-            policy.on_end(&EndedCall { started, ended, in_flight, sign, charged, cost });
+            policy.on_end(&call);
         }
         self.earn(value, sign);
     }
@@ -330,7 +330,7 @@ impl Model {
     /// Whether policies let no call of a channel start at `now` beside those that run.
     pub(super) fn is_held(&self, channel: Option<Key>, running: u32, now: ProcessingTime) -> bool {
         let (policed, costs) = (self.policies.get(&channel), self.costs());
-        let is_late = |it: &ChannelPolicy| it.ready_at(now, &costs) > now;
+        let is_late = |it: &CallLimits| it.ready_at(now, &costs) > now;
         policed.is_some_and(|Policed { policy: it, .. }| it.window(now) <= running || is_late(it))
             || self.gate.as_ref().is_some_and(|it| it.ready_at(now, &costs) > now)
     }

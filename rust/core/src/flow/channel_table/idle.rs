@@ -3,6 +3,7 @@
 
 use super::{ChannelTable, REMEMBERED};
 use crate::flow::ChannelId;
+use crate::flow::channel::Rest;
 
 impl ChannelTable {
     /// Takes what a channel needs no longer, if it has no records.
@@ -13,7 +14,7 @@ impl ChannelTable {
             return;
         }
         self.idle_until_search -= 1;
-        if !channel.is_settled || self.is_scarce || self.idle_until_search == 0 {
+        if channel.rest() != Rest::Settled || self.is_scarce || self.idle_until_search == 0 {
             self.retire_slowly(id);
         }
     }
@@ -31,8 +32,8 @@ impl ChannelTable {
             channel.account.give_back_spare(&mut self.pool);
         }
         self.endowment.note_idle(id, channel);
-        channel.is_settled = channel.account.exclusive() == self.config.exclusive;
-        channel.account.park(!channel.is_settled);
+        let has_all = channel.account.exclusive() == self.config.exclusive;
+        channel.set_rest(if has_all { Rest::Settled } else { Rest::Parked });
         self.serve();
         if self.idle_until_search == 0 {
             self.search_idle();
@@ -58,7 +59,7 @@ impl ChannelTable {
             if policies.is_some_and(|it| !it.may_forget(id)) {
                 return false;
             }
-            (channel.is_borrower, channel.is_owner) = (false, false);
+            (channel.listed.borrower, channel.listed.owner) = (false, false);
             self.forgotten.add(&channel.totals());
             self.endowment.release(channel, &mut self.pool);
             true

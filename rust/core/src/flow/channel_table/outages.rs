@@ -139,9 +139,9 @@ impl ChannelTable {
     }
 
     fn take_refused(&mut self, id: ChannelId) -> Option<(EntryId, Unserved)> {
-        let channel = &mut self.channels[id];
-        let rest = channel.refuses_for?;
-        channel.take_foremost(&mut self.nodes).map(|it| (it, Unserved::Refused(rest)))
+        let rest = self.policies.as_ref()?.refuses_for(id)?;
+        let foremost = self.channels[id].take_foremost(&mut self.nodes);
+        foremost.map(|it| (it, Unserved::Refused(rest)))
     }
 
     fn take_over(

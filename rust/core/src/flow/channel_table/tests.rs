@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::test_operator::{Op, State, TestOperator, ops};
 use super::*;
-use crate::policy::PolicyConfig;
+use crate::policy::{Gcra, PolicyConfig, Rate, RateLimitConfig};
 
 fn table(max_concurrency: u32, exclusive: u32, floating: u32, limit: u32) -> ChannelTable {
     let config = ChannelConfig {
@@ -310,4 +311,60 @@ fn memory_is_given_back_without_new_channels() {
     }
 
     assert!(table.channels.places() <= REMEMBERED, "{} places", table.channels.places());
+}
+
+/// A table with two permits, and 3 calls in 21 ns that all channels share, one of them at a time.
+fn table_with_a_shared_limit() -> ChannelTable {
+    let rate = Rate::new(NonZeroU64::new(3).unwrap(), Duration::from_nanos(21)).unwrap();
+    let limit = RateLimitConfig::new(Gcra::new(rate, NonZeroU64::MIN));
+    let policy = PolicyConfig::limited(limit);
+    ChannelTable::new(ChannelConfig { policy, ..ChannelConfig::floating(2, 13) }, 2)
+}
+
+/// Lets a record wait in a channel.
+fn put(table: &mut ChannelTable, key: u64, record: u64, now: ProcessingTime) -> ChannelId {
+    let (id, _) = table.admit(Some(Key::new(key)), false, now);
+    table.suspend(id);
+    table.wait(id, EntryId::from_u64(record), false, now, now);
+    id
+}
+
+#[test]
+fn who_may_start_next_is_a_record_or_a_time_or_nobody() {
+    let (mut table, at) = (table_with_a_shared_limit(), ProcessingTime::from_nanos);
+    assert_eq!(table.next_start(at(5)), Next::None, "nothing waits");
+    let ids = [(1, 0), (2, 1), (1, 2)].map(|(key, record)| put(&mut table, key, record, at(5)));
+
+    assert_eq!(table.next_start(at(5)), Next::Start(EntryId::from_u64(0)));
+    for now in [5, 11] {
+        assert_eq!(table.next_start(at(now)), Next::WaitUntil(at(12)), "a permit each 7 ns");
+        assert_eq!(table.poll_timeout(), Some(at(12)));
+    }
+    assert_eq!(table.next_start(at(12)), Next::Start(EntryId::from_u64(1)));
+    assert_eq!(table.next_start(at(99)), Next::None, "both permits are used");
+
+    table.end_call(ids[0], 1);
+    assert_eq!(table.next_start(at(99)), Next::Start(EntryId::from_u64(2)));
+    assert_eq!((table.next_start(at(99)), table.sheltered()), (Next::None, 3));
+}
+
+#[test]
+fn a_channel_that_waits_for_what_all_share_keeps_its_place() {
+    let (mut table, at) = (table_with_a_shared_limit(), ProcessingTime::from_nanos);
+    let first = put(&mut table, 1, 0, at(0));
+    assert_eq!(table.next_start(at(0)), Next::Start(EntryId::from_u64(0)));
+    table.end_call(first, 1);
+    let ids = [(2, 1), (3, 2), (1, 3)].map(|(key, record)| {
+        let id = put(&mut table, key, record, at(1));
+        assert_eq!(table.next_start(at(1)), Next::WaitUntil(at(7)), "before record {record}");
+        id
+    });
+
+    for (record, id) in (1..).zip(ids) {
+        let now = at(7 * record);
+        assert_eq!(table.next_start(now), Next::Start(EntryId::from_u64(record)));
+        assert!(matches!(table.next_start(now), Next::WaitUntil(_) | Next::None));
+        table.end_call(id, 1);
+    }
+    assert_eq!(table.next_start(at(99)), Next::None, "three in, three out");
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::policy::Costs;
 
 const CONFIG: AdaptiveLimitConfig =
     AdaptiveLimitConfig { initial: 1, min: 1, max: 100, max_latency: None };

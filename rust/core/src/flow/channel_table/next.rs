@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who may start next in a [`ChannelTable`]: the one place that says so.
+//!
+//! A call starts when all of these are there, in this order:
+//!
+//! | what | who says so | else |
+//! |---|---|---|
+//! | a record in front of its channel | [`Channel::foremost`] | [`Next::None`] until one comes |
+//! | a credit of that channel | its [`CreditAccount`] | [`Next::None`] until a call ends |
+//! | its turn in time | the [`CallLimits`] of its channel, then those that all share | [`Next::WaitUntil`] |
+//!
+//! New records, those that wait and second calls ask the same question, [`in_time`](ChannelTable::in_time),
+//! and differ in who goes before them. Credits come first because they are handed out as calls end,
+//! while limits in time have to be asked anew for each call: with the question the other way round each
+//! channel that waits for a credit would be asked for its limits, and shared permits be booked for it.
+//!
+//! [`Channel::foremost`]: crate::flow::channel::Channel::foremost
+//! [`CreditAccount`]: crate::flow::credit_account::CreditAccount
+//! [`CallLimits`]: crate::policy::CallLimits
+
+use super::ChannelTable;
+use crate::flow::ChannelId;
+use crate::flow::channel_policies::ChannelPolicies;
+use crate::policy::Costs;
+use crate::queue::EntryId;
+use crate::time::ProcessingTime;
+
+/// Who may start next, or whether a call may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next<T> {
+    /// It may, and does: its credit is in use, and its limits are charged.
+    Start(T),
+    /// Limits in time let none start before then. [`poll_timeout`](ChannelTable::poll_timeout) says when
+    /// to ask again.
+    WaitUntil(ProcessingTime),
+    /// None, until something else happens: a record comes, a call ends, a channel goes on.
+    None,
+}
+
+impl ChannelTable {
+    /// Returns whether `next_start` or `next_unserved` may return a record.
+    #[inline]
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty() || !self.refusing.is_empty()
+    }
+
+    /// Takes the next record whose call starts now: it rests no longer.
+    ///
+    /// Channels take turns, a record each. One that waits for limits that all share keeps its place in
+    /// front, and so do all behind it: whoever pays less would else go before it for ever. Only records
+    /// that have nothing to pay there pass it, as those do that go along with a request.
+    pub(crate) fn next_start(&mut self, now: ProcessingTime) -> Next<EntryId> {
+        // How many channels in front wait, or are behind one that does.
+        let (mut before, mut next) = (0, Next::None);
+        while let Some(id) = self.ready.get(before).copied() {
+            let channel = &self.channels[id];
+            let foremost = channel.foremost(&self.nodes).filter(|_| channel.may_start());
+            let Some(entry) = foremost else {
+                self.leave_line(before);
+                continue;
+            };
+            let costs = self.costs(id, Some(entry), now);
+            let answer = self.in_time(id, &costs, |_| before == 0, now);
+            let channel = &mut self.channels[id];
+            if answer == Next::Start(()) && channel.may_start() {
+                channel.take_foremost(&mut self.nodes);
+                channel.account.take_free();
+                channel.resting -= 1;
+                channel.shorten(now, &mut self.pool);
+                self.leave_line(before);
+                self.note_start(id, Some(entry), &costs, now);
+                self.ask(id);
+                return Next::Start(entry);
+            }
+            channel.choose(&mut self.nodes);
+            if !channel.may_start() {
+                // It was held just now.
+                self.leave_line(before);
+                continue;
+            }
+            if let (0, Next::WaitUntil(at)) = (before, answer) {
+                next = Next::WaitUntil(at);
+            }
+            let Some(place) = self.next_to_go_along(before + 1, now) else { break };
+            before = place;
+        }
+        next
+    }
+
+    /// Removes the channel at a place of the line of those that may start.
+    fn leave_line(&mut self, place: usize) {
+        let id = if place == 0 { self.ready.pop_front() } else { self.ready.remove(place) };
+        if let Some(id) = id {
+            self.channels[id].listed.ready = false;
+        }
+    }
+
+    /// Returns the place in line of the next channel, from `first` on, whose record may go along with
+    /// a request that is paid for, while others wait for what all share.
+    fn next_to_go_along(&self, first: usize, now: ProcessingTime) -> Option<usize> {
+        let policies = self.policies.as_ref().filter(|it| it.has_open_request(now))?;
+        let rest = self.ready.range(first.min(self.ready.len())..);
+        Some(first + rest.take_while(|id| !policies.may_go_along(**id, now)).count())
+    }
+
+    /// Uses a credit for a record that rests and was never called, unless earlier ones wait for it.
+    pub fn try_start(&mut self, id: ChannelId, entry: EntryId, now: ProcessingTime) -> bool {
+        let costs = self.costs(id, Some(entry), now);
+        self.start_new(id, Some(entry), &costs, now)
+    }
+
+    /// Does so for a record that costs as much, and may have no place yet.
+    pub(super) fn start_new(
+        &mut self,
+        id: ChannelId,
+        entry: Option<EntryId>,
+        costs: &Costs,
+        now: ProcessingTime,
+    ) -> bool {
+        if self.channels[id].waiting > 0
+            || self.in_time(id, costs, |table| table.ready.is_empty(), now) != Next::Start(())
+            || !self.take_credit(id)
+        {
+            return false;
+        }
+        self.channels[id].resting -= 1;
+        self.note_start(id, entry, costs, now);
+        true
+    }
+
+    /// Uses a credit for a second call of a record of the channel, ahead of those that wait for
+    /// one; none while its limit shrinks, or if `leaves_one` says so of the calls that it may have.
+    pub(crate) fn try_hedge(
+        &mut self,
+        id: ChannelId,
+        entry: EntryId,
+        leaves_one: impl FnOnce(usize) -> bool,
+        now: ProcessingTime,
+    ) -> Next<()> {
+        let costs = self.costs(id, Some(entry), now);
+        let answer = self.in_time(id, &costs, |_| true, now);
+        if answer != Next::Start(()) {
+            return answer;
+        }
+        let channel = &self.channels[id];
+        let may_have = !channel.is_shrinking && leaves_one(channel.account.limit() as usize);
+        if !may_have || !self.take_credit(id) {
+            return Next::None;
+        }
+        if let Some(policies) = &mut self.policies {
+            policies.records.begin_second(entry);
+        }
+        self.turn_calls(entry);
+        self.note_start(id, Some(entry), &costs, now);
+        self.turn_calls(entry);
+        // It may have been meant for one that waits.
+        self.ask(id);
+        answer
+    }
+
+    /// Uses a credit of a channel: one that it holds, or else one that floats.
+    fn take_credit(&mut self, id: ChannelId) -> bool {
+        let account = &mut self.channels[id].account;
+        if account.take_free() {
+            return true;
+        }
+        if account.in_use() >= account.limit() {
+            return false;
+        }
+        if self.pool.free() == 0 {
+            self.collect();
+        }
+        let is_lent = self.channels[id].account.take(&mut self.pool);
+        if is_lent {
+            self.note_loan(id);
+        }
+        is_lent
+    }
+
+    /// Returns what the next call of a record of a channel costs; `None`: of any record.
+    fn costs(&self, id: ChannelId, entry: Option<EntryId>, now: ProcessingTime) -> Costs {
+        self.policies.as_ref().map_or(Costs::NONE, |it| it.costs(id, entry, now))
+    }
+
+    /// Returns whether a call of a channel that costs as much may start as far as time goes: by the
+    /// limits of its channel, and by those that all share and that are paid in turn. `is_first` tells
+    /// whether nobody waits for these before it.
+    fn in_time(
+        &mut self,
+        id: ChannelId,
+        costs: &Costs,
+        is_first: impl FnOnce(&Self) -> bool,
+        now: ProcessingTime,
+    ) -> Next<()> {
+        if self.policies.is_none() {
+            return Next::Start(());
+        }
+        if self.channels[id].is_held {
+            return Next::None;
+        }
+        if let Some(at) = self.consult_for(id, costs, true, now) {
+            return Next::WaitUntil(at);
+        }
+        if self.policies.as_ref().is_none_or(|it| it.is_free(costs)) {
+            return Next::Start(());
+        }
+        if !is_first(self) {
+            return Next::None;
+        }
+        let opens_at = self.policies.as_mut().and_then(|it| it.opens_at(costs, now));
+        opens_at.map_or(Next::Start(()), Next::WaitUntil)
+    }
+
+    // --- what time does to channels ---
+
+    /// Returns when [`handle_time`](Self::handle_time) has something to do.
+    pub fn poll_timeout(&mut self) -> Option<ProcessingTime> {
+        let has_ready = !self.ready.is_empty();
+        let wake = self.policies.as_mut().and_then(|it| it.next_wake(has_ready));
+        self.next_look().into_iter().chain(wake).min()
+    }
+
+    /// Lets the channels start again whose time has come.
+    #[inline]
+    pub fn handle_time(&mut self, now: ProcessingTime) {
+        if self.policies.is_some() {
+            self.wake(now);
+        }
+        self.list_due(now);
+    }
+
+    #[inline(never)]
+    fn wake(&mut self, now: ProcessingTime) {
+        if let Some(policies) = &mut self.policies {
+            policies.end_wait(now);
+        }
+        while let Some(id) = self.policies.as_mut().and_then(|it| it.pop_due(now)) {
+            self.consult(id, now);
+            self.ask(id);
+        }
+    }
+
+    /// Asks the policies of a channel, and lets it be held or go on as they say for the record that
+    /// is called next.
+    pub(super) fn consult(&mut self, id: ChannelId, now: ProcessingTime) {
+        if self.policies.is_some() {
+            let foremost = self.channels[id].foremost(&self.nodes);
+            let costs = self.costs(id, foremost, now);
+            self.consult_for(id, &costs, false, now);
+        }
+    }
+
+    /// Does as [`consult`](Self::consult) for a call that costs as much, which `is_wanted` now or by
+    /// what waits; returns when it may start as far as its channel's time goes, if not now.
+    fn consult_for(
+        &mut self,
+        id: ChannelId,
+        costs: &Costs,
+        is_wanted: bool,
+        now: ProcessingTime,
+    ) -> Option<ProcessingTime> {
+        let policies = self.policies.as_mut()?;
+        let channel = &mut self.channels[id];
+        // What waits for nothing needs no look at the clock, unless others wait outside for it.
+        let is_awaited = channel.waiting > 0 || self.config.is_single;
+        let counts_asked = self.wait_bound.is_some_and(|it| it.counts_asked);
+        let verdict = policies.verdict(id, costs, is_awaited || is_wanted, counts_asked, now);
+        channel.account.watch(verdict.is_watching);
+        let held_until = verdict.held_until.filter(|_| is_awaited);
+        policies.hold(id, held_until);
+        let refuses = policies.refuses_for(id).is_some();
+        if channel.is_held != held_until.is_some() {
+            channel.set_held(held_until.is_some());
+            policies.note_held(channel.is_held, now);
+            if channel.is_held {
+                channel.account.give_back_free(&mut self.pool);
+                self.serve();
+            }
+        }
+        let channel = &mut self.channels[id];
+        let was_paused_since = channel.outage.paused_since;
+        channel.outage.paused_since = verdict.paused_since.unwrap_or(ProcessingTime::NEVER);
+        let is_paused_anew = channel.outage.paused_since < was_paused_since;
+        if refuses && channel.waiting > 0 {
+            self.look_at(id);
+        }
+        if is_paused_anew {
+            self.watch_outage(id, now);
+        }
+        let limit = verdict.window.min(self.config.max_per_channel);
+        if self.channels[id].limit != limit {
+            self.set_limit_of(id, limit);
+        }
+        verdict.held_until
+    }
+
+    /// Returns how many calls of the single channel may start now, if each costs the usual.
+    pub fn free_calls(&self) -> usize {
+        let id = ChannelId(0);
+        let Some(channel) = self.channels.get(id).filter(|_| self.is_single()) else {
+            return usize::MAX;
+        };
+        let policies: Option<&ChannelPolicies> = self.policies.as_deref();
+        let is_paused = channel.outage.paused_since != ProcessingTime::NEVER;
+        let refuses = policies.is_some_and(|it| it.refuses_for(id).is_some());
+        if refuses || (is_paused && self.wait_bound.is_some()) {
+            // They do not wait, or not for ever.
+            return usize::MAX;
+        }
+        let free = channel.account.limit().saturating_sub(channel.account.in_use());
+        let most = policies.map_or(u32::MAX, |it| it.starts(id));
+        let may_start = !channel.is_held && channel.waiting == 0;
+        if may_start { free.min(most) as usize } else { 0 }
+    }
+}

@@ -5,8 +5,8 @@ usage: python tools/third_party_licences.py FILE [TARGET]
 
 TARGET is that of the wheel, such as `aarch64-unknown-linux-gnu`; by default the machine's own. The
 file goes into wheels (`license-files` in pyproject.toml), next to the list of components that
-maturin writes. A crate without a text is taken under Apache-2.0 where
-it offers that, and is an error elsewhere.
+maturin writes. A crate without a text has that of a crate of the same repository and licence.
+Without one it is taken under Apache-2.0 where it offers that, and is an error elsewhere.
 """
 
 from __future__ import annotations
@@ -84,16 +84,25 @@ def texts_of(package: dict[str, Any]) -> list[str]:
     return found
 
 
+def origin_of(package: dict[str, Any]) -> tuple[str, str]:
+    """Returns what two crates have in common whose authors publish them together."""
+    return package.get("repository") or package["name"], package["license"] or ""
+
+
 def document(packages: list[dict[str, Any]]) -> str:
     """Returns the file: a list of crates, then each text once with the crates that have it."""
     having: dict[str, list[str]] = defaultdict(list)
     spelt: dict[str, str] = {}
     lacking: list[str] = []
     lines = ["Licences of the crates that are compiled into sparkawait", ""]
+    together: dict[tuple[str, str], list[str]] = {}
+    for package in packages:
+        if texts := texts_of(package):
+            together.setdefault(origin_of(package), texts)
     for package in packages:
         name = f"{package['name']} {package['version']}"
         lines.append(f"  {name}: {package['license']}")
-        texts = texts_of(package)
+        texts = texts_of(package) or together.get(origin_of(package), [])
         for text in texts:
             # Copies differ in their line breaks.
             words = " ".join(text.split())

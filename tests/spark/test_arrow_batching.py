@@ -14,7 +14,7 @@ ROWS = 5003
 
 
 def doubled(batch):
-    return pa.record_batch({"doubled": pc.multiply(batch["id"], 2)})
+    return pa.RecordBatch.from_pydict({"doubled": pc.multiply(batch["id"], 2)})
 
 
 @pytest.mark.parametrize("declare", [sa.async_function, sa.blocking], ids=["declared", "blocking"])
@@ -37,7 +37,7 @@ def test_types_of_spark_arrive_as_arrow_has_them(spark):
     @sa.async_function("kinds string", batch=sa.Batch(arrow=True))
     async def kinds(batch):
         kinds = ", ".join(f"{it.name} {it.type}" for it in batch.schema)
-        return pa.record_batch({"kinds": pa.array([kinds] * batch.num_rows)})
+        return pa.RecordBatch.from_pydict({"kinds": pa.array([kinds] * batch.num_rows)})
 
     rows = spark.range(3, numPartitions=1).selectExpr(
         "cast(id as int) n", "cast(id as string) s", "array(id) l", "named_struct('x', id) t"

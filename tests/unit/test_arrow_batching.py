@@ -20,7 +20,7 @@ def table(count: int = ROWS) -> pa.Table:
 
 
 def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return pa.record_batch({"doubled": pc.multiply(batch["id"], 2)})
+    return pa.RecordBatch.from_pydict({"doubled": pc.multiply(batch["id"], 2)})
 
 
 def batched(max_rows=97, **given):
@@ -115,17 +115,26 @@ def test_rows_from_many_batches_are_put_together():
 
 OTHER_FORMS = {
     "a table": lambda batch: pa.table(doubled(batch)),
-    "more columns": lambda batch: pa.record_batch(
+    "more columns": lambda batch: pa.RecordBatch.from_pydict(
         {"x": batch["text"], "doubled": doubled(batch)["doubled"]}
     ),
-    "another type": lambda batch: doubled(batch).cast(pa.schema({"doubled": pa.int16()})),
-    "polars": lambda batch: pytest.importorskip("polars").DataFrame(doubled(batch)),
+    "another type": lambda batch: pa.RecordBatch.from_pydict(
+        {"doubled": doubled(batch)["doubled"].cast(pa.int16())}
+    ),
 }
 
 
 @pytest.mark.parametrize("form", OTHER_FORMS.values(), ids=OTHER_FORMS)
 def test_what_is_like_a_record_batch_will_do(form):
     function = sa.async_function("doubled long", batch=batched())(form)
+    assert found(sa.arrow.unordered_wait(table(), function)) == EXPECTED
+
+
+def test_a_frame_of_polars_will_do():
+    polars = pytest.importorskip("polars")
+    function = sa.async_function("doubled long", batch=batched())(
+        lambda batch: polars.DataFrame(doubled(batch))
+    )
     assert found(sa.arrow.unordered_wait(table(), function)) == EXPECTED
 
 
@@ -143,12 +152,14 @@ WRONG = {
         "result-schema-mismatch",
     ),
     "a text": (
-        lambda batch: pa.record_batch({"doubled": pa.array(["secret"] * batch.num_rows)}),
+        lambda batch: pa.RecordBatch.from_pydict(
+            {"doubled": pa.array(["secret"] * batch.num_rows)}
+        ),
         "returned column `doubled` as string, which is not int64",
         "result-schema-mismatch",
     ),
     "a null": (
-        lambda batch: pa.record_batch({"doubled": pa.nulls(batch.num_rows, pa.int64())}),
+        lambda batch: pa.RecordBatch.from_pydict({"doubled": pa.nulls(batch.num_rows, pa.int64())}),
         "returned 97 nulls in column `doubled`, which is declared NOT NULL",
         "result-schema-mismatch",
     ),
@@ -258,7 +269,7 @@ def test_it_goes_side_by_side_and_in_a_chain():
 
     @sa.async_function("sum long", batch=batched(61))
     async def add(batch):
-        return pa.record_batch({"sum": pc.add(batch["doubled"], batch["tripled"])})
+        return pa.RecordBatch.from_pydict({"sum": pc.add(batch["doubled"], batch["tripled"])})
 
     first = sa.arrow.unordered_wait(table(), [batches, tripled])
     out = sa.arrow.ordered_wait(first, add, chain=True)
@@ -273,7 +284,7 @@ class Scores(sa.AsyncFunction):
         self.factor = pa.scalar(2)
 
     async def async_invoke_batch(self, rows):
-        return pa.record_batch({"doubled": pc.multiply(rows["id"], self.factor)})
+        return pa.RecordBatch.from_pydict({"doubled": pc.multiply(rows["id"], self.factor)})
 
 
 def test_a_class_may_be_one():

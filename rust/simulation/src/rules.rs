@@ -79,6 +79,8 @@ pub struct Rules {
     pub answered_retry_gives_back: bool,
     /// While results take all room, one call is made at a time.
     pub results_bound_calls: bool,
+    /// For so many nanoseconds a turn at a limit that others take from waits for its call.
+    pub turn_waits: u64,
 }
 
 /// Those of today.
@@ -109,6 +111,7 @@ pub const RULES: Rules = Rules {
     several_beside_others_fail: true,
     answered_retry_gives_back: true,
     results_bound_calls: true,
+    turn_waits: 100_000_000,
 };
 
 impl Rules {

@@ -183,8 +183,13 @@ impl CallLimits {
         }
     }
 
-    /// Says what the next call costs, and asks for that where others may take it meanwhile.
+    /// Says what the next call costs, and asks for that where others may take it meanwhile, once
+    /// nothing else is in its way.
     pub(crate) fn prepare(&mut self, now: ProcessingTime, costs: &Costs) {
+        let is_shared = self.rate_limits.iter().any(|it| it.1.is_shared());
+        if !is_shared || self.ready_by(RateLimit::ready_beside_others, now, costs) > now {
+            return;
+        }
         for (index, limit) in &mut self.rate_limits {
             limit.prepare(now, costs.of(*index));
         }
@@ -203,8 +208,18 @@ impl CallLimits {
     /// Returns when a call that costs as much may start if nothing happens until then; `now` or a
     /// point before it: at once.
     pub fn ready_at(&self, now: ProcessingTime, costs: &Costs) -> ProcessingTime {
+        self.ready_by(RateLimit::ready_at, now, costs)
+    }
+
+    #[inline]
+    fn ready_by(
+        &self,
+        ready_at: impl Fn(&RateLimit, ProcessingTime, u64) -> ProcessingTime,
+        now: ProcessingTime,
+        costs: &Costs,
+    ) -> ProcessingTime {
         let limits = self.rate_limits.iter().filter(|it| costs.of(it.0) > 0);
-        let limits = limits.map(|(index, it)| it.ready_at(now, costs.of(*index)));
+        let limits = limits.map(|(index, it)| ready_at(it, now, costs.of(*index)));
         let limits = limits.max().unwrap_or_default();
         let limits = self.pause.as_ref().map_or(limits, |it| it.ready_at().max(limits));
         self.adaptive_rate.as_ref().map_or(limits, |it| it.ready_at(now).max(limits))

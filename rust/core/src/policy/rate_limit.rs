@@ -2,6 +2,7 @@
 //! How much may be called for per time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::allowance::Allowance;
 use super::gcra::Gcra;
@@ -42,6 +43,10 @@ enum Permits {
     Shared(Booking),
 }
 
+/// How long a turn that has come may wait for its call. Whoever waits for something else, such as its
+/// next record, would call beside those whose turn it is by then.
+const LATEST: Duration = Duration::from_millis(100);
+
 /// Permits of others that are asked for one call ahead, since their turn comes later.
 #[derive(Debug)]
 struct Booking {
@@ -53,13 +58,17 @@ struct Booking {
 }
 
 impl Booking {
-    /// Reserves what the next call costs.
+    /// Reserves what the next call costs, anew if its turn is long over.
     fn book(&mut self, cost: u64, now: ProcessingTime) {
-        let is_known = |it: Option<(u64, ProcessingTime)>| it.filter(|it| it.0 == cost);
-        let is_refused = is_known(self.refused).is_some_and(|it| now < it.1);
-        if cost == 0 || is_known(self.booked).is_some() || is_refused {
+        let is_known = |it: Option<(u64, ProcessingTime)>, until: Duration| {
+            it.is_some_and(|(known, at)| known == cost && now < at + until)
+        };
+        if cost == 0 || is_known(self.booked, LATEST) || is_known(self.refused, Duration::ZERO) {
             return;
         }
+        // What was not used in time has come again by now, unless others have taken it: it would be
+        // there twice if it were given back.
+        self.booked.take_if(|it| now >= it.1 + LATEST);
         self.give_back();
         match self.source.reserve(cost, now) {
             Ok(at) => (self.booked, self.refused) = (Some((cost, at)), None),
@@ -198,7 +207,13 @@ impl RateLimit {
         }
     }
 
-    /// Asks for what the next call costs, where others may take it meanwhile.
+    /// Returns whether others take from it, too.
+    pub const fn is_shared(&self) -> bool {
+        matches!(self.permits, Permits::Shared(_))
+    }
+
+    /// Asks for what the next call costs, where others may take it meanwhile. To be called when
+    /// nothing else is in its way, since a turn does not wait for long.
     pub fn prepare(&mut self, now: ProcessingTime, cost: u64) {
         if let Permits::Shared(booking) = &mut self.permits {
             booking.book(cost, now);
@@ -208,9 +223,18 @@ impl RateLimit {
     /// Returns when a call that costs `cost` may start if nothing happens until then; `now` or a
     /// point before it: at once.
     pub fn ready_at(&self, now: ProcessingTime, cost: u64) -> ProcessingTime {
-        let ready = match &self.permits {
-            Permits::Own { tat } => self.limit.ready_at(*tat, cost),
-            Permits::Shared(booking) => booking.ready_at(cost),
+        let ready = self.ready_beside_others(now, cost);
+        match &self.permits {
+            Permits::Own { .. } => ready,
+            Permits::Shared(booking) => booking.ready_at(cost).max(ready),
+        }
+    }
+
+    /// Returns when it may start as far as that does not depend on the turns of others.
+    pub fn ready_beside_others(&self, now: ProcessingTime, cost: u64) -> ProcessingTime {
+        let ready = match self.permits {
+            Permits::Own { tat } => self.limit.ready_at(tat, cost),
+            Permits::Shared(_) => ProcessingTime::ZERO,
         };
         let told = self.allowance.filter(|it| !it.is_over(now));
         told.map_or(ready, |it| ready.max(it.ready_at(cost)))
@@ -241,7 +265,7 @@ impl RateLimit {
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU64;
-    use std::time::Duration;
+    use std::sync::Mutex;
 
     use super::*;
     use crate::policy::{Rate, Renewal};
@@ -277,6 +301,55 @@ mod tests {
         limit.on_start(at(2), 2);
         assert_eq!(limit.ready_at(at(2), 1), at(9));
         assert!(limit.ready_at(at(9), 1) <= at(9));
+    }
+
+    /// One limit that all who have it keep together.
+    #[derive(Debug)]
+    struct Together(Gcra, Mutex<ProcessingTime>);
+
+    impl PermitSource for Together {
+        fn reserve(
+            &self,
+            cost: u64,
+            now: ProcessingTime,
+        ) -> Result<ProcessingTime, ProcessingTime> {
+            let mut tat = self.1.lock().unwrap();
+            let ready = self.0.ready_at(*tat, cost).max(now);
+            *tat = self.0.take(*tat, cost, now);
+            Ok(ready)
+        }
+
+        fn settle(&self, taken: u64, actual: u64) {
+            let mut tat = self.1.lock().unwrap();
+            *tat = self.0.settle(*tat, taken, actual);
+        }
+
+        fn drain(&self, _owed: u64, _now: ProcessingTime) {}
+    }
+
+    #[test]
+    fn tasks_that_waited_for_records_do_not_call_all_at_once() {
+        let config = RateLimitConfig::new(limit(3, 2).limit);
+        let source = Arc::new(Together(config.limit, Mutex::default()));
+        let mut tasks = [(); 13].map(|()| RateLimit::new(&config, Some(source.clone())));
+        tasks.iter_mut().for_each(|it| it.prepare(at(7), 1));
+        // All their turns are over long ago.
+        let calls = tasks.iter_mut().map(|it| {
+            it.prepare(at(97), 1);
+            it.calls(at(97), 1)
+        });
+        assert_eq!(calls.sum::<u64>(), 2);
+    }
+
+    #[test]
+    fn a_turn_is_kept_for_a_call_that_comes_a_little_late() {
+        let config = RateLimitConfig::new(limit(3, 1).limit);
+        let source = Arc::new(Together(config.limit, Mutex::default()));
+        let mut tasks = [(); 2].map(|()| RateLimit::new(&config, Some(source.clone())));
+        tasks.iter_mut().for_each(|it| it.prepare(at(7), 1));
+        let late = at(7) + Duration::from_millis(97);
+        tasks[0].prepare(late, 1);
+        assert_eq!((tasks[0].calls(late, 1), tasks[1].calls(late, 1)), (1, 0));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use sparkawait_runtime::host_limit::HostTurns;
 use super::shared_limit::{Place, SharedLimit, open_page};
 use super::{Shared, World};
 use crate::limits::Bucket;
+use crate::rules::RULES;
 use crate::trace::{Broken, Path};
 
 /// The limits of the functions of a task.
@@ -111,20 +112,20 @@ impl World {
         }
     }
 
-    /// A call is made: it and those of others keep the limit together. One call may have booked its
-    /// permits long before, so it may come while others owe what their dearest one has cost.
+    /// A call is made: it and those of others keep the limit together. It may come as late as a turn
+    /// waits for its call, and while others owe what their dearest one has cost.
     pub(super) fn check_shared(&mut self, site: usize, path: &Path) {
         let plan = &self.model.sites[site].plan;
         let (Some(others), Some(limit)) = (plan.others, plan.limits.first().copied()) else {
             return;
         };
-        // How the task numbers its channels is not known, nor how long what it has booked waits for
-        // another limit.
-        if limit.is_per_channel || plan.limits.len() > 1 {
+        // How the task numbers its channels is not known.
+        if limit.is_per_channel {
             return;
         }
         let (cost, dearest) = (limit.charge(path.cost), limit.dearest().max(others.cost));
-        let full = || Bucket::new(limit.permits, limit.period, limit.burst + dearest);
+        let late = (RULES.turn_waits * limit.permits).div_ceil(limit.period);
+        let full = || Bucket::new(limit.permits, limit.period, limit.burst + dearest + late);
         let counted = self.shared_counts.entry(site).or_insert_with(full);
         // What costs more than the burst waits for that, and owes the rest.
         let take = |counted: &mut Bucket, cost: u64, at: u64| {

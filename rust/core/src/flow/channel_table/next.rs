@@ -264,7 +264,8 @@ impl ChannelTable {
         // What waits for nothing needs no look at the clock, unless others wait outside for it.
         let is_awaited = channel.waiting > 0 || self.config.is_single;
         let counts_asked = self.wait_bound.is_some_and(|it| it.counts_asked);
-        let verdict = policies.verdict(id, costs, is_awaited || is_wanted, counts_asked, now);
+        let is_wanted = is_wanted || channel.waiting > 0;
+        let verdict = policies.verdict(id, costs, is_wanted, counts_asked, now);
         channel.account.watch(verdict.is_watching);
         let held_until = verdict.held_until.filter(|_| is_awaited);
         policies.hold(id, held_until);

@@ -7,6 +7,7 @@ Made on the driver by ``with_options`` of a function; immutable.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sparkawait._plan.checks import refuse
@@ -16,7 +17,41 @@ from sparkawait.wait_options import OPTIONS, FunctionArguments, WaitOptions
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["FunctionWithOptions", "TakesOptions"]
+__all__ = ["FunctionWithOptions", "OfColumns", "TakesOptions"]
+
+_OF_SPARK = frozenset({"asNondeterministic", "deterministic", "evalType", "func", "returnType"})
+"""What ``spark.udf.register`` looks for in a function of columns."""
+
+
+class OfColumns:
+    """A function of rows that is one of columns, too, as `sparkawait.async_udf` of it is.
+
+    ``df.withColumn("customer", function("id"))`` calls it, and
+    ``spark.udf.register("customer", function)`` makes it known to SQL.
+    """
+
+    def __call__(self, *columns: Any, **named: Any) -> Any:
+        """Returns the column of its results; null for rows that it finds nothing for.
+
+        Args:
+            *columns: Columns or their names, in the order in which the function names them.
+            **named: Columns by the names that the function has for them.
+
+        Raises:
+            ConfigurationError: If these are not the columns that the function reads.
+        """
+        return self._of_columns()(*columns, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns what Spark asks a function of columns for."""
+        if name in _OF_SPARK:
+            return getattr(self._of_columns(), name)
+        msg = f"`{type(self).__name__}` has no attribute `{name}`"
+        raise AttributeError(msg)
+
+    def _of_columns(self) -> Any:
+        # PySpark is imported for it, which nothing else here needs.
+        return import_module("sparkawait").async_udf(self)
 
 
 class TakesOptions:
@@ -41,7 +76,7 @@ class TakesOptions:
 
 
 @dataclass(frozen=True)
-class FunctionWithOptions:
+class FunctionWithOptions(OfColumns):
     """A function with options of its own, as one of several that are called for a row.
 
     Attributes:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.function_with_options import TakesOptions
+from sparkawait.function_with_options import OfColumns, TakesOptions
 
 if TYPE_CHECKING:
     from sparkawait._core import Native
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["NativeFunction", "check_native"]
 
 
-class NativeFunction(TakesOptions):
+class NativeFunction(OfColumns, TakesOptions):
     """Base of functions that the extension module carries out, without Python code per row.
 
     Attributes:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 from urllib.parse import parse_qsl
@@ -54,6 +55,40 @@ def test_a_form_says_what_httpx_and_requests_say():
             assert parse_qsl(request.body.decode(), True) == parse_qsl(text, True)
         kind = request.headers["content-type"]
         assert kind == theirs[0].headers["Content-Type"] == other.headers["Content-Type"]
+
+
+PROMPT = 'Answer as {"mood": "good"} and {{nothing}} else; } {. '
+SCHEMA = {"{n}": [{"pattern": "a{3}"}, {"n": 3.5, "of": None, "{": True}], "}": ("{name}",)}
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_literal_leaves_as_it_was_given_beside_columns(is_whole):
+    schema, prompt = sa.http.literal(SCHEMA), sa.http.literal(PROMPT)
+    asked = {"schema": schema, "prompt": prompt + "{n}", "n": "{n}", "key": prompt}
+    requests = sent(json=schema if is_whole else asked)
+
+    assert len(requests) == BATCH.num_rows
+    for row, request in enumerate(requests):
+        n = COLUMNS["n"][row]
+        whole = {"schema": SCHEMA, "prompt": n and f"{PROMPT}{n}", "n": n, "key": PROMPT}
+        if n == 0:
+            whole["prompt"] = f"{PROMPT}0"
+        theirs = httpx.Request("POST", URL, json=SCHEMA if is_whole else whole)
+        assert json.loads(request.body) == json.loads(theirs.content)
+
+
+def test_a_literal_may_be_a_header_a_part_of_the_address_and_a_whole_body():
+    text = sa.http.literal("{x}")
+    requests = sent(body=text + "{n}", headers={"X-Text": text}, query={"q": text})
+    assert [request.body for request in requests] == [b"{x}7", b"{x}-13", b"{x}0"]
+    assert {request.headers["x-text"] for request in requests} == {"{x}"}
+    assert {request.target for request in requests} == {"/?q={x}"}  # only values are encoded
+
+
+def test_braces_of_a_text_that_names_no_column_say_what_to_write():
+    function = sa.http.post(URL, "x string", json={"prompt": 'as {"mood": "good"}'})
+    with pytest.raises(sa.ConfigurationError, match=r"or sparkawait\.http\.literal\("):
+        list(sa.arrow.ordered_wait([BATCH], function))
 
 
 def plain(body: bytes, content_type: str) -> bytes:

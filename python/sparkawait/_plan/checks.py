@@ -247,6 +247,7 @@ def require_column(
     if column not in schema.names:
         is_text = is_in_text and not re.fullmatch(r"[\w.-]+", column)
         hint = "if the braces are part of the text, write `{{` and `}}`"
+        hint += ", or sparkawait.http.literal(..)"
         refuse_column(schema.names, column, option, hint if is_text else "")
 
 

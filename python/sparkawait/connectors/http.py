@@ -13,8 +13,9 @@ The texts of a request are templates over columns: ``{name}`` stands for the col
 
 A value is written as Spark's ``cast(.. as string)`` does: a timestamp in the session's time zone.
 
-``{{`` is a brace. A row with a null column in URL, query, headers or a whole body makes no call and
-counts as a miss; within a larger JSON value it is ``null``.
+``{{`` is a brace, and `literal` writes them for you. A row with a null column in URL, query,
+headers or a whole body makes no call and counts as a miss; within a larger JSON value it is
+``null``.
 
 A miss gives nulls with ``how="left"`` and drops the row with ``how="inner"``. Misses are responses
 with a status of ``missing``, those without content (204, 205), and JSON without a row.
@@ -39,7 +40,7 @@ import pyarrow as pa
 from sparkawait._plan.checks import refuse, shown
 from sparkawait._plan.option import documented
 from sparkawait.connectors.http_auth import aws_sigv4, basic, bearer, oauth2
-from sparkawait.connectors.http_body import each, file, items, lines
+from sparkawait.connectors.http_body import each, file, items, lines, literal
 from sparkawait.connectors.http_client import Client
 from sparkawait.connectors.http_options import HTTP_OPTIONS, HttpOptions
 from sparkawait.connectors.http_preview import preview
@@ -62,6 +63,7 @@ __all__ = [
     "get",
     "items",
     "lines",
+    "literal",
     "oauth2",
     "post",
     "preview",

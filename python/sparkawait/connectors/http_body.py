@@ -14,7 +14,7 @@ Templates are texts with columns in braces, in the place of which a secret may s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -38,14 +38,48 @@ def check_template(value: object, name: str) -> Template:
 
 def reveal_template(value: Any, look_up: LookUp = looked_up, form: str = "secret") -> Any:
     """Returns a template, or a JSON value with templates, with its secrets looked up."""
-    if isinstance(value, Secret):
-        return reveal(value, look_up, form).replace("{", "{{").replace("}", "}}")
+
+    def part(value: Any) -> Any:
+        return literal(reveal(value, look_up, form)) if isinstance(value, Secret) else value
+
+    return changed(value, part)
+
+
+def changed(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Returns a JSON value in which each part without members or elements is a changed one."""
     if isinstance(value, Mapping):
-        members = cast("Mapping[str, Any]", value)
-        return {name: reveal_template(member, look_up) for name, member in members.items()}
+        members = cast("Mapping[Any, Any]", value)
+        return {name: changed(member, change) for name, member in members.items()}
     if isinstance(value, list | tuple):
-        return [reveal_template(element, look_up) for element in cast("list[Any]", value)]
-    return value
+        return [changed(element, change) for element in cast("list[Any]", value)]
+    return change(value)
+
+
+def literal(value: Any) -> Any:
+    """Returns a text, or a JSON value with its texts, in which braces are not columns.
+
+    For prompts and JSON Schemas. What it returns may stand beside templates, or be part of one:
+    ``sa.http.literal(prompt) + "{question}"``.
+
+    Args:
+        value: A text, or any JSON value; what is not a text in it stays as it is.
+
+    Examples:
+        >>> import sparkawait as sa
+        >>> sa.http.literal('Answer as {"mood": "good"}.')
+        'Answer as {{"mood": "good"}}.'
+        >>> sa.http.post(
+        ...     "https://api.example.com/v1/chat",
+        ...     "answer string",
+        ...     json={"schema": sa.http.literal({"pattern": "a{3}"}), "prompt": "{question}"},
+        ... )
+        HttpFunction(method='POST', input_columns=('question',))
+    """
+
+    def part(value: Any) -> Any:
+        return value.replace("{", "{{").replace("}", "}}") if isinstance(value, str) else value
+
+    return changed(value, part)
 
 
 # -- bodies of named fields: ``form=``, and ``multipart=`` with its files.
@@ -391,13 +425,4 @@ def _places(value: Any) -> Iterator[Each]:
 
 def _with_place(value: Any) -> Any:
     """Returns a JSON value with the place of its array marked, and nothing else changed."""
-    if isinstance(value, Each):
-        return _PLACE
-    if isinstance(value, Secret):
-        return value
-    if isinstance(value, Mapping):
-        members = cast("Mapping[Any, Any]", value)
-        return {name: _with_place(member) for name, member in members.items()}
-    if isinstance(value, list | tuple):
-        return [_with_place(element) for element in cast("list[Any]", value)]
-    return value
+    return changed(value, lambda part: _PLACE if isinstance(part, Each) else part)

@@ -24,7 +24,7 @@ import pyarrow as pa
 from sparkawait import _core
 from sparkawait._plan.checks import refuse, shown
 from sparkawait.capture import Capture
-from sparkawait.connectors.http_body import Each, Lines
+from sparkawait.connectors.http_body import Each, Lines, changed
 from sparkawait.connectors.http_client import Client
 from sparkawait.connectors.http_request import Checked, HttpFunction
 from sparkawait.exceptions import ErrorKind
@@ -213,14 +213,7 @@ def _asking(function: HttpFunction) -> HttpFunction:
 
 def _with_one(value: Any) -> Any:
     """Returns a JSON value in which the place of an array has one element."""
-    if isinstance(value, Each):
-        return [value.value]
-    if isinstance(value, Mapping):
-        members = cast("Mapping[str, Any]", value)
-        return {name: _with_one(member) for name, member in members.items()}
-    if isinstance(value, list | tuple):
-        return [_with_one(element) for element in cast("list[Any]", value)]
-    return value
+    return changed(value, lambda part: [part.value] if isinstance(part, Each) else part)
 
 
 def _call(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
@@ -201,6 +201,7 @@ class Lookup(NativeFunction):
     null_args: Literal["miss", "call"]
     max_reply_bytes: int
     certificates: Certificates
+    result_schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
     password: str | Secret | None = None
     parameters: tuple[int, ...] = ()
     """The types of the placeholders, as the server numbers them, if it was asked for them."""
@@ -288,7 +289,8 @@ class Lookup(NativeFunction):
         sources, _ = self._sources()
         return _core.Native.postgres(self._description(retry_misses=retry_misses), sources)
 
-    def _describe(self) -> pa.Schema:
+    def described(self) -> Lookup:
+        """Returns the function with the columns and types that the server says it has."""
         try:
             description = self._description(retry_misses=False)
         except ConfigurationError as error:
@@ -297,8 +299,7 @@ class Lookup(NativeFunction):
         described = _core.describe_postgres(description)
         numbers = (described.metadata or {}).get(b"parameters", b"")
         parameters = tuple(int(it) for it in numbers.decode().split(",") if it)
-        object.__setattr__(self, "parameters", parameters)
-        return described.remove_metadata()
+        return replace(self, parameters=parameters, result_schema=described.remove_metadata())
 
 
 @documented(POSTGRES_OPTIONS, PostgresOptions)
@@ -351,12 +352,12 @@ def lookup(
         *(values.pop(name) for name in ("ca", "certificate", "private_key"))
     )
     function = Lookup(dsn, statement, tuple(args), certificates=certificates, **values)
-    found = function._describe() if schema is None else to_schema(schema)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    fields = cast("list[pa.Field[Any]]", list(to_schema(found)))
-    nullable = pa.schema([field.with_nullable(True) for field in fields])  # noqa: FBT003
-    object.__setattr__(function, "result_schema", nullable)
-    required = tuple(field.name for field in fields if not field.nullable)
-    object.__setattr__(function, "required", required)
+    if schema is None:
+        function = function.described()
+    found: Any = to_schema(function.result_schema if schema is None else schema)
+    nullable = pa.schema([field.with_nullable(True) for field in found])  # noqa: FBT003
+    required = tuple(field.name for field in found if not field.nullable)
+    function = replace(function, result_schema=nullable, required=required)
     function.check()
     return function
 

@@ -467,7 +467,8 @@ def async_udf(
 
     Args:
         function: As for `ordered_wait`. A native function, such as ``sa.http.get(..)``, takes the
-            columns that it names in the order in which it names them.
+            columns that it names, by name or in the order in which it names them. Without options
+            it is a column function itself: ``sa.http.get(..)("id")``.
         returns: What it returns, if it has no schema: a type alone (``"long"``, a
             ``LongType()``) or columns (``"name string, tier int"``, a ``StructType``).
         columns: Names of the arguments in the row that a function of rows gets. Without it they

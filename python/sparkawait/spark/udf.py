@@ -105,7 +105,8 @@ def async_udf(
 
     Args:
         function: As for `ordered_wait`. A native function, such as ``sa.http.get(..)``, takes the
-            columns that it names in the order in which it names them.
+            columns that it names, by name or in the order in which it names them. Without options
+            it is a column function itself: ``sa.http.get(..)("id")``.
         returns: What it returns, if it has no schema: a type alone (``"long"``, a
             ``LongType()``) or columns (``"name string, tier int"``, a ``StructType``).
         columns: Names of the arguments in the row that a function of rows gets. Without it they
@@ -245,19 +246,24 @@ class AsyncUserDefinedFunction:
 
         Args:
             *columns: Columns, or their names.
-            **named: Those that the function takes by keyword; bare functions only.
+            **named: Those that the function takes by keyword; a function of rows takes all by the
+                names of its ``columns=``, or none.
 
         Raises:
             ConfigurationError: If there is no column, or not as many as the function takes.
         """
-        columns, keywords = (*columns, *named.values()), tuple(named)
         function = self._plan.function
         if isinstance(function, ValuesFunction):
-            return self._call_with_values(function, columns, keywords)
+            return self._call_with_values(function, (*columns, *named.values()), tuple(named))
         name = self._plan.function_name
-        if keywords:
-            msg = f"`{name}` takes a row, and its columns by position, got `{keywords[0]}=`"
-            raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+        if named:
+            names = self._names or ()
+            if columns or named.keys() != set(names):
+                by_name = f", or all by name: {', '.join(names)}" if names else ""
+                got = f"got {', '.join(named)} by name"
+                msg = f"`{name}` takes its columns by position{by_name}; {got}"
+                raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+            columns = tuple(named[one] for one in names)
         if not columns or (self._names is not None and len(self._names) != len(columns)):
             wanted = "at least one" if self._names is None else str(len(self._names))
             msg = f"`{name}` must be called with {wanted} columns, got {len(columns)}"

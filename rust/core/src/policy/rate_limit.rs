@@ -327,13 +327,20 @@ mod tests {
         fn drain(&self, _owed: u64, _now: ProcessingTime) {}
     }
 
+    /// Makes the limits of so many tasks that keep one together.
+    fn limited_together<const N: usize>(permits: u64, burst: u64) -> [RateLimit; N] {
+        let config = RateLimitConfig::new(limit(permits, burst).limit);
+        let source: Arc<dyn PermitSource> = Arc::new(Together(config.limit, Mutex::default()));
+        [(); N].map(|()| RateLimit::new(&config, Some(Arc::clone(&source))))
+    }
+
     #[test]
     fn tasks_that_waited_for_records_do_not_call_all_at_once() {
-        let config = RateLimitConfig::new(limit(3, 2).limit);
-        let source = Arc::new(Together(config.limit, Mutex::default()));
-        let mut tasks = [(); 13].map(|()| RateLimit::new(&config, Some(source.clone())));
-        tasks.iter_mut().for_each(|it| it.prepare(at(7), 1));
+        let mut tasks = limited_together::<13>(3, 2);
         // All their turns are over long ago.
+        for it in &mut tasks {
+            it.prepare(at(7), 1);
+        }
         let calls = tasks.iter_mut().map(|it| {
             it.prepare(at(97), 1);
             it.calls(at(97), 1)
@@ -343,10 +350,10 @@ mod tests {
 
     #[test]
     fn a_turn_is_kept_for_a_call_that_comes_a_little_late() {
-        let config = RateLimitConfig::new(limit(3, 1).limit);
-        let source = Arc::new(Together(config.limit, Mutex::default()));
-        let mut tasks = [(); 2].map(|()| RateLimit::new(&config, Some(source.clone())));
-        tasks.iter_mut().for_each(|it| it.prepare(at(7), 1));
+        let mut tasks = limited_together::<2>(3, 1);
+        for it in &mut tasks {
+            it.prepare(at(7), 1);
+        }
         let late = at(7) + Duration::from_millis(97);
         tasks[0].prepare(late, 1);
         assert_eq!((tasks[0].calls(late, 1), tasks[1].calls(late, 1)), (1, 0));

@@ -4,7 +4,7 @@
 # (virtual environment, locked packages, extension module, Java), once.
 
 PYTHON ?= python3
-# Options of `make bench-compare`, such as "--peers daft,flink_java"; `--help` lists them.
+# Options of `make bench-compare`, such as --plan or "--peers daft,flink_java"; `--help` lists them.
 ARGS ?=
 # Seconds that `make fuzz` takes for each target, and which they are.
 T ?= 60
@@ -261,7 +261,7 @@ pictures: release ## draw what a terminal and the notebooks show into docs/pictu
 	$(JAVA) $(PY) -m tools.pictures
 
 .PHONY: bench-compare
-bench-compare: release ## measure sparkawait beside Flink, Daft, Ray Data, Pathway and recipes; the page goes to benches/out
+bench-compare: $(if $(filter --plan --list --page,$(ARGS)),dev,release) ## measure sparkawait beside Flink, Daft, Ray Data, Pathway and recipes; ARGS=--plan says for how long
 	$(JAVA) $(PY) -m benches.compare $(ARGS)
 
 .PHONY: bench-check

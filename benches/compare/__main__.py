@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the peers in turn and writes ``results.json``, tables, charts and a page to a folder.
 
-``python -m benches.compare [--quick] [--peers A,B] [--workloads A,B] [--rounds N] [--seconds S]``
+``python -m benches.compare [--plan] [--quick] [--peers A,B] [--workloads A,B]``
 
 Nothing that is committed changes unless ``--publish`` says so.
 """
@@ -12,19 +12,29 @@ import argparse
 import shlex
 import signal
 import sys
+import time
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
 from benches.compare import environment, page, publication
 from benches.compare.peer import Job, Peer, all_peers
+from benches.compare.plan import (
+    ROUNDS,
+    SECONDS,
+    WARM_UP_SHARE,
+    Entry,
+    few,
+    in_turn,
+    plan,
+    table,
+)
 from benches.compare.process import Failure, run
 from benches.compare.results import Results, Rounds, load, set_aside
 from benches.compare.tree import adopt_orphans
 from benches.compare.workloads import WORKLOADS, Workload, by_name
 from benches.python import machine
 
-WARM_UP_SHARE = 0.2
-"""Rows of the pass that is dropped, by rows of the measured one."""
 LIMIT_SECONDS = 120.0
 LIMIT_FACTOR = 20.0
 """A run may take this many times as long as it would at the rate that its peer can reach."""
@@ -49,21 +59,34 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     chosen = {name: peers[name] for name in options.peers or peers}
     workloads = [by_name(name) for name in options.workloads] or _default_workloads(options.quick)
+    if options.plan:
+        print(table(plan(list(chosen.values()), workloads, options.rounds, options.seconds)))
+        return
     now = datetime.now(timezone.utc)
     results = load(path, _machine(), now) if not options.fresh else Results()
     if not results.document["results"]:
         set_aside(path)
-    method = {"rounds": options.rounds, "seconds": options.seconds, "quick": options.quick}
-    results.describe(command=_command(), now=now, machine=_machine(), method=method)
+    method = {
+        "rounds": options.rounds,
+        "rounds_of_others": few(options.rounds),
+        "seconds": options.seconds,
+        "quick": options.quick,
+    }
+    commit = machine.commit()
+    results.describe(command=_command(), commit=commit, now=now, machine=_machine(), method=method)
     print(", ".join(" ".join(pair) for pair in _machine().items()), flush=True)
     present = _prepare(chosen, results, installs=not options.quick)
-    for workload in workloads:
-        measured = _measure(workload, present, options.rounds, options.seconds)
-        results.add(workload, measured, now.date().isoformat())
-        results.save(path)
+    entries = plan(present, workloads, options.rounds, options.seconds)
+    print(table(entries), flush=True)
+    refused = _measure_all(entries, results, path, now.date().isoformat())
     print(page.tables(results.document), page.goal_table(results.document), sep="\n\n", flush=True)
     if not options.quick:
         _write_page(path, options)
+        if refused:
+            sys.exit(
+                f"refused: {'; '.join(refused)}. Make the machine quiet, and measure again:"
+                f' make bench-compare ARGS="--workloads {",".join(refused)}"'
+            )
 
 
 def _options() -> argparse.Namespace:
@@ -72,8 +95,9 @@ def _options() -> argparse.Namespace:
     add("--quick", action="store_true", help="one short round of few workloads: does it run?")
     add("--peers", type=_names, default=[], help="names, with commas between them")
     add("--workloads", type=_names, default=[], help="the same")
-    add("--rounds", type=int, default=3, help="measured processes of each peer at each workload")
-    add("--seconds", type=float, default=5.0, help="about how long one is to work")
+    add("--rounds", type=int, default=ROUNDS, help="measured processes of ours and of Flink")
+    add("--seconds", type=float, default=SECONDS, help="about how long one works")
+    add("--plan", action="store_true", help="measure nothing; print workloads, rounds and minutes")
     add("--fresh", action="store_true", help="join no earlier run; its results.json is set aside")
     add("--page", action="store_true", help="measure nothing; write the page from results.json")
     add("--list", action="store_true", help="list peers and workloads")
@@ -96,7 +120,7 @@ def _names(text: str) -> list[str]:
 
 
 def _default_workloads(quick: bool) -> list[Workload]:  # noqa: FBT001 - as on the command line
-    return [workload for workload in WORKLOADS if workload.is_quick or not quick]
+    return [it for it in WORKLOADS if (it.is_quick if quick else it.is_published)]
 
 
 def _command() -> str:
@@ -144,17 +168,28 @@ def _install(peer: Peer, *, installs: bool) -> None:
         peer.prepare()
 
 
-def _measure(
-    workload: Workload, peers: list[Peer], rounds: int, seconds: float
-) -> dict[str, Rounds]:
-    """Runs the peers in turn, A B A B."""
-    measured = {peer.name: Rounds() for peer in peers if peer.takes(workload)}
-    for number in range(rounds):
-        for peer in peers:
-            taken = measured.get(peer.name)
-            if taken is not None and taken.failure is None:
-                _run_once(peer, workload, seconds, taken, number)
-    return measured
+def _measure_all(
+    entries: Sequence[Entry], results: Results, path: Path, date: str
+) -> dict[str, str]:
+    """Measures what is planned; returns which workloads are refused, and why."""
+    refused = {}
+    for entry in entries:
+        began = time.monotonic()
+        measured = {peer.name: Rounds() for peer in entry.peers}
+        for number, peer in in_turn(entry.peers, entry.rounds):
+            if measured[peer.name].failure is None:
+                _run_once(peer, entry.workload, entry.seconds, measured[peer.name], number)
+        why = results.add(entry.workload, measured, date)
+        minutes = (time.monotonic() - began) / 60
+        results.document["minutes"] += minutes
+        results.save(path)
+        print(
+            f"{entry.workload.name}: {minutes:.1f} min, planned {entry.minutes():.1f}", flush=True
+        )
+        if why is not None:
+            refused[entry.workload.name] = why
+            print(f"{entry.workload.name}: REFUSED: {why}", flush=True)
+    return refused
 
 
 def _run_once(peer: Peer, workload: Workload, seconds: float, taken: Rounds, number: int) -> None:
@@ -185,7 +220,7 @@ def _write_page(results: Path, options: argparse.Namespace) -> None:
     if options.publish:
         try:
             publication.publish(results, options.out, options.docs)
-        except publication.DroppedError as error:
+        except publication.IncompleteError as error:
             sys.exit(f"error: {error}")
         print(f"published: {options.docs / drawn.name}", flush=True)
 

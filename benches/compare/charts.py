@@ -57,8 +57,8 @@ PEERS: dict[str, tuple[str, str, str]] = {
 }
 _OTHER = ("#57606a", "#9ea7b3", "-")
 
-CAPACITIES = ("uniform-1", "uniform-10", "uniform-100", "uniform-1000", "uniform-10000")
-TAIL = "stragglers-unordered"
+CAPACITIES = ("uniform-100", "uniform-1000", "uniform-10000")
+TAIL = "stragglers-ordered"
 COST = "uniform-1000"
 
 

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ __all__ = ["CHARTS", "fill", "goal_table", "tables", "write"]
 
 CHARTS = {
     "throughput": "Throughput over calls in flight, calls of 1-20 ms",
-    "latency": "Latency of a row where 1 % of the calls take 100 times as long",
+    "latency": "Latency of a row in order, where 1 % of the calls take 100 times as long",
     "cost": "CPU time of a million rows",
 }
 """The charts by the name of their file."""
@@ -26,10 +25,18 @@ PAGE_WORKLOADS = {
     "uniform-10000": "1-20 ms, 10 000 at a time",
     "stragglers-ordered": "1 % are slow, in order",
     "http": "HTTP",
-    "http-stall": "HTTP, 1 in 1 000 hangs",
     "http-stalled-host": "HTTP, 1 host of 10 hangs",
 }
 """The workloads of the page's first table, as its columns are called."""
+
+LATENCY_WORKLOADS = {
+    "uniform-1000": "1-20 ms, 1 000 at a time",
+    "stragglers-unordered": "1 % are slow",
+    "stragglers-ordered": "1 % are slow, in order",
+    "half-load": "1-20 ms, half of the load",
+    "http": "HTTP",
+}
+"""The workloads of the page's second table, as its columns are called."""
 
 README_WORKLOADS = {
     "no-op-unordered": "at once",
@@ -50,14 +57,20 @@ _BEGIN, _END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
 _PAGE = """\
 # Benchmarks
 
-Measured on {date} on one machine ({machine}): sparkawait, Flink's own operator, PyFlink, Daft,
-Ray Data, Pathway, and the recipes that people write for PySpark. {rounds} rounds; each number is
-the median.
+Measured on {date} at commit {commit} on one machine ({machine}), in {minutes} minutes: sparkawait,
+Flink's own operator, PyFlink, Daft, Ray Data, Pathway, and the recipes that people write for
+PySpark. {rounds} rounds of sparkawait and Flink, {others} of the others; each number is the median.
+
+Rows a second, one task each:
 
 {summary}
 
-Rows a second, one task each. `x Flink`, memory, CPU and latencies are in [all
-figures](reference/benchmarks.md).
+Milliseconds from the start of a call to where the engine has the row, p50 / p99:
+
+{latencies}
+
+An empty cell was not measured: the peer cannot do it, or does not tell. `x Flink`, memory and CPU
+are in [all figures](reference/benchmarks.md).
 
 {charts}
 
@@ -67,7 +80,9 @@ figures](reference/benchmarks.md).
 
 ## How it is measured
 
-- Each run is a process in its own virtual environment. Peers take turns: A B A B.
+- Each run is a process in its own virtual environment. Peers take turns: A B, B A, A B.
+- A workload is measured again if the rounds of Flink are more than 15 % of their median apart; the
+  fastest and the slowest do not count. {noise}
 - A process first works on a fifth of the rows, which does not count. Time runs from the first row
   in to the last row out.
 - All peers make the same calls: the duration of a call depends on the row's id alone.
@@ -76,15 +91,16 @@ figures](reference/benchmarks.md).
 - One task each: `local[1]`, parallelism 1, one actor. The HTTP server is another process on the
   same machine.
 
-To measure it again, run `make bench-compare`; it takes hours. The commands behind the numbers are
-with [all figures](reference/benchmarks.md).
+To measure it again, run `make bench-compare`; `make bench-compare ARGS=--plan` says what it would
+measure, and how long that takes. The commands behind the numbers are with [all
+figures](reference/benchmarks.md).
 """
 
 _TABLES = """\
 # Benchmarks: all figures
 
-Measured on {date} on one machine ({machine}), {rounds} rounds. [Benchmarks](../benchmarks.md)
-sums it up and says how.
+Measured on {date} at commit {commit} on one machine ({machine}), {rounds} rounds of sparkawait and
+Flink, {others} of the others. [Benchmarks](../benchmarks.md) sums it up and says how.
 
 - **rows/s**: the median of the rounds, with the smallest and the largest.
 - **bound**: the share of Little's bound, calls in flight divided by their mean duration. A peer
@@ -226,16 +242,18 @@ def _number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def write(results: Path, docs: Path) -> None:
+def write(document: dict[str, Any], docs: Path) -> None:
     """Writes ``benchmarks.md`` and its data into a folder that has the charts in ``benchmarks/``.
 
     A chart that is not there had nothing to show, and is left out.
     """
-    document = json.loads(results.read_text())
     told = {
         "date": document["date"],
+        "commit": document["commit"],
+        "minutes": round(document["minutes"]),
         "machine": ", ".join(f"{name} {value}" for name, value in document["machine"].items()),
         "rounds": document["method"]["rounds"],
+        "others": document["method"]["rounds_of_others"],
         "commands": "\n".join(document["commands"]),
     }
     charts = [
@@ -246,6 +264,8 @@ def write(results: Path, docs: Path) -> None:
     page = _PAGE.format(
         **told,
         summary=_summary(document, PAGE_WORKLOADS, tuple(document["peers"])),
+        latencies=_summary(document, LATENCY_WORKLOADS, tuple(document["peers"]), _latency),
+        noise=_noise(document),
         charts="\n\n".join(charts),
         goals=goal_table(document),
     )
@@ -254,6 +274,19 @@ def write(results: Path, docs: Path) -> None:
     (docs / "benchmarks.md").write_text(page.strip() + "\n")
     text = "\n\n".join(part.strip() for part in parts)
     (docs / "reference" / "benchmarks.md").write_text(text + "\n")
+
+
+def _noise(document: dict[str, Any]) -> str:
+    """Says what else the machine did, as far as it can be seen."""
+    workloads = document["workloads"].values()
+    loads = [it["load_before"] for it in workloads if it["load_before"] is not None]
+    steals = [it["steal"] for it in workloads if it["steal"] is not None]
+    if not loads:
+        return ""
+    return (
+        f"The load was {min(loads):.1f} to {max(loads):.1f} when a workload began (the one before"
+        f" is a part of it), and other guests of the host took at most {max(steals):.1%} of a run."
+    )
 
 
 def _peers(document: dict[str, Any]) -> str:
@@ -284,37 +317,49 @@ def fill(readme: Path, document: dict[str, Any]) -> None:
     if not begin or not end:
         return
     cores = document["machine"].get("cores")
-    told = f"Rows a second on {cores} cores, one task, {document['date']}."
+    told = f"Rows a second on {cores} cores, one task, {document['date']}, {document['commit']}."
     text = f"{_summary(document, README_WORKLOADS, README_PEERS)}\n\n{told}"
     text += " More workloads, and how it is measured: [docs/benchmarks.md](docs/benchmarks.md)."
     readme.write_text(f"{before}{begin}\n{text}\n{end}{after}")
 
 
+def _rate(summary: dict[str, Any]) -> str:
+    return _median(summary["rows_per_second"])
+
+
+def _latency(summary: dict[str, Any]) -> str:
+    found = summary["latency_ms"]
+    return f"{_median(found['p50'])} / {_median(found['p99'])}" if found else ""
+
+
 def _summary(
-    document: dict[str, Any], workloads: Mapping[str, str], wanted: Collection[str]
+    document: dict[str, Any],
+    workloads: Mapping[str, str],
+    wanted: Collection[str],
+    told: Callable[[dict[str, Any]], str] = _rate,
 ) -> str:
-    """Returns a table of the peers' rows a second, ours first and then the fastest."""
-    rates = {
-        (result["peer"], result["workload"]): result["summary"]["rows_per_second"]["median"]
+    """Returns a table of what is told of the peers, ours first and then the fastest."""
+    summaries = {
+        (result["peer"], result["workload"]): result["summary"]
         for result in document["results"]
         if result["summary"]
+    }
+    cells = {key: told(summary) for key, summary in summaries.items() if key[1] in workloads}
+    rates = {
+        peer: summary["rows_per_second"]["median"]
+        for (peer, workload), summary in summaries.items()
+        if workload == "uniform-1000"
     }
     peers = [
         name
         for name in document["peers"]
-        if name in wanted and any((name, workload) in rates for workload in workloads)
+        if name in wanted and any(cells.get((name, workload)) for workload in workloads)
     ]
-    peers.sort(
-        key=lambda name: (
-            not document["peers"][name]["is_ours"],
-            -rates.get((name, "uniform-1000"), 0.0),
-        )
-    )
+    peers.sort(key=lambda name: (not document["peers"][name]["is_ours"], -rates.get(name, 0.0)))
     lines = [_line(("calls", *workloads.values()))]
     lines.append(_line(("---", *["---:"] * len(workloads))))
     for name in peers:
         peer = document["peers"][name]
         title = f"**{peer['title']}**" if peer["is_ours"] else peer["title"]
-        found = [rates.get((name, workload)) for workload in workloads]
-        lines.append(_line((title, *("" if rate is None else _number(rate) for rate in found))))
+        lines.append(_line((title, *(cells.get((name, workload), "") for workload in workloads))))
     return "\n".join(lines)

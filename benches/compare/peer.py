@@ -97,10 +97,12 @@ class Peer:
         environment: Its virtual environment: ``requirements/compare-<environment>.lock``.
         can: What workloads may need of it: ``ordered``, ``unordered``, ``http``, ``watermarks``,
             ``paced input``.
-        rows_per_second: More than it reaches; together with a duration it bounds the rows of a run.
+        rows_per_second: About what it reaches where calls return at once; together with a duration
+            it gives the rows of a run.
         run: Does the work, in the peer's environment.
-        rates: Rows a second by name of workload, where `rows_per_second` is far off, or the bound
-            as it does not hold for this peer.
+        start: Seconds of its process beside the work: starting, getting ready, ending.
+        rates: Rows a second by name of workload, where the smaller of `rows_per_second` and the
+            bound is far off.
         max_calls: Most calls in flight that it is asked for.
         is_ours: Whether the product is part of it.
         prepare: Builds what it needs beside packages; called in the project's environment. Raises
@@ -113,6 +115,7 @@ class Peer:
     can: frozenset[str]
     rows_per_second: float
     run: Callable[[Job], Outcome]
+    start: float
     rates: Mapping[str, float] = field(default_factory=dict)
     max_calls: int = 1_000_000
     is_ours: bool = False
@@ -120,17 +123,26 @@ class Peer:
 
     def takes(self, workload: Workload) -> bool:
         """Tells whether it can do the workload."""
-        return workload.needs <= self.can and workload.calls <= self.max_calls
+        is_asked = workload.peers is None or self.name in workload.peers
+        return is_asked and workload.needs <= self.can and workload.calls <= self.max_calls
 
     def rows(self, workload: Workload, seconds: float) -> int:
-        """Returns how many rows keep it busy for about that long, at the rate it can reach."""
+        """Returns how many rows keep it busy for about that long."""
+        return max(100, round(self._rate(workload) * seconds * workload.stretch))
+
+    def process_seconds(self, workload: Workload, seconds: float, warm_up_share: float) -> float:
+        """Returns about how long its process takes that works on `rows`, and on its warm-up."""
+        work = self.rows(workload, seconds) / self._rate(workload)
+        return self.start + work * (1 + warm_up_share)
+
+    def _rate(self, workload: Workload) -> float:
         bound = workload.bound()
         limits = (self.rows_per_second, bound, workload.reach)
         usual = min(limit for limit in limits if limit is not None)
         rate = self.rates.get(workload.name, usual)
         if workload.load is not None and bound is not None:
             rate = workload.load * bound
-        return max(100, round(rate * seconds * workload.stretch))
+        return rate
 
 
 def all_peers() -> dict[str, Peer]:

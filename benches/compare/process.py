@@ -18,6 +18,7 @@ from benches.compare.peer import Job, Outcome, Peer
 from benches.compare.server import serving
 from benches.compare.tree import TreeSampler, below, cpu_between, kill_below
 from benches.compare.workloads import KEYS
+from benches.python import machine
 
 __all__ = ["Failure", "Measured", "complaints", "run"]
 
@@ -44,6 +45,8 @@ class Measured:
         cpu_seconds: CPU time of the process and all below it in these seconds.
         peak_megabytes: Most memory that they had together, start-up included.
         requests: Counters of the HTTP server, which also counts the warm-up.
+        load: Processes that ran or wanted to run in the minute before, on average.
+        steal: Share of the machine's time that its host gave to others meanwhile.
     """
 
     outcome: Outcome
@@ -52,6 +55,8 @@ class Measured:
     cpu_seconds: float
     peak_megabytes: float
     requests: dict[str, int]
+    load: float = 0.0
+    steal: float = 0.0
 
     @property
     def rows_per_second(self) -> float:
@@ -104,10 +109,12 @@ def run(peer: Peer, job: Job, limit_seconds: float) -> Measured:
     Raises:
         Failure: If it ends without a report, takes too long or puts out something wrong.
     """
+    load, before = os.getloadavg()[0], machine.cpu_time()
     with serving(job.workload) as (url, counters):
         job = Job(job.workload, job.rows, job.warm_up_rows, url)
         started = time.monotonic_ns()
         outcome, sampler = _report(peer, job, limit_seconds)
+    stolen, passed = (end - start for start, end in zip(before, machine.cpu_time(), strict=True))
     wrong = complaints(job, outcome)
     if wrong:
         raise Failure("; ".join(wrong))
@@ -118,6 +125,8 @@ def run(peer: Peer, job: Job, limit_seconds: float) -> Measured:
         cpu_seconds=cpu_between(sampler.samples, outcome.first_ns, outcome.last_ns),
         peak_megabytes=sampler.peak_megabytes,
         requests=counters,
+        load=load,
+        steal=stolen / passed if passed else 0.0,
     )
 
 
@@ -208,4 +217,6 @@ def describe(measured: Measured) -> dict[str, object]:
         "added_latency_ms": outcome["added_ms"],
         "rows_without_result": outcome["missing"],
         "requests": measured.requests,
+        "load_before": measured.load,
+        "steal": measured.steal,
     }

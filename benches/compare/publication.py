@@ -1,34 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the page goes: beside the results, or, when that is asked for, into the documentation.
 
-What is published is only ever added to or measured anew. A page that would lack a workload, a peer
-at a workload or a chart of the one that is there is refused.
+The documentation has the page's data, too, so that a test can tell whether page and README still
+say what was measured. Only a whole run is published: every workload of the page, all peers that
+could be installed, one commit, and a steady baseline.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from benches.compare import environment, page
+from benches.compare.peer import all_peers
+from benches.compare.results import digest
+from benches.compare.workloads import WORKLOADS
 
-__all__ = ["DroppedError", "contents", "draw", "publish"]
+__all__ = ["DATA", "IncompleteError", "draw", "lacks", "publish", "stale"]
 
 PAGE = "benchmarks.md"
 TABLES = "reference/benchmarks.md"
 """The tables of all workloads."""
 CHARTS = "benchmarks"
 """The folder of the charts, beside the page."""
-
-_HEADING = re.compile(r"^### (.+)$")
-_ROW = re.compile(r"^\| \*{0,2}(.+?)\*{0,2}(?: \(then failed: .*?\))? \|")
-_HEAD_OF_TABLE = {"peer", "---"}
+DATA = "benchmarks/results.json"
+"""What all of it is made from."""
 
 
-class DroppedError(Exception):
-    """What is to be published lacks something that is published."""
+class IncompleteError(Exception):
+    """The results are not those of a whole run."""
 
 
 def draw(results: Path, folder: Path) -> Path:
@@ -36,12 +40,12 @@ def draw(results: Path, folder: Path) -> Path:
     environment.ensure("charts")
     command = [str(environment.python_of("charts")), "-m", "benches.compare.charts"]
     subprocess.run([*command, str(results), str(folder / CHARTS)], check=True)  # noqa: S603
-    page.write(results, folder)
+    page.write(json.loads(results.read_text()), folder)
     return folder / PAGE
 
 
 def publish(results: Path, drawn: Path, docs: Path) -> None:
-    """Puts a page that was drawn, its charts and its short table into the documentation.
+    """Puts a page that was drawn, its charts, data and short table into the documentation.
 
     Args:
         results: What the page was made from.
@@ -49,53 +53,59 @@ def publish(results: Path, drawn: Path, docs: Path) -> None:
         docs: The folder of the documentation; the README is beside it.
 
     Raises:
-        DroppedError: If that would take a workload, a peer or a chart out of the documentation;
-            nothing was written then.
+        IncompleteError: If they are not the results of a whole run; nothing was written then.
     """
-    dropped = _dropped(drawn, docs)
-    if dropped:
-        msg = (
-            f"not published: {docs / TABLES} has what these results lack: {'; '.join(dropped)};"
-            " measure that too, on this machine within a day, or remove it from the page first"
-        )
-        raise DroppedError(msg)
+    document = json.loads(results.read_text())
+    if found := list(lacks(document)):
+        msg = f"not published: {'; '.join(found)}"
+        raise IncompleteError(msg)
     (docs / CHARTS).mkdir(parents=True, exist_ok=True)
+    for chart in (docs / CHARTS).glob("*.svg"):
+        chart.unlink()
     for chart in (drawn / CHARTS).glob("*.svg"):
         (docs / CHARTS / chart.name).write_bytes(chart.read_bytes())
     (docs / TABLES).parent.mkdir(exist_ok=True)
     for name in (PAGE, TABLES):
         (docs / name).write_bytes((drawn / name).read_bytes())
-    page.fill(docs.parent / "README.md", json.loads(results.read_text()))
+    (docs / DATA).write_text(json.dumps(digest(document), indent=1) + "\n")
+    page.fill(docs.parent / "README.md", document)
 
 
-def contents(text: str) -> dict[str, set[str]]:
-    """Returns the titles of the workloads of the tables, and of the peers in the table of each."""
-    found: dict[str, set[str]] = {}
-    peers: set[str] | None = None
-    for line in text.splitlines():
-        if heading := _HEADING.match(line):
-            peers = found.setdefault(heading.group(1), set())
-        elif line.startswith("#"):
-            peers = None
-        elif peers is not None and (row := _ROW.match(line)):
-            peers |= {row.group(1)} - _HEAD_OF_TABLE
-    return found
+def lacks(document: dict[str, Any]) -> Iterator[str]:
+    """Yields why results are not those of a whole run."""
+    peers = all_peers().values()
+    there = {(it["workload"], it["peer"]): it for it in document["results"]}
+    absent = {name for name, peer in document["peers"].items() if peer["absent"]}
+    for workload in (it for it in WORKLOADS if it.is_published):
+        refused = document["workloads"].get(workload.name, {}).get("refused")
+        if refused:
+            yield f"{workload.name}: {refused}; measure it again with `--workloads {workload.name}`"
+        missing = [
+            peer.name
+            for peer in peers
+            if peer.takes(workload)
+            and peer.name not in absent
+            and (workload.name, peer.name) not in there
+        ]
+        if missing:
+            yield f"{workload.name} lacks {', '.join(missing)}"
+    commits = {it["commit"] for it in document["results"]}
+    if len(commits) > 1 or any(commit.endswith("-dirty") for commit in commits):
+        yield f"it must be measured at one commit, not at {', '.join(sorted(commits))}"
 
 
-def _dropped(drawn: Path, docs: Path) -> list[str]:
-    """Names what the documentation has and the page that was drawn has not."""
-    if not (docs / TABLES).exists():
-        return []
-    there = contents((docs / TABLES).read_text())
-    new = contents((drawn / TABLES).read_text())
-    dropped = [f"workload '{title}'" for title in there if title not in new]
-    dropped += [
-        f"{peer} at '{title}'"
-        for title in there
-        if title in new
-        for peer in sorted(there[title] - new[title])
-    ]
-    charts = {chart.name for chart in (docs / CHARTS).glob("*.svg")}
-    return dropped + [
-        f"chart {name}" for name in sorted(charts) if not (drawn / CHARTS / name).exists()
-    ]
+def stale(docs: Path) -> list[str]:
+    """Names the files that do not say what the published data say."""
+    document = json.loads((docs / DATA).read_text())
+    readme = docs.parent / "README.md"
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch, "docs")
+        (copy / CHARTS).mkdir(parents=True)
+        for chart in (docs / CHARTS).glob("*.svg"):
+            (copy / CHARTS / chart.name).touch()
+        page.write(document, copy)
+        (copy.parent / readme.name).write_bytes(readme.read_bytes())
+        page.fill(copy.parent / readme.name, document)
+        pairs = [(docs / name, copy / name) for name in (PAGE, TABLES)]
+        pairs.append((readme, copy.parent / readme.name))
+        return [there.name for there, new in pairs if there.read_bytes() != new.read_bytes()]

@@ -16,19 +16,33 @@ from pathlib import Path
 from typing import Any
 
 from benches.compare.peer import Peer
+from benches.compare.plan import BASELINE
 from benches.compare.process import Measured, describe
-from benches.compare.samples import ratios, spread
+from benches.compare.samples import ratios, spread, unrest
 from benches.compare.workloads import Workload
 
-__all__ = ["BASELINES", "PARTS", "SCHEMA", "Results", "Rounds", "load", "set_aside"]
+__all__ = [
+    "BASELINES",
+    "MOST_UNREST",
+    "PARTS",
+    "SCHEMA",
+    "Results",
+    "Rounds",
+    "digest",
+    "load",
+    "set_aside",
+]
 
-SCHEMA = 1
+SCHEMA = 2
 
 PARTS = timedelta(days=1)
 """Runs that begin so long after the first are parts of one measurement."""
 
-BASELINES = ("flink_java", "recipe_gather")
+BASELINES = (BASELINE, "recipe_gather")
 """What every peer is divided by, round by round, if it was measured too."""
+
+MOST_UNREST = 0.15
+"""How far apart the rounds of the baseline may be; further says that the machine was not quiet."""
 
 _SPREAD = ("rows_per_second", "cpu_seconds_per_million_rows", "peak_megabytes", "startup_seconds")
 
@@ -97,20 +111,25 @@ class Results:
         self.document: Document = document or {
             "schema": SCHEMA,
             "commands": [],
+            "commit": "",
             "date": "",
             "began": "",
             "machine": {},
             "method": {},
+            "minutes": 0.0,
             "peers": {},
             "workloads": {},
             "results": [],
         }
 
-    def describe(self, *, command: str, now: datetime, machine: Document, method: Document) -> None:
+    def describe(
+        self, *, command: str, commit: str, now: datetime, machine: Document, method: Document
+    ) -> None:
         """Notes how this run is made, which begins `now`."""
         commands = [*self.document["commands"], command]
         self.document |= {
             "commands": list(dict.fromkeys(commands)),
+            "commit": commit,
             "date": now.date().isoformat(),
             "began": self.document.get("began") or now.isoformat(),
             "machine": machine,
@@ -127,9 +146,19 @@ class Results:
             "versions": known.get("versions", {}),
         }
 
-    def add(self, workload: Workload, measured: Mapping[str, Rounds], date: str) -> None:
-        """Notes what the peers, by name, did at one workload."""
-        self.document["workloads"][workload.name] = _describe(workload)
+    def add(self, workload: Workload, measured: Mapping[str, Rounds], date: str) -> str | None:
+        """Notes what the peers, by name, did at one workload.
+
+        Returns:
+            Why the workload is refused, if so: its baseline was not steady.
+        """
+        runs = [run for rounds in measured.values() for run in rounds.runs.values()]
+        refused = _refusal(measured)
+        self.document["workloads"][workload.name] = _describe(workload) | {
+            "refused": refused,
+            "load_before": runs[0].load if runs else None,
+            "steal": max((run.steal for run in runs), default=None),
+        }
         baselines = {name: measured[name] for name in BASELINES if name in measured}
         kept = [
             result
@@ -140,13 +169,31 @@ class Results:
             for run in rounds.runs.values():
                 self.document["peers"][name]["versions"] = run.outcome.versions
             about = {"workload": workload.name, "peer": name, "date": date}
+            about["commit"] = self.document["commit"]
             kept.append(about | rounds.to_json(workload, baselines))
         self.document["results"] = kept
+        return refused
 
     def save(self, path: Path) -> None:
         """Writes the file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.document, indent=1) + "\n")
+
+
+def _refusal(measured: Mapping[str, Rounds]) -> str | None:
+    """Says why what was measured is not to be relied on, if so."""
+    if BASELINE not in measured or not measured[BASELINE].runs:
+        return None
+    found = unrest(list(measured[BASELINE].rates.values()))
+    if found <= MOST_UNREST:
+        return None
+    return f"the rounds of {BASELINE} are {found:.0%} apart, more than {MOST_UNREST:.0%}"
+
+
+def digest(document: Document) -> Document:
+    """Returns what the page is made from: everything except the single rounds."""
+    results = [{key: it[key] for key in it if key != "runs"} for it in document["results"]]
+    return document | {"results": results}
 
 
 def load(path: Path, machine: Document, now: datetime) -> Results:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-__all__ = ["Spread", "ratios", "spread"]
+__all__ = ["Spread", "ratios", "spread", "unrest"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,17 @@ class Spread:
 def spread(samples: Sequence[float]) -> Spread:
     """Returns the median, the smallest and the largest of at least one sample."""
     return Spread(median(samples), min(samples), max(samples))
+
+
+def unrest(samples: Sequence[float]) -> float:
+    """Returns how far samples are apart, as a share of their median.
+
+    Of five and more the smallest and the largest do not count: one hiccup is no unrest.
+    """
+    kept = sorted(samples)
+    if len(kept) >= 5:  # noqa: PLR2004 - three are left
+        kept = kept[1:-1]
+    return (kept[-1] - kept[0]) / median(kept)
 
 
 def ratios(subject: Mapping[int, float], baseline: Mapping[int, float]) -> list[float]:

@@ -9,7 +9,7 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-__all__ = ["describe"]
+__all__ = ["commit", "cpu_time", "describe"]
 
 _PACKAGES = ("sparkawait", "pyspark", "pyarrow", "uvloop")
 
@@ -26,6 +26,28 @@ def describe() -> dict[str, str]:
         "java": (java.stderr.splitlines() or ["none"])[0],
         **{package: _version(package) for package in _PACKAGES},
     }
+
+
+def commit() -> str:
+    """Returns what is measured; ``-dirty`` behind it if files differ from the commit."""
+    command = ["git", "describe", "--always", "--dirty", "--match", "v*"]
+    said = subprocess.run(  # noqa: S603
+        command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    return said.stdout.strip() or "unknown"
+
+
+def cpu_time() -> tuple[int, int]:
+    """Returns what the host took from this machine, and all time of its cores, in ticks.
+
+    Both are 0 where the system does not tell.
+    """
+    try:
+        fields = Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]
+    except OSError:
+        return 0, 0
+    ticks = [int(field) for field in fields]
+    return ticks[7], sum(ticks)
 
 
 def _cpu() -> str:

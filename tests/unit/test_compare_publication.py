@@ -2,91 +2,127 @@
 """Where the page of benches/compare goes, and what is refused there."""
 
 import json
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
-from benches.compare import publication
+from benches.compare import page, publication
+from benches.compare.peer import Outcome, all_peers
+from benches.compare.process import Measured
+from benches.compare.results import Results, Rounds
+from benches.compare.workloads import WORKLOADS, Workload
 from tests.meta.repository import ROOT
 
-TABLE = "| peer | rows/s |\n| --- | ---: |\n"
+NOW = datetime(2026, 11, 25, 9, tzinfo=timezone.utc)
+README = "before\n<!-- benchmarks: begin -->\nold\n<!-- benchmarks: end -->\nafter\n"
 
 
-def page(**tables: list[str]) -> str:
-    """Returns a page with a table for each workload, of the peers that it names."""
-    parts = [
-        f"### {title}\n\nabout it.\n\n{TABLE}" + "".join(f"| {peer} | 1 |\n" for peer in peers)
-        for title, peers in tables.items()
-    ]
-    return "\n".join(["# Benchmarks", "## Results", *parts, "## Peers", "- **a** (`a`): 1.0"])
+def rounds(rate: int) -> Rounds:
+    done = Outcome(1, 2, rate, 0, 0, latency_ms={"p50": 7.0, "p99": 31.0, "p99.9": 53.0})
+    return Rounds({0: Measured(done, 0.5, 1.0, 2.0, 100.0, {})})
 
 
-def folder(path: Path, text: str, charts: tuple[str, ...] = ()) -> Path:
-    """Makes a folder with a page and its charts."""
-    (path / "benchmarks").mkdir(parents=True)
-    (path / "reference").mkdir()
-    (path / "benchmarks.md").write_text(f"a page of {path.name}")
-    (path / "reference" / "benchmarks.md").write_text(text)
-    for chart in charts:
-        (path / "benchmarks" / chart).write_text(f"<svg>{path.name}</svg>")
-    return path
+def add(found: Results, workload: Workload, *without: str) -> None:
+    peers = {name: peer for name, peer in all_peers().items() if peer.takes(workload)}
+    taken = {name: rounds(1_000 + 7 * place) for place, name in enumerate(peers)}
+    measured = {name: it for name, it in taken.items() if name not in without}
+    found.add(workload, measured, "2026-11-25")
 
 
-@pytest.fixture
-def results(tmp_path):
-    path = tmp_path / "results.json"
-    document = {"peers": {}, "results": [], "machine": {"cores": "2"}, "date": "2026-11-22"}
-    path.write_text(json.dumps(document))
-    return path
+def whole(*without: str, commit: str = "c0ffee") -> Results:
+    """Returns the results of a run of all workloads of the page."""
+    found = Results()
+    method = {"rounds": 7, "rounds_of_others": 3}
+    machine = {"cores": "2"}
+    found.describe(command="it", commit=commit, now=NOW, machine=machine, method=method)
+    for peer in all_peers().values():
+        found.add_peer(peer, None)
+    for workload in WORKLOADS:
+        if workload.is_published and workload.name not in without:
+            add(found, workload)
+    return found
 
 
-def everything(path: Path) -> dict[str, str]:
-    """Returns all files below a folder and what is in them."""
-    files = (file for file in path.rglob("*") if file.is_file())
-    return {str(file.relative_to(path)): file.read_text() for file in files}
+def drawn(folder: Path, found: Results) -> Path:
+    """Draws the page without matplotlib."""
+    (folder / "benchmarks").mkdir(parents=True)
+    (folder / "benchmarks" / "cost.svg").write_text("<svg>new</svg>")
+    found.save(folder / "results.json")
+    page.write(found.document, folder)
+    return folder
 
 
-def test_a_page_tells_its_workloads_and_their_peers():
-    text = page(slow=["**ours**", "flink"], fast=["daft (then failed: it \\| broke)", "ray | x"])
-    assert publication.contents(text) == {"slow": {"ours", "flink"}, "fast": {"daft", "ray"}}
+def publish(folder: Path, found: Results) -> Path:
+    """Publishes results below a folder; returns the folder of the documentation."""
+    docs = folder / "docs"
+    (docs / "benchmarks").mkdir(parents=True)
+    (docs / "benchmarks" / "latency.svg").write_text("<svg>old</svg>")
+    (folder / "README.md").write_text(README)
+    out = drawn(folder / "out", found)
+    publication.publish(out / "results.json", out, docs)
+    return docs
 
 
-def test_the_committed_page_is_understood():
-    found = publication.contents((ROOT / "docs/reference/benchmarks.md").read_text())
-    assert "sparkawait, native function" in found["Calls that return at once, unordered"]
-    assert all(peers for peers in found.values())
-    assert not any("|" in peer or "*" in peer for peers in found.values() for peer in peers)
-
-
-def test_what_has_all_that_is_there_and_more_is_published(tmp_path, results):
-    docs = folder(tmp_path / "docs", page(slow=["ours"]), ("cost.svg",))
-    drawn = folder(tmp_path / "out", page(slow=["ours", "b"], c=["d"]), ("cost.svg", "new.svg"))
-    (tmp_path / "README.md").write_text("<!-- benchmarks: begin -->old<!-- benchmarks: end -->")
-    publication.publish(results, drawn, docs)
-    assert everything(docs) == everything(drawn)
-    assert "old" not in (tmp_path / "README.md").read_text()
-
-
-def test_the_first_page_is_published(tmp_path, results):
-    drawn = folder(tmp_path / "out", page(slow=["ours"]), ("cost.svg",))
-    publication.publish(results, drawn, tmp_path / "docs")
-    assert everything(tmp_path / "docs") == everything(drawn)
+def test_a_whole_run_is_published_with_its_data(tmp_path: Path):
+    docs = publish(tmp_path, whole())
+    assert publication.stale(docs) == []
+    assert "2026-11-25, c0ffee." in (tmp_path / "README.md").read_text()
+    assert [it.name for it in (docs / "benchmarks").glob("*.svg")] == ["cost.svg"]
+    data = json.loads((docs / publication.DATA).read_text())
+    assert data["results"]
+    assert [key for it in data["results"] for key in it if key == "runs"] == []
 
 
 @pytest.mark.parametrize(
-    ("text", "charts", "named"),
-    [
-        (page(slow=["ours"]), ("cost.svg",), "workload 'fast'"),
-        (page(slow=[], fast=["daft"]), ("cost.svg",), "ours at 'slow'"),
-        (page(slow=["ours"], fast=["daft"]), (), "chart cost.svg"),
-    ],
+    "name", ["README.md", "docs/benchmarks.md", "docs/reference/benchmarks.md"]
 )
-def test_nothing_that_is_published_is_dropped(tmp_path, results, text, charts, named):
-    docs = folder(tmp_path / "docs", page(slow=["ours"], fast=["daft"]), ("cost.svg",))
-    readme = "<!-- benchmarks: begin -->old<!-- benchmarks: end -->"
-    (tmp_path / "README.md").write_text(readme)
-    before = everything(docs)
-    with pytest.raises(publication.DroppedError, match=named):
-        publication.publish(results, folder(tmp_path / "out", text, charts), docs)
-    assert everything(docs) == before
-    assert (tmp_path / "README.md").read_text() == readme
+def test_a_number_that_somebody_changed_is_found(tmp_path: Path, name: str):
+    docs = publish(tmp_path, whole())
+    changed = tmp_path / name
+    changed.write_text(changed.read_text().replace("1 0", "9 9", 1))
+    assert publication.stale(docs) == [changed.name]
+
+
+def test_the_documentation_says_what_was_measured():
+    docs = ROOT / "docs"
+    if not (docs / publication.DATA).exists():
+        pytest.skip("the page is older than its data")
+    assert publication.stale(docs) == []
+
+
+def refusals(found: Results) -> list[str]:
+    return list(publication.lacks(found.document))
+
+
+def test_a_run_without_a_workload_is_not_published(tmp_path: Path):
+    found = whole("half-load")
+    assert refusals(found) == ["half-load lacks sparkawait_arrow_python, flink_java"]
+    with pytest.raises(publication.IncompleteError, match="not published: half-load lacks"):
+        publish(tmp_path, found)
+    assert (tmp_path / "README.md").read_text() == README
+    assert not (tmp_path / "docs" / "benchmarks.md").exists()
+
+
+def test_a_peer_may_be_absent_but_not_forgotten():
+    found = whole("http")
+    http = next(it for it in WORKLOADS if it.name == "http")
+    add(found, http, "daft")
+    assert refusals(found) == ["http lacks daft"]
+    found.add_peer(all_peers()["daft"], "no wheel for this machine")
+    assert refusals(found) == []
+
+
+def test_a_run_with_a_shaky_baseline_is_not_published():
+    found = whole()
+    found.document["workloads"]["http"]["refused"] = "shaky"
+    assert refusals(found) == ["http: shaky; measure it again with `--workloads http`"]
+
+
+def test_a_page_is_of_one_commit():
+    found = whole()
+    found.document["results"][3]["commit"] = "decaf"
+    assert refusals(found) == ["it must be measured at one commit, not at c0ffee, decaf"]
+    assert refusals(whole(commit="c0ffee-dirty")) == [
+        "it must be measured at one commit, not at c0ffee-dirty"
+    ]

@@ -18,10 +18,10 @@ from benches.compare.goals import goals
 from benches.compare.observe import TIMED_ROWS, Observer, percentiles
 from benches.compare.peer import Job, Outcome, all_peers
 from benches.compare.process import Measured, complaints
-from benches.compare.results import SCHEMA, Results, Rounds, load, set_aside
-from benches.compare.samples import ratios, spread
+from benches.compare.results import SCHEMA, Results, Rounds, digest, load, set_aside
+from benches.compare.samples import ratios, spread, unrest
 from benches.compare.tree import TreeSampler, below, cpu_between
-from benches.compare.workloads import KEYS, by_name
+from benches.compare.workloads import KEYS, Workload, by_name
 from tests.meta.repository import ROOT
 
 MACHINE = {"cpu": "a fast one"}
@@ -42,7 +42,8 @@ def measured(rows: int, seconds: float) -> Measured:
 
 def results(**rounds: Rounds) -> Results:
     found = Results()
-    found.describe(command="it", now=NOW, machine=MACHINE, method={"rounds": 2})
+    method = {"rounds": 7, "rounds_of_others": 3}
+    found.describe(command="it", commit="c0ffee", now=NOW, machine=MACHINE, method=method)
     for name in rounds:
         found.add_peer(all_peers()[name], None)
     found.add(by_name("uniform-1000"), rounds, "2026-11-21")
@@ -58,6 +59,12 @@ def test_a_spread_is_median_and_extremes():
 
 def test_ratios_are_taken_round_by_round_where_both_have_one():
     assert ratios({0: 10.0, 1: 30.0, 2: 5.0}, {1: 10.0, 2: 10.0, 3: 1.0}) == [3.0, 0.5]
+
+
+def test_unrest_is_how_far_samples_are_apart_without_one_hiccup_on_either_side():
+    assert unrest([100.0, 117.0]) == pytest.approx(17 / 108.5)
+    assert unrest([100.0, 110.0, 90.0, 1.0, 900.0]) == pytest.approx(0.2)
+    assert unrest([7.0]) == 0.0
 
 
 def test_percentiles_are_of_milliseconds_and_never_below_the_share():
@@ -119,8 +126,9 @@ def test_a_row_is_looked_up_where_its_destination_is():
     assert only(10) == f"http://a:1/{TABLE}/10"
 
 
-def observe(workload: str, *groups: list[int]) -> Outcome:
-    observer = Observer(Job(by_name(workload), sum(map(len, groups)), 0))
+def observe(workload: str | Workload, *groups: list[int]) -> Outcome:
+    asked = by_name(workload) if isinstance(workload, str) else workload
+    observer = Observer(Job(asked, sum(map(len, groups)), 0))
     observer.start()
     for ids in groups:
         observer.emitted(np.array(ids), 3 * np.array(ids) + 1)
@@ -138,8 +146,9 @@ def test_an_unordered_output_may_have_any_order():
 
 def test_no_row_crosses_a_watermark():
     rows = list(range(200))
-    assert observe("watermark-100", rows[:100][::-1], rows[100:][::-1]).misplaced == 0
-    assert observe("watermark-100", rows[:99], [100], [99], rows[101:]).misplaced == 2
+    workload = replace(by_name("watermark-1"), watermark_every=100)
+    assert observe(workload, rows[:100][::-1], rows[100:][::-1]).misplaced == 0
+    assert observe(workload, rows[:99], [100], [99], rows[101:]).misplaced == 2
 
 
 def test_latencies_run_from_the_start_of_a_call():
@@ -275,6 +284,28 @@ def test_results_that_nothing_is_added_to_are_set_aside_under_their_date(tmp_pat
         assert (tmp_path / name).read_text() == text
 
 
+def test_a_workload_is_refused_if_its_baseline_is_not_steady():
+    shaky = {number: measured(1_000 + 40 * number, 1.0) for number in range(7)}
+    found = results(flink_java=Rounds(shaky), daft=Rounds({0: measured(10, 1.0)}))
+    why = "the rounds of flink_java are 18% apart, more than 15%"
+    assert unrest([1_000.0 + 40 * number for number in range(7)]) == pytest.approx(160 / 1_120)
+    assert found.document["workloads"]["uniform-1000"]["refused"] is None
+    shaky[5] = measured(1_240, 1.0)
+    again = found.add(by_name("uniform-1000"), {"flink_java": Rounds(shaky)}, "2026-11-21")
+    assert again == found.document["workloads"]["uniform-1000"]["refused"] == why
+
+
+def test_a_failed_or_absent_baseline_refuses_nothing():
+    found = results(flink_java=Rounds(failure="no room"), daft=Rounds({0: measured(10, 1.0)}))
+    assert found.document["workloads"]["uniform-1000"]["refused"] is None
+
+
+def test_a_workload_tells_what_else_the_machine_did():
+    runs = {n: replace(measured(10, 1.0), load=0.5 + n, steal=0.03 * n) for n in range(3)}
+    about = results(daft=Rounds(runs)).document["workloads"]["uniform-1000"]
+    assert (about["load_before"], about["steal"]) == (0.5, 0.06)
+
+
 def keys_of(value) -> set[str]:
     """Keys at any depth, but for those that are names or words for people."""
     if isinstance(value, list):
@@ -345,13 +376,15 @@ def test_a_goal_is_reached_missed_or_not_measured():
 def test_the_page_tells_how_and_by_whom(tmp_path):
     found = results(daft=Rounds({0: measured(100, 1.0)}))
     found.add_peer(all_peers()["pathway"], "no wheel for this machine")
-    found.save(tmp_path / "results.json")
     drawn = tmp_path / "benchmarks" / "cost.svg"
     drawn.parent.mkdir()
     drawn.touch()
-    page.write(tmp_path / "results.json", tmp_path)
+    page.write(digest(found.document), tmp_path)
     text = (tmp_path / "benchmarks.md").read_text()
-    assert "Measured on 2026-11-21 on one machine (cpu a fast one)" in text
+    assert "Measured on 2026-11-21 at commit c0ffee on one machine (cpu a fast one)" in text
+    assert "7 rounds of sparkawait and Flink, 3 of the others" in text
+    assert "| Daft | 1 / 2 |  |  |  |  |" in text, "p99 beside p50"
+    assert "The load was 0.0 to 0.0 when a workload began" in text
     tables = (tmp_path / "reference" / "benchmarks.md").read_text()
     assert "```\nit\n```\n" in tables
     assert "- **Daft** (`daft`): it 1.2. capacity: 7" in tables

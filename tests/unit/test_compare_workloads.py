@@ -8,6 +8,7 @@ import pytest
 
 from benches.compare.environment import lock_of
 from benches.compare.peer import Job, all_peers
+from benches.compare.plan import ROUNDS, SECONDS, in_turn, plan, table, turns
 from benches.compare.workloads import TABLE_SIZE, WORKLOADS, Delays, by_name
 
 
@@ -50,7 +51,7 @@ def test_a_peer_that_the_bound_does_not_hold_for_says_its_own_rate():
     workload = by_name("http-stalled-host")
     ours, flink = all_peers()["sparkawait_native"], all_peers()["flink_java"]
     assert flink.rows(workload, 1.0) == round(workload.bound() * workload.stretch)
-    assert ours.rows(workload, 1.0) == 20_000 * workload.stretch
+    assert ours.rows(workload, 1.0) == ours.rates[workload.name] * workload.stretch
 
 
 def test_an_unknown_workload_is_named():
@@ -97,6 +98,58 @@ def test_rows_follow_the_bound_and_what_a_peer_reaches():
     assert flink.rows(by_name("no-op-ordered"), 2) == 2 * flink.rows_per_second
     assert pathway.rows(by_name("uniform-1000"), 2) == 2 * pathway.rows_per_second
     slow = by_name("stragglers-ordered")
-    assert pathway.rows(slow, 2) == 2 * slow.stretch * pathway.rows_per_second
+    assert pathway.rows(slow, 2) == 2 * slow.stretch * slow.reach
     assert flink.rows(slow, 2) == 2 * slow.stretch * flink.rates[slow.name]
     assert flink.rows(by_name("half-load"), 2) == round(by_name("uniform-1000").bound())
+
+
+# --- the plan
+
+
+def test_the_page_is_measured_within_90_minutes():
+    entries = plan(list(all_peers().values()), published(), ROUNDS, SECONDS)
+    assert sum(entry.minutes() for entry in entries) <= 90
+    assert len(entries) == len(published())
+
+
+def published():
+    return [workload for workload in WORKLOADS if workload.is_published]
+
+
+def test_ours_and_flink_have_all_rounds_and_the_others_some_over_the_same_time():
+    peers = all_peers()
+    assert turns(peers["sparkawait_native"], 7) == turns(peers["flink_java"], 7) == list(range(7))
+    assert turns(peers["daft"], 7) == [0, 3, 6]
+    assert turns(peers["daft"], 1) == turns(peers["flink_java"], 1) == [0]
+
+
+def test_neither_of_a_pair_is_always_the_first():
+    pair = [all_peers()[name] for name in ("sparkawait_arrow", "flink_java", "daft")]
+    order = [(number, peer.name) for number, peer in in_turn(pair, 3)]
+    assert order == [
+        (0, "sparkawait_arrow"),
+        (0, "flink_java"),
+        (0, "daft"),
+        (1, "flink_java"),
+        (1, "sparkawait_arrow"),
+        (2, "sparkawait_arrow"),
+        (2, "flink_java"),
+    ]
+
+
+def test_a_workload_may_be_of_some_peers_alone():
+    entries = plan(list(all_peers().values()), [by_name("half-load")], 7, 2.5)
+    assert {peer.name for peer in entries[0].peers} == {"sparkawait_arrow_python", "flink_java"}
+    assert plan([all_peers()["daft"]], [by_name("half-load")], 7, 2.5) == []
+
+
+def test_the_plan_tells_processes_and_minutes():
+    peers = [all_peers()[name] for name in ("sparkawait_arrow_python", "flink_java")]
+    entries = plan(peers, [by_name("half-load")], 7, 2.5)
+    # Starting takes 1.5 s and 5.5 s; then 2.5 s, and a fifth of it to warm up.
+    minutes = (7 * (1.5 + 3) + 7 * (5.5 + 3)) / 60
+    assert entries[0].minutes() == pytest.approx(minutes, rel=1e-4)
+    first, last = table(entries).splitlines()[1:]
+    assert first.split()[:3] == ["half-load", "14", "1.5"]
+    assert first.endswith("sparkawait_arrow_python 7, flink_java 7")
+    assert last.split() == ["all", "1.5"]

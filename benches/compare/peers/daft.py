@@ -67,6 +67,8 @@ PEER = Peer(
     title="Daft",
     environment="daft",
     can=frozenset({"ordered", "unordered", "http"}),
-    rows_per_second=200_000,
+    rows_per_second=100_000,
+    start=4.5,
     run=run,
+    rates={"uniform-1000": 46_000, "uniform-10000": 9_000, "http": 7_500},
 )

@@ -130,8 +130,16 @@ PEER = Peer(
     title="Flink, Java",
     environment="flink",
     can=frozenset({"ordered", "unordered", "http", "watermarks", "paced input"}),
-    rows_per_second=1_500_000,
+    rows_per_second=2_500_000,
+    start=5.5,
     run=run,
-    rates={"stragglers-ordered": 1_500, "stragglers-ordered-200mb": 1_500, "watermark-1": 300_000},
+    rates={
+        "uniform-10000": 720_000,
+        "stragglers-ordered": 860,
+        "stragglers-ordered-200mb": 860,
+        "watermark-1": 380_000,
+        "http": 3_500,
+        "http-stall": 3_000,
+    },
     prepare=prepare,
 )

@@ -97,6 +97,7 @@ PEER = Peer(
     environment="pathway",
     can=frozenset({"unordered", "http"}),
     rows_per_second=8_000,
-    rates={"no-op-unordered": 60_000},
+    start=2.5,
     run=run,
+    rates={"no-op-unordered": 25_000, "http": 3_000},
 )

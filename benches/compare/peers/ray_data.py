@@ -73,6 +73,13 @@ PEER = Peer(
     title="Ray Data",
     environment="ray",
     can=frozenset({"ordered", "unordered", "http"}),
-    rows_per_second=100_000,
+    rows_per_second=40_000,
+    start=10.5,
     run=run,
+    rates={
+        "uniform-1000": 28_000,
+        "uniform-10000": 24_000,
+        "stragglers-ordered": 4_200,
+        "http": 6_000,
+    },
 )

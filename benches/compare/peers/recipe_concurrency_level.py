@@ -44,7 +44,9 @@ PEER = Peer(
     title="PySpark, arrow.concurrency.level",
     environment="spark",
     can=frozenset({"ordered", "unordered", "http"}),
-    rows_per_second=60_000,
+    rows_per_second=31_000,
+    start=12.5,
     run=run,
+    rates={"uniform-1000": 15_000, "stragglers-ordered": 3_900, "http": 1_500},
     max_calls=1_000,
 )

@@ -84,7 +84,9 @@ PEER = Peer(
     title="sparkawait, Python function, no Spark",
     environment="spark",
     can=frozenset({"ordered", "unordered", "watermarks", "paced input"}),
-    rows_per_second=1_500_000,
+    rows_per_second=800_000,
+    start=1.5,
     run=run,
+    rates={"uniform-10000": 100_000},
     is_ours=True,
 )

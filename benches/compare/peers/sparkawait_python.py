@@ -69,8 +69,9 @@ PEER = Peer(
     title="sparkawait, Python function",
     environment="spark",
     can=frozenset({"ordered", "unordered", "http"}),
-    rows_per_second=1_500_000,
-    rates={"http-stalled-host": 5_000},
+    rows_per_second=650_000,
+    start=11,
     run=run,
+    rates={"uniform-10000": 96_000, "http": 10_000, "http-stalled-host": 6_000},
     is_ours=True,
 )
